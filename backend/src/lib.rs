@@ -1,0 +1,1 @@
+//! Engines behind one synchronous trait, instances, the worker and its fault injection

@@ -1,0 +1,1 @@
+//! The codes: slices in, slices out; no tensor type, no runtime

@@ -1,0 +1,79 @@
+//! What happens to the dispatcher.
+
+use super::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId, Time};
+
+/// Whether a client takes an approximate answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Accept {
+    /// Any outcome.
+    #[default]
+    Any,
+    /// Never a reconstruction (`parm_accept: exact`).
+    Exact,
+}
+
+/// One row that wants a prediction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The driver's name for it.
+    pub id: QueryId,
+    /// The deployed model it is for.
+    pub pool: PoolId,
+    /// Shape of its inputs.
+    pub shape: ShapeId,
+    /// When its answer is no longer wanted.
+    pub deadline: Time,
+    /// Triton's priority: 1 is the highest; 0 means the default.
+    pub priority: u8,
+    /// Whether it may be answered with a reconstruction.
+    pub accept: Accept,
+    /// False for a query that must be served alone: non-finite or absurd values never mix with strangers'.
+    pub codable: bool,
+}
+
+/// How a job failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The instance broke, refused or lost the job; another instance may well answer.
+    Instance,
+    /// The request is at fault: no other instance would answer it either.
+    Query,
+}
+
+/// An instance that can take jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceSpec {
+    /// The models it serves.
+    pub pools: Vec<PoolId>,
+    /// Jobs it may hold at a time (1 unless configured): with pull, a hung instance holds this many and no more.
+    pub slots: u16,
+    /// The machine it stands on, where discovery knows.
+    pub node: Option<NodeId>,
+}
+
+/// Something the dispatcher reacts to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A query came in.
+    QueryArrived(Query),
+    /// The client of a query went away.
+    QueryCancelled(QueryId),
+    /// An instance finished a job; its outputs wait in the driver's slab under the job's id.
+    JobCompleted(JobId),
+    /// An instance failed a job.
+    JobFailed(JobId, Failure),
+    /// An instance is ready for work.
+    InstanceJoined(InstanceId, InstanceSpec),
+    /// An instance wants no more work; what it holds will still be completed.
+    InstanceDraining(InstanceId),
+    /// An instance is gone, and what it held with it.
+    InstanceLeft(InstanceId),
+    /// A probe that the dispatcher asked for came back.
+    ProbeAnswered(InstanceId, bool),
+    /// The time of an [`Action::WakeAt`](super::Action::WakeAt) has come (early or spurious wakes are harmless).
+    TimerFired,
+    /// The driver encoded a group's parity queries.
+    GroupEncoded(GroupId),
+    /// The driver decoded the slot of a query, with this confidence in 0..=1 where the code gives one.
+    SlotDecoded(GroupId, QueryId, Option<f32>),
+}

@@ -1,0 +1,46 @@
+//! Time as the dispatcher sees it: nanoseconds since an origin that the driver chose.
+
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A moment, in nanoseconds since the driver's origin. Real or virtual.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Time(u64);
+
+impl Time {
+    /// The origin.
+    pub const ZERO: Time = Time(0);
+    /// Later than everything.
+    pub const MAX: Time = Time(u64::MAX);
+
+    /// The moment `nanos` nanoseconds after the origin.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Time(nanos)
+    }
+
+    /// Nanoseconds since the origin.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Time from `earlier` until this moment; zero if it is not earlier.
+    pub fn since(self, earlier: Time) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Time;
+
+    fn add(self, duration: Duration) -> Time {
+        Time(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub for Time {
+    type Output = Duration;
+
+    fn sub(self, earlier: Time) -> Duration {
+        self.since(earlier)
+    }
+}

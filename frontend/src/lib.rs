@@ -1,0 +1,3 @@
+//! The dispatcher without I/O, its tokio driver, discovery, admin and metrics.
+
+pub mod dispatch;

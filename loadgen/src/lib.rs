@@ -1,0 +1,1 @@
+//! Open-loop load, tail experiments and the simulator's clock

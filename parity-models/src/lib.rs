@@ -1,0 +1,1 @@
+//! The model repository, parity bundles, and reading, checking and rewriting ONNX graphs

@@ -1,0 +1,160 @@
+//! Everything that can be wrong with a request, and the one table from errors to codes.
+
+use std::time::Duration;
+
+use crate::DataType;
+
+/// The class of an error: decides the HTTP and gRPC status (see `server::status`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Code {
+    /// Unknown model, version or path.
+    NotFound,
+    /// The request can never succeed as it is.
+    InvalidArgument,
+    /// The body is over the limit.
+    TooLarge,
+    /// A queue is full or load is shed: try again later.
+    Overloaded,
+    /// The deadline passed.
+    DeadlineExceeded,
+    /// No instance can serve the model now.
+    Unavailable,
+    /// A credential is missing or unknown.
+    Unauthenticated,
+    /// The credential does not allow this.
+    PermissionDenied,
+    /// The server does not offer this.
+    Unimplemented,
+    /// A fault of ours.
+    Internal,
+}
+
+/// An error of the protocol. Messages say what is wrong and what to do.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum Error {
+    #[error("unknown model '{name}': list the served models with POST /v2/repository/index")]
+    UnknownModel { name: String },
+    #[error("model '{name}' has no version '{version}': available are {available:?}")]
+    UnknownVersion { name: String, version: String, available: Vec<String> },
+    #[error("unknown path '{path}': see /v2/openapi.json")]
+    UnknownPath { path: String },
+    #[error("malformed request: {message}")]
+    Malformed { message: String },
+    #[error("the request has no inputs: model '{model}' wants {expected:?}")]
+    NoInputs { model: String, expected: Vec<String> },
+    #[error("input '{name}' is not an input of model '{model}': it has {expected:?}")]
+    UnknownInput { model: String, name: String, expected: Vec<String> },
+    #[error("input '{name}' of model '{model}' is missing: send every one of {expected:?}")]
+    MissingInput { model: String, name: String, expected: Vec<String> },
+    #[error("input '{name}' is given twice: send it once")]
+    DuplicateInput { name: String },
+    #[error("output '{name}' is not an output of model '{model}': it has {expected:?}")]
+    UnknownOutput { model: String, name: String, expected: Vec<String> },
+    #[error("unknown datatype '{datatype}': use BOOL, UINT8-64, INT8-64, FP16, BF16, FP32, FP64 or BYTES")]
+    UnknownDatatype { datatype: String },
+    #[error("datatype {actual} where {expected} is wanted")]
+    WrongDatatype { expected: DataType, actual: DataType },
+    #[error("input '{name}' has datatype {actual}, the model wants {expected}")]
+    WrongInputDatatype { name: String, expected: DataType, actual: DataType },
+    #[error("input '{name}' has shape {actual:?}, the model wants {expected:?} (-1 is any size)")]
+    WrongShape { name: String, expected: Vec<i64>, actual: Vec<usize> },
+    #[error("shape {shape:?} describes more elements than can be addressed")]
+    ShapeOverflow { shape: Vec<usize> },
+    #[error("shape {shape:?} needs {expected} bytes of data, got {actual}")]
+    SizeMismatch { shape: Vec<usize>, expected: usize, actual: usize },
+    #[error("shape {shape:?} needs {expected} whole length-prefixed strings, found {actual} or bytes left over")]
+    StringsMismatch { shape: Vec<usize>, expected: usize, actual: usize },
+    #[error("rows {start}..+{count} of a tensor with {rows} rows")]
+    RowsOutOfRange { start: usize, count: usize, rows: usize },
+    #[error("tensors of shape {actual:?} and {expected:?} cannot share a batch")]
+    RowShapeMismatch { expected: Vec<usize>, actual: Vec<usize> },
+    #[error("no tensors to put in a batch")]
+    NothingToConcatenate,
+    #[error("inputs disagree on the number of rows: '{name}' has {actual}, the first input {expected}")]
+    RowsDisagree { name: String, expected: usize, actual: usize },
+    #[error("{rows} rows in one request, at most {limit} are accepted: split the request")]
+    BatchTooLarge { rows: usize, limit: usize },
+    #[error("the body has more than {limit} bytes: send less, or raise the server's body limit")]
+    BodyTooLarge { limit: usize },
+    #[error("{message}")]
+    Overloaded { message: String, retry_after: Duration },
+    #[error("the deadline passed after {waited:?}: allow more time with the 'timeout' parameter (microseconds), or add instances")]
+    DeadlineExceeded { waited: Duration },
+    #[error("no instance can serve model '{model}' now: check the instances' health")]
+    NoInstance { model: String },
+    #[error("{message}")]
+    Unavailable { message: String },
+    #[error("a credential is missing or unknown: send 'authorization: Bearer <token>'")]
+    Unauthenticated,
+    #[error("the credential does not allow this")]
+    PermissionDenied,
+    #[error("{what} is not offered by this server")]
+    Unimplemented { what: String },
+    #[error("{message}")]
+    Internal { message: String },
+    /// An error that a remote server answered with.
+    #[error("{message}")]
+    Remote { code: Code, message: String },
+    /// The transport to a remote server broke; whether the request ran there is unknown.
+    #[error("connection to {peer} failed: {message}")]
+    Transport { peer: String, message: String },
+}
+
+impl Error {
+    /// The error's class.
+    pub fn code(&self) -> Code {
+        use Error::*;
+        match self {
+            UnknownModel { .. } | UnknownVersion { .. } | UnknownPath { .. } => Code::NotFound,
+            Malformed { .. }
+            | NoInputs { .. }
+            | UnknownInput { .. }
+            | MissingInput { .. }
+            | DuplicateInput { .. }
+            | UnknownOutput { .. }
+            | UnknownDatatype { .. }
+            | WrongDatatype { .. }
+            | WrongInputDatatype { .. }
+            | WrongShape { .. }
+            | ShapeOverflow { .. }
+            | SizeMismatch { .. }
+            | StringsMismatch { .. }
+            | RowsOutOfRange { .. }
+            | RowShapeMismatch { .. }
+            | NothingToConcatenate
+            | RowsDisagree { .. }
+            | BatchTooLarge { .. } => Code::InvalidArgument,
+            BodyTooLarge { .. } => Code::TooLarge,
+            Overloaded { .. } => Code::Overloaded,
+            DeadlineExceeded { .. } => Code::DeadlineExceeded,
+            NoInstance { .. } | Unavailable { .. } | Transport { .. } => Code::Unavailable,
+            Unauthenticated => Code::Unauthenticated,
+            PermissionDenied => Code::PermissionDenied,
+            Unimplemented { .. } => Code::Unimplemented,
+            Internal { .. } => Code::Internal,
+            Remote { code, .. } => *code,
+        }
+    }
+
+    /// A short stable word for metrics.
+    pub fn reason(&self) -> &'static str {
+        match self.code() {
+            Code::NotFound => "not_found",
+            Code::InvalidArgument => "invalid_argument",
+            Code::TooLarge => "too_large",
+            Code::Overloaded => "overloaded",
+            Code::DeadlineExceeded => "deadline",
+            Code::Unavailable => "unavailable",
+            Code::Unauthenticated => "unauthenticated",
+            Code::PermissionDenied => "permission_denied",
+            Code::Unimplemented => "unimplemented",
+            Code::Internal => "internal",
+        }
+    }
+
+    /// Whether another instance might answer the same request.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.code(), Code::Unavailable | Code::Overloaded | Code::Internal)
+    }
+}

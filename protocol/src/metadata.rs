@@ -1,0 +1,135 @@
+//! What a server says about itself and its models. The serde shapes are the protocol's REST shapes.
+
+use serde::{Deserialize, Serialize};
+
+/// `GET /v2`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerMetadata {
+    /// Server name.
+    pub name: String,
+    /// Server version.
+    pub version: String,
+    /// Protocol extensions that the server speaks.
+    #[serde(default)]
+    pub extensions: Vec<String>,
+}
+
+/// A tensor of a model; -1 marks a dimension that varies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorMetadata {
+    /// The tensor's name.
+    pub name: String,
+    /// The protocol's datatype name.
+    pub datatype: String,
+    /// Dimensions, the batch first where the model has one.
+    pub shape: Vec<i64>,
+}
+
+/// `GET /v2/models/M`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelMetadata {
+    /// The model's name.
+    pub name: String,
+    /// Versions that are ready.
+    #[serde(default)]
+    pub versions: Vec<String>,
+    /// Platform, such as `onnx_tract`.
+    #[serde(default)]
+    pub platform: String,
+    /// Inputs.
+    pub inputs: Vec<TensorMetadata>,
+    /// Outputs.
+    pub outputs: Vec<TensorMetadata>,
+}
+
+/// A tensor in a [`ModelConfig`]: dimensions without the batch, datatype with Triton's `TYPE_` prefix.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelConfigTensor {
+    /// The tensor's name.
+    pub name: String,
+    /// `TYPE_FP32` and so on; strings are `TYPE_STRING`.
+    pub data_type: String,
+    /// Dimensions; without the batch when `max_batch_size` > 0.
+    pub dims: Vec<i64>,
+}
+
+/// `GET /v2/models/M/config`: the part of Triton's model configuration that clients read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelConfig {
+    /// The model's name.
+    pub name: String,
+    /// Platform.
+    pub platform: String,
+    /// Largest batch; 0 when the model has no batch dimension.
+    pub max_batch_size: i32,
+    /// Inputs.
+    pub input: Vec<ModelConfigTensor>,
+    /// Outputs.
+    pub output: Vec<ModelConfigTensor>,
+}
+
+/// A count and a total duration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DurationStatistics {
+    /// Events.
+    pub count: u64,
+    /// Nanoseconds over all events.
+    pub ns: u64,
+}
+
+/// Statistics of the executions of one batch size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchStatistics {
+    /// Rows in a batch.
+    pub batch_size: u64,
+    /// Time spent preparing inputs.
+    pub compute_input: DurationStatistics,
+    /// Time spent in the model.
+    pub compute_infer: DurationStatistics,
+    /// Time spent extracting outputs.
+    pub compute_output: DurationStatistics,
+}
+
+/// `GET /v2/models/M/stats`, one entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelStatistics {
+    /// The model's name.
+    pub name: String,
+    /// The version.
+    pub version: String,
+    /// Milliseconds since the epoch of the last inference; 0 before the first.
+    pub last_inference_ms: u64,
+    /// Rows inferred.
+    pub inference_count: u64,
+    /// Batches executed.
+    pub execution_count: u64,
+    /// Requests answered.
+    pub success: DurationStatistics,
+    /// Requests failed.
+    pub fail: DurationStatistics,
+    /// Waiting.
+    pub queue: DurationStatistics,
+    /// Preparing inputs.
+    pub compute_input: DurationStatistics,
+    /// In the model.
+    pub compute_infer: DurationStatistics,
+    /// Extracting outputs.
+    pub compute_output: DurationStatistics,
+    /// By batch size.
+    pub batch_stats: Vec<BatchStatistics>,
+}
+
+/// `POST /v2/repository/index`, one entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelIndex {
+    /// The model's name.
+    pub name: String,
+    /// The version.
+    #[serde(default)]
+    pub version: String,
+    /// `READY`, `LOADING`, `UNAVAILABLE`.
+    pub state: String,
+    /// Why it is not ready.
+    #[serde(default)]
+    pub reason: String,
+}

@@ -1,0 +1,218 @@
+//! A tensor as it travels: a datatype, a shape and raw little-endian, row-major bytes shared without copying.
+
+use std::borrow::Cow;
+
+use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
+
+use crate::{DataType, Error};
+
+/// Dimensions of a tensor. Four fit without an allocation.
+pub type Shape = SmallVec<[usize; 4]>;
+
+/// A tensor whose bytes agree with its datatype and shape (checked at construction).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    datatype: DataType,
+    shape: Shape,
+    data: Bytes,
+}
+
+impl Tensor {
+    /// Wraps `data`, which must be exactly what `datatype` and `shape` call for.
+    pub fn new(datatype: DataType, shape: impl Into<Shape>, data: Bytes) -> Result<Self, Error> {
+        let shape = shape.into();
+        let elements = elements(&shape)?;
+        match datatype.size() {
+            Some(size) => {
+                let expected = elements.checked_mul(size).ok_or_else(|| overflow(&shape))?;
+                if data.len() != expected {
+                    return Err(Error::SizeMismatch { shape: shape.to_vec(), expected, actual: data.len() });
+                }
+            }
+            None => check_strings(&shape, elements, &data)?,
+        }
+        Ok(Self { datatype, shape, data })
+    }
+
+    /// A tensor of FP32 values.
+    pub fn from_f32(shape: impl Into<Shape>, values: &[f32]) -> Result<Self, Error> {
+        let mut data = BytesMut::with_capacity(values.len() * 4);
+        for value in values {
+            data.extend_from_slice(&value.to_le_bytes());
+        }
+        Self::new(DataType::Fp32, shape, data.freeze())
+    }
+
+    /// The element type.
+    pub fn datatype(&self) -> DataType {
+        self.datatype
+    }
+
+    /// The dimensions.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The raw bytes; for `BYTES` each element is a u32 little-endian length and its bytes.
+    pub fn data(&self) -> &Bytes {
+        &self.data
+    }
+
+    /// Takes the raw bytes.
+    pub fn into_data(self) -> Bytes {
+        self.data
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Rows: the first dimension, or 1 for a scalar.
+    pub fn rows(&self) -> usize {
+        self.shape.first().copied().unwrap_or(1)
+    }
+
+    /// The FP32 values, in place where the bytes are aligned and the machine is little-endian.
+    pub fn as_f32(&self) -> Result<Cow<'_, [f32]>, Error> {
+        if self.datatype != DataType::Fp32 {
+            return Err(Error::WrongDatatype { expected: DataType::Fp32, actual: self.datatype });
+        }
+        if cfg!(target_endian = "little")
+            && let Ok(values) = bytemuck::try_cast_slice(&self.data)
+        {
+            return Ok(Cow::Borrowed(values));
+        }
+        let values = self.data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        Ok(Cow::Owned(values.collect()))
+    }
+
+    /// Rows `start..start + count` along the first dimension, sharing the bytes. Fixed-size datatypes only.
+    pub fn slice_rows(&self, start: usize, count: usize) -> Result<Tensor, Error> {
+        let rows = self.rows();
+        if self.shape.is_empty() || start.checked_add(count).is_none_or(|end| end > rows) {
+            return Err(Error::RowsOutOfRange { start, count, rows });
+        }
+        let mut shape = self.shape.clone();
+        shape[0] = count;
+        let data = match self.datatype.size() {
+            Some(_) => {
+                let row = self.data.len() / rows.max(1);
+                self.data.slice(start * row..(start + count) * row)
+            }
+            None => {
+                let per_row = self.len() / rows.max(1);
+                let from = string_offset(&self.data, start * per_row);
+                let to = from + string_offset(&self.data[from..], count * per_row);
+                self.data.slice(from..to)
+            }
+        };
+        Ok(Tensor { datatype: self.datatype, shape, data })
+    }
+
+    /// Tensors of one datatype and row shape stacked along the first dimension. One tensor is passed through.
+    pub fn concat_rows(parts: &[Tensor]) -> Result<Tensor, Error> {
+        let [first, rest @ ..] = parts else {
+            return Err(Error::NothingToConcatenate);
+        };
+        if rest.is_empty() {
+            return Ok(first.clone());
+        }
+        let mut rows = 0;
+        let mut data = BytesMut::with_capacity(parts.iter().map(|part| part.data.len()).sum());
+        for part in parts {
+            if part.datatype != first.datatype || part.shape.is_empty() || part.shape[1..] != first.shape[1..] {
+                return Err(Error::RowShapeMismatch {
+                    expected: first.shape.to_vec(),
+                    actual: part.shape.to_vec(),
+                });
+            }
+            rows += part.rows();
+            data.extend_from_slice(&part.data);
+        }
+        let mut shape = first.shape.clone();
+        shape[0] = rows;
+        Ok(Tensor { datatype: first.datatype, shape, data: data.freeze() })
+    }
+}
+
+fn elements(shape: &[usize]) -> Result<usize, Error> {
+    shape.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim)).ok_or_else(|| overflow(shape))
+}
+
+fn overflow(shape: &[usize]) -> Error {
+    Error::ShapeOverflow { shape: shape.to_vec() }
+}
+
+fn check_strings(shape: &[usize], elements: usize, data: &[u8]) -> Result<(), Error> {
+    let mut rest = data;
+    let mut count = 0usize;
+    while let Some((length, tail)) = rest.split_first_chunk::<4>() {
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > tail.len() || count == elements {
+            break;
+        }
+        rest = &tail[length..];
+        count += 1;
+    }
+    if count == elements && rest.is_empty() {
+        return Ok(());
+    }
+    Err(Error::StringsMismatch { shape: shape.to_vec(), expected: elements, actual: count })
+}
+
+/// Byte offset of element `index` in checked `BYTES` data.
+fn string_offset(data: &[u8], index: usize) -> usize {
+    let mut at = 0;
+    for _ in 0..index {
+        let length = u32::from_le_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
+        at += 4 + length as usize;
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_product_of_dimensions_that_overflows_is_an_error() {
+        let shape = [usize::MAX, 2];
+        let error = Tensor::new(DataType::Fp32, shape.as_slice(), Bytes::new()).unwrap_err();
+        assert_eq!(error, Error::ShapeOverflow { shape: shape.to_vec() });
+        let bytes_overflow = Tensor::new(DataType::Fp64, [usize::MAX / 4].as_slice(), Bytes::new());
+        assert!(matches!(bytes_overflow, Err(Error::ShapeOverflow { .. })));
+    }
+
+    #[test]
+    fn slices_of_rows_concatenate_back_to_the_whole() {
+        let whole = Tensor::from_f32([3, 2].as_slice(), &[1., 2., 3., 4., 5., 6.]).unwrap();
+        let parts = [whole.slice_rows(0, 1).unwrap(), whole.slice_rows(1, 2).unwrap()];
+        assert_eq!(Tensor::concat_rows(&parts).unwrap(), whole);
+        assert_eq!(whole.slice_rows(2, 2), Err(Error::RowsOutOfRange { start: 2, count: 2, rows: 3 }));
+    }
+
+    #[test]
+    fn strings_are_checked_and_sliced_by_element() {
+        let data = Bytes::from_static(b"\x01\0\0\0a\0\0\0\0\x02\0\0\0bc");
+        let strings = Tensor::new(DataType::Bytes, [3].as_slice(), data.clone()).unwrap();
+        assert_eq!(strings.slice_rows(1, 2).unwrap().data(), &data.slice(5..));
+        let truncated = Tensor::new(DataType::Bytes, [3].as_slice(), data.slice(..data.len() - 1));
+        assert_eq!(truncated, Err(Error::StringsMismatch { shape: vec![3], expected: 3, actual: 2 }));
+    }
+
+    #[test]
+    fn unaligned_floats_are_still_read() {
+        let mut data = BytesMut::from(&[0u8][..]);
+        data.extend_from_slice(&1.5f32.to_le_bytes());
+        data.extend_from_slice(&(-2.0f32).to_le_bytes());
+        let tensor = Tensor::new(DataType::Fp32, [2].as_slice(), data.freeze().slice(1..)).unwrap();
+        assert_eq!(tensor.as_f32().unwrap().as_ref(), &[1.5, -2.0]);
+    }
+}

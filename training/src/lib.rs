@@ -1,0 +1,1 @@
+//! Training parity models and learned codes in Burn for any ONNX model
