@@ -1,1 +1,4 @@
-//! Integration tests of the real binary.
+//! Integration tests of the real binary, in one test program.
+
+mod crate_graph;
+mod links;

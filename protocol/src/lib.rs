@@ -11,6 +11,7 @@ mod metadata;
 mod parameter;
 mod service;
 mod tensor;
+pub mod trace;
 
 pub use datatype::DataType;
 pub use error::{Code, Error};
