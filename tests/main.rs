@@ -1,4 +1,9 @@
 //! Integration tests of the real binary, in one test program.
 
+mod chaos;
+mod commands;
 mod crate_graph;
+mod documents;
 mod links;
+mod serving;
+mod support;
