@@ -6,9 +6,14 @@
 mod action;
 mod event;
 mod ids;
+mod settings;
 mod time;
 
-pub use action::{Action, Actions, Answer, Job, Reject, Role};
-pub use event::{Accept, Event, Failure, InstanceSpec, Query};
+pub use action::{Action, Actions, Answer, Job, Part, Recovery, Reject, Role, Rows, Source};
+pub use event::{Accept, Event, Failure, InstanceSpec, Query, Served};
 pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId};
+pub use settings::{
+    BatchSettings, BudgetSettings, EjectionSettings, Fraction, HedgeSettings, NotAFraction, PolicyKind,
+    PoolSettings, ReplicateSettings, Settings,
+};
 pub use time::Time;
