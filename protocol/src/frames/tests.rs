@@ -102,9 +102,8 @@ fn start<S: InferenceService>(service: S, config: &Config) -> (Connection, Serve
     (connection, Server { task, drain })
 }
 
-fn any_time() -> CallContext {
-    CallContext::default()
-}
+/// No deadline, no trace.
+const ANY_TIME: &CallContext = &CallContext { deadline: None, traceparent: None };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_requests_on_one_connection_keep_their_answers_apart() {
@@ -121,7 +120,7 @@ async fn thousands_of_requests_on_one_connection_keep_their_answers_apart() {
         let connection = &connection;
         async move {
             let size = if n % 100 == 0 { 200_000 } else { n % 977 };
-            let answer = connection.infer(&request(n.to_string(), size), &any_time()).await.unwrap();
+            let answer = connection.infer(&request(n.to_string(), size), ANY_TIME).await.unwrap();
             assert_eq!(answer.id, n.to_string());
             assert_eq!(answer.outputs[0].tensor.data().len(), size);
         }
@@ -145,7 +144,7 @@ async fn tcp_carries_frames_as_well_and_what_came_with_the_agreement_is_not_lost
     };
     let ask = request("early", 3000);
     tokio::select! {
-        answer = connection.infer(&ask, &any_time()) => assert_eq!(answer.unwrap().id, "early"),
+        answer = connection.infer(&ask, ANY_TIME) => assert_eq!(answer.unwrap().id, "early"),
         end = server => panic!("{end:?}"),
     }
 }
@@ -156,7 +155,7 @@ async fn an_error_of_the_service_keeps_its_class_and_words() {
     let words = failure.to_string();
     let service = Scripted(move |_, _| std::future::ready(Err(failure.clone())));
     let (connection, _server) = start(service, &Config::default());
-    let error = connection.infer(&request("", 8), &any_time()).await.unwrap_err();
+    let error = connection.infer(&request("", 8), ANY_TIME).await.unwrap_err();
     assert_eq!(error, Error::Remote { code: Code::NotFound, message: words });
 }
 
@@ -204,7 +203,7 @@ async fn a_dropped_call_is_dropped_at_the_server() {
     let (connection, _server) = start(service, &Config::default());
     let ask = request("", 8);
     tokio::select! {
-        answer = connection.infer(&ask, &any_time()) => panic!("{answer:?}"),
+        answer = connection.infer(&ask, ANY_TIME) => panic!("{answer:?}"),
         () = until(&count, &changed, 1) => {}
     }
     until(&count, &changed, 0).await;
@@ -219,7 +218,7 @@ async fn a_client_that_goes_away_takes_its_requests_along() {
     let calls: Vec<_> = (0..5)
         .map(|_| {
             let connection = Arc::clone(&connection);
-            tokio::spawn(async move { connection.infer(&request("", 8), &any_time()).await })
+            tokio::spawn(async move { connection.infer(&request("", 8), ANY_TIME).await })
         })
         .collect();
     until(&count, &changed, 5).await;
@@ -258,8 +257,7 @@ async fn a_hung_server_is_noticed_and_every_call_fails() {
     let config = Config::default();
     let connection = Connection::new("hung".into(), near.into(), b"", Negotiated::of(&config), &config);
     let ask = request("", 100);
-    let context = any_time();
-    let (first, second) = tokio::join!(connection.infer(&ask, &context), connection.infer(&ask, &context));
+    let (first, second) = tokio::join!(connection.infer(&ask, ANY_TIME), connection.infer(&ask, ANY_TIME));
     let expected =
         Error::Transport { peer: "hung".into(), message: "no sign of life in 5s after a ping".into() };
     assert_eq!(first, Err(expected.clone()));
@@ -284,7 +282,7 @@ async fn a_slow_answer_is_no_sign_of_death() {
         Ok(echo(request))
     });
     let (connection, _server) = start(service, &Config::default());
-    assert_eq!(connection.infer(&request("slow", 8), &any_time()).await.unwrap().id, "slow");
+    assert_eq!(connection.infer(&request("slow", 8), ANY_TIME).await.unwrap().id, "slow");
 }
 
 #[tokio::test]
@@ -293,13 +291,12 @@ async fn requests_over_the_bound_are_refused_as_overload() {
     let (service, count, changed) = endless();
     let (connection, _server) = start(service, &config);
     let ask = request("", 8);
-    let context = any_time();
-    let two = async { tokio::join!(connection.infer(&ask, &context), connection.infer(&ask, &context)) };
+    let two = async { tokio::join!(connection.infer(&ask, ANY_TIME), connection.infer(&ask, ANY_TIME)) };
     tokio::select! {
         answers = two => panic!("{answers:?}"),
         () = async {
             until(&count, &changed, 2).await;
-            let refused = connection.infer(&ask, &context).await.unwrap_err();
+            let refused = connection.infer(&ask, ANY_TIME).await.unwrap_err();
             assert_eq!(refused.code(), Code::Overloaded);
         } => {}
     }
@@ -316,8 +313,7 @@ async fn a_client_that_ignores_the_bound_is_refused_by_the_server() {
         serve(far.into(), b"", Arc::new(service), &server_config, CancellationToken::new()).await
     });
     let ask = request("", 8);
-    let context = any_time();
-    let calls = (0..3).map(|_| Box::pin(connection.infer(&ask, &context)));
+    let calls = (0..3).map(|_| Box::pin(connection.infer(&ask, ANY_TIME)));
     let (first, ..) = futures::future::select_all(calls).await;
     assert_eq!(first.unwrap_err().code(), Code::Overloaded);
     server.abort();
@@ -343,7 +339,7 @@ async fn draining_answers_everything_that_was_accepted_and_then_closes() {
     let calls: Vec<_> = (0..10)
         .map(|n| {
             let connection = Arc::clone(&connection);
-            tokio::spawn(async move { connection.infer(&request(n.to_string(), 3000), &any_time()).await })
+            tokio::spawn(async move { connection.infer(&request(n.to_string(), 3000), ANY_TIME).await })
         })
         .collect();
     until(&count, &changed, 10).await;
@@ -376,7 +372,7 @@ async fn no_request_is_lost_when_the_server_drains_under_load() {
                     let mut answered = 0;
                     // What has begun must be answered, however close the drain is.
                     while let Ok(call) = connection.begin() {
-                        call.infer(&request("x", 100), &any_time()).await.unwrap();
+                        call.infer(&request("x", 100), ANY_TIME).await.unwrap();
                         answered += 1;
                     }
                     answered
@@ -402,18 +398,18 @@ async fn a_panic_in_the_service_fails_that_request_alone() {
         Ok(echo(request))
     });
     let (connection, _server) = start(service, &Config::default());
-    let error = connection.infer(&request("bad", 8), &any_time()).await.unwrap_err();
+    let error = connection.infer(&request("bad", 8), ANY_TIME).await.unwrap_err();
     assert_eq!(error.code(), Code::Internal);
-    assert_eq!(connection.infer(&request("good", 8), &any_time()).await.unwrap().id, "good");
+    assert_eq!(connection.infer(&request("good", 8), ANY_TIME).await.unwrap().id, "good");
 }
 
 #[tokio::test]
 async fn a_body_over_the_servers_limit_fails_here_and_leaves_the_connection_alone() {
     let config = Config { max_body_bytes: NonZeroU32::new(4096).unwrap(), ..Config::default() };
     let (connection, _server) = start(Scripted(|request, _| async move { Ok(echo(request)) }), &config);
-    let error = connection.infer(&request("", 5000), &any_time()).await.unwrap_err();
+    let error = connection.infer(&request("", 5000), ANY_TIME).await.unwrap_err();
     assert_eq!(error, Error::BodyTooLarge { limit: 4096 });
-    connection.infer(&request("", 1000), &any_time()).await.unwrap();
+    connection.infer(&request("", 1000), ANY_TIME).await.unwrap();
 }
 
 #[tokio::test]
@@ -424,7 +420,7 @@ async fn an_answer_over_the_limit_becomes_an_error() {
         Ok(echo(ask))
     });
     let (connection, _server) = start(service, &config);
-    let error = connection.infer(&request("", 10), &any_time()).await.unwrap_err();
+    let error = connection.infer(&request("", 10), ANY_TIME).await.unwrap_err();
     assert_eq!(error.code(), Code::TooLarge);
 }
 
