@@ -13,6 +13,7 @@ mod parameter;
 mod service;
 mod tensor;
 pub mod trace;
+pub mod validate;
 
 pub use datatype::DataType;
 pub use error::{Code, Error};
@@ -24,3 +25,4 @@ pub use metadata::{
 pub use parameter::{Parameter, Parameters};
 pub use service::{Context, InferenceService, Transport};
 pub use tensor::{Shape, Tensor};
+pub use validate::validate;
