@@ -44,4 +44,17 @@ pub enum Error {
     AttributeKind { node: String, attribute: String, expected: &'static str, actual: &'static str },
     #[error("{node}: attribute '{attribute}' is missing")]
     AttributeMissing { node: String, attribute: String },
+    #[error("no initialiser or constant tensor is called '{tensor}': `parm models inspect` lists them")]
+    UnknownWeight { tensor: String },
+    #[error(
+        "weight '{tensor}' is {expected_type} {expected:?} in the file, {actual_type} {actual:?} was given: \
+         give weights of the same type and dimensions"
+    )]
+    WeightMismatch {
+        tensor: String,
+        expected: Vec<i64>,
+        expected_type: DataType,
+        actual: Vec<usize>,
+        actual_type: DataType,
+    },
 }
