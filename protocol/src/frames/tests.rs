@@ -486,3 +486,15 @@ async fn a_client_that_reads_no_answers_is_not_read_either() {
     assert!(started.load(Ordering::SeqCst) < 40, "{started:?} of {frames} started");
     server.abort();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_bodies_survive_partial_writes() {
+    let service = Scripted(|request, _| std::future::ready(Ok(echo(request))));
+    let (connection, server) = start(service, &Config::default());
+    for n in 0..200 {
+        let answer = connection.infer(&request(n.to_string(), 602_112), ANY_TIME).await;
+        if let Err(error) = answer {
+            panic!("{error} {:?}", server.task.await);
+        }
+    }
+}

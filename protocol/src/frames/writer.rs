@@ -111,7 +111,6 @@ impl Writer {
             tokio::task::yield_now().await;
             while let Progress::Stalled = self.drain()? {
                 self.half.writable().await?;
-                self.queue.lock().stalled = false;
             }
         }
     }
@@ -163,6 +162,7 @@ impl Writer {
             std::mem::swap(&mut batch, &mut queue.chunks);
             if batch.is_empty() {
                 queue.busy = false;
+                queue.stalled = false;
                 drop(queue);
                 self.room.notify_waiters();
                 return Ok(Progress::Done);
