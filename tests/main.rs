@@ -1,1 +1,10 @@
-//! Integration tests of the real binary.
+//! Integration tests of the real binary, in one test program.
+
+mod chaos;
+mod commands;
+mod crate_graph;
+mod documents;
+mod links;
+mod serving;
+mod support;
+mod tracing;

@@ -6,19 +6,21 @@
 pub mod client;
 mod datatype;
 mod error;
+pub mod frames;
 mod infer;
 mod metadata;
 mod parameter;
 mod service;
 mod tensor;
+pub mod trace;
 pub mod validate;
 
 pub use datatype::DataType;
 pub use error::{Code, Error};
 pub use infer::{InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOutput};
 pub use metadata::{
-    BatchStatistics, DurationStatistics, ModelConfig, ModelConfigTensor, ModelIndex, ModelMetadata, ModelStatistics,
-    ServerMetadata, TensorMetadata,
+    BatchStatistics, DurationStatistics, ModelConfig, ModelConfigTensor, ModelIndex, ModelMetadata,
+    ModelStatistics, ServerMetadata, TensorMetadata,
 };
 pub use parameter::{Parameter, Parameters};
 pub use service::{Context, InferenceService, Transport};

@@ -1,0 +1,61 @@
+# The recipes that CI calls, and those for people. `just --list` names them.
+
+# What CI runs, whole.
+ci:
+    .ci/run
+
+# Format the code.
+fmt:
+    cargo fmt --all
+
+# Fail on unformatted code.
+fmt-check:
+    cargo fmt --all --check
+
+# Clippy on everything, warnings are errors.
+lint:
+    cargo clippy --workspace --all-targets --features ort -- -D warnings
+
+# Every test of every crate; the README's test command.
+test:
+    cargo test
+
+# The documentation, warnings are errors.
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
+
+# Licences, bans and sources of what we link (needs cargo-deny).
+deny:
+    cargo deny check licenses bans sources
+
+# Refresh the generated parts of the documentation (command line and configuration reference).
+docs-refresh:
+    UPDATE_DOCS=1 cargo test --test tests docs
+
+# Clients of the Open Inference Protocol against `parm serve`, `parm worker` and a frontend over two workers.
+interop:
+    interop/clients.sh
+
+# A frontend over a real Triton server.
+interop-triton:
+    interop/triton.sh
+
+# A frontend over MLServer.
+interop-mlserver:
+    interop/mlserver.sh
+
+# tract, ort and Python onnxruntime on real models.
+interop-engines:
+    interop/engines.sh
+
+# One pass-through hop beside nginx, haproxy and Envoy.
+bench-hop:
+    bench/hop.sh
+
+# The three fuzz targets, ten minutes each (needs a nightly toolchain and cargo-fuzz).
+fuzz seconds="600":
+    cd fuzz && for target in rest_json rest_binary grpc_convert; do cargo +nightly fuzz run $target -- -max_total_time={{seconds}} || exit 1; done
+
+# Seconds that a clean release build of the binary takes on two cores.
+build-time:
+    CARGO_BUILD_JOBS=2 CARGO_TARGET_DIR=$(mktemp -d) bash -c 'time cargo build --release'

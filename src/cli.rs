@@ -1,0 +1,160 @@
+//! The command line. What a flag means is said here, once; the configuration file knows the same settings by their paths.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Coded resilience for prediction serving: a slow or dead replica no longer shows in your p99.9.
+#[derive(Debug, Parser)]
+#[command(name = "parm", version, propagate_version = true, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve models to clients: a frontend over embedded instances, remote workers, or both
+    ///
+    /// Speaks the Open Inference Protocol over HTTP and gRPC, batches and dispatches queries to instances, and hides
+    /// slow and failing ones. Without `--worker` it runs the models itself, on `--instances` threads.
+    #[command(after_long_help = SERVE_EXAMPLES)]
+    Serve(Box<Serve>),
+    /// Serve models on this machine, without a frontend's redundancy: what `parm serve --worker URL` stands in front of
+    #[command(after_long_help = WORKER_EXAMPLES)]
+    Worker(Box<Worker>),
+    /// Look into a model repository
+    Models(Models),
+}
+
+const SERVE_EXAMPLES: &str = "Examples:
+  parm serve --models models --instances 4
+      everything in one process: clients on 127.0.0.1:8000 (HTTP) and :8001 (gRPC), metrics on :8002
+  parm serve --worker http://10.0.0.5:8000 --worker grpc://10.0.0.6:8001 --policy hedge
+      in front of two servers of the Open Inference Protocol (parm worker, Triton, MLServer, ...)
+  parm serve --config parm.toml --dump-config
+      print the whole configuration, as file, environment and flags make it, and end";
+
+const WORKER_EXAMPLES: &str = "Examples:
+  parm worker --models models --http 0.0.0.0:8000 --grpc 0.0.0.0:8001
+  parm worker --models models --engine ort --set backend.engine.threads=4
+  parm worker --models models --unix /run/parm/worker.sock";
+
+/// Flags that every long-running command has.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Configuration file (TOML); flags and `PARM_SECTION__FIELD` variables override it
+    #[arg(long, short, value_name = "FILE", env = "PARM_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Any setting by its path in the configuration file, as TOML: `--set frontend.policy=\"hedge\"`
+    #[arg(long, value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+    /// Print the whole configuration as it would be used, and end
+    #[arg(long)]
+    pub dump_config: bool,
+    /// Address for HTTP clients [default: 127.0.0.1:8000]
+    #[arg(long, value_name = "ADDRESS")]
+    pub http: Option<String>,
+    /// Address for gRPC clients [default: 127.0.0.1:8001]
+    #[arg(long, value_name = "ADDRESS")]
+    pub grpc: Option<String>,
+    /// Address of Prometheus metrics [default: 127.0.0.1:8002]
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<String>,
+    /// Unix socket for HTTP clients beside the address
+    #[arg(long, value_name = "PATH")]
+    pub unix: Option<PathBuf>,
+    /// Model repository: folders NAME/VERSION/model.onnx
+    #[arg(long, value_name = "FOLDER")]
+    pub models: Option<PathBuf>,
+    /// Embedded instances (threads that run models) [default: one per core; none with --worker]
+    #[arg(long, value_name = "N")]
+    pub instances: Option<usize>,
+    /// Engine that runs models: tract (built in) or ort (ONNX Runtime, loaded at run time)
+    #[arg(long, value_name = "NAME")]
+    pub engine: Option<String>,
+    /// Log lines for people or for machines
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub log_format: Option<crate::logging::Format>,
+    /// Export spans to an OpenTelemetry collector (gRPC), such as http://127.0.0.1:4317
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
+    /// Once ready, write the bound addresses here as JSON (the file appears whole)
+    #[arg(long, value_name = "FILE")]
+    pub ready_file: Option<PathBuf>,
+}
+
+/// `parm serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    #[command(flatten)]
+    pub common: Common,
+    /// A server to send work to (repeat): http://HOST:PORT, grpc://HOST:PORT or unix:/PATH; http and unix use the
+    /// framed transport by themselves where the server offers it
+    #[arg(long, value_name = "URL")]
+    pub worker: Vec<String>,
+    /// A file of such URLs, one a line, that is watched for changes
+    #[arg(long, value_name = "FILE")]
+    pub workers_file: Option<PathBuf>,
+    /// How redundancy is used: none, equal, replicate or hedge
+    #[arg(long, value_name = "NAME")]
+    pub policy: Option<String>,
+    /// Address of the admin API [default: off]
+    #[arg(long, value_name = "ADDRESS")]
+    pub admin: Option<String>,
+}
+
+/// `parm worker`.
+#[derive(Debug, Args)]
+pub struct Worker {
+    #[command(flatten)]
+    pub common: Common,
+    /// Allow faults to be injected (delay, stall, errors, wrong outputs, crash), through POST /faults at this address;
+    /// for experiments only
+    #[arg(long, value_name = "ADDRESS")]
+    pub faults: Option<String>,
+}
+
+/// `parm models`.
+#[derive(Debug, Args)]
+pub struct Models {
+    #[command(subcommand)]
+    pub command: ModelsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ModelsCommand {
+    /// The models of a repository, with versions, sizes and digests
+    List {
+        #[command(flatten)]
+        view: View,
+    },
+    /// One model whole: tensors, operators, parameters, checks
+    Inspect {
+        /// Model name in the repository, or the path of an ONNX file
+        model: String,
+        /// Version; the newest unless given
+        #[arg(long)]
+        version: Option<u64>,
+        #[command(flatten)]
+        view: View,
+    },
+}
+
+/// Where models are and how they are printed.
+#[derive(Debug, Args)]
+pub struct View {
+    /// Model repository
+    #[arg(long, value_name = "FOLDER", default_value = "models")]
+    pub models: PathBuf,
+    /// `text` for people, `json` for programs
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+/// Form of what is printed on stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    Text,
+    Json,
+}

@@ -1,0 +1,132 @@
+//! The configuration: defaults, then the file, then `PARM_SECTION__FIELD` variables, then flags.
+//!
+//! Everything is read and checked before a port is bound. An error names the field and where its value came from.
+
+use anyhow::anyhow;
+use figment::Figment;
+use figment::providers::{Env, Format, Serialized, Toml};
+use serde::{Deserialize, Serialize};
+
+use crate::cli::{Common, Serve, Worker};
+use crate::logging;
+
+/// The whole configuration of `parm serve` and `parm worker`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Logs and traces.
+    pub log: logging::Config,
+    /// Addresses and limits of what clients reach.
+    pub server: parm_protocol::server::Config,
+    /// Dispatching: policies, queues, deadlines, workers. `parm serve` only.
+    pub frontend: parm_frontend::Config,
+    /// Models and the instances that run them on this machine.
+    pub backend: parm_backend::Config,
+}
+
+/// A configuration that cannot be used; the process ends with status 64.
+#[derive(Debug)]
+pub struct Invalid(pub anyhow::Error);
+
+impl Settings {
+    /// Settings of `parm serve`.
+    pub fn for_serve(flags: &Serve) -> Result<Self, Invalid> {
+        let mut figment = layers(&flags.common)?;
+        if !flags.worker.is_empty() {
+            figment = figment.merge(Serialized::default("frontend.workers", &flags.worker));
+        }
+        if let Some(file) = &flags.workers_file {
+            figment = figment.merge(Serialized::default("frontend.workers_file", file));
+        }
+        if let Some(policy) = &flags.policy {
+            figment = figment.merge(Serialized::default("frontend.dispatch.policy", policy));
+        }
+        if let Some(admin) = &flags.admin {
+            figment = figment.merge(Serialized::default("frontend.admin.address", admin));
+        }
+        extract(figment)
+    }
+
+    /// Settings of `parm worker`.
+    pub fn for_worker(flags: &Worker) -> Result<Self, Invalid> {
+        let mut figment = layers(&flags.common)?;
+        if let Some(address) = &flags.faults {
+            figment = figment.merge(Serialized::default("backend.faults.address", address));
+        }
+        extract(figment)
+    }
+
+    /// The whole configuration as a file that would make it.
+    pub fn to_toml(&self) -> anyhow::Result<String> {
+        Ok(toml::to_string(self)?)
+    }
+}
+
+fn layers(flags: &Common) -> Result<Figment, Invalid> {
+    let mut figment = Figment::from(Serialized::defaults(Settings::default()));
+    if let Some(path) = &flags.config {
+        if !path.is_file() {
+            return Err(Invalid(anyhow!("--config: there is no file '{}'", path.display())));
+        }
+        figment = figment.merge(Toml::file_exact(path));
+    }
+    // PARM_CONFIG names the file itself; every other variable is a path of two parts at least.
+    figment = figment.merge(Env::prefixed("PARM_").ignore(&["config", "binary"]).split("__"));
+    if let Some(filter) = crate::environment::rust_log() {
+        figment = figment.merge(Serialized::default("log.level", filter));
+    }
+    macro_rules! flag {
+        ($value:expr, $path:literal) => {
+            if let Some(value) = &$value {
+                figment = figment.merge(Serialized::default($path, value));
+            }
+        };
+    }
+    flag!(flags.http, "server.http");
+    flag!(flags.grpc, "server.grpc");
+    flag!(flags.metrics, "server.metrics");
+    flag!(flags.unix, "server.unix");
+    flag!(flags.models, "backend.models");
+    flag!(flags.instances, "backend.instances");
+    flag!(flags.engine, "backend.engine.name");
+    flag!(flags.log_format, "log.format");
+    flag!(flags.otlp, "log.otlp");
+    for assignment in &flags.set {
+        figment = figment.merge(assigned(assignment)?);
+    }
+    Ok(figment)
+}
+
+fn assigned(assignment: &str) -> Result<Serialized<toml::Value>, Invalid> {
+    let (path, text) = assignment
+        .split_once('=')
+        .ok_or_else(|| Invalid(anyhow!("--set {assignment}: write PATH=VALUE, such as backend.instances=4")))?;
+    // A bare word is a string: `--set frontend.dispatch.policy=hedge` should not need nested quotes.
+    let value = format!("value = {text}")
+        .parse::<toml::Table>()
+        .ok()
+        .and_then(|mut table| table.remove("value"))
+        .unwrap_or_else(|| toml::Value::String(text.to_owned()));
+    Ok(Serialized::default(path.trim(), value))
+}
+
+fn extract(figment: Figment) -> Result<Settings, Invalid> {
+    figment.extract().map_err(|errors| {
+        let lines: Vec<String> = errors
+            .into_iter()
+            .map(|error| {
+                let field = if error.path.is_empty() { String::new() } else { format!("{}: ", error.path.join(".")) };
+                let source = error
+                    .metadata
+                    .as_ref()
+                    .map(|metadata| match &metadata.source {
+                        Some(source) => format!(" (from {source})"),
+                        None => format!(" (from {})", metadata.name),
+                    })
+                    .unwrap_or_default();
+                format!("{field}{}{source}", error.kind)
+            })
+            .collect();
+        Invalid(anyhow!("{}", lines.join("\n")))
+    })
+}

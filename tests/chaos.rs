@@ -1,0 +1,100 @@
+//! Workers die and leave under load, and no client notices.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parm_protocol::client::{self, Client};
+
+use crate::support::load::Load;
+use crate::support::{Parm, http};
+
+const LOAD: Load = Load { requests: 1500, pace: Duration::from_millis(2), deadline: Duration::from_secs(10) };
+
+async fn connect(url: String) -> Arc<dyn Client> {
+    client::connect(&url.parse().unwrap(), &client::Config::default()).await.unwrap()
+}
+
+/// Load on a frontend over three workers; `chaos` happens to them after a third of the requests.
+async fn survives(arguments: &[&str], chaos: fn(&mut Vec<Parm>)) -> Parm {
+    let mut workers: Vec<Parm> = (0..3).map(|_| Parm::worker(&[])).collect();
+    let frontend = Parm::frontend(&workers.iter().collect::<Vec<_>>(), arguments);
+    frontend.until("all three instances joined", |parm| {
+        parm.metric("parm_instances", &["state=\"ready\""]) == 3.0
+    });
+    let through = connect(format!("grpc://{}", frontend.grpc)).await;
+    let mut chaos = Some(chaos);
+    let report = LOAD
+        .each(|index| {
+            if index == LOAD.requests / 3 {
+                chaos.take().unwrap()(&mut workers);
+            }
+            through.clone()
+        })
+        .await;
+    report.assert_all_right(LOAD);
+    frontend
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_worker_is_retried_around() {
+    let frontend = survives(&["--policy", "none"], |workers| workers[0].signal("KILL")).await;
+    frontend.until("the dead instance is gone", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 2.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_worker_is_hidden_by_replicas() {
+    survives(&["--policy", "replicate"], |workers| workers[1].signal("KILL")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_worker_is_hedged_around() {
+    let frontend = survives(&["--policy", "hedge"], |workers| workers[2].signal("STOP")).await;
+    assert!(frontend.metric("parm_hedges_total", &[]) > 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_is_asked_to_end_fails_nothing() {
+    survives(&["--policy", "none"], |workers| {
+        workers[0].signal("TERM");
+        // It must also end by itself, cleanly, once it is drained.
+        let mut worker = workers.remove(0);
+        std::thread::spawn(move || assert!(worker.wait().success(), "{}", worker.log()));
+    })
+    .await;
+}
+
+/// Two frontends behind a balancer that looks at readiness, as an orchestrator would; one is asked to end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frontend_that_is_asked_to_end_fails_nothing() {
+    for scheme in ["grpc", "http"] {
+        let mut frontends = [Parm::serve(&["--instances", "1"]), Parm::serve(&["--instances", "1"])];
+        let mut clients = Vec::new();
+        for frontend in &frontends {
+            frontend.until_model_ready();
+            let address = if scheme == "grpc" { frontend.grpc } else { frontend.http };
+            clients.push(connect(format!("{scheme}://{address}")).await);
+        }
+        let draining = Arc::new(AtomicBool::new(false));
+        let watched = frontends[0].http;
+        let seen = draining.clone();
+        std::thread::spawn(move || {
+            while http::get(watched, "/v2/health/ready").status == 200 {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            seen.store(true, Ordering::SeqCst);
+        });
+        let report = LOAD
+            .each(|index| {
+                if index == LOAD.requests / 3 {
+                    frontends[0].signal("TERM");
+                }
+                let first = index % 2 == 0 && !draining.load(Ordering::SeqCst);
+                clients[usize::from(!first)].clone()
+            })
+            .await;
+        report.assert_all_right(LOAD);
+        assert!(draining.load(Ordering::SeqCst), "readiness never went false");
+        assert!(frontends[0].wait().success(), "{}", frontends[0].log());
+    }
+}

@@ -1,0 +1,87 @@
+//! What people meet on the command line: help, bad configuration, looking into models.
+
+use std::fs;
+use std::process::Output;
+
+use crate::support::process::command;
+
+fn run(arguments: &[&str]) -> Output {
+    command().args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_bad_configuration_ends_with_64_and_names_the_field() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("parm.toml");
+    fs::write(&file, "[backend]\ninstances = \"many\"\n").unwrap();
+    let file = file.to_str().unwrap();
+    for (arguments, field) in [
+        (vec!["serve", "--config", file], "backend.instances"),
+        (vec!["serve", "--set", "server.no_such_field=1"], "no_such_field"),
+        (vec!["serve", "--set", "frontend.dispatch.policy=luck"], "frontend.dispatch.policy"),
+        (vec!["serve", "--http", "not-an-address"], "server.http"),
+        (vec!["worker", "--engine", "abacus"], "abacus"),
+        (vec!["worker", "--config", "/no/such/file.toml"], "/no/such/file.toml"),
+        (vec!["serve", "--worker", "ftp://x"], "ftp://x"),
+    ] {
+        let output = run(&arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
+        assert!(said.contains(field), "{arguments:?} must name {field}: {said}");
+    }
+}
+
+#[test]
+fn a_dumped_configuration_makes_itself_again() {
+    let folder = tempfile::TempDir::new().unwrap();
+    for verb in ["serve", "worker"] {
+        let first = run(&[verb, "--dump-config", "--set", "backend.instances=3"]);
+        assert!(first.status.success(), "{}", text(&first.stderr));
+        let dumped = text(&first.stdout);
+        assert!(dumped.contains("instances = 3"), "{dumped}");
+        let file = folder.path().join("dumped.toml");
+        fs::write(&file, &dumped).unwrap();
+        let second = run(&[verb, "--dump-config", "--config", file.to_str().unwrap()]);
+        assert_eq!(text(&second.stdout), dumped, "{}", text(&second.stderr));
+    }
+}
+
+#[test]
+fn the_environment_is_between_the_file_and_the_flags() {
+    let dump = |variables: &[(&str, &str)], arguments: &[&str]| {
+        let mut command = command();
+        command.args(["serve", "--dump-config"]).args(arguments).envs(variables.iter().copied());
+        text(&command.output().unwrap().stdout)
+    };
+    let variable = [("PARM_BACKEND__INSTANCES", "7")];
+    assert!(dump(&variable, &[]).contains("instances = 7"));
+    assert!(dump(&variable, &["--instances", "5"]).contains("instances = 5"));
+}
+
+#[test]
+fn models_are_listed_and_inspected() {
+    let listed = run(&["models", "list", "--models", "tests/models"]);
+    assert!(listed.status.success() && text(&listed.stdout).contains("affine"), "{}", text(&listed.stderr));
+    let json = run(&["models", "inspect", "affine", "--models", "tests/models", "--output", "json"]);
+    assert!(json.status.success(), "{}", text(&json.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(report["inputs"][0]["name"], "x");
+    assert_eq!(report["parameters"], 10);
+    let missing = run(&["models", "inspect", "nothing", "--models", "tests/models"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing.stderr).contains("affine"), "the error lists what there is: {}", text(&missing.stderr));
+}
+
+#[test]
+fn a_missing_onnxruntime_says_how_to_get_it() {
+    let output = run(&["worker", "--engine", "ort", "--models", "tests/models", "--http", "127.0.0.1:0",
+        "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--set", "backend.engine.library=/no/such/lib.so"]);
+    let said = text(&output.stderr);
+    assert!(!output.status.success());
+    let helpful = if cfg!(feature = "ort") { "onnxruntime" } else { "--features ort" };
+    assert!(said.contains(helpful), "{said}");
+}

@@ -1,0 +1,136 @@
+//! The binary serves: embedded, as a worker, and through a frontend over workers; over HTTP and gRPC.
+
+use parm_protocol::client::{self, CallContext};
+use parm_protocol::{Code, DataType, ModelRef, NamedTensor, Parameter, Tensor};
+use serde_json::json;
+
+use crate::support::{Parm, affine, http};
+
+const INFER: &str = "/v2/models/affine/infer";
+
+fn body(rows: &[f32]) -> Vec<u8> {
+    json!({"id": "q1", "inputs": [{"name": "x", "shape": [rows.len() / 4, 4], "datatype": "FP32", "data": rows}]})
+        .to_string()
+        .into_bytes()
+}
+
+fn answers_json(parm: &Parm) {
+    let rows = affine::rows(3, 11);
+    let answer = http::post(parm.http, INFER, &body(&rows));
+    assert_eq!(answer.status, 200, "{}", answer.body_text());
+    let json = answer.json();
+    assert_eq!((&json["id"], &json["model_name"]), (&json!("q1"), &json!("affine")));
+    assert_eq!(json["outputs"][0]["shape"], json!([3, 2]));
+    let got: Vec<f64> = json["outputs"][0]["data"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+    let want = affine::expected(&rows);
+    assert!(got.iter().zip(&want).all(|(got, want)| (got - f64::from(*want)).abs() < 1e-3), "{got:?} {want:?}");
+}
+
+async fn answers_every_client(parm: &Parm) {
+    parm.until_model_ready();
+    answers_json(parm);
+    for url in [format!("http://{}", parm.http), format!("grpc://{}", parm.grpc)] {
+        let client = client::connect(&url.parse().unwrap(), &client::Config::default()).await.unwrap();
+        assert!(client.is_ready().await.unwrap());
+        let metadata = client.model_metadata(&ModelRef::latest("affine")).await.unwrap();
+        assert_eq!((metadata.name.as_str(), metadata.inputs[0].name.as_str()), ("affine", "x"));
+        assert_eq!(metadata.inputs[0].shape, [-1, 4]);
+        for count in [1, 2, 5] {
+            let rows = affine::rows(count, 5);
+            let response = client.infer(affine::request(&rows), CallContext::default()).await.unwrap();
+            assert!(affine::is_answer(&response, &rows), "{url}: {response:?}");
+        }
+        let mut unknown = affine::request(&affine::rows(1, 1));
+        unknown.model.name = "nothing".into();
+        let error = client.infer(unknown, CallContext::default()).await.unwrap_err();
+        assert_eq!(error.code(), Code::NotFound, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn embedded_instances_serve() {
+    let parm = Parm::serve(&["--instances", "2"]);
+    answers_every_client(&parm).await;
+    assert!(parm.metric("nv_inference_request_success", &["model=\"affine\""]) >= 7.0);
+}
+
+#[tokio::test]
+async fn a_worker_serves_by_itself() {
+    answers_every_client(&Parm::worker(&[])).await;
+}
+
+#[tokio::test]
+async fn a_frontend_over_workers_serves() {
+    let workers = [Parm::worker(&[]), Parm::worker(&[])];
+    let urls = [format!("http://{}", workers[0].http), format!("grpc://{}", workers[1].grpc)];
+    let parm = Parm::start(&["serve", "--worker", &urls[0], "--worker", &urls[1]]);
+    answers_every_client(&parm).await;
+    assert!(parm.metric("nv_inference_request_success", &["model=\"affine\""]) >= 7.0);
+}
+
+#[tokio::test]
+async fn a_worker_on_a_unix_socket_serves_a_frontend() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let socket = folder.path().join("worker.sock");
+    let _worker = Parm::worker(&["--unix", socket.to_str().unwrap()]);
+    let parm = Parm::start(&["serve", "--worker", &format!("unix:{}", socket.display())]);
+    answers_every_client(&parm).await;
+}
+
+#[tokio::test]
+async fn the_outcome_and_the_id_come_back() {
+    let parm = Parm::serve(&["--instances", "1"]);
+    parm.until_model_ready();
+    let answer = http::post(parm.http, INFER, &body(&affine::rows(1, 2)));
+    assert_eq!(answer.header("parm-outcome").as_deref(), Some("exact"));
+    assert_eq!(answer.json()["parameters"]["parm_outcome"], json!("exact"));
+}
+
+#[tokio::test]
+async fn client_faults_are_named_and_cost_nothing() {
+    let parm = Parm::serve(&["--instances", "1"]);
+    parm.until_model_ready();
+    let client = client::connect(&format!("grpc://{}", parm.grpc).parse().unwrap(), &client::Config::default());
+    let client = client.await.unwrap();
+    let good = affine::request(&affine::rows(1, 1));
+    let mut wrong_name = good.clone();
+    wrong_name.inputs[0].name = "z".into();
+    let mut wrong_shape = good.clone();
+    wrong_shape.inputs[0].tensor = Tensor::from_f32([1, 3].as_slice(), &[1., 2., 3.]).unwrap();
+    let mut wrong_type = good.clone();
+    let bytes = vec![0u8; 16].into();
+    wrong_type.inputs = vec![NamedTensor::new("x", Tensor::new(DataType::Int32, [1, 4].as_slice(), bytes).unwrap())];
+    let mut empty = good.clone();
+    empty.inputs.clear();
+    for (what, request) in
+        [("name", wrong_name), ("shape", wrong_shape), ("datatype", wrong_type), ("no inputs", empty)]
+    {
+        let error = client.infer(request, CallContext::default()).await.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument, "{what}: {error}");
+    }
+    let mut late = good.clone();
+    late.parameters.insert("timeout".into(), Parameter::Uint64(0));
+    let error = client.infer(late, CallContext::default()).await.unwrap_err();
+    assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
+    assert!(parm.metric("nv_inference_request_failure", &["reason=\"invalid_argument\""]) >= 4.0);
+    assert!(client.infer(good, CallContext::default()).await.is_ok());
+}
+
+#[test]
+fn the_documented_paths_answer() {
+    let parm = Parm::serve(&["--instances", "1"]);
+    parm.until_model_ready();
+    let document = http::get(parm.http, "/v2/openapi.json").json();
+    let paths = document["paths"].as_object().unwrap();
+    assert!(paths.contains_key("/v2/models/{model}/infer"), "{:?}", paths.keys().collect::<Vec<_>>());
+    for path in ["/v2", "/v2/models", "/v2/models/affine", "/v2/models/affine/config", "/v2/models/affine/stats",
+        "/v2/models/stats", "/v2/models/affine/versions/1", "/v2/health/live", "/v2/health/ready"]
+    {
+        assert_eq!(http::get(parm.http, path).status, 200, "{path}");
+    }
+    let index = http::post(parm.http, "/v2/repository/index", b"{}").json();
+    assert_eq!(index[0]["name"], json!("affine"));
+    let lost = http::get(parm.http, "/v3/nothing");
+    assert_eq!(lost.status, 404);
+    assert!(lost.json()["error"].as_str().unwrap().contains("/v3/nothing"));
+}

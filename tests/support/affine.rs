@@ -1,0 +1,40 @@
+//! The test model, y = x W + b, as `tests/models/make.py` writes it.
+
+use parm_protocol::{InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, Tensor};
+
+const WEIGHTS: [[f32; 2]; 4] = [[1., 2.], [3., 4.], [5., 6.], [7., 8.]];
+const BIAS: [f32; 2] = [0.5, -0.5];
+
+/// Distinct, deterministic rows.
+pub fn rows(count: usize, seed: u64) -> Vec<f32> {
+    (0..count * 4).map(|i| ((seed.wrapping_mul(31) + i as u64 * 7) % 97) as f32 / 16.0 - 3.0).collect()
+}
+
+/// What the model answers.
+pub fn expected(rows: &[f32]) -> Vec<f32> {
+    rows.chunks_exact(4)
+        .flat_map(|x| (0..2).map(move |j| BIAS[j] + x.iter().zip(&WEIGHTS).map(|(x, w)| x * w[j]).sum::<f32>()))
+        .collect()
+}
+
+/// A request for these rows.
+pub fn request(rows: &[f32]) -> InferRequest {
+    let tensor = Tensor::from_f32([rows.len() / 4, 4].as_slice(), rows).unwrap();
+    InferRequest {
+        model: ModelRef::latest("affine"),
+        id: String::new(),
+        parameters: Parameters::new(),
+        inputs: vec![NamedTensor::new("x", tensor)],
+        outputs: Vec::new(),
+    }
+}
+
+/// Whether a response is the model's answer to these rows.
+pub fn is_answer(response: &InferResponse, rows: &[f32]) -> bool {
+    let Some(output) = response.outputs.iter().find(|output| output.name == "y") else {
+        return false;
+    };
+    let got = output.tensor.as_f32().unwrap();
+    let want = expected(rows);
+    got.len() == want.len() && got.iter().zip(&want).all(|(got, want)| (got - want).abs() < 1e-3)
+}

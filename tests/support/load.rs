@@ -1,0 +1,78 @@
+//! Paced load on a running binary: every answer is compared with the model's, every failure kept.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parm_protocol::client::{CallContext, Client};
+use parm_protocol::{Error, InferResponse};
+
+use super::affine;
+
+/// How many requests, how often, and how long each may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    pub requests: usize,
+    pub pace: Duration,
+    pub deadline: Duration,
+}
+
+/// What came of a load.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub right: usize,
+    pub wrong: usize,
+    pub failed: Vec<Error>,
+    pub slowest: Duration,
+}
+
+impl Report {
+    /// Panics unless every request was answered with the model's own answer, within its deadline.
+    pub fn assert_all_right(&self, load: Load) {
+        assert!(self.failed.is_empty() && self.wrong == 0, "{} failed, first: {:?}; {} wrong; {} right",
+            self.failed.len(), self.failed.first(), self.wrong, self.right);
+        assert_eq!(self.right, load.requests);
+    }
+}
+
+impl Load {
+    /// Sends the load through `client`; requests overlap as they must to keep the pace.
+    pub async fn through(self, client: Arc<dyn Client>) -> Report {
+        self.each(|_| client.clone()).await
+    }
+
+    /// Sends the load, asking for the client of each request as it is sent.
+    pub async fn each(self, mut client: impl FnMut(usize) -> Arc<dyn Client>) -> Report {
+        let mut pace = tokio::time::interval(self.pace);
+        let mut running = tokio::task::JoinSet::new();
+        for index in 0..self.requests {
+            pace.tick().await;
+            running.spawn(one(client(index), index, self.deadline));
+        }
+        let mut report = Report::default();
+        while let Some(joined) = running.join_next().await {
+            let (rows, outcome, took) = joined.unwrap();
+            report.slowest = report.slowest.max(took);
+            match outcome {
+                Ok(response) if affine::is_answer(&response, &rows) => report.right += 1,
+                Ok(_) => report.wrong += 1,
+                Err(error) => report.failed.push(error),
+            }
+        }
+        report
+    }
+}
+
+fn one(
+    client: Arc<dyn Client>,
+    index: usize,
+    deadline: Duration,
+) -> impl Future<Output = (Vec<f32>, Result<InferResponse, Error>, Duration)> + Send {
+    async move {
+        let rows = affine::rows(1 + index % 3, index as u64);
+        let sent = Instant::now();
+        let context = CallContext { deadline: Some(sent + deadline), ..CallContext::default() };
+        let outcome = client.infer(affine::request(&rows), context).await;
+        (rows, outcome, sent.elapsed())
+    }
+}

@@ -1,0 +1,8 @@
+//! What the integration tests share: the running binary, load on it, and the model whose answers they can compute.
+
+pub mod affine;
+pub mod http;
+pub mod load;
+pub mod process;
+
+pub use process::Parm;

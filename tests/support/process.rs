@@ -1,0 +1,169 @@
+//! The real binary as a child process: port 0, a readiness file, killed when the test ends however it ends.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// How long anything may take before a test gives up; never a time that a test measures.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running `parm serve` or `parm worker`.
+pub struct Parm {
+    child: Child,
+    folder: TempDir,
+    /// HTTP address.
+    pub http: SocketAddr,
+    /// gRPC address.
+    pub grpc: SocketAddr,
+    /// Metrics address.
+    pub metrics: SocketAddr,
+}
+
+impl Parm {
+    /// Starts `parm ARGUMENTS...` on free ports and waits until it says that it is ready.
+    pub fn start(arguments: &[&str]) -> Parm {
+        Self::try_start(arguments).unwrap_or_else(|problem| panic!("parm {}: {problem}", arguments.join(" ")))
+    }
+
+    /// A frontend with embedded instances of the test models.
+    pub fn serve(arguments: &[&str]) -> Parm {
+        Self::start(&[&["serve", "--models", "tests/models"], arguments].concat())
+    }
+
+    /// A worker with the test models.
+    pub fn worker(arguments: &[&str]) -> Parm {
+        Self::start(&[&["worker", "--models", "tests/models", "--instances", "1"], arguments].concat())
+    }
+
+    /// A frontend over these workers, by HTTP upgrade.
+    pub fn frontend(workers: &[&Parm], arguments: &[&str]) -> Parm {
+        let urls: Vec<String> = workers.iter().map(|worker| format!("http://{}", worker.http)).collect();
+        let mut command = vec!["serve"];
+        for url in &urls {
+            command.extend(["--worker", url]);
+        }
+        Self::start(&[&command, arguments].concat())
+    }
+
+    fn try_start(arguments: &[&str]) -> Result<Parm, String> {
+        let folder = TempDir::new().map_err(|error| error.to_string())?;
+        let ready = folder.path().join("ready.json");
+        let log = fs::File::create(folder.path().join("log")).map_err(|error| error.to_string())?;
+        let local = "127.0.0.1:0";
+        let mut child = command()
+            .args(arguments)
+            .args(["--http", local, "--grpc", local, "--metrics", local, "--ready-file"])
+            .arg(&ready)
+            .stderr(log)
+            .spawn()
+            .map_err(|error| error.to_string())?;
+        match wait_for(&ready, &mut child) {
+            Ok(text) => {
+                let addresses: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+                let address = |name: &str| addresses[name].as_str().unwrap_or_default().parse().unwrap();
+                Ok(Parm { http: address("http"), grpc: address("grpc"), metrics: address("metrics"), child, folder })
+            }
+            Err(problem) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                let log = fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+                Err(format!("{problem}\n{log}"))
+            }
+        }
+    }
+
+    /// Sends a signal by name: `KILL`, `TERM`, `STOP`, `CONT`.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
+        assert!(status.success(), "kill -s {name}");
+    }
+
+    /// Waits for the process to end by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the process did not end; its log:\n{}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// What it logged so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Its metrics page.
+    pub fn metrics(&self) -> String {
+        super::http::get(self.metrics, "/metrics").body_text()
+    }
+
+    /// The sum of a metric's samples over all label sets that contain every one of `labels`.
+    pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        self.metrics()
+            .lines()
+            .filter(|line| line.starts_with(name))
+            .filter(|line| line[name.len()..].starts_with(['{', ' ']) && labels.iter().all(|label| line.contains(label)))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
+    }
+
+    /// Waits until a condition on the process holds.
+    pub fn until(&self, what: &str, condition: impl Fn(&Parm) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !condition(self) {
+            assert!(Instant::now() < deadline, "waited in vain until {what}; the log:\n{}", self.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until the affine test model is served.
+    pub fn until_model_ready(&self) {
+        self.until("the model is ready", |parm| super::http::get(parm.http, "/v2/models/affine/ready").status == 200);
+    }
+}
+
+impl Drop for Parm {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("the log of process {}:\n{}", self.child.id(), self.log());
+        }
+    }
+}
+
+/// The binary, run from the project's root, with nothing of the caller's environment that could configure it.
+pub fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_parm"));
+    command.current_dir(root()).stdin(Stdio::null()).env_remove("RUST_LOG").env_remove("RUST_BACKTRACE");
+    command
+}
+
+/// The project's root.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
+}
+
+fn wait_for(ready: &Path, child: &mut Child) -> Result<String, String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Ok(text) = fs::read_to_string(ready) {
+            return Ok(text);
+        }
+        if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
+            return Err(format!("ended with {status} before it was ready"));
+        }
+        if Instant::now() > deadline {
+            return Err(format!("was not ready after {PATIENCE:?}"));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
