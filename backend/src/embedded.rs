@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
-    Error as Refusal, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
+    Error as Refusal, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef,
+    ServerMetadata,
 };
 
 use crate::host::{Call, Host, Layout};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parm_protocol::{
-    Context, Error as Refusal, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
-    ModelRef, ModelStatistics, ServerMetadata, Transport,
+    Context, Error as Refusal, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
+    ModelMetadata, ModelRef, ModelStatistics, ServerMetadata, Transport,
 };
 
 use crate::host::{Call, Host, Layout};

@@ -65,7 +65,8 @@ pub struct Options {
 }
 
 /// Constructors by the name that configurations use; `Err` is the cargo feature to build with.
-const ENGINES: [(&str, Result<fn() -> Box<dyn Engine>, &str>); 2] = [("tract", Ok(tract::engine)), ("ort", ORT)];
+const ENGINES: [(&str, Result<fn() -> Box<dyn Engine>, &str>); 2] =
+    [("tract", Ok(tract::engine)), ("ort", ORT)];
 
 #[cfg(feature = "ort")]
 const ORT: Result<fn() -> Box<dyn Engine>, &str> = Ok(ort::engine);

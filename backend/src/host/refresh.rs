@@ -81,7 +81,8 @@ impl Host {
         }
         // Only once the wanted ones serve: a broken new version must not end a good old one.
         if first_error.is_ok() {
-            for version in self.catalogue.known(name).into_iter().filter(|known| !wanted.contains_key(known)) {
+            for version in self.catalogue.known(name).into_iter().filter(|known| !wanted.contains_key(known))
+            {
                 retire(self.catalogue.forget(name, version));
             }
         }
@@ -94,7 +95,8 @@ impl Host {
             return Err(parm_parity_models::Error::UnknownModel { name, root }.into());
         };
         let model = repository.model(name)?;
-        let versions = model.versions.into_iter().map(|(number, version)| (number, (version.path, version.format)));
+        let versions =
+            model.versions.into_iter().map(|(number, version)| (number, (version.path, version.format)));
         Ok(match self.config.versions {
             VersionPolicy::All => versions.collect(),
             VersionPolicy::Latest => versions.last().into_iter().collect(),
