@@ -2,9 +2,11 @@
 
 mod cli;
 mod environment;
+mod load;
 mod logging;
 mod models;
 mod ready;
+mod runtime;
 mod serve;
 mod settings;
 mod shutdown;
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(flags) => serve::main(&flags),
         Command::Worker(flags) => worker::main(&flags),
+        Command::Load(flags) => load::main(&flags).map_err(Failure::from),
         Command::Models(flags) => models::main(&flags.command).map_err(Failure::from),
     };
     match outcome {
