@@ -6,6 +6,7 @@
 pub mod client;
 mod datatype;
 mod error;
+pub mod grpc;
 mod infer;
 mod metadata;
 mod parameter;
