@@ -1,20 +1,21 @@
 //! Round trips to a service that does nothing, in another process, over each transport: what the wire itself costs.
 //!
-//! `cargo bench -p parm-protocol --bench transports` prints a table; pass a word (`frames`, `http`, `grpc`) to see only
-//! the transports whose name has it. Numbers of a busy machine are ratios at best.
+//! `cargo bench -p parm-protocol --bench transports` prints a table. Numbers of a busy machine are ratios at best.
+
+#![allow(clippy::print_stdout)] // a table, for whoever runs it
 
 use std::env;
 use std::future::Future;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parm_protocol::client::{self, CallContext, Client};
+use parm_protocol::client::CallContext;
 use parm_protocol::frames;
 use parm_protocol::{
-    Context, DataType, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
-    ModelRef, ModelStatistics, NamedTensor, Parameters, ServerMetadata, Tensor,
+    Context, DataType, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
+    ModelMetadata, ModelRef, ModelStatistics, NamedTensor, Parameters, ServerMetadata, Tensor,
 };
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Runtime;
@@ -26,8 +27,7 @@ fn main() {
     if env::args().any(|argument| argument == SERVE) {
         return runtime().block_on(serve());
     }
-    let only = env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
-    measure_all(&only);
+    measure_all();
 }
 
 fn runtime() -> Runtime {
@@ -104,12 +104,23 @@ async fn serve() {
 fn request(bytes: usize) -> InferRequest {
     let tensor = Tensor::from_f32([1, bytes / 4].as_slice(), &vec![0.25; bytes / 4]).unwrap();
     assert_eq!(tensor.datatype(), DataType::Fp32);
-    InferRequest { model: ModelRef::latest("null"), id: String::new(), parameters: Parameters::new(), inputs: vec![NamedTensor::new("x", tensor)], outputs: vec![] }
+    InferRequest {
+        model: ModelRef::latest("null"),
+        id: String::new(),
+        parameters: Parameters::new(),
+        inputs: vec![NamedTensor::new("x", tensor)],
+        outputs: vec![],
+    }
 }
 
-fn measure_all(only: &str) {
+fn measure_all() {
     let dir = tempfile::tempdir().unwrap();
-    let mut child = Command::new(env::current_exe().unwrap()).arg(SERVE).arg(dir.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new(env::current_exe().unwrap())
+        .arg(SERVE)
+        .arg(dir.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address = line.trim().to_owned();
@@ -131,30 +142,47 @@ fn measure_all(only: &str) {
     child.wait().unwrap();
 }
 
-async fn measure(name: &str, connection: Arc<frames::Connection>, size: usize, in_flight: usize, server: u32) {
+async fn measure(
+    name: &str,
+    connection: Arc<frames::Connection>,
+    size: usize,
+    in_flight: usize,
+    server: u32,
+) {
     let total = if size > 100_000 { 4000 } else { 40_000 };
     let (us, them) = (cpu(std::process::id()), cpu(server));
     let started = Instant::now();
-    let tasks: Vec<_> = (0..in_flight).map(|_| {
-        let connection = connection.clone();
-        tokio::spawn(async move {
-            let request = request(size);
-            let mut times = vec![];
-            for _ in 0..total / in_flight {
-                let started = Instant::now();
-                connection.infer(&request, &CallContext::default()).await.unwrap();
-                times.push(started.elapsed());
-            }
-            times
+    let tasks: Vec<_> = (0..in_flight)
+        .map(|_| {
+            let connection = connection.clone();
+            tokio::spawn(async move {
+                let request = request(size);
+                let mut times = vec![];
+                for _ in 0..total / in_flight {
+                    let started = Instant::now();
+                    connection.infer(&request, &CallContext::default()).await.unwrap();
+                    times.push(started.elapsed());
+                }
+                times
+            })
         })
-    }).collect();
+        .collect();
     let mut times = vec![];
-    for t in tasks { times.extend(t.await.unwrap()); }
+    for t in tasks {
+        times.extend(t.await.unwrap());
+    }
     let wall = started.elapsed();
     let (us, them) = (cpu(std::process::id()) - us, cpu(server) - them);
     times.sort();
     let n = times.len();
-    println!("{name:12} {size:7} B  {in_flight:3} in flight  p50 {:?} p99 {:?}  {:.0}/s  cpu client {:?} server {:?}", times[n / 2], times[n * 99 / 100], n as f64 / wall.as_secs_f64(), us / n as u32, them / n as u32);
+    println!(
+        "{name:12} {size:7} B  {in_flight:3} in flight  p50 {:?} p99 {:?}  {:.0}/s  cpu client {:?} server {:?}",
+        times[n / 2],
+        times[n * 99 / 100],
+        n as f64 / wall.as_secs_f64(),
+        us / n as u32,
+        them / n as u32
+    );
 }
 
 fn cpu(pid: u32) -> Duration {

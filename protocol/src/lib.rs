@@ -7,9 +7,12 @@ pub mod client;
 mod datatype;
 mod error;
 pub mod frames;
+pub mod grpc;
 mod infer;
 mod metadata;
 mod parameter;
+#[cfg(test)]
+mod scripted;
 mod service;
 mod tensor;
 pub mod trace;

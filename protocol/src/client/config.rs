@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +69,7 @@ impl Token {
     }
 
     /// The value of the `authorization` header.
-    pub(super) fn bearer(&self) -> String {
+    pub fn bearer(&self) -> String {
         format!("Bearer {}", self.0)
     }
 }
@@ -84,16 +83,6 @@ impl fmt::Debug for Token {
 impl Serialize for Token {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str("***")
-    }
-}
-
-impl Config {
-    pub(super) fn connect_timeout(&self) -> Duration {
-        Duration::from_millis(self.connect_timeout_ms.get())
-    }
-
-    pub(super) fn control_timeout(&self) -> Duration {
-        Duration::from_millis(self.control_timeout_ms.get())
     }
 }
 

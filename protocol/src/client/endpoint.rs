@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 
 /// A server's address: `http://host:port` or `unix:/path` (frames where offered, else HTTP), `frames://host:port`,
-/// `frames+unix:/path`, `grpc://host:port`.
+/// `frames+unix:/path`, `grpc://host:port`, `grpc+unix:/path`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Endpoint {
@@ -49,13 +49,18 @@ impl FromStr for Endpoint {
                 return Ok(Self { scheme, address: Address::Tcp(authority(text, rest)?) });
             }
         }
-        for (prefix, scheme) in [("unix:", Scheme::Http), ("frames+unix:", Scheme::Frames)] {
+        for (prefix, scheme) in
+            [("unix:", Scheme::Http), ("frames+unix:", Scheme::Frames), ("grpc+unix:", Scheme::Grpc)]
+        {
             if let Some(path) = text.strip_prefix(prefix).filter(|path| path.starts_with('/')) {
                 return Ok(Self { scheme, address: Address::Unix(path.into()) });
             }
         }
         if text.starts_with("https://") {
-            return Err(invalid(text, "TLS is not spoken: put a TLS proxy in front, and name its plain side"));
+            return Err(invalid(
+                text,
+                "TLS is not spoken: put a TLS proxy in front, and name its plain side",
+            ));
         }
         Err(invalid(text, "use http://host:port, grpc://host:port, frames://host:port or unix:/path"))
     }
@@ -63,10 +68,14 @@ impl FromStr for Endpoint {
 
 fn authority(text: &str, rest: &str) -> Result<String, Error> {
     let rest = rest.strip_suffix('/').unwrap_or(rest);
-    let port = rest.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    let port =
+        rest.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
     match port {
         Some(Ok(1..)) if !rest.contains('/') => Ok(rest.into()),
-        _ => Err(invalid(text, "a host, a colon and a port from 1 to 65535 must follow the scheme, and nothing else")),
+        _ => Err(invalid(
+            text,
+            "a host, a colon and a port from 1 to 65535 must follow the scheme, and nothing else",
+        )),
     }
 }
 
@@ -124,6 +133,7 @@ mod tests {
             "frames://w:1",
             "unix:/run/parm/w0.sock",
             "frames+unix:/w",
+            "grpc+unix:/w",
         ] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
         }
@@ -132,8 +142,16 @@ mod tests {
 
     #[test]
     fn a_wrong_address_says_what_is_right() {
-        for text in ["", "w:8000", "http://w", "http://:8000", "http://w:0", "http://w:99999", "http://w:1/v2", "unix:w"]
-        {
+        for text in [
+            "",
+            "w:8000",
+            "http://w",
+            "http://:8000",
+            "http://w:0",
+            "http://w:99999",
+            "http://w:1/v2",
+            "unix:w",
+        ] {
             let error = text.parse::<Endpoint>().unwrap_err();
             assert!(error.to_string().contains("host"), "{text}: {error}");
         }

@@ -47,7 +47,11 @@ impl Socket {
 }
 
 impl AsyncRead for Socket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
             Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),

@@ -1,6 +1,5 @@
 //! Both ends of a connection, over a socket pair.
 
-use std::future::Future;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,54 +15,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::client::CallContext;
+use crate::scripted::{Scripted, echo};
 use crate::{
-    Code, Context, DataType, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
-    ModelMetadata, ModelRef, ModelStatistics, NamedTensor, Parameters, ServerMetadata, Tensor, Transport,
+    Code, Context, DataType, Error, InferRequest, InferenceService, ModelRef, NamedTensor, Parameters,
+    Tensor, Transport,
 };
-
-/// A service that is what a closure does.
-struct Scripted<F>(F);
-
-impl<F, A> InferenceService for Scripted<F>
-where
-    F: Fn(InferRequest, Context) -> A + Send + Sync + 'static,
-    A: Future<Output = Result<InferResponse, Error>> + Send,
-{
-    fn is_ready(&self) -> bool {
-        true
-    }
-    fn is_model_ready(&self, _: &ModelRef) -> Result<bool, Error> {
-        Ok(true)
-    }
-    fn server_metadata(&self) -> ServerMetadata {
-        ServerMetadata::default()
-    }
-    fn model_metadata(&self, _: &ModelRef) -> Result<ModelMetadata, Error> {
-        Ok(ModelMetadata::default())
-    }
-    fn model_config(&self, _: &ModelRef) -> Result<ModelConfig, Error> {
-        Ok(ModelConfig::default())
-    }
-    fn statistics(&self, _: Option<&ModelRef>) -> Result<Vec<ModelStatistics>, Error> {
-        Ok(vec![])
-    }
-    fn repository_index(&self, _: bool) -> Result<Vec<ModelIndex>, Error> {
-        Ok(vec![])
-    }
-    async fn load_model(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
-    async fn unload_model(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
-    fn infer(
-        &self,
-        request: InferRequest,
-        context: Context,
-    ) -> impl Future<Output = Result<InferResponse, Error>> + Send {
-        (self.0)(request, context)
-    }
-}
 
 fn request(id: impl Into<String>, bytes: usize) -> InferRequest {
     let data = Bytes::from(vec![1u8; bytes]);
@@ -74,17 +30,6 @@ fn request(id: impl Into<String>, bytes: usize) -> InferRequest {
         parameters: Parameters::new(),
         inputs: vec![NamedTensor::new("x", tensor)],
         outputs: vec![],
-    }
-}
-
-/// Answers with the inputs.
-fn echo(request: InferRequest) -> InferResponse {
-    InferResponse {
-        model_name: request.model.name,
-        model_version: "1".into(),
-        id: request.id,
-        parameters: request.parameters,
-        outputs: request.inputs,
     }
 }
 
