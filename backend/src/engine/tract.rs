@@ -132,11 +132,11 @@ impl Model for Loaded {
     }
 
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
-        if let Some(general) = self.general.as_ref().filter(|_| !self.has_plan(inputs)) {
-            if let Ok(outputs) = guarded(|| self.run_plan(general, inputs)) {
-                return Ok(outputs);
-            }
-            // Some operators only reveal at run time that they want known dimensions.
+        // Some operators only reveal at run time that they want known dimensions: then a plan is compiled after all.
+        if let Some(general) = self.general.as_ref().filter(|_| !self.has_plan(inputs))
+            && let Ok(outputs) = guarded(|| self.run_plan(general, inputs))
+        {
+            return Ok(outputs);
         }
         let plan = self.plan(&shapes(inputs))?.clone();
         self.run_plan(&plan, inputs)

@@ -95,12 +95,10 @@ impl Host {
             return Err(parm_parity_models::Error::UnknownModel { name, root }.into());
         };
         let model = repository.model(name)?;
-        let versions =
-            model.versions.into_iter().map(|(number, version)| (number, (version.path, version.format)));
-        Ok(match self.config.versions {
-            VersionPolicy::All => versions.collect(),
-            VersionPolicy::Latest => versions.last().into_iter().collect(),
-        })
+        let latest_only = self.config.versions == VersionPolicy::Latest;
+        let skipped = if latest_only { model.versions.len().saturating_sub(1) } else { 0 };
+        let wanted = model.versions.into_iter().skip(skipped);
+        Ok(wanted.map(|(number, version)| (number, (version.path, version.format))).collect())
     }
 
     fn install(&self, name: &str, version: u64, source: Source<'_>) -> Result<(), Error> {
