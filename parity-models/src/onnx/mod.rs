@@ -21,6 +21,7 @@ mod node;
 #[allow(missing_docs, clippy::all)] // generated: the schema in proto/onnx.proto says what they are
 pub mod proto;
 mod random;
+pub mod rewrite;
 mod splice;
 mod tensor;
 mod topology;

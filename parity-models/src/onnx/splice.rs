@@ -15,7 +15,7 @@ use super::wire::{self, Field, Rope};
 use super::{DataType, Error, Tensor};
 
 /// Protobuf messages cannot be longer: their readers count in 32-bit integers.
-const LARGEST_FILE: u64 = i32::MAX as u64;
+pub(super) const LARGEST_FILE: u64 = i32::MAX as u64;
 
 // Field numbers of the messages on the way from the file to a constant's numbers (see proto/onnx.proto).
 const MODEL_GRAPH: u64 = 7;
