@@ -10,6 +10,7 @@ pub mod grpc;
 mod infer;
 mod metadata;
 mod parameter;
+pub mod rest;
 mod service;
 mod tensor;
 
@@ -17,8 +18,8 @@ pub use datatype::DataType;
 pub use error::{Code, Error};
 pub use infer::{InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOutput};
 pub use metadata::{
-    BatchStatistics, DurationStatistics, ModelConfig, ModelConfigTensor, ModelIndex, ModelMetadata, ModelStatistics,
-    ServerMetadata, TensorMetadata,
+    BatchStatistics, DurationStatistics, ModelConfig, ModelConfigTensor, ModelIndex, ModelMetadata,
+    ModelStatistics, ServerMetadata, TensorMetadata,
 };
 pub use parameter::{Parameter, Parameters};
 pub use service::{Context, InferenceService, Transport};

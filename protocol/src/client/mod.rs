@@ -4,7 +4,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Instant;
 
-use crate::{Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata};
+use crate::{
+    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
+};
 
 /// A boxed future, so that the transports can sit behind `dyn Client`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -26,7 +28,11 @@ pub trait Client: Send + Sync + 'static {
     fn peer(&self) -> &str;
 
     /// Sends a request and waits for its answer.
-    fn infer(&self, request: InferRequest, context: CallContext) -> BoxFuture<'_, Result<InferResponse, Error>>;
+    fn infer(
+        &self,
+        request: InferRequest,
+        context: CallContext,
+    ) -> BoxFuture<'_, Result<InferResponse, Error>>;
 
     /// Whether the server says it is ready.
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>>;
