@@ -11,8 +11,11 @@ pub mod grpc;
 mod infer;
 mod metadata;
 mod parameter;
+pub mod rest;
 #[cfg(test)]
 mod scripted;
+#[cfg(test)]
+mod server;
 mod service;
 mod tensor;
 pub mod trace;

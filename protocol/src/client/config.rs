@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +70,7 @@ impl Token {
     }
 
     /// The value of the `authorization` header.
-    pub fn bearer(&self) -> String {
+    pub(super) fn bearer(&self) -> String {
         format!("Bearer {}", self.0)
     }
 }
@@ -83,6 +84,16 @@ impl fmt::Debug for Token {
 impl Serialize for Token {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str("***")
+    }
+}
+
+impl Config {
+    pub(super) fn connect_timeout(&self) -> Duration {
+        Duration::from_millis(self.connect_timeout_ms.get())
+    }
+
+    pub(super) fn control_timeout(&self) -> Duration {
+        Duration::from_millis(self.control_timeout_ms.get())
     }
 }
 

@@ -1,15 +1,28 @@
 //! One client behind a small trait, over any of the transports.
 
+mod auto;
 mod config;
+mod deadline;
+mod dial;
 mod endpoint;
+mod frames;
+mod http;
+mod status;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Instant;
 
 pub use self::config::{Config, Prefer, Tensors, Token};
 pub use self::endpoint::{Address, Endpoint, Scheme};
+pub use self::frames::Frames;
+pub use self::http::Http;
 
+use self::auto::Auto;
+use self::dial::Dialer;
 use crate::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
 };
@@ -54,4 +67,18 @@ pub trait Client: Send + Sync + 'static {
 
     /// The models of the server's repository; `Unimplemented` where the server has no such endpoint.
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>>;
+}
+
+/// A client of the server at `endpoint`. Nothing is sent yet: a server that is not there shows in the first request.
+/// Must be called within a tokio runtime.
+pub fn connect(endpoint: &Endpoint, config: &Config) -> Result<Arc<dyn Client>, Error> {
+    let dialer = Dialer::new(endpoint.address.clone(), config);
+    let http = || Http::new(dialer.clone(), config);
+    let frames = || Ok::<_, Error>(Frames::new(http()?, config.clone()));
+    Ok(match (endpoint.scheme, config.transport) {
+        (Scheme::Grpc, _) => return Err(Error::Unimplemented { what: "gRPC".into() }),
+        (Scheme::Frames, _) => Arc::new(frames()?),
+        (Scheme::Http, Prefer::Http) => Arc::new(http()?),
+        (Scheme::Http, Prefer::Auto) => Arc::new(Auto::new(http()?, frames()?)),
+    })
 }

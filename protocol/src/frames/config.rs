@@ -26,11 +26,11 @@ pub struct Config {
 }
 
 impl Config {
-    pub(super) fn ping_interval(&self) -> Duration {
+    pub(crate) fn ping_interval(&self) -> Duration {
         Duration::from_millis(self.ping_interval_ms.get())
     }
 
-    pub(super) fn ping_timeout(&self) -> Duration {
+    pub(crate) fn ping_timeout(&self) -> Duration {
         Duration::from_millis(self.ping_timeout_ms.get())
     }
 }

@@ -1,0 +1,5 @@
+//! The server.
+
+mod upgrade;
+
+pub(crate) use upgrade::Offer;
