@@ -1,5 +1,7 @@
 //! The gRPC side of the protocol: generated messages and client, and their conversion to and from our own types.
 
+pub mod convert;
+
 /// What the protobuf compiler makes of `proto/open_inference.proto`; a test holds the two together.
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 #[rustfmt::skip]
