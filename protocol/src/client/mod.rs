@@ -6,6 +6,7 @@ mod deadline;
 mod dial;
 mod endpoint;
 mod frames;
+mod grpc;
 mod http;
 mod status;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use std::time::Instant;
 pub use self::config::{Config, Prefer, Tensors, Token};
 pub use self::endpoint::{Address, Endpoint, Scheme};
 pub use self::frames::Frames;
+pub use self::grpc::Grpc;
 pub use self::http::Http;
 
 use self::auto::Auto;
@@ -76,7 +78,7 @@ pub fn connect(endpoint: &Endpoint, config: &Config) -> Result<Arc<dyn Client>, 
     let http = || Http::new(dialer.clone(), config);
     let frames = || Ok::<_, Error>(Frames::new(http()?, config.clone()));
     Ok(match (endpoint.scheme, config.transport) {
-        (Scheme::Grpc, _) => return Err(Error::Unimplemented { what: "gRPC".into() }),
+        (Scheme::Grpc, _) => Arc::new(Grpc::new(&dialer, config)?),
         (Scheme::Frames, _) => Arc::new(frames()?),
         (Scheme::Http, Prefer::Http) => Arc::new(http()?),
         (Scheme::Http, Prefer::Auto) => Arc::new(Auto::new(http()?, frames()?)),

@@ -226,7 +226,7 @@ async fn a_server_that_never_agrees_is_given_up() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named() {
-    for scheme in ["unix", "frames+unix"] {
+    for scheme in ["unix", "frames+unix", "grpc+unix"] {
         let endpoint: Endpoint = format!("{scheme}:/nowhere/at-all.sock").parse().unwrap();
         let client = connect(&endpoint, &Config::default()).unwrap();
         let error = ask(&*client, "").await.unwrap_err();
