@@ -194,7 +194,10 @@ pub(crate) fn floats_only(spec: &CodeSpec, input: Input<'_>) -> Result<(), Error
 /// Checks the slices that parity queries are written to.
 pub(crate) fn check_parities<T>(parities: &[&mut [T]], expected: usize, len: usize) -> Result<(), Error> {
     count(Part::ParityQuery, expected, parities.len())?;
-    parities.iter().enumerate().try_for_each(|(index, parity)| length(Part::ParityQuery, index, (len, parity.len())))
+    parities
+        .iter()
+        .enumerate()
+        .try_for_each(|(index, parity)| length(Part::ParityQuery, index, (len, parity.len())))
 }
 
 fn count(what: Part, expected: usize, actual: usize) -> Result<(), Error> {

@@ -4,6 +4,7 @@ use crate::Kind;
 
 /// Why a code could not be built, or why it did not encode or decode.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // what the fields are, the messages say
 pub enum Error {
     /// `k` is outside what the code can do.
     #[error("{kind} takes {min} to {max} queries per group, not {k}: change k")]
@@ -14,6 +15,11 @@ pub enum Error {
     /// The spec sets something that this code does not have.
     #[error("{kind} has no {field}: remove it from the code spec")]
     UnusedField { kind: Kind, field: &'static str },
+    /// No coefficients were designed for these sizes.
+    #[error(
+        "no coefficients are built in for k = {k}, r = {r}: give them in the code spec, or use k <= 8 and r <= 3"
+    )]
+    NotDesigned { k: usize, r: usize },
     /// There is not one row of coefficients per parity.
     #[error("coefficients: {actual} rows given where r = {expected} are needed")]
     CoefficientRows { expected: usize, actual: usize },
@@ -39,7 +45,9 @@ pub enum Error {
     #[error("a learned code is run by an engine: build it with Learned::new")]
     NeedsNets,
     /// Sums of these elements mean nothing.
-    #[error("{kind} adds queries up, which needs f32 elements: use slots or replicate for elements of {bytes} bytes")]
+    #[error(
+        "{kind} adds queries up, which needs f32 elements: use slots or replicate for elements of {bytes} bytes"
+    )]
     NotArithmetic { kind: Kind, bytes: usize },
     /// The input is no image that the grid can cut.
     #[error("tiles need an image of at least {rows} x {columns} pixels, not dims {dims:?}: use slots or sum")]
@@ -63,7 +71,9 @@ pub enum Error {
     #[error("slot {slot} holds no member of this group of {k}")]
     BlankSlot { slot: usize, k: usize },
     /// Not enough has arrived. Never answered with a guess.
-    #[error("slot {slot} cannot be reconstructed: {missing} predictions are missing and {parities} parity outputs are in")]
+    #[error(
+        "slot {slot} cannot be reconstructed: {missing} predictions are missing and {parities} parity outputs are in"
+    )]
     Unrecoverable { slot: usize, missing: usize, parities: usize },
     /// The locator needs more outputs than there are.
     #[error("locating {errors} wrong outputs needs {needed} outputs, but {outputs} are in")]

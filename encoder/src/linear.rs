@@ -27,7 +27,8 @@ impl Linear {
     pub(crate) fn new(coefficients: &Matrix) -> Self {
         let rounded = coefficients.to_f32();
         let k = coefficients.columns();
-        let exact = Matrix::from_fn(coefficients.rows(), k, |row, column| f64::from(rounded[row * k + column]));
+        let exact =
+            Matrix::from_fn(coefficients.rows(), k, |row, column| f64::from(rounded[row * k + column]));
         Self { k, exact, rounded }
     }
 
@@ -80,7 +81,8 @@ impl Linear {
                 && received.members.contains(other)
             {
                 let column = column_of(other);
-                let weight: f64 = (0..self.exact.rows()).map(|row| picker[row] * self.exact.at(row, column)).sum();
+                let weight: f64 =
+                    (0..self.exact.rows()).map(|row| picker[row] * self.exact.at(row, column)).sum();
                 (terms[count], weights[count]) = (output, -weight as f32);
                 count += 1;
             }
@@ -118,7 +120,10 @@ impl Linear {
 
 /// Coefficients given in a spec, or designed ones; checked either way.
 pub(crate) fn coefficients(spec: &crate::CodeSpec) -> Result<Matrix, Error> {
-    let Some(rows) = &spec.coefficients else { return Ok(crate::coefficients::design(spec.k, spec.r)) };
+    let Some(rows) = &spec.coefficients else {
+        return crate::coefficients::design(spec.k, spec.r)
+            .ok_or(Error::NotDesigned { k: spec.k, r: spec.r });
+    };
     if rows.len() != spec.r {
         return Err(Error::CoefficientRows { expected: spec.r, actual: rows.len() });
     }

@@ -56,7 +56,8 @@ impl Matrix {
     pub fn solve(&self, right: &Matrix) -> Option<Matrix> {
         let (size, mut left, mut right) = (self.rows, self.clone(), right.clone());
         for column in 0..size {
-            let pivot = (column..size).max_by(|a, b| left.at(*a, column).abs().total_cmp(&left.at(*b, column).abs()))?;
+            let pivot = (column..size)
+                .max_by(|a, b| left.at(*a, column).abs().total_cmp(&left.at(*b, column).abs()))?;
             if left.at(pivot, column) == 0.0 {
                 return None;
             }
@@ -76,8 +77,9 @@ impl Matrix {
     /// Largest over smallest singular value; infinite for a singular matrix. One-sided Jacobi: the columns are
     /// rotated in pairs until they are orthogonal, and their lengths are then the singular values.
     pub fn condition_number(&self) -> f64 {
-        let mut columns: Vec<Vec<f64>> =
-            (0..self.columns).map(|column| (0..self.rows).map(|row| self.at(row, column)).collect()).collect();
+        let mut columns: Vec<Vec<f64>> = (0..self.columns)
+            .map(|column| (0..self.rows).map(|row| self.at(row, column)).collect())
+            .collect();
         for _sweep in 0..60 {
             let mut rotated = false;
             for a in 0..columns.len() {
@@ -90,8 +92,9 @@ impl Matrix {
             }
         }
         let lengths = columns.iter().map(|column| dot(column, column).sqrt());
-        let (least, most) = lengths.fold((f64::INFINITY, 0.0_f64), |(least, most), l| (least.min(l), most.max(l)));
-        if least <= most * f64::EPSILON { f64::INFINITY } else { most / least }
+        let (least, most) =
+            lengths.fold((f64::INFINITY, 0.0_f64), |(least, most), l| (least.min(l), most.max(l)));
+        if least <= most * 4.0 * f64::EPSILON { f64::INFINITY } else { most / least }
     }
 
     fn swap_rows(&mut self, a: usize, b: usize) {

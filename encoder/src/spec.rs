@@ -124,7 +124,17 @@ fn one() -> usize {
 impl CodeSpec {
     /// A code with the default parameters.
     pub fn new(kind: Kind, k: usize, r: usize) -> Self {
-        Self { kind, k, r, head: None, coefficients: None, order: None, grid: None, layout: None, smoothing: None }
+        Self {
+            kind,
+            k,
+            r,
+            head: None,
+            coefficients: None,
+            order: None,
+            grid: None,
+            layout: None,
+            smoothing: None,
+        }
     }
 
     /// The code, or what is wrong with these parameters. `learned` is built by [`Learned::new`](crate::Learned::new).
