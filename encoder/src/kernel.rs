@@ -39,6 +39,10 @@ pub fn combine_each<'w>(weights: impl Fn(usize) -> &'w [f32], terms: &[&[f32]], 
     }
     let len = outs.first().map_or(0, |out| out.len());
     assert!(terms.iter().all(|term| term.len() == len), "terms as long as the outputs");
+    assert!(outs.iter().all(|out| out.len() == len), "outputs of one length");
+    if terms.is_empty() {
+        return outs.iter_mut().for_each(|out| out.fill(0.0));
+    }
     for start in (0..len).step_by(BLOCK) {
         let end = len.min(start + BLOCK);
         for (index, out) in outs.iter_mut().enumerate() {

@@ -10,7 +10,7 @@
 
 use crate::code::{check_parities, floats_only};
 use crate::head::Decoder;
-use crate::workspace::take;
+use crate::workspace::{Average, take};
 use crate::{Code, CodeSpec, Error, Grid, Input, Layout, Members, Received, Recovery, Workspace};
 
 const MAX_K: usize = 32;
@@ -150,10 +150,9 @@ impl Code for Tiles {
         if members.present().len() < self.grid.rows * self.grid.columns {
             first.fill(0.0);
         }
-        let line = take(&mut workspace.floats, image.width * image.depth);
         for (slot, query) in members.queries.iter().enumerate() {
             if let Some(query) = query {
-                shrink(query, image, self.cell(self.places[slot], image), first, line);
+                shrink(query, image, self.cell(self.places[slot], image), first, workspace);
             }
         }
         others.iter_mut().for_each(|parity| parity.copy_from_slice(first));
@@ -171,35 +170,42 @@ impl Code for Tiles {
     }
 }
 
-fn shrink(query: &[f32], image: Image, cell: Cell, parity: &mut [f32], line: &mut [f32]) {
-    let stride = line.len();
+/// Averages a query down to its cell: rows first, then along each line.
+fn shrink(query: &[f32], image: Image, cell: Cell, parity: &mut [f32], workspace: &mut Workspace) {
+    let stride = image.width * image.depth;
+    let width = cell.right - cell.left;
+    workspace.averages.clear();
+    workspace.averages.extend((0..width).map(|x| Span::of(x, width, image.width).average()));
+    let line = take(&mut workspace.floats, stride);
     for plane in 0..image.planes {
         for y in cell.top..cell.bottom {
-            let rows = Span::of(y - cell.top, cell.bottom - cell.top, image.height);
             line.fill(0.0);
-            for (from, weight) in rows.weights() {
+            for (from, weight) in Span::of(y - cell.top, cell.bottom - cell.top, image.height).weights() {
                 let row = &query[(plane * image.height + from) * stride..][..stride];
                 line.iter_mut().zip(row).for_each(|(sum, value)| *sum += weight * value);
             }
             let out = &mut parity[(plane * image.height + y) * stride..][..stride];
             let out = &mut out[cell.left * image.depth..cell.right * image.depth];
-            narrow(line, image, cell.right - cell.left, out);
+            narrow(line, image, &workspace.averages, out);
         }
     }
 }
 
-/// Averages a line of pixels down to `width` pixels.
-fn narrow(line: &[f32], image: Image, width: usize, out: &mut [f32]) {
+/// Averages a line of pixels down to one pixel for each of `averages`.
+fn narrow(line: &[f32], image: Image, averages: &[Average], out: &mut [f32]) {
     let depth = image.depth;
-    if depth == 1 && image.width == 2 * width {
+    if depth == 1 && image.width == 2 * averages.len() {
         let (pairs, _) = line.as_chunks::<2>();
         return out.iter_mut().zip(pairs).for_each(|(out, [a, b])| *out = (a + b) * 0.5);
     }
-    for (x, pixel) in out.chunks_exact_mut(depth).enumerate() {
-        pixel.fill(0.0);
-        for (from, weight) in Span::of(x, width, image.width).weights() {
-            let values = &line[from * depth..][..depth];
-            pixel.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value);
+    for (pixel, average) in out.chunks_exact_mut(depth).zip(averages) {
+        let Average { from, to, first, inner, last } = *average;
+        for (channel, value) in pixel.iter_mut().enumerate() {
+            let between: f32 = (from + 1..to).map(|at| line[at * depth + channel]).sum();
+            *value = first * line[from * depth + channel] + inner * between;
+            if to > from {
+                *value += last * line[to * depth + channel];
+            }
         }
     }
 }
@@ -217,6 +223,14 @@ impl Span {
         Self { start: index * large, end: (index + 1) * large, small }
     }
 
+    /// The same, for the fast path.
+    fn average(self) -> Average {
+        let share = |index: usize| self.weights().nth(index).map_or(0.0, |(_, weight)| weight);
+        let (from, to) = (self.start / self.small, self.end.div_ceil(self.small) - 1);
+        let inner = self.small as f32 / (self.end - self.start) as f32;
+        Average { from, to, first: share(0), inner, last: share(to - from) }
+    }
+
     /// Input pixels and their share of the average; the shares add up to one.
     fn weights(self) -> impl Iterator<Item = (usize, f32)> {
         let Span { start, end, small } = self;
@@ -227,7 +241,8 @@ impl Span {
     }
 }
 
+/// As many columns as the root of k, rounded up, and no more rows than needed: 1 x 2, 2 x 2, 2 x 3, 3 x 3...
 fn squarest(k: usize) -> Grid {
-    let rows = (1..=k).take_while(|rows| rows * rows <= k).last().unwrap_or(1);
-    Grid { rows, columns: k.div_ceil(rows) }
+    let columns = (1..=k).find(|columns| columns * columns >= k).unwrap_or(1);
+    Grid { rows: k.div_ceil(columns), columns }
 }

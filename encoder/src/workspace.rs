@@ -7,10 +7,22 @@ use crate::{Set, matrix::Matrix};
 pub struct Workspace {
     /// Rows of pixels, stacked queries.
     pub(crate) floats: Vec<f32>,
+    /// Which pixels a shrunk line's pixels average.
+    pub(crate) averages: Vec<Average>,
     /// Stacked outputs of a learned decoder.
     pub(crate) outputs: Vec<f32>,
     /// The last decoding matrix of a smoother, with the pattern and the nodes that it is for.
     pub(crate) smoother: Option<(SmootherKey, Matrix)>,
+}
+
+/// Pixels `from..=to` and their shares: of the first, of the last, and of each between.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Average {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) first: f32,
+    pub(crate) inner: f32,
+    pub(crate) last: f32,
 }
 
 /// What a decoding matrix depends on.
