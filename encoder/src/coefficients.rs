@@ -2,8 +2,7 @@
 //!
 //! Any r losses can be solved for if every square sub-matrix is regular, and solved for accurately if every one is
 //! well conditioned: what a parity model gets wrong is multiplied by the inverse. Positive Cauchy or Vandermonde rows
-//! are regular but nearly parallel: with k = 8, r = 3 they multiply errors by
-//! thousands. These were found by a random search that minimises the largest error gain over every loss pattern,
+//! are regular but nearly parallel, and multiply errors accordingly. These were found by a random search that minimises the largest error gain over every loss pattern,
 //! with a first row of ones (so that parity 0 is always ParM's sum), rows of one length, and row sums well away from
 //! zero (so that rows can be scaled to a sum of one, which `mds` needs).
 //!

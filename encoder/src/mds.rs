@@ -4,7 +4,7 @@
 //! bias spoils it: the left side has b once, the right side (sum of c_i) times. So every row of coefficients is
 //! scaled to a sum of one, and b needs not be known. Blank slots would break that sum; a group of m members is
 //! therefore encoded with a code of its own, designed for k = m, whose columns go to the members in slot order.
-//! Normalised Cauchy or Vandermonde rows of positive numbers would do too, but lose three digits at k = 8 and r = 3;
+//! Normalised Cauchy or Vandermonde rows of positive numbers would do too, but are nearly parallel;
 //! mixed signs keep the answers exact in f32. (After Lee et al., *Speeding Up Distributed Machine Learning Using Codes*.)
 
 use crate::code::{OutputSizes, check_parities, floats_only};
