@@ -1,13 +1,18 @@
 //! What the dispatcher asks of its driver.
 
+use smallvec::SmallVec;
+
 use super::{GroupId, InstanceId, JobId, PoolId, QueryId, Time};
+
+/// The queries of one batch, in row order. Two fit inline in the room of a `Vec`: most batches have one.
+pub type Rows = SmallVec<[QueryId; 2]>;
 
 /// The model that a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The deployed model, on queries.
+    /// The deployed model, on queries that no other instance has (any more: a retry too).
     Deployed,
-    /// The deployed model again, on queries that another instance already has (a hedge, replica or retry).
+    /// The deployed model again, on queries that another instance already has (a hedge or a replica).
     Copy,
     /// Parity model `0..r`, on a group's parity query.
     Parity(GroupId, u8),
@@ -28,6 +33,41 @@ pub struct Job {
     pub role: Role,
 }
 
+/// Where an output that a decoder reads comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The prediction of this slot's member.
+    Slot(u8),
+    /// The output of this parity model.
+    Parity(u8),
+}
+
+/// One output that is in: this row of this job's outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What it is to the code.
+    pub source: Source,
+    /// The job that made it; not released before the group is forgotten.
+    pub job: JobId,
+    /// Its row there.
+    pub row: u32,
+}
+
+/// What to decode, and from what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// The group.
+    pub group: GroupId,
+    /// The query whose prediction is missing.
+    pub query: QueryId,
+    /// Its slot in the group.
+    pub slot: u8,
+    /// Slots of this row of the group that hold a query; the others are blank.
+    pub members: u8,
+    /// The outputs that are in.
+    pub parts: Vec<Part>,
+}
+
 /// Why a query got no prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reject {
@@ -44,6 +84,7 @@ pub enum Reject {
 }
 
 /// What a query is answered with.
+#[allow(missing_docs)] // the variants say it
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Answer {
     /// The deployed model's prediction: this row of this job's outputs.
@@ -64,7 +105,7 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Run a job on these queries, whose rows are batched in this order (empty for a parity job).
-    Run(Job, Vec<QueryId>),
+    Run(Job, Rows),
     /// Nobody waits for this job any more: drop it if it has not started. Its completion or failure is still reported.
     Drop(JobId),
     /// Answer a query; exactly once for each that arrived and was not cancelled.
@@ -73,10 +114,11 @@ pub enum Action {
     Release(JobId),
     /// Check whether an instance works, off the data path; answer with `ProbeAnswered`.
     Probe(InstanceId),
-    /// Encode this group's members, in slot order, off the dispatch path; answer with `GroupEncoded`.
-    Encode(GroupId, Vec<QueryId>),
-    /// Decode this query's slot from the group's outputs that are in; answer with `SlotDecoded`.
-    Decode(GroupId, QueryId),
+    /// Encode a group off the dispatch path; answer with `GroupEncoded` or `GroupFailed`. One batch per slot, in slot
+    /// order: parity row `i` encodes the `i`-th query of every slot that has one, the other slots being blank.
+    Encode(GroupId, Vec<Rows>),
+    /// Decode one slot from the outputs that are in; answer with `SlotDecoded` or `SlotFailed`.
+    Decode(Box<Recovery>),
     /// The group's inputs, parities and reconstructions will not be asked for again.
     Forget(GroupId),
     /// Send `TimerFired` at this time; replaces the time asked for before.

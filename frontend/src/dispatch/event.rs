@@ -1,6 +1,6 @@
 //! What happens to the dispatcher.
 
-use super::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId, Time};
+use super::{GroupId, InstanceId, JobId, NodeId, PoolId, PoolSettings, QueryId, ShapeId, Time};
 
 /// Whether a client takes an approximate answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,11 +40,24 @@ pub enum Failure {
     Query,
 }
 
+/// What an instance can run of one pool's models. An instance with parities only is a dedicated parity instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// The pool.
+    pub pool: PoolId,
+    /// It holds the deployed model.
+    pub deployed: bool,
+    /// It holds the pool's parity models.
+    pub parity: bool,
+    /// It holds the backup model.
+    pub backup: bool,
+}
+
 /// An instance that can take jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceSpec {
-    /// The models it serves.
-    pub pools: Vec<PoolId>,
+    /// The models it serves, each pool once.
+    pub serves: Vec<Served>,
     /// Jobs it may hold at a time (1 unless configured): with pull, a hung instance holds this many and no more.
     pub slots: u16,
     /// The machine it stands on, where discovery knows.
@@ -74,6 +87,26 @@ pub enum Event {
     TimerFired,
     /// The driver encoded a group's parity queries.
     GroupEncoded(GroupId),
+    /// The driver could not encode a group: it goes without parities.
+    GroupFailed(GroupId),
     /// The driver decoded the slot of a query, with this confidence in 0..=1 where the code gives one.
     SlotDecoded(GroupId, QueryId, Option<f32>),
+    /// The driver could not decode the slot of a query (a parity with bad values, say).
+    SlotFailed(GroupId, QueryId),
+    /// A pool is set up, or its settings changed; queries that are under way stay.
+    SettingsChanged(PoolId, Box<PoolSettings>),
+    /// The model is unloaded: its queued queries are rejected, what runs is still answered.
+    PoolRemoved(PoolId),
+}
+
+impl Served {
+    /// Everything that a pool has.
+    pub const fn all(pool: PoolId) -> Self {
+        Self { pool, deployed: true, parity: true, backup: true }
+    }
+
+    /// The deployed model only, as a server that knows nothing of parities.
+    pub const fn deployed(pool: PoolId) -> Self {
+        Self { pool, deployed: true, parity: false, backup: false }
+    }
 }

@@ -1,14 +1,44 @@
 //! The dispatcher: a pure state machine that decides which instance runs what, and what each query is answered with.
 //!
-//! It handles ids, shapes, sizes and times, never tensor bytes; it has no clock, no I/O and no randomness. Three
+//! It handles ids, shapes, sizes and times, never tensor bytes; it has no clock, no I/O and no randomness but a seed. Three
 //! drivers run the very same code: tokio in `parm serve`, an event heap in `parm simulate`, proptest in the tests.
 
 mod action;
 mod event;
 mod ids;
+mod settings;
 mod time;
 
-pub use action::{Action, Actions, Answer, Job, Reject, Role};
-pub use event::{Accept, Event, Failure, InstanceSpec, Query};
+mod dispatcher;
+mod extra;
+mod feed;
+mod intake;
+mod outcome;
+mod policy;
+mod roster;
+
+mod arena;
+mod budget;
+mod counters;
+mod health;
+mod idle;
+mod instance;
+mod job;
+mod load;
+mod names;
+mod pool;
+mod quantile;
+mod query;
+mod queue;
+mod timers;
+
+pub use action::{Action, Actions, Answer, Job, Part, Recovery, Reject, Role, Rows, Source};
+pub use counters::Counters;
+pub use dispatcher::{Dispatcher, PoolStatus};
+pub use event::{Accept, Event, Failure, InstanceSpec, Query, Served};
 pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId};
+pub use settings::{
+    BatchSettings, BudgetSettings, EjectionSettings, Fraction, HedgeSettings, NotAFraction, PolicyKind,
+    PoolSettings, ReplicateSettings, Settings,
+};
 pub use time::Time;

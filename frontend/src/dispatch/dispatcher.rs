@@ -1,0 +1,178 @@
+//! The state machine: one event in, any number of actions out.
+//!
+//! Its parts stand beside it in the order in which a query meets them: `intake` (arrival, answer, deadline), `feed`
+//! (work finds an instance), `outcome` (completion, failure, lateness), `roster` (instances come, go, are ejected).
+//! It cannot fail: an event about something that is gone is ignored, as the driver may report it a moment too late.
+
+use std::mem;
+
+use super::arena::{Arena, Key};
+use super::counters::Counters;
+use super::instance::Instance;
+use super::job::Job;
+use super::names::Names;
+use super::pool::Pool;
+use super::query::Query;
+use super::timers::{Timer, Timers};
+use super::{Action, Actions, Event, InstanceId, PoolId, PoolSettings, QueryId, Settings, Time};
+
+/// Decides which instance runs what, and what each query is answered with.
+pub struct Dispatcher {
+    pub(super) settings: Settings,
+    pub(super) queries: Arena<Query>,
+    pub(super) query_names: Names<QueryId, Query>,
+    pub(super) jobs: Arena<Job>,
+    pub(super) instances: Arena<Instance>,
+    pub(super) instance_names: Names<InstanceId, Instance>,
+    pub(super) pools: Arena<Pool>,
+    pub(super) pool_names: Names<PoolId, Pool>,
+    pub(super) timers: Timers,
+    /// The wake that the driver was asked for and has not yet given.
+    wake: Option<Time>,
+    /// State of the only randomness: when to probe.
+    random: u64,
+    /// Of the event at hand.
+    pub(super) now: Time,
+    /// What the event at hand leads to.
+    pub(super) out: Actions,
+}
+
+/// How a pool is doing, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStatus {
+    /// Queries that wait for an instance and were never tried.
+    pub queued: u32,
+    /// Queries without an answer.
+    pub unanswered: u32,
+    /// Jobs that run.
+    pub running: u32,
+    /// Instances that take the deployed model's jobs: neither draining nor ejected.
+    pub usable_instances: u32,
+    /// What happened so far.
+    pub counters: Counters,
+}
+
+impl Dispatcher {
+    /// A dispatcher without instances. The same seed and events lead to the same actions.
+    pub fn new(settings: Settings, seed: u64) -> Self {
+        Self {
+            settings,
+            queries: Arena::new(),
+            query_names: Names::new(),
+            jobs: Arena::new(),
+            instances: Arena::new(),
+            instance_names: Names::new(),
+            pools: Arena::new(),
+            pool_names: Names::new(),
+            timers: Timers::new(),
+            wake: None,
+            random: seed,
+            now: Time::ZERO,
+            out: Actions::new(),
+        }
+    }
+
+    /// Reacts to an event by adding to `actions`. Time never goes back: an earlier `now` counts as the last one.
+    pub fn on_event(&mut self, now: Time, event: Event, actions: &mut Actions) {
+        self.now = self.now.max(now);
+        self.out = mem::take(actions);
+        self.fire_timers();
+        match event {
+            Event::QueryArrived(query) => self.arrived(query),
+            Event::QueryCancelled(id) => self.cancelled(id),
+            Event::JobCompleted(id) => self.completed(Key::of(id)),
+            Event::JobFailed(id, failure) => self.failed(Key::of(id), failure),
+            Event::InstanceJoined(id, spec) => self.joined(id, spec),
+            Event::InstanceDraining(id) => self.draining(id),
+            Event::InstanceLeft(id) => self.left(id),
+            Event::ProbeAnswered(id, works) => self.probe_answered(id, works),
+            Event::SettingsChanged(id, settings) => self.settings_changed(id, *settings),
+            Event::PoolRemoved(id) => self.pool_removed(id),
+            Event::TimerFired
+            | Event::GroupEncoded(_)
+            | Event::GroupFailed(_)
+            | Event::SlotDecoded(..)
+            | Event::SlotFailed(..) => {}
+        }
+        self.ask_for_wake();
+        *actions = mem::take(&mut self.out);
+    }
+
+    /// How a pool is doing; `None` if there is no such pool.
+    pub fn status(&self, pool: PoolId) -> Option<PoolStatus> {
+        let pool = self.pools.get(self.pool_names.get(pool)?)?;
+        Some(PoolStatus {
+            queued: pool.queue.waiting(),
+            unanswered: pool.unanswered,
+            running: pool.running,
+            usable_instances: pool.usable,
+            counters: pool.counters,
+        })
+    }
+
+    /// Whether an instance takes work: false if it drains, is ejected, or is unknown.
+    pub fn in_service(&self, instance: InstanceId) -> bool {
+        let key = self.instance_names.get(instance);
+        key.and_then(|key| self.instances.get(key)).is_some_and(Instance::usable)
+    }
+
+    fn fire_timers(&mut self) {
+        if self.wake.is_some_and(|at| at <= self.now) {
+            self.wake = None;
+        }
+        while let Some(timer) = self.timers.due(self.now) {
+            match timer {
+                Timer::Deadline(query) => self.expired(query),
+                Timer::Late(job) => self.late(job),
+                Timer::Batch(pool) => self.batch_is_old(pool),
+                Timer::NoInstance(pool) => self.nobody_came(pool),
+                Timer::Probe(instance) => self.probe_due(instance),
+            }
+        }
+        if self.timers.wants_sweep() {
+            let (queries, jobs, pools) = (&self.queries, &self.jobs, &self.pools);
+            let instances = &self.instances;
+            self.timers.sweep(|timer| match timer {
+                Timer::Deadline(query) => queries.contains(query),
+                Timer::Late(job) => jobs.contains(job),
+                Timer::Batch(pool) | Timer::NoInstance(pool) => pools.contains(pool),
+                Timer::Probe(instance) => instances.contains(instance),
+            });
+        }
+    }
+
+    /// An earlier wake than the one asked for replaces it. A later one can wait until that one came: the timer that it
+    /// was for may be dead, and a spurious wake costs less than taking back one per answered query.
+    fn ask_for_wake(&mut self) {
+        let Some(at) = self.timers.earliest() else { return };
+        if self.wake.is_none_or(|asked| at < asked) {
+            self.wake = Some(at);
+            self.out.push(Action::WakeAt(at));
+        }
+    }
+
+    /// A number in 0..1 (SplitMix64).
+    pub(super) fn random(&mut self) -> f64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((mixed ^ mixed >> 31) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// The pool of this name, set up if there is none yet.
+    pub(super) fn pool(&mut self, id: PoolId) -> Key<Pool> {
+        if let Some(key) = self.pool_names.get(id) {
+            return key;
+        }
+        let key = self.pools.insert(Pool::new(id, self.settings.pool(id).clone(), self.now));
+        self.pool_names.insert(id, key);
+        key
+    }
+
+    fn settings_changed(&mut self, id: PoolId, settings: PoolSettings) {
+        self.settings.pools.insert(id, settings.clone());
+        let pool = self.pool(id);
+        self.pools[pool].change(settings);
+        self.feed(pool);
+    }
+}

@@ -1,0 +1,158 @@
+//! Work finds an instance: the pull queue of a pool, in order of urgency.
+//!
+//! Between events no instance has room for work that waits. So new work needs only look for an instance, and an
+//! instance with room only for work; nobody searches both ways.
+
+use super::arena::Key;
+use super::dispatcher::Dispatcher;
+use super::extra::{Class, Extra};
+use super::idle::Room;
+use super::instance::Instance;
+use super::job::Job;
+use super::pool::Pool;
+use super::query::Keys;
+use super::queue::LaneId;
+use super::timers::Timer;
+use super::{Action, Role, Rows};
+
+/// A job about to be started.
+pub(super) struct Start {
+    pub(super) pool: Key<Pool>,
+    pub(super) instance: Key<Instance>,
+    pub(super) role: Role,
+    pub(super) rows: Keys,
+    /// Its queries were never tried.
+    pub(super) fresh: bool,
+}
+
+impl Dispatcher {
+    /// Gives a pool's work to whoever has room for it.
+    pub(super) fn feed(&mut self, key: Key<Pool>) {
+        self.feed_extras(key, Class::Urgent);
+        self.feed_queue(key);
+    }
+
+    /// Gives queries that wait, and what goes with them, to whoever has room.
+    pub(super) fn feed_queue(&mut self, key: Key<Pool>) {
+        loop {
+            let pool = &mut self.pools[key];
+            let Some(lane) = pool.queue.ready(self.now, &pool.settings.batch) else { break };
+            let Some(index) = pool.idle.next(|_| true) else { return };
+            let instance = self.instances.key_at(index).expect("only instances that are there have room");
+            self.start_batch(key, instance, lane);
+        }
+        self.wait_for_company(key);
+        self.feed_extras(key, Class::Spare);
+    }
+
+    /// Gives an instance what it has room for.
+    pub(super) fn feed_instance(&mut self, key: Key<Instance>) {
+        while self.instances.get(key).is_some_and(|instance| instance.room() != Room::None) {
+            let fed = self.take_extra(key, Class::Urgent)
+                || self.take_batch(key)
+                || self.take_extra(key, Class::Spare);
+            if !fed {
+                break;
+            }
+        }
+        // Batches that were started may have brought copies, for which another instance has room.
+        let pools: usize = self.instances.get(key).map_or(0, |instance| instance.serves.len());
+        for index in 0..pools {
+            let pool = self.instances[key].serves[index].pool;
+            self.wait_for_company(pool);
+            self.feed_extras(pool, Class::Spare);
+        }
+    }
+
+    /// Batches that had to wait for company are old enough.
+    pub(super) fn batch_is_old(&mut self, key: Key<Pool>) {
+        if let Some(pool) = self.pools.get_mut(key) {
+            pool.batch_timer = None;
+            self.feed_queue(key);
+        }
+    }
+
+    /// Gives an instance a batch: of the pool whose next query is the most urgent, then the oldest.
+    fn take_batch(&mut self, key: Key<Instance>) -> bool {
+        let mut best: Option<(_, _, _)> = None;
+        for serves in self.instances[key].serves.iter().filter(|serves| serves.deployed) {
+            let pool = &self.pools[serves.pool];
+            if let Some(lane) = pool.queue.ready(self.now, &pool.settings.batch) {
+                let rank = pool.queue.first();
+                if best.as_ref().is_none_or(|(first, ..)| rank < *first) {
+                    best = Some((rank, serves.pool, lane));
+                }
+            }
+        }
+        let Some((_, pool, lane)) = best else { return false };
+        self.start_batch(pool, key, lane);
+        true
+    }
+
+    fn start_batch(&mut self, key: Key<Pool>, instance: Key<Instance>, lane: LaneId) {
+        let pool = &mut self.pools[key];
+        let most = pool.settings.batch.max_size.get();
+        let rows = pool.queue.take(lane, most, |query| self.queries.contains(query));
+        let copies = pool.policy.copies();
+        self.start(Start { pool: key, instance, role: Role::Deployed, rows: rows.clone(), fresh: true });
+        for _ in 0..copies {
+            let pool = &self.pools[key];
+            if pool.spare.len() < pool.settings.spare_limit.get() as usize {
+                self.add_extra(key, Class::Spare, Extra::copy(rows.clone()));
+            }
+        }
+    }
+
+    /// Starts a job.
+    pub(super) fn start(&mut self, start: Start) {
+        let Start { pool: pool_key, instance: instance_key, role, rows, fresh } = start;
+        let key = self.jobs.insert(Job {
+            pool: pool_key,
+            instance: instance_key,
+            role,
+            started: self.now,
+            waiting: rows.len() as u16,
+            rows: rows.clone(),
+            dropped: false,
+        });
+        let mut ids = Rows::new();
+        for query in &rows {
+            let query = &mut self.queries[*query];
+            query.queued = false;
+            query.jobs.push(key);
+            ids.push(query.id);
+        }
+        let instance = &mut self.instances[instance_key];
+        instance.jobs.push(key);
+        let job = super::Job { id: key.id(), instance: instance.id, pool: self.pools[pool_key].id, role };
+        self.out.push(Action::Run(job, ids));
+        self.refresh(instance_key);
+
+        let pool = &mut self.pools[pool_key];
+        pool.running += 1;
+        pool.counters.jobs += 1;
+        if fresh {
+            pool.load.note(self.now);
+            pool.hedges.earn();
+            pool.retries.earn();
+        }
+        if role == Role::Deployed
+            && let Some(after) = pool.policy.late_after(pool.service.reading())
+        {
+            self.timers.set(self.now + after, Timer::Late(key));
+        }
+    }
+
+    /// Sets the timer for a batch that waits for company while there is room for it.
+    fn wait_for_company(&mut self, key: Key<Pool>) {
+        let pool = &mut self.pools[key];
+        if pool.queue.waiting() == 0 || pool.idle.is_empty() {
+            return;
+        }
+        let Some(at) = pool.queue.ready_at(&pool.settings.batch) else { return };
+        if pool.batch_timer.is_none_or(|set| at < set) {
+            pool.batch_timer = Some(at);
+            self.timers.set(at, Timer::Batch(key));
+        }
+    }
+}

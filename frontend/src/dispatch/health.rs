@@ -1,0 +1,161 @@
+//! How an instance has been doing, and what follows: in service, or ejected and probed.
+//!
+//! One slow answer says little, as any instance has one now and then; two in a row say that the instance is slow. An
+//! instance that comes back is on trial: one more bad answer ejects it again, for twice as long. Several good answers
+//! clear its record. Whether an ejection is affordable is not known here: see `Dispatcher::eject`.
+
+use std::time::Duration;
+
+use super::{EjectionSettings, Time};
+
+/// Good answers that clear the record.
+const CLEARED_BY: u8 = 8;
+
+/// The record of one instance.
+#[derive(Debug)]
+pub(super) struct Health {
+    slow: u8,
+    failures: u8,
+    good: u8,
+    /// The wait before the probe of the last ejection; none when the record is clear.
+    backoff: Option<Duration>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    InService,
+    /// Out of service; to be probed then.
+    Ejected {
+        probe_at: Time,
+    },
+    /// A probe is out; it counts as failed if nothing is heard by then.
+    Probed {
+        until: Time,
+    },
+}
+
+/// Why an instance should be ejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    Slow,
+    Failing,
+}
+
+impl Health {
+    pub(super) fn new() -> Self {
+        Self { slow: 0, failures: 0, good: 0, backoff: None, state: State::InService }
+    }
+
+    pub(super) fn in_service(&self) -> bool {
+        self.state == State::InService
+    }
+
+    /// An answer came, slow or not.
+    pub(super) fn answered(&mut self, slow: bool, settings: &EjectionSettings) -> Option<Reason> {
+        self.failures = 0;
+        if slow {
+            self.good = 0;
+            self.slow = self.slow.saturating_add(1);
+            return (self.slow >= settings.slow_answers.get()).then_some(Reason::Slow);
+        }
+        self.slow = 0;
+        self.good = self.good.saturating_add(1);
+        if self.good >= CLEARED_BY {
+            self.backoff = None;
+        }
+        None
+    }
+
+    /// A job failed, by the instance's fault.
+    pub(super) fn failed(&mut self, settings: &EjectionSettings) -> Option<Reason> {
+        self.good = 0;
+        self.failures = self.failures.saturating_add(1);
+        (self.failures >= settings.failures.get()).then_some(Reason::Failing)
+    }
+
+    /// Out of service. Returns when to probe; `jitter` in 0..1 keeps many frontends from probing in step.
+    pub(super) fn eject(&mut self, now: Time, settings: &EjectionSettings, jitter: f64) -> Time {
+        let longer = self.backoff.map_or(settings.backoff_min, |last| last * 2);
+        let backoff = longer.min(settings.backoff_max);
+        self.backoff = Some(backoff);
+        let probe_at = now + backoff.mul_f64(1.0 + 0.1 * jitter);
+        self.state = State::Ejected { probe_at };
+        probe_at
+    }
+
+    /// A probe timer fired. Returns what to do about it.
+    pub(super) fn due(&mut self, now: Time, settings: &EjectionSettings) -> Due {
+        match self.state {
+            State::Ejected { probe_at } if probe_at <= now => {
+                let until = now + settings.backoff_max;
+                self.state = State::Probed { until };
+                Due::Probe { until }
+            }
+            State::Probed { until } if until <= now => Due::Overdue,
+            _ => Due::Nothing,
+        }
+    }
+
+    /// Whether an answer to a probe is awaited.
+    pub(super) fn awaits_probe(&self) -> bool {
+        matches!(self.state, State::Probed { .. })
+    }
+
+    /// Back in service, on trial.
+    pub(super) fn readmit(&mut self, settings: &EjectionSettings) {
+        self.state = State::InService;
+        self.good = 0;
+        self.slow = settings.slow_answers.get() - 1;
+        self.failures = settings.failures.get() - 1;
+    }
+}
+
+/// What a probe timer asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// The timer is out of date.
+    Nothing,
+    /// Send a probe, and look again at that time.
+    Probe { until: Time },
+    /// The probe was not answered: as good as failed.
+    Overdue,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_slow_answers_in_a_row_eject_and_one_does_not() {
+        let settings = EjectionSettings::default();
+        let mut health = Health::new();
+        let verdicts = [true, false, true, true].map(|slow| health.answered(slow, &settings));
+        assert_eq!(verdicts, [None, None, None, Some(Reason::Slow)]);
+    }
+
+    #[test]
+    fn backoff_doubles_until_good_answers_clear_the_record() {
+        let settings = EjectionSettings::default();
+        let mut health = Health::new();
+        let waits: Vec<u64> = (0..5)
+            .map(|_| {
+                let wait = health.eject(Time::ZERO, &settings, 0.0).since(Time::ZERO).as_millis() as u64;
+                health.readmit(&settings);
+                wait
+            })
+            .collect();
+        assert_eq!(waits, [250, 500, 1000, 2000, 2000]);
+        (0..CLEARED_BY).for_each(|_| assert_eq!(health.answered(false, &settings), None));
+        assert_eq!(health.eject(Time::ZERO, &settings, 0.0).since(Time::ZERO).as_millis(), 250);
+    }
+
+    #[test]
+    fn an_instance_that_comes_back_is_on_trial() {
+        let settings = EjectionSettings::default();
+        let mut health = Health::new();
+        health.eject(Time::ZERO, &settings, 0.0);
+        health.readmit(&settings);
+        assert_eq!(health.answered(true, &settings), Some(Reason::Slow));
+    }
+}

@@ -1,0 +1,51 @@
+//! An instance as the dispatcher knows it: what it serves, what it holds, how it has been doing.
+
+use smallvec::SmallVec;
+
+use super::arena::Key;
+use super::health::Health;
+use super::idle::Room;
+use super::job::Job;
+use super::pool::Pool;
+use super::{InstanceId, NodeId};
+
+/// An instance that joined and has not left.
+#[derive(Debug)]
+pub(super) struct Instance {
+    pub(super) id: InstanceId,
+    pub(super) node: Option<NodeId>,
+    pub(super) slots: u16,
+    pub(super) serves: SmallVec<[Serves; 2]>,
+    pub(super) jobs: SmallVec<[Key<Job>; 2]>,
+    pub(super) draining: bool,
+    pub(super) health: Health,
+}
+
+/// What an instance may be given of one pool's work.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Serves {
+    pub(super) pool: Key<Pool>,
+    pub(super) deployed: bool,
+    pub(super) parity: bool,
+    pub(super) backup: bool,
+}
+
+impl Instance {
+    /// It takes new work, when it has room.
+    pub(super) fn usable(&self) -> bool {
+        !self.draining && self.health.in_service()
+    }
+
+    pub(super) fn room(&self) -> Room {
+        match self.jobs.len() {
+            _ if !self.usable() => Room::None,
+            0 => Room::Empty,
+            held if held < usize::from(self.slots) => Room::Partial,
+            _ => Room::None,
+        }
+    }
+
+    pub(super) fn serves(&self, pool: Key<Pool>) -> Option<Serves> {
+        self.serves.iter().find(|serves| serves.pool == pool).copied()
+    }
+}

@@ -1,0 +1,163 @@
+//! A query comes in, waits, and is answered exactly once: here is where it becomes known and where it is forgotten.
+
+use super::arena::Key;
+use super::dispatcher::Dispatcher;
+use super::pool::Pool;
+use super::query::{Keys, Query};
+use super::timers::Timer;
+use super::{Action, Answer, PoolId, QueryId, Reject};
+
+impl Dispatcher {
+    pub(super) fn arrived(&mut self, query: super::Query) {
+        if self.query_names.get(query.id).is_some() {
+            return; // the driver broke its word: the first of that name is served
+        }
+        let key = self.pool(query.pool);
+        let pool = &mut self.pools[key];
+        pool.counters.arrived += 1;
+        let refusal = if query.deadline <= self.now {
+            Some(Reject::Deadline)
+        } else if pool.queue.waiting() >= pool.settings.queue_limit.get() {
+            Some(Reject::QueueFull)
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            self.out.push(Action::Answer(query.id, Answer::Rejected(reason)));
+            return;
+        }
+        let priority =
+            if query.priority == 0 { pool.settings.default_priority.get() } else { query.priority };
+        pool.unanswered += 1;
+        let deserted = pool.usable == 0;
+        let waiting = self.queries.insert(Query {
+            id: query.id,
+            pool: key,
+            shape: query.shape,
+            priority,
+            arrived: self.now,
+            accept: query.accept,
+            codable: query.codable,
+            queued: true,
+            failures: 0,
+            extras: 0,
+            jobs: Default::default(),
+        });
+        self.query_names.insert(query.id, waiting);
+        self.pools[key].queue.push((priority, query.shape), waiting, self.now);
+        self.timers.set(query.deadline, Timer::Deadline(waiting));
+        if deserted {
+            self.wait_for_instances(key);
+        } else {
+            self.feed_queue(key);
+        }
+    }
+
+    pub(super) fn cancelled(&mut self, id: QueryId) {
+        if let Some(key) = self.query_names.get(id)
+            && let Some(query) = self.forget(key)
+        {
+            self.pools[query.pool].counters.cancelled += 1;
+            self.retire(query.pool);
+        }
+    }
+
+    pub(super) fn expired(&mut self, key: Key<Query>) {
+        let Some(query) = self.queries.get(key) else { return };
+        let default = self.pools[query.pool].settings.default_answer;
+        self.answer(key, if default { Answer::Default } else { Answer::Rejected(Reject::Deadline) });
+    }
+
+    /// Answers a query, unless it has been.
+    pub(super) fn answer(&mut self, key: Key<Query>, answer: Answer) {
+        let Some(query) = self.queries.get(key) else { return };
+        let (id, pool) = (query.id, query.pool);
+        self.out.push(Action::Answer(id, answer));
+        self.forget(key);
+        self.retire(pool);
+    }
+
+    /// Takes a query out of everything; jobs that only it waited for are dropped.
+    fn forget(&mut self, key: Key<Query>) -> Option<Query> {
+        let query = self.queries.remove(key)?;
+        self.query_names.remove(query.id);
+        let pool = &mut self.pools[query.pool];
+        pool.unanswered -= 1;
+        if query.queued {
+            pool.queue.gone((query.priority, query.shape), |other| self.queries.contains(other));
+        }
+        for holder in &query.jobs {
+            let Some(job) = self.jobs.get_mut(*holder) else { continue };
+            job.waiting -= 1;
+            if job.waiting == 0 && !job.dropped {
+                job.dropped = true;
+                pool.counters.dropped += 1;
+                self.out.push(Action::Drop(holder.id()));
+            }
+        }
+        Some(query)
+    }
+
+    /// Sets the timer after which queries without an instance are refused.
+    pub(super) fn wait_for_instances(&mut self, key: Key<Pool>) {
+        let pool = &mut self.pools[key];
+        if pool.no_instance_timer.is_none() && pool.unanswered > 0 {
+            let at = self.now + pool.settings.no_instance_grace;
+            pool.no_instance_timer = Some(at);
+            self.timers.set(at, Timer::NoInstance(key));
+        }
+    }
+
+    /// Refuses the queries that have waited for an instance as long as they should.
+    pub(super) fn nobody_came(&mut self, key: Key<Pool>) {
+        let Some(pool) = self.pools.get_mut(key) else { return };
+        pool.no_instance_timer = None;
+        let (Some(since), grace) = (pool.deserted_since, pool.settings.no_instance_grace) else { return };
+        let mut next = None;
+        for query in self.without_instance(key) {
+            let until = self.queries[query].arrived.max(since) + grace;
+            if until <= self.now {
+                self.answer(query, Answer::Rejected(Reject::NoInstance));
+            } else {
+                next = Some(next.map_or(until, |first: super::Time| first.min(until)));
+            }
+        }
+        if let (Some(at), Some(pool)) = (next, self.pools.get_mut(key)) {
+            pool.no_instance_timer = Some(at);
+            self.timers.set(at, Timer::NoInstance(key));
+        }
+    }
+
+    /// The model is unloaded.
+    pub(super) fn pool_removed(&mut self, id: PoolId) {
+        let Some(key) = self.pool_names.remove(id) else { return };
+        self.settings.pools.remove(&id);
+        let served: Vec<_> = self.instances.iter().map(|(instance, _)| instance).collect();
+        for instance in served {
+            self.instances[instance].serves.retain(|serves| serves.pool != key);
+        }
+        let waiting = self.without_instance(key);
+        self.pools[key].removed = true;
+        for query in waiting {
+            self.answer(query, Answer::Rejected(Reject::NoInstance));
+        }
+        self.retire(key);
+    }
+
+    /// Queries of a pool that no instance holds.
+    fn without_instance(&self, key: Key<Pool>) -> Keys {
+        let pool = &self.pools[key];
+        let extras = pool.urgent.iter().flat_map(|extra| extra.rows.iter().copied());
+        let mut queries: Keys = pool.queue.iter().chain(extras).collect();
+        queries.retain(|query| self.queries.get(*query).is_some_and(|query| query.jobs.is_empty()));
+        queries
+    }
+
+    /// A removed pool goes when nothing refers to it any more.
+    pub(super) fn retire(&mut self, key: Key<Pool>) {
+        let done = |pool: &Pool| pool.removed && pool.running == 0 && pool.unanswered == 0;
+        if self.pools.get(key).is_some_and(done) {
+            self.pools.remove(key);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A pool: the instances that serve one deployed model, and the work that waits for them.
+
+use super::budget::Budget;
+use super::counters::Counters;
+use super::extra::Extras;
+use super::idle::Idle;
+use super::load::Load;
+use super::policy::{self, Policy};
+use super::quantile::Quantiles;
+use super::queue::Queue;
+use super::{PoolId, PoolSettings, Time};
+
+/// A pool and everything that is known about it.
+pub(super) struct Pool {
+    pub(super) id: PoolId,
+    pub(super) settings: PoolSettings,
+    pub(super) policy: Box<dyn Policy>,
+    /// Queries that were never tried.
+    pub(super) queue: Queue,
+    /// Retries and hedges: older than anything in the queue, so they go first.
+    pub(super) urgent: Extras,
+    /// Work that may help and need not be done: it gets what the rest leaves over.
+    pub(super) spare: Extras,
+    /// Instances with room for the deployed model.
+    pub(super) idle: Idle,
+    /// Slots of the usable instances that hold the deployed model.
+    pub(super) slots: u32,
+    /// How many such instances there are.
+    pub(super) usable: u32,
+    /// Since when there are none.
+    pub(super) deserted_since: Option<Time>,
+    /// From start to completion of jobs of the deployed model.
+    pub(super) service: Quantiles,
+    pub(super) load: Load,
+    pub(super) hedges: Budget,
+    pub(super) retries: Budget,
+    /// The batch timer that is set, so that there is one at a time.
+    pub(super) batch_timer: Option<Time>,
+    /// Likewise for the lack of instances.
+    pub(super) no_instance_timer: Option<Time>,
+    /// Jobs that run.
+    pub(super) running: u32,
+    /// Queries without an answer.
+    pub(super) unanswered: u32,
+    /// The model is unloaded: the pool goes with its last job.
+    pub(super) removed: bool,
+    pub(super) counters: Counters,
+}
+
+impl Pool {
+    pub(super) fn new(id: PoolId, settings: PoolSettings, now: Time) -> Self {
+        let (hedges, retries) = (Budget::new(&settings.hedge.budget), Budget::new(&settings.retry));
+        Self {
+            id,
+            policy: policy::build(&settings),
+            queue: Queue::default(),
+            urgent: Extras::new(),
+            spare: Extras::new(),
+            idle: Idle::default(),
+            slots: 0,
+            usable: 0,
+            deserted_since: Some(now),
+            service: Quantiles::new(late_quantile(&settings)),
+            load: Load::default(),
+            hedges,
+            retries,
+            batch_timer: None,
+            no_instance_timer: None,
+            running: 0,
+            unanswered: 0,
+            removed: false,
+            counters: Counters::default(),
+            settings,
+        }
+    }
+
+    /// Other settings from now on; work under way stays.
+    pub(super) fn change(&mut self, settings: PoolSettings) {
+        self.policy = policy::build(&settings);
+        self.service.set_high(late_quantile(&settings));
+        self.hedges.change(&settings.hedge.budget);
+        self.retries.change(&settings.retry);
+        self.settings = settings;
+    }
+}
+
+/// Slower than this share of all jobs is late: no more can be hedged than the budget pays for anyway.
+fn late_quantile(settings: &PoolSettings) -> f64 {
+    1.0 - settings.hedge.budget.ratio.get()
+}

@@ -1,0 +1,158 @@
+//! Running quantiles of times: what "slow" means right now.
+//!
+//! Problem: hedging, ejection and grace compare a time with the median or a high quantile of recent times, for every
+//! job, and service times shift when load, batch sizes or neighbours do.
+//!
+//! Choice: a histogram with 32 linear buckets per power of two (a reading is within 1.6 % of the truth) from about a
+//! microsecond to an hour, 4 KB, whose counts are halved whenever it holds 4096 samples, so that old ones fade. The
+//! quantiles that are asked for are read once per 32 samples and kept in between: adding is two increments.
+//!
+//! Rejected: a window of the last n samples (sorting, or an order tree, per job); P-square markers (they lose their
+//! way when the distribution shifts); an exponentially weighted mean (a straggler moves a mean, and stragglers are the
+//! point). Decay by samples and not by time means that an idle pool remembers what it was like.
+//!
+//! Cold start: no reading before 16 samples. Who asks must do without: no hedge, no verdict of slowness.
+
+use std::time::Duration;
+
+const SUB_BITS: u32 = 5;
+const SUBS: usize = 1 << SUB_BITS;
+/// Times below 2^10 ns share the first buckets; 2^42 ns is over an hour.
+const LOWEST: u32 = 10;
+const HIGHEST: u32 = 42;
+const BUCKETS: usize = (HIGHEST - LOWEST) as usize * SUBS;
+const FADE_AT: u32 = 4096;
+const REFRESH_EVERY: u32 = 32;
+const COLD_UNTIL: u64 = 16;
+
+/// Recent times, summed up.
+pub(super) struct Quantiles {
+    counts: Box<[u32; BUCKETS]>,
+    total: u32,
+    seen: u64,
+    stale: u32,
+    high: f64,
+    reading: Option<Reading>,
+}
+
+/// The quantiles that policies ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reading {
+    pub(super) median: Duration,
+    /// The high quantile that the estimator was made for.
+    pub(super) high: Duration,
+}
+
+impl Quantiles {
+    /// `high` is the quantile read beside the median.
+    pub(super) fn new(high: f64) -> Self {
+        Self { counts: Box::new([0; BUCKETS]), total: 0, seen: 0, stale: 0, high, reading: None }
+    }
+
+    /// Reads another high quantile from now on.
+    pub(super) fn set_high(&mut self, high: f64) {
+        self.high = high;
+        self.reading = self.reading.map(|_| self.read());
+    }
+
+    pub(super) fn add(&mut self, time: Duration) {
+        self.counts[bucket(time)] += 1;
+        self.total += 1;
+        self.seen += 1;
+        self.stale += 1;
+        if self.total >= FADE_AT {
+            self.fade();
+        }
+        if self.seen >= COLD_UNTIL && (self.stale >= REFRESH_EVERY || self.reading.is_none()) {
+            self.reading = Some(self.read());
+            self.stale = 0;
+        }
+    }
+
+    /// `None` until there are enough samples to say anything.
+    pub(super) fn reading(&self) -> Option<Reading> {
+        self.reading
+    }
+
+    fn fade(&mut self) {
+        self.total = 0;
+        for count in self.counts.iter_mut() {
+            *count /= 2;
+            self.total += *count;
+        }
+    }
+
+    fn read(&self) -> Reading {
+        let total = f64::from(self.total);
+        let (half, most) = ((total * 0.5).ceil() as u32, (total * self.high).ceil() as u32);
+        let (mut below, mut median, mut high) = (0, None, 0);
+        for (index, count) in self.counts.iter().enumerate() {
+            below += count;
+            if median.is_none() && below >= half.max(1) {
+                median = Some(index);
+            }
+            if below >= most.max(1) {
+                high = index;
+                break;
+            }
+        }
+        let median = median.unwrap_or(high);
+        Reading { median: middle(median), high: middle(high.max(median)) }
+    }
+}
+
+fn bucket(time: Duration) -> usize {
+    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).clamp(1 << LOWEST, (1 << HIGHEST) - 1);
+    let octave = nanos.ilog2();
+    let within = (nanos >> (octave - SUB_BITS)) as usize & (SUBS - 1);
+    (octave - LOWEST) as usize * SUBS + within
+}
+
+fn middle(index: usize) -> Duration {
+    let (octave, within) = (LOWEST + (index / SUBS) as u32, (index % SUBS) as u64);
+    let width = 1u64 << (octave - SUB_BITS);
+    Duration::from_nanos((1u64 << octave) + within * width + width / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(times: impl Iterator<Item = u64>, median_us: f64, high_us: f64) {
+        let mut quantiles = Quantiles::new(0.9);
+        times.for_each(|us| quantiles.add(Duration::from_micros(us)));
+        let reading = quantiles.reading().expect("warm");
+        for (is, want) in [(reading.median, median_us), (reading.high, high_us)] {
+            let is = is.as_secs_f64() * 1e6;
+            assert!((is / want - 1.0).abs() < 0.04, "{is} us, expected {want} us");
+        }
+    }
+
+    #[test]
+    fn readings_are_close_to_the_true_quantiles() {
+        check((0..1024).map(|_| 20_000), 20_000.0, 20_000.0);
+        check((0..3200).map(|i| 1 + i % 1000), 500.0, 900.0);
+        check((0..3200).map(|i| if i % 5 == 0 { 100_000 } else { 2_000 }), 2_000.0, 100_000.0);
+    }
+
+    #[test]
+    fn a_shift_is_followed_within_two_windows() {
+        let fast = (0..50_000).map(|_| 1_000);
+        check(fast.chain((0..u64::from(FADE_AT) * 2).map(|_| 9_000)), 9_000.0, 9_000.0);
+    }
+
+    #[test]
+    fn nothing_is_read_while_cold() {
+        let mut quantiles = Quantiles::new(0.9);
+        (1..COLD_UNTIL).for_each(|_| quantiles.add(Duration::from_millis(1)));
+        assert_eq!(quantiles.reading(), None);
+        quantiles.add(Duration::from_millis(1));
+        assert!(quantiles.reading().is_some());
+    }
+
+    #[test]
+    fn times_out_of_range_count_at_the_ends() {
+        check((0..64).map(|_| 0), 1.04, 1.04);
+        check((0..64).map(|_| u64::MAX / 2000), 4.36e9, 4.36e9);
+    }
+}

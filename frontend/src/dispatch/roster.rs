@@ -1,0 +1,192 @@
+//! Instances come and go, are ejected when they are slow or fail, and return when a probe finds them well.
+
+use std::mem;
+
+use super::arena::Key;
+use super::dispatcher::Dispatcher;
+use super::health::{Due, Health, Reason};
+use super::idle::Room;
+use super::instance::{Instance, Serves};
+use super::pool::Pool;
+use super::timers::Timer;
+use super::{Action, EjectionSettings, Failure, InstanceId, InstanceSpec};
+
+impl Dispatcher {
+    /// An instance is ready; or one that is known serves something else from now on.
+    pub(super) fn joined(&mut self, id: InstanceId, spec: InstanceSpec) {
+        let mut serves: smallvec::SmallVec<[Serves; 2]> = Default::default();
+        for served in &spec.serves {
+            let pool = self.pool(served.pool);
+            serves.push(Serves {
+                pool,
+                deployed: served.deployed,
+                parity: served.parity,
+                backup: served.backup,
+            });
+        }
+        let (node, slots) = (spec.node, spec.slots.max(1));
+        if let Some(key) = self.instance_names.get(id) {
+            self.withdraw(key);
+            let instance = &mut self.instances[key];
+            (instance.slots, instance.node, instance.draining) = (slots, node, false);
+            for before in mem::replace(&mut instance.serves, serves) {
+                self.recount(before.pool);
+            }
+            self.readmitted(key);
+            return;
+        }
+        let (health, jobs) = (Health::new(), Default::default());
+        let key = self.instances.insert(Instance { id, node, slots, serves, jobs, draining: false, health });
+        self.instance_names.insert(id, key);
+        self.readmitted(key);
+    }
+
+    pub(super) fn draining(&mut self, id: InstanceId) {
+        if let Some(key) = self.instance_names.get(id) {
+            self.instances[key].draining = true;
+            self.refresh(key);
+            self.recount_pools_of(key);
+        }
+    }
+
+    /// An instance is gone; what it held is tried elsewhere.
+    pub(super) fn left(&mut self, id: InstanceId) {
+        let Some(key) = self.instance_names.remove(id) else { return };
+        self.withdraw(key);
+        let Some(instance) = self.instances.remove(key) else { return };
+        for serves in &instance.serves {
+            self.recount(serves.pool);
+        }
+        for job in instance.jobs {
+            self.failed(job, Failure::Instance);
+        }
+        // A retry that avoided another instance may have nowhere else to go now.
+        for serves in &instance.serves {
+            if self.pools.contains(serves.pool) {
+                self.feed(serves.pool);
+            }
+        }
+    }
+
+    /// Takes an instance out of service, if its pools can do without it.
+    pub(super) fn eject(&mut self, key: Key<Instance>, pool: Key<Pool>, reason: Reason) {
+        let Some(instance) = self.instances.get(key) else { return };
+        let settings = self.pools[pool].settings.ejection.clone();
+        if !settings.enabled || !instance.health.in_service() {
+            return;
+        }
+        if reason == Reason::Slow && !self.can_spare(key) {
+            self.pools[pool].counters.ejections_refused += 1;
+            return;
+        }
+        let counters = &mut self.pools[pool].counters;
+        match reason {
+            Reason::Slow => counters.ejected_slow += 1,
+            Reason::Failing => counters.ejected_failing += 1,
+        }
+        self.put_out(key, &settings);
+        self.refresh(key);
+        self.recount_pools_of(key);
+    }
+
+    pub(super) fn probe_due(&mut self, key: Key<Instance>) {
+        let settings = self.ejection_settings(key);
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        match instance.health.due(self.now, &settings) {
+            Due::Nothing => {}
+            Due::Probe { until } => {
+                self.out.push(Action::Probe(instance.id));
+                self.timers.set(until, Timer::Probe(key));
+            }
+            Due::Overdue => self.put_out(key, &settings),
+        }
+    }
+
+    pub(super) fn probe_answered(&mut self, id: InstanceId, works: bool) {
+        let Some(key) = self.instance_names.get(id) else { return };
+        if !self.instances[key].health.awaits_probe() {
+            return;
+        }
+        let settings = self.ejection_settings(key);
+        if !works {
+            self.put_out(key, &settings);
+            return;
+        }
+        self.instances[key].health.readmit(&settings);
+        self.readmitted(key);
+    }
+
+    /// Keeps the pools' view of an instance's room up to date.
+    pub(super) fn refresh(&mut self, key: Key<Instance>) {
+        let instance = &self.instances[key];
+        let room = instance.room();
+        for serves in &instance.serves {
+            let room = if serves.deployed { room } else { Room::None };
+            self.pools[serves.pool].idle.set(key.index(), room);
+        }
+    }
+
+    /// An instance takes work (again).
+    fn readmitted(&mut self, key: Key<Instance>) {
+        self.refresh(key);
+        self.recount_pools_of(key);
+        self.feed_instance(key);
+    }
+
+    /// An instance has no room for anybody, until it is refreshed.
+    fn withdraw(&mut self, key: Key<Instance>) {
+        for serves in &self.instances[key].serves {
+            self.pools[serves.pool].idle.set(key.index(), Room::None);
+        }
+    }
+
+    /// Out of service until a probe is answered.
+    fn put_out(&mut self, key: Key<Instance>, settings: &EjectionSettings) {
+        let jitter = self.random();
+        let probe_at = self.instances[key].health.eject(self.now, settings, jitter);
+        self.timers.set(probe_at, Timer::Probe(key));
+    }
+
+    /// Whether the others would not be too busy without an instance.
+    fn can_spare(&mut self, key: Key<Instance>) -> bool {
+        let instance = &self.instances[key];
+        instance.serves.iter().filter(|serves| serves.deployed).all(|serves| {
+            let pool = &mut self.pools[serves.pool];
+            let left = pool.slots.saturating_sub(u32::from(instance.slots));
+            let Some(recent) = pool.service.reading() else { return false };
+            let busy = pool.load.busy(self.now, recent.median);
+            left > 0 && busy <= f64::from(left) * pool.settings.ejection.max_utilisation.get()
+        })
+    }
+
+    /// The settings by which an instance is probed: those of the first pool that it serves.
+    fn ejection_settings(&self, key: Key<Instance>) -> EjectionSettings {
+        let serves = self.instances.get(key).and_then(|instance| instance.serves.first());
+        serves.map(|serves| self.pools[serves.pool].settings.ejection.clone()).unwrap_or_default()
+    }
+
+    fn recount_pools_of(&mut self, key: Key<Instance>) {
+        for index in 0..self.instances[key].serves.len() {
+            self.recount(self.instances[key].serves[index].pool);
+        }
+    }
+
+    /// Counts what a pool has to work with.
+    fn recount(&mut self, key: Key<Pool>) {
+        let (mut usable, mut slots) = (0, 0);
+        for (_, instance) in self.instances.iter() {
+            if instance.usable() && instance.serves(key).is_some_and(|serves| serves.deployed) {
+                usable += 1;
+                slots += u32::from(instance.slots);
+            }
+        }
+        let Some(pool) = self.pools.get_mut(key) else { return };
+        (pool.usable, pool.slots) = (usable, slots);
+        if usable > 0 {
+            pool.deserted_since = None;
+        } else if pool.deserted_since.is_none() {
+            pool.deserted_since = Some(self.now);
+            self.wait_for_instances(key);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What an operator can set about instances that answer slowly or not at all.
+
+use std::num::NonZeroU8;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Fraction, duration};
+
+/// When instances are taken out of service, and how they come back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EjectionSettings {
+    /// Take slow and failing instances out of service. Default true.
+    pub enabled: bool,
+    /// An answer is slow beyond this many medians of the pool's service time. Default 3.
+    pub slow_factor: f64,
+    /// Slow answers in a row that eject an instance. Default 2.
+    pub slow_answers: NonZeroU8,
+    /// Failures in a row that eject an instance. Default 3.
+    pub failures: NonZeroU8,
+    /// Milliseconds before the first probe of an ejected instance; doubles with every ejection that follows. Default 250.
+    #[serde(rename = "backoff_min_ms", with = "duration::millis")]
+    pub backoff_min: Duration,
+    /// Milliseconds that the wait for a probe never exceeds. Default 2000.
+    #[serde(rename = "backoff_max_ms", with = "duration::millis")]
+    pub backoff_max: Duration,
+    /// A slow instance stays in service where the others would be busier than this without it. Default 0.8. (A
+    /// failing instance adds no capacity, so it goes in any case.)
+    pub max_utilisation: Fraction,
+}
+
+impl Default for EjectionSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            slow_factor: 3.0,
+            slow_answers: NonZeroU8::new(2).expect("positive"),
+            failures: NonZeroU8::new(3).expect("positive"),
+            backoff_min: Duration::from_millis(250),
+            backoff_max: Duration::from_secs(2),
+            max_utilisation: Fraction::percent(80),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! A number from 0 to 1, checked where a configuration file is read and nowhere else.
+
+use serde::{Deserialize, Serialize};
+
+/// A share of something: 0 to 1, both included.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub struct Fraction(f64);
+
+/// The number is no fraction.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("{0} is not between 0 and 1: give a share, such as 0.1 for 10 %")]
+pub struct NotAFraction(pub f64);
+
+impl Fraction {
+    /// A fraction in percent: values over 100 count as 100.
+    pub const fn percent(percent: u8) -> Self {
+        let percent = if percent > 100 { 100 } else { percent };
+        Self(percent as f64 / 100.0)
+    }
+
+    /// The number.
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl TryFrom<f64> for Fraction {
+    type Error = NotAFraction;
+
+    fn try_from(value: f64) -> Result<Self, NotAFraction> {
+        if (0.0..=1.0).contains(&value) { Ok(Self(value)) } else { Err(NotAFraction(value)) }
+    }
+}
+
+impl From<Fraction> for f64 {
+    fn from(fraction: Fraction) -> f64 {
+        fraction.0
+    }
+}

@@ -1,0 +1,108 @@
+//! What an operator can set about dispatch, pool by pool. Every bound of the dispatcher is a field here.
+
+mod duration;
+mod ejection;
+mod fraction;
+mod redundancy;
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::PoolId;
+pub use ejection::EjectionSettings;
+pub use fraction::{Fraction, NotAFraction};
+pub use redundancy::{BudgetSettings, HedgeSettings, PolicyKind, ReplicateSettings};
+
+/// The settings of a dispatcher.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// For pools without settings of their own.
+    pub default: PoolSettings,
+    /// Per pool.
+    pub pools: BTreeMap<PoolId, PoolSettings>,
+}
+
+/// The settings of one pool: one deployed model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PoolSettings {
+    /// What hides slow and dead instances: `none`, `equal`, `replicate` or `hedge`. Default `hedge`.
+    pub policy: PolicyKind,
+    /// Queries that may wait for an instance; one more is refused at once, because a longer queue only makes
+    /// everybody late. Default 1024.
+    pub queue_limit: NonZeroU32,
+    /// Priority of a query that names none; 1 is served first, 255 last. Default 128.
+    pub default_priority: NonZeroU8,
+    /// How queries are put together into batches.
+    pub batch: BatchSettings,
+    /// Times a query may be tried when instances fail it, the first included: a query that kills instances must not
+    /// kill them all. Default 3.
+    pub max_attempts: NonZeroU8,
+    /// How many retries of failed batches are allowed, so that an outage does not multiply its own load.
+    pub retry: BudgetSettings,
+    /// How late work is duplicated under `hedge`.
+    pub hedge: HedgeSettings,
+    /// How work is copied under `replicate`.
+    pub replicate: ReplicateSettings,
+    /// When instances are taken out of service, and how they come back.
+    pub ejection: EjectionSettings,
+    /// Jobs of spare work (replicas and the like) that may wait for an idle instance; more are not made, because
+    /// spare work that waits long comes too late to help. Default 256.
+    pub spare_limit: NonZeroU32,
+    /// Milliseconds that a query waits for a first instance (or one that works) before it is refused. Default 1000.
+    #[serde(rename = "no_instance_grace_ms", with = "duration::millis")]
+    pub no_instance_grace: Duration,
+    /// Answer with the model's default answer when the deadline passes, instead of an error. Default false.
+    pub default_answer: bool,
+}
+
+/// How queries are put together into batches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BatchSettings {
+    /// Most queries in a batch. Default 1: every query is sent alone, at once.
+    pub max_size: NonZeroU16,
+    /// Microseconds that a query may wait for others to share its batch while an instance is idle. Default 0.
+    #[serde(rename = "max_delay_us", with = "duration::micros")]
+    pub max_delay: Duration,
+}
+
+impl Settings {
+    /// One set of settings for every pool.
+    pub fn uniform(pool: PoolSettings) -> Self {
+        Self { default: pool, pools: BTreeMap::new() }
+    }
+
+    /// The settings of a pool.
+    pub fn pool(&self, id: PoolId) -> &PoolSettings {
+        self.pools.get(&id).unwrap_or(&self.default)
+    }
+}
+
+impl Default for PoolSettings {
+    fn default() -> Self {
+        Self {
+            policy: PolicyKind::Hedge,
+            queue_limit: NonZeroU32::new(1024).expect("positive"),
+            default_priority: NonZeroU8::new(128).expect("positive"),
+            batch: BatchSettings::default(),
+            max_attempts: NonZeroU8::new(3).expect("positive"),
+            retry: BudgetSettings { ratio: Fraction::percent(20), burst: 100 },
+            hedge: HedgeSettings::default(),
+            replicate: ReplicateSettings::default(),
+            ejection: EjectionSettings::default(),
+            spare_limit: NonZeroU32::new(256).expect("positive"),
+            no_instance_grace: Duration::from_secs(1),
+            default_answer: false,
+        }
+    }
+}
+
+impl Default for BatchSettings {
+    fn default() -> Self {
+        Self { max_size: NonZeroU16::MIN, max_delay: Duration::ZERO }
+    }
+}

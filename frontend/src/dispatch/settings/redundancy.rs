@@ -1,0 +1,63 @@
+//! What an operator can set about redundancy: which policy, and what it may spend.
+
+use std::num::NonZeroU8;
+
+use serde::{Deserialize, Serialize};
+
+use super::Fraction;
+
+/// A redundancy policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyKind {
+    /// No redundancy.
+    None,
+    /// No redundancy, the instances that redundancy would cost all serving the deployed model: the baseline.
+    Equal,
+    /// Every batch on several instances at once.
+    Replicate,
+    /// A late batch once more on another instance, within a budget.
+    #[default]
+    Hedge,
+}
+
+/// How much extra work is allowed, as a token bucket: a job earns a share of a token, an extra job costs one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetSettings {
+    /// Extra jobs per job, in the long run.
+    pub ratio: Fraction,
+    /// Extra jobs that may come together, also at the start.
+    pub burst: u32,
+}
+
+/// How late work is duplicated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HedgeSettings {
+    /// Duplicates allowed. Default: `ratio` 0.1, `burst` 10. The ratio also sets how late is late: slower than
+    /// 1 - ratio of all jobs.
+    pub budget: BudgetSettings,
+    /// A job is never called late before this many medians of its pool's service time. Default 1.25.
+    pub median_factor: f64,
+}
+
+/// How work is copied under `replicate`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReplicateSettings {
+    /// Instances that each batch runs on. Default 2.
+    pub copies: NonZeroU8,
+}
+
+impl Default for HedgeSettings {
+    fn default() -> Self {
+        Self { budget: BudgetSettings { ratio: Fraction::percent(10), burst: 10 }, median_factor: 1.25 }
+    }
+}
+
+impl Default for ReplicateSettings {
+    fn default() -> Self {
+        Self { copies: NonZeroU8::new(2).expect("positive") }
+    }
+}
