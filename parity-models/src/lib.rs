@@ -1,1 +1,6 @@
 //! The model repository, parity bundles, and reading, checking and rewriting ONNX graphs
+
+mod error;
+pub mod repository;
+
+pub use error::Error;

@@ -12,6 +12,7 @@ mod parameter;
 mod service;
 mod tensor;
 pub mod trace;
+pub mod validate;
 
 pub use datatype::DataType;
 pub use error::{Code, Error};
@@ -23,3 +24,4 @@ pub use metadata::{
 pub use parameter::{Parameter, Parameters};
 pub use service::{Context, InferenceService, Transport};
 pub use tensor::{Shape, Tensor};
+pub use validate::validate;
