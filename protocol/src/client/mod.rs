@@ -42,4 +42,14 @@ pub trait Client: Send + Sync + 'static {
 
     /// The models of the server's repository; `Unimplemented` where the server has no such endpoint.
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>>;
+
+    /// Loads (or reloads) a model by name; `Unimplemented` where the server has no such endpoint.
+    fn load_model<'a>(&'a self, _name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Err(Error::Unimplemented { what: "loading models".into() }) })
+    }
+
+    /// Unloads a model by name; `Unimplemented` where the server has no such endpoint.
+    fn unload_model<'a>(&'a self, _name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Err(Error::Unimplemented { what: "unloading models".into() }) })
+    }
 }
