@@ -25,6 +25,9 @@ pub enum Command {
     Worker(Box<Worker>),
     /// Look into a model repository
     Models(Models),
+    /// Send open-loop load to a server and say what may be said of its tail
+    #[command(after_long_help = LOAD_EXAMPLES)]
+    Load(Load),
 }
 
 const SERVE_EXAMPLES: &str = "Examples:
@@ -39,6 +42,12 @@ const WORKER_EXAMPLES: &str = "Examples:
   parm worker --models models --http 0.0.0.0:8000 --grpc 0.0.0.0:8001
   parm worker --models models --engine ort --set backend.engine.threads=4
   parm worker --models models --unix /run/parm/worker.sock";
+
+const LOAD_EXAMPLES: &str = "Examples:
+  parm load http://127.0.0.1:8000 --model magika --rate 50 --seconds 60
+      Poisson arrivals; latency is counted from the intended send time
+  parm load grpc://127.0.0.1:8001 --model magika --rate 200 --seconds 300 --require 'p99.9<=50ms' --require 'failed<=0%'
+      ends with status 1 unless the samples show both";
 
 /// Flags that every long-running command has.
 #[derive(Debug, Args)]
@@ -157,4 +166,48 @@ pub struct View {
 pub enum Output {
     Text,
     Json,
+}
+
+/// `parm load`.
+#[derive(Debug, Args)]
+pub struct Load {
+    /// Server: http://HOST:PORT, grpc://HOST:PORT or unix:/PATH
+    pub url: String,
+    /// Model; its inputs are made up from its metadata
+    #[arg(long)]
+    pub model: String,
+    /// Requests per second
+    #[arg(long, default_value_t = 10.0)]
+    pub rate: f64,
+    /// Standard deviation of the gaps between requests over their mean: 0 evenly spaced, 1 Poisson, more is burstier
+    /// [default: 1]
+    #[arg(long)]
+    pub cv: Option<f64>,
+    /// Replay send times from a file instead: seconds since the start, one a line
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "cv"])]
+    pub trace: Option<PathBuf>,
+    /// Counted length of the run
+    #[arg(long, default_value_t = 10.0)]
+    pub seconds: f64,
+    /// Seconds at the start that are sent but not counted: connections, caches and queues settle
+    #[arg(long, default_value_t = 1.0)]
+    pub warm_up: f64,
+    /// Rows in a request
+    #[arg(long, default_value_t = 1)]
+    pub rows: usize,
+    /// Milliseconds that a request may take
+    #[arg(long, default_value_t = 10_000)]
+    pub deadline_ms: u64,
+    /// Requests without an answer at most; beyond that requests are dropped and counted
+    #[arg(long, default_value_t = 10_000)]
+    pub in_flight: usize,
+    /// Seed of arrivals and inputs: the same seed sends the same load
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// A threshold that the samples must show, at 95 % confidence: p99.9<=20ms, failed<=0.1%
+    #[arg(long, value_name = "THRESHOLD")]
+    pub require: Vec<parm_loadgen::requirement::Requirement>,
+    /// `text` for people, `json` for programs
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
 }

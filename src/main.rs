@@ -1,1 +1,64 @@
-fn main() {}
+//! The `parm` binary: parse, load the configuration, call a crate, map errors to exit codes. No logic lives here.
+
+mod cli;
+mod environment;
+mod load;
+mod logging;
+mod models;
+mod ready;
+mod runtime;
+mod serve;
+mod settings;
+mod shutdown;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use settings::Invalid;
+
+/// What a configuration error ends with (EX_USAGE).
+const BAD_CONFIGURATION: u8 = 64;
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(flags) => serve::main(&flags),
+        Command::Worker(flags) => worker::main(&flags),
+        Command::Load(flags) => load::main(&flags).map_err(Failure::from),
+        Command::Models(flags) => models::main(&flags.command).map_err(Failure::from),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Configuration(error)) => {
+            eprintln!("parm: bad configuration: {error:#}");
+            ExitCode::from(BAD_CONFIGURATION)
+        }
+        Err(Failure::Run(error)) => {
+            eprintln!("parm: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// How a command failed.
+#[derive(Debug)]
+enum Failure {
+    /// The configuration cannot be used: status 64.
+    Configuration(anyhow::Error),
+    /// Anything else: status 1.
+    Run(anyhow::Error),
+}
+
+impl From<Invalid> for Failure {
+    fn from(Invalid(error): Invalid) -> Self {
+        Failure::Configuration(error)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Failure::Run(error)
+    }
+}

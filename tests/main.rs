@@ -7,3 +7,4 @@ mod documents;
 mod links;
 mod serving;
 mod support;
+mod tracing;

@@ -67,9 +67,8 @@ impl Distribution {
             Distribution::Lognormal { median_ms, sigma } => {
                 (!ok(median_ms) || !ok(sigma)).then_some("median_ms and sigma must be 0 or more")
             }
-            Distribution::Pareto { min_ms, shape } => {
-                (!ok(min_ms) || !ok(shape) || shape == 0.0).then_some("min_ms must be 0 or more, shape above 0")
-            }
+            Distribution::Pareto { min_ms, shape } => (!ok(min_ms) || !ok(shape) || shape == 0.0)
+                .then_some("min_ms must be 0 or more, shape above 0"),
         };
         wrong.map_or(Ok(()), |message| Err(Error::Distribution { message: message.into() }))
     }
@@ -117,7 +116,10 @@ mod tests {
             (Distribution::Pareto { min_ms: 2.0, shape: 2.0 }, 0.75, 4.0),
         ] {
             let actual = quantile(distribution, q);
-            assert!((actual / expected - 1.0).abs() < 0.03, "{distribution:?} at {q}: {actual}, not {expected}");
+            assert!(
+                (actual / expected - 1.0).abs() < 0.03,
+                "{distribution:?} at {q}: {actual}, not {expected}"
+            );
         }
     }
 

@@ -27,7 +27,9 @@ pub enum Error {
     Run { message: String },
     #[error("the engine panicked on this input: {message}. The instance goes on; please report the model")]
     Panicked { message: String },
-    #[error("input '{name}' of warm-up needs {elements} elements, more than {limit}: turn warm-up off for this model")]
+    #[error(
+        "input '{name}' of warm-up needs {elements} elements, more than {limit}: turn warm-up off for this model"
+    )]
     WarmUpTooLarge { name: String, elements: usize, limit: usize },
     #[error("emulated model '{}': {message}", path.display())]
     Emulated { path: PathBuf, message: String },

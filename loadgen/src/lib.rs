@@ -1,1 +1,12 @@
-//! Open-loop load, tail experiments and the simulator's clock
+//! Open-loop load and honest tails: when requests are sent, how late, and what may be claimed about the result.
+//!
+//! Knows the protocol, not the models.
+
+pub mod arrivals;
+mod error;
+pub mod pacer;
+pub mod recorder;
+pub mod statistics;
+pub mod validity;
+
+pub use error::Error;

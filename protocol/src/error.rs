@@ -63,7 +63,9 @@ pub enum Error {
     ShapeOverflow { shape: Vec<usize> },
     #[error("shape {shape:?} needs {expected} bytes of data, got {actual}")]
     SizeMismatch { shape: Vec<usize>, expected: usize, actual: usize },
-    #[error("shape {shape:?} needs {expected} whole length-prefixed strings, found {actual} or bytes left over")]
+    #[error(
+        "shape {shape:?} needs {expected} whole length-prefixed strings, found {actual} or bytes left over"
+    )]
     StringsMismatch { shape: Vec<usize>, expected: usize, actual: usize },
     #[error("rows {start}..+{count} of a tensor with {rows} rows")]
     RowsOutOfRange { start: usize, count: usize, rows: usize },
@@ -79,7 +81,9 @@ pub enum Error {
     BodyTooLarge { limit: usize },
     #[error("{message}")]
     Overloaded { message: String, retry_after: Duration },
-    #[error("the deadline passed after {waited:?}: allow more time with the 'timeout' parameter (microseconds), or add instances")]
+    #[error(
+        "the deadline passed after {waited:?}: allow more time with the 'timeout' parameter (microseconds), or add instances"
+    )]
     DeadlineExceeded { waited: Duration },
     #[error("no instance can serve model '{model}' now: check the instances' health")]
     NoInstance { model: String },

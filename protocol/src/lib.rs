@@ -6,9 +6,15 @@
 pub mod client;
 mod datatype;
 mod error;
+pub mod frames;
+pub mod grpc;
 mod infer;
 mod metadata;
 mod parameter;
+pub mod rest;
+#[cfg(test)]
+mod scripted;
+pub mod server;
 mod service;
 mod tensor;
 pub mod trace;
@@ -18,8 +24,8 @@ pub use datatype::DataType;
 pub use error::{Code, Error};
 pub use infer::{InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOutput};
 pub use metadata::{
-    BatchStatistics, DurationStatistics, ModelConfig, ModelConfigTensor, ModelIndex, ModelMetadata, ModelStatistics,
-    ServerMetadata, TensorMetadata,
+    BatchStatistics, DurationStatistics, ModelConfig, ModelConfigTensor, ModelIndex, ModelMetadata,
+    ModelStatistics, ServerMetadata, TensorMetadata,
 };
 pub use parameter::{Parameter, Parameters};
 pub use service::{Context, InferenceService, Transport};

@@ -127,7 +127,8 @@ impl Tensor {
         let mut rows = 0;
         let mut data = BytesMut::with_capacity(parts.iter().map(|part| part.data.len()).sum());
         for part in parts {
-            if part.datatype != first.datatype || part.shape.is_empty() || part.shape[1..] != first.shape[1..] {
+            if part.datatype != first.datatype || part.shape.is_empty() || part.shape[1..] != first.shape[1..]
+            {
                 return Err(Error::RowShapeMismatch {
                     expected: first.shape.to_vec(),
                     actual: part.shape.to_vec(),

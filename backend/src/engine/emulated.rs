@@ -83,7 +83,8 @@ impl Loaded {
             inputs: vec![tensor("input", [-1].into_iter().chain(dims).collect())],
             outputs: vec![tensor("output", vec![-1, spec.outputs.get() as i64])],
         };
-        let rng = Pcg64Mcg::seed_from_u64(spec.seed.wrapping_add(replica.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let rng =
+            Pcg64Mcg::seed_from_u64(spec.seed.wrapping_add(replica.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         Self { spec, signature, rng, replicas: std::cell::Cell::new(replica) }
     }
 

@@ -64,13 +64,16 @@ pub struct Options {
     pub plans: NonZeroUsize,
 }
 
-/// Constructors by the name that configurations use; `Err` is the cargo feature to build with.
-const ENGINES: [(&str, Result<fn() -> Box<dyn Engine>, &str>); 2] = [("tract", Ok(tract::engine)), ("ort", ORT)];
+/// Makes an engine, or names the cargo feature that would.
+type Constructor = Result<fn() -> Box<dyn Engine>, &'static str>;
+
+/// Constructors by the name that configurations use.
+const ENGINES: [(&str, Constructor); 2] = [("tract", Ok(tract::engine)), ("ort", ORT)];
 
 #[cfg(feature = "ort")]
-const ORT: Result<fn() -> Box<dyn Engine>, &str> = Ok(ort::engine);
+const ORT: Constructor = Ok(ort::engine);
 #[cfg(not(feature = "ort"))]
-const ORT: Result<fn() -> Box<dyn Engine>, &str> = Err("ort");
+const ORT: Constructor = Err("ort");
 
 /// The engine of this name.
 pub fn by_name(name: &str) -> Result<Box<dyn Engine>, Error> {

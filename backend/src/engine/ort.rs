@@ -59,7 +59,8 @@ impl Model for Loaded {
     }
 
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
-        let values = inputs.iter().map(convert::to_value).collect::<Result<Vec<SessionInputValue<'_>>, _>>()?;
+        let values =
+            inputs.iter().map(convert::to_value).collect::<Result<Vec<SessionInputValue<'_>>, _>>()?;
         let outputs = self.session.run(values.as_slice()).map_err(failed)?;
         // In declared order: asked for by name, as the session's own order is not promised.
         self.signature
@@ -107,8 +108,7 @@ fn session(environment: &Environment, path: &Path, options: &Options) -> Result<
     if let Some(device) = cuda(&options.device)? {
         // Without `error_on_failure` a missing CUDA library would mean the CPU, silently and 50 times slower.
         let provider = ep::CUDA::default().with_device_id(device).build().error_on_failure();
-        builder =
-            builder.with_execution_providers([provider]).map_err(|error| refused(error.to_string()))?;
+        builder = builder.with_execution_providers([provider]).map_err(|error| refused(error.to_string()))?;
     }
     builder.commit_from_file(path).map_err(|error| refused(error.to_string()))
 }
@@ -157,7 +157,8 @@ mod tests {
 
     #[test]
     fn a_missing_library_says_how_to_get_it() {
-        let options = Options { onnxruntime: Some("/nowhere/libonnxruntime.so".into()), ..Options::default() };
+        let options =
+            Options { onnxruntime: Some("/nowhere/libonnxruntime.so".into()), ..Options::default() };
         let error = Ort.load(Path::new("model.onnx"), &options).err().unwrap().to_string();
         assert!(error.contains("/nowhere/libonnxruntime.so"), "{error}");
         assert!(error.contains("pip install onnxruntime") && error.contains("ORT_DYLIB_PATH"), "{error}");

@@ -42,7 +42,8 @@ impl Signature {
 
     /// The protocol's configuration; `max_batch` is 0 for a model without a batch dimension.
     pub fn config(&self, name: &str, platform: &str, max_batch: usize) -> ModelConfig {
-        let describe = |tensors: &[Declared]| tensors.iter().map(|tensor| tensor.config(max_batch > 0)).collect();
+        let describe =
+            |tensors: &[Declared]| tensors.iter().map(|tensor| tensor.config(max_batch > 0)).collect();
         ModelConfig {
             name: name.into(),
             platform: platform.into(),
@@ -78,7 +79,11 @@ impl Declared {
             DataType::Bytes => "TYPE_STRING".into(),
             datatype => format!("TYPE_{datatype}"),
         };
-        ModelConfigTensor { name: self.name.clone(), data_type, dims: self.shape[usize::from(batched)..].into() }
+        ModelConfigTensor {
+            name: self.name.clone(),
+            data_type,
+            dims: self.shape[usize::from(batched)..].into(),
+        }
     }
 
     fn blank(&self, rows: usize) -> Result<Tensor, Error> {

@@ -55,7 +55,9 @@ impl Engine for Tract {
             return Err(Error::Device { engine: "tract", device: options.device.clone(), hint });
         }
         let loaded = guarded(|| Loaded::read(path, options)).map_err(|error| match error {
-            Error::Panicked { message } | Error::Run { message } => Error::Load { path: path.into(), message },
+            Error::Panicked { message } | Error::Run { message } => {
+                Error::Load { path: path.into(), message }
+            }
             error => error,
         })?;
         Ok(Box::new(loaded))
@@ -81,7 +83,8 @@ impl Loaded {
         }
         let signature = declared::signature(path, &proto, general.as_ref().ok().map(|plan| plan.model()))?;
         let (graph, signature) = (Arc::new(graph), Arc::new(signature));
-        let mut loaded = Self { graph, signature, general: general.ok(), fixed: vec![], bound: options.plans.get() };
+        let mut loaded =
+            Self { graph, signature, general: general.ok(), fixed: vec![], bound: options.plans.get() };
         if loaded.general.is_none() {
             // A graph that tract cannot run at all shall fail now, not at the first request.
             let shapes = shapes(&loaded.signature.blank(1)?);
@@ -129,11 +132,11 @@ impl Model for Loaded {
     }
 
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
-        if let Some(general) = self.general.as_ref().filter(|_| !self.has_plan(inputs)) {
-            if let Ok(outputs) = guarded(|| self.run_plan(general, inputs)) {
-                return Ok(outputs);
-            }
-            // Some operators only reveal at run time that they want known dimensions.
+        // Some operators only reveal at run time that they want known dimensions: then a plan is compiled after all.
+        if let Some(general) = self.general.as_ref().filter(|_| !self.has_plan(inputs))
+            && let Ok(outputs) = guarded(|| self.run_plan(general, inputs))
+        {
+            return Ok(outputs);
         }
         let plan = self.plan(&shapes(inputs))?.clone();
         self.run_plan(&plan, inputs)

@@ -120,7 +120,12 @@ mod tests {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, content).unwrap();
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        File::options().write(true).open(&path).unwrap().set_times(FileTimes::new().set_modified(time)).unwrap();
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_times(FileTimes::new().set_modified(time))
+            .unwrap();
     }
 
     fn watch(root: &Path) -> Watch {

@@ -1,10 +1,33 @@
 //! One client behind a small trait, over any of the transports.
 
+mod auto;
+mod config;
+mod deadline;
+mod dial;
+mod endpoint;
+mod frames;
+mod grpc;
+mod http;
+mod status;
+#[cfg(test)]
+mod tests;
+
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Instant;
 
-use crate::{Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata};
+pub use self::config::{Config, Prefer, Tensors, Token};
+pub use self::endpoint::{Address, Endpoint, Scheme};
+pub use self::frames::Frames;
+pub use self::grpc::Grpc;
+pub use self::http::Http;
+
+use self::auto::Auto;
+use self::dial::Dialer;
+use crate::{
+    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
+};
 
 /// A boxed future, so that the transports can sit behind `dyn Client`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -26,7 +49,11 @@ pub trait Client: Send + Sync + 'static {
     fn peer(&self) -> &str;
 
     /// Sends a request and waits for its answer.
-    fn infer(&self, request: InferRequest, context: CallContext) -> BoxFuture<'_, Result<InferResponse, Error>>;
+    fn infer(
+        &self,
+        request: InferRequest,
+        context: CallContext,
+    ) -> BoxFuture<'_, Result<InferResponse, Error>>;
 
     /// Whether the server says it is ready.
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>>;
@@ -52,4 +79,18 @@ pub trait Client: Send + Sync + 'static {
     fn unload_model<'a>(&'a self, _name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Err(Error::Unimplemented { what: "unloading models".into() }) })
     }
+}
+
+/// A client of the server at `endpoint`. Nothing is sent yet: a server that is not there shows in the first request.
+/// Must be called within a tokio runtime.
+pub fn connect(endpoint: &Endpoint, config: &Config) -> Result<Arc<dyn Client>, Error> {
+    let dialer = Dialer::new(endpoint.address.clone(), config);
+    let http = || Http::new(dialer.clone(), config);
+    let frames = || Ok::<_, Error>(Frames::new(http()?, config.clone()));
+    Ok(match (endpoint.scheme, config.transport) {
+        (Scheme::Grpc, _) => Arc::new(Grpc::new(&dialer, config)?),
+        (Scheme::Frames, _) => Arc::new(frames()?),
+        (Scheme::Http, Prefer::Http) => Arc::new(http()?),
+        (Scheme::Http, Prefer::Auto) => Arc::new(Auto::new(http()?, frames()?)),
+    })
 }

@@ -1,0 +1,87 @@
+//! Did the run test what it was meant to? A run whose own sender was late says nothing of the server.
+
+use std::time::Duration;
+
+use crate::recorder::{Outcome, Sample};
+use crate::statistics::bootstrap::quantile_of;
+
+/// Schedule lag above this share of p50 (or above a millisecond) makes a run invalid.
+const LAG_SHARE: f64 = 0.02;
+const LAG: Duration = Duration::from_millis(1);
+/// Below this share of the offered requests the run is invalid.
+const ACHIEVED: f64 = 0.995;
+
+/// The verdict on a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// 99th percentile of the time between the intended and the real sending.
+    pub lag_p99: Duration,
+    /// What `lag_p99` must not exceed.
+    pub lag_limit: Duration,
+    /// Requests sent over requests offered.
+    pub achieved: f64,
+    /// Requests that failed.
+    pub failed: usize,
+    /// Why the run is invalid; empty when it is valid.
+    pub faults: Vec<Fault>,
+}
+
+/// A reason to discard a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The sender could not keep its schedule.
+    Lag,
+    /// Not every offered request was sent.
+    Achieved,
+    /// There is nothing to judge.
+    Empty,
+}
+
+/// Judges the samples of a run that offered `offered` requests.
+pub fn judge(samples: &[Sample], offered: usize) -> Verdict {
+    let seconds =
+        |time: fn(&Sample) -> Duration| samples.iter().map(|sample| time(sample).as_secs_f64()).collect();
+    let (mut lags, mut latencies): (Vec<f64>, Vec<f64>) = (seconds(|s| s.lag), seconds(|s| s.latency));
+    let mut faults = Vec::new();
+    if samples.is_empty() {
+        faults.push(Fault::Empty);
+        let zero = Duration::ZERO;
+        return Verdict { lag_p99: zero, lag_limit: zero, achieved: 0.0, failed: 0, faults };
+    }
+    let lag_p99 = Duration::from_secs_f64(quantile_of(&mut lags, 0.99));
+    let lag_limit = LAG.max(Duration::from_secs_f64(quantile_of(&mut latencies, 0.5) * LAG_SHARE));
+    let achieved = samples.len() as f64 / offered.max(1) as f64;
+    if lag_p99 > lag_limit {
+        faults.push(Fault::Lag);
+    }
+    if achieved < ACHIEVED {
+        faults.push(Fault::Achieved);
+    }
+    let failed = samples.iter().filter(|sample| sample.outcome == Outcome::Failed).count();
+    Verdict { lag_p99, lag_limit, achieved, failed, faults }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(count: usize, lag: Duration) -> Vec<Sample> {
+        let latency = Duration::from_millis(20);
+        (0..count)
+            .map(|i| Sample {
+                intended: Duration::from_millis(i as u64),
+                latency,
+                lag,
+                outcome: Outcome::Exact,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_late_or_short_run_is_invalid_and_says_why() {
+        assert_eq!(judge(&run(1000, Duration::from_micros(100)), 1000).faults, []);
+        assert_eq!(judge(&run(1000, Duration::from_millis(2)), 1000).faults, [Fault::Lag]);
+        assert_eq!(judge(&run(990, Duration::ZERO), 1000).faults, [Fault::Achieved]);
+        assert_eq!(judge(&[], 1000).faults, [Fault::Empty]);
+    }
+}

@@ -1,0 +1,6 @@
+//! ONNX files: read, checked, given new weights, rewritten.
+
+mod check;
+mod inspect;
+mod sample;
+mod splice;

@@ -1,0 +1,134 @@
+//! What a client may be told.
+
+use std::fmt;
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::frames;
+
+/// A client's settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// What to speak on an `http://` or `unix:` address (default `auto`: frames where the server offers them, else
+    /// HTTP).
+    pub transport: Prefer,
+    /// How tensors travel over HTTP (default `binary`; `json` for servers without the binary tensor extension).
+    pub tensors: Tensors,
+    /// Sent as `authorization: Bearer <token>` (default: none).
+    pub token: Option<Token>,
+    /// Milliseconds to connect (default 1000).
+    pub connect_timeout_ms: NonZeroU64,
+    /// Milliseconds for questions other than inference: readiness, metadata, configuration (default 5000).
+    pub control_timeout_ms: NonZeroU64,
+    /// Milliseconds after a failed attempt to connect before the next; doubled from failure to failure (default 10).
+    /// Requests in between fail at once.
+    pub backoff_initial_ms: NonZeroU64,
+    /// Most milliseconds between two attempts to connect (default 1000): a server that comes back is found this late.
+    pub backoff_max_ms: NonZeroU64,
+    /// HTTP connections, each with one request at a time (default 256). More requests are refused as overload.
+    pub max_connections: NonZeroU32,
+    /// Largest body of an answer in bytes over HTTP and gRPC (default 67108864, that is 64 MiB).
+    pub max_body_bytes: NonZeroUsize,
+    /// Bounds of a connection of frames.
+    pub frames: frames::Config,
+}
+
+/// What to speak where the address leaves it open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Prefer {
+    /// Frames where `GET /v2` lists them, else HTTP.
+    #[default]
+    Auto,
+    /// HTTP, whatever else is offered.
+    Http,
+}
+
+/// How tensors travel over HTTP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tensors {
+    /// The binary tensor extension.
+    #[default]
+    Binary,
+    /// JSON numbers.
+    Json,
+}
+
+/// A secret: shown neither in logs nor in a dumped configuration.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Token(String);
+
+impl Token {
+    /// Wraps a secret.
+    pub fn new(secret: impl Into<String>) -> Self {
+        Self(secret.into())
+    }
+
+    /// The secret itself, for comparing.
+    pub(crate) fn secret(&self) -> &str {
+        &self.0
+    }
+
+    /// The value of the `authorization` header.
+    pub(super) fn bearer(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(***)")
+    }
+}
+
+impl Serialize for Token {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("***")
+    }
+}
+
+impl Config {
+    pub(super) fn connect_timeout(&self) -> Duration {
+        Duration::from_millis(self.connect_timeout_ms.get())
+    }
+
+    pub(super) fn control_timeout(&self) -> Duration {
+        Duration::from_millis(self.control_timeout_ms.get())
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            transport: Prefer::Auto,
+            tensors: Tensors::Binary,
+            token: None,
+            connect_timeout_ms: const { NonZeroU64::new(1000).unwrap() },
+            control_timeout_ms: const { NonZeroU64::new(5000).unwrap() },
+            backoff_initial_ms: const { NonZeroU64::new(10).unwrap() },
+            backoff_max_ms: const { NonZeroU64::new(1000).unwrap() },
+            max_connections: const { NonZeroU32::new(256).unwrap() },
+            max_body_bytes: const { NonZeroUsize::new(64 << 20).unwrap() },
+            frames: frames::Config::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_shown_nowhere() {
+        let config = Config { token: Some(Token::new("hush")), ..Config::default() };
+        let shown = format!("{config:?} {}", serde_json::to_string(&config).unwrap());
+        assert!(!shown.contains("hush"), "{shown}");
+        let read: Token = serde_json::from_str("\"hush\"").unwrap();
+        assert_eq!(read.bearer(), "Bearer hush");
+    }
+}

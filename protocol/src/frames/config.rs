@@ -1,0 +1,48 @@
+//! What bounds a connection of frames.
+
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Bounds of one connection; both sides have their own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Largest frame body in bytes, read or written (default 67108864, that is 64 MiB). A peer can make us reserve
+    /// this much per connection.
+    pub max_body_bytes: NonZeroU32,
+    /// Requests in progress on one connection (default 1024). More are refused as overload: whoever queues should
+    /// know about it.
+    pub max_in_flight: NonZeroU32,
+    /// Bytes waiting to be written (default 134217728, that is 128 MiB). A client refuses more requests beyond it, a
+    /// server reads no more of them, so a peer that does not read cannot fill our memory.
+    pub max_queued_bytes: NonZeroUsize,
+    /// Milliseconds of silence before the peer is asked whether it lives (default 1000).
+    pub ping_interval_ms: NonZeroU64,
+    /// Milliseconds that the peer has to say anything after that (default 5000): longer than its longest pause,
+    /// since every request on the connection fails when this passes.
+    pub ping_timeout_ms: NonZeroU64,
+}
+
+impl Config {
+    pub(crate) fn ping_interval(&self) -> Duration {
+        Duration::from_millis(self.ping_interval_ms.get())
+    }
+
+    pub(crate) fn ping_timeout(&self) -> Duration {
+        Duration::from_millis(self.ping_timeout_ms.get())
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: const { NonZeroU32::new(64 << 20).unwrap() },
+            max_in_flight: const { NonZeroU32::new(1024).unwrap() },
+            max_queued_bytes: const { NonZeroUsize::new(128 << 20).unwrap() },
+            ping_interval_ms: const { NonZeroU64::new(1000).unwrap() },
+            ping_timeout_ms: const { NonZeroU64::new(5000).unwrap() },
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Frames: a multiplexed binary transport between our own frontends and workers, over TCP and Unix sockets.
+//!
+//! HTTP/1.1 carries one request at a time on a connection and gRPC costs several times the processor time of the
+//! prediction's transport itself; between two processes of ours neither buys anything. A frame is a sixteen-byte
+//! header and a body; a body is a compact head and the tensors' bytes, aligned, so that they are read where the
+//! kernel put them. Requests and answers of one connection interleave freely, and a request can be cancelled.
+//!
+//! ```text
+//! header  body length u32 | kind u8 | "prm" | request id u64        little-endian, body a multiple of 8
+//! body    head length u32 | head | padding to 8 | tensor | padding to 8 | tensor | ...
+//! kinds   request 1, response 2, failure 3, cancel 4, ping 5, pong 6, go-away 7
+//! ```
+//!
+//! Frames are agreed upon with an HTTP/1.1 upgrade on the ordinary port ([`PATH`], [`PROTOCOL`]), so they need no port,
+//! credential or discovery of their own; what else a server can be asked stays HTTP.
+
+mod codec;
+mod config;
+mod connection;
+mod frame;
+mod header;
+mod keepalive;
+mod negotiation;
+mod reader;
+mod serving;
+mod socket;
+#[cfg(test)]
+mod tests;
+mod wire;
+mod writer;
+
+pub use config::Config;
+pub use connection::{Call, Connection};
+pub use negotiation::{EXTENSION, Negotiated, PATH, PROTOCOL};
+pub use serving::serve;
+pub use socket::Socket;

@@ -1,0 +1,150 @@
+//! The byte streams that frames travel on. An enum rather than a trait object: nothing is looked up on the hot path,
+//! and the write half can be used through a shared reference.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream, tcp, unix};
+
+/// A connected stream.
+#[derive(Debug)]
+pub enum Socket {
+    /// TCP; its Nagle delay should be off.
+    Tcp(TcpStream),
+    /// A Unix domain socket.
+    Unix(UnixStream),
+}
+
+impl From<TcpStream> for Socket {
+    fn from(stream: TcpStream) -> Self {
+        Socket::Tcp(stream)
+    }
+}
+
+impl From<UnixStream> for Socket {
+    fn from(stream: UnixStream) -> Self {
+        Socket::Unix(stream)
+    }
+}
+
+impl Socket {
+    pub(super) fn into_split(self) -> (ReadHalf, WriteHalf) {
+        match self {
+            Socket::Tcp(stream) => {
+                let (read, write) = stream.into_split();
+                (ReadHalf::Tcp(read), WriteHalf::Tcp(write))
+            }
+            Socket::Unix(stream) => {
+                let (read, write) = stream.into_split();
+                (ReadHalf::Unix(read), WriteHalf::Unix(write))
+            }
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Socket::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Socket::Unix(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum ReadHalf {
+    Tcp(tcp::OwnedReadHalf),
+    Unix(unix::OwnedReadHalf),
+}
+
+impl ReadHalf {
+    pub(super) async fn read(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
+        match self {
+            ReadHalf::Tcp(half) => half.read_buf(buffer).await,
+            ReadHalf::Unix(half) => half.read_buf(buffer).await,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum WriteHalf {
+    Tcp(tcp::OwnedWriteHalf),
+    Unix(unix::OwnedWriteHalf),
+}
+
+impl WriteHalf {
+    pub(super) fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            WriteHalf::Tcp(half) => half.try_write_vectored(slices),
+            WriteHalf::Unix(half) => half.try_write_vectored(slices),
+        }
+    }
+
+    pub(super) async fn writable(&self) -> io::Result<()> {
+        match self {
+            WriteHalf::Tcp(half) => half.writable().await,
+            WriteHalf::Unix(half) => half.writable().await,
+        }
+    }
+
+    /// Ends both directions now, whoever else still holds a half.
+    pub(super) fn shutdown(&self) {
+        // A socket that the peer already closed has nothing to shut down: no error worth reporting.
+        let _ = match self {
+            WriteHalf::Tcp(half) => {
+                let stream: &TcpStream = half.as_ref();
+                SockRef::from(stream).shutdown(std::net::Shutdown::Both)
+            }
+            WriteHalf::Unix(half) => {
+                let stream: &UnixStream = half.as_ref();
+                SockRef::from(stream).shutdown(std::net::Shutdown::Both)
+            }
+        };
+    }
+}

@@ -1,0 +1,222 @@
+//! Frames on their way out, from many tasks to one socket.
+//!
+//! Waking a writer task for every frame costs more than the write itself, so whoever sends while the socket is idle
+//! writes at once, from where it is; whoever sends meanwhile leaves its frame to that one. With many requests in
+//! progress the opposite is cheaper: frames wait until the connection's task gets its turn, and one system call
+//! takes them all. The sender says which ([`Urgency`]).
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+
+use bytes::{Buf, Bytes};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+
+use super::frame::Frame;
+use super::socket::WriteHalf;
+
+/// When a frame goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// Now, from this thread, unless somebody is writing already.
+    Now,
+    /// With others like it.
+    Together,
+}
+
+/// Why a frame was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// Too much waits already.
+    Full,
+    /// The connection is closed.
+    Closed,
+}
+
+pub(super) struct Writer {
+    half: WriteHalf,
+    queue: Mutex<Queue>,
+    limit: usize,
+    /// For the connection's task: there is something to write.
+    work: Notify,
+    /// For whoever waits until the queue shrinks.
+    room: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    chunks: VecDeque<Bytes>,
+    /// Bytes accepted and not yet written.
+    bytes: usize,
+    /// Somebody writes, and will look at the queue again when done.
+    busy: bool,
+    /// The socket takes no more: only the connection's task, which waits for it, goes on.
+    stalled: bool,
+    closed: bool,
+}
+
+/// How far a drain came.
+enum Progress {
+    /// Everything is out, or somebody else sees to it.
+    Done,
+    /// The socket is full.
+    Stalled,
+}
+
+/// Slices per system call.
+const SLICES: usize = 64;
+
+impl Writer {
+    pub(super) fn new(half: WriteHalf, limit: usize) -> Self {
+        Self { half, queue: Mutex::default(), limit, work: Notify::new(), room: Notify::new() }
+    }
+
+    /// Sends a frame unless too much waits already.
+    pub(super) fn offer(&self, frame: Frame, urgency: Urgency) -> Result<(), Refused> {
+        if self.queue.lock().bytes >= self.limit {
+            return Err(Refused::Full);
+        }
+        self.send(frame, urgency)
+    }
+
+    /// Sends a frame whose number is bounded elsewhere.
+    pub(super) fn send(&self, frame: Frame, urgency: Urgency) -> Result<(), Refused> {
+        let mut queue = self.queue.lock();
+        if queue.closed {
+            return Err(Refused::Closed);
+        }
+        queue.bytes += frame.len();
+        queue.chunks.extend(frame.chunks);
+        if queue.busy || queue.stalled {
+            return Ok(());
+        }
+        drop(queue);
+        match urgency {
+            Urgency::Together => self.work.notify_one(),
+            // An error shows when the connection's task writes or reads next, and ends it.
+            Urgency::Now => match self.drain() {
+                Ok(Progress::Done) => {}
+                Ok(Progress::Stalled) | Err(_) => self.work.notify_one(),
+            },
+        }
+        Ok(())
+    }
+
+    /// Writes what nobody writes directly; the connection's task runs this until the connection ends.
+    pub(super) async fn run(&self) -> io::Result<()> {
+        loop {
+            self.work.notified().await;
+            // Tasks that are ready go first: their frames leave with the same system call.
+            tokio::task::yield_now().await;
+            while let Progress::Stalled = self.drain()? {
+                self.half.writable().await?;
+            }
+        }
+    }
+
+    /// Waits until at most half of what may wait is left.
+    pub(super) async fn room(&self) {
+        self.shrunk_to(self.limit / 2).await;
+    }
+
+    /// Waits until everything is written.
+    pub(super) async fn flushed(&self) {
+        self.shrunk_to(0).await;
+    }
+
+    /// Whether reading more requests should wait.
+    pub(super) fn is_over_limit(&self) -> bool {
+        self.queue.lock().bytes >= self.limit
+    }
+
+    /// Takes no more frames and forgets those that wait.
+    pub(super) fn close(&self) {
+        let mut queue = self.queue.lock();
+        queue.closed = true;
+        queue.chunks.clear();
+        queue.bytes = 0;
+        drop(queue);
+        self.half.shutdown();
+        self.room.notify_waiters();
+    }
+
+    async fn shrunk_to(&self, bytes: usize) {
+        loop {
+            let shrunk = self.room.notified();
+            if self.queue.lock().bytes <= bytes {
+                return;
+            }
+            shrunk.await;
+        }
+    }
+
+    fn drain(&self) -> io::Result<Progress> {
+        let mut queue = self.queue.lock();
+        if queue.busy {
+            return Ok(Progress::Done);
+        }
+        queue.busy = true;
+        let mut batch = VecDeque::new();
+        loop {
+            std::mem::swap(&mut batch, &mut queue.chunks);
+            if batch.is_empty() {
+                queue.busy = false;
+                queue.stalled = false;
+                drop(queue);
+                self.room.notify_waiters();
+                return Ok(Progress::Done);
+            }
+            drop(queue);
+
+            let (written, result) = write_all(&self.half, &mut batch);
+            queue = self.queue.lock();
+            queue.bytes = queue.bytes.saturating_sub(written);
+            if let Err(error) = result {
+                queue.busy = false;
+                queue.stalled = true;
+                if !queue.closed {
+                    batch.append(&mut queue.chunks);
+                    queue.chunks = batch;
+                }
+                drop(queue);
+                self.room.notify_waiters();
+                let full = error.kind() == io::ErrorKind::WouldBlock;
+                return if full { Ok(Progress::Stalled) } else { Err(error) };
+            }
+        }
+    }
+}
+
+/// Writes until nothing is left or the socket refuses; the bytes written, and why it stopped.
+fn write_all(half: &WriteHalf, batch: &mut VecDeque<Bytes>) -> (usize, io::Result<()>) {
+    let mut written = 0;
+    while !batch.is_empty() {
+        let result = {
+            let slices: SmallVec<[IoSlice<'_>; SLICES]> =
+                batch.iter().take(SLICES).map(|chunk| IoSlice::new(chunk)).collect();
+            half.try_write(&slices)
+        };
+        match result {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(count) => {
+                written += count;
+                advance(batch, count);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
+        }
+    }
+    (written, Ok(()))
+}
+
+fn advance(batch: &mut VecDeque<Bytes>, mut count: usize) {
+    while let Some(chunk) = batch.front_mut() {
+        if count < chunk.len() {
+            chunk.advance(count);
+            return;
+        }
+        count -= chunk.len();
+        batch.pop_front();
+    }
+}

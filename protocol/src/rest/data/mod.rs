@@ -1,0 +1,11 @@
+//! Tensor values as JSON: read flat or nested into little-endian bytes, written flat.
+//!
+//! JSON has no NaN: a `null` among floating-point values stands for it in both directions, and infinities, which JSON
+//! cannot say either, are written as `null` too. Whoever needs every bit sends binary data.
+
+mod number;
+mod read;
+mod write;
+
+pub(super) use read::read;
+pub(super) use write::Values;

@@ -1,0 +1,187 @@
+//! JSON values into tensor bytes, in one pass over the text.
+
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
+
+use super::number::{Scalar, put};
+use crate::DataType;
+
+/// Reads `json`, flat or nested as `shape` says, into the bytes of a tensor.
+pub(in crate::rest) fn read(json: &str, datatype: DataType, shape: &[usize]) -> Result<Bytes, String> {
+    let wanted = shape
+        .iter()
+        .try_fold(1usize, |product, &dim| product.checked_mul(dim))
+        .ok_or_else(|| format!("shape {shape:?} describes more elements than can be addressed"))?;
+    // The shape may lie: an element takes at least two characters, so the text bounds what is set aside.
+    let room = wanted.min(json.len() / 2 + 1) * datatype.size().unwrap_or(4);
+    let mut sink =
+        Sink { datatype, shape, wanted, found: 0, leaves: None, out: BytesMut::with_capacity(room) };
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    Level { depth: 0, sink: &mut sink }.deserialize(&mut deserializer).map_err(|error| error.to_string())?;
+    if sink.found != wanted {
+        return Err(format!("{} values where shape {shape:?} wants {wanted}", sink.found));
+    }
+    Ok(sink.out.freeze())
+}
+
+/// What has been read so far.
+struct Sink<'a> {
+    datatype: DataType,
+    shape: &'a [usize],
+    wanted: usize,
+    found: usize,
+    /// The depth at which values stand: 1 when flat, the rank when nested.
+    leaves: Option<usize>,
+    out: BytesMut,
+}
+
+impl Sink<'_> {
+    fn put(&mut self, depth: usize, scalar: Scalar<'_>) -> Result<(), String> {
+        if *self.leaves.get_or_insert(depth) != depth || (depth != 1 && depth != self.shape.len()) {
+            return Err(format!(
+                "ragged nesting: give a flat list, or lists nested as shape {:?}",
+                self.shape
+            ));
+        }
+        if self.found == self.wanted {
+            return Err(format!("more values than the {} that shape {:?} wants", self.wanted, self.shape));
+        }
+        self.found += 1;
+        put(&mut self.out, self.datatype, scalar)
+    }
+
+    /// A list at `depth` ended after `count` elements: nested lists must be as long as their dimension.
+    fn end(&self, depth: usize, count: usize) -> Result<(), String> {
+        let flat = depth == 0 && self.leaves.is_none_or(|leaves| leaves == 1);
+        match self.shape.get(depth) {
+            Some(&dim) if !flat && dim != count => {
+                Err(format!("a list of {count} where shape {:?} wants {dim}", self.shape))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A value or list with `depth` lists around it.
+struct Level<'a, 'b> {
+    depth: usize,
+    sink: &'a mut Sink<'b>,
+}
+
+impl<'de> DeserializeSeed<'de> for Level<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Level<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} values in lists", self.sink.datatype)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let Level { depth, sink } = self;
+        if depth >= sink.shape.len().max(1) {
+            return Err(A::Error::custom(format!("lists nested deeper than shape {:?}", sink.shape)));
+        }
+        let mut count = 0;
+        while seq.next_element_seed(Level { depth: depth + 1, sink: &mut *sink })?.is_some() {
+            count += 1;
+        }
+        sink.end(depth, count).map_err(A::Error::custom)
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
+        self.sink.put(self.depth, Scalar::Null).map_err(E::custom)
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
+        self.sink.put(self.depth, Scalar::Bool(value)).map_err(E::custom)
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
+        self.sink.put(self.depth, Scalar::Unsigned(value)).map_err(E::custom)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
+        self.sink.put(self.depth, Scalar::Signed(value)).map_err(E::custom)
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
+        self.sink.put(self.depth, Scalar::Float(value)).map_err(E::custom)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
+        self.sink.put(self.depth, Scalar::Text(value)).map_err(E::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floats(json: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
+        let bytes = read(json, DataType::Fp32, shape)?;
+        Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect())
+    }
+
+    #[test]
+    fn flat_and_nested_lists_mean_the_same() {
+        let flat = floats("[1, 2.5, -3, 4e1]", &[2, 2]).unwrap();
+        assert_eq!(flat, [1.0, 2.5, -3.0, 40.0]);
+        assert_eq!(floats("[[1, 2.5], [-3, 4e1]]", &[2, 2]).unwrap(), flat);
+        assert_eq!(floats("[[[7]]]", &[1, 1, 1]).unwrap(), [7.0]);
+        assert_eq!(floats("7", &[]).unwrap(), [7.0]);
+        assert_eq!(floats("[]", &[0]).unwrap(), [0.0; 0]);
+        assert_eq!(floats("[[], []]", &[2, 0]).unwrap(), [0.0; 0]);
+        assert!(floats("[null]", &[1]).unwrap()[0].is_nan());
+    }
+
+    #[test]
+    fn lists_that_do_not_fit_the_shape_say_what_is_wrong() {
+        for (json, shape, part) in [
+            ("[[1, 2], [3]]", &[2, 2][..], "a list of 1 where shape [2, 2] wants 2"),
+            ("[[1, 2], 3, 4]", &[2, 2], "ragged nesting"),
+            ("[1, [2]]", &[2, 1], "ragged nesting"),
+            ("[1, 2, 3]", &[2, 2], "3 values where shape [2, 2] wants 4"),
+            ("[1, 2, 3]", &[2], "more values than the 2"),
+            ("[[1, 2]]", &[2], "nested deeper"),
+            ("[[1], [2]]", &[1, 2], "a list of 1 where"),
+            ("[{}]", &[1], "invalid type: map"),
+            ("[1e39]", &[1], "not a FP32 value"),
+            ("[1e999]", &[1], "number out of range"),
+            ("[\"1\"]", &[1], "the string '1' is not a FP32 value"),
+            ("[1]", &[usize::MAX, 2], "more elements than can be addressed"),
+            ("[[1, 2, 3]]", &[2, 2, 2], "ragged nesting"),
+            ("[]", &[1 << 60], "0 values"),
+        ] {
+            let error = floats(json, shape).unwrap_err();
+            assert!(error.contains(part), "{json} as {shape:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn values_out_of_a_datatypes_range_are_refused() {
+        for (datatype, good, bad) in [
+            (DataType::Bool, "[true, false, 1, 0]", "[2, 0, 0, 0]"),
+            (DataType::Uint8, "[0, 255, 1, 2]", "[256, 0, 0, 0]"),
+            (DataType::Uint64, "[18446744073709551615, 0, 1, 2]", "[-1, 0, 0, 0]"),
+            (DataType::Int8, "[-128, 127, 0, 1]", "[128, 0, 0, 0]"),
+            (DataType::Int64, "[-9223372036854775808, 1, 2, 3]", "[9223372036854775808, 0, 0, 0]"),
+            (DataType::Int32, "[1, 2, 3, 4]", "[1.5, 0, 0, 0]"),
+            (DataType::Fp16, "[65504, -1, 0.5, null]", "[70000, 0, 0, 0]"),
+            (DataType::Bf16, "[1e38, -1, 0.5, 2]", "[1e39, 0, 0, 0]"),
+            (DataType::Fp64, "[1e308, 1, 2, 3]", "[true, 0, 0, 0]"),
+            (DataType::Bytes, r#"["a", "", "\u00e9", "d"]"#, r#"["a", 1, "b", "c"]"#),
+        ] {
+            assert!(read(good, datatype, &[4]).is_ok(), "{datatype} {good}");
+            assert!(read(bad, datatype, &[4]).is_err(), "{datatype} {bad}");
+        }
+    }
+}

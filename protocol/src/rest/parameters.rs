@@ -1,0 +1,154 @@
+//! Parameters in JSON, with those of the binary extension taken out on the way.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use crate::{Parameter, Parameters};
+
+/// The parameters of a request, response or tensor as they stand in JSON.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Split {
+    /// What is not the codec's.
+    pub(super) others: Parameters,
+    /// Bytes of this tensor behind the JSON.
+    pub(super) binary_data_size: Option<usize>,
+    /// Whether this output is wanted as raw bytes.
+    pub(super) binary_data: Option<bool>,
+    /// Whether outputs without a word of their own are wanted as raw bytes.
+    pub(super) binary_data_output: Option<bool>,
+}
+
+impl<'de> Deserialize<'de> for Split {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_option(SplitVisitor)
+    }
+}
+
+struct SplitVisitor;
+
+impl<'de> Visitor<'de> for SplitVisitor {
+    type Value = Split;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of parameters")
+    }
+
+    fn visit_none<E>(self) -> Result<Split, E> {
+        Ok(Split::default())
+    }
+
+    fn visit_unit<E>(self) -> Result<Split, E> {
+        Ok(Split::default())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Split, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Split, A::Error> {
+        let mut split = Split::default();
+        while let Some(Text(key)) = map.next_key()? {
+            match &*key {
+                "binary_data_size" => split.binary_data_size = Some(map.next_value()?),
+                "binary_data" => split.binary_data = Some(map.next_value()?),
+                "binary_data_output" => split.binary_data_output = Some(map.next_value()?),
+                _ => {
+                    let Value(value) = map.next_value()?;
+                    split.others.insert(key.into_owned(), value);
+                }
+            }
+        }
+        Ok(split)
+    }
+}
+
+/// A string, borrowed where it has no escapes.
+#[derive(serde::Deserialize)]
+#[serde(transparent)]
+pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+
+/// One parameter's value. Written by hand because `untagged` would buffer every value first.
+struct Value(Parameter);
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl Visitor<'_> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a parameter: true, false, a number or a string")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value(Parameter::Bool(value)))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value(Parameter::Int64(value)))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value(i64::try_from(value).map_or(Parameter::Uint64(value), Parameter::Int64)))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        if value.is_finite() {
+            Ok(Value(Parameter::Double(value)))
+        } else {
+            Err(E::custom("number out of range"))
+        }
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value(Parameter::String(value.into())))
+    }
+}
+
+/// Parameters to write: those of the request, response or tensor, and the codec's own beside them.
+pub(super) struct Joined<'a> {
+    pub(super) others: &'a Parameters,
+    pub(super) binary_data_size: Option<usize>,
+    pub(super) binary_data: Option<bool>,
+    pub(super) binary_data_output: Option<bool>,
+}
+
+impl<'a> Joined<'a> {
+    pub(super) fn new(others: &'a Parameters) -> Self {
+        Self { others, binary_data_size: None, binary_data: None, binary_data_output: None }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.others.is_empty()
+            && self.binary_data_size.is_none()
+            && self.binary_data.is_none()
+            && self.binary_data_output.is_none()
+    }
+}
+
+impl Serialize for Joined<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if let Some(size) = self.binary_data_size {
+            map.serialize_entry("binary_data_size", &size)?;
+        }
+        if let Some(binary) = self.binary_data {
+            map.serialize_entry("binary_data", &binary)?;
+        }
+        if let Some(binary) = self.binary_data_output {
+            map.serialize_entry("binary_data_output", &binary)?;
+        }
+        for (name, value) in self.others {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}

@@ -1,0 +1,62 @@
+//! Errors in JSON: always `{"error": "<what and what to do>"}`.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{Code, Error};
+
+/// A message longer than this is cut: it may be a whole page that some proxy wrote.
+const LONGEST_MESSAGE: usize = 2000;
+
+/// The body that says `error`.
+pub fn encode(error: &Error) -> Bytes {
+    #[derive(Serialize)]
+    struct Problem<'a> {
+        error: &'a str,
+    }
+    let message = error.to_string();
+    Bytes::from(serde_json::to_vec(&Problem { error: &message }).unwrap_or_default())
+}
+
+/// The error that a server answered with `code`; a body that is not ours is quoted as it is.
+pub fn decode(code: Code, body: &[u8]) -> Error {
+    #[derive(Deserialize)]
+    struct Problem {
+        #[serde(alias = "detail", alias = "message")]
+        error: String,
+    }
+    let mut message = match serde_json::from_slice::<Problem>(body) {
+        Ok(problem) => problem.error,
+        Err(_) => String::from_utf8_lossy(&body[..body.len().min(LONGEST_MESSAGE)]).trim().to_owned(),
+    };
+    if let Some((end, _)) = message.char_indices().nth(LONGEST_MESSAGE) {
+        message.truncate(end);
+    }
+    if message.is_empty() {
+        message = format!("the server answered {code:?} without a message");
+    }
+    Error::Remote { code, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_survives_the_wire_as_its_message_and_code() {
+        let error = Error::UnknownModel { name: "a \"quoted\" name".into() };
+        let back = decode(Code::NotFound, &encode(&error));
+        assert_eq!(back, Error::Remote { code: Code::NotFound, message: error.to_string() });
+    }
+
+    #[test]
+    fn a_body_that_is_no_error_of_ours_is_quoted_and_cut() {
+        let page = "<html>é".repeat(1000);
+        let Error::Remote { message, .. } = decode(Code::Unavailable, page.as_bytes()) else {
+            unreachable!()
+        };
+        assert!(message.starts_with("<html>é") && message.len() <= LONGEST_MESSAGE + 4);
+        let Error::Remote { message, .. } = decode(Code::Internal, b"") else { unreachable!() };
+        assert_eq!(message, "the server answered Internal without a message");
+    }
+}

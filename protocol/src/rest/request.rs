@@ -1,0 +1,152 @@
+//! Inference requests as bodies.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::blobs::Blobs;
+use super::body::Encoded;
+use super::parameters::{Joined, Split, Text};
+use super::tensor;
+use super::{Wanted, malformed};
+use crate::{
+    DataType, Error, InferRequest, ModelRef, NamedTensor, RequestedOutput, Shape, Tensor, TensorMetadata,
+};
+
+/// How a request carries its tensors and wants them back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Raw bytes behind the JSON: the binary tensor extension.
+    Binary,
+    /// Everything in JSON.
+    Json,
+}
+
+#[derive(Deserialize)]
+struct Read<'a> {
+    #[serde(default, borrow)]
+    id: Option<Text<'a>>,
+    #[serde(default)]
+    parameters: Split,
+    #[serde(borrow)]
+    inputs: Vec<tensor::Read<'a>>,
+    #[serde(default, borrow)]
+    outputs: Option<Vec<ReadOutput<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct ReadOutput<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(default)]
+    parameters: Split,
+}
+
+/// Reads a body whose first `json_length` bytes (all of it without that) are JSON. Tensors are slices of the body.
+pub fn decode(
+    model: ModelRef,
+    json_length: Option<usize>,
+    body: Bytes,
+) -> Result<(InferRequest, Wanted), Error> {
+    let (json, mut blobs) = Blobs::split(body, json_length)?;
+    let read: Read<'_> = serde_json::from_slice(&json)
+        .map_err(|error| malformed(format!("the body is no inference request in JSON: {error}")))?;
+    let mut wanted =
+        Wanted { binary: read.parameters.binary_data_output.unwrap_or(false), outputs: Vec::new() };
+    let inputs =
+        read.inputs.into_iter().map(|input| input.finish(&mut blobs)).collect::<Result<Vec<_>, _>>()?;
+    blobs.finish()?;
+    let outputs = read.outputs.unwrap_or_default().into_iter().map(|output| {
+        let name = output.name.0.into_owned();
+        if let Some(binary) = output.parameters.binary_data {
+            wanted.outputs.push((name.clone(), binary));
+        }
+        RequestedOutput { name, parameters: output.parameters.others }
+    });
+    let outputs = outputs.collect();
+    let id = read.id.map(|id| id.0.into_owned()).unwrap_or_default();
+    Ok((InferRequest { model, id, parameters: read.parameters.others, inputs, outputs }, wanted))
+}
+
+/// Reads a body that is nothing but the model's one input (`Inference-Header-Content-Length: 0`), one row of it.
+/// The answer goes back as JSON, since there was no place to ask for more.
+pub fn decode_raw(
+    model: ModelRef,
+    input: &TensorMetadata,
+    body: Bytes,
+) -> Result<(InferRequest, Wanted), Error> {
+    let datatype: DataType = input.datatype.parse()?;
+    let (shape, body) = match datatype.size() {
+        Some(size) => (raw_shape(&input.shape, body.len() / size), body),
+        None => (Shape::from_elem(1, input.shape.len()), one_string(&body)?),
+    };
+    let inputs = vec![NamedTensor::new(input.name.clone(), Tensor::new(datatype, shape, body)?)];
+    let request = InferRequest {
+        model,
+        id: String::new(),
+        parameters: Default::default(),
+        inputs,
+        outputs: Vec::new(),
+    };
+    Ok((request, Wanted::JSON))
+}
+
+/// One row of a shape with open dimensions: the batch is 1, and what one other open dimension is follows from the size.
+fn raw_shape(dims: &[i64], elements: usize) -> Shape {
+    let mut shape: Shape = dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(1)).collect();
+    let mut open = dims.iter().enumerate().skip(1).filter(|(_, dim)| **dim < 0);
+    if let (Some((at, _)), None) = (open.next(), open.next()) {
+        let others: usize =
+            shape.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim)).unwrap_or(0);
+        shape[at] = elements.checked_div(others).unwrap_or(0);
+    }
+    shape
+}
+
+/// A raw body of a model that takes strings is one string, which in a tensor has its length before it.
+fn one_string(body: &[u8]) -> Result<Bytes, Error> {
+    let length = u32::try_from(body.len()).map_err(|_| malformed("a string has at most 4 GiB"))?;
+    Ok(Bytes::from([&length.to_le_bytes()[..], body].concat()))
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    id: &'a str,
+    #[serde(skip_serializing_if = "Joined::is_empty")]
+    parameters: Joined<'a>,
+    inputs: Vec<tensor::Written<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    outputs: Vec<WrittenOutput<'a>>,
+}
+
+#[derive(Serialize)]
+struct WrittenOutput<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Joined::is_empty")]
+    parameters: Joined<'a>,
+}
+
+/// Writes a request; the model goes into the path, not here.
+pub fn encode(request: &InferRequest, form: Form) -> Result<Encoded, Error> {
+    let mut blobs = Vec::new();
+    let inputs = request.inputs.iter().map(|input| match form {
+        Form::Binary => tensor::Written::binary(input, &mut blobs),
+        Form::Json => tensor::Written::json(input),
+    });
+    let inputs = inputs.collect();
+    let binary = (form == Form::Binary).then_some(true);
+    let outputs = request.outputs.iter().map(|output| WrittenOutput {
+        name: &output.name,
+        // Beside the word for all outputs, as some servers only heed this one.
+        parameters: Joined { binary_data: binary, ..Joined::new(&output.parameters) },
+    });
+    let written = Written {
+        id: &request.id,
+        parameters: Joined { binary_data_output: binary, ..Joined::new(&request.parameters) },
+        inputs,
+        outputs: outputs.collect(),
+    };
+    let json = serde_json::to_vec(&written)
+        .map_err(|error| malformed(format!("request cannot be written: {error}")))?;
+    Ok(Encoded::new(json, &blobs))
+}

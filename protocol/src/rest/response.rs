@@ -1,0 +1,72 @@
+//! Inference responses as bodies.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::blobs::Blobs;
+use super::body::Encoded;
+use super::parameters::{Joined, Split, Text};
+use super::tensor;
+use super::{Wanted, malformed};
+use crate::{Error, InferResponse};
+
+#[derive(Serialize)]
+struct Written<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    id: &'a str,
+    model_name: &'a str,
+    model_version: &'a str,
+    #[serde(skip_serializing_if = "Joined::is_empty")]
+    parameters: Joined<'a>,
+    outputs: Vec<tensor::Written<'a>>,
+}
+
+/// Writes a response with each output in the form that the client asked for.
+pub fn encode(response: &InferResponse, wanted: &Wanted) -> Result<Encoded, Error> {
+    let mut blobs = Vec::new();
+    let outputs = response.outputs.iter().map(|output| match wanted.is_binary(&output.name) {
+        true => tensor::Written::binary(output, &mut blobs),
+        false => tensor::Written::json(output),
+    });
+    let written = Written {
+        id: &response.id,
+        model_name: &response.model_name,
+        model_version: &response.model_version,
+        parameters: Joined::new(&response.parameters),
+        outputs: outputs.collect(),
+    };
+    let json = serde_json::to_vec(&written)
+        .map_err(|error| malformed(format!("the answer cannot be written as asked: {error}")))?;
+    Ok(Encoded::new(json, &blobs))
+}
+
+#[derive(Deserialize)]
+struct Read<'a> {
+    #[serde(default, borrow)]
+    id: Option<Text<'a>>,
+    #[serde(borrow)]
+    model_name: Text<'a>,
+    #[serde(default, borrow)]
+    model_version: Option<Text<'a>>,
+    #[serde(default)]
+    parameters: Split,
+    #[serde(borrow)]
+    outputs: Vec<tensor::Read<'a>>,
+}
+
+/// Reads a body whose first `json_length` bytes (all of it without that) are JSON. Tensors are slices of the body.
+pub fn decode(json_length: Option<usize>, body: Bytes) -> Result<InferResponse, Error> {
+    let (json, mut blobs) = Blobs::split(body, json_length)?;
+    let read: Read<'_> = serde_json::from_slice(&json)
+        .map_err(|error| malformed(format!("the body is no inference response in JSON: {error}")))?;
+    let outputs =
+        read.outputs.into_iter().map(|output| output.finish(&mut blobs)).collect::<Result<Vec<_>, _>>()?;
+    blobs.finish()?;
+    Ok(InferResponse {
+        model_name: read.model_name.0.into_owned(),
+        model_version: read.model_version.map(|version| version.0.into_owned()).unwrap_or_default(),
+        id: read.id.map(|id| id.0.into_owned()).unwrap_or_default(),
+        parameters: read.parameters.others,
+        outputs,
+    })
+}

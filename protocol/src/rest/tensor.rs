@@ -1,0 +1,116 @@
+//! A tensor in a body: name, datatype, shape and either its values or the size of its raw bytes.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::blobs::Blobs;
+use super::data::{self, Values};
+use super::malformed;
+use super::parameters::{Joined, Split, Text};
+use crate::{DataType, Error, NamedTensor, Shape, Tensor};
+
+/// A tensor as it is read; `data` waits as text until the datatype and shape are known.
+#[derive(serde::Deserialize)]
+pub(super) struct Read<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    datatype: Text<'a>,
+    shape: Dims,
+    #[serde(default)]
+    parameters: Split,
+    #[serde(default, borrow)]
+    data: Option<&'a RawValue>,
+}
+
+impl Read<'_> {
+    /// Checks the tensor and takes its bytes: a slice of the body, or its JSON values converted.
+    pub(super) fn finish(self, blobs: &mut Blobs) -> Result<NamedTensor, Error> {
+        let name = self.name.0.into_owned();
+        let datatype: DataType = self.datatype.0.parse()?;
+        let shape = self.shape.0;
+        let bytes = match (self.parameters.binary_data_size, self.data) {
+            (Some(_), Some(_)) => {
+                return Err(malformed(format!(
+                    "tensor '{name}' has both data and binary_data_size: send one"
+                )));
+            }
+            (None, None) => {
+                return Err(malformed(format!(
+                    "tensor '{name}' has neither data nor binary_data_size: send one"
+                )));
+            }
+            (Some(size), None) => blobs.take(&name, size)?,
+            (None, Some(json)) => data::read(json.get(), datatype, &shape)
+                .map_err(|message| malformed(format!("data of tensor '{name}': {message}")))?,
+        };
+        let tensor = Tensor::new(datatype, shape, bytes)?;
+        Ok(NamedTensor { name, tensor, parameters: self.parameters.others })
+    }
+}
+
+/// Dimensions, with an error that names the rule when one is negative or no number.
+struct Dims(Shape);
+
+impl<'de> Deserialize<'de> for Dims {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct DimsVisitor;
+        impl<'de> Visitor<'de> for DimsVisitor {
+            type Value = Dims;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a shape: a list of sizes, none of them negative")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Dims, A::Error> {
+                let mut dims = Shape::new();
+                while let Some(dim) = seq.next_element::<usize>()? {
+                    dims.push(dim);
+                }
+                Ok(Dims(dims))
+            }
+        }
+        deserializer.deserialize_seq(DimsVisitor)
+    }
+}
+
+/// A tensor as it is written.
+#[derive(serde::Serialize)]
+pub(super) struct Written<'a> {
+    name: &'a str,
+    datatype: &'static str,
+    shape: &'a [usize],
+    #[serde(skip_serializing_if = "Joined::is_empty")]
+    parameters: Joined<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Values<'a>>,
+}
+
+impl<'a> Written<'a> {
+    /// With its values in the JSON.
+    pub(super) fn json(tensor: &'a NamedTensor) -> Self {
+        Self { data: Some(Values(&tensor.tensor)), ..Self::bare(tensor) }
+    }
+
+    /// With its bytes behind the JSON: the caller collects them.
+    pub(super) fn binary(tensor: &'a NamedTensor, blobs: &mut Vec<&'a Bytes>) -> Self {
+        let bytes = tensor.tensor.data();
+        blobs.push(bytes);
+        let mut written = Self::bare(tensor);
+        written.parameters.binary_data_size = Some(bytes.len());
+        written
+    }
+
+    fn bare(tensor: &'a NamedTensor) -> Self {
+        Self {
+            name: &tensor.name,
+            datatype: tensor.tensor.datatype().as_str(),
+            shape: tensor.tensor.shape(),
+            parameters: Joined::new(&tensor.parameters),
+            data: None,
+        }
+    }
+}

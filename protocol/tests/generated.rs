@@ -1,0 +1,41 @@
+//! Holds the committed gRPC code to the `.proto` it comes from, so that building the crate needs no protobuf compiler.
+
+use std::fs;
+use std::path::Path;
+
+use prost::Message;
+
+const REFRESH: &str = "refresh with PARM_REGENERATE=1 cargo test -p parm-protocol --test generated";
+
+#[test]
+fn generated_code_is_what_the_proto_says() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let committed = root.join("src/grpc/generated");
+    let fresh = tempfile::tempdir().unwrap();
+
+    let descriptors =
+        protox::compile([root.join("proto/open_inference.proto")], [root.join("proto")]).unwrap();
+    // Comments in the descriptors would be served by reflection to no purpose.
+    let mut bare = descriptors.clone();
+    bare.file.iter_mut().for_each(|file| file.source_code_info = None);
+    fs::write(fresh.path().join("inference.bin"), bare.encode_to_vec()).unwrap();
+    // No server code: `server` drives tonic itself, so that whatever tonic turns away is answered by our table too.
+    tonic_prost_build::configure()
+        .build_server(false)
+        .bytes(".")
+        .btree_map(".")
+        .emit_rerun_if_changed(false)
+        .out_dir(fresh.path())
+        .compile_fds(descriptors)
+        .unwrap();
+
+    for name in ["inference.rs", "inference.bin"] {
+        let wanted = fs::read(fresh.path().join(name)).unwrap();
+        if std::env::var_os("PARM_REGENERATE").is_some() {
+            fs::create_dir_all(&committed).unwrap();
+            fs::write(committed.join(name), &wanted).unwrap();
+        }
+        let found = fs::read(committed.join(name)).unwrap_or_default();
+        assert!(found == wanted, "{name} is stale: {REFRESH}");
+    }
+}

@@ -1,0 +1,43 @@
+//! What `parm serve` and `parm worker` have in common around their services.
+
+use std::future::Future;
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::Failure;
+use crate::cli::Common;
+use crate::settings::Settings;
+
+/// Prints the configuration where that is all that was asked for: then there is nothing more to do.
+pub fn dumped(flags: &Common, settings: &Settings) -> anyhow::Result<bool> {
+    if flags.dump_config {
+        use std::io::Write;
+        std::io::stdout().write_all(settings.to_toml()?.as_bytes())?;
+    }
+    Ok(flags.dump_config)
+}
+
+/// Runs the command's future on a runtime, with logging installed until it ends.
+pub fn run(
+    settings: &Settings,
+    service: &'static str,
+    command: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    // Dropped after the command and before the runtime: the exporter's last spans need it.
+    let _inside = runtime.enter();
+    let guard = crate::logging::install(&settings.log, service).map_err(Failure::Configuration)?;
+    let outcome = runtime.block_on(command);
+    drop(guard);
+    outcome
+}
+
+/// The folder of models that is served when none was named: `models` in the working directory, if it is there.
+pub fn default_models() -> Option<std::path::PathBuf> {
+    let folder = Path::new("models");
+    folder.is_dir().then(|| folder.to_owned())
+}
