@@ -5,6 +5,7 @@ use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use parm_protocol::client;
 use serde::{Deserialize, Serialize};
 
 use crate::admin;
@@ -23,6 +24,8 @@ pub struct Config {
     pub requests: Requests,
     /// How instances are connected to, watched and used.
     pub instances: Instances,
+    /// How to speak with workers.
+    pub client: client::Config,
     /// The admin API.
     pub admin: admin::Config,
     /// How queries are dispatched, for every model without settings of its own.

@@ -5,16 +5,17 @@ use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use parm_protocol::Error;
+use parm_protocol::client::Token;
 
 use super::refusal::Refusal;
 
 /// Refuses a request without the configured token.
-pub(super) async fn check(State(token): State<Option<String>>, request: Request, next: Next) -> Response {
+pub(super) async fn check(State(token): State<Option<Token>>, request: Request, next: Next) -> Response {
     let Some(token) = token else { return next.run(request).await };
     let sent = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let sent = sent.and_then(|value| value.strip_prefix("Bearer "));
     match sent {
-        Some(sent) if is_same(sent.as_bytes(), token.as_bytes()) => next.run(request).await,
+        Some(sent) if is_same(sent.as_bytes(), token.secret().as_bytes()) => next.run(request).await,
         _ => Refusal::from(Error::Unauthenticated).into_response(),
     }
 }

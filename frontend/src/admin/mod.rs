@@ -14,6 +14,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{delete, get, post};
+use parm_protocol::client::Token;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
@@ -33,7 +34,7 @@ pub struct Config {
     /// Token that callers must send (`authorization: Bearer TOKEN`); needed where other machines can reach the address.
     /// Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub token: Option<String>,
+    pub token: Option<Token>,
 }
 
 /// The admin API of a frontend.

@@ -10,7 +10,9 @@ mod file;
 mod fleet;
 mod member;
 mod supervisor;
+mod wire;
 
 pub use connect::Connect;
 pub use fleet::Fleet;
 pub(crate) use member::{Member, Source, State, Wish};
+pub use wire::Wire;

@@ -1,6 +1,6 @@
 //! Between the dispatcher's time and the runtime's.
 
-use std::time::{Duration, Instant as StdInstant};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -37,10 +37,5 @@ impl Clock {
     pub(crate) fn instant(&self, at: Time) -> Instant {
         let far = Duration::from_secs(365 * 24 * 3600);
         self.origin + at.since(Time::ZERO).min(self.origin.elapsed() + far)
-    }
-
-    /// A moment of the machine's, to the dispatcher.
-    pub(crate) fn time(&self, at: StdInstant) -> Time {
-        Time::ZERO + at.saturating_duration_since(self.origin.into_std())
     }
 }

@@ -177,11 +177,6 @@ impl Driver {
         self.state.lock().dispatcher.in_service(instance)
     }
 
-    /// Requests without an answer.
-    pub(crate) fn waiting(&self) -> usize {
-        self.state.lock().ledger.waiting()
-    }
-
     fn abandon(self: &Arc<Self>, call: CallId) {
         let mut effects = Effects::new();
         {

@@ -22,7 +22,7 @@ pub(super) enum Effect {
     /// Set the alarm.
     Wake(Time),
     /// Free what may hold many bytes.
-    Discard(Garbage),
+    Discard(#[allow(dead_code)] Garbage), // held for the sake of its drop
 }
 
 /// What is only dropped.

@@ -1,7 +1,7 @@
 //! An instance as the driver knows it: a client, where it stands, and how it has been doing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -27,8 +27,6 @@ pub(crate) struct Instance {
     idle: Notify,
     /// Told when a job failed in transport: a look at its health should not wait.
     pub(crate) suspect: Notify,
-    /// Whether anybody listens to `suspect`.
-    suspected: AtomicBool,
     pools: RwLock<Vec<Arc<Pool>>>,
     recent: Mutex<Recent>,
     metrics: metrics::Instance,
@@ -61,7 +59,6 @@ impl Instance {
             inflight: AtomicU32::new(0),
             idle: Notify::new(),
             suspect: Notify::new(),
-            suspected: AtomicBool::new(false),
             pools: RwLock::default(),
             recent: Mutex::new(Recent { times: Vec::new(), next: 0 }),
             metrics,
@@ -110,14 +107,8 @@ impl Instance {
     pub(crate) fn failed(&self, in_transport: bool) {
         self.metrics.failures.inc();
         if in_transport {
-            self.suspected.store(true, Ordering::Relaxed);
             self.suspect.notify_one();
         }
-    }
-
-    /// Whether a job failed in transport since this was asked last.
-    pub(crate) fn take_suspicion(&self) -> bool {
-        self.suspected.swap(false, Ordering::Relaxed)
     }
 
     /// Waits until it holds nothing.

@@ -53,13 +53,22 @@ struct Report {
 
 /// Starts a job.
 pub(super) fn launch(driver: &Arc<Driver>, launch: Launch) {
-    let mut report = Report { driver: driver.clone(), job: launch.job, ending: Ending::GivenUp };
+    let report = Report { driver: driver.clone(), job: launch.job, ending: Ending::GivenUp };
     let span = trace::job(&launch);
-    let run = async move { report.ending = launch.run(&report.driver).await };
+    let run = async move {
+        let ending = launch.run(&report.driver).await;
+        report.end(ending);
+    };
     if span.is_disabled() {
         driver.runtime.spawn(run);
     } else {
         driver.runtime.spawn(run.instrument(span));
+    }
+}
+
+impl Report {
+    fn end(mut self, ending: Ending) {
+        self.ending = ending;
     }
 }
 

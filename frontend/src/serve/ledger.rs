@@ -156,11 +156,6 @@ impl Ledger {
         self.serial = self.serial.wrapping_add(1);
         self.serial
     }
-
-    /// Requests that wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.calls.len()
-    }
 }
 
 fn place(id: QueryId) -> usize {
