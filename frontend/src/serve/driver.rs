@@ -13,26 +13,22 @@ use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::alarm::{Alarm, Wake};
 use super::clock::{Clock, Timers};
-use super::coding;
-use super::effect::{Effect, Garbage};
+use super::effect::{Effect, Effects, Garbage};
 use super::inputs::{Inputs, Row};
 use super::instance::Instance;
-use super::job::{Ending, Launch};
-use super::ledger::{CallId, Failed, Ledger, Running, Stop, Verdict};
-use super::outcome::Outcome;
-use super::outputs::RowAnswer;
+use super::job::Ending;
+use super::ledger::{CallId, Failed, Verdict};
 use super::pool::Pool;
+use super::state::State;
 use super::terms::Terms;
 use crate::config;
 use crate::dispatch::{
-    Action, Actions, Answer, Dispatcher, Event, Failure, InstanceId, InstanceSpec, Job, JobId, PoolId,
-    PoolStatus, Query, QueryId, Reject, Rows, Settings, ShapeId,
+    Dispatcher, Event, InstanceId, InstanceSpec, JobId, PoolId, PoolStatus, Query, Reject, Settings, ShapeId,
 };
 
 /// The dispatcher with what it needs to act.
@@ -60,19 +56,6 @@ pub(crate) struct Ticket {
     verdict: oneshot::Receiver<Verdict>,
 }
 
-struct State {
-    dispatcher: Dispatcher,
-    ledger: Ledger,
-    /// Reused from event to event.
-    actions: Actions,
-    /// Events that follow from actions, handled under the same lock.
-    follow_up: Vec<Event>,
-    /// The event at hand is a client going away.
-    cancelling: bool,
-}
-
-type Effects = SmallVec<[Effect; 4]>;
-
 impl Driver {
     /// Must be called inside a runtime.
     pub(crate) fn start(
@@ -81,13 +64,7 @@ impl Driver {
         timers: Timers,
     ) -> io::Result<Arc<Self>> {
         let dispatcher = Dispatcher::new(settings, seed());
-        let state = State {
-            dispatcher,
-            ledger: Ledger::default(),
-            actions: Actions::new(),
-            follow_up: Vec::new(),
-            cancelling: false,
-        };
+        let state = State::new(dispatcher);
         let driver = Arc::new(Self {
             clock: Clock::start(),
             runtime: Handle::current(),
@@ -206,157 +183,6 @@ impl Driver {
 impl Wake for Driver {
     fn wake(self: Arc<Self>) {
         self.on(Event::TimerFired);
-    }
-}
-
-impl State {
-    /// Lets the dispatcher react to an event, and to what follows from its actions.
-    fn react(&mut self, driver: &Driver, event: Event, effects: &mut Effects) {
-        let mut next = Some(event);
-        while let Some(event) = next {
-            let mut actions = std::mem::take(&mut self.actions);
-            self.dispatcher.on_event(driver.clock.now(), event, &mut actions);
-            for action in actions.drain(..) {
-                self.note(driver, action, effects);
-            }
-            self.actions = actions;
-            next = self.follow_up.pop();
-        }
-    }
-
-    fn note(&mut self, driver: &Driver, action: Action, effects: &mut Effects) {
-        match action {
-            Action::Run(job, rows) => self.run(driver, job, rows, effects),
-            Action::Drop(job) => {
-                let stop = if self.cancelling { Stop::Cancelled } else { Stop::Unwanted };
-                if let Some(signal) = self.ledger.jobs.get_mut(&job).and_then(|running| running.stop.take()) {
-                    // The task may have ended just now.
-                    let _ = signal.send(stop);
-                }
-            }
-            Action::Answer(query, answer) => self.answer(query, answer, effects),
-            Action::Release(job) => {
-                if let Some(running) = self.ledger.jobs.remove(&job) {
-                    running.instance.job_ended();
-                    effects.push(Effect::Discard(Garbage::Job(running)));
-                }
-            }
-            Action::Probe(instance) => match self.ledger.instances.get(&instance) {
-                Some(instance) => effects.push(Effect::Probe(instance.clone())),
-                None => self.follow_up.push(Event::ProbeAnswered(instance, false)),
-            },
-            Action::WakeAt(at) => effects.push(Effect::Wake(at)),
-            coded @ (Action::Encode(..) | Action::Decode(..) | Action::Forget(_)) => {
-                coding::note(coded, &mut self.follow_up);
-            }
-        }
-    }
-
-    fn run(&mut self, driver: &Driver, job: Job, rows: Rows, effects: &mut Effects) {
-        let now = driver.clock.now();
-        let mut launch = None;
-        let mut inputs = SmallVec::new();
-        let mut latest = now;
-        for id in &rows {
-            let Some(query) = self.ledger.query(*id) else { continue };
-            let waited = (!query.sent).then(|| now.since(query.arrived));
-            query.sent = true;
-            latest = latest.max(query.deadline);
-            inputs.push(query.row.clone());
-            let call = query.call;
-            if let Some(call) = self.ledger.call(call) {
-                if let Some(waited) = waited {
-                    call.pool.dequeued(waited);
-                }
-                launch.get_or_insert_with(|| call.pool.clone());
-            }
-        }
-        let instance = self.ledger.instances.get(&job.instance).cloned();
-        // Neither can be missing while the dispatcher keeps its word; then the job goes elsewhere or nowhere.
-        let (Some(pool), Some(instance), true) = (launch, instance, inputs.len() == rows.len()) else {
-            self.follow_up.push(Event::JobFailed(job.id, Failure::Instance));
-            return;
-        };
-        let (stop, stopped) = oneshot::channel();
-        instance.job_started();
-        let running = Running {
-            instance: instance.clone(),
-            pool: pool.clone(),
-            rows,
-            started: now,
-            stop: Some(stop),
-            outputs: None,
-        };
-        self.ledger.jobs.insert(job.id, running);
-        let deadline = driver.clock.instant(latest + driver.limits.overrun).into_std();
-        effects.push(Effect::Launch(Launch {
-            job: job.id,
-            role: job.role,
-            instance,
-            pool,
-            rows: inputs,
-            deadline,
-            stopped,
-        }));
-    }
-
-    fn answer(&mut self, id: QueryId, answer: Answer, effects: &mut Effects) {
-        let Some(waiting) = self.ledger.forget(id) else { return };
-        let row = match answer {
-            Answer::Exact { job, row } | Answer::Hedged { job, row } | Answer::Backup { job, row } => {
-                self.ledger.jobs.get(&job).and_then(|running| running.outputs.clone()).zip(Some(row as usize))
-            }
-            Answer::Reconstructed { group, .. } => coding::reconstruction(group, id),
-            // Until a model brings a default answer with it there is none to give.
-            Answer::Default | Answer::Rejected(_) => None,
-        };
-        let (Some((outputs, row)), Some(outcome)) = (row, Outcome::of(&answer)) else {
-            let why = match answer {
-                Answer::Rejected(why) => why,
-                _ => Reject::Deadline,
-            };
-            return self.fail(waiting.call, Failed { why, last: waiting.failure }, effects);
-        };
-        let (confidence, group) = match answer {
-            Answer::Reconstructed { group, confidence } => (confidence, Some(group.0)),
-            _ => (None, None),
-        };
-        let answer = RowAnswer { outcome, outputs, row, confidence, group };
-        if let Some((told, answers)) = self.ledger.answer(&waiting, answer) {
-            effects.push(Effect::Tell(told, Ok(answers)));
-        }
-        effects.push(Effect::Discard(Garbage::Query(waiting)));
-    }
-
-    /// One row's failure is its request's: nobody waits for the other rows any more.
-    fn fail(&mut self, call: CallId, failed: Failed, effects: &mut Effects) {
-        let Some((call, open)) = self.ledger.close(call) else { return };
-        self.follow_up.extend(open.into_iter().map(Event::QueryCancelled));
-        effects.push(Effect::Tell(call.told, Err(failed)));
-    }
-
-    fn finish(&mut self, driver: &Driver, job: JobId, ending: Ending, effects: &mut Effects) {
-        let Some(running) = self.ledger.jobs.get_mut(&job) else { return };
-        let took = driver.clock.now().since(running.started);
-        let event = match ending {
-            Ending::Completed(outputs) => {
-                running.instance.served(took);
-                running.pool.executed(outputs.rows, took);
-                running.outputs = Some(Arc::new(outputs));
-                Event::JobCompleted(job)
-            }
-            Ending::Failed(failure, error) => {
-                let rows = running.rows.clone();
-                for query in rows {
-                    if let Some(waiting) = self.ledger.query(query) {
-                        waiting.failure = Some(error.clone());
-                    }
-                }
-                Event::JobFailed(job, failure)
-            }
-            Ending::GivenUp => Event::JobFailed(job, Failure::Instance),
-        };
-        self.react(driver, event, effects);
     }
 }
 

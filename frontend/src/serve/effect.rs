@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::driver::Driver;
@@ -10,6 +11,9 @@ use super::job::{self, Launch};
 use super::ledger::{Call, Running, Verdict, Waiting};
 use super::probe;
 use crate::dispatch::Time;
+
+/// What one event leads to; most lead to few.
+pub(super) type Effects = SmallVec<[Effect; 4]>;
 
 /// One thing to do outside of the lock.
 pub(super) enum Effect {

@@ -1,7 +1,7 @@
 //! Serving: the dispatcher driven by tokio.
 //!
 //! The life of a request, in reading order: `service` takes it from the server, `terms` reads what it asks for, `driver`
-//! hands its rows to the dispatcher and notes in the `ledger` who waits for what, `job` runs them at an instance,
+//! hands its rows to the dispatcher, `state` notes in the `ledger` who waits for what, `job` runs them at an instance,
 //! `outputs` puts the answer together. `catalog` and `pool` know the models, `core` holds it all.
 
 mod alarm;
@@ -23,6 +23,7 @@ mod probe;
 mod refusal;
 mod service;
 mod shape;
+mod state;
 mod terms;
 mod trace;
 

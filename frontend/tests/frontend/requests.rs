@@ -99,7 +99,7 @@ async fn a_client_that_goes_away_cancels_its_work_at_the_instance() {
     queued.abort();
     leaving.abort();
     until("the instance is told", || instance.cancelled.load(Ordering::SeqCst) == 1).await;
-    instance.from_now_on(Act::Answer(MS));
+    instance.becomes(Act::Answer(MS));
     assert_eq!(column(&infer(&frontend, request(&[3.0])).await.unwrap()), [6.0]);
     assert_eq!(instance.seen.lock().len(), 2, "what was queued never ran");
     assert_eq!(metric(&frontend, "parm_dispatch_total", &["event=\"cancelled\""]), 2.0);
@@ -188,7 +188,7 @@ async fn client_faults_are_told_apart_and_counted() {
 async fn an_instance_that_calls_the_query_bad_is_believed() {
     let instances = [Scripted::quick("a", 1), Scripted::quick("b", 1)];
     let bad = Error::Remote { code: Code::InvalidArgument, message: "token 9 is out of range".into() };
-    instances.iter().for_each(|instance| instance.from_now_on(Act::Fail(MS, bad.clone())));
+    instances.iter().for_each(|instance| instance.becomes(Act::Fail(MS, bad.clone())));
     let frontend = frontend(config(PolicyKind::None), &instances.each_ref()).await;
     assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap_err(), bad);
     let tries: usize = instances.iter().map(|instance| instance.seen.lock().len()).sum();

@@ -113,7 +113,7 @@ async fn a_failing_instance_is_ejected_and_comes_back_by_a_probe() {
     let mut config = config(PolicyKind::None);
     config.dispatch.ejection.enabled = true;
     let frontend = frontend(config, &instances.each_ref()).await;
-    instances[0].from_now_on(Act::Fail(MS, Error::Internal { message: "broken".into() }));
+    instances[0].becomes(Act::Fail(MS, Error::Internal { message: "broken".into() }));
     while ready(&frontend) == 2.0 {
         infer(&frontend, request(&[1.0])).await.unwrap();
     }
@@ -122,7 +122,7 @@ async fn a_failing_instance_is_ejected_and_comes_back_by_a_probe() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(ready(&frontend), 1.0, "a probe runs inputs, and those fail");
     assert!(instances[0].seen.lock().len() > before);
-    instances[0].from_now_on(Act::Answer(10 * MS));
+    instances[0].becomes(Act::Answer(10 * MS));
     until("a probe finds it well", || ready(&frontend) == 2.0).await;
 }
 

@@ -19,21 +19,21 @@ use crate::scripted::Scripted;
 
 /// Servers by address; an address without a server refuses connections.
 #[derive(Default)]
-pub struct Network(Mutex<BTreeMap<String, Arc<Scripted>>>);
+pub(crate) struct Network(Mutex<BTreeMap<String, Arc<Scripted>>>);
 
 impl Network {
-    pub fn with(servers: &[&Arc<Scripted>]) -> Arc<Self> {
+    pub(crate) fn with(servers: &[&Arc<Scripted>]) -> Arc<Self> {
         let network = Self::default();
         servers.iter().for_each(|server| network.start(server));
         Arc::new(network)
     }
 
-    pub fn start(&self, server: &Arc<Scripted>) {
+    pub(crate) fn start(&self, server: &Arc<Scripted>) {
         self.0.lock().insert(server.peer().into(), server.clone());
     }
 
     /// No one can connect to it any more; those connected find it gone.
-    pub fn kill(&self, server: &Scripted) {
+    pub(crate) fn kill(&self, server: &Scripted) {
         self.0.lock().remove(server.peer());
         server.set_ready(Err(gone(server.peer())));
     }
@@ -50,19 +50,19 @@ impl Connect for Network {
     }
 }
 
-pub fn gone(peer: &str) -> Error {
+pub(crate) fn gone(peer: &str) -> Error {
     Error::Transport { peer: peer.into(), message: "connection refused".into() }
 }
 
 /// A configuration with a policy; ejection is off, so that only what a test is about happens.
-pub fn config(policy: PolicyKind) -> Config {
+pub(crate) fn config(policy: PolicyKind) -> Config {
     let mut dispatch = PoolSettings { policy, ..PoolSettings::default() };
     dispatch.ejection.enabled = false;
     Config { dispatch, ..Config::default() }
 }
 
 /// A frontend over these instances as embedded ones, once all of them joined.
-pub async fn frontend(config: Config, instances: &[&Arc<Scripted>]) -> Frontend {
+pub(crate) async fn frontend(config: Config, instances: &[&Arc<Scripted>]) -> Frontend {
     let frontend = Frontend::start(config, Network::with(&[]), Timers::Runtime).unwrap();
     for instance in instances {
         frontend.embed((*instance).clone(), None).unwrap();
@@ -72,12 +72,12 @@ pub async fn frontend(config: Config, instances: &[&Arc<Scripted>]) -> Frontend 
 }
 
 /// Instances in service.
-pub fn ready(frontend: &Frontend) -> f64 {
+pub(crate) fn ready(frontend: &Frontend) -> f64 {
     metric(frontend, "parm_instances", &["state=\"ready\""])
 }
 
 /// The sum of a metric's samples whose labels contain all of these.
-pub fn metric(frontend: &Frontend, name: &str, labels: &[&str]) -> f64 {
+pub(crate) fn metric(frontend: &Frontend, name: &str, labels: &[&str]) -> f64 {
     let page = frontend.metrics();
     let is_sample = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
     page.lines()
@@ -88,7 +88,7 @@ pub fn metric(frontend: &Frontend, name: &str, labels: &[&str]) -> f64 {
 }
 
 /// Lets paused time pass until a condition holds.
-pub async fn until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
     for _ in 0..100_000 {
         if condition() {
             return;
@@ -99,7 +99,7 @@ pub async fn until(what: &str, condition: impl Fn() -> bool) {
 }
 
 /// A request with these values of the first column; the second is one more.
-pub fn request(values: &[f32]) -> InferRequest {
+pub(crate) fn request(values: &[f32]) -> InferRequest {
     let data: Vec<f32> = values.iter().flat_map(|value| [*value, value + 1.0]).collect();
     InferRequest {
         model: ModelRef::latest("double"),
@@ -110,35 +110,35 @@ pub fn request(values: &[f32]) -> InferRequest {
     }
 }
 
-pub fn with(mut request: InferRequest, name: &str, value: impl Into<Parameter>) -> InferRequest {
+pub(crate) fn with(mut request: InferRequest, name: &str, value: impl Into<Parameter>) -> InferRequest {
     request.parameters.insert(name.into(), value.into());
     request
 }
 
-pub fn wanting(mut request: InferRequest, outputs: &[&str]) -> InferRequest {
+pub(crate) fn wanting(mut request: InferRequest, outputs: &[&str]) -> InferRequest {
     let output = |name: &&str| RequestedOutput { name: (*name).into(), parameters: Parameters::new() };
     request.outputs = outputs.iter().map(output).collect();
     request
 }
 
-pub async fn infer(frontend: &Frontend, request: InferRequest) -> Result<InferResponse, Error> {
+pub(crate) async fn infer(frontend: &Frontend, request: InferRequest) -> Result<InferResponse, Error> {
     let context =
         Context { arrived: Instant::now(), deadline: None, transport: Transport::Http, traceparent: None };
     frontend.infer(request, context).await
 }
 
 /// The same, beside the test.
-pub fn start(frontend: &Frontend, request: InferRequest) -> JoinHandle<Result<InferResponse, Error>> {
+pub(crate) fn start(frontend: &Frontend, request: InferRequest) -> JoinHandle<Result<InferResponse, Error>> {
     let frontend = frontend.clone();
     tokio::spawn(async move { infer(&frontend, request).await })
 }
 
 /// The first column of output `y`, which is twice what was sent.
-pub fn column(response: &InferResponse) -> Vec<f32> {
+pub(crate) fn column(response: &InferResponse) -> Vec<f32> {
     let output = response.outputs.iter().find(|output| output.name == "y").expect("there is a y");
     output.tensor.as_f32().unwrap().chunks(2).map(|row| row[0]).collect()
 }
 
-pub fn outcome(response: &InferResponse) -> &str {
+pub(crate) fn outcome(response: &InferResponse) -> &str {
     response.parameters["parm_outcome"].as_str().unwrap()
 }

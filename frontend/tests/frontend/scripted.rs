@@ -14,7 +14,7 @@ use parm_protocol::{
 
 /// What an instance does with a request.
 #[derive(Clone, Debug)]
-pub enum Act {
+pub(crate) enum Act {
     /// Answers after a while: `y` is twice `x`, `z` its negative.
     Answer(Duration),
     /// Fails after a while.
@@ -26,7 +26,7 @@ pub enum Act {
 }
 
 /// A scripted instance.
-pub struct Scripted {
+pub(crate) struct Scripted {
     name: String,
     /// What it does with the next requests; then `otherwise`.
     script: Arc<Mutex<VecDeque<Act>>>,
@@ -34,18 +34,18 @@ pub struct Scripted {
     models: Mutex<Vec<ModelMetadata>>,
     ready: Mutex<Result<bool, Error>>,
     /// Requests as they came.
-    pub seen: Mutex<Vec<InferRequest>>,
+    pub(crate) seen: Mutex<Vec<InferRequest>>,
     /// Requests that were given up before an answer.
-    pub cancelled: AtomicUsize,
+    pub(crate) cancelled: AtomicUsize,
     /// Orders to load and unload.
-    pub orders: Mutex<Vec<String>>,
+    pub(crate) orders: Mutex<Vec<String>>,
 }
 
 /// Counts a request as cancelled unless it was answered.
 struct Pending<'a>(&'a Scripted, bool);
 
 impl Scripted {
-    pub fn new(name: &str, otherwise: Act) -> Arc<Self> {
+    pub(crate) fn new(name: &str, otherwise: Act) -> Arc<Self> {
         Arc::new(Self {
             name: name.into(),
             script: Arc::default(),
@@ -59,7 +59,7 @@ impl Scripted {
     }
 
     /// Two that answer after so many milliseconds and have one script: the first to be asked does its first act.
-    pub fn pair(millis: u64) -> [Arc<Self>; 2] {
+    pub(crate) fn pair(millis: u64) -> [Arc<Self>; 2] {
         let first = Self::quick("a", millis);
         let second = Self::quick("b", millis);
         let mut second = Arc::into_inner(second).expect("nobody else has it");
@@ -68,28 +68,28 @@ impl Scripted {
     }
 
     /// One that answers after so many milliseconds.
-    pub fn quick(name: &str, millis: u64) -> Arc<Self> {
+    pub(crate) fn quick(name: &str, millis: u64) -> Arc<Self> {
         Self::new(name, Act::Answer(Duration::from_millis(millis)))
     }
 
-    pub fn then(&self, act: Act) {
+    pub(crate) fn then(&self, act: Act) {
         self.script.lock().push_back(act);
     }
 
-    pub fn from_now_on(&self, act: Act) {
+    pub(crate) fn becomes(&self, act: Act) {
         *self.otherwise.lock() = act;
     }
 
-    pub fn serve(&self, models: &[ModelMetadata]) {
+    pub(crate) fn serve(&self, models: &[ModelMetadata]) {
         *self.models.lock() = models.to_vec();
     }
 
-    pub fn set_ready(&self, ready: Result<bool, Error>) {
+    pub(crate) fn set_ready(&self, ready: Result<bool, Error>) {
         *self.ready.lock() = ready;
     }
 
     /// Rows of each request, in order.
-    pub fn batches(&self) -> Vec<usize> {
+    pub(crate) fn batches(&self) -> Vec<usize> {
         self.seen.lock().iter().map(|request| request.inputs[0].tensor.rows()).collect()
     }
 
@@ -187,7 +187,7 @@ impl Client for Scripted {
 }
 
 /// A model with rows of two numbers `x`, and outputs `y` and `z` of the same shape.
-pub fn doubler(name: &str) -> ModelMetadata {
+pub(crate) fn doubler(name: &str) -> ModelMetadata {
     let tensor =
         |name: &str| TensorMetadata { name: name.into(), datatype: "FP32".into(), shape: vec![-1, 2] };
     ModelMetadata {
