@@ -2,5 +2,7 @@
 
 mod check;
 mod inspect;
+mod rewrite;
+mod run;
 mod sample;
 mod splice;

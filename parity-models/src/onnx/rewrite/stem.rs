@@ -5,7 +5,7 @@
 //! between rows and trunk widens: its weight is repeated for each slot and divided by k, so that k equal queries make
 //! what one made. A network has one such layer, or several that read the input side by side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
 use super::super::proto::NodeProto;
@@ -56,6 +56,9 @@ impl Draft {
             self.constants.insert(layer.weight.clone(), scale(&weight, 1.0 / slots as f32)?);
         }
         for input in &mut self.graph_mut().input {
+            if rows.inputs.iter().all(|(name, _)| *name != input.name) {
+                continue;
+            }
             let mut wide = Value::from_proto(input);
             let second = wide.shape.as_mut().and_then(|shape| shape.get_mut(1));
             if let Some(dim) = second {
@@ -79,7 +82,10 @@ struct Rows {
 
 impl Rows {
     fn of(draft: &Draft) -> Result<Self, Error> {
-        let values: Vec<Value> = draft.graph().input.iter().map(Value::from_proto).collect();
+        // An input that nothing reads stays as it is.
+        let used: BTreeSet<&str> = draft.nodes.iter().flat_map(reads).collect();
+        let values = draft.graph().input.iter().filter(|input| used.contains(input.name.as_str()));
+        let values: Vec<Value> = values.map(Value::from_proto).collect();
         let mut inputs = Vec::with_capacity(values.len());
         for value in &values {
             match value.shape.as_deref() {
