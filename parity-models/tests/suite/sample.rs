@@ -102,3 +102,25 @@ pub(crate) fn two_branches() -> Model {
     graph.output(Value::batch_of_f32("y", &[4]));
     graph.build().unwrap()
 }
+
+/// As many kinds of nodes as there are rules for them, with few weights.
+pub(crate) fn tiny() -> Model {
+    let mut graph = Builder::new("tiny", SEED);
+    let input = graph.input(Value::batch_of_f32("x", &[2, 1]));
+    let half = graph.constant(Tensor::from_f32("half", &[2, 1], &[0.5, 0.25]).unwrap());
+    let x = graph.node("Mul", "m", &[&input, &half]);
+    let x = graph.node_with("Transpose", "t", &[&x], [("perm", vec![0i64, 2, 1].into())]);
+    let weight = graph.constant(Tensor::from_f32("w", &[2, 1], &[1.0, 2.0]).unwrap());
+    let x = graph.node("MatMul", "p", &[&x, &weight]);
+    let x = graph.node("Flatten", "f", &[&x]);
+    let x = graph.dense("d", &x, Dense { inputs: 1, outputs: 2 }).unwrap();
+    let size = graph.node("Shape", "s", &[&input]);
+    let start = graph.constant(Tensor::from_i64("zero", &[1], &[0]).unwrap());
+    let size = graph.node("Gather", "g", &[&size, &start]);
+    let two = graph.constant(Tensor::from_i64("two", &[1], &[2]).unwrap());
+    let size = graph.node_with("Concat", "c", &[&size, &two], [("axis", 0.into())]);
+    let x = graph.node("Reshape", "r", &[&x, &size]);
+    graph.node_with("Softmax", "y", &[&x], [("axis", 1.into())]);
+    graph.output(Value::batch_of_f32("y", &[2]));
+    graph.build().unwrap()
+}
