@@ -5,28 +5,38 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use parm_fuzz::{as_json_spells, json_is_readable, request_survives, rows_survive};
-use parm_protocol::grpc::convert;
 use parm_protocol::grpc::inference::{ModelInferRequest, ModelInferResponse};
+use parm_protocol::grpc::{Bounded, convert};
 use parm_protocol::rest::request::Form;
 use prost::Message;
 
 fuzz_target!(|data: &[u8]| {
     let body = Bytes::copy_from_slice(data);
-    if let Ok(message) = ModelInferRequest::decode(body.clone())
-        && let Ok(request) = convert::request::decode(message)
+    if let Ok(bounded) = Bounded::decode(body.clone())
+        && let Ok(message) = bounded.into_message()
     {
-        let message = convert::request::encode(request.clone()).encode_to_vec();
-        let message = ModelInferRequest::decode(Bytes::from(message)).expect("what we write is a message");
-        assert_eq!(convert::request::decode(message).as_ref(), Ok(&request));
-        rows_survive(&request.inputs);
-        json_is_readable(&request);
-        request_survives(&as_json_spells(request), Form::Binary);
+        let plain = ModelInferRequest::decode(body.clone()).expect("the bound changes nothing within it");
+        assert_eq!(message.encode_to_vec(), plain.encode_to_vec());
+        request(message);
     }
-    if let Ok(message) = ModelInferResponse::decode(body)
-        && let Ok(response) = convert::response::decode(message)
-    {
-        let message = convert::response::encode(response.clone()).encode_to_vec();
-        let message = ModelInferResponse::decode(Bytes::from(message)).expect("what we write is a message");
-        assert_eq!(convert::response::decode(message).as_ref(), Ok(&response));
+    if let Ok(message) = ModelInferResponse::decode(body) {
+        response(message);
     }
 });
+
+fn request(message: ModelInferRequest) {
+    let Ok(request) = convert::request::decode(message) else { return };
+    let message = convert::request::encode(request.clone()).encode_to_vec();
+    let message = ModelInferRequest::decode(Bytes::from(message)).expect("what we write is a message");
+    assert_eq!(convert::request::decode(message).as_ref(), Ok(&request));
+    rows_survive(&request.inputs);
+    json_is_readable(&request);
+    request_survives(&as_json_spells(request), Form::Binary);
+}
+
+fn response(message: ModelInferResponse) {
+    let Ok(response) = convert::response::decode(message) else { return };
+    let message = convert::response::encode(response.clone()).encode_to_vec();
+    let message = ModelInferResponse::decode(Bytes::from(message)).expect("what we write is a message");
+    assert_eq!(convert::response::decode(message).as_ref(), Ok(&response));
+}
