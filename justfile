@@ -52,14 +52,9 @@ interop-engines:
 bench-hop:
     bench/hop.sh
 
-# The three fuzz targets, ten minutes each (needs a nightly toolchain and cargo-fuzz). What is found is left in fuzz/artifacts.
-fuzz seconds="600":
-    for target in rest_json rest_binary grpc_convert; do just fuzz-one $target {{seconds}} || exit 1; done
-
-# One of them: rest_json, rest_binary or grpc_convert.
-fuzz-one target seconds="600":
-    mkdir -p fuzz/corpus/{{target}}
-    cd fuzz && cargo +nightly fuzz run {{target}} corpus/{{target}} seeds/{{target}} -- -dict=json.dict -max_len=65536 -timeout=10 -rss_limit_mb=2048 -max_total_time={{seconds}} -print_final_stats=1
+# The fuzz targets, ten minutes each (needs a nightly toolchain and cargo-fuzz); what is found is left in fuzz/artifacts.
+fuzz seconds="600" targets="rest_json rest_binary grpc_convert":
+    cd fuzz && for target in {{targets}}; do mkdir -p corpus/$target && cargo +nightly fuzz run $target corpus/$target seeds/$target -- -dict=json.dict -max_len=65536 -timeout=10 -rss_limit_mb=2048 -max_total_time={{seconds}} -print_final_stats=1 || exit 1; done
 
 # Seconds that a clean release build of the binary takes on two cores.
 build-time:

@@ -5,8 +5,8 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use parm_fuzz::{model, request_survives, response_survives, rows_survive};
-use parm_protocol::rest::{self, Wanted, request::Form};
 use parm_protocol::Code;
+use parm_protocol::rest::{self, Wanted, request::Form};
 
 fuzz_target!(|data: &[u8]| {
     let body = Bytes::copy_from_slice(data);

@@ -24,14 +24,16 @@ pub fn request_survives(request: &InferRequest, form: Form) {
 /// A response is the same after a trip in the form that `wanted` asks for.
 pub fn response_survives(response: &InferResponse, wanted: &Wanted) {
     let body = rest::response::encode(response, wanted).expect("a decoded response can be written");
-    let back = rest::response::decode(body.json_length(), body.into_bytes()).expect("what we write can be read");
+    let back =
+        rest::response::decode(body.json_length(), body.into_bytes()).expect("what we write can be read");
     assert_eq!(&back, response);
 }
 
 /// JSON cannot say everything (infinities, bytes that are no text), but what it is willing to write it can read.
 pub fn json_is_readable(request: &InferRequest) {
     if let Ok(body) = rest::request::encode(request, Form::Json) {
-        rest::request::decode(request.model.clone(), None, body.into_bytes()).expect("what we write can be read");
+        rest::request::decode(request.model.clone(), None, body.into_bytes())
+            .expect("what we write can be read");
     }
 }
 
