@@ -4,6 +4,7 @@ mod cli;
 mod environment;
 mod load;
 mod logging;
+mod metrics;
 mod models;
 mod ready;
 mod runtime;

@@ -1,7 +1,6 @@
 //! What `parm serve` and `parm worker` have in common around their services.
 
 use std::future::Future;
-use std::path::Path;
 
 use anyhow::Context;
 
@@ -36,8 +35,7 @@ pub fn run(
     outcome
 }
 
-/// The folder of models that is served when none was named: `models` in the working directory, if it is there.
-pub fn default_models() -> Option<std::path::PathBuf> {
-    let folder = Path::new("models");
-    folder.is_dir().then(|| folder.to_owned())
+/// Which errors of the backend are the configuration's: an engine that does not exist, a library that is not there.
+pub fn backend_failure(error: parm_backend::Error) -> Failure {
+    if error.is_configuration() { Failure::Configuration(error.into()) } else { Failure::Run(error.into()) }
 }

@@ -18,6 +18,8 @@ pub struct Settings {
     pub log: logging::Config,
     /// Addresses and limits of what clients reach.
     pub server: parm_protocol::server::Config,
+    /// How this frontend's clients reach its workers. `parm serve` only.
+    pub client: parm_protocol::client::Config,
     /// Dispatching: policies, queues, deadlines, workers. `parm serve` only.
     pub frontend: parm_frontend::Config,
     /// Models and the instances that run them on this machine.
@@ -54,6 +56,14 @@ impl Settings {
             figment = figment.merge(Serialized::default("backend.faults", true));
         }
         extract(figment)
+    }
+
+    /// Whether this process runs models itself: by default when it is told of no workers.
+    pub fn embeds(&self) -> bool {
+        let frontend = &self.frontend;
+        self.backend.models.is_some()
+            || !self.backend.emulated.is_empty()
+            || (frontend.workers.is_empty() && frontend.workers_file.is_none())
     }
 
     /// The whole configuration as a file that would make it.

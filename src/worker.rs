@@ -6,12 +6,11 @@ use anyhow::Context;
 use parm_backend::{Metrics, Worker};
 use parm_protocol::Error;
 use parm_protocol::server::{Page, Server};
-use prometheus::{Registry, TextEncoder};
+use prometheus::Registry;
 
-use crate::Failure;
 use crate::cli;
 use crate::settings::Settings;
-use crate::{ready, runtime, shutdown};
+use crate::{Failure, metrics, ready, runtime, shutdown};
 
 /// Runs the command.
 pub fn main(flags: &cli::Worker) -> Result<(), Failure> {
@@ -25,13 +24,13 @@ pub fn main(flags: &cli::Worker) -> Result<(), Failure> {
 async fn serve(flags: &cli::Worker, settings: Settings) -> Result<(), Failure> {
     let stop = shutdown::token()?;
     let registry = Registry::new();
-    let metrics = Metrics::worker(&registry).map_err(anyhow::Error::from)?;
-    let worker = Worker::start(settings.backend.clone(), metrics).map_err(anyhow::Error::from)?;
+    let counted = Metrics::worker(&registry).map_err(anyhow::Error::from)?;
+    let worker = Worker::start(settings.backend.clone(), counted).map_err(runtime::backend_failure)?;
     let drain_delay = settings.server.drain_delay();
     let mut server = Server::bind(settings.server, Arc::new(worker.clone()))
         .await
         .map_err(anyhow::Error::from)?
-        .with_page(metrics_page(registry));
+        .with_page(Page::metrics(move || metrics::page(&registry)));
     if worker.faults().is_ok() {
         server = server.with_page(faults_page(worker.clone()));
     }
@@ -59,21 +58,10 @@ async fn serve(flags: &cli::Worker, settings: Settings) -> Result<(), Failure> {
 }
 
 /// Loading blocks for as long as it takes; health answers meanwhile, readiness says no.
-async fn load(worker: &Worker) -> anyhow::Result<()> {
+async fn load(worker: &Worker) -> Result<(), Failure> {
     let loading = worker.clone();
-    tokio::task::spawn_blocking(move || loading.load()).await.context("loading ended badly")??;
+    tokio::task::spawn_blocking(move || loading.load()).await.context("loading ended badly")?.map_err(runtime::backend_failure)?;
     Ok(())
-}
-
-/// The metrics of a registry.
-pub fn metrics_page(registry: Registry) -> Page {
-    Page::metrics(move || {
-        let mut text = String::new();
-        if let Err(error) = TextEncoder::new().encode_utf8(&registry.gather(), &mut text) {
-            tracing::error!(%error, "metrics cannot be written");
-        }
-        text
-    })
 }
 
 /// Fault injection at run time: `GET` and `POST /faults` with a plan in JSON.

@@ -51,6 +51,17 @@ pub enum Error {
     Repository(#[from] parm_parity_models::Error),
 }
 
+impl Error {
+    /// Whether the configuration is at fault, so that trying again as it is cannot help.
+    pub fn is_configuration(&self) -> bool {
+        use Error::*;
+        matches!(
+            self,
+            UnknownEngine { .. } | EngineNotBuilt { .. } | RuntimeLibrary { .. } | Device { .. } | Distribution { .. }
+        )
+    }
+}
+
 impl From<Error> for parm_protocol::Error {
     fn from(error: Error) -> Self {
         use parm_parity_models::Error as Stored;

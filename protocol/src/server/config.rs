@@ -92,7 +92,8 @@ impl Config {
         Duration::from_millis(self.drain_delay_ms)
     }
 
-    pub(super) fn drain_timeout(&self) -> Duration {
+    /// Time that requests in progress have to finish.
+    pub fn drain_timeout(&self) -> Duration {
         Duration::from_millis(self.drain_timeout_ms.get())
     }
 }

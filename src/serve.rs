@@ -1,0 +1,98 @@
+//! `parm serve`: a frontend over embedded instances, remote workers, or both.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use parm_backend::{Embedded, Metrics};
+use parm_frontend::discovery::Wire;
+use parm_frontend::{Frontend, Timers};
+use parm_protocol::InferenceService;
+use parm_protocol::server::{Page, Server};
+use prometheus::Registry;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli;
+use crate::settings::Settings;
+use crate::{Failure, metrics, ready, runtime, shutdown};
+
+/// Runs the command.
+pub fn main(flags: &cli::Serve) -> Result<(), Failure> {
+    let settings = Settings::for_serve(flags)?;
+    if runtime::dumped(&flags.common, &settings)? {
+        return Ok(());
+    }
+    runtime::run(&settings, "parm-serve", serve(flags, settings.clone()))
+}
+
+async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
+    let stop = shutdown::token()?;
+    let embeds = settings.embeds();
+    let drain_delay = settings.server.drain_delay();
+    let drain_timeout = settings.server.drain_timeout();
+    let wire = Arc::new(Wire::new(settings.client.clone()));
+    let frontend = Frontend::start(settings.frontend, wire, Timers::Precise).map_err(configuration)?;
+    let registry = Registry::new();
+    let pages = (frontend.clone(), registry.clone());
+    let server = Server::bind(settings.server, Arc::new(frontend.clone()))
+        .await
+        .map_err(anyhow::Error::from)?
+        .with_page(Page::metrics(move || pages.0.metrics() + &metrics::page(&pages.1)));
+    let addresses = server.addresses();
+    let closing = CancellationToken::new();
+    let admin = admin(&frontend, &closing).await?;
+    let serving = tokio::spawn(server.run(closing.clone()));
+
+    if embeds {
+        embed(&frontend, settings.backend, &registry).await?;
+    }
+    tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
+    tokio::select! {
+        () = until_ready(&frontend) => ready::announce(flags.common.ready_file.as_deref(), &addresses, admin)?,
+        () = stop.cancelled() => {}
+    }
+
+    stop.cancelled().await;
+    // Not ready from here on; what comes in is still answered until balancers had the time to see it.
+    frontend.start_draining();
+    tokio::time::sleep(drain_delay).await;
+    let answered = tokio::time::timeout(drain_timeout, frontend.drain()).await;
+    closing.cancel();
+    let cut = serving.await.context("the server ended badly")?;
+    if cut > 0 || answered.is_err() {
+        let problem = format!("{cut} connections were cut: their requests took longer than server.drain_timeout_ms");
+        return Err(anyhow::Error::msg(problem).into());
+    }
+    tracing::info!("drained");
+    Ok(())
+}
+
+/// Loads the models on the embedded instances and joins them to the frontend. Loading blocks; health answers meanwhile.
+async fn embed(frontend: &Frontend, config: parm_backend::Config, registry: &Registry) -> Result<(), Failure> {
+    let metrics = Metrics::embedded(registry).map_err(anyhow::Error::from)?;
+    let loading = tokio::task::spawn_blocking(move || Embedded::start(config, metrics));
+    let instances = loading.await.context("loading ended badly")?.map_err(runtime::backend_failure)?;
+    for instance in instances {
+        frontend.embed(Arc::new(instance), None).map_err(anyhow::Error::from)?;
+    }
+    Ok(())
+}
+
+async fn admin(frontend: &Frontend, closing: &CancellationToken) -> Result<Option<SocketAddr>, Failure> {
+    let Some(bound) = frontend.admin().bind().await.map_err(configuration)? else { return Ok(None) };
+    let address = bound.address().map_err(anyhow::Error::from)?;
+    tracing::info!(%address, "admin API");
+    tokio::spawn(bound.run(closing.clone().cancelled_owned()));
+    Ok(Some(address))
+}
+
+/// The first instance's joining makes a frontend ready. Asking is cheap, and nobody waits for the answer but a file.
+async fn until_ready(frontend: &Frontend) {
+    while !frontend.is_ready() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+fn configuration(error: parm_frontend::Error) -> Failure {
+    Failure::Configuration(error.into())
+}
