@@ -3,6 +3,7 @@
 mod address;
 mod auth;
 mod config;
+mod grpc;
 mod shared;
 mod status;
 mod upgrade;
