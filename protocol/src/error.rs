@@ -39,6 +39,8 @@ pub enum Error {
     UnknownVersion { name: String, version: String, available: Vec<String> },
     #[error("unknown path '{path}': see /v2/openapi.json")]
     UnknownPath { path: String },
+    #[error("unknown service '{service}': ask for '' or '{}'", crate::grpc::SERVICE)]
+    UnknownService { service: String },
     #[error("malformed request: {message}")]
     Malformed { message: String },
     #[error("the request has no inputs: model '{model}' wants {expected:?}")]
@@ -112,7 +114,9 @@ impl Error {
     pub fn code(&self) -> Code {
         use Error::*;
         match self {
-            UnknownModel { .. } | UnknownVersion { .. } | UnknownPath { .. } => Code::NotFound,
+            UnknownModel { .. } | UnknownVersion { .. } | UnknownPath { .. } | UnknownService { .. } => {
+                Code::NotFound
+            }
             Malformed { .. }
             | NoInputs { .. }
             | UnknownInput { .. }

@@ -21,6 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
+use super::grpc::{self, Grpc};
 use super::listener::Listener;
 use super::rest;
 use super::shared::Shared;
@@ -37,17 +38,18 @@ const PING: Duration = Duration::from_secs(20);
 pub(super) struct App<S> {
     shared: Arc<Shared<S>>,
     router: Router,
+    grpc: Grpc<S>,
 }
 
 impl<S> Clone for App<S> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), router: self.router.clone() }
+        Self { shared: self.shared.clone(), router: self.router.clone(), grpc: self.grpc.clone() }
     }
 }
 
 impl<S: InferenceService> App<S> {
     pub(super) fn new(shared: Arc<Shared<S>>) -> Self {
-        Self { router: rest::router(shared.clone()), shared }
+        Self { router: rest::router(shared.clone()), grpc: grpc::service(shared.clone()), shared }
     }
 }
 
@@ -172,6 +174,13 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
         if request.headers().contains_key(header::UPGRADE) {
             request.extensions_mut().insert(self.place.clone());
         }
+        if is_grpc(&request) {
+            let mut grpc = self.app.grpc.clone();
+            return Box::pin(async move {
+                let _running = running;
+                Ok(grpc.call(request).await?.map(Body::new))
+            });
+        }
         let (shared, mut router) = (self.app.shared.clone(), self.app.router.clone());
         Box::pin(async move {
             let _running = running;
@@ -186,6 +195,12 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
             Ok(response)
         })
     }
+}
+
+/// Whether a request is gRPC's, on whichever port it came in.
+fn is_grpc<B>(request: &Request<B>) -> bool {
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
 /// Counts a request while it is in progress, however it ends.

@@ -7,6 +7,7 @@ mod address;
 mod auth;
 mod config;
 mod connection;
+mod grpc;
 mod listener;
 mod page;
 mod rest;
