@@ -12,6 +12,12 @@ pub enum Error {
     BadBurst { on_ms: u64, off_ms: u64 },
     #[error("line {line} of the trace: '{text}' is not a time in seconds that is at least the one before")]
     BadTrace { line: usize, text: String },
+    #[error("'{text}' is no requirement: write QUANTILE<=TIME, such as p99.9<=20ms, or failed<=0.1%")]
+    BadRequirement { text: String },
+    #[error("input '{name}' has datatype {datatype}, for which no values can be generated")]
+    CannotGenerate { name: String, datatype: String },
+    #[error(transparent)]
+    Protocol(#[from] parm_protocol::Error),
     #[error("the trace holds no arrival: give one time in seconds a line")]
     EmptyTrace,
 }

@@ -4,8 +4,12 @@
 
 pub mod arrivals;
 mod error;
+pub mod inputs;
 pub mod pacer;
 pub mod recorder;
+pub mod report;
+pub mod requirement;
+pub mod run;
 pub mod statistics;
 pub mod validity;
 
