@@ -4,10 +4,9 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use parm_fuzz::{as_json_spells, json_is_readable, request_survives, rows_survive};
+use parm_fuzz::{json_is_readable, request_passes_on, rows_survive};
 use parm_protocol::grpc::inference::{ModelInferRequest, ModelInferResponse};
 use parm_protocol::grpc::{Bounded, convert};
-use parm_protocol::rest::request::Form;
 use prost::Message;
 
 fuzz_target!(|data: &[u8]| {
@@ -31,7 +30,7 @@ fn request(message: ModelInferRequest) {
     assert_eq!(convert::request::decode(message).as_ref(), Ok(&request));
     rows_survive(&request.inputs);
     json_is_readable(&request);
-    request_survives(&as_json_spells(request), Form::Binary);
+    request_passes_on(request);
 }
 
 fn response(message: ModelInferResponse) {
