@@ -52,7 +52,8 @@ pub fn main(flags: &Load) -> anyhow::Result<()> {
 
 fn arrivals(flags: &Load) -> anyhow::Result<Arrivals> {
     if let Some(path) = &flags.trace {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         return Ok(Arrivals::trace(&text).with_context(|| path.display().to_string())?);
     }
     let rate = flags.rate;

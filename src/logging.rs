@@ -73,7 +73,8 @@ pub fn install(config: &Config, service: &'static str) -> anyhow::Result<Guard> 
         Format::Human => lines.with_target(false).boxed(),
         Format::Json => lines.json().flatten_event(true).boxed(),
     };
-    let provider = config.otlp.as_deref().map(|url| exporter(url, config.otlp_sample, service)).transpose()?;
+    let provider =
+        config.otlp.as_deref().map(|url| exporter(url, config.otlp_sample, service)).transpose()?;
     let spans = provider.as_ref().map(|provider| {
         tracing_opentelemetry::layer()
             .with_tracer(provider.tracer("parm"))

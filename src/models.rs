@@ -54,21 +54,29 @@ fn list(view: &View) -> anyhow::Result<()> {
     for (model, problem) in &scan.problems {
         eprintln!("parm: {model}: {problem}");
     }
-    if scan.problems.is_empty() { Ok(()) } else { bail!("{} problems in the repository", scan.problems.len()) }
+    if scan.problems.is_empty() {
+        Ok(())
+    } else {
+        bail!("{} problems in the repository", scan.problems.len())
+    }
 }
 
 fn table(listed: &[Listed]) -> String {
     let width = listed.iter().map(|line| line.model.len()).max().unwrap_or(0).max("MODEL".len());
     let mut text = format!("{:width$}  {:>7}  {:>8}  {:>10}  SHA-256", "MODEL", "VERSION", "FORMAT", "BYTES");
     for Listed { model, version, format, bytes, sha256, .. } in listed {
-        text.push_str(&format!("\n{model:width$}  {version:>7}  {format:>8}  {bytes:>10}  {}", &sha256[..16]));
+        text.push_str(&format!(
+            "\n{model:width$}  {version:>7}  {format:>8}  {bytes:>10}  {}",
+            &sha256[..16]
+        ));
     }
     text
 }
 
 fn inspect(model: &str, version: Option<u64>, view: &View) -> anyhow::Result<()> {
     let path = locate(model, version, &view.models)?;
-    let model = Model::open(&path, &Limits::default()).with_context(|| format!("cannot read {}", path.display()))?;
+    let model =
+        Model::open(&path, &Limits::default()).with_context(|| format!("cannot read {}", path.display()))?;
     let report = model.inspect();
     match view.output {
         Output::Json => print(&serde_json::to_string_pretty(&report)?)?,
@@ -84,7 +92,8 @@ fn locate(model: &str, version: Option<u64>, repository: &Path) -> anyhow::Resul
     }
     let repository = Repository::open(repository)?;
     let found = repository.model(model).with_context(|| {
-        let names: Vec<String> = repository.scan().map(|scan| scan.models.into_keys().collect()).unwrap_or_default();
+        let names: Vec<String> =
+            repository.scan().map(|scan| scan.models.into_keys().collect()).unwrap_or_default();
         format!("no model '{model}' in {}: it holds {}", repository.root().display(), names.join(", "))
     })?;
     let chosen = match version {
@@ -92,7 +101,8 @@ fn locate(model: &str, version: Option<u64>, repository: &Path) -> anyhow::Resul
         None => found.latest().map(|(_, version)| version),
     };
     let versions: Vec<u64> = found.versions.keys().copied().collect();
-    let chosen = chosen.with_context(|| format!("model '{model}' has no such version: it has {versions:?}"))?;
+    let chosen =
+        chosen.with_context(|| format!("model '{model}' has no such version: it has {versions:?}"))?;
     if chosen.format == Format::Emulated {
         bail!("'{model}' is an emulated model, there is no graph to inspect: read {}", chosen.path.display());
     }

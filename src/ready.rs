@@ -7,7 +7,11 @@ use anyhow::Context;
 use parm_protocol::server::Addresses;
 
 /// Writes the file beside its place and renames it, so that whoever sees it sees it whole.
-pub fn announce(path: Option<&Path>, addresses: &Addresses, admin: Option<std::net::SocketAddr>) -> anyhow::Result<()> {
+pub fn announce(
+    path: Option<&Path>,
+    addresses: &Addresses,
+    admin: Option<std::net::SocketAddr>,
+) -> anyhow::Result<()> {
     let Some(path) = path else {
         return Ok(());
     };

@@ -60,7 +60,8 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     closing.cancel();
     let cut = serving.await.context("the server ended badly")?;
     if cut > 0 || answered.is_err() {
-        let problem = format!("{cut} connections were cut: their requests took longer than server.drain_timeout_ms");
+        let problem =
+            format!("{cut} connections were cut: their requests took longer than server.drain_timeout_ms");
         return Err(anyhow::Error::msg(problem).into());
     }
     tracing::info!("drained");
@@ -68,7 +69,11 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
 }
 
 /// Loads the models on the embedded instances and joins them to the frontend. Loading blocks; health answers meanwhile.
-async fn embed(frontend: &Frontend, config: parm_backend::Config, registry: &Registry) -> Result<(), Failure> {
+async fn embed(
+    frontend: &Frontend,
+    config: parm_backend::Config,
+    registry: &Registry,
+) -> Result<(), Failure> {
     let metrics = Metrics::embedded(registry).map_err(anyhow::Error::from)?;
     let loading = tokio::task::spawn_blocking(move || Embedded::start(config, metrics));
     let instances = loading.await.context("loading ended badly")?.map_err(runtime::backend_failure)?;

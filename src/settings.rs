@@ -108,9 +108,9 @@ fn layers(flags: &Common) -> Result<Figment, Invalid> {
 }
 
 fn assigned(assignment: &str) -> Result<Serialized<toml::Value>, Invalid> {
-    let (path, text) = assignment
-        .split_once('=')
-        .ok_or_else(|| Invalid(anyhow!("--set {assignment}: write PATH=VALUE, such as backend.instances=4")))?;
+    let (path, text) = assignment.split_once('=').ok_or_else(|| {
+        Invalid(anyhow!("--set {assignment}: write PATH=VALUE, such as backend.instances=4"))
+    })?;
     // A bare word is a string: `--set frontend.dispatch.policy=hedge` should not need nested quotes.
     let value = format!("value = {text}")
         .parse::<toml::Table>()
@@ -125,7 +125,8 @@ fn extract(figment: Figment) -> Result<Settings, Invalid> {
         let lines: Vec<String> = errors
             .into_iter()
             .map(|error| {
-                let field = if error.path.is_empty() { String::new() } else { format!("{}: ", error.path.join(".")) };
+                let field =
+                    if error.path.is_empty() { String::new() } else { format!("{}: ", error.path.join(".")) };
                 let source = error
                     .metadata
                     .as_ref()

@@ -51,7 +51,10 @@ async fn serve(flags: &cli::Worker, settings: Settings) -> Result<(), Failure> {
     let cut = serving.await.context("the server ended badly")?;
     drained.abort();
     if cut > 0 {
-        return Err(anyhow::anyhow!("{cut} connections were cut: their requests took longer than server.drain_timeout_ms").into());
+        return Err(anyhow::anyhow!(
+            "{cut} connections were cut: their requests took longer than server.drain_timeout_ms"
+        )
+        .into());
     }
     tracing::info!("drained");
     Ok(())
@@ -60,7 +63,10 @@ async fn serve(flags: &cli::Worker, settings: Settings) -> Result<(), Failure> {
 /// Loading blocks for as long as it takes; health answers meanwhile, readiness says no.
 async fn load(worker: &Worker) -> Result<(), Failure> {
     let loading = worker.clone();
-    tokio::task::spawn_blocking(move || loading.load()).await.context("loading ended badly")?.map_err(runtime::backend_failure)?;
+    tokio::task::spawn_blocking(move || loading.load())
+        .await
+        .context("loading ended badly")?
+        .map_err(runtime::backend_failure)?;
     Ok(())
 }
 
@@ -75,7 +81,8 @@ fn faults_page(worker: Worker) -> Page {
         "/faults",
         move || plan_of(&reading),
         move |body| {
-            let plan = serde_json::from_slice(body).map_err(|error| Error::Malformed { message: error.to_string() })?;
+            let plan = serde_json::from_slice(body)
+                .map_err(|error| Error::Malformed { message: error.to_string() })?;
             worker.faults()?.set(plan)?;
             plan_of(&worker)
         },

@@ -39,7 +39,9 @@ async fn survives(arguments: &[&str], chaos: fn(&[Parm])) -> (Parm, Vec<Parm>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_worker_is_retried_around() {
     let (frontend, _workers) = survives(&["--policy", "none"], |workers| workers[0].signal("KILL")).await;
-    frontend.until("the dead instance is gone", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 2.0);
+    frontend.until("the dead instance is gone", |parm| {
+        parm.metric("parm_instances", &["state=\"ready\""]) == 2.0
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -73,13 +73,30 @@ fn models_are_listed_and_inspected() {
     assert_eq!(report["parameters"], 10);
     let missing = run(&["models", "inspect", "nothing", "--models", "tests/models"]);
     assert_eq!(missing.status.code(), Some(1));
-    assert!(text(&missing.stderr).contains("affine"), "the error lists what there is: {}", text(&missing.stderr));
+    assert!(
+        text(&missing.stderr).contains("affine"),
+        "the error lists what there is: {}",
+        text(&missing.stderr)
+    );
 }
 
 #[test]
 fn a_missing_onnxruntime_says_how_to_get_it() {
-    let output = run(&["worker", "--engine", "ort", "--models", "tests/models", "--http", "127.0.0.1:0",
-        "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--set", "backend.engine.library=/no/such/lib.so"]);
+    let output = run(&[
+        "worker",
+        "--engine",
+        "ort",
+        "--models",
+        "tests/models",
+        "--http",
+        "127.0.0.1:0",
+        "--grpc",
+        "127.0.0.1:0",
+        "--metrics",
+        "127.0.0.1:0",
+        "--set",
+        "backend.engine.library=/no/such/lib.so",
+    ]);
     let said = text(&output.stderr);
     assert!(!output.status.success());
     let helpful = if cfg!(feature = "ort") { "onnxruntime" } else { "--features ort" };

@@ -84,9 +84,8 @@ fn foreign_types_stay_in_their_files() {
         for (needle, places) in CONFINED {
             let named = text.lines().any(|line| {
                 let code = line.split("//").next().unwrap_or_default();
-                code.match_indices(needle).any(|(at, _)| {
-                    !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
-                })
+                code.match_indices(needle)
+                    .any(|(at, _)| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
             });
             let allowed = places.iter().any(|place| file.starts_with(place));
             assert!(!named || allowed, "{file} names {needle}, which belongs in {places:?}");

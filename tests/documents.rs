@@ -24,10 +24,16 @@ fn stdout(arguments: &[&str]) -> String {
 #[test]
 fn the_command_line_reference_is_the_help() {
     let mut page = String::from("# Command line\n\nGenerated from `parm --help` by `just docs-refresh`.\n");
-    for command in [&["--help"][..], &["serve", "--help"], &["worker", "--help"], &["models", "--help"],
-        &["models", "list", "--help"], &["models", "inspect", "--help"]]
-    {
-        writeln!(page, "\n## parm {}\n\n```text\n{}\n```", command.join(" "), stdout(command).trim_end()).unwrap();
+    for command in [
+        &["--help"][..],
+        &["serve", "--help"],
+        &["worker", "--help"],
+        &["models", "--help"],
+        &["models", "list", "--help"],
+        &["models", "inspect", "--help"],
+    ] {
+        writeln!(page, "\n## parm {}\n\n```text\n{}\n```", command.join(" "), stdout(command).trim_end())
+            .unwrap();
     }
     check("docs/cli.md", &page);
 }

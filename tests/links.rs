@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
-    for folder in [root.to_path_buf(), root.join("docs"), root.join("docs/results"), root.join("models/magika")] {
+    for folder in
+        [root.to_path_buf(), root.join("docs"), root.join("docs/results"), root.join("models/magika")]
+    {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             if entry.path().extension().is_some_and(|extension| extension == "md") {
                 found.push(entry.path());
@@ -28,8 +30,21 @@ fn link_targets(text: &str) -> Vec<String> {
 /// Paths in backticks that look like files or folders of ours: `frontend/src/serve/`.
 fn code_paths(text: &str) -> Vec<String> {
     const OURS: &[&str] = &[
-        "src/", "protocol/", "encoder/", "parity-models/", "backend/", "frontend/", "training/", "loadgen/", "tests/",
-        "docs/", "models/", "interop/", "bench/", "fuzz/", "examples/",
+        "src/",
+        "protocol/",
+        "encoder/",
+        "parity-models/",
+        "backend/",
+        "frontend/",
+        "training/",
+        "loadgen/",
+        "tests/",
+        "docs/",
+        "models/",
+        "interop/",
+        "bench/",
+        "fuzz/",
+        "examples/",
     ];
     text.split('`')
         .skip(1)

@@ -21,9 +21,13 @@ fn answers_json(parm: &Parm) {
     let json = answer.json();
     assert_eq!((&json["id"], &json["model_name"]), (&json!("q1"), &json!("affine")));
     assert_eq!(json["outputs"][0]["shape"], json!([3, 2]));
-    let got: Vec<f64> = json["outputs"][0]["data"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+    let got: Vec<f64> =
+        json["outputs"][0]["data"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
     let want = affine::expected(&rows);
-    assert!(got.iter().zip(&want).all(|(got, want)| (got - f64::from(*want)).abs() < 1e-3), "{got:?} {want:?}");
+    assert!(
+        got.iter().zip(&want).all(|(got, want)| (got - f64::from(*want)).abs() < 1e-3),
+        "{got:?} {want:?}"
+    );
 }
 
 async fn answers_every_client(parm: &Parm) {
@@ -90,7 +94,8 @@ async fn the_outcome_and_the_id_come_back() {
 async fn client_faults_are_named_and_cost_nothing() {
     let parm = Parm::serve(&["--instances", "1"]);
     parm.until_model_ready();
-    let client = client::connect(&format!("grpc://{}", parm.grpc).parse().unwrap(), &client::Config::default());
+    let client =
+        client::connect(&format!("grpc://{}", parm.grpc).parse().unwrap(), &client::Config::default());
     let client = client.await.unwrap();
     let good = affine::request(&affine::rows(1, 1));
     let mut wrong_name = good.clone();
@@ -99,7 +104,8 @@ async fn client_faults_are_named_and_cost_nothing() {
     wrong_shape.inputs[0].tensor = Tensor::from_f32([1, 3].as_slice(), &[1., 2., 3.]).unwrap();
     let mut wrong_type = good.clone();
     let bytes = vec![0u8; 16].into();
-    wrong_type.inputs = vec![NamedTensor::new("x", Tensor::new(DataType::Int32, [1, 4].as_slice(), bytes).unwrap())];
+    wrong_type.inputs =
+        vec![NamedTensor::new("x", Tensor::new(DataType::Int32, [1, 4].as_slice(), bytes).unwrap())];
     let mut empty = good.clone();
     empty.inputs.clear();
     for (what, request) in
@@ -123,9 +129,17 @@ fn the_documented_paths_answer() {
     let document = http::get(parm.http, "/v2/openapi.json").json();
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.contains_key("/v2/models/{model}/infer"), "{:?}", paths.keys().collect::<Vec<_>>());
-    for path in ["/v2", "/v2/models", "/v2/models/affine", "/v2/models/affine/config", "/v2/models/affine/stats",
-        "/v2/models/stats", "/v2/models/affine/versions/1", "/v2/health/live", "/v2/health/ready"]
-    {
+    for path in [
+        "/v2",
+        "/v2/models",
+        "/v2/models/affine",
+        "/v2/models/affine/config",
+        "/v2/models/affine/stats",
+        "/v2/models/stats",
+        "/v2/models/affine/versions/1",
+        "/v2/health/live",
+        "/v2/health/ready",
+    ] {
         assert_eq!(http::get(parm.http, path).status, 200, "{path}");
     }
     let index = http::post(parm.http, "/v2/repository/index", b"{}").json();

@@ -57,7 +57,11 @@ impl Error {
         use Error::*;
         matches!(
             self,
-            UnknownEngine { .. } | EngineNotBuilt { .. } | RuntimeLibrary { .. } | Device { .. } | Distribution { .. }
+            UnknownEngine { .. }
+                | EngineNotBuilt { .. }
+                | RuntimeLibrary { .. }
+                | Device { .. }
+                | Distribution { .. }
         )
     }
 }

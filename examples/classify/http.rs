@@ -22,7 +22,8 @@ pub(crate) fn post(url: &str, body: &Value) -> Result<Value> {
     stream.read_to_end(&mut answer).context("reading the answer")?;
     let answer = String::from_utf8(answer).context("the answer is not text")?;
     let (head, body) = answer.split_once("\r\n\r\n").context("the answer is not HTTP")?;
-    let body: Value = serde_json::from_str(body).with_context(|| format!("the answer is not JSON: {head}"))?;
+    let body: Value =
+        serde_json::from_str(body).with_context(|| format!("the answer is not JSON: {head}"))?;
     if head.split(' ').nth(1) != Some("200") {
         bail!("{}: {}", head.lines().next().unwrap_or_default(), body["error"].as_str().unwrap_or_default());
     }

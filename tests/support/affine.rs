@@ -13,7 +13,9 @@ pub fn rows(count: usize, seed: u64) -> Vec<f32> {
 /// What the model answers.
 pub fn expected(rows: &[f32]) -> Vec<f32> {
     rows.chunks_exact(4)
-        .flat_map(|x| (0..2).map(move |j| BIAS[j] + x.iter().zip(&WEIGHTS).map(|(x, w)| x * w[j]).sum::<f32>()))
+        .flat_map(|x| {
+            (0..2).map(move |j| BIAS[j] + x.iter().zip(&WEIGHTS).map(|(x, w)| x * w[j]).sum::<f32>())
+        })
         .collect()
 }
 

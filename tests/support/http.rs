@@ -40,7 +40,13 @@ pub fn post(address: SocketAddr, path: &str, body: &[u8]) -> Answer {
 }
 
 /// One request on a connection of its own. A connection that cannot be made or breaks is status 0.
-pub fn request(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+pub fn request(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));

@@ -29,8 +29,14 @@ pub struct Report {
 impl Report {
     /// Panics unless every request was answered with the model's own answer, within its deadline.
     pub fn assert_all_right(&self, load: Load) {
-        assert!(self.failed.is_empty() && self.wrong == 0, "{} failed, first: {:?}; {} wrong; {} right",
-            self.failed.len(), self.failed.first(), self.wrong, self.right);
+        assert!(
+            self.failed.is_empty() && self.wrong == 0,
+            "{} failed, first: {:?}; {} wrong; {} right",
+            self.failed.len(),
+            self.failed.first(),
+            self.wrong,
+            self.right
+        );
         assert_eq!(self.right, load.requests);
     }
 }

@@ -64,9 +64,16 @@ impl Parm {
             .map_err(|error| error.to_string())?;
         match wait_for(&ready, &mut child) {
             Ok(text) => {
-                let addresses: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+                let addresses: serde_json::Value =
+                    serde_json::from_str(&text).map_err(|error| error.to_string())?;
                 let address = |name: &str| addresses[name].as_str().unwrap_or_default().parse().unwrap();
-                Ok(Parm { http: address("http"), grpc: address("grpc"), metrics: address("metrics"), child, folder })
+                Ok(Parm {
+                    http: address("http"),
+                    grpc: address("grpc"),
+                    metrics: address("metrics"),
+                    child,
+                    folder,
+                })
             }
             Err(problem) => {
                 let _ = child.kill();
@@ -110,7 +117,9 @@ impl Parm {
         self.metrics()
             .lines()
             .filter(|line| line.starts_with(name))
-            .filter(|line| line[name.len()..].starts_with(['{', ' ']) && labels.iter().all(|label| line.contains(label)))
+            .filter(|line| {
+                line[name.len()..].starts_with(['{', ' ']) && labels.iter().all(|label| line.contains(label))
+            })
             .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
             .sum()
     }
@@ -126,7 +135,9 @@ impl Parm {
 
     /// Waits until the affine test model is served.
     pub fn until_model_ready(&self) {
-        self.until("the model is ready", |parm| super::http::get(parm.http, "/v2/models/affine/ready").status == 200);
+        self.until("the model is ready", |parm| {
+            super::http::get(parm.http, "/v2/models/affine/ready").status == 200
+        });
     }
 }
 
