@@ -3,9 +3,14 @@
 //! Knows the protocol, not the models.
 
 pub mod arrivals;
+pub mod clock;
+pub mod distribution;
+pub mod draw;
 mod error;
+pub mod faults;
 pub mod pacer;
 pub mod recorder;
+pub mod service;
 pub mod statistics;
 pub mod validity;
 
