@@ -14,8 +14,7 @@ mod parameter;
 pub mod rest;
 #[cfg(test)]
 mod scripted;
-#[cfg(test)]
-mod server;
+pub mod server;
 mod service;
 mod tensor;
 pub mod trace;

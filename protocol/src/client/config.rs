@@ -69,6 +69,11 @@ impl Token {
         Self(secret.into())
     }
 
+    /// The secret itself, for comparing.
+    pub fn secret(&self) -> &str {
+        &self.0
+    }
+
     /// The value of the `authorization` header.
     pub(super) fn bearer(&self) -> String {
         format!("Bearer {}", self.0)

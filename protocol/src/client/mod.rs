@@ -6,6 +6,7 @@ mod deadline;
 mod dial;
 mod endpoint;
 mod frames;
+mod grpc;
 mod http;
 mod status;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use std::time::Instant;
 pub use self::config::{Config, Prefer, Tensors, Token};
 pub use self::endpoint::{Address, Endpoint, Scheme};
 pub use self::frames::Frames;
+pub use self::grpc::Grpc;
 pub use self::http::Http;
 
 use self::auto::Auto;
@@ -67,6 +69,16 @@ pub trait Client: Send + Sync + 'static {
 
     /// The models of the server's repository; `Unimplemented` where the server has no such endpoint.
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>>;
+
+    /// Loads (or reloads) a model by name; `Unimplemented` where the server has no such endpoint.
+    fn load_model<'a>(&'a self, _name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Err(Error::Unimplemented { what: "loading models".into() }) })
+    }
+
+    /// Unloads a model by name; `Unimplemented` where the server has no such endpoint.
+    fn unload_model<'a>(&'a self, _name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Err(Error::Unimplemented { what: "unloading models".into() }) })
+    }
 }
 
 /// A client of the server at `endpoint`. Nothing is sent yet: a server that is not there shows in the first request.
@@ -76,7 +88,7 @@ pub fn connect(endpoint: &Endpoint, config: &Config) -> Result<Arc<dyn Client>, 
     let http = || Http::new(dialer.clone(), config);
     let frames = || Ok::<_, Error>(Frames::new(http()?, config.clone()));
     Ok(match (endpoint.scheme, config.transport) {
-        (Scheme::Grpc, _) => return Err(Error::Unimplemented { what: "gRPC".into() }),
+        (Scheme::Grpc, _) => Arc::new(Grpc::new(&dialer, config)?),
         (Scheme::Frames, _) => Arc::new(frames()?),
         (Scheme::Http, Prefer::Http) => Arc::new(http()?),
         (Scheme::Http, Prefer::Auto) => Arc::new(Auto::new(http()?, frames()?)),

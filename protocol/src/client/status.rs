@@ -43,6 +43,45 @@ fn message(body: &[u8]) -> Option<String> {
     serde_json::from_slice::<Body>(body).ok().map(|body| body.error)
 }
 
+/// The error that a gRPC status means, `peer` being who sent it.
+pub(super) fn from_grpc(status: &tonic::Status, peer: &str) -> Error {
+    use tonic::Code as Grpc;
+    // A status that was made here, of a connection that broke, carries what broke.
+    if let Some(source) = std::error::Error::source(status) {
+        return broken(source, peer);
+    }
+    let code = match status.code() {
+        Grpc::NotFound => Code::NotFound,
+        Grpc::InvalidArgument | Grpc::OutOfRange | Grpc::AlreadyExists => Code::InvalidArgument,
+        Grpc::ResourceExhausted => Code::TooLarge,
+        Grpc::DeadlineExceeded => Code::DeadlineExceeded,
+        Grpc::Unavailable if status.metadata().contains_key("grpc-retry-pushback-ms") => Code::Overloaded,
+        Grpc::Unavailable | Grpc::Cancelled | Grpc::Aborted | Grpc::FailedPrecondition => Code::Unavailable,
+        Grpc::Unauthenticated => Code::Unauthenticated,
+        Grpc::PermissionDenied => Code::PermissionDenied,
+        Grpc::Unimplemented => Code::Unimplemented,
+        Grpc::Ok | Grpc::Unknown | Grpc::Internal | Grpc::DataLoss => Code::Internal,
+    };
+    Error::Remote { code, message: status.message().into() }
+}
+
+/// The connection could not be made, which the innermost error says in our own words, or it broke, or
+/// time ran out.
+fn broken(mut error: &(dyn std::error::Error + 'static), peer: &str) -> Error {
+    loop {
+        if let Some(ours) = error.downcast_ref::<Error>() {
+            return ours.clone();
+        }
+        if error.is::<tonic::TimeoutExpired>() {
+            return Error::Remote { code: Code::DeadlineExceeded, message: "the deadline passed".into() };
+        }
+        match error.source() {
+            Some(source) => error = source,
+            None => return Error::Transport { peer: peer.into(), message: error.to_string() },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -59,7 +59,7 @@ impl<S: InferenceService> Server<S> {
                 let extensions = if offers { vec![EXTENSION] } else { vec![] };
                 serde_json::json!({"name": "s", "version": "1", "extensions": extensions}).to_string()
             }
-            PATH if offers => return self.offer.answer(&mut request).map(|()| Full::default()),
+            PATH if offers => return self.offer.answer(&mut request, ()).map(|()| Full::default()),
             PATH => return Response::builder().status(self.refusal).body(Full::default()).unwrap(),
             _ => r#"{"model_name":"by http","model_version":"1","outputs":[]}"#.to_owned(),
         };
@@ -226,7 +226,7 @@ async fn a_server_that_never_agrees_is_given_up() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named() {
-    for scheme in ["unix", "frames+unix"] {
+    for scheme in ["unix", "frames+unix", "grpc+unix"] {
         let endpoint: Endpoint = format!("{scheme}:/nowhere/at-all.sock").parse().unwrap();
         let client = connect(&endpoint, &Config::default()).unwrap();
         let error = ask(&*client, "").await.unwrap_err();

@@ -152,10 +152,10 @@ impl<S: InferenceService> Serving<S> {
         });
         let polled = std::future::poll_fn(|cx| Poll::Ready(Future::poll(Pin::as_mut(&mut call), cx))).await;
         if polled.is_pending() {
-            let mut calls = self.calls.lock();
-            // Absent where it was cancelled or the connection ended: then the call is dropped here.
-            if let Some(task) = calls.running.get_mut(&id) {
-                *task = Some(tokio::spawn(call).abort_handle());
+            let task = tokio::spawn(call).abort_handle();
+            // Absent where it is answered already.
+            if let Some(running) = self.calls.lock().running.get_mut(&id) {
+                *running = Some(task);
             }
         }
     }
@@ -196,10 +196,11 @@ impl<S: InferenceService> Serving<S> {
         }
     }
 
-    /// Forgets a call; whether it was still wanted, and how many others are in progress.
-    fn finish(&self, id: u64) -> (bool, usize) {
-        let mut calls = self.calls.lock();
-        (calls.running.remove(&id).is_some(), calls.running.len())
+    /// Whether a call is still wanted, and how many others are in progress.
+    fn look_up(&self, id: u64) -> (bool, usize) {
+        let calls = self.calls.lock();
+        let wanted = calls.running.contains_key(&id);
+        (wanted, calls.running.len() - usize::from(wanted))
     }
 
     fn note_idle(&self) {
@@ -239,14 +240,14 @@ impl<S: InferenceService> Reply<S> {
     }
 
     fn conclude(&self, result: Result<InferResponse, Error>) {
-        let (wanted, others) = self.serving.finish(self.id);
+        let (wanted, others) = self.serving.look_up(self.id);
         if wanted {
             let urgency = if others < DIRECT { Urgency::Now } else { Urgency::Together };
             self.serving.answer(self.id, result.as_ref(), urgency);
         }
-        if others == 0 {
-            self.serving.idle.notify_waiters();
-        }
+        // Not before the answer is on its way: a drain takes a connection without calls for finished.
+        self.serving.calls.lock().running.remove(&self.id);
+        self.serving.note_idle();
     }
 }
 

@@ -1,0 +1,47 @@
+//! An address to listen on, as people write it: `127.0.0.1:8000`, `[::]:8000`, `0.0.0.0:0`.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A numeric socket address. Names are not looked up: what is listened on shall not depend on a resolver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address(pub SocketAddr);
+
+impl Address {
+    pub(super) const fn local(port: u16) -> Self {
+        Address(SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), port))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Address).map_err(|_| {
+            format!(
+                "'{text}' is no address to listen on: write IP:PORT, such as 127.0.0.1:8000 or 0.0.0.0:8000"
+            )
+        })
+    }
+}
+
+impl Serialize for Address {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,120 @@
+//! Where the server listens and what bounds its clients.
+
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::address::Address;
+use crate::client::Token;
+use crate::frames;
+
+/// Addresses and limits of a server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Address for HTTP clients; port 0 takes a free one (default 127.0.0.1:8000).
+    pub http: Address,
+    /// Address for gRPC clients (default 127.0.0.1:8001).
+    pub grpc: Address,
+    /// Address of Prometheus metrics, `GET /metrics` (default 127.0.0.1:8002).
+    pub metrics: Address,
+    /// Unix socket for HTTP clients beside the address (default: none). A stale socket file is replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unix: Option<PathBuf>,
+    /// Largest request body in bytes, before it is read (default 67108864, that is 64 MiB): what one request may make
+    /// the server hold.
+    pub max_body_bytes: NonZeroUsize,
+    /// Connections at a time, all listeners together (default 16384); more wait in the kernel's queue. A connection costs
+    /// a file descriptor and a few kilobytes.
+    pub max_connections: NonZeroUsize,
+    /// HTTP/2 streams in progress on one connection (default 1024).
+    pub max_streams: NonZeroU32,
+    /// Milliseconds that a connection may take to send a request's head (default 10000): a client that dribbles
+    /// bytes does not hold its connection for ever.
+    pub head_timeout_ms: NonZeroU64,
+    /// Milliseconds that a request's body may take to arrive (default 30000).
+    pub body_timeout_ms: NonZeroU64,
+    /// Milliseconds that a connection may be idle (default 300000).
+    pub idle_timeout_ms: NonZeroU64,
+    /// Milliseconds between readiness going false and the end of listening, so that balancers look away first
+    /// (default 500).
+    pub drain_delay_ms: u64,
+    /// Milliseconds that requests in progress have to finish after that (default 30000).
+    pub drain_timeout_ms: NonZeroU64,
+    /// Seconds that clients are told to wait after a refusal for load where the service does not say (default 1).
+    pub retry_after_s: NonZeroU32,
+    /// Bearer tokens; with none, everyone may do everything (default: none).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tokens: Vec<Credential>,
+    /// The framed transport that our own frontends choose.
+    pub frames: frames::Config,
+}
+
+/// A bearer token and what it allows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Credential {
+    /// The token: `authorization: Bearer TOKEN`.
+    pub token: Token,
+    /// What it allows (default: inference).
+    #[serde(default)]
+    pub scope: Scope,
+}
+
+/// What a credential allows. Health and metrics are open to all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// Predictions and everything that can be read.
+    #[default]
+    Inference,
+    /// That, and loading and unloading models.
+    Admin,
+}
+
+impl Config {
+    pub(super) fn head_timeout(&self) -> Duration {
+        Duration::from_millis(self.head_timeout_ms.get())
+    }
+
+    pub(super) fn body_timeout(&self) -> Duration {
+        Duration::from_millis(self.body_timeout_ms.get())
+    }
+
+    pub(super) fn idle_timeout(&self) -> Duration {
+        Duration::from_millis(self.idle_timeout_ms.get())
+    }
+
+    /// Time between readiness going false and the end of listening.
+    pub fn drain_delay(&self) -> Duration {
+        Duration::from_millis(self.drain_delay_ms)
+    }
+
+    pub(super) fn drain_timeout(&self) -> Duration {
+        Duration::from_millis(self.drain_timeout_ms.get())
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            http: Address::local(8000),
+            grpc: Address::local(8001),
+            metrics: Address::local(8002),
+            unix: None,
+            max_body_bytes: const { NonZeroUsize::new(64 << 20).unwrap() },
+            max_connections: const { NonZeroUsize::new(16_384).unwrap() },
+            max_streams: const { NonZeroU32::new(1024).unwrap() },
+            head_timeout_ms: const { NonZeroU64::new(10_000).unwrap() },
+            body_timeout_ms: const { NonZeroU64::new(30_000).unwrap() },
+            idle_timeout_ms: const { NonZeroU64::new(300_000).unwrap() },
+            drain_delay_ms: 500,
+            drain_timeout_ms: const { NonZeroU64::new(30_000).unwrap() },
+            retry_after_s: const { NonZeroU32::new(1).unwrap() },
+            tokens: Vec::new(),
+            frames: frames::Config::default(),
+        }
+    }
+}
