@@ -28,6 +28,12 @@ pub enum Command {
     /// Send open-loop load to a server and say what may be said of its tail
     #[command(after_long_help = LOAD_EXAMPLES)]
     Load(Load),
+    /// Simulate policies under load and faults, in virtual time, with the dispatcher that serves
+    ///
+    /// Every policy faces the same arrivals, service times and faults. Prints quantiles with 95 % intervals, the gap
+    /// p99.9 - p50, and how many times smaller it is than without redundancy on the same instances (`equal`).
+    #[command(after_long_help = SIMULATE_EXAMPLES)]
+    Simulate(Simulate),
 }
 
 const SERVE_EXAMPLES: &str = "Examples:
@@ -48,6 +54,14 @@ const LOAD_EXAMPLES: &str = "Examples:
       Poisson arrivals; latency is counted from the intended send time
   parm load grpc://127.0.0.1:8001 --model magika --rate 200 --seconds 300 --require 'p99.9<=50ms' --require 'failed<=0%'
       ends with status 1 unless the samples show both";
+
+const SIMULATE_EXAMPLES: &str = "Examples:
+  parm simulate --scenario AB --load 0.5 --load 0.85
+      all policies on 18 instances of 20 ms, as in the paper, under stragglers and interference
+  parm simulate experiment.toml --repeats 5 --output json
+      an experiment of your own: policies, scenarios, service times
+  parm simulate --list
+      the ready-made policies and scenarios";
 
 /// Flags that every long-running command has.
 #[derive(Debug, Args)]
@@ -207,6 +221,47 @@ pub struct Load {
     /// A threshold that the samples must show, at 95 % confidence: p99.9<=20ms, failed<=0.1%
     #[arg(long, value_name = "THRESHOLD")]
     pub require: Vec<parm_loadgen::requirement::Requirement>,
+    /// `text` for people, `json` for programs
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+/// `parm simulate`.
+#[derive(Debug, Args)]
+pub struct Simulate {
+    /// Experiment file (TOML); flags override it
+    #[arg(value_name = "FILE")]
+    pub experiment: Option<PathBuf>,
+    /// A policy, ready-made or from the file (repeat) [default: all ready-made ones]
+    #[arg(long, value_name = "NAME")]
+    pub policy: Vec<String>,
+    /// A scenario, ready-made or from the file (repeat) [default: clean, A, B, AB, hang]
+    #[arg(long, value_name = "NAME")]
+    pub scenario: Vec<String>,
+    /// A load, as a share of what the deployed instances could do (repeat) [default: 0.3, 0.5, 0.7, 0.85]
+    #[arg(long, value_name = "SHARE")]
+    pub load: Vec<f64>,
+    /// Queries in a run [default: 1000000]
+    #[arg(long, value_name = "N")]
+    pub queries: Option<std::num::NonZeroU64>,
+    /// Runs of each kind, each with a seed of its own [default: 1]
+    #[arg(long, value_name = "N")]
+    pub repeats: Option<std::num::NonZeroU32>,
+    /// Instances [default: 18]
+    #[arg(long, value_name = "N")]
+    pub instances: Option<std::num::NonZeroU32>,
+    /// The instances that loads are given for [default: 12]
+    #[arg(long, value_name = "N")]
+    pub deployed: Option<std::num::NonZeroU32>,
+    /// Seed of arrivals, service times and faults: the same seed gives the same result [default: 1]
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Runs at a time [default: one per core]; the result does not depend on it
+    #[arg(long, value_name = "N")]
+    pub threads: Option<std::num::NonZeroUsize>,
+    /// Print the ready-made policies and scenarios, and end
+    #[arg(long)]
+    pub list: bool,
     /// `text` for people, `json` for programs
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,

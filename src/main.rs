@@ -11,6 +11,7 @@ mod runtime;
 mod serve;
 mod settings;
 mod shutdown;
+mod simulate;
 mod worker;
 
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Serve(flags) => serve::main(&flags),
         Command::Worker(flags) => worker::main(&flags),
         Command::Load(flags) => load::main(&flags).map_err(Failure::from),
+        Command::Simulate(flags) => simulate::main(&flags),
         Command::Models(flags) => models::main(&flags.command).map_err(Failure::from),
     };
     match outcome {

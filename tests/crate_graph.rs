@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("backend", &["protocol", "parity-models"]),
     ("frontend", &["protocol", "encoder", "parity-models"]),
     ("loadgen", &["protocol"]),
+    ("simulator", &["frontend", "loadgen"]),
     ("training", &["encoder", "parity-models"]),
 ];
 

@@ -3,6 +3,9 @@
 //! Knows the protocol, not the models.
 
 pub mod arrivals;
+pub mod clock;
+pub mod distribution;
+pub mod draw;
 mod error;
 pub mod inputs;
 pub mod pacer;
@@ -10,6 +13,8 @@ pub mod recorder;
 pub mod report;
 pub mod requirement;
 pub mod run;
+pub mod faults;
+pub mod service;
 pub mod statistics;
 pub mod validity;
 

@@ -1,0 +1,88 @@
+//! How long an instance takes for a batch when nothing goes wrong.
+
+use serde::{Deserialize, Serialize};
+
+use crate::distribution::Distribution;
+use crate::draw::Draw;
+use crate::{Error, clock::Moment};
+
+/// Service times of one model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Service {
+    /// Milliseconds for a batch of one row. Default: always 20.
+    pub time_ms: Distribution,
+    /// What every further row of a batch adds, as a share of the time for one. Default 1: batches gain nothing.
+    pub row_share: f64,
+}
+
+impl Default for Service {
+    fn default() -> Self {
+        Self { time_ms: Distribution::Constant { value: 20.0 }, row_share: 1.0 }
+    }
+}
+
+impl Service {
+    /// Refuses what is no service time, or one without a mean: no load could be told for it.
+    pub fn check(&self) -> Result<(), Error> {
+        self.time_ms.check()?;
+        let (mean_ms, row_share) = (self.time_ms.mean(), self.row_share);
+        let good = mean_ms > 0.0 && mean_ms.is_finite() && (0.0..=1e3).contains(&row_share);
+        if good { Ok(()) } else { Err(Error::BadService { mean_ms, row_share }) }
+    }
+
+    /// Mean time for one row, in seconds.
+    pub fn mean_seconds(&self) -> f64 {
+        self.time_ms.mean() / 1e3
+    }
+
+    /// Nanoseconds for a batch that is started there and then.
+    pub fn nanos(&self, rows: usize, run: Run) -> f64 {
+        let mut draw = Draw::new(run.seed, [STREAM, u64::from(run.instance), run.start.as_nanos()]);
+        let rows = 1.0 + self.row_share * rows.saturating_sub(1) as f64;
+        self.time_ms.sample(&mut draw) * rows * 1e6
+    }
+}
+
+/// Which run of a model: the same one always takes the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Seed of the experiment.
+    pub seed: u64,
+    /// The instance, counted from 0.
+    pub instance: u32,
+    /// When the run starts.
+    pub start: Moment,
+}
+
+/// Keeps these draws apart from those of faults.
+const STREAM: u64 = 0x5E41_1CE0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: Run = Run { seed: 1, instance: 0, start: Moment::START };
+
+    #[test]
+    fn further_rows_of_a_batch_cost_their_share() {
+        let service = Service { row_share: 0.25, ..Service::default() };
+        assert_eq!([1, 2, 5].map(|rows| service.nanos(rows, RUN)), [20e6, 25e6, 40e6]);
+    }
+
+    #[test]
+    fn a_run_takes_the_same_time_whoever_asks_and_another_takes_another() {
+        let service =
+            Service { time_ms: Distribution::Exponential { mean: 5.0, shift: 0.0 }, ..Service::default() };
+        assert_eq!(service.nanos(1, RUN), service.nanos(1, RUN));
+        assert_ne!(service.nanos(1, RUN), service.nanos(1, Run { instance: 1, ..RUN }));
+        assert_ne!(service.nanos(1, RUN), service.nanos(1, Run { start: Moment::from_nanos(1), ..RUN }));
+    }
+
+    #[test]
+    fn a_service_time_without_a_mean_is_refused() {
+        let time_ms = Distribution::Pareto { min: 1.0, shape: 1.0 };
+        let service = Service { time_ms, ..Service::default() };
+        assert_eq!(service.check(), Err(Error::BadService { mean_ms: f64::INFINITY, row_share: 1.0 }));
+    }
+}

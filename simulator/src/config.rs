@@ -1,0 +1,136 @@
+//! What an experiment file says: every policy through every scenario at every load.
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+
+use parm_loadgen::service::Service;
+use serde::{Deserialize, Serialize};
+
+use crate::{Contender, Error, Pattern, Scenario};
+
+/// An experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Seed of arrivals, service times and faults; every policy faces the same. Default 1.
+    pub seed: u64,
+    /// Runs of each kind, each with a seed of its own. Default 1.
+    pub repeats: NonZeroU32,
+    /// Queries in a run. Default 1000000.
+    pub queries: NonZeroU64,
+    /// Queries at the start of a run that are not counted: quantiles and budgets settle. Default 10000.
+    pub warm_up: u64,
+    /// Instances. Default 18.
+    pub instances: NonZeroU32,
+    /// The instances that loads are given for: those left to the deployed model where redundancy has instances of its
+    /// own, as in the paper. Default 12.
+    pub deployed: NonZeroU32,
+    /// Jobs that an instance may hold: one runs, the others wait there. Default 1.
+    pub slots: NonZeroU16,
+    /// Loads, as shares of what the `deployed` instances could do. Default 0.3, 0.5, 0.7, 0.85.
+    pub loads: Vec<f64>,
+    /// Names of policies: ready-made ones or those defined under `policy`. Default: all ready-made ones.
+    pub policies: Vec<String>,
+    /// Names of scenarios: ready-made ones or those defined under `scenario`. Default: clean, A, B, AB, hang.
+    pub scenarios: Vec<String>,
+    /// How queries arrive where the scenario does not say. Default: Poisson.
+    pub arrivals: Pattern,
+    /// How long instances take.
+    pub service: Service,
+    /// Milliseconds that a query is worth waiting for. Default 10000.
+    pub deadline_ms: NonZeroU64,
+    /// Microseconds that encoding a group takes. Default 93, the paper's median for two queries of 224x224x3.
+    pub encode_us: u64,
+    /// Microseconds that decoding a slot takes. Default 8, likewise.
+    pub decode_us: u64,
+    /// Policies of your own.
+    pub policy: BTreeMap<String, Contender>,
+    /// Scenarios of your own.
+    pub scenario: BTreeMap<String, Scenario>,
+}
+
+impl Config {
+    /// Reads an experiment file (TOML). A mistake is named with its line.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        toml::from_str(text).map_err(|error| Error::File(error.to_string()))
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Self {
+            seed: 1,
+            repeats: NonZeroU32::MIN,
+            queries: NonZeroU64::new(1_000_000).expect("positive"),
+            warm_up: 10_000,
+            instances: NonZeroU32::new(18).expect("positive"),
+            deployed: NonZeroU32::new(12).expect("positive"),
+            slots: NonZeroU16::MIN,
+            loads: vec![0.3, 0.5, 0.7, 0.85],
+            policies: crate::POLICIES.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            scenarios: names(&["clean", "A", "B", "AB", "hang"]),
+            arrivals: Pattern::default(),
+            service: Service::default(),
+            deadline_ms: NonZeroU64::new(10_000).expect("positive"),
+            encode_us: 93,
+            decode_us: 8,
+            policy: BTreeMap::new(),
+            scenario: BTreeMap::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_loadgen::distribution::Distribution;
+    use parm_loadgen::faults::{Fault, Targets, When};
+
+    use super::*;
+
+    #[test]
+    fn an_experiment_file_can_say_everything() {
+        let config = Config::parse(
+            r#"
+            loads = [0.6]
+            policies = ["equal", "eager"]
+            scenarios = ["rack"]
+            service = { time_ms = { kind = "lognormal", median = 5.0, sigma = 0.3 } }
+
+            [policy.eager]
+            parity_only = 6
+            dispatch = { policy = "hedge", hedge = { median_factor = 1.5 } }
+
+            [[scenario.rack.faults]]
+            kind = "slow"
+            factor = 3.0
+            when = { kind = "episodes", share = 0.05, length_ms = 1000 }
+            on = { together = 0.5 }
+
+            [[scenario.rack.faults]]
+            kind = "straggle"
+            factor = { kind = "pareto", min = 1.0, shape = 3.0 }
+            "#,
+        )
+        .unwrap();
+        assert_eq!(config.policy["eager"].dispatch.hedge.median_factor, 1.5);
+        assert_eq!(config.policy["eager"].parity_only, 6);
+        let when = When::Episodes { share: 0.05, length_ms: 1000 };
+        let factor = Distribution::Pareto { min: 1.0, shape: 3.0 };
+        assert_eq!(
+            config.scenario["rack"].faults.0,
+            [
+                Fault::Slow { factor: 3.0, when, on: Targets::Together(0.5) },
+                Fault::Straggle { share: 1.0, factor, on: Targets::Each },
+            ]
+        );
+        assert_eq!(config.queries.get(), 1_000_000);
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_line() {
+        let error = Config::parse("seed = 1\nqueris = 5\n").unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("queris"), "{error}");
+        assert!(Config::parse("instances = 0").is_err());
+    }
+}

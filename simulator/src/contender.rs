@@ -1,0 +1,71 @@
+//! A policy as it stands in the comparison: what the dispatcher is told, and how the instances are divided.
+
+use parm_frontend::dispatch::{PolicyKind, PoolSettings};
+use serde::{Deserialize, Serialize};
+
+/// A policy and its instances.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Contender {
+    /// What the dispatcher is told: the same fields as in the frontend's configuration.
+    pub dispatch: PoolSettings,
+    /// Instances, where they are not as many as the experiment gives everybody.
+    pub instances: Option<u32>,
+    /// How many of them serve parity models only. Default 0: all serve everything.
+    pub parity_only: u32,
+}
+
+/// The ready-made policies and what they are.
+pub const POLICIES: &[(&str, &str)] = &[
+    ("none", "no redundancy, on the deployed instances alone"),
+    ("equal", "no redundancy, on all instances: Equal-Resources, the baseline"),
+    ("equal+ejection", "the same, and slow instances are ejected"),
+    ("replicate", "every batch on two instances where one is idle"),
+    ("hedge", "late batches once more, within a budget"),
+    ("hedge+ejection", "the same, and slow instances are ejected"),
+];
+
+/// What an experiment gives its contenders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Resources {
+    /// Instances in all.
+    pub(crate) instances: u32,
+    /// The instances that loads are given for.
+    pub(crate) deployed: u32,
+}
+
+impl Contender {
+    /// The ready-made policy of this name.
+    pub(crate) fn named(name: &str, resources: Resources) -> Option<Self> {
+        let mut contender = Contender::default();
+        let (policy, ejection) = match name {
+            "none" => (PolicyKind::None, false),
+            "equal" => (PolicyKind::Equal, false),
+            "equal+ejection" => (PolicyKind::Equal, true),
+            "replicate" => (PolicyKind::Replicate, false),
+            "hedge" => (PolicyKind::Hedge, false),
+            "hedge+ejection" => (PolicyKind::Hedge, true),
+            _ => return None,
+        };
+        contender.dispatch.policy = policy;
+        contender.dispatch.ejection.enabled = ejection;
+        if policy == PolicyKind::None {
+            contender.instances = Some(resources.deployed);
+        }
+        Some(contender)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_that_is_listed_is_there() {
+        let resources = Resources { instances: 18, deployed: 12 };
+        for (name, _) in POLICIES {
+            assert!(Contender::named(name, resources).is_some(), "{name} is missing");
+        }
+        assert_eq!(Contender::named("hope", resources), None);
+    }
+}

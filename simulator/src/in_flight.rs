@@ -1,0 +1,76 @@
+//! The queries without an answer: when each arrived, and the how-manieth it is.
+
+use parm_frontend::dispatch::QueryId;
+use parm_loadgen::clock::Moment;
+
+/// Queries by name. A name is a place and how often it was used, so that it is never given twice: what was asked for a
+/// query that is answered finds nothing.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    uses: u32,
+    query: Query,
+}
+
+/// A query without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Query {
+    pub(crate) arrived: Moment,
+    /// Counted from 0 in order of arrival.
+    pub(crate) number: u64,
+}
+
+impl InFlight {
+    pub(crate) fn add(&mut self, query: Query) -> QueryId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place { uses: 0, query });
+            self.places.len() as u32 - 1
+        });
+        let place = &mut self.places[index as usize];
+        place.query = query;
+        QueryId(u64::from(place.uses) << 32 | u64::from(index))
+    }
+
+    /// Takes out a query, which is answered.
+    pub(crate) fn remove(&mut self, id: QueryId) -> Option<Query> {
+        let index = id.0 as u32;
+        let place = self.places.get_mut(index as usize)?;
+        if u64::from(place.uses) != id.0 >> 32 {
+            return None;
+        }
+        place.uses += 1;
+        self.free.push(index);
+        Some(place.query)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// The most there ever were at a time.
+    pub(crate) fn most(&self) -> usize {
+        self.places.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_and_names_are_not() {
+        let query = |number| Query { arrived: Moment::START, number };
+        let mut queries = InFlight::default();
+        let first = queries.add(query(0));
+        assert_eq!(queries.remove(first), Some(query(0)));
+        let second = queries.add(query(1));
+        assert_ne!(first, second);
+        assert_eq!((queries.remove(first), queries.remove(second)), (None, Some(query(1))));
+        assert_eq!((queries.len(), queries.most()), (0, 1));
+    }
+}

@@ -1,0 +1,56 @@
+//! One run: a policy on a cluster, under a load and faults.
+
+use std::time::Duration;
+
+use parm_frontend::dispatch::PoolSettings;
+use parm_loadgen::arrivals::Arrivals;
+use parm_loadgen::faults::Faults;
+use parm_loadgen::service::Service;
+
+use crate::engine::Engine;
+use crate::{Error, Progress, Tally};
+
+/// Everything that determines a run: the same one always has the same result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// Seed of arrivals, service times and faults.
+    pub seed: u64,
+    /// Queries that arrive.
+    pub queries: u64,
+    /// How many of them, at the start, are not counted.
+    pub warm_up: u64,
+    /// When they arrive.
+    pub arrivals: Arrivals,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// How long instances take.
+    pub service: Service,
+    /// The instances.
+    pub shape: Shape,
+    /// The policy and everything else that the dispatcher is told.
+    pub settings: PoolSettings,
+    /// How long a query is worth waiting for.
+    pub deadline: Duration,
+    /// What encoding a group takes, off the dispatch path.
+    pub encode: Duration,
+    /// What decoding a slot takes.
+    pub decode: Duration,
+}
+
+/// The instances of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// All of them.
+    pub instances: u32,
+    /// The last this many serve parity models only; the others serve everything.
+    pub parity_only: u32,
+    /// Jobs that an instance may hold: one runs, the others wait there.
+    pub slots: u16,
+}
+
+impl Run {
+    /// Simulates the run.
+    pub fn simulate(&self, progress: &dyn Progress) -> Result<Tally, Error> {
+        Engine::new(self)?.run(progress)
+    }
+}

@@ -1,0 +1,195 @@
+//! What is kept of a run: histograms of its latencies, block by block. Its size does not depend on the run's length.
+//!
+//! Neighbouring latencies share queues and interference, so intervals come from blocks of consecutive queries. Every run has
+//! the same number of blocks however long it is, and queries are put into them by their number, so a block of two policies
+//! holds the same queries under the same faults, and their ratio can be resampled in pairs.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// Blocks of a run.
+pub(crate) const BLOCKS: u64 = 32;
+
+/// How a query ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// The deployed model's own prediction.
+    Exact,
+    /// An exact prediction from a duplicate.
+    Hedged,
+    /// A reconstruction.
+    Reconstructed,
+    /// The backup model's prediction.
+    Backup,
+    /// The model's default answer.
+    Default,
+    /// No prediction.
+    Rejected,
+}
+
+/// A query that ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    /// Counted from 0, without the warm-up.
+    pub(crate) number: u64,
+    /// Nanoseconds.
+    pub(crate) latency: u64,
+    pub(crate) outcome: Outcome,
+    pub(crate) wrong: bool,
+}
+
+/// What is kept of a run.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    expected: u64,
+    deadline: u64,
+    blocks: Vec<Block>,
+    outcomes: [u64; 6],
+    wrong: u64,
+    deployed: u64,
+    extra: u64,
+    busy: u64,
+    capacity: u64,
+    most_in_flight: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Block {
+    latencies: Histogram<u32>,
+    sum: f64,
+}
+
+/// Latencies are told apart to three digits, from a microsecond to an hour.
+const SHORTEST: u64 = 1 << 10;
+const LONGEST: u64 = 3_600_000_000_000;
+
+impl Tally {
+    pub(crate) fn new(expected: u64, deadline: Duration) -> Self {
+        let latencies = Histogram::new_with_bounds(SHORTEST, LONGEST, 3);
+        let latencies = latencies.unwrap_or_else(|_| unreachable!("the bounds are constants"));
+        Self {
+            expected,
+            deadline: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
+            blocks: vec![Block { latencies, sum: 0.0 }; BLOCKS as usize],
+            outcomes: [0; 6],
+            wrong: 0,
+            deployed: 0,
+            extra: 0,
+            busy: 0,
+            capacity: 0,
+            most_in_flight: 0,
+        }
+    }
+
+    /// A query without a prediction counts as late as its deadline: refusing soon must not make a tail look short.
+    pub(crate) fn ended(&mut self, ended: Ended) {
+        let Ended { number, latency, outcome, wrong } = ended;
+        let counted = if outcome == Outcome::Rejected { latency.max(self.deadline) } else { latency };
+        let block = (number as f64 / self.expected as f64 * BLOCKS as f64) as usize;
+        let block = &mut self.blocks[block.min(BLOCKS as usize - 1)];
+        block.latencies.saturating_record(counted);
+        block.sum += counted as f64;
+        self.outcomes[outcome as usize] += 1;
+        self.wrong += u64::from(wrong);
+    }
+
+    /// A job was started, for queries that had none yet, or on top.
+    pub(crate) fn started(&mut self, deployed: bool) {
+        self.deployed += u64::from(deployed);
+        self.extra += u64::from(!deployed);
+    }
+
+    /// The run is over.
+    pub(crate) fn finish(&mut self, busy: u64, capacity: u64, most_in_flight: usize) {
+        (self.busy, self.capacity, self.most_in_flight) = (busy, capacity, most_in_flight);
+    }
+
+    /// Queries counted.
+    pub fn count(&self) -> u64 {
+        self.outcomes.iter().sum()
+    }
+
+    /// Share of the queries that ended so.
+    pub fn share(&self, outcome: Outcome) -> f64 {
+        self.outcomes[outcome as usize] as f64 / self.count().max(1) as f64
+    }
+
+    /// Share of the queries that were answered wrongly by the fault schedule's doing.
+    pub fn wrong(&self) -> f64 {
+        self.wrong as f64 / self.count().max(1) as f64
+    }
+
+    /// Jobs on top of those that were needed, as a share of these.
+    pub fn extra(&self) -> f64 {
+        self.extra as f64 / self.deployed.max(1) as f64
+    }
+
+    /// Share of the instances' time that they were at work.
+    pub fn utilisation(&self) -> f64 {
+        self.busy as f64 / self.capacity.max(1) as f64
+    }
+
+    /// The most queries that were without an answer at a time.
+    pub fn most_in_flight(&self) -> usize {
+        self.most_in_flight
+    }
+
+    /// Mean latency in seconds and its standard error, from the means of the blocks.
+    pub fn mean(&self) -> (f64, f64) {
+        let means: Vec<f64> = self
+            .blocks
+            .iter()
+            .filter(|block| !block.latencies.is_empty())
+            .map(|block| block.sum / block.latencies.len() as f64 / 1e9)
+            .collect();
+        let count = means.len() as f64;
+        let mean = means.iter().sum::<f64>() / count;
+        let variance = means.iter().map(|block| (block - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        (mean, (variance / count).sqrt())
+    }
+
+    /// The blocks' latencies in nanoseconds with how often they occurred, in order.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = Vec<(u64, u32)>> {
+        self.blocks.iter().map(|block| {
+            let latencies = &block.latencies;
+            let middle = |value| latencies.median_equivalent(value);
+            latencies.iter_recorded().map(|v| (middle(v.value_iterated_to()), v.count_at_value())).collect()
+        })
+    }
+
+    /// Bytes that the histograms take.
+    pub fn bytes(&self) -> usize {
+        self.blocks.iter().map(|block| block.latencies.distinct_values() * size_of::<u32>()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(count: u64) -> Tally {
+        let mut tally = Tally::new(count, Duration::from_secs(1));
+        for number in 0..count {
+            let outcome = if number % 10 == 0 { Outcome::Rejected } else { Outcome::Exact };
+            tally.ended(Ended { number, latency: 20_000_000 + number, outcome, wrong: false });
+        }
+        tally
+    }
+
+    #[test]
+    fn its_size_does_not_depend_on_the_length_of_the_run() {
+        assert_eq!(tally(1000).bytes(), tally(100_000).bytes());
+        assert!(tally(1000).bytes() < 5_000_000);
+    }
+
+    #[test]
+    fn queries_go_to_blocks_in_order_and_rejected_ones_count_as_late_as_their_deadline() {
+        let tally = tally(3200);
+        let blocks: Vec<_> = tally.blocks().collect();
+        assert!(blocks.iter().all(|block| block.iter().map(|(_, count)| count).sum::<u32>() == 100));
+        let late = blocks[0].last().unwrap();
+        assert!((late.0 as f64 / 1e9 - 1.0).abs() < 1e-3 && late.1 == 10);
+        assert!((tally.share(Outcome::Rejected) - 0.1).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,67 @@
+//! Runs through every fault: all queries are answered once, and the dispatcher does what it is there for.
+
+use parm_frontend::dispatch::PolicyKind;
+use parm_loadgen::faults::{Fault, Faults, Targets, When};
+use parm_simulator::{Outcome, Run, SCENARIOS, Scenario, Shape};
+
+use crate::support::{run, simulate};
+
+/// Fifteen seconds of them.
+const QUERIES: u64 = 8_000;
+
+#[test]
+fn every_query_of_every_scenario_is_answered_once() {
+    for (name, _) in SCENARIOS {
+        let faults = Scenario::named(name).unwrap().faults;
+        for policy in [PolicyKind::Equal, PolicyKind::Hedge, PolicyKind::Replicate] {
+            for slots in [1, 3] {
+                let mut run = Run { queries: QUERIES, warm_up: 0, faults: faults.clone(), ..run(18, 0.6) };
+                run.settings.policy = policy;
+                run.settings.ejection.enabled = policy == PolicyKind::Hedge;
+                run.shape.slots = slots;
+                assert_eq!(simulate(&run).count(), QUERIES, "{name}, {policy:?}, {slots} slots");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_crashed_instance_loses_its_work_and_comes_back() {
+    let when = When::Every { at_ms: 10_000, every_ms: 20_000, length_ms: 5_000 };
+    let crash = Fault::Crash { when, on: Targets::Only(vec![0]), slow_start: 1.0, slow_start_ms: 0 };
+    let one = |faults| {
+        let shape = Shape { instances: 2, parity_only: 0, slots: 1 };
+        simulate(&Run { shape, faults: Faults(faults), ..run(2, 0.3) })
+    };
+    let (well, ill) = (one(vec![]), one(vec![crash]));
+    // What was lost is tried again, so nothing fails; the other instance has to do it all for a quarter of the time.
+    assert_eq!(ill.share(Outcome::Rejected), 0.0);
+    assert!(ill.mean().0 > 1.05 * well.mean().0);
+    let work = ill.utilisation() / well.utilisation();
+    assert!((0.99..1.02).contains(&work), "the work is the same but for what was lost: {work}");
+}
+
+#[test]
+fn a_hung_instance_holds_no_more_than_its_slots() {
+    // It hangs for good, one minute in: one query waits for its deadline, and without hedging only that one.
+    let when = When::Once { at_ms: 60_000, length_ms: 1_000_000_000 };
+    let hang = Fault::Hang { when, on: Targets::Only(vec![3]) };
+    let rejected = |policy| {
+        let mut run = Run { faults: Faults(vec![hang.clone()]), ..run(18, 0.5) };
+        run.settings.policy = policy;
+        let tally = simulate(&run);
+        (tally.share(Outcome::Rejected) * tally.count() as f64).round() as u64
+    };
+    assert_eq!(rejected(PolicyKind::Equal), 1);
+    assert_eq!(rejected(PolicyKind::Hedge), 0);
+}
+
+#[test]
+fn wrong_answers_are_counted_and_change_nothing_else() {
+    let wrong = Fault::Wrong { share: 0.5, when: When::Always, on: Targets::Only(vec![0, 1, 2]) };
+    let with = simulate(&Run { faults: Faults(vec![wrong]), ..run(18, 0.9) });
+    let without = simulate(&run(18, 0.9));
+    assert_eq!(with.mean(), without.mean());
+    assert!((with.wrong() - 3.0 / 18.0 * 0.5).abs() < 0.01, "{}", with.wrong());
+    assert_eq!(without.wrong(), 0.0);
+}

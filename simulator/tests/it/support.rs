@@ -1,0 +1,42 @@
+//! Runs that tests vary.
+
+use std::time::Duration;
+
+use parm_frontend::dispatch::{PolicyKind, PoolSettings};
+use parm_loadgen::arrivals::Arrivals;
+use parm_loadgen::distribution::Distribution;
+use parm_loadgen::faults::Faults;
+use parm_loadgen::service::Service;
+use parm_simulator::{Quiet, Run, Shape, Tally};
+
+pub(crate) const SERVICE: f64 = 0.020;
+
+/// Poisson arrivals at `instances` instances of 20 ms without redundancy or ejection, at this share of their capacity.
+pub(crate) fn run(instances: u32, load: f64) -> Run {
+    let mut settings = PoolSettings { policy: PolicyKind::Equal, ..PoolSettings::default() };
+    settings.ejection.enabled = false;
+    settings.queue_limit = std::num::NonZeroU32::new(1 << 20).unwrap();
+    Run {
+        seed: 1,
+        queries: 170_000,
+        warm_up: 20_000,
+        arrivals: Arrivals::Poisson { rate: load * f64::from(instances) / SERVICE },
+        faults: Faults::default(),
+        service: Service::default(),
+        shape: Shape { instances, parity_only: 0, slots: 1 },
+        settings,
+        deadline: Duration::from_secs(60),
+        encode: Duration::from_micros(93),
+        decode: Duration::from_micros(8),
+    }
+}
+
+pub(crate) fn exponential() -> Service {
+    let time_ms = Distribution::Exponential { mean: SERVICE * 1e3, shift: 0.0 };
+    Service { time_ms, ..Service::default() }
+}
+
+pub(crate) fn simulate(run: &Run) -> Tally {
+    println!("seed {}", run.seed);
+    run.simulate(&Quiet).unwrap()
+}
