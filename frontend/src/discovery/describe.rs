@@ -24,7 +24,11 @@ pub(super) async fn models(client: &dyn Client, configured: &[String]) -> Result
             Ok(description) => models.push(description),
             // Unloaded since it was listed, or not one of this server's.
             Err(error) if error.code() == Code::NotFound => {}
-            Err(error) => return Err(error),
+            Err(error) if is_of_the_server(&error) => return Err(error),
+            // One model that cannot be described keeps no other from being served.
+            Err(error) => {
+                tracing::warn!(server = client.peer(), %error, "skipped a model that cannot be described")
+            }
         }
     }
     Ok(models)
@@ -38,6 +42,12 @@ async fn describe(client: &dyn Client, model: ModelRef) -> Result<Description, E
         Err(error) => return Err(error),
     };
     Ok(Description { model, metadata, config })
+}
+
+/// Whether no other question would be answered either.
+fn is_of_the_server(error: &Error) -> bool {
+    use Code::{DeadlineExceeded, Overloaded, PermissionDenied, Unauthenticated, Unavailable};
+    matches!(error.code(), DeadlineExceeded | Overloaded | PermissionDenied | Unauthenticated | Unavailable)
 }
 
 fn is_missing(error: &Error) -> bool {

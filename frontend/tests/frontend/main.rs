@@ -8,3 +8,4 @@ mod resilience;
 mod rig;
 mod scripted;
 mod sources;
+mod stress;
