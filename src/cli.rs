@@ -118,10 +118,10 @@ pub struct Serve {
 pub struct Worker {
     #[command(flatten)]
     pub common: Common,
-    /// Allow faults to be injected (delay, stall, errors, wrong outputs, crash), through POST /faults at this address;
-    /// for experiments only
-    #[arg(long, value_name = "ADDRESS")]
-    pub faults: Option<String>,
+    /// Allow faults to be injected while running, for experiments only: GET and POST /faults at the metrics address (delay,
+    /// stall, errors, wrong outputs, crash)
+    #[arg(long)]
+    pub faults: bool,
 }
 
 /// `parm models`.

@@ -50,8 +50,8 @@ impl Settings {
     /// Settings of `parm worker`.
     pub fn for_worker(flags: &Worker) -> Result<Self, Invalid> {
         let mut figment = layers(&flags.common)?;
-        if let Some(address) = &flags.faults {
-            figment = figment.merge(Serialized::default("backend.faults.address", address));
+        if flags.faults {
+            figment = figment.merge(Serialized::default("backend.faults", true));
         }
         extract(figment)
     }

@@ -25,7 +25,9 @@ pub enum Error {
     TensorType { path: PathBuf, tensor: String, found: String },
     #[error("the model failed on this input: {message}")]
     Run { message: String },
-    #[error("the engine panicked on this input: {message}. The instance goes on; please report the model")]
+    #[error(
+        "the engine panicked: {message}. The instance goes on; try engine 'ort', and please report the model"
+    )]
     Panicked { message: String },
     #[error(
         "input '{name}' of warm-up needs {elements} elements, more than {limit}: turn warm-up off for this model"

@@ -66,7 +66,7 @@ mod tests {
     fn a_short_file_stands_at_both_ends_with_padding_between() {
         let tokens = tokens(b" \x0b\nabcdefgh\t\r\n");
         assert_eq!(tokens[..9], [97, 98, 99, 100, 101, 102, 103, 104, 9]);
-        assert_eq!(tokens[11..2038], [PADDING; 2027]);
+        assert_eq!(tokens[11..2037], [PADDING; 2026]);
         assert_eq!(tokens[2040..], [97, 98, 99, 100, 101, 102, 103, 104]);
         assert_eq!(tokens[2037..2040], [32, 11, 10]);
     }

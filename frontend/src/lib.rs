@@ -1,3 +1,16 @@
 //! The dispatcher without I/O, its tokio driver, discovery, admin and metrics.
+//!
+//! [`Frontend`] is a server of the Open Inference Protocol over instances that speak it too. It never sees an engine: an
+//! embedded instance is a [`Client`](parm_protocol::client::Client) like any other.
 
+pub mod admin;
+mod config;
+pub mod discovery;
 pub mod dispatch;
+mod error;
+mod metrics;
+mod serve;
+
+pub use config::{Config, Instances, Requests};
+pub use error::Error;
+pub use serve::{Frontend, Outcome, Timers};

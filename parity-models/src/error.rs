@@ -22,4 +22,12 @@ pub enum Error {
     TooManyFiles { path: PathBuf, limit: usize },
     #[error("no model '{name}' in the repository '{}'", root.display())]
     UnknownModel { name: String, root: PathBuf },
+    #[error("cannot write '{}': {message}", path.display())]
+    Write { path: PathBuf, message: String },
+    #[error("model '{name}' in '{}' has no parm.toml: train parity models for it", root.display())]
+    NoBundle { name: String, root: PathBuf },
+    #[error("'{}' is not a bundle's manifest: {message}", path.display())]
+    Manifest { path: PathBuf, message: String },
+    #[error("'{}' has format {format}, this version reads format {known}: use a newer version", path.display())]
+    ManifestFormat { path: PathBuf, format: u32, known: u32 },
 }

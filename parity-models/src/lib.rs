@@ -1,5 +1,6 @@
 //! The model repository, parity bundles, and reading, checking and rewriting ONNX graphs
 
+pub mod bundle;
 mod error;
 pub mod onnx;
 pub mod repository;

@@ -99,6 +99,8 @@ pub enum Error {
     Unimplemented { what: String },
     #[error("{message}")]
     Internal { message: String },
+    #[error("cannot listen on {address}: {message}")]
+    Listen { address: String, message: String },
     /// An error that a remote server answered with.
     #[error("{message}")]
     Remote { code: Code, message: String },
@@ -140,7 +142,7 @@ impl Error {
             Unauthenticated => Code::Unauthenticated,
             PermissionDenied => Code::PermissionDenied,
             Unimplemented { .. } => Code::Unimplemented,
-            Internal { .. } => Code::Internal,
+            Internal { .. } | Listen { .. } => Code::Internal,
             Remote { code, .. } => *code,
         }
     }

@@ -87,12 +87,19 @@ fn check_tensor(input: &NamedTensor, declared: &TensorMetadata, batched: bool) -
     }
     let shape = input.tensor.shape();
     let fits = shape.len() == declared.shape.len()
-        && shape.iter().zip(&declared.shape).all(|(&dim, &wanted)| wanted < 0 || i64::try_from(dim) == Ok(wanted));
+        && shape
+            .iter()
+            .zip(&declared.shape)
+            .all(|(&dim, &wanted)| wanted < 0 || i64::try_from(dim) == Ok(wanted));
     let has_rows = !batched || shape.first().is_some_and(|&rows| rows > 0);
     if fits && has_rows {
         return Ok(());
     }
-    Err(Error::WrongShape { name: input.name.clone(), expected: declared.shape.clone(), actual: shape.to_vec() })
+    Err(Error::WrongShape {
+        name: input.name.clone(),
+        expected: declared.shape.clone(),
+        actual: shape.to_vec(),
+    })
 }
 
 fn names(tensors: &[TensorMetadata]) -> Vec<String> {

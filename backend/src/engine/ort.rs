@@ -40,10 +40,7 @@ impl Engine for Ort {
 
     fn load(&self, path: &Path, options: &Options) -> Result<Box<dyn Model>, Error> {
         let environment = environment(options)?;
-        let session = guarded(|| session(&environment, path, options)).map_err(|error| match error {
-            Error::Panicked { message } => Error::Load { path: path.into(), message },
-            error => error,
-        })?;
+        let session = guarded(|| session(&environment, path, options))?;
         let declare = |outlets: &[Outlet]| -> Result<Vec<Declared>, Error> {
             outlets.iter().map(|outlet| declared(path, outlet)).collect()
         };

@@ -86,11 +86,24 @@ impl Loaded {
         let mut loaded =
             Self { graph, signature, general: general.ok(), fixed: vec![], bound: options.plans.get() };
         if loaded.general.is_none() {
-            // A graph that tract cannot run at all shall fail now, not at the first request.
-            let shapes = shapes(&loaded.signature.blank(1)?);
-            loaded.plan(&shapes)?;
+            loaded.try_blank(path)?;
         }
         Ok(loaded)
+    }
+
+    /// A graph that tract cannot run at all shall fail now, not at the first request. Where dimensions beside the batch
+    /// vary, blank inputs may simply be of a size that the model does not take: then only requests can tell.
+    fn try_blank(&mut self, path: &Path) -> Result<(), Error> {
+        let shapes = shapes(&self.signature.blank(1)?);
+        let inputs = &self.signature.inputs;
+        let open = inputs.iter().any(|input| input.shape.iter().skip(1).any(|&dim| dim < 0));
+        match guarded(|| self.plan(&shapes).map(drop)) {
+            Err(error) if open => {
+                tracing::warn!(path = %path.display(), %error, "no plan for inputs of the smallest size");
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 
     /// The plan for these shapes, compiled if need be.

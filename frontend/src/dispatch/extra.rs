@@ -82,12 +82,19 @@ impl Dispatcher {
         false
     }
 
-    /// Takes out the extra job at this place, without the queries that were answered meanwhile; those that are left
-    /// without any are thrown away on the way.
+    /// Takes out the extra job at this place, without the queries that were answered meanwhile (and a retry without
+    /// those that a replica has taken over); those that are left without any are thrown away on the way.
     fn wanted(&mut self, key: Key<Pool>, class: Class, at: usize) -> Option<Extra> {
         loop {
             let mut extra = self.pools[key].extras(class).remove(at)?;
-            extra.rows.retain(|query| self.queries.contains(*query));
+            let retry = extra.role == Role::Deployed;
+            extra.rows.retain(|query| match self.queries.get_mut(*query) {
+                Some(query) if retry && !query.jobs.is_empty() => {
+                    query.extras -= 1;
+                    false
+                }
+                found => found.is_some(),
+            });
             if !extra.rows.is_empty() {
                 return Some(extra);
             }

@@ -70,7 +70,7 @@ impl Token {
     }
 
     /// The secret itself, for comparing.
-    pub(crate) fn secret(&self) -> &str {
+    pub fn secret(&self) -> &str {
         &self.0
     }
 

@@ -69,6 +69,16 @@ pub trait Client: Send + Sync + 'static {
 
     /// The models of the server's repository; `Unimplemented` where the server has no such endpoint.
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>>;
+
+    /// Loads (or reloads) a model by name; `Unimplemented` where the server has no such endpoint.
+    fn load_model<'a>(&'a self, _name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Err(Error::Unimplemented { what: "loading models".into() }) })
+    }
+
+    /// Unloads a model by name; `Unimplemented` where the server has no such endpoint.
+    fn unload_model<'a>(&'a self, _name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Err(Error::Unimplemented { what: "unloading models".into() }) })
+    }
 }
 
 /// A client of the server at `endpoint`. Nothing is sent yet: a server that is not there shows in the first request.

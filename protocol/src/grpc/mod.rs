@@ -1,6 +1,9 @@
 //! The gRPC side of the protocol: generated messages and client, and their conversion to and from our own types.
 
+mod bounded;
 pub mod convert;
+
+pub use bounded::{Bounded, MOST_TENSORS};
 
 /// What the protobuf compiler makes of `proto/open_inference.proto`; a test holds the two together.
 #[allow(missing_docs, unreachable_pub, clippy::all)]

@@ -8,6 +8,12 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::{Parameter, Parameters};
 
+/// What the binary extension claims for itself.
+const BINARY_DATA_SIZE: &str = "binary_data_size";
+const BINARY_DATA: &str = "binary_data";
+const BINARY_DATA_OUTPUT: &str = "binary_data_output";
+const OURS: [&str; 3] = [BINARY_DATA_SIZE, BINARY_DATA, BINARY_DATA_OUTPUT];
+
 /// The parameters of a request, response or tensor as they stand in JSON.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Split {
@@ -52,9 +58,9 @@ impl<'de> Visitor<'de> for SplitVisitor {
         let mut split = Split::default();
         while let Some(Text(key)) = map.next_key()? {
             match &*key {
-                "binary_data_size" => split.binary_data_size = Some(map.next_value()?),
-                "binary_data" => split.binary_data = Some(map.next_value()?),
-                "binary_data_output" => split.binary_data_output = Some(map.next_value()?),
+                BINARY_DATA_SIZE => split.binary_data_size = Some(map.next_value()?),
+                BINARY_DATA => split.binary_data = Some(map.next_value()?),
+                BINARY_DATA_OUTPUT => split.binary_data_output = Some(map.next_value()?),
                 _ => {
                     let Value(value) = map.next_value()?;
                     split.others.insert(key.into_owned(), value);
@@ -114,6 +120,9 @@ impl Visitor<'_> for ValueVisitor {
 }
 
 /// Parameters to write: those of the request, response or tensor, and the codec's own beside them.
+///
+/// Over gRPC a parameter may have one of the codec's names. It is not written: it would stand beside ours, and say
+/// something else about where a tensor lies.
 pub(super) struct Joined<'a> {
     pub(super) others: &'a Parameters,
     pub(super) binary_data_size: Option<usize>,
@@ -127,10 +136,14 @@ impl<'a> Joined<'a> {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.others.is_empty()
+        self.others().next().is_none()
             && self.binary_data_size.is_none()
             && self.binary_data.is_none()
             && self.binary_data_output.is_none()
+    }
+
+    fn others(&self) -> impl Iterator<Item = (&'a String, &'a Parameter)> {
+        self.others.iter().filter(|(name, _)| !OURS.contains(&name.as_str()))
     }
 }
 
@@ -138,17 +151,35 @@ impl Serialize for Joined<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         if let Some(size) = self.binary_data_size {
-            map.serialize_entry("binary_data_size", &size)?;
+            map.serialize_entry(BINARY_DATA_SIZE, &size)?;
         }
         if let Some(binary) = self.binary_data {
-            map.serialize_entry("binary_data", &binary)?;
+            map.serialize_entry(BINARY_DATA, &binary)?;
         }
         if let Some(binary) = self.binary_data_output {
-            map.serialize_entry("binary_data_output", &binary)?;
+            map.serialize_entry(BINARY_DATA_OUTPUT, &binary)?;
         }
-        for (name, value) in self.others {
+        for (name, value) in self.others() {
             map.serialize_entry(name, value)?;
         }
         map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_with_a_name_of_the_codecs_never_stands_beside_the_codecs_own() {
+        let others = Parameters::from([
+            (BINARY_DATA_SIZE.to_string(), Parameter::Int64(1 << 40)),
+            ("timeout".to_string(), Parameter::Int64(5)),
+        ]);
+        let joined = Joined { binary_data_size: Some(8), ..Joined::new(&others) };
+        assert_eq!(serde_json::to_string(&joined).unwrap(), r#"{"binary_data_size":8,"timeout":5}"#);
+
+        let only_ours = OURS.map(|name| (name.to_string(), Parameter::Bool(true))).into();
+        assert!(Joined::new(&only_ours).is_empty());
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Code, Error};
 
-/// A message longer than this is cut: it may be a whole page that some proxy wrote.
+/// A message longer than this is cut: it may be a whole page that some proxy wrote, or quote what a client sent.
 const LONGEST_MESSAGE: usize = 2000;
 
 /// The body that says `error`.
@@ -14,7 +14,8 @@ pub fn encode(error: &Error) -> Bytes {
     struct Problem<'a> {
         error: &'a str,
     }
-    let message = error.to_string();
+    let mut message = error.to_string();
+    cut(&mut message);
     Bytes::from(serde_json::to_vec(&Problem { error: &message }).unwrap_or_default())
 }
 
@@ -29,13 +30,17 @@ pub fn decode(code: Code, body: &[u8]) -> Error {
         Ok(problem) => problem.error,
         Err(_) => String::from_utf8_lossy(&body[..body.len().min(LONGEST_MESSAGE)]).trim().to_owned(),
     };
-    if let Some((end, _)) = message.char_indices().nth(LONGEST_MESSAGE) {
-        message.truncate(end);
-    }
+    cut(&mut message);
     if message.is_empty() {
         message = format!("the server answered {code:?} without a message");
     }
     Error::Remote { code, message }
+}
+
+fn cut(message: &mut String) {
+    if let Some((end, _)) = message.char_indices().nth(LONGEST_MESSAGE) {
+        message.truncate(end);
+    }
 }
 
 #[cfg(test)]
@@ -58,5 +63,15 @@ mod tests {
         assert!(message.starts_with("<html>é") && message.len() <= LONGEST_MESSAGE + 4);
         let Error::Remote { message, .. } = decode(Code::Internal, b"") else { unreachable!() };
         assert_eq!(message, "the server answered Internal without a message");
+    }
+
+    #[test]
+    fn an_error_that_quotes_a_client_at_length_is_cut() {
+        let error = Error::UnknownDatatype { datatype: "é".repeat(1_000_000) };
+        let Error::Remote { message, .. } = decode(Code::InvalidArgument, &encode(&error)) else {
+            unreachable!()
+        };
+        assert_eq!(message.chars().count(), LONGEST_MESSAGE);
+        assert!(error.to_string().starts_with(&message));
     }
 }

@@ -150,3 +150,77 @@ pub fn encode(request: &InferRequest, form: Form) -> Result<Encoded, Error> {
         .map_err(|error| malformed(format!("request cannot be written: {error}")))?;
     Ok(Encoded::new(json, &blobs))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(datatype: &str, shape: &[i64]) -> TensorMetadata {
+        TensorMetadata { name: "x".into(), datatype: datatype.into(), shape: shape.into() }
+    }
+
+    fn raw(input: &TensorMetadata, body: &'static [u8]) -> Result<Tensor, Error> {
+        let (request, wanted) = decode_raw(ModelRef::latest("m"), input, Bytes::from_static(body))?;
+        assert_eq!((wanted, request.inputs.len()), (Wanted::JSON, 1), "there was no place to ask for more");
+        assert_eq!(request.inputs[0].name, "x");
+        Ok(request.inputs[0].tensor.clone())
+    }
+
+    #[test]
+    fn a_raw_body_is_one_row_of_the_models_input() {
+        for (shape, expected) in [
+            (&[-1, 2, 3][..], &[1, 2, 3][..]),
+            (&[-1, -1, 3], &[1, 2, 3]),
+            (&[-1, 2, -1], &[1, 2, 3]),
+            (&[2, -1], &[2, 3]),
+            (&[6], &[6]),
+        ] {
+            let tensor = raw(&input("FP32", shape), &[7; 24]).unwrap();
+            assert_eq!((tensor.shape(), &tensor.data()[..]), (expected, &[7; 24][..]), "{shape:?}");
+        }
+        assert_eq!(raw(&input("INT64", &[]), &[1; 8]).unwrap().shape(), &[0usize; 0]);
+    }
+
+    #[test]
+    fn a_raw_body_for_strings_is_one_string() {
+        for shape in [&[-1, 1][..], &[1], &[]] {
+            let tensor = raw(&input("BYTES", shape), b"hello").unwrap();
+            assert_eq!((tensor.len(), &tensor.data()[..]), (1, &b"\x05\0\0\0hello"[..]), "{shape:?}");
+        }
+        assert_eq!(&raw(&input("BYTES", &[-1, 1]), b"").unwrap().data()[..], [0; 4]);
+    }
+
+    #[test]
+    fn a_raw_body_of_the_wrong_size_is_refused_with_both_sizes() {
+        let mismatch = |shape: &[usize], expected, actual| {
+            Err(Error::SizeMismatch { shape: shape.to_vec(), expected, actual })
+        };
+        assert_eq!(raw(&input("FP32", &[-1, 2]), &[0; 16]), mismatch(&[1, 2], 8, 16));
+        assert_eq!(raw(&input("FP32", &[-1, 2]), &[]), mismatch(&[1, 2], 8, 0));
+        assert_eq!(raw(&input("FP32", &[-1, -1]), &[0; 7]), mismatch(&[1, 1], 4, 7), "half an element");
+        assert_eq!(raw(&input("FP32", &[-1, -1, -1]), &[0; 24]), mismatch(&[1, 1, 1], 4, 24), "two are open");
+        assert_eq!(raw(&input("FP32", &[-1, 0, -1]), &[0; 4]), mismatch(&[1, 0, 0], 0, 4));
+    }
+
+    #[test]
+    fn metadata_beyond_all_bounds_is_an_error_and_no_panic() {
+        let huge = raw(&input("FP64", &[-1, i64::MAX, 2, i64::MAX]), &[0; 8]);
+        assert!(matches!(huge, Err(Error::ShapeOverflow { .. })), "{huge:?}");
+        let open = raw(&input("FP64", &[-1, -1, i64::MAX, i64::MAX]), &[0; 8]);
+        assert!(matches!(open, Err(Error::ShapeOverflow { .. } | Error::SizeMismatch { .. })), "{open:?}");
+        let datatype = "TYPE_FP32".to_string();
+        assert_eq!(raw(&input(&datatype, &[1]), &[0; 4]), Err(Error::UnknownDatatype { datatype }));
+    }
+
+    #[test]
+    fn a_size_that_no_other_transport_can_say_is_refused() {
+        let body = |size: u64| {
+            let json =
+                format!(r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":[0,{size}],"data":[]}}]}}"#);
+            decode(ModelRef::latest("m"), None, Bytes::from(json))
+        };
+        assert!(body(i64::MAX as u64).is_ok());
+        let error = body(i64::MAX as u64 + 1).unwrap_err().to_string();
+        assert!(error.contains("a size in a shape is out of range"), "{error}");
+    }
+}

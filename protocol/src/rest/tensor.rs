@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::blobs::Blobs;
@@ -67,8 +67,10 @@ impl<'de> Deserialize<'de> for Dims {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Dims, A::Error> {
                 let mut dims = Shape::new();
-                while let Some(dim) = seq.next_element::<usize>()? {
-                    dims.push(dim);
+                while let Some(dim) = seq.next_element::<u64>()? {
+                    // Over gRPC, and in a model's metadata, a dimension is an i64.
+                    let dim = i64::try_from(dim).ok().and_then(|dim| usize::try_from(dim).ok());
+                    dims.push(dim.ok_or_else(|| A::Error::custom("a size in a shape is out of range"))?);
                 }
                 Ok(Dims(dims))
             }

@@ -27,7 +27,9 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, String> {
         text.parse().map(Address).map_err(|_| {
-            format!("'{text}' is no address to listen on: write IP:PORT, such as 127.0.0.1:8000 or 0.0.0.0:8000")
+            format!(
+                "'{text}' is no address to listen on: write IP:PORT, such as 127.0.0.1:8000 or 0.0.0.0:8000"
+            )
         })
     }
 }

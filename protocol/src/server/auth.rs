@@ -23,10 +23,13 @@ impl Guard {
             return Ok(());
         }
         let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let given = given.and_then(|value| value.split_once(' ')).filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer"));
+        let given = given
+            .and_then(|value| value.split_once(' '))
+            .filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer"));
         let given = given.map(|(_, token)| token.trim().as_bytes()).ok_or(Error::Unauthenticated)?;
         // Every credential is compared, and each in constant time: how long it takes tells nothing about the tokens.
-        let known = self.credentials.iter().filter(|credential| same(credential.token.secret().as_bytes(), given));
+        let known =
+            self.credentials.iter().filter(|credential| same(credential.token.secret().as_bytes(), given));
         match known.map(|credential| credential.scope).max() {
             None => Err(Error::Unauthenticated),
             Some(allowed) if allowed < scope => Err(Error::PermissionDenied),

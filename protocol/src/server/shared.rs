@@ -25,8 +25,7 @@ pub(super) struct Shared<S> {
 impl<S: InferenceService> Shared<S> {
     pub(super) fn new(config: Config, service: Arc<S>) -> Arc<Self> {
         let (drain, connections) = (CancellationToken::new(), TaskTracker::new());
-        let frames =
-            Offer::new(service.clone(), config.frames.clone(), drain.clone(), connections.clone());
+        let frames = Offer::new(service.clone(), config.frames.clone(), drain.clone(), connections.clone());
         let guard = Guard::new(config.tokens.clone());
         Arc::new(Self { service, config, guard, frames, drain, connections })
     }

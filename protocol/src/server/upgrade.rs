@@ -33,7 +33,9 @@ impl<S: InferenceService> Offer<S> {
 
     /// Answers a request for frames: `101`, and the connection is served from there on, or `426` to who asked for
     /// something else. The connection's stream must be a [`Socket`] in a [`TokioIo`].
-    pub(crate) fn answer<B>(&self, request: &mut Request<B>) -> Response<()> {
+    ///
+    /// `place` is held until the connection ends: a connection of frames counts among those that are allowed.
+    pub(crate) fn answer<B>(&self, request: &mut Request<B>, place: impl Send + 'static) -> Response<()> {
         let mut response = Response::new(());
         let headers = response.headers_mut();
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
@@ -47,7 +49,10 @@ impl<S: InferenceService> Offer<S> {
         headers.extend(Negotiated::of(&self.config).headers());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let offer = self.clone();
-        self.connections.spawn(offer.serve(upgrade));
+        self.connections.spawn(async move {
+            let _place = place;
+            offer.serve(upgrade).await;
+        });
         response
     }
 

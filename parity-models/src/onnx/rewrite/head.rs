@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 
 use super::super::topology::{reads, writes};
-use super::super::{Dim, Error, Tensor, Value};
+use super::super::{Attribute, Dim, Error, Tensor, Value};
 use super::draft::Draft;
 use super::linear::{Linear, Out};
 use super::repeat::repeat;
@@ -16,6 +16,7 @@ use super::slot::{self, Constants, Names};
 use super::tail;
 
 /// One of the last layers.
+#[derive(Clone)]
 pub(super) struct Last {
     /// The node's place.
     pub(super) at: usize,
@@ -67,12 +68,8 @@ impl Head {
         let after: Vec<BTreeSet<usize>> =
             candidates.iter().map(|last| followers(draft, &[last.at])).collect();
         let is_last = |after: &BTreeSet<usize>| !candidates.iter().any(|other| after.contains(&other.at));
-        let layers: Vec<Last> = candidates
-            .iter()
-            .zip(&after)
-            .filter(|(_, after)| is_last(after))
-            .map(|(last, _)| last.copy())
-            .collect();
+        let layers = candidates.iter().zip(&after).filter(|(_, after)| is_last(after));
+        let layers: Vec<Last> = layers.map(|(last, _)| last.clone()).collect();
         let places: Vec<usize> = layers.iter().map(|last| last.at).collect();
         let head = Self { tail: followers(draft, &places).into_iter().collect(), layers };
         let made = head.values(draft);
@@ -86,13 +83,6 @@ impl Head {
     fn values(&self, draft: &Draft) -> BTreeSet<String> {
         let tail = self.tail.iter().flat_map(|&at| writes(&draft.nodes[at])).map(str::to_owned);
         tail.chain(self.layers.iter().map(|last| last.value.clone())).collect()
-    }
-}
-
-impl Last {
-    fn copy(&self) -> Self {
-        let Self { at, value, features, weight, out } = self;
-        Self { at: *at, value: value.clone(), features: *features, weight: weight.clone(), out: out.clone() }
     }
 }
 
@@ -167,7 +157,7 @@ fn copy_tail(draft: &mut Draft, head: &Head, slots: usize) -> Result<(), Error> 
                 let axes = Tensor::from_i64(&format!("{row}.axes"), &[1], &[1])?;
                 node.input.push(draft.add_constant(axes));
             } else {
-                node.attribute.push(super::super::Attribute::from(vec![1i64]).to_proto("axes"));
+                node.attribute.push(Attribute::from(vec![1i64]).to_proto("axes"));
             }
             back.push(node);
             stacked.push(row);

@@ -71,11 +71,8 @@ fn rules(draft: &Draft, node: &NodeProto) -> Vec<(String, Rule)> {
 /// Values that make one output of a layer.
 fn fan_in(draft: &Draft, node: &NodeProto) -> Option<usize> {
     let dims = draft.constants.get(node.input.get(1)?)?.dims();
-    if is_one_of(node, &["Conv"]) {
-        return Some(dims.iter().skip(1).product());
-    }
-    if is_one_of(node, &["ConvTranspose"]) {
-        return Some(dims.iter().enumerate().filter(|(axis, _)| *axis != 0).map(|(_, dim)| dim).product());
+    if is_one_of(node, &["Conv", "ConvTranspose"]) {
+        return Some(dims.iter().skip(1).fold(1, |product, &dim| product.saturating_mul(dim)));
     }
     if is_one_of(node, &["Gemm"]) {
         return dims.get(if int(node, "transB").unwrap_or(0) != 0 { 1 } else { 0 }).copied();
@@ -89,6 +86,6 @@ fn fan_in(draft: &Draft, node: &NodeProto) -> Option<usize> {
 /// The fan-in of the matrix product whose result `add` adds a bias to.
 fn product_before(draft: &Draft, add: &NodeProto) -> Option<usize> {
     let makes_input = |node: &&NodeProto| node.output.iter().any(|output| add.input.contains(output));
-    let product = draft.nodes.iter().find(makes_input).filter(|node| is_one_of(node, &["MatMul"]))?;
-    fan_in(draft, product)
+    let matmul = draft.nodes.iter().find(makes_input).filter(|node| is_one_of(node, &["MatMul"]))?;
+    fan_in(draft, matmul)
 }

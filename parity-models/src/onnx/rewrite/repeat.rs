@@ -11,7 +11,8 @@ pub(super) fn repeat(tensor: &Tensor, axis: usize, times: usize) -> Result<Tenso
         0 => 0,
         outer => tensor.data().len() / outer,
     };
-    dims[axis] *= times;
+    let overflow = || Error::TensorOverflow { tensor: tensor.name().into(), dims: tensor.dims().to_vec() };
+    dims[axis] = dims[axis].checked_mul(times).ok_or_else(overflow)?;
     let data = tensor.data();
     let repeated: Bytes = match block {
         0 => Bytes::new(),

@@ -5,7 +5,7 @@
 //! between rows and trunk widens: its weight is repeated for each slot and divided by k, so that k equal queries make
 //! what one made. A network has one such layer, or several that read the input side by side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
 use super::super::proto::NodeProto;
@@ -29,12 +29,14 @@ enum Knows {
 #[derive(Default)]
 struct Stem {
     knows: BTreeMap<String, Knows>,
-    /// Nodes by place: those that make rows or sizes, the first layers, and those that know nothing of the input.
+    /// Places of the nodes that make rows or sizes.
     prologue: Vec<usize>,
+    /// The first layers, with their places.
     layers: Vec<(usize, Linear)>,
+    /// Places of the nodes that know nothing of the input.
     constant: Vec<usize>,
-    /// Layers and copies that the shortcut without copies does not cover.
-    needs_copies: bool,
+    /// Whether sizes are computed: they must be those of one slot.
+    computes_sizes: bool,
 }
 
 impl Draft {
@@ -46,7 +48,7 @@ impl Draft {
         }
         let rows = Rows::of(self)?;
         let stem = Stem::trace(self)?;
-        if stem.needs_copies || !stem.is_plain(self, &rows) {
+        if stem.computes_sizes || !stem.is_plain(self, &rows) {
             copy_prologue(self, &stem, &rows, slots)?;
         } else {
             widen_flattening(self, &stem, &rows, slots)?;
@@ -56,10 +58,13 @@ impl Draft {
             self.constants.insert(layer.weight.clone(), scale(&weight, 1.0 / slots as f32)?);
         }
         for input in &mut self.graph_mut().input {
+            if rows.inputs.iter().all(|(name, _)| *name != input.name) {
+                continue;
+            }
             let mut wide = Value::from_proto(input);
             let second = wide.shape.as_mut().and_then(|shape| shape.get_mut(1));
             if let Some(dim) = second {
-                *dim = dim.fixed().map_or(Dim::Unknown, |size| Dim::Fixed(size * slots));
+                *dim = dim.fixed().and_then(|size| size.checked_mul(slots)).map_or(Dim::Unknown, Dim::Fixed);
             }
             *input = wide.to_proto();
         }
@@ -79,7 +84,10 @@ struct Rows {
 
 impl Rows {
     fn of(draft: &Draft) -> Result<Self, Error> {
-        let values: Vec<Value> = draft.graph().input.iter().map(Value::from_proto).collect();
+        // An input that nothing reads stays as it is.
+        let used: BTreeSet<&str> = draft.nodes.iter().flat_map(reads).collect();
+        let values = draft.graph().input.iter().filter(|input| used.contains(input.name.as_str()));
+        let values: Vec<Value> = values.map(Value::from_proto).collect();
         let mut inputs = Vec::with_capacity(values.len());
         for value in &values {
             match value.shape.as_deref() {
@@ -91,7 +99,7 @@ impl Rows {
             [value] => value.shape.clone().unwrap_or_default(),
             _ => Vec::new(),
         };
-        let size = only.iter().skip(1).map(Dim::fixed).product::<Option<usize>>();
+        let size = only.iter().skip(1).try_fold(1usize, |size, dim| size.checked_mul(dim.fixed()?));
         let batch = only.first().and_then(Dim::fixed);
         Ok(Self {
             inputs,
@@ -132,7 +140,7 @@ impl Stem {
             Some(Knows::Rows) => self.prologue.push(at),
             Some(Knows::Sizes) => {
                 self.prologue.push(at);
-                self.needs_copies = true;
+                self.computes_sizes = true;
             }
         }
         let made = writes(&draft.nodes[at]).filter_map(|name| Some((name.to_owned(), made?)));
@@ -199,7 +207,7 @@ fn widen_flattening(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -
         if let Some([first, size]) =
             flattens(draft, &draft.nodes[at], rows.only).filter(|target| target[1] > 0)
         {
-            let wide = Tensor::from_i64(&target, &[2], &[first, size * slots as i64])?;
+            let wide = Tensor::from_i64(&target, &[2], &[first, size.saturating_mul(slots as i64)])?;
             draft.nodes[at].input[1] = draft.add_constant(wide);
         }
     }

@@ -4,11 +4,10 @@
 //! model a good part of its time. So flat rows of k predictions go through value-by-value operators as they are, and
 //! through a softmax once they are reshaped to `[N, k, C]`.
 
-use super::super::{Error, Tensor, Value};
+use super::super::{Attribute, Error, Tensor, Value};
 use super::draft::{Draft, int, is_one_of};
 use super::head::Head;
-use super::plain::Row;
-use super::plain::{Plain, plain};
+use super::plain::{Plain, Row, plain};
 use super::repeat::repeat;
 
 /// What one node of a simple tail needs.
@@ -45,7 +44,7 @@ pub(super) fn reshape(draft: &mut Draft, head: &Head, slots: usize) -> Result<bo
                 let node = &mut draft.nodes[at];
                 node.input[0] = cut;
                 node.attribute.retain(|attribute| attribute.name != "axis");
-                node.attribute.push(super::super::Attribute::from(2i64).to_proto("axis"));
+                node.attribute.push(Attribute::from(2i64).to_proto("axis"));
                 is_cut = true;
             }
         }

@@ -25,7 +25,7 @@ pub(super) fn unshare(draft: &mut Draft) {
             draft
                 .constants
                 .get(input.as_str())
-                .is_some_and(|tensor| tensor.datatype().is_float() && tensor.len() > 1)
+                .is_some_and(|tensor| tensor.datatype().is_float() && !tensor.dims().is_empty())
         };
         if is_weight(draft) && !seen.insert(input.clone()) {
             *input = draft.add_constant(draft.constants[input.as_str()].clone());

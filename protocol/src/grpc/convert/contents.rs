@@ -82,3 +82,104 @@ fn strings(values: &[Bytes]) -> Result<Bytes, Error> {
     }
     Ok(bytes.freeze())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty() -> InferTensorContents {
+        InferTensorContents::default()
+    }
+
+    fn signed(values: &[i32]) -> InferTensorContents {
+        InferTensorContents { int_contents: values.to_vec(), ..empty() }
+    }
+
+    fn unsigned(values: &[u32]) -> InferTensorContents {
+        InferTensorContents { uint_contents: values.to_vec(), ..empty() }
+    }
+
+    /// Each datatype with the contents that belong to it, and the bytes these mean.
+    fn good() -> Vec<(DataType, InferTensorContents, Vec<u8>)> {
+        let strings = InferTensorContents { bytes_contents: vec!["ab".into(), "".into()], ..empty() };
+        vec![
+            (DataType::Bool, InferTensorContents { bool_contents: vec![true, false], ..empty() }, vec![1, 0]),
+            (DataType::Int8, signed(&[-128, 127]), vec![0x80, 0x7f]),
+            (DataType::Int16, signed(&[-32768, 32767]), vec![0, 0x80, 0xff, 0x7f]),
+            (DataType::Int32, signed(&[i32::MIN]), vec![0, 0, 0, 0x80]),
+            (
+                DataType::Int64,
+                InferTensorContents { int64_contents: vec![-2], ..empty() },
+                vec![0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+            ),
+            (DataType::Uint8, unsigned(&[0, 255]), vec![0, 255]),
+            (DataType::Uint16, unsigned(&[65535, 1]), vec![0xff, 0xff, 1, 0]),
+            (DataType::Uint32, unsigned(&[u32::MAX]), vec![0xff; 4]),
+            (
+                DataType::Uint64,
+                InferTensorContents { uint64_contents: vec![u64::MAX], ..empty() },
+                vec![0xff; 8],
+            ),
+            (
+                DataType::Fp32,
+                InferTensorContents { fp32_contents: vec![-2.0], ..empty() },
+                vec![0, 0, 0, 0xc0],
+            ),
+            (
+                DataType::Fp64,
+                InferTensorContents { fp64_contents: vec![-2.0], ..empty() },
+                vec![0, 0, 0, 0, 0, 0, 0, 0xc0],
+            ),
+            (DataType::Bytes, strings, vec![2, 0, 0, 0, b'a', b'b', 0, 0, 0, 0]),
+        ]
+    }
+
+    #[test]
+    fn typed_contents_of_every_datatype_become_little_endian_bytes() {
+        for (datatype, contents, bytes) in good() {
+            assert_eq!(to_bytes("x", datatype, contents), Ok(Bytes::from(bytes)), "{datatype}");
+        }
+        let missing: Vec<_> = DataType::ALL
+            .into_iter()
+            .filter(|datatype| !good().iter().any(|(listed, ..)| listed == datatype))
+            .collect();
+        assert_eq!(missing, [DataType::Fp16, DataType::Bf16], "the two that only raw contents can carry");
+    }
+
+    #[test]
+    fn contents_that_belong_to_another_datatype_are_refused() {
+        for datatype in DataType::ALL {
+            for (other, contents, _) in good() {
+                let field =
+                    |of| good().into_iter().find(|(listed, ..)| *listed == of).map(|(_, it, _)| name(&it));
+                if field(datatype) == field(other) {
+                    continue;
+                }
+                let error = to_bytes("x", datatype, contents.clone()).unwrap_err().to_string();
+                let part = format!("tensor 'x' is {datatype} but fills {}: use ", name(&contents));
+                assert!(error.contains(&part), "{error} lacks {part}");
+            }
+        }
+        let both = InferTensorContents { int_contents: vec![1], ..unsigned(&[1]) };
+        assert!(to_bytes("x", DataType::Int8, both).is_err());
+    }
+
+    fn name(contents: &InferTensorContents) -> &'static str {
+        filled(contents).into_iter().find(|(_, count)| *count > 0).map_or("none", |(name, _)| name)
+    }
+
+    #[test]
+    fn values_out_of_a_narrow_datatypes_range_are_refused() {
+        for (datatype, contents, value) in [
+            (DataType::Int8, signed(&[1, 128]), "128"),
+            (DataType::Int8, signed(&[-129]), "-129"),
+            (DataType::Int16, signed(&[32768]), "32768"),
+            (DataType::Int16, signed(&[-32769]), "-32769"),
+            (DataType::Uint8, unsigned(&[256]), "256"),
+            (DataType::Uint16, unsigned(&[65536]), "65536"),
+        ] {
+            let message = format!("tensor 'x': {value} is not a {datatype} value");
+            assert_eq!(to_bytes("x", datatype, contents), Err(Error::Malformed { message }));
+        }
+    }
+}

@@ -167,3 +167,117 @@ fn duration_from(from: Option<pb::StatisticDuration>) -> DurationStatistics {
     let from = from.unwrap_or_default();
     DurationStatistics { count: from.count, ns: from.ns }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_of_itself_survives_the_wire() {
+        let server = ServerMetadata {
+            name: "parm".into(),
+            version: "1".into(),
+            extensions: vec!["binary_tensor_data".into()],
+        };
+        assert_eq!(server_from_message(server_to_message(server.clone())), server);
+    }
+
+    #[test]
+    fn a_models_tensors_survive_the_wire_with_their_open_dimensions() {
+        let tensor = |name: &str, shape: &[i64]| TensorMetadata {
+            name: name.into(),
+            datatype: "FP32".into(),
+            shape: shape.into(),
+        };
+        let model = ModelMetadata {
+            name: "m".into(),
+            versions: vec!["1".into(), "2".into()],
+            platform: "onnx".into(),
+            inputs: vec![tensor("a", &[-1, 3]), tensor("scalar", &[])],
+            outputs: vec![tensor("y", &[-1, 10])],
+        };
+        assert_eq!(metadata_from_message(metadata_to_message(model.clone())), model);
+    }
+
+    #[test]
+    fn every_datatype_of_a_configuration_survives_the_wire() {
+        let types = ["BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"];
+        let types = types.into_iter().chain(["FP16", "FP32", "FP64", "STRING", "BF16"]);
+        let tensors: Vec<_> = types
+            .map(|name| ModelConfigTensor {
+                name: name.to_lowercase(),
+                data_type: format!("TYPE_{name}"),
+                dims: vec![-1, 2],
+            })
+            .collect();
+        let config = ModelConfig {
+            name: "m".into(),
+            platform: "onnx".into(),
+            max_batch_size: 8,
+            input: tensors.clone(),
+            output: tensors,
+        };
+        assert_eq!(config_from_message(config_to_message(config.clone())), config);
+    }
+
+    #[test]
+    fn a_configuration_with_a_datatype_that_has_no_number_says_so() {
+        let tensor = ModelConfigTensor { name: "a".into(), data_type: "TYPE_FP8".into(), dims: vec![] };
+        let config = ModelConfig { input: vec![tensor], ..ModelConfig::default() };
+        let mut message = config_to_message(config);
+        assert_eq!(message.input[0].data_type(), pb::DataType::TypeInvalid);
+        message.input[0].data_type = 999;
+        assert_eq!(
+            config_from_message(message).input[0].data_type,
+            "TYPE_INVALID",
+            "a newer server's number"
+        );
+    }
+
+    #[test]
+    fn an_entry_of_the_repository_index_survives_the_wire() {
+        let entry = ModelIndex {
+            name: "m".into(),
+            version: "2".into(),
+            state: "UNAVAILABLE".into(),
+            reason: "unloaded".into(),
+        };
+        assert_eq!(index_from_message(index_to_message(entry.clone())), entry);
+    }
+
+    #[test]
+    fn every_figure_of_a_models_statistics_keeps_its_place() {
+        let duration = |count| DurationStatistics { count, ns: count * 1000 };
+        let statistics = ModelStatistics {
+            name: "m".into(),
+            version: "1".into(),
+            last_inference_ms: 1,
+            inference_count: 2,
+            execution_count: 3,
+            success: duration(4),
+            fail: duration(5),
+            queue: duration(6),
+            compute_input: duration(7),
+            compute_infer: duration(8),
+            compute_output: duration(9),
+            batch_stats: vec![BatchStatistics {
+                batch_size: 10,
+                compute_input: duration(11),
+                compute_infer: duration(12),
+                compute_output: duration(13),
+            }],
+        };
+        let message = statistics_to_message(statistics.clone());
+        let stats = message.inference_stats.as_ref().unwrap();
+        let counts = [&stats.success, &stats.fail, &stats.queue, &stats.compute_input, &stats.compute_infer];
+        assert_eq!(counts.map(|of| of.as_ref().unwrap().count), [4, 5, 6, 7, 8]);
+        assert_eq!(statistics_from_message(message), statistics);
+
+        let silent = pb::ModelStatistics { name: "m".into(), ..Default::default() };
+        assert_eq!(
+            statistics_from_message(silent),
+            ModelStatistics { name: "m".into(), ..Default::default() },
+            "a server that leaves the figures out has none"
+        );
+    }
+}

@@ -36,6 +36,10 @@ fn parameters_from(message: BTreeMap<String, InferParameter>) -> Result<Paramete
             Some(ParameterChoice::BoolParam(value)) => Parameter::Bool(value),
             Some(ParameterChoice::Int64Param(value)) => Parameter::Int64(value),
             Some(ParameterChoice::StringParam(value)) => Parameter::String(value),
+            // As in JSON, which has no way to say these: a server behind us may be asked over either.
+            Some(ParameterChoice::DoubleParam(value)) if !value.is_finite() => {
+                return Err(malformed(format!("parameter '{name}' is {value}: give a finite number")));
+            }
             Some(ParameterChoice::DoubleParam(value)) => Parameter::Double(value),
             Some(ParameterChoice::Uint64Param(value)) => Parameter::Uint64(value),
             None => return Err(malformed(format!("parameter '{name}' has no value"))),

@@ -1,0 +1,107 @@
+//! Weighted sums of slices: the one loop that the arithmetic codes spend their time in.
+//!
+//! Every term is read once and the output written once, sixteen lanes at a time, compiled for the widest vectors that
+//! the processor turns out to have. The order of additions is the naive loop's, and nothing is fused, so the results
+//! are the naive ones to the last bit on every machine.
+#![allow(unsafe_code)] // only what `multiversion` generates: a call guarded by its own run-time feature detection
+
+use multiversion::multiversion;
+
+/// Terms that one pass can add; more are added in further passes over a block that stays in the cache.
+const FAN_IN: usize = 8;
+/// Elements of such a block: with eight terms it fits a first-level cache.
+const BLOCK: usize = 1024;
+const LANES: usize = 16;
+
+/// `out = sum of weights[i] * terms[i]`. Every term must be as long as `out`; there must be a weight for each.
+pub fn combine(weights: &[f32], terms: &[&[f32]], out: &mut [f32]) {
+    assert_eq!(weights.len(), terms.len(), "one weight per term");
+    assert!(terms.iter().all(|term| term.len() == out.len()), "terms as long as the output");
+    if terms.is_empty() {
+        out.fill(0.0);
+    } else if terms.len() <= FAN_IN {
+        pass(weights, terms, 0, out, false);
+    } else {
+        for (index, block) in out.chunks_mut(BLOCK).enumerate() {
+            let groups = weights.chunks(FAN_IN).zip(terms.chunks(FAN_IN)).enumerate();
+            for (group, (weights, terms)) in groups {
+                pass(weights, terms, index * BLOCK, block, group > 0);
+            }
+        }
+    }
+}
+
+/// Several weighted sums of the same terms, in one pass over them: block by block, so that a term is fetched from
+/// memory once however many outputs it goes to.
+pub fn combine_each<'w>(weights: impl Fn(usize) -> &'w [f32], terms: &[&[f32]], outs: &mut [&mut [f32]]) {
+    if let [out] = outs {
+        return combine(weights(0), terms, out);
+    }
+    let len = outs.first().map_or(0, |out| out.len());
+    assert!(terms.iter().all(|term| term.len() == len), "terms as long as the outputs");
+    assert!(outs.iter().all(|out| out.len() == len), "outputs of one length");
+    if terms.is_empty() {
+        return outs.iter_mut().for_each(|out| out.fill(0.0));
+    }
+    for start in (0..len).step_by(BLOCK) {
+        let end = len.min(start + BLOCK);
+        for (index, out) in outs.iter_mut().enumerate() {
+            let groups = weights(index).chunks(FAN_IN).zip(terms.chunks(FAN_IN)).enumerate();
+            for (group, (weights, terms)) in groups {
+                pass(weights, terms, start, &mut out[start..end], group > 0);
+            }
+        }
+    }
+}
+
+/// The naive twin of [`combine`].
+pub fn combine_naive(weights: &[f32], terms: &[&[f32]], out: &mut [f32]) {
+    for (index, out) in out.iter_mut().enumerate() {
+        *out = 0.0;
+        for (term, (weight, values)) in weights.iter().zip(terms).enumerate() {
+            let product = weight * values[index];
+            *out = if term == 0 { product } else { *out + product };
+        }
+    }
+}
+
+/// Adds up to [`FAN_IN`] terms from `start` on; `onto` what is in `out`, or instead of it.
+#[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2", "x86_64+avx"))]
+fn pass(weights: &[f32], terms: &[&[f32]], start: usize, out: &mut [f32], onto: bool) {
+    match terms.len() {
+        1 => fixed::<1>(weights, terms, start, out, onto),
+        2 => fixed::<2>(weights, terms, start, out, onto),
+        3 => fixed::<3>(weights, terms, start, out, onto),
+        4 => fixed::<4>(weights, terms, start, out, onto),
+        5 => fixed::<5>(weights, terms, start, out, onto),
+        6 => fixed::<6>(weights, terms, start, out, onto),
+        7 => fixed::<7>(weights, terms, start, out, onto),
+        _ => fixed::<8>(weights, terms, start, out, onto),
+    }
+}
+
+#[inline(always)] // so that it is compiled with the features of the caller
+fn fixed<const K: usize>(weights: &[f32], terms: &[&[f32]], start: usize, out: &mut [f32], onto: bool) {
+    let weights: [f32; K] = std::array::from_fn(|term| weights[term]);
+    let terms: [&[f32]; K] = std::array::from_fn(|term| &terms[term][start..start + out.len()]);
+    let chunks: [&[[f32; LANES]]; K] = std::array::from_fn(|term| terms[term].as_chunks().0);
+    let (out_chunks, out_rest) = out.as_chunks_mut::<LANES>();
+    let done = out_chunks.len() * LANES;
+    for (index, out) in out_chunks.iter_mut().enumerate() {
+        let mut sum = *out;
+        for term in 0..K {
+            let values = &chunks[term][index];
+            for lane in 0..LANES {
+                let product = weights[term] * values[lane];
+                sum[lane] = if term == 0 && !onto { product } else { sum[lane] + product };
+            }
+        }
+        *out = sum;
+    }
+    for (index, out) in out_rest.iter_mut().enumerate() {
+        for term in 0..K {
+            let product = weights[term] * terms[term][done + index];
+            *out = if term == 0 && !onto { product } else { *out + product };
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! A code whose encoder and decoder are models (*Learning a Code*): the interface that an engine fills in.
+//!
+//! The deployed model serves the parities. The encoder net makes r parity queries from k queries; the decoder net sees
+//! all k + r outputs, with zeros for what is lost, and puts out k predictions. Nets have fixed shapes, so blank slots
+//! are zeros too, and are then as good as lost to the decoder.
+
+use std::fmt::Debug;
+
+use crate::code::{OutputSizes, check_parities, floats_only};
+use crate::workspace::take;
+use crate::{Code, CodeSpec, Error, Input, Members, Needs, Received, Recovery, Workspace};
+
+/// The two nets, run by some engine.
+pub trait Nets: Debug + Send + Sync {
+    /// k queries one after the other in, r parity queries one after the other out.
+    fn encode(&self, queries: &[f32], parities: &mut [f32]) -> Result<(), String>;
+
+    /// k + r outputs one after the other in (zeros where lost), k predictions out.
+    fn decode(&self, outputs: &[f32], predictions: &mut [f32]) -> Result<(), String>;
+}
+
+/// A learned code.
+#[derive(Debug)]
+pub struct Learned {
+    spec: CodeSpec,
+    nets: Box<dyn Nets>,
+}
+
+impl Learned {
+    /// The code of these nets, which must be made for `spec.k` and `spec.r`.
+    pub fn new(spec: &CodeSpec, nets: Box<dyn Nets>) -> Result<Self, Error> {
+        spec.check_fields()?;
+        spec.check_sizes((2, 32), (1, 32))?;
+        Ok(Self { spec: spec.clone(), nets })
+    }
+}
+
+impl Code for Learned {
+    fn spec(&self) -> &CodeSpec {
+        &self.spec
+    }
+
+    fn recovery(&self) -> Recovery {
+        Recovery { k: self.spec.k, parities: self.spec.r, needs: Needs::AsManyAsMissing }
+    }
+
+    fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
+        floats_only(&self.spec, input)?;
+        Ok(input.dims.to_vec())
+    }
+
+    fn encode(
+        &self,
+        members: Members<'_, f32>,
+        parities: &mut [&mut [f32]],
+        workspace: &mut Workspace,
+    ) -> Result<(), Error> {
+        let (len, k) = (members.input.len(), self.spec.k);
+        members.check(k, len)?;
+        check_parities(parities, self.spec.r, len)?;
+        let queries = take(&mut workspace.floats, len * k);
+        stack(members.queries, queries, len);
+        let coded = take(&mut workspace.outputs, len * self.spec.r);
+        self.nets.encode(queries, coded).map_err(|reason| Error::Nets { reason })?;
+        for (parity, coded) in parities.iter_mut().zip(coded.chunks_exact(len.max(1))) {
+            parity.copy_from_slice(coded);
+        }
+        Ok(())
+    }
+
+    fn decode(
+        &self,
+        received: Received<'_>,
+        slot: usize,
+        prediction: &mut [f32],
+        workspace: &mut Workspace,
+    ) -> Result<(), Error> {
+        let (len, k) = (prediction.len(), self.spec.k);
+        received.check(self.recovery(), slot, OutputSizes::same(len))?;
+        let outputs = take(&mut workspace.floats, len * (k + self.spec.r));
+        let (exact, coded) = outputs.split_at_mut(len * k);
+        stack(received.predictions, exact, len);
+        exact[slot * len..][..len].fill(0.0);
+        stack(received.parities, coded, len);
+        let predictions = take(&mut workspace.outputs, len * k);
+        self.nets.decode(outputs, predictions).map_err(|reason| Error::Nets { reason })?;
+        prediction.copy_from_slice(&predictions[slot * len..][..len]);
+        Ok(())
+    }
+}
+
+fn stack(items: &[Option<&[f32]>], out: &mut [f32], len: usize) {
+    for (item, out) in items.iter().zip(out.chunks_exact_mut(len.max(1))) {
+        match item {
+            Some(item) => out.copy_from_slice(item),
+            None => out.fill(0.0),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Exact codes for affine models, F(X) = W X + b: linear and logistic regression, linear SVMs, on raw outputs.
+//!
+//! The deployed model computes its own parities. What a parity needs is F(sum of c_i X_i) = sum of c_i F(X_i), and the
+//! bias spoils it: the left side has b once, the right side (sum of c_i) times. So every row of coefficients is
+//! scaled to a sum of one, and b needs not be known. Blank slots would break that sum; a group of m members is
+//! therefore encoded with a code of its own, designed for k = m, whose columns go to the members in slot order.
+//! Normalised Cauchy or Vandermonde rows of positive numbers would do too, but are nearly parallel;
+//! mixed signs keep the answers exact in f32. (After Lee et al., *Speeding Up Distributed Machine Learning Using Codes*.)
+
+use crate::code::{OutputSizes, check_parities, floats_only};
+use crate::coefficients::{DESIGNED_K, DESIGNED_R, design};
+use crate::linear::{Linear, MAX_K};
+use crate::matrix::Matrix;
+use crate::{Code, CodeSpec, Error, Input, Members, Needs, Received, Recovery, Set, Workspace};
+
+/// Real MDS codes whose parities the deployed model computes.
+#[derive(Debug)]
+pub struct Mds {
+    spec: CodeSpec,
+    /// The code of a group of m members at m - 1.
+    by_members: Vec<Linear>,
+}
+
+impl Mds {
+    /// `spec.r` sums of `spec.k` queries, each row of which adds up to one.
+    pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
+        spec.check_sizes((1, DESIGNED_K), (1, DESIGNED_R))?;
+        let by_members = (1..=spec.k)
+            .map(|members| design(members, spec.r).map(|matrix| Linear::new(&normalised(&matrix))))
+            .collect::<Option<_>>()
+            .ok_or(Error::NotDesigned { k: spec.k, r: spec.r })?;
+        Ok(Self { spec: spec.clone(), by_members })
+    }
+}
+
+impl Code for Mds {
+    fn spec(&self) -> &CodeSpec {
+        &self.spec
+    }
+
+    fn recovery(&self) -> Recovery {
+        Recovery { k: self.spec.k, parities: self.spec.r, needs: Needs::AsManyAsMissing }
+    }
+
+    fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
+        floats_only(&self.spec, input)?;
+        Ok(input.dims.to_vec())
+    }
+
+    fn encode(
+        &self,
+        members: Members<'_, f32>,
+        parities: &mut [&mut [f32]],
+        _: &mut Workspace,
+    ) -> Result<(), Error> {
+        members.check(self.spec.k, members.input.len())?;
+        check_parities(parities, self.spec.r, members.input.len())?;
+        let mut present: [Option<&[f32]>; MAX_K] = [None; MAX_K];
+        let mut count = 0;
+        for query in members.queries.iter().flatten() {
+            present[count] = Some(query);
+            count += 1;
+        }
+        self.by_members[count - 1].encode(&present[..count], parities);
+        Ok(())
+    }
+
+    fn decode(
+        &self,
+        received: Received<'_>,
+        slot: usize,
+        prediction: &mut [f32],
+        _: &mut Workspace,
+    ) -> Result<(), Error> {
+        received.check(self.recovery(), slot, OutputSizes::same(prediction.len()))?;
+        let members = received.members.both(Set::first(self.spec.k));
+        let rank = |slot: usize| members.both(Set::first(slot)).len();
+        self.by_members[members.len() - 1].decode_columns(received, slot, rank, prediction);
+        Ok(())
+    }
+}
+
+fn normalised(coefficients: &Matrix) -> Matrix {
+    let sum = |row: usize| coefficients.row(row).iter().sum::<f64>();
+    Matrix::from_fn(coefficients.rows(), coefficients.columns(), |row, column| {
+        coefficients.at(row, column) / sum(row)
+    })
+}

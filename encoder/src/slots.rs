@@ -1,0 +1,123 @@
+//! Queries kept apart: concatenated along the channel axis, for a parity model with k times as wide a first layer.
+//!
+//! Nothing is mixed and nothing is lost, so this is the easiest code to learn; the price is a parity query k times
+//! the size of a query. A query's place says which of the parity model's k predictions is its own. Blank slots are
+//! zeros. It moves bytes without looking at them, so it takes elements of any type.
+
+use crate::code::check_parities;
+use crate::head::Decoder;
+use crate::{Code, CodeSpec, Element, Error, Input, Layout, Members, Received, Recovery, Workspace};
+
+/// Queries that fit a set of slots with room for parities.
+const MAX_K: usize = 32;
+/// Parities: linear heads decode that many, and more copies of one network are no use.
+const MAX_R: usize = 4;
+
+/// Queries side by side.
+#[derive(Debug)]
+pub struct Slots {
+    spec: CodeSpec,
+    places: Vec<usize>,
+    decoder: Decoder,
+}
+
+impl Slots {
+    /// `spec.k` queries side by side.
+    pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
+        let max_k = if spec.head == Some(crate::Head::Sum) { crate::linear::MAX_K } else { MAX_K };
+        spec.check_sizes((1, max_k), (1, MAX_R))?;
+        Ok(Self { spec: spec.clone(), places: spec.places()?, decoder: Decoder::new(spec)? })
+    }
+
+    /// Copies every query to its place. `channel` = units of `T` that stay together: the whole query where channels
+    /// come first, one pixel's channels where they come last.
+    fn place<T: Copy + Default>(&self, queries: &[Option<&[T]>], len: usize, parities: &mut [&mut [T]]) {
+        let k = self.spec.k;
+        for parity in parities.iter_mut() {
+            for (slot, query) in queries.iter().enumerate() {
+                let targets = parity.chunks_exact_mut(len).skip(self.places[slot]).step_by(k);
+                match query {
+                    Some(query) => {
+                        targets.zip(query.chunks_exact(len)).for_each(|(to, from)| to.copy_from_slice(from))
+                    }
+                    None => targets.for_each(|to| to.fill(T::default())),
+                }
+            }
+        }
+    }
+
+    /// Elements that stay together.
+    fn together(&self, input: Input<'_>) -> usize {
+        match self.spec.layout.unwrap_or_default() {
+            Layout::ChannelsFirst => input.len(),
+            Layout::ChannelsLast => input.dims.last().copied().unwrap_or(1),
+        }
+    }
+}
+
+impl Code for Slots {
+    fn spec(&self) -> &CodeSpec {
+        &self.spec
+    }
+
+    fn recovery(&self) -> Recovery {
+        self.decoder.recovery(&self.spec)
+    }
+
+    fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
+        let mut dims = input.dims.to_vec();
+        let axis = match self.spec.layout.unwrap_or_default() {
+            Layout::ChannelsFirst => dims.first_mut(),
+            Layout::ChannelsLast => dims.last_mut(),
+        };
+        *axis.ok_or_else(|| Error::NoChannels { dims: input.dims.to_vec() })? *= self.spec.k;
+        Ok(dims)
+    }
+
+    fn output_scale(&self) -> usize {
+        self.decoder.scale()
+    }
+
+    fn query_scale(&self) -> usize {
+        self.spec.k
+    }
+
+    fn encode(
+        &self,
+        members: Members<'_, f32>,
+        parities: &mut [&mut [f32]],
+        _: &mut Workspace,
+    ) -> Result<(), Error> {
+        let len = members.input.len();
+        members.check(self.spec.k, len)?;
+        check_parities(parities, self.spec.r, len * self.spec.k)?;
+        if len > 0 {
+            self.place(members.queries, self.together(members.input), parities);
+        }
+        Ok(())
+    }
+
+    fn encode_bytes(&self, members: Members<'_, u8>, parities: &mut [&mut [u8]]) -> Result<(), Error> {
+        let size = match members.input.element {
+            Element::Float32 => 4,
+            Element::Bytes(bytes) => bytes,
+        };
+        let len = members.input.len() * size;
+        members.check(self.spec.k, len)?;
+        check_parities(parities, self.spec.r, len * self.spec.k)?;
+        if len > 0 {
+            self.place(members.queries, self.together(members.input) * size, parities);
+        }
+        Ok(())
+    }
+
+    fn decode(
+        &self,
+        received: Received<'_>,
+        slot: usize,
+        prediction: &mut [f32],
+        _: &mut Workspace,
+    ) -> Result<(), Error> {
+        self.decoder.decode(&self.spec, received, slot, prediction)
+    }
+}

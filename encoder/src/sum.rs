@@ -1,0 +1,65 @@
+//! ParM's sum code: P = X_1 + ... + X_k, element by element, and F(X_j) = F_P(P) - the other predictions.
+//!
+//! Element by element means that every channel of an image is added to the same channel of the others; nothing is
+//! reshaped. The parity model learns the sum of the members' raw outputs. It is the cheapest code (one parity query
+//! of a query's size) and the hardest to learn: P does not say which query a feature came from, so one loss is all
+//! that it can make good. A blank slot adds nothing to either sum.
+
+use crate::code::{OutputSizes, check_parities, floats_only};
+use crate::linear::{Linear, MAX_K};
+use crate::matrix::Matrix;
+use crate::{Code, CodeSpec, Error, Input, Members, Needs, Received, Recovery, Workspace};
+
+/// The sum code.
+#[derive(Debug)]
+pub struct Sum {
+    spec: CodeSpec,
+    linear: Linear,
+}
+
+impl Sum {
+    /// A sum of `spec.k` queries; `spec.r` must be 1.
+    pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
+        spec.check_sizes((1, MAX_K), (1, 1))?;
+        Ok(Self { spec: spec.clone(), linear: Linear::new(&Matrix::from_fn(1, spec.k, |_, _| 1.0)) })
+    }
+}
+
+impl Code for Sum {
+    fn spec(&self) -> &CodeSpec {
+        &self.spec
+    }
+
+    fn recovery(&self) -> Recovery {
+        Recovery { k: self.spec.k, parities: 1, needs: Needs::AsManyAsMissing }
+    }
+
+    fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
+        floats_only(&self.spec, input)?;
+        Ok(input.dims.to_vec())
+    }
+
+    fn encode(
+        &self,
+        members: Members<'_, f32>,
+        parities: &mut [&mut [f32]],
+        _: &mut Workspace,
+    ) -> Result<(), Error> {
+        members.check(self.spec.k, members.input.len())?;
+        check_parities(parities, 1, members.input.len())?;
+        self.linear.encode(members.queries, parities);
+        Ok(())
+    }
+
+    fn decode(
+        &self,
+        received: Received<'_>,
+        slot: usize,
+        prediction: &mut [f32],
+        _: &mut Workspace,
+    ) -> Result<(), Error> {
+        received.check(self.recovery(), slot, OutputSizes::same(prediction.len()))?;
+        self.linear.decode(received, slot, prediction);
+        Ok(())
+    }
+}

@@ -1,0 +1,248 @@
+//! ParM's image code: shrink the k images and tile them into one image of the original size.
+//!
+//! Cell (i, j) of an R x C grid covers output rows i H / R to (i + 1) H / R and columns j W / C to (j + 1) W / C,
+//! rounded down, so that any grid fits any image. An output pixel is the average of the input area that it stands
+//! for, with fractional weights at the edges, channel by channel. A parity query costs what a query costs, and slots
+//! stay apart in space; detail is what is lost. Cells without a member are zeros.
+//!
+//! The average is separable: input rows are added up first (whole rows, which vectorises), then columns. The naive
+//! twin adds up the area of each pixel.
+
+use crate::code::{check_parities, floats_only};
+use crate::head::Decoder;
+use crate::workspace::{Average, take};
+use crate::{Code, CodeSpec, Error, Grid, Input, Layout, Members, Received, Recovery, Workspace};
+
+const MAX_K: usize = 32;
+const MAX_R: usize = 4;
+
+/// Shrunk images on a grid.
+#[derive(Debug)]
+pub struct Tiles {
+    spec: CodeSpec,
+    grid: Grid,
+    layout: Layout,
+    places: Vec<usize>,
+    decoder: Decoder,
+}
+
+/// An image's sizes, whatever its layout: `planes` images of `height` rows of `width` pixels of `depth` values.
+#[derive(Clone, Copy, Debug)]
+struct Image {
+    planes: usize,
+    height: usize,
+    width: usize,
+    depth: usize,
+}
+
+/// Where a tile is in the output.
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    top: usize,
+    bottom: usize,
+    left: usize,
+    right: usize,
+}
+
+impl Tiles {
+    /// `spec.k` images on `spec.grid`.
+    pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
+        let max_k = if spec.head == Some(crate::Head::Sum) { crate::linear::MAX_K } else { MAX_K };
+        spec.check_sizes((1, max_k), (1, MAX_R))?;
+        let grid = spec.grid.unwrap_or_else(|| squarest(spec.k));
+        if grid.rows.saturating_mul(grid.columns) < spec.k {
+            return Err(Error::Grid { rows: grid.rows, columns: grid.columns, k: spec.k });
+        }
+        let layout = spec.layout.unwrap_or_default();
+        Ok(Self { spec: spec.clone(), grid, layout, places: spec.places()?, decoder: Decoder::new(spec)? })
+    }
+
+    /// The grid in use.
+    pub fn grid(&self) -> Grid {
+        self.grid
+    }
+
+    fn image(&self, input: Input<'_>) -> Result<Image, Error> {
+        let (planes, height, width, depth) = match (input.dims, self.layout) {
+            ([height, width], _) => (1, *height, *width, 1),
+            ([planes, height, width], Layout::ChannelsFirst) => (*planes, *height, *width, 1),
+            ([height, width, depth], Layout::ChannelsLast) => (1, *height, *width, *depth),
+            _ => (0, 0, 0, 0),
+        };
+        let Grid { rows, columns } = self.grid;
+        if planes == 0 || depth == 0 || height < rows || width < columns {
+            return Err(Error::NotAnImage { dims: input.dims.to_vec(), rows, columns });
+        }
+        Ok(Image { planes, height, width, depth })
+    }
+
+    fn cell(&self, place: usize, image: Image) -> Cell {
+        let (row, column) = (place / self.grid.columns, place % self.grid.columns);
+        Cell {
+            top: row * image.height / self.grid.rows,
+            bottom: (row + 1) * image.height / self.grid.rows,
+            left: column * image.width / self.grid.columns,
+            right: (column + 1) * image.width / self.grid.columns,
+        }
+    }
+
+    /// The naive twin of `encode`, for one parity query.
+    pub fn encode_naive(&self, members: Members<'_, f32>, parity: &mut [f32]) -> Result<(), Error> {
+        let image = self.image(members.input)?;
+        parity.fill(0.0);
+        for (slot, query) in members.queries.iter().enumerate() {
+            let Some(query) = query else { continue };
+            let cell = self.cell(self.places[slot], image);
+            for plane in 0..image.planes {
+                for y in cell.top..cell.bottom {
+                    for x in cell.left..cell.right {
+                        for channel in 0..image.depth {
+                            let at = |y: usize, x: usize| {
+                                ((plane * image.height + y) * image.width + x) * image.depth
+                            };
+                            let rows = Span::of(y - cell.top, cell.bottom - cell.top, image.height);
+                            let columns = Span::of(x - cell.left, cell.right - cell.left, image.width);
+                            let mut sum = 0.0_f64;
+                            for (from_y, high) in rows.weights() {
+                                for (from_x, wide) in columns.weights() {
+                                    sum += f64::from(high * wide * query[at(from_y, from_x) + channel]);
+                                }
+                            }
+                            parity[at(y, x) + channel] = sum as f32;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Code for Tiles {
+    fn spec(&self) -> &CodeSpec {
+        &self.spec
+    }
+
+    fn recovery(&self) -> Recovery {
+        self.decoder.recovery(&self.spec)
+    }
+
+    fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
+        floats_only(&self.spec, input)?;
+        self.image(input)?;
+        Ok(input.dims.to_vec())
+    }
+
+    fn output_scale(&self) -> usize {
+        self.decoder.scale()
+    }
+
+    fn encode(
+        &self,
+        members: Members<'_, f32>,
+        parities: &mut [&mut [f32]],
+        workspace: &mut Workspace,
+    ) -> Result<(), Error> {
+        let image = self.image(members.input)?;
+        members.check(self.spec.k, members.input.len())?;
+        check_parities(parities, self.spec.r, members.input.len())?;
+        let Some((first, others)) = parities.split_first_mut() else { return Ok(()) };
+        if members.present().len() < self.grid.rows * self.grid.columns {
+            first.fill(0.0);
+        }
+        for (slot, query) in members.queries.iter().enumerate() {
+            if let Some(query) = query {
+                shrink(query, image, self.cell(self.places[slot], image), first, workspace);
+            }
+        }
+        others.iter_mut().for_each(|parity| parity.copy_from_slice(first));
+        Ok(())
+    }
+
+    fn decode(
+        &self,
+        received: Received<'_>,
+        slot: usize,
+        prediction: &mut [f32],
+        _: &mut Workspace,
+    ) -> Result<(), Error> {
+        self.decoder.decode(&self.spec, received, slot, prediction)
+    }
+}
+
+/// Averages a query down to its cell: rows first, then along each line.
+fn shrink(query: &[f32], image: Image, cell: Cell, parity: &mut [f32], workspace: &mut Workspace) {
+    let stride = image.width * image.depth;
+    let width = cell.right - cell.left;
+    workspace.averages.clear();
+    workspace.averages.extend((0..width).map(|x| Span::of(x, width, image.width).average()));
+    let line = take(&mut workspace.floats, stride);
+    for plane in 0..image.planes {
+        for y in cell.top..cell.bottom {
+            line.fill(0.0);
+            for (from, weight) in Span::of(y - cell.top, cell.bottom - cell.top, image.height).weights() {
+                let row = &query[(plane * image.height + from) * stride..][..stride];
+                line.iter_mut().zip(row).for_each(|(sum, value)| *sum += weight * value);
+            }
+            let out = &mut parity[(plane * image.height + y) * stride..][..stride];
+            let out = &mut out[cell.left * image.depth..cell.right * image.depth];
+            narrow(line, image, &workspace.averages, out);
+        }
+    }
+}
+
+/// Averages a line of pixels down to one pixel for each of `averages`.
+fn narrow(line: &[f32], image: Image, averages: &[Average], out: &mut [f32]) {
+    let depth = image.depth;
+    if depth == 1 && image.width == 2 * averages.len() {
+        let (pairs, _) = line.as_chunks::<2>();
+        return out.iter_mut().zip(pairs).for_each(|(out, [a, b])| *out = (a + b) * 0.5);
+    }
+    for (pixel, average) in out.chunks_exact_mut(depth).zip(averages) {
+        let Average { from, to, first, inner, last } = *average;
+        for (channel, value) in pixel.iter_mut().enumerate() {
+            let between: f32 = (from + 1..to).map(|at| line[at * depth + channel]).sum();
+            *value = first * line[from * depth + channel] + inner * between;
+            if to > from {
+                *value += last * line[to * depth + channel];
+            }
+        }
+    }
+}
+
+/// The stretch of input that output pixel `index` of `small` stands for, in units of 1 / `small` of an input pixel.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: usize,
+    end: usize,
+    small: usize,
+}
+
+impl Span {
+    fn of(index: usize, small: usize, large: usize) -> Self {
+        Self { start: index * large, end: (index + 1) * large, small }
+    }
+
+    /// The same, for the fast path.
+    fn average(self) -> Average {
+        let share = |index: usize| self.weights().nth(index).map_or(0.0, |(_, weight)| weight);
+        let (from, to) = (self.start / self.small, self.end.div_ceil(self.small) - 1);
+        let inner = self.small as f32 / (self.end - self.start) as f32;
+        Average { from, to, first: share(0), inner, last: share(to - from) }
+    }
+
+    /// Input pixels and their share of the average; the shares add up to one.
+    fn weights(self) -> impl Iterator<Item = (usize, f32)> {
+        let Span { start, end, small } = self;
+        (start / small..end.div_ceil(small)).map(move |pixel| {
+            let overlap = end.min((pixel + 1) * small) - start.max(pixel * small);
+            (pixel, overlap as f32 / (end - start) as f32)
+        })
+    }
+}
+
+/// As many columns as the root of k, rounded up, and no more rows than needed: 1 x 2, 2 x 2, 2 x 3, 3 x 3...
+fn squarest(k: usize) -> Grid {
+    let columns = (1..=k).find(|columns| columns * columns >= k).unwrap_or(1);
+    Grid { rows: k.div_ceil(columns), columns }
+}

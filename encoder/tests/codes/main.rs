@@ -1,0 +1,9 @@
+//! The codes from outside: what they recover, where they put things, what they refuse.
+
+mod approximate;
+mod kernels;
+mod learned;
+mod placement;
+mod recovery;
+mod specs;
+mod support;

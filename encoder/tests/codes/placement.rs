@@ -1,0 +1,158 @@
+//! Golden vectors: where each code puts which value.
+
+use parm_encoder::{CodeSpec, Element, Error, Grid, Input, Kind, Layout, Members, Workspace};
+
+fn encode(spec: &CodeSpec, dims: &[usize], queries: &[Option<&[f32]>]) -> Vec<Vec<f32>> {
+    let code = spec.build().expect("a valid spec");
+    let input = Input::floats(dims);
+    let len = code.parity_dims(input).expect("an input that fits").iter().product();
+    let mut parities = vec![vec![f32::NAN; len]; code.recovery().parities];
+    let mut outs: Vec<&mut [f32]> = parities.iter_mut().map(Vec::as_mut_slice).collect();
+    code.encode(Members { input, queries }, &mut outs, &mut Workspace::new()).expect("encodes");
+    parities
+}
+
+#[test]
+fn an_rgb_sum_adds_each_channel_to_the_same_channel() {
+    let image = |red: f32, green: f32, blue: f32| [[red; 4], [green; 4], [blue; 4]].concat();
+    let (a, b) = (image(1.0, 10.0, 100.0), image(2.0, 20.0, 200.0));
+    let sum = encode(&CodeSpec::new(Kind::Sum, 2, 1), &[3, 2, 2], &[Some(&a), Some(&b)]);
+    assert_eq!(sum, [image(3.0, 30.0, 300.0)]);
+    let last = |red: f32, green: f32, blue: f32| [red, green, blue].repeat(4);
+    let (a, b) = (last(1.0, 10.0, 100.0), last(2.0, 20.0, 200.0));
+    let sum = encode(&CodeSpec::new(Kind::Sum, 2, 1), &[2, 2, 3], &[Some(&a), Some(&b)]);
+    assert_eq!(sum, [last(3.0, 30.0, 300.0)]);
+}
+
+#[test]
+fn a_blank_slot_adds_nothing_to_a_sum() {
+    let query = [1.5_f32, -2.0];
+    let sum = encode(&CodeSpec::new(Kind::Sum, 3, 1), &[2], &[None, Some(&query), Some(&query)]);
+    assert_eq!(sum, [[3.0, -4.0]]);
+}
+
+#[test]
+fn given_weights_are_the_weights() {
+    let spec = CodeSpec {
+        coefficients: Some(vec![vec![1.0, 1.0], vec![1.0, 2.0]]),
+        ..CodeSpec::new(Kind::Weighted, 2, 2)
+    };
+    let parities = encode(&spec, &[2], &[Some(&[1.0, 2.0]), Some(&[10.0, 20.0])]);
+    assert_eq!(parities, [[11.0, 22.0], [21.0, 42.0]]);
+}
+
+#[test]
+fn slots_stand_side_by_side_on_the_channel_axis() {
+    let (a, b) = ([1.0_f32, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]);
+    let first = CodeSpec::new(Kind::Slots, 2, 1);
+    assert_eq!(encode(&first, &[2, 2], &[Some(&a), Some(&b)]), [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]]);
+    assert_eq!(encode(&first, &[2, 2], &[None, Some(&b)]), [[0.0, 0.0, 0.0, 0.0, 5.0, 6.0, 7.0, 8.0]]);
+    let last = CodeSpec { layout: Some(Layout::ChannelsLast), ..first.clone() };
+    assert_eq!(encode(&last, &[2, 2], &[Some(&a), Some(&b)]), [[1.0, 2.0, 5.0, 6.0, 3.0, 4.0, 7.0, 8.0]]);
+    let swapped = CodeSpec { order: Some(vec![1, 0]), ..first };
+    assert_eq!(encode(&swapped, &[2, 2], &[Some(&a), Some(&b)]), [[5.0, 6.0, 7.0, 8.0, 1.0, 2.0, 3.0, 4.0]]);
+}
+
+#[test]
+fn tiles_are_area_averages_in_grid_order() {
+    let a: Vec<f32> = (0..16).map(|value| value as f32).collect();
+    let b: Vec<f32> = a.iter().map(|value| value + 100.0).collect();
+    let beside = encode(&CodeSpec::new(Kind::Tiles, 2, 1), &[1, 4, 4], &[Some(&a), Some(&b)]);
+    #[rustfmt::skip]
+    assert_eq!(beside, [[
+        0.5, 2.5, 100.5, 102.5,
+        4.5, 6.5, 104.5, 106.5,
+        8.5, 10.5, 108.5, 110.5,
+        12.5, 14.5, 112.5, 114.5,
+    ]]);
+    let square = encode(&CodeSpec::new(Kind::Tiles, 4, 1), &[1, 4, 4], &[Some(&a), None, None, Some(&b)]);
+    #[rustfmt::skip]
+    assert_eq!(square, [[
+        2.5, 4.5, 0.0, 0.0,
+        10.5, 12.5, 0.0, 0.0,
+        0.0, 0.0, 102.5, 104.5,
+        0.0, 0.0, 110.5, 112.5,
+    ]]);
+}
+
+#[test]
+fn uneven_tiles_weigh_the_pixels_at_their_edges() {
+    let spec = CodeSpec { grid: Some(Grid { rows: 1, columns: 2 }), ..CodeSpec::new(Kind::Tiles, 2, 1) };
+    // Five columns: the left tile has two of 2.5 pixels each, the right one three of 5/3 pixels each.
+    let row = [0.0_f32, 10.0, 20.0, 30.0, 40.0];
+    let out = encode(&spec, &[1, 1, 5], &[Some(&row), Some(&row)]);
+    let expect = [8.0, 32.0, 4.0, 20.0, 36.0];
+    assert!(out[0].iter().zip(expect).all(|(a, b)| (a - b).abs() < 1e-5), "{out:?}");
+}
+
+#[test]
+fn copies_are_numbered_copy_by_copy() {
+    let out = encode(&CodeSpec::new(Kind::Replicate, 2, 2), &[1], &[Some(&[1.0]), Some(&[2.0])]);
+    assert_eq!(out, [[1.0], [2.0], [1.0], [2.0]]);
+}
+
+#[test]
+fn integers_are_moved_but_never_added() {
+    let input = Input { dims: &[3], element: Element::Bytes(2) };
+    let queries: [Option<&[u8]>; 2] = [Some(&[1, 0, 2, 0, 3, 0]), Some(&[4, 0, 5, 0, 6, 0])];
+    let members = Members { input, queries: &queries };
+    let slots = CodeSpec::new(Kind::Slots, 2, 1).build().expect("valid");
+    let mut wide = [9_u8; 12];
+    slots.encode_bytes(members, &mut [&mut wide]).expect("slots move bytes");
+    assert_eq!(wide, [1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0]);
+    let copies = CodeSpec::new(Kind::Replicate, 2, 1).build().expect("valid");
+    let (mut first, mut second) = ([9_u8; 6], [9_u8; 6]);
+    copies.encode_bytes(members, &mut [&mut first, &mut second]).expect("copies are bytes");
+    assert_eq!((first, second), ([1, 0, 2, 0, 3, 0], [4, 0, 5, 0, 6, 0]));
+    for kind in [Kind::Sum, Kind::Weighted, Kind::Mds, Kind::Tiles, Kind::Berrut, Kind::Spline] {
+        let code = CodeSpec::new(kind, 3, 1).build().expect("valid");
+        let refusal = Error::NotArithmetic { kind, bytes: 2 };
+        assert_eq!(code.parity_dims(input), Err(refusal.clone()));
+        assert_eq!(code.encode_bytes(members, &mut [&mut wide]), Err(refusal));
+    }
+}
+
+#[test]
+fn interpolation_matrices_have_not_drifted() {
+    // With a one-dimensional group 1, 0, 0 the coded queries are the first column of the encoding matrix.
+    let column = |kind: Kind| -> Vec<f32> {
+        encode(&CodeSpec::new(kind, 3, 1), &[1], &[Some(&[1.0]), Some(&[0.0]), Some(&[0.0])]).concat()
+    };
+    let check = |kind: Kind, expect: [f64; 4]| {
+        let actual = column(kind);
+        let close = actual.iter().zip(expect).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-5);
+        assert!(close, "{kind}: {actual:?} instead of {expect:?}");
+    };
+    // Berrut by hand: nodes sqrt(3)/2, 0, -sqrt(3)/2 and points 1, 1/2, -1/2, -1.
+    let half = 3.0_f64.sqrt() / 2.0;
+    let at = |z: f64| {
+        let terms = [1.0 / (z - half), -1.0 / z, 1.0 / (z + half)];
+        terms[0] / terms.iter().sum::<f64>()
+    };
+    check(Kind::Berrut, [at(1.0), at(0.5), at(-0.5), at(-1.0)]);
+    // The natural spline through 1, 0, 0 at 1/6, 1/2, 5/6, straight beyond: by hand, without smoothing.
+    let spline = |z: f64| {
+        let (h, g) = (1.0 / 3.0, 13.5);
+        let slope_left = -1.0 / h - h * g / 6.0;
+        let slope_right = h * g / 6.0;
+        let inner = |z: f64| {
+            let (a, b) = ((0.5 - z) / h, (z - 1.0 / 6.0) / h);
+            a + (b * b * b - b) * g * h * h / 6.0
+        };
+        let outer = |z: f64| {
+            let a = (5.0 / 6.0 - z) / h;
+            (a * a * a - a) * g * h * h / 6.0
+        };
+        match z {
+            z if z < 1.0 / 6.0 => 1.0 + (z - 1.0 / 6.0) * slope_left,
+            z if z > 5.0 / 6.0 => (z - 5.0 / 6.0) * slope_right,
+            z if z < 0.5 => inner(z),
+            z => outer(z),
+        }
+    };
+    let actual = column(Kind::Spline);
+    for (index, value) in actual.iter().enumerate() {
+        let expect = spline(index as f64 / 3.0);
+        assert!((f64::from(*value) - expect).abs() < 1e-3, "spline {index}: {value} instead of {expect}");
+    }
+}

@@ -1,0 +1,135 @@
+//! Instances: list, add, remove, drain, undrain, eject.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::refusal::Refusal;
+use crate::discovery::{self, Member, Source, Wish};
+use crate::serve::{Frontend, Pool, Quantiles};
+
+/// An instance, as listed.
+#[derive(Serialize)]
+pub(super) struct Entry {
+    number: u32,
+    address: String,
+    source: Source,
+    /// `connecting`, `ready`, `draining`, `ejected` or `refused`.
+    state: discovery::State,
+    /// Whether it takes work: a ready instance does not while the dispatcher has it ejected.
+    in_service: bool,
+    inflight: u32,
+    models: Vec<Model>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service_time: Option<ServiceTime>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Model {
+    name: String,
+    version: String,
+}
+
+/// Quantiles of the last 512 jobs.
+#[derive(Serialize)]
+struct ServiceTime {
+    p50_us: u64,
+    p90_us: u64,
+    p99_us: u64,
+}
+
+/// An instance to add.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct New {
+    url: String,
+}
+
+/// What an instance can be told.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Order {
+    /// No more work; what it holds is ended.
+    Drain,
+    /// Back to work, after a drain or an ejection.
+    Undrain,
+    /// Its work is taken away at once and done elsewhere.
+    Eject,
+}
+
+pub(super) async fn list(State(frontend): State<Frontend>) -> Json<Vec<Entry>> {
+    Json(frontend.fleet.members().iter().map(|member| entry(&frontend, member)).collect())
+}
+
+pub(super) async fn show(
+    State(frontend): State<Frontend>,
+    number: Result<Path<u32>, PathRejection>,
+) -> Result<Json<Entry>, Refusal> {
+    let Path(number) = number?;
+    Ok(Json(entry(&frontend, &frontend.fleet.member(number)?)))
+}
+
+pub(super) async fn add(
+    State(frontend): State<Frontend>,
+    new: Result<Json<New>, JsonRejection>,
+) -> Result<(StatusCode, Json<Entry>), Refusal> {
+    let Json(New { url }) = new?;
+    let member = frontend.fleet.add(&url, Source::Admin)?;
+    Ok((StatusCode::CREATED, Json(entry(&frontend, &member))))
+}
+
+pub(super) async fn remove(
+    State(frontend): State<Frontend>,
+    number: Result<Path<u32>, PathRejection>,
+) -> Result<(StatusCode, Json<Entry>), Refusal> {
+    let Path(number) = number?;
+    let member = frontend.fleet.remove(number)?;
+    // It drains from now on; the answer does not wait for that.
+    Ok((StatusCode::ACCEPTED, Json(entry(&frontend, &member))))
+}
+
+pub(super) async fn order(
+    State(frontend): State<Frontend>,
+    path: Result<Path<(u32, Order)>, PathRejection>,
+) -> Result<(StatusCode, Json<Entry>), Refusal> {
+    let Path((number, order)) = path?;
+    let member = frontend.fleet.member(number)?;
+    member.wish.send_replace(match order {
+        Order::Drain => Wish::Drain,
+        Order::Undrain => Wish::Serve,
+        Order::Eject => Wish::Eject,
+    });
+    Ok((StatusCode::ACCEPTED, Json(entry(&frontend, &member))))
+}
+
+fn entry(frontend: &Frontend, member: &Arc<Member>) -> Entry {
+    let view = member.view();
+    let instance = view.instance.as_deref();
+    let pools = instance.map(|instance| instance.pools()).unwrap_or_default();
+    let model = |pool: &Arc<Pool>| Model { name: pool.model.name.clone(), version: pool.version.clone() };
+    Entry {
+        number: member.number,
+        address: member.name.clone(),
+        source: member.source,
+        state: view.state,
+        in_service: instance.is_some_and(|instance| frontend.core.driver.in_service(instance.id)),
+        inflight: instance.map_or(0, |instance| instance.inflight()),
+        models: pools.iter().map(model).collect(),
+        service_time: instance.and_then(|instance| instance.quantiles()).map(ServiceTime::from),
+        problem: view.problem.clone(),
+    }
+}
+
+impl From<Quantiles> for ServiceTime {
+    fn from(times: Quantiles) -> Self {
+        let micros = |time: Duration| time.as_micros() as u64;
+        Self { p50_us: micros(times.median), p90_us: micros(times.p90), p99_us: micros(times.p99) }
+    }
+}

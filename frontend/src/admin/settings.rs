@@ -1,0 +1,135 @@
+//! Dispatch settings at run time. A change is a merge patch (RFC 7396): fields that are sent replace, `null` restores the
+//! default, what is not sent stays. Queries under way stay too. Nothing is written to the configuration file.
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::{Path, State};
+use serde_json::{Map, Value, json};
+
+use super::refusal::Refusal;
+use crate::dispatch::PoolSettings;
+use crate::error::Error;
+use crate::serve::{Frontend, PoolSettingsByModel};
+
+pub(super) async fn show(State(frontend): State<Frontend>) -> Json<Value> {
+    Json(shown(&frontend.core.settings()))
+}
+
+pub(super) async fn change(
+    State(frontend): State<Frontend>,
+    patch: Result<Json<Value>, JsonRejection>,
+) -> Result<Json<Value>, Refusal> {
+    let Json(patch) = patch?;
+    let settings = frontend.core.change_settings(|settings| {
+        settings.default = patched(&settings.default, &patch)?;
+        Ok(())
+    })?;
+    tracing::info!(%patch, "dispatch settings changed");
+    Ok(Json(shown(&settings)))
+}
+
+pub(super) async fn show_model(
+    State(frontend): State<Frontend>,
+    model: Result<Path<String>, PathRejection>,
+) -> Result<Json<PoolSettings>, Refusal> {
+    let Path(model) = model?;
+    known(&frontend, &model)?;
+    Ok(Json(frontend.core.settings().of(&model).clone()))
+}
+
+/// From now on the model has settings of its own: those it has now, patched.
+pub(super) async fn change_model(
+    State(frontend): State<Frontend>,
+    model: Result<Path<String>, PathRejection>,
+    patch: Result<Json<Value>, JsonRejection>,
+) -> Result<Json<PoolSettings>, Refusal> {
+    let (Path(model), Json(patch)) = (model?, patch?);
+    known(&frontend, &model)?;
+    let settings = frontend.core.change_settings(|settings| {
+        let own = patched(settings.of(&model), &patch)?;
+        settings.models.insert(model.clone(), own);
+        Ok(())
+    })?;
+    tracing::info!(%model, %patch, "dispatch settings changed");
+    Ok(Json(settings.of(&model).clone()))
+}
+
+/// From now on the model follows the settings for all.
+pub(super) async fn forget_model(
+    State(frontend): State<Frontend>,
+    model: Result<Path<String>, PathRejection>,
+) -> Result<Json<PoolSettings>, Refusal> {
+    let Path(model) = model?;
+    let settings = frontend.core.change_settings(|settings| match settings.models.remove(&model) {
+        Some(_) => Ok(()),
+        None => Err(Error::UnknownModel { name: model.clone() }),
+    })?;
+    Ok(Json(settings.of(&model).clone()))
+}
+
+fn known(frontend: &Frontend, model: &str) -> Result<(), Error> {
+    let known = !frontend.core.catalog.versions(model).is_empty()
+        || frontend.core.settings().models.contains_key(model);
+    known.then_some(()).ok_or_else(|| Error::UnknownModel { name: model.to_owned() })
+}
+
+fn shown(settings: &PoolSettingsByModel) -> Value {
+    json!({ "dispatch": settings.default, "models": settings.models })
+}
+
+fn patched(settings: &PoolSettings, patch: &Value) -> Result<PoolSettings, Error> {
+    let bad = |error: serde_json::Error| Error::BadSettings { reason: error.to_string() };
+    if !patch.is_object() {
+        return Err(Error::BadSettings { reason: "send a JSON object of the fields to change".into() });
+    }
+    let mut value = serde_json::to_value(settings).map_err(bad)?;
+    merge(&mut value, patch);
+    serde_json::from_value(value).map_err(bad)
+}
+
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(target) = target else { return };
+    for (name, value) in patch {
+        if value.is_null() {
+            target.remove(name);
+        } else {
+            merge(target.entry(name.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch::PolicyKind;
+
+    #[test]
+    fn a_patch_changes_what_it_names_and_nothing_else() {
+        let before = PoolSettings::default();
+        let after = patched(&before, &json!({"policy": "none", "batch": {"max_size": 4}})).unwrap();
+        assert_eq!((after.policy, after.batch.max_size.get()), (PolicyKind::None, 4));
+        assert_eq!(after.batch.max_delay, before.batch.max_delay);
+        let restored = patched(&after, &json!({"policy": null, "batch": null})).unwrap();
+        assert_eq!(restored, before);
+    }
+
+    #[test]
+    fn a_bad_patch_names_the_field() {
+        for (patch, word) in [
+            (json!({"polciy": "none"}), "polciy"),
+            (json!({"policy": "best"}), "best"),
+            (json!({"queue_limit": 0}), "nonzero"),
+            (json!([1]), "object"),
+        ] {
+            let error = patched(&PoolSettings::default(), &patch).unwrap_err().to_string();
+            assert!(error.contains(word), "{patch}: {error}");
+        }
+    }
+}

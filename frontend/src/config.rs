@@ -1,0 +1,172 @@
+//! What an operator can set about the frontend. Dispatch has settings of its own, see [`PoolSettings`].
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use parm_protocol::client;
+use serde::{Deserialize, Serialize};
+
+use crate::admin;
+use crate::dispatch::PoolSettings;
+
+/// The frontend's configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Servers to send work to: `http://HOST:PORT`, `grpc://HOST:PORT`, `frames://HOST:PORT` or `unix:/PATH`. Default: none.
+    pub workers: Vec<String>,
+    /// A file of such URLs, one a line (`#` starts a comment), that is watched for changes. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workers_file: Option<PathBuf>,
+    /// Limits on requests.
+    pub requests: Requests,
+    /// How instances are connected to, watched and used.
+    pub instances: Instances,
+    /// How to speak with workers.
+    pub client: client::Config,
+    /// The admin API.
+    pub admin: admin::Config,
+    /// How queries are dispatched, for every model without settings of its own.
+    pub dispatch: PoolSettings,
+    /// Settings of single models, by name. A model that is named here takes nothing from `dispatch`.
+    pub models: BTreeMap<String, PoolSettings>,
+}
+
+/// Limits on requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Requests {
+    /// Milliseconds that a request may take when it names no `timeout` and its transport no deadline. Default 10000.
+    #[serde(rename = "default_deadline_ms", with = "millis")]
+    pub default_deadline: Duration,
+    /// Milliseconds that no request may exceed, whatever it asks for: what waits for ever is never freed. Default 120000.
+    #[serde(rename = "max_deadline_ms", with = "millis")]
+    pub max_deadline: Duration,
+    /// Most rows in one request: each is a query of its own in the queue. Default 256.
+    pub max_rows: NonZeroUsize,
+    /// Milliseconds after which a refused client should try again (`Retry-After`, in whole seconds there). Default 1000.
+    #[serde(rename = "retry_after_ms", with = "millis")]
+    pub retry_after: Duration,
+    /// Largest magnitude of an FP32 input that may be mixed with other clients' queries by a code; a query with larger
+    /// or non-finite values is served alone. Default 1000000.
+    pub codable_magnitude: f32,
+}
+
+/// How instances are connected to, watched and used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Instances {
+    /// Jobs that an instance may hold at a time. With 1 a hung instance holds up one batch and no more; raise it for
+    /// servers that run several models' batches at once. Default 1.
+    pub slots: NonZeroU16,
+    /// Most instances, from all sources together. Default 4096.
+    pub limit: NonZeroU32,
+    /// Models to ask a server for that cannot list its own. Default: none.
+    pub models: Vec<String>,
+    /// Milliseconds between two looks at an instance's health. Default 1000.
+    #[serde(rename = "health_interval_ms", with = "millis")]
+    pub health_interval: Duration,
+    /// Milliseconds that an instance has to answer a health check, a probe or a question about its models. Default 2000.
+    #[serde(rename = "health_timeout_ms", with = "millis")]
+    pub health_timeout: Duration,
+    /// Health checks in a row that must time out before an instance counts as gone; a refused connection counts at
+    /// once. Default 3.
+    pub health_failures: NonZeroU16,
+    /// Milliseconds between two looks at which models an instance serves. Default 5000.
+    #[serde(rename = "models_interval_ms", with = "millis")]
+    pub models_interval: Duration,
+    /// Milliseconds before the second try to connect; doubles with every try. Default 100.
+    #[serde(rename = "connect_backoff_min_ms", with = "millis")]
+    pub connect_backoff_min: Duration,
+    /// Milliseconds that the wait between two tries never exceeds. Default 5000.
+    #[serde(rename = "connect_backoff_max_ms", with = "millis")]
+    pub connect_backoff_max: Duration,
+    /// Milliseconds that an instance may hold a job beyond the deadline of its last query before the job counts as
+    /// failed and the instance as free. Late answers are still worth knowing: they tell a slow instance from a dead
+    /// one. Default 1000.
+    #[serde(rename = "overrun_ms", with = "millis")]
+    pub overrun: Duration,
+    /// Milliseconds that a removed instance has to finish what it holds. Default 30000.
+    #[serde(rename = "drain_timeout_ms", with = "millis")]
+    pub drain_timeout: Duration,
+    /// Milliseconds between two looks at `workers_file`. Default 1000.
+    #[serde(rename = "file_interval_ms", with = "millis")]
+    pub file_interval: Duration,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self {
+            default_deadline: Duration::from_secs(10),
+            max_deadline: Duration::from_secs(120),
+            max_rows: NonZeroUsize::new(256).expect("positive"),
+            retry_after: Duration::from_secs(1),
+            codable_magnitude: 1e6,
+        }
+    }
+}
+
+impl Default for Instances {
+    fn default() -> Self {
+        Self {
+            slots: NonZeroU16::MIN,
+            limit: NonZeroU32::new(4096).expect("positive"),
+            models: Vec::new(),
+            health_interval: Duration::from_secs(1),
+            health_timeout: Duration::from_secs(2),
+            health_failures: NonZeroU16::new(3).expect("positive"),
+            models_interval: Duration::from_secs(5),
+            connect_backoff_min: Duration::from_millis(100),
+            connect_backoff_max: Duration::from_secs(5),
+            overrun: Duration::from_secs(1),
+            drain_timeout: Duration::from_secs(30),
+            file_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Config {
+    /// The settings of a model's pool.
+    pub fn pool(&self, model: &str) -> &PoolSettings {
+        self.models.get(model).unwrap_or(&self.dispatch)
+    }
+}
+
+/// Whole milliseconds in files, at least one: none of these durations may be zero.
+mod millis {
+    use std::time::Duration;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        u64::try_from(value.as_millis()).unwrap_or(u64::MAX).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        match u64::deserialize(from)? {
+            0 => Err(D::Error::custom("0 milliseconds is no duration: give at least 1")),
+            millis => Ok(Duration::from_millis(millis)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_survives_its_file() {
+        let text = toml::to_string(&Config::default()).unwrap();
+        assert_eq!(toml::from_str::<Config>(&text).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn unknown_fields_and_empty_durations_are_refused() {
+        assert!(toml::from_str::<Config>("wrokers = []").unwrap_err().to_string().contains("wrokers"));
+        let zero = toml::from_str::<Config>("[instances]\nhealth_interval_ms = 0").unwrap_err();
+        assert!(zero.to_string().contains("at least 1"), "{zero}");
+    }
+}

@@ -1,0 +1,102 @@
+//! A file of addresses, one a line, that is watched for changes.
+//!
+//! It is read whole at an interval: files of this kind are replaced by tools in ways that file events miss (renames,
+//! mounted config maps). A line that is no address is reported and skipped, and costs no other line anything. A file
+//! that cannot be read changes nothing: the instances that it named last stay.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::fleet::Fleet;
+use super::member::Source;
+use crate::error::Error;
+
+/// A file with more bytes than this is not read.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// Follows a file until the fleet is gone.
+pub(super) async fn watch(fleet: Weak<Fleet>, path: PathBuf, every: Duration) {
+    let mut last = None;
+    loop {
+        let read = read(&path).await;
+        let Some(fleet) = fleet.upgrade() else { return };
+        if last.as_ref() != Some(&read) {
+            match &read {
+                Ok(text) => follow(&fleet, &path, text),
+                Err(reason) => {
+                    tracing::warn!(file = %path.display(), %reason, "cannot read the workers file: nothing changes");
+                }
+            }
+            last = Some(read);
+        }
+        drop(fleet);
+        tokio::time::sleep(every).await;
+    }
+}
+
+async fn read(path: &Path) -> Result<String, String> {
+    let size = tokio::fs::metadata(path).await.map_err(|error| error.to_string())?.len();
+    if size > MAX_BYTES {
+        return Err(format!("it has {size} bytes, more than {MAX_BYTES}"));
+    }
+    tokio::fs::read_to_string(path).await.map_err(|error| error.to_string())
+}
+
+/// Makes the fleet what the file says.
+fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str) {
+    let mut wanted = BTreeSet::new();
+    let mut bad = 0;
+    for (number, line) in text.lines().enumerate() {
+        let Some(url) = address(line) else { continue };
+        match fleet.connect.check(url) {
+            Ok(()) => {
+                wanted.insert(url);
+            }
+            Err(reason) => {
+                bad += 1;
+                tracing::warn!(file = %path.display(), line = number + 1, %reason, "skipped a line of the workers file");
+            }
+        }
+    }
+    fleet.core.metrics.bad_lines.set(bad);
+    let members = fleet.members();
+    for member in members.iter().filter(|member| member.source == Source::File) {
+        if !wanted.contains(member.name.as_str()) {
+            // Gone meanwhile is gone too.
+            let _ = fleet.remove(member.number);
+        }
+    }
+    for url in wanted {
+        match fleet.add(url, Source::File) {
+            // It stays from before, or another source named it too.
+            Ok(_) | Err(Error::DuplicateInstance { .. }) => {}
+            Err(error) => tracing::warn!(%error, "skipped a line of the workers file"),
+        }
+    }
+}
+
+/// What a line names: nothing if it is empty or a comment.
+fn address(line: &str) -> Option<&str> {
+    let line = line.split_once('#').map_or(line, |(before, _)| before).trim();
+    (!line.is_empty()).then_some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_blank_lines_name_nothing() {
+        let cases = [
+            ("http://a:1", Some("http://a:1")),
+            ("  http://a:1  # the first", Some("http://a:1")),
+            ("# http://a:1", None),
+            ("   ", None),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(address(line), expected, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The members: who they are, added and removed by the sources and the admin API.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use parm_protocol::client::Client;
+use parm_protocol::{Code, Error as WireError};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+
+use super::connect::{self, Connect};
+use super::file;
+use super::member::{Identity, Member, Source, State, Wish};
+use super::supervisor::Supervisor;
+use crate::dispatch::NodeId;
+use crate::error::Error;
+use crate::metrics::InstanceCounts;
+use crate::serve::Core;
+
+/// All members, known to whoever adds and removes them.
+pub struct Fleet {
+    pub(super) core: Arc<Core>,
+    pub(super) connect: Arc<dyn Connect>,
+    runtime: Handle,
+    members: Mutex<Members>,
+}
+
+#[derive(Default)]
+struct Members {
+    by_number: BTreeMap<u32, Arc<Member>>,
+    nodes: HashMap<String, NodeId>,
+    next: u32,
+    embedded: u32,
+}
+
+/// What a repository is asked to do.
+#[derive(Clone, Copy)]
+enum Order {
+    Load,
+    Unload,
+}
+
+impl Fleet {
+    /// Adds the configured members and watches the configured file.
+    pub(crate) fn start(core: Arc<Core>, connect: Arc<dyn Connect>) -> Result<Arc<Self>, Error> {
+        let fleet = Arc::new(Self { core, connect, runtime: Handle::current(), members: Mutex::default() });
+        let config = &fleet.core.config;
+        for url in &config.workers {
+            fleet.add(url, Source::Static)?;
+        }
+        if let Some(path) = &config.workers_file {
+            fleet.runtime.spawn(file::watch(
+                Arc::downgrade(&fleet),
+                path.clone(),
+                config.instances.file_interval,
+            ));
+        }
+        Ok(fleet)
+    }
+
+    /// Adds a server by its address.
+    pub(crate) fn add(self: &Arc<Self>, url: &str, source: Source) -> Result<Arc<Member>, Error> {
+        self.connect.check(url).map_err(|reason| Error::BadUrl { url: url.to_owned(), reason })?;
+        self.insert(url, source, (connect::node(url), None))
+    }
+
+    /// Adds an instance of this process.
+    pub(crate) fn embed(
+        self: &Arc<Self>,
+        client: Arc<dyn Client>,
+        node: Option<&str>,
+    ) -> Result<Arc<Member>, Error> {
+        let number = {
+            let mut members = self.members.lock();
+            members.embedded += 1;
+            members.embedded - 1
+        };
+        self.insert(&format!("embedded:{number}"), Source::Embedded, (node, Some(client)))
+    }
+
+    fn insert(
+        self: &Arc<Self>,
+        name: &str,
+        source: Source,
+        (node, embedded): (Option<&str>, Option<Arc<dyn Client>>),
+    ) -> Result<Arc<Member>, Error> {
+        let member = {
+            let mut members = self.members.lock();
+            if let Some(known) = members.by_number.values().find(|member| member.name == name) {
+                return Err(Error::DuplicateInstance { url: name.to_owned(), id: known.number });
+            }
+            let limit = self.core.config.instances.limit.get();
+            if members.by_number.len() >= limit as usize {
+                return Err(Error::TooManyInstances { limit });
+            }
+            let node = node.map(|node| members.node(node));
+            members.next += 1;
+            let number = members.next;
+            let identity = Identity { number, name: name.to_owned(), source, node, embedded };
+            let member = Arc::new(Member::new(identity));
+            members.by_number.insert(number, member.clone());
+            member
+        };
+        let supervisor = Supervisor {
+            core: self.core.clone(),
+            connect: self.connect.clone(),
+            wish: member.wish.subscribe(),
+            member: member.clone(),
+            fleet: Arc::downgrade(self),
+        };
+        self.runtime.spawn(supervisor.run());
+        Ok(member)
+    }
+
+    /// Every member, by number.
+    pub(crate) fn members(&self) -> Vec<Arc<Member>> {
+        self.members.lock().by_number.values().cloned().collect()
+    }
+
+    /// The member with this number.
+    pub(crate) fn member(&self, number: u32) -> Result<Arc<Member>, Error> {
+        self.members.lock().by_number.get(&number).cloned().ok_or(Error::UnknownInstance { id: number })
+    }
+
+    /// Drains a member and forgets it.
+    pub(crate) fn remove(&self, number: u32) -> Result<Arc<Member>, Error> {
+        let mut members = self.members.lock();
+        let member = members.by_number.get(&number).ok_or(Error::UnknownInstance { id: number })?.clone();
+        if member.source == Source::Embedded {
+            return Err(Error::Embedded { id: number });
+        }
+        members.by_number.remove(&number);
+        member.wish.send_replace(Wish::Remove);
+        Ok(member)
+    }
+
+    /// How many members are in which state.
+    pub(crate) fn counts(&self) -> InstanceCounts {
+        let mut counts = InstanceCounts::default();
+        for member in self.members() {
+            let view = member.view();
+            let count = match view.state {
+                State::Connecting | State::Refused => &mut counts.connecting,
+                State::Draining => &mut counts.draining,
+                State::Ejected => &mut counts.ejected,
+                State::Ready if view.instance.is_some_and(|own| self.core.driver.in_service(own.id)) => {
+                    &mut counts.ready
+                }
+                State::Ready => &mut counts.ejected,
+            };
+            *count += 1;
+        }
+        counts
+    }
+
+    /// Has every instance load a model.
+    pub(crate) async fn load(&self, name: &str) -> Result<(), WireError> {
+        self.order(Order::Load, name).await
+    }
+
+    /// Has every instance that has it unload a model.
+    pub(crate) async fn unload(&self, name: &str) -> Result<(), WireError> {
+        self.order(Order::Unload, name).await
+    }
+
+    async fn order(&self, order: Order, name: &str) -> Result<(), WireError> {
+        let mut asked = JoinSet::new();
+        for member in self.members() {
+            let Some(instance) = member.view().instance else { continue };
+            let name = name.to_owned();
+            asked.spawn(async move {
+                let answer = match order {
+                    Order::Load => instance.client.load_model(&name).await,
+                    Order::Unload => instance.client.unload_model(&name).await,
+                };
+                member.refresh.notify_one();
+                answer
+            });
+        }
+        if asked.is_empty() {
+            return Err(WireError::NoInstance { model: name.to_owned() });
+        }
+        // A task that panicked counts as an instance that could not be asked.
+        let lost = |_| Err(WireError::Unavailable { message: "an instance could not be asked".into() });
+        let mut answers = Vec::new();
+        while let Some(answer) = asked.join_next().await {
+            answers.push(answer.unwrap_or_else(lost));
+        }
+        verdict(answers)
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for member in self.members.get_mut().by_number.values() {
+            member.wish.send_replace(Wish::Remove);
+        }
+    }
+}
+
+/// One verdict on the answers of several instances: it is enough if some did it and the others know nothing of it.
+fn verdict(answers: Vec<Result<(), WireError>>) -> Result<(), WireError> {
+    let (mut done, mut elsewhere, mut failed) = (false, None, None);
+    for answer in answers {
+        match answer {
+            Ok(()) => done = true,
+            Err(error) if matches!(error.code(), Code::NotFound | Code::Unimplemented) => {
+                elsewhere = Some(error)
+            }
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    match (failed, done, elsewhere) {
+        (Some(error), ..) | (None, false, Some(error)) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+impl Members {
+    fn node(&mut self, name: &str) -> NodeId {
+        let next = NodeId(self.nodes.len() as u32);
+        *self.nodes.entry(name.to_owned()).or_insert(next)
+    }
+}

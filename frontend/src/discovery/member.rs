@@ -1,0 +1,119 @@
+//! A member of the fleet: one address (or thread), what is wanted of it, and how it stands.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use parm_protocol::client::Client;
+use tokio::sync::{Notify, watch};
+
+use crate::dispatch::NodeId;
+use crate::serve::Instance;
+
+/// Who named a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Source {
+    /// A thread of this process.
+    Embedded,
+    /// The configuration.
+    Static,
+    /// The watched file.
+    File,
+    /// The admin API.
+    Admin,
+}
+
+/// What is wanted of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// That it works.
+    Serve,
+    /// That it gets no more work.
+    Drain,
+    /// That its work is taken away at once and done elsewhere.
+    Eject,
+    /// That it drains and is forgotten.
+    Remove,
+}
+
+/// How a member stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum State {
+    /// Not reached yet, or lost and sought again.
+    Connecting,
+    /// In the dispatcher's hands (which may have ejected it).
+    Ready,
+    /// Finishing what it holds: by wish, or because it says that it is not ready.
+    Draining,
+    /// Taken out by wish.
+    Ejected,
+    /// Reached, but it serves nothing that can be used.
+    Refused,
+}
+
+/// A member of the fleet.
+pub(crate) struct Member {
+    /// Its number for the admin API; stays over reconnects.
+    pub(crate) number: u32,
+    /// Its address; `embedded:N` for a thread of this process.
+    pub(crate) name: String,
+    pub(crate) source: Source,
+    pub(crate) node: Option<NodeId>,
+    /// The client of an embedded member.
+    pub(crate) embedded: Option<Arc<dyn Client>>,
+    pub(crate) wish: watch::Sender<Wish>,
+    /// Told to look again at which models it serves.
+    pub(crate) refresh: Notify,
+    view: Mutex<View>,
+}
+
+/// What others may know of a member.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(crate) state: State,
+    pub(crate) instance: Option<Arc<Instance>>,
+    /// What is wrong, in the words of the last error.
+    pub(crate) problem: Option<String>,
+}
+
+/// Who a new member is.
+pub(crate) struct Identity {
+    pub(crate) number: u32,
+    pub(crate) name: String,
+    pub(crate) source: Source,
+    pub(crate) node: Option<NodeId>,
+    pub(crate) embedded: Option<Arc<dyn Client>>,
+}
+
+impl Member {
+    pub(crate) fn new(identity: Identity) -> Self {
+        let Identity { number, name, source, node, embedded } = identity;
+        Self {
+            number,
+            name,
+            source,
+            node,
+            embedded,
+            wish: watch::channel(Wish::Serve).0,
+            refresh: Notify::new(),
+            view: Mutex::new(View { state: State::Connecting, instance: None, problem: None }),
+        }
+    }
+
+    pub(crate) fn view(&self) -> View {
+        self.view.lock().clone()
+    }
+
+    /// The member is in another state, or has another instance or problem; changes of state are logged.
+    pub(crate) fn show(&self, state: State, instance: Option<Arc<Instance>>, problem: Option<String>) {
+        let mut view = self.view.lock();
+        if view.state != state || view.problem != problem {
+            match &problem {
+                Some(problem) => tracing::warn!(instance = %self.name, ?state, %problem, "instance"),
+                None => tracing::info!(instance = %self.name, ?state, "instance"),
+            }
+        }
+        *view = View { state, instance, problem };
+    }
+}

@@ -1,0 +1,18 @@
+//! Where instances come from, and who watches over them.
+//!
+//! Sources (the configured list, a watched file, the admin API, threads of this process) only name members of the
+//! [`Fleet`]; every member has a supervisor that connects, asks what it serves, joins it to the dispatcher, looks after
+//! its health and takes it out again.
+
+mod connect;
+mod describe;
+mod file;
+mod fleet;
+mod member;
+mod supervisor;
+mod wire;
+
+pub use connect::Connect;
+pub use fleet::Fleet;
+pub(crate) use member::{Member, Source, State, Wish};
+pub use wire::Wire;

@@ -1,0 +1,39 @@
+//! What can go wrong outside of requests: configuration, instances, admin calls. Requests fail with the protocol's errors.
+
+use std::net::SocketAddr;
+
+/// An error of the frontend.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum Error {
+    #[error("no instance has number {id}: list them with GET /admin/v1/instances")]
+    UnknownInstance { id: u32 },
+    #[error("an instance at '{url}' is known already, as number {id}")]
+    DuplicateInstance { url: String, id: u32 },
+    #[error("{limit} instances are known, no more are accepted: raise instances.limit")]
+    TooManyInstances { limit: u32 },
+    #[error("'{url}' is no address of a server: {reason}")]
+    BadUrl { url: String, reason: String },
+    #[error("embedded instances cannot be removed: drain instance {id} instead")]
+    Embedded { id: u32 },
+    #[error("unknown model '{name}': list the served models with POST /v2/repository/index")]
+    UnknownModel { name: String },
+    #[error("these settings cannot be used: {reason}")]
+    BadSettings { reason: String },
+    #[error(
+        "model '{model}' on {instance} has {what} {actual}, other instances have {expected}: serve the same model everywhere"
+    )]
+    Disagreement { model: String, instance: String, what: &'static str, expected: String, actual: String },
+    #[error(
+        "admin.address {address} can be reached from other machines: set admin.token, or listen on 127.0.0.1"
+    )]
+    OpenAdmin { address: SocketAddr },
+    #[error("cannot listen on admin.address {address}: {reason}")]
+    AdminAddress { address: SocketAddr, reason: String },
+    #[error("cannot start the timer thread: {reason}")]
+    Timer { reason: String },
+    #[error("instance {instance} answered with {actual} rows of '{output}' to {expected}")]
+    WrongRows { instance: String, output: String, expected: usize, actual: usize },
+    #[error("instance {instance} left out output '{output}'")]
+    MissingOutput { instance: String, output: String },
+}

@@ -1,0 +1,375 @@
+//! Every metric of the frontend, defined in this file and nowhere else.
+//!
+//! Names are Triton's (`nv_*`) where the meaning is Triton's; ours are `parm_*`. Handles are resolved once, when a model
+//! or an instance appears, so that the request path touches atomics only. What the dispatcher counts by itself is
+//! copied over when the page is read.
+
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use parm_protocol::Error;
+use prometheus::core::Collector;
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder, exponential_buckets,
+};
+
+use crate::dispatch::{PolicyKind, PoolStatus};
+use crate::serve::Outcome;
+
+const MODEL: &[&str] = &["model", "version"];
+
+/// The metrics of one frontend.
+pub(crate) struct Metrics {
+    registry: Registry,
+    success: IntCounterVec,
+    failure: IntCounterVec,
+    inferences: IntCounterVec,
+    executions: IntCounterVec,
+    pending: IntGaugeVec,
+    request_time: IntCounterVec,
+    queue_time: IntCounterVec,
+    compute_time: IntCounterVec,
+    duration: HistogramVec,
+    queue_depth: IntGaugeVec,
+    jobs_running: IntGaugeVec,
+    usable: IntGaugeVec,
+    dispatch: IntCounterVec,
+    hedges: IntCounterVec,
+    hedges_won: IntCounterVec,
+    hedges_refused: IntCounterVec,
+    retries: IntCounterVec,
+    retries_refused: IntCounterVec,
+    ejections: IntCounterVec,
+    inflight: IntGaugeVec,
+    service_time: HistogramVec,
+    failures: IntCounterVec,
+    instances: IntGaugeVec,
+    /// Instances turned away because their model is not the others'.
+    pub(crate) disagreements: IntCounter,
+    /// Lines of the watched file that are no addresses, now.
+    pub(crate) bad_lines: IntGauge,
+}
+
+/// Handles of one model.
+pub(crate) struct Pool {
+    labels: [String; 2],
+    pub(crate) success: IntCounter,
+    /// Rows answered.
+    pub(crate) inferences: IntCounter,
+    /// Batches executed.
+    pub(crate) executions: IntCounter,
+    pub(crate) request_time: IntCounter,
+    pub(crate) queue_time: IntCounter,
+    pub(crate) compute_time: IntCounter,
+    durations: RwLock<Durations>,
+    status: Status,
+}
+
+/// By outcome, for the policy in force.
+type Durations = [Histogram; Outcome::ALL.len()];
+
+struct Status {
+    pending: IntGauge,
+    queue_depth: IntGauge,
+    jobs_running: IntGauge,
+    usable: IntGauge,
+    arrived: IntCounter,
+    cancelled: IntCounter,
+    jobs: IntCounter,
+    dropped: IntCounter,
+    hedges: IntCounter,
+    hedges_won: IntCounter,
+    hedges_refused: IntCounter,
+    retries: IntCounter,
+    retries_refused: IntCounter,
+    ejected_slow: IntCounter,
+    ejected_failing: IntCounter,
+    ejections_refused: IntCounter,
+}
+
+/// Handles of one instance.
+pub(crate) struct Instance {
+    pub(crate) inflight: IntGauge,
+    pub(crate) service_time: Histogram,
+    pub(crate) failures: IntCounter,
+}
+
+/// How many instances are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InstanceCounts {
+    pub(crate) connecting: i64,
+    pub(crate) ready: i64,
+    pub(crate) ejected: i64,
+    pub(crate) draining: i64,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let registry = Registry::new();
+        let counter =
+            |name, help, labels| register(&registry, IntCounterVec::new(Opts::new(name, help), labels));
+        let gauge = |name, help, labels| register(&registry, IntGaugeVec::new(Opts::new(name, help), labels));
+        let histogram = |name: &str, help: &str, labels: &[&str]| {
+            let buckets = latency_buckets();
+            register(&registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), labels))
+        };
+        let single = Opts::new(
+            "parm_instances_refused_total",
+            "Instances turned away because their model is not the one that others serve",
+        );
+        let lines =
+            Opts::new("parm_workers_file_bad_lines", "Lines of the workers file that are no addresses");
+        Self {
+            success: counter("nv_inference_request_success", "Requests answered with a prediction", MODEL),
+            failure: counter(
+                "nv_inference_request_failure",
+                "Requests refused or failed, by reason",
+                &["model", "version", "reason"],
+            ),
+            inferences: counter("nv_inference_count", "Rows answered", MODEL),
+            executions: counter("nv_inference_exec_count", "Batches answered by instances", MODEL),
+            pending: gauge("nv_inference_pending_request_count", "Queries without an answer", MODEL),
+            request_time: counter(
+                "nv_inference_request_duration_us",
+                "Time of answered requests, added up",
+                MODEL,
+            ),
+            queue_time: counter(
+                "nv_inference_queue_duration_us",
+                "Time from arrival to an instance, added up",
+                MODEL,
+            ),
+            compute_time: counter(
+                "nv_inference_compute_infer_duration_us",
+                "Time at instances, added up",
+                MODEL,
+            ),
+            duration: histogram(
+                "parm_request_duration_seconds",
+                "Time from a request's arrival to its answer, by outcome and policy",
+                &["model", "version", "outcome", "policy"],
+            ),
+            queue_depth: gauge("parm_queue_depth", "Queries that wait for an instance", MODEL),
+            jobs_running: gauge("parm_jobs_running", "Jobs at instances", MODEL),
+            usable: gauge("parm_usable_instances", "Instances that take the model's work", MODEL),
+            dispatch: counter(
+                "parm_dispatch_total",
+                "Dispatch: queries arrived and cancelled, jobs started and dropped",
+                &["model", "version", "event"],
+            ),
+            hedges: counter("parm_hedges_total", "Late jobs that were duplicated", MODEL),
+            hedges_won: counter("parm_hedges_won_total", "Queries answered by a duplicate", MODEL),
+            hedges_refused: counter(
+                "parm_hedges_refused_total",
+                "Late jobs that were not duplicated because the budget was spent",
+                MODEL,
+            ),
+            retries: counter("parm_retries_total", "Failed jobs whose queries were tried again", MODEL),
+            retries_refused: counter(
+                "parm_retries_refused_total",
+                "Failed jobs whose queries were not tried again because the budget was spent",
+                MODEL,
+            ),
+            ejections: counter(
+                "parm_ejections_total",
+                "Instances ejected (slow, failing) or kept for want of others (refused)",
+                &["model", "version", "reason"],
+            ),
+            inflight: gauge("parm_instance_inflight", "Jobs that an instance holds", &["instance"]),
+            service_time: histogram(
+                "parm_instance_service_seconds",
+                "Time of a job at an instance",
+                &["instance"],
+            ),
+            failures: counter("parm_instance_failures_total", "Jobs that an instance failed", &["instance"]),
+            instances: gauge("parm_instances", "Instances by state", &["state"]),
+            disagreements: register(&registry, IntCounter::with_opts(single)),
+            bad_lines: register(&registry, IntGauge::with_opts(lines)),
+            registry,
+        }
+    }
+
+    /// The page.
+    pub(crate) fn text(&self) -> String {
+        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+    }
+
+    /// Counts a request that failed before a model was found for it: a name that a client made up is no label.
+    pub(crate) fn rejected(&self, error: &Error) {
+        self.failure.with_label_values(&["", "", error.reason()]).inc();
+    }
+
+    /// Counts a request to a model that failed. Not resolved beforehand: failures are not what must be fast.
+    pub(crate) fn failed(&self, pool: &Pool, error: &Error) {
+        let [model, version] = &pool.labels;
+        self.failure.with_label_values(&[model.as_str(), version, error.reason()]).inc();
+    }
+
+    /// Handles of a model.
+    pub(crate) fn pool(&self, model: &str, version: &str, policy: PolicyKind) -> Pool {
+        let labels = [model, version];
+        let dispatch = |event| self.dispatch.with_label_values(&[model, version, event]);
+        let ejections = |reason| self.ejections.with_label_values(&[model, version, reason]);
+        Pool {
+            labels: labels.map(str::to_owned),
+            success: self.success.with_label_values(&labels),
+            inferences: self.inferences.with_label_values(&labels),
+            executions: self.executions.with_label_values(&labels),
+            request_time: self.request_time.with_label_values(&labels),
+            queue_time: self.queue_time.with_label_values(&labels),
+            compute_time: self.compute_time.with_label_values(&labels),
+            durations: RwLock::new(self.durations(labels, policy)),
+            status: Status {
+                pending: self.pending.with_label_values(&labels),
+                queue_depth: self.queue_depth.with_label_values(&labels),
+                jobs_running: self.jobs_running.with_label_values(&labels),
+                usable: self.usable.with_label_values(&labels),
+                arrived: dispatch("arrived"),
+                cancelled: dispatch("cancelled"),
+                jobs: dispatch("job"),
+                dropped: dispatch("job_dropped"),
+                hedges: self.hedges.with_label_values(&labels),
+                hedges_won: self.hedges_won.with_label_values(&labels),
+                hedges_refused: self.hedges_refused.with_label_values(&labels),
+                retries: self.retries.with_label_values(&labels),
+                retries_refused: self.retries_refused.with_label_values(&labels),
+                ejected_slow: ejections("slow"),
+                ejected_failing: ejections("failing"),
+                ejections_refused: ejections("refused"),
+            },
+        }
+    }
+
+    /// From now on a model's durations are those of another policy.
+    pub(crate) fn policy_changed(&self, pool: &Pool, policy: PolicyKind) {
+        let [model, version] = &pool.labels;
+        *pool.durations.write() = self.durations([model, version], policy);
+    }
+
+    pub(crate) fn instance(&self, name: &str) -> Instance {
+        Instance {
+            inflight: self.inflight.with_label_values(&[name]),
+            service_time: self.service_time.with_label_values(&[name]),
+            failures: self.failures.with_label_values(&[name]),
+        }
+    }
+
+    /// An instance is gone for good: its numbers would be listed for ever.
+    pub(crate) fn forget_instance(&self, name: &str) {
+        // Unknown labels mean that it was never used.
+        let _ = self.inflight.remove_label_values(&[name]);
+        let _ = self.service_time.remove_label_values(&[name]);
+        let _ = self.failures.remove_label_values(&[name]);
+    }
+
+    pub(crate) fn count_instances(&self, counts: InstanceCounts) {
+        let InstanceCounts { connecting, ready, ejected, draining } = counts;
+        let states =
+            [("connecting", connecting), ("ready", ready), ("ejected", ejected), ("draining", draining)];
+        for (state, count) in states {
+            self.instances.with_label_values(&[state]).set(count);
+        }
+    }
+
+    fn durations(&self, [model, version]: [&str; 2], policy: PolicyKind) -> Durations {
+        let policy = policy_name(policy);
+        Outcome::ALL.map(|outcome| {
+            self.duration.with_label_values(&[model, version, outcome.name(), policy.as_str()])
+        })
+    }
+}
+
+impl Pool {
+    /// A request was answered.
+    pub(crate) fn answered(&self, outcome: Outcome, rows: usize, took: Duration) {
+        self.success.inc();
+        self.inferences.inc_by(rows as u64);
+        self.request_time.inc_by(took.as_micros() as u64);
+        self.durations.read()[outcome as usize].observe(took.as_secs_f64());
+    }
+
+    /// Copies what the dispatcher counted.
+    pub(crate) fn refresh(&self, status: &PoolStatus) {
+        let counters = &status.counters;
+        self.status.pending.set(status.unanswered.into());
+        self.status.queue_depth.set(status.queued.into());
+        self.status.jobs_running.set(status.running.into());
+        self.status.usable.set(status.usable_instances.into());
+        for (metric, value) in [
+            (&self.status.arrived, counters.arrived),
+            (&self.status.cancelled, counters.cancelled),
+            (&self.status.jobs, counters.jobs),
+            (&self.status.dropped, counters.dropped),
+            (&self.status.hedges, counters.hedges),
+            (&self.status.hedges_won, counters.hedges_won),
+            (&self.status.hedges_refused, counters.hedges_refused),
+            (&self.status.retries, counters.retries),
+            (&self.status.retries_refused, counters.retries_refused),
+            (&self.status.ejected_slow, counters.ejected_slow),
+            (&self.status.ejected_failing, counters.ejected_failing),
+            (&self.status.ejections_refused, counters.ejections_refused),
+        ] {
+            metric.inc_by(value.saturating_sub(metric.get()));
+        }
+    }
+}
+
+/// The word that settings files use.
+pub(crate) fn policy_name(policy: PolicyKind) -> String {
+    serde_json::to_value(policy).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// 250 us to 60 s, each half as much again as the one before.
+fn latency_buckets() -> Vec<f64> {
+    exponential_buckets(250e-6, 1.51, 31).expect("a start, a factor and a count above their minima")
+}
+
+fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
+    let metric = metric.expect("names and labels are constants of this file");
+    registry.register(Box::new(metric.clone())).expect("names are used once in this file");
+    metric
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_reach_from_a_quarter_millisecond_to_a_minute() {
+        let buckets = latency_buckets();
+        assert_eq!(buckets[0], 250e-6);
+        assert!((50.0..75.0).contains(buckets.last().unwrap()), "{buckets:?}");
+    }
+
+    #[test]
+    fn the_dispatchers_counts_are_copied_once() {
+        let metrics = Metrics::new();
+        let pool = metrics.pool("m", "1", PolicyKind::Hedge);
+        let mut status = PoolStatus { queued: 3, ..PoolStatus::default() };
+        status.counters.hedges = 5;
+        pool.refresh(&status);
+        pool.refresh(&status);
+        let page = metrics.text();
+        assert!(page.contains("parm_hedges_total{model=\"m\",version=\"1\"} 5"), "{page}");
+        assert!(page.contains("parm_queue_depth{model=\"m\",version=\"1\"} 3"), "{page}");
+    }
+
+    #[test]
+    fn durations_are_told_apart_by_outcome_and_policy() {
+        let metrics = Metrics::new();
+        let pool = metrics.pool("m", "1", PolicyKind::Hedge);
+        pool.answered(Outcome::Hedged, 1, Duration::from_millis(1));
+        metrics.policy_changed(&pool, PolicyKind::None);
+        pool.answered(Outcome::Exact, 1, Duration::from_millis(1));
+        let page = metrics.text();
+        for (outcome, policy, count) in
+            [("hedged", "hedge", 1), ("exact", "hedge", 0), ("exact", "none", 1), ("hedged", "none", 0)]
+        {
+            let line = format!(
+                "parm_request_duration_seconds_count{{model=\"m\",outcome=\"{outcome}\",policy=\"{policy}\",version=\"1\"}} {count}"
+            );
+            assert!(page.contains(&line), "{line}\n{page}");
+        }
+    }
+}

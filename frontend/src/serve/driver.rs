@@ -1,0 +1,210 @@
+//! Drives the dispatcher: events in, actions out, inline.
+//!
+//! There is no dispatcher task and no queue to it. Whoever has an event (a request handler, a job's completion, the
+//! alarm) takes the lock, lets the dispatcher react, notes under the same lock what the actions say about the ledger,
+//! and does what is left to do (start jobs, wake handlers) after letting go. A request that finds an idle instance thus
+//! costs one lock and no hand-off before its job is on its way. The rejected alternative, a task with a channel, costs
+//! two wake-ups per event: more than the whole time that a hop may add.
+//!
+//! Actions are carried out in order per ledger, but effects of two events may overtake each other between the locks: a
+//! job may be told to stop before it was started. Its stop signal is made under the lock, so it is not lost.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::alarm::{Alarm, Wake};
+use super::clock::{Clock, Timers};
+use super::effect::{Effect, Effects, Garbage};
+use super::inputs::{Inputs, Row};
+use super::instance::Instance;
+use super::job::Ending;
+use super::ledger::{CallId, Failed, Verdict};
+use super::pool::Pool;
+use super::state::State;
+use super::terms::Terms;
+use crate::config;
+use crate::dispatch::{
+    Dispatcher, Event, InstanceId, InstanceSpec, JobId, PoolId, PoolStatus, Query, Reject, Settings, ShapeId,
+};
+
+/// The dispatcher with what it needs to act.
+pub(crate) struct Driver {
+    pub(super) clock: Clock,
+    pub(super) runtime: Handle,
+    pub(super) limits: config::Instances,
+    alarm: Alarm,
+    state: Mutex<State>,
+}
+
+/// A request to be answered.
+pub(crate) struct Submission {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) inputs: Arc<Inputs>,
+    pub(crate) shape: ShapeId,
+    pub(crate) terms: Terms,
+    pub(crate) codable: bool,
+}
+
+/// A request that is being answered. Dropped before its verdict it is cancelled.
+pub(crate) struct Ticket {
+    driver: Arc<Driver>,
+    call: Option<CallId>,
+    verdict: oneshot::Receiver<Verdict>,
+}
+
+impl Driver {
+    /// Must be called inside a runtime.
+    pub(crate) fn start(
+        limits: config::Instances,
+        settings: Settings,
+        timers: Timers,
+    ) -> io::Result<Arc<Self>> {
+        let dispatcher = Dispatcher::new(settings, seed());
+        let state = State::new(dispatcher);
+        let driver = Arc::new(Self {
+            clock: Clock::start(),
+            runtime: Handle::current(),
+            limits,
+            alarm: Alarm::new(timers),
+            state: Mutex::new(state),
+        });
+        driver.alarm.start(Arc::downgrade(&driver))?;
+        Ok(driver)
+    }
+
+    /// Hands a request's rows to the dispatcher.
+    pub(crate) fn submit(self: &Arc<Self>, submission: Submission) -> Ticket {
+        let (told, verdict) = oneshot::channel();
+        let mut effects = Effects::new();
+        let call = {
+            let now = self.clock.now();
+            let deadline = now + submission.terms.remaining;
+            let mut state = self.state.lock();
+            let call = state.ledger.open(submission.pool.clone(), told);
+            for index in 0..submission.inputs.rows {
+                let row = Row { inputs: submission.inputs.clone(), index };
+                let id = state.ledger.enter(call, row, (now, deadline));
+                let query = Query {
+                    id,
+                    pool: submission.pool.id,
+                    shape: submission.shape,
+                    deadline,
+                    priority: submission.terms.priority,
+                    accept: submission.terms.accept,
+                    codable: submission.codable,
+                };
+                state.react(self, Event::QueryArrived(query), &mut effects);
+                if state.ledger.call(call).is_none() {
+                    break; // one row was refused, and with it the request
+                }
+            }
+            call
+        };
+        self.act(effects);
+        Ticket { driver: self.clone(), call: Some(call), verdict }
+    }
+
+    /// Something happened.
+    pub(crate) fn on(self: &Arc<Self>, event: Event) {
+        let mut effects = Effects::new();
+        self.state.lock().react(self, event, &mut effects);
+        self.act(effects);
+    }
+
+    /// An instance joins, or serves something else from now on.
+    pub(crate) fn join(self: &Arc<Self>, instance: &Arc<Instance>, spec: InstanceSpec) {
+        let mut effects = Effects::new();
+        {
+            let mut state = self.state.lock();
+            state.ledger.instances.insert(instance.id, instance.clone());
+            state.react(self, Event::InstanceJoined(instance.id, spec), &mut effects);
+        }
+        self.act(effects);
+    }
+
+    /// An instance is gone.
+    pub(crate) fn leave(self: &Arc<Self>, instance: InstanceId) {
+        let mut effects = Effects::new();
+        {
+            let mut state = self.state.lock();
+            state.react(self, Event::InstanceLeft(instance), &mut effects);
+            state.ledger.instances.remove(&instance);
+        }
+        self.act(effects);
+    }
+
+    /// A job ended, well or not.
+    pub(super) fn finished(self: &Arc<Self>, job: JobId, ending: Ending) {
+        let mut effects = Effects::new();
+        self.state.lock().finish(self, job, ending, &mut effects);
+        self.act(effects);
+    }
+
+    /// How a pool is doing.
+    pub(crate) fn status(&self, pool: PoolId) -> Option<PoolStatus> {
+        self.state.lock().dispatcher.status(pool)
+    }
+
+    /// Whether an instance takes work.
+    pub(crate) fn in_service(&self, instance: InstanceId) -> bool {
+        self.state.lock().dispatcher.in_service(instance)
+    }
+
+    fn abandon(self: &Arc<Self>, call: CallId) {
+        let mut effects = Effects::new();
+        {
+            let mut state = self.state.lock();
+            if let Some((closed, open)) = state.ledger.close(call) {
+                state.cancelling = true;
+                for query in open {
+                    state.react(self, Event::QueryCancelled(query), &mut effects);
+                }
+                state.cancelling = false;
+                effects.push(Effect::Discard(Garbage::Call(closed)));
+            }
+        }
+        self.act(effects);
+    }
+
+    fn act(self: &Arc<Self>, effects: Effects) {
+        for effect in effects {
+            match effect {
+                Effect::Wake(at) => self.alarm.set(self.clock.instant(at)),
+                other => other.act(self),
+            }
+        }
+    }
+}
+
+impl Wake for Driver {
+    fn wake(self: Arc<Self>) {
+        self.on(Event::TimerFired);
+    }
+}
+
+impl Ticket {
+    /// Waits for the verdict.
+    pub(crate) async fn verdict(mut self) -> Verdict {
+        let verdict = (&mut self.verdict).await;
+        self.call = None;
+        verdict.unwrap_or(Err(Failed { why: Reject::Failed, last: None }))
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(call) = self.call {
+            self.driver.abandon(call);
+        }
+    }
+}
+
+/// Frontends started together should not probe in step.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}

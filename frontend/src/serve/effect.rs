@@ -1,0 +1,52 @@
+//! What is left to do once the lock is let go.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use super::driver::Driver;
+use super::instance::Instance;
+use super::job::{self, Launch};
+use super::ledger::{Call, Running, Verdict, Waiting};
+use super::probe;
+use crate::dispatch::Time;
+
+/// What one event leads to; most lead to few.
+pub(super) type Effects = SmallVec<[Effect; 4]>;
+
+/// One thing to do outside of the lock.
+pub(super) enum Effect {
+    /// Send a job to its instance.
+    Launch(Launch),
+    /// Wake a request's handler.
+    Tell(oneshot::Sender<Verdict>, Verdict),
+    /// Find out whether an instance works.
+    Probe(Arc<Instance>),
+    /// Set the alarm.
+    Wake(Time),
+    /// Free what may hold many bytes.
+    Discard(#[allow(dead_code)] Garbage), // held for the sake of its drop
+}
+
+/// What is only dropped.
+#[allow(dead_code)] // held for the sake of its drop
+pub(super) enum Garbage {
+    Call(Call),
+    Query(Waiting),
+    Job(Running),
+}
+
+impl Effect {
+    pub(super) fn act(self, driver: &Arc<Driver>) {
+        match self {
+            Self::Launch(launch) => job::launch(driver, launch),
+            Self::Tell(told, verdict) => {
+                // The client may have gone away just now; its guard cleans up.
+                let _ = told.send(verdict);
+            }
+            Self::Probe(instance) => probe::send(driver, instance),
+            Self::Wake(_) | Self::Discard(_) => {}
+        }
+    }
+}

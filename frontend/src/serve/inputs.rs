@@ -1,0 +1,137 @@
+//! The inputs of a request, shared by its queries, and how rows of them become the inputs of a job.
+
+use std::sync::Arc;
+
+use parm_protocol::{Error, InferRequest, ModelRef, NamedTensor, Parameters, RequestedOutput, Tensor};
+use smallvec::SmallVec;
+
+/// What a request sent, in the model's order.
+pub(crate) struct Inputs {
+    /// The client's name for the request.
+    pub(crate) id: String,
+    /// Parameters for the instance.
+    pub(crate) parameters: Parameters,
+    pub(crate) tensors: Vec<NamedTensor>,
+    /// Wanted outputs; empty means all.
+    pub(crate) outputs: Vec<RequestedOutput>,
+    /// Queries in it.
+    pub(crate) rows: usize,
+    /// The request's trace.
+    pub(crate) span: tracing::Span,
+}
+
+/// One row of a request.
+#[derive(Clone)]
+pub(crate) struct Row {
+    pub(crate) inputs: Arc<Inputs>,
+    pub(crate) index: usize,
+}
+
+/// The rows of a job, in order.
+pub(crate) type JobRows = SmallVec<[Row; 1]>;
+
+/// The request to an instance that runs these rows as one batch. A request that is sent whole shares its bytes, and so
+/// do neighbouring rows of one request; rows of several requests are copied together.
+pub(crate) fn request(model: &ModelRef, rows: &[Row]) -> Result<InferRequest, Error> {
+    let first = rows.first().ok_or(Error::NothingToConcatenate)?;
+    let of_one = rows.iter().all(|row| Arc::ptr_eq(&row.inputs, &first.inputs));
+    let inputs = &first.inputs;
+    let tensors = if of_one && is_run(rows) {
+        inputs
+            .tensors
+            .iter()
+            .map(|input| run(input, inputs, first.index, rows.len()))
+            .collect::<Result<_, _>>()?
+    } else {
+        (0..inputs.tensors.len()).map(|place| concatenated(rows, place)).collect::<Result<_, _>>()?
+    };
+    Ok(InferRequest {
+        model: model.clone(),
+        id: if of_one { inputs.id.clone() } else { String::new() },
+        parameters: if of_one { inputs.parameters.clone() } else { Parameters::new() },
+        inputs: tensors,
+        outputs: if of_one { inputs.outputs.clone() } else { wanted_by_any(rows) },
+    })
+}
+
+fn is_run(rows: &[Row]) -> bool {
+    rows.windows(2).all(|pair| pair[0].index + 1 == pair[1].index)
+}
+
+fn run(input: &NamedTensor, inputs: &Inputs, start: usize, count: usize) -> Result<NamedTensor, Error> {
+    if count == inputs.rows {
+        return Ok(input.clone());
+    }
+    let tensor = input.tensor.slice_rows(start, count)?;
+    Ok(NamedTensor { name: input.name.clone(), tensor, parameters: input.parameters.clone() })
+}
+
+fn concatenated(rows: &[Row], place: usize) -> Result<NamedTensor, Error> {
+    let part = |row: &Row| row.inputs.tensors[place].tensor.slice_rows(row.index, 1);
+    let parts: SmallVec<[Tensor; 8]> = rows.iter().map(part).collect::<Result<_, _>>()?;
+    Ok(NamedTensor::new(rows[0].inputs.tensors[place].name.clone(), Tensor::concat_rows(&parts)?))
+}
+
+/// The union of what the requests want; all outputs if one wants all.
+fn wanted_by_any(rows: &[Row]) -> Vec<RequestedOutput> {
+    let mut wanted: Vec<RequestedOutput> = Vec::new();
+    for row in rows {
+        if row.inputs.outputs.is_empty() {
+            return Vec::new();
+        }
+        for output in &row.inputs.outputs {
+            if !wanted.iter().any(|known| known.name == output.name) {
+                wanted.push(output.clone());
+            }
+        }
+    }
+    wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inputs(values: &[f32], wanted: &[&str]) -> Arc<Inputs> {
+        let tensor = Tensor::from_f32([values.len(), 1].as_slice(), values).unwrap();
+        let output = |name: &&str| RequestedOutput { name: (*name).into(), parameters: Parameters::new() };
+        Arc::new(Inputs {
+            id: "q".into(),
+            parameters: Parameters::new(),
+            tensors: vec![NamedTensor::new("x", tensor)],
+            outputs: wanted.iter().map(output).collect(),
+            rows: values.len(),
+            span: tracing::Span::none(),
+        })
+    }
+
+    fn row(inputs: &Arc<Inputs>, index: usize) -> Row {
+        Row { inputs: inputs.clone(), index }
+    }
+
+    fn sent(rows: &[Row]) -> InferRequest {
+        request(&ModelRef::latest("m"), rows).unwrap()
+    }
+
+    #[test]
+    fn neighbouring_rows_of_one_request_share_its_bytes() {
+        let all = inputs(&[1., 2., 3.], &[]);
+        let base = all.tensors[0].tensor.data().as_ptr();
+        for (from, count) in [(0, 3), (1, 2), (2, 1)] {
+            let rows: Vec<Row> = (from..from + count).map(|index| row(&all, index)).collect();
+            let tensor = &sent(&rows).inputs[0].tensor;
+            assert_eq!(tensor.rows(), count);
+            assert_eq!(tensor.data().as_ptr(), base.wrapping_add(4 * from));
+        }
+    }
+
+    #[test]
+    fn rows_of_several_requests_are_put_together_in_order() {
+        let (a, b) = (inputs(&[1., 2.], &["y"]), inputs(&[3.], &["z"]));
+        let request = sent(&[row(&b, 0), row(&a, 1), row(&a, 0)]);
+        assert_eq!(request.inputs[0].tensor.as_f32().unwrap().as_ref(), &[3., 2., 1.]);
+        assert_eq!(request.id, "");
+        assert_eq!(request.outputs.iter().map(|output| output.name.as_str()).collect::<Vec<_>>(), ["z", "y"]);
+        assert!(sent(&[row(&b, 0), row(&inputs(&[1.], &[]), 0)]).outputs.is_empty());
+    }
+}

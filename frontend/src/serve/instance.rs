@@ -1,0 +1,132 @@
+//! An instance as the driver knows it: a client, where it stands, and how it has been doing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use parm_protocol::client::Client;
+use tokio::sync::Notify;
+
+use super::pool::Pool;
+use crate::dispatch::InstanceId;
+use crate::metrics;
+
+/// Service times that the quantiles are taken over.
+const WINDOW: usize = 512;
+
+/// An instance: an embedded thread or a remote server.
+pub(crate) struct Instance {
+    pub(crate) id: InstanceId,
+    /// Its address; `embedded:N` for a thread of this process.
+    pub(crate) name: String,
+    pub(crate) client: Arc<dyn Client>,
+    /// Jobs that it holds.
+    inflight: AtomicU32,
+    /// Told whenever the last job is done.
+    idle: Notify,
+    /// Told when a job failed in transport: a look at its health should not wait.
+    pub(crate) suspect: Notify,
+    pools: RwLock<Vec<Arc<Pool>>>,
+    recent: Mutex<Recent>,
+    metrics: metrics::Instance,
+}
+
+/// Quantiles of the last service times.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Quantiles {
+    pub(crate) median: Duration,
+    pub(crate) p90: Duration,
+    pub(crate) p99: Duration,
+}
+
+struct Recent {
+    times: Vec<Duration>,
+    next: usize,
+}
+
+impl Instance {
+    pub(crate) fn new(
+        id: InstanceId,
+        name: String,
+        client: Arc<dyn Client>,
+        metrics: metrics::Instance,
+    ) -> Self {
+        Self {
+            id,
+            name,
+            client,
+            inflight: AtomicU32::new(0),
+            idle: Notify::new(),
+            suspect: Notify::new(),
+            pools: RwLock::default(),
+            recent: Mutex::new(Recent { times: Vec::new(), next: 0 }),
+            metrics,
+        }
+    }
+
+    /// The models that it serves.
+    pub(crate) fn pools(&self) -> Vec<Arc<Pool>> {
+        self.pools.read().clone()
+    }
+
+    pub(crate) fn set_pools(&self, pools: Vec<Arc<Pool>>) {
+        *self.pools.write() = pools;
+    }
+
+    /// Jobs that it holds.
+    pub(crate) fn inflight(&self) -> u32 {
+        self.inflight.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn job_started(&self) {
+        self.inflight.fetch_add(1, Ordering::Relaxed);
+        self.metrics.inflight.inc();
+    }
+
+    pub(crate) fn job_ended(&self) {
+        self.metrics.inflight.dec();
+        if self.inflight.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// A job was answered after this time.
+    pub(crate) fn served(&self, took: Duration) {
+        self.metrics.service_time.observe(took.as_secs_f64());
+        let mut recent = self.recent.lock();
+        let next = recent.next;
+        match recent.times.get_mut(next) {
+            Some(time) => *time = took,
+            None => recent.times.push(took),
+        }
+        recent.next = (next + 1) % WINDOW;
+    }
+
+    /// A job failed.
+    pub(crate) fn failed(&self, in_transport: bool) {
+        self.metrics.failures.inc();
+        if in_transport {
+            self.suspect.notify_one();
+        }
+    }
+
+    /// Waits until it holds nothing.
+    pub(crate) async fn until_idle(&self) {
+        loop {
+            let idle = self.idle.notified();
+            if self.inflight() == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    /// Quantiles of the last service times; `None` before the first.
+    pub(crate) fn quantiles(&self) -> Option<Quantiles> {
+        let mut times = self.recent.lock().times.clone();
+        times.sort_unstable();
+        let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
+        (!times.is_empty()).then(|| Quantiles { median: at(0.5), p90: at(0.9), p99: at(0.99) })
+    }
+}

@@ -1,0 +1,163 @@
+//! One job at one instance: sent, awaited, given up when nobody waits any more.
+//!
+//! A job that is no longer wanted because another answered first is awaited all the same: its instance is busy with it,
+//! sending more would only queue behind it, and how long it takes tells a slow instance from a dead one. A job whose
+//! clients went away is cancelled at the instance; its slot is given back once the instance answers a question, so that
+//! one that hangs does not collect work.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parm_protocol::client::CallContext;
+use parm_protocol::{Code, Error, InferResponse};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tracing::Instrument;
+
+use super::coding;
+use super::driver::Driver;
+use super::inputs::{self, JobRows};
+use super::instance::Instance;
+use super::ledger::Stop;
+use super::outputs::{Expected, Outputs};
+use super::pool::Pool;
+use super::trace;
+use crate::dispatch::{Failure, JobId, Role};
+
+/// A job about to start.
+pub(super) struct Launch {
+    pub(super) job: JobId,
+    pub(super) role: Role,
+    pub(super) instance: Arc<Instance>,
+    pub(super) pool: Arc<Pool>,
+    pub(super) rows: JobRows,
+    /// When the instance has had it for too long.
+    pub(super) deadline: Instant,
+    pub(super) stopped: oneshot::Receiver<Stop>,
+}
+
+/// How a job ended.
+pub(super) enum Ending {
+    Completed(Outputs),
+    Failed(Failure, Error),
+    /// Nobody waited any more.
+    GivenUp,
+}
+
+/// Reports a job as given up unless it ended otherwise, whatever happens to its task.
+struct Report {
+    driver: Arc<Driver>,
+    job: JobId,
+    ending: Ending,
+}
+
+/// Starts a job.
+pub(super) fn launch(driver: &Arc<Driver>, launch: Launch) {
+    let report = Report { driver: driver.clone(), job: launch.job, ending: Ending::GivenUp };
+    let span = trace::job(&launch);
+    let run = async move {
+        let ending = launch.run(&report.driver).await;
+        report.end(ending);
+    };
+    if span.is_disabled() {
+        driver.runtime.spawn(run);
+    } else {
+        driver.runtime.spawn(run.instrument(span));
+    }
+}
+
+impl Report {
+    fn end(mut self, ending: Ending) {
+        self.ending = ending;
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.driver.finished(self.job, std::mem::replace(&mut self.ending, Ending::GivenUp));
+    }
+}
+
+impl Launch {
+    async fn run(mut self, driver: &Driver) -> Ending {
+        if !matches!(self.stopped.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
+            return Ending::GivenUp;
+        }
+        let Some(model) = coding::model(&self.pool, self.role) else {
+            let message = format!("model '{}' has nothing to run as {:?}", self.pool.model.name, self.role);
+            return Ending::Failed(Failure::Query, Error::Internal { message });
+        };
+        let request = match inputs::request(model, &self.rows) {
+            Ok(request) => request,
+            Err(error) => return Ending::Failed(Failure::Query, error),
+        };
+        let wanted = request.outputs.clone();
+        let context = CallContext {
+            deadline: Some(self.deadline),
+            traceparent: trace::header(&tracing::Span::current()),
+        };
+        let mut call = self.instance.client.infer(request, context);
+        let stop = tokio::select! {
+            biased;
+            answer = &mut call => return self.settle(answer, &wanted),
+            stop = &mut self.stopped => stop,
+        };
+        match stop {
+            Ok(Stop::Unwanted) => {
+                let answer = call.await;
+                self.settle(answer, &wanted)
+            }
+            Ok(Stop::Cancelled) => {
+                drop(call);
+                // Whatever the answer: that there is one, or that the time is up, frees the slot.
+                let _ = timeout(driver.limits.health_timeout, self.instance.client.is_ready()).await;
+                Ending::GivenUp
+            }
+            // The instance left.
+            Err(_) => Ending::GivenUp,
+        }
+    }
+
+    fn settle(
+        &self,
+        answer: Result<InferResponse, Error>,
+        wanted: &[parm_protocol::RequestedOutput],
+    ) -> Ending {
+        let expected = Expected {
+            instance: &self.instance.name,
+            model: &self.pool.metadata,
+            wanted,
+            batched: self.pool.batched,
+            rows: self.rows.len(),
+        };
+        let outputs = answer.and_then(|response| {
+            Outputs::check(response, &expected)
+                .map_err(|error| Error::Internal { message: error.to_string() })
+        });
+        match outputs {
+            Ok(outputs) => {
+                if self.pool.sample.get().is_none() {
+                    // Another may have been first.
+                    let _ = self.pool.sample.set(self.rows[0].inputs.clone());
+                }
+                Ending::Completed(outputs)
+            }
+            Err(error) => {
+                let failure = failure(&error);
+                if failure == Failure::Instance {
+                    self.instance.failed(matches!(error, Error::Transport { .. }));
+                    tracing::debug!(instance = %self.instance.name, %error, "an instance failed a job");
+                }
+                Ending::Failed(failure, error)
+            }
+        }
+    }
+}
+
+/// Whose fault an error is. An instance that does not know the model (any more) is at fault: others know it.
+fn failure(error: &Error) -> Failure {
+    match error.code() {
+        Code::InvalidArgument | Code::TooLarge => Failure::Query,
+        _ => Failure::Instance,
+    }
+}

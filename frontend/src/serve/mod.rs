@@ -1,0 +1,35 @@
+//! Serving: the dispatcher driven by tokio.
+//!
+//! The life of a request, in reading order: `service` takes it from the server, `terms` reads what it asks for, `driver`
+//! hands its rows to the dispatcher, `state` notes in the `ledger` who waits for what, `job` runs them at an instance,
+//! `outputs` puts the answer together. `catalog` and `pool` know the models, `core` holds it all.
+
+mod alarm;
+mod catalog;
+mod clock;
+mod codable;
+mod coding;
+mod core;
+mod driver;
+mod effect;
+mod inputs;
+mod instance;
+mod job;
+mod ledger;
+mod outcome;
+mod outputs;
+mod pool;
+mod probe;
+mod refusal;
+mod service;
+mod shape;
+mod state;
+mod terms;
+mod trace;
+
+pub use clock::Timers;
+pub(crate) use core::{Core, Departure, PoolSettingsByModel};
+pub(crate) use instance::{Instance, Quantiles};
+pub use outcome::Outcome;
+pub(crate) use pool::{Description, Pool};
+pub use service::Frontend;

@@ -1,0 +1,47 @@
+//! How an answer came about, as the client is told.
+
+use crate::dispatch::Answer;
+
+/// From best to worst: a request of several rows is labelled with its worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Outcome {
+    /// The deployed model's prediction.
+    Exact,
+    /// The deployed model's prediction, by a duplicate.
+    Hedged,
+    /// Decoded from a parity.
+    Reconstructed,
+    /// The cheaper model's prediction.
+    Backup,
+    /// The model's configured default answer.
+    Default,
+}
+
+impl Outcome {
+    /// All, in order.
+    pub const ALL: [Outcome; 5] =
+        [Outcome::Exact, Outcome::Hedged, Outcome::Reconstructed, Outcome::Backup, Outcome::Default];
+
+    /// The value of `parm_outcome`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Outcome::Exact => "exact",
+            Outcome::Hedged => "hedged",
+            Outcome::Reconstructed => "reconstructed",
+            Outcome::Backup => "backup",
+            Outcome::Default => "default",
+        }
+    }
+
+    /// The outcome of an answer; `None` for a rejection.
+    pub(crate) const fn of(answer: &Answer) -> Option<Self> {
+        match answer {
+            Answer::Exact { .. } => Some(Self::Exact),
+            Answer::Hedged { .. } => Some(Self::Hedged),
+            Answer::Reconstructed { .. } => Some(Self::Reconstructed),
+            Answer::Backup { .. } => Some(Self::Backup),
+            Answer::Default => Some(Self::Default),
+            Answer::Rejected(_) => None,
+        }
+    }
+}

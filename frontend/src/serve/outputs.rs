@@ -1,0 +1,151 @@
+//! The outputs of a job, shared by the queries that it answers, and how rows of them become a response.
+
+use std::sync::Arc;
+
+use parm_protocol::{Error, InferResponse, ModelMetadata, NamedTensor, Parameters, RequestedOutput, Tensor};
+use smallvec::SmallVec;
+
+use super::outcome::Outcome;
+use super::pool::Pool;
+use crate::error;
+
+/// What an instance answered to a job.
+pub(crate) struct Outputs {
+    pub(crate) tensors: Vec<NamedTensor>,
+    pub(crate) parameters: Parameters,
+    pub(crate) rows: usize,
+}
+
+/// The answer to one query.
+pub(crate) struct RowAnswer {
+    pub(crate) outcome: Outcome,
+    pub(crate) outputs: Arc<Outputs>,
+    /// Its row there.
+    pub(crate) row: usize,
+    pub(crate) confidence: Option<f32>,
+    pub(crate) group: Option<u64>,
+}
+
+/// The answers to a request, in row order.
+pub(crate) type Answers = SmallVec<[RowAnswer; 1]>;
+
+/// What the client gets to know beside the predictions.
+pub(crate) struct Reply {
+    pub(crate) id: String,
+    pub(crate) wanted: Vec<RequestedOutput>,
+}
+
+impl Outputs {
+    /// Checks that an instance answered every row of a job with every output that was asked for.
+    pub(crate) fn check(response: InferResponse, expected: &Expected<'_>) -> Result<Self, error::Error> {
+        let Expected { instance, model, wanted, batched, rows } = *expected;
+        for declared in &model.outputs {
+            let is_wanted = wanted.is_empty() || wanted.iter().any(|output| output.name == declared.name);
+            match response.outputs.iter().find(|output| output.name == declared.name) {
+                None if is_wanted => {
+                    let (instance, output) = (instance.to_owned(), declared.name.clone());
+                    return Err(error::Error::MissingOutput { instance, output });
+                }
+                Some(output) if batched && output.tensor.rows() != rows => {
+                    return Err(error::Error::WrongRows {
+                        instance: instance.to_owned(),
+                        output: output.name.clone(),
+                        expected: rows,
+                        actual: output.tensor.rows(),
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(Self { tensors: response.outputs, parameters: response.parameters, rows })
+    }
+}
+
+/// What a job's answer must look like.
+#[derive(Clone, Copy)]
+pub(crate) struct Expected<'a> {
+    pub(crate) instance: &'a str,
+    pub(crate) model: &'a ModelMetadata,
+    pub(crate) wanted: &'a [RequestedOutput],
+    pub(crate) batched: bool,
+    pub(crate) rows: usize,
+}
+
+/// Puts the answers to a request together. Returns the worst outcome with the response.
+pub(crate) fn response(
+    pool: &Pool,
+    reply: Reply,
+    answers: Answers,
+) -> Result<(Outcome, InferResponse), Error> {
+    let worst = answers.iter().map(|answer| answer.outcome).max().unwrap_or(Outcome::Exact);
+    let mut parameters = parameters(&answers, worst);
+    let of_one = answers.iter().all(|answer| Arc::ptr_eq(&answer.outputs, &answers[0].outputs));
+    if of_one {
+        for (name, value) in &answers[0].outputs.parameters {
+            if !name.starts_with("parm_") {
+                parameters.insert(name.clone(), value.clone());
+            }
+        }
+    }
+    let mut outputs = if of_one && is_whole(pool, &answers) { whole(answers) } else { gathered(&answers)? };
+    if !reply.wanted.is_empty() {
+        outputs.retain(|output| reply.wanted.iter().any(|wanted| wanted.name == output.name));
+    }
+    let response = InferResponse {
+        model_name: pool.model.name.clone(),
+        model_version: pool.version.clone(),
+        id: reply.id,
+        parameters,
+        outputs,
+    };
+    Ok((worst, response))
+}
+
+/// `parm_outcome` is the worst of the rows'; where they differ `parm_outcomes` lists them in row order.
+fn parameters(answers: &[RowAnswer], worst: Outcome) -> Parameters {
+    let mut parameters = Parameters::new();
+    parameters.insert("parm_outcome".into(), worst.name().into());
+    if answers.iter().any(|answer| answer.outcome != worst) {
+        let all: Vec<&str> = answers.iter().map(|answer| answer.outcome.name()).collect();
+        parameters.insert("parm_outcomes".into(), all.join(",").as_str().into());
+    }
+    // The least sure row speaks for the request, as the worst outcome does.
+    if let Some(confidence) = answers.iter().filter_map(|answer| answer.confidence).min_by(f32::total_cmp) {
+        parameters.insert("parm_confidence".into(), f64::from(confidence).into());
+    }
+    if let Some(group) = answers.iter().find_map(|answer| answer.group) {
+        parameters.insert("parm_group".into(), group.into());
+    }
+    parameters
+}
+
+/// Whether the answers are all rows of their job, in order.
+fn is_whole(pool: &Pool, answers: &[RowAnswer]) -> bool {
+    let in_order = answers.iter().enumerate().all(|(row, answer)| answer.row == row);
+    in_order && (!pool.batched || answers[0].outputs.rows == answers.len())
+}
+
+fn whole(answers: Answers) -> Vec<NamedTensor> {
+    let mut answers = answers.into_iter();
+    let Some(first) = answers.next() else { return Vec::new() };
+    drop(answers); // the last holder takes the tensors, others copy the handles
+    Arc::try_unwrap(first.outputs).map_or_else(|shared| shared.tensors.clone(), |own| own.tensors)
+}
+
+fn gathered(answers: &[RowAnswer]) -> Result<Vec<NamedTensor>, Error> {
+    let names = &answers[0].outputs.tensors;
+    names
+        .iter()
+        .map(|output| Ok(NamedTensor::new(output.name.clone(), gather(answers, &output.name)?)))
+        .collect()
+}
+
+fn gather(answers: &[RowAnswer], name: &str) -> Result<Tensor, Error> {
+    let row = |answer: &RowAnswer| {
+        let output = answer.outputs.tensors.iter().find(|output| output.name == name);
+        // Jobs of one model with different wanted outputs share what this request wanted; the rest is not missed.
+        output.map(|output| output.tensor.slice_rows(answer.row, 1)).transpose()
+    };
+    let rows: Vec<Option<Tensor>> = answers.iter().map(row).collect::<Result<_, _>>()?;
+    Tensor::concat_rows(&rows.into_iter().flatten().collect::<Vec<_>>())
+}

@@ -1,0 +1,177 @@
+//! A model and version as the frontend serves it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use parm_protocol::validate::has_batch_dimension;
+use parm_protocol::{
+    BatchStatistics, DurationStatistics, ModelConfig, ModelMetadata, ModelRef, ModelStatistics,
+};
+
+use super::inputs::Inputs;
+use super::shape::Shapes;
+use crate::dispatch::{InstanceId, PoolId};
+use crate::metrics;
+
+/// What an instance says about one of its models.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Description {
+    /// The model, by version where it has one.
+    pub(crate) model: ModelRef,
+    pub(crate) metadata: ModelMetadata,
+    /// Where the server has such an endpoint.
+    pub(crate) config: Option<ModelConfig>,
+}
+
+/// The instances that serve one model and version.
+pub(crate) struct Pool {
+    pub(crate) id: PoolId,
+    /// As instances are asked for it.
+    pub(crate) model: ModelRef,
+    /// The version in responses; empty where the instances have none.
+    pub(crate) version: String,
+    pub(crate) metadata: ModelMetadata,
+    pub(crate) config: ModelConfig,
+    /// Whether rows of different requests may share a batch.
+    pub(crate) batched: bool,
+    pub(crate) shapes: Shapes,
+    pub(crate) metrics: metrics::Pool,
+    /// Inputs that were answered once: what a probe sends.
+    pub(crate) sample: OnceLock<Arc<Inputs>>,
+    /// Whether a code may mix its queries, so that their values matter.
+    pub(crate) coded: AtomicBool,
+    members: Mutex<BTreeSet<InstanceId>>,
+    tally: Tally,
+}
+
+/// Statistics that metrics do not have.
+#[derive(Default)]
+struct Tally {
+    last_ms: AtomicU64,
+    failed: AtomicU64,
+    failed_ns: AtomicU64,
+    queries: AtomicU64,
+    by_size: Mutex<BTreeMap<u64, DurationStatistics>>,
+}
+
+impl Pool {
+    pub(crate) fn new(id: PoolId, description: Description, metrics: metrics::Pool) -> Self {
+        let Description { model, metadata, config } = description;
+        let batched = has_batch_dimension(&metadata);
+        Self {
+            id,
+            version: model.version.clone().unwrap_or_default(),
+            config: config.unwrap_or_else(|| configuration(&metadata, batched)),
+            batched,
+            shapes: Shapes::of(&metadata, batched),
+            metrics,
+            sample: OnceLock::new(),
+            coded: AtomicBool::new(false),
+            members: Mutex::default(),
+            tally: Tally::default(),
+            model,
+            metadata,
+        }
+    }
+
+    /// Most rows that an instance takes in one batch, if it says.
+    pub(crate) fn max_batch(&self) -> Option<u16> {
+        match (self.batched, self.config.max_batch_size) {
+            (false, _) => Some(1),
+            (true, size) if size > 0 => Some(u16::try_from(size).unwrap_or(u16::MAX)),
+            (true, _) => None,
+        }
+    }
+
+    pub(crate) fn join(&self, instance: InstanceId) {
+        self.members.lock().insert(instance);
+    }
+
+    pub(crate) fn leave(&self, instance: InstanceId) {
+        self.members.lock().remove(&instance);
+    }
+
+    /// Whether an instance serves it now.
+    pub(crate) fn is_served(&self) -> bool {
+        !self.members.lock().is_empty()
+    }
+
+    /// Whether an instance other than this one serves it now.
+    pub(crate) fn is_served_by_others(&self, instance: InstanceId) -> bool {
+        self.members.lock().iter().any(|member| *member != instance)
+    }
+
+    /// A request failed.
+    pub(crate) fn failed(&self, took: Duration) {
+        self.tally.failed.fetch_add(1, Ordering::Relaxed);
+        self.tally.failed_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// A query found an instance.
+    pub(crate) fn dequeued(&self, waited: Duration) {
+        self.tally.queries.fetch_add(1, Ordering::Relaxed);
+        self.metrics.queue_time.inc_by(waited.as_micros() as u64);
+    }
+
+    /// An instance answered a batch.
+    pub(crate) fn executed(&self, rows: usize, took: Duration) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.tally.last_ms.store(now.as_millis() as u64, Ordering::Relaxed);
+        self.metrics.executions.inc();
+        self.metrics.compute_time.inc_by(took.as_micros() as u64);
+        let mut by_size = self.tally.by_size.lock();
+        let size = by_size.entry(rows as u64).or_default();
+        size.count += 1;
+        size.ns += took.as_nanos() as u64;
+    }
+
+    pub(crate) fn statistics(&self) -> ModelStatistics {
+        let microseconds = |total: u64, count: u64| DurationStatistics { count, ns: total * 1000 };
+        let metrics = &self.metrics;
+        let tally = &self.tally;
+        let batch = |(&batch_size, &compute_infer): (&u64, &DurationStatistics)| BatchStatistics {
+            batch_size,
+            compute_infer,
+            ..BatchStatistics::default()
+        };
+        ModelStatistics {
+            name: self.model.name.clone(),
+            version: self.version.clone(),
+            last_inference_ms: tally.last_ms.load(Ordering::Relaxed),
+            inference_count: metrics.inferences.get(),
+            execution_count: metrics.executions.get(),
+            success: microseconds(metrics.request_time.get(), metrics.success.get()),
+            fail: DurationStatistics {
+                count: tally.failed.load(Ordering::Relaxed),
+                ns: tally.failed_ns.load(Ordering::Relaxed),
+            },
+            queue: microseconds(metrics.queue_time.get(), tally.queries.load(Ordering::Relaxed)),
+            compute_infer: microseconds(metrics.compute_time.get(), metrics.executions.get()),
+            batch_stats: tally.by_size.lock().iter().map(batch).collect(),
+            ..ModelStatistics::default()
+        }
+    }
+}
+
+/// What a server without a configuration endpoint would say.
+fn configuration(metadata: &ModelMetadata, batched: bool) -> ModelConfig {
+    let tensor = |tensor: &parm_protocol::TensorMetadata| parm_protocol::ModelConfigTensor {
+        name: tensor.name.clone(),
+        data_type: match tensor.datatype.as_str() {
+            "BYTES" => "TYPE_STRING".into(),
+            other => format!("TYPE_{other}"),
+        },
+        dims: tensor.shape.iter().skip(usize::from(batched)).copied().collect(),
+    };
+    ModelConfig {
+        name: metadata.name.clone(),
+        platform: metadata.platform.clone(),
+        // Without a stated bound a batch of any size is taken; Triton's clients want a positive number to send batches.
+        max_batch_size: if batched { i32::from(u16::MAX) } else { 0 },
+        input: metadata.inputs.iter().map(tensor).collect(),
+        output: metadata.outputs.iter().map(tensor).collect(),
+    }
+}

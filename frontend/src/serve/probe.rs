@@ -1,0 +1,39 @@
+//! Finds out whether an ejected instance works again, off the data path.
+//!
+//! That a server says it is ready proves little: a stalled model thread sits behind a lively HTTP server. So a probe
+//! also runs inputs that were answered before, where there are any, and throws the result away.
+
+use std::sync::Arc;
+
+use parm_protocol::Error;
+use parm_protocol::client::CallContext;
+use tokio::time::timeout;
+
+use super::driver::Driver;
+use super::inputs::{self, Row};
+use super::instance::Instance;
+use crate::dispatch::Event;
+
+/// Sends a probe; its result is an event.
+pub(super) fn send(driver: &Arc<Driver>, instance: Arc<Instance>) {
+    let driver = driver.clone();
+    driver.runtime.clone().spawn(async move {
+        let works =
+            matches!(timeout(driver.limits.health_timeout, works(&driver, &instance)).await, Ok(Ok(true)));
+        tracing::debug!(instance = %instance.name, works, "probed an ejected instance");
+        driver.on(Event::ProbeAnswered(instance.id, works));
+    });
+}
+
+async fn works(driver: &Driver, instance: &Instance) -> Result<bool, Error> {
+    if !instance.client.is_ready().await? {
+        return Ok(false);
+    }
+    for pool in instance.pools() {
+        let Some(sample) = pool.sample.get() else { continue };
+        let request = inputs::request(&pool.model, &[Row { inputs: sample.clone(), index: 0 }])?;
+        let deadline = Some((tokio::time::Instant::now() + driver.limits.health_timeout).into_std());
+        instance.client.infer(request, CallContext { deadline, traceparent: None }).await?;
+    }
+    Ok(true)
+}

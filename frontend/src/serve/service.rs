@@ -1,0 +1,223 @@
+//! The frontend as a server of the Open Inference Protocol.
+
+use std::sync::Arc;
+
+use parm_protocol::client::Client;
+use parm_protocol::validate::{in_model_order, validate};
+use parm_protocol::{
+    Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
+    ModelRef, ModelStatistics, ServerMetadata, Transport,
+};
+use tracing::Instrument;
+
+use super::clock::Timers;
+use super::codable::is_codable;
+use super::core::Core;
+use super::driver::Submission;
+use super::inputs::Inputs;
+use super::outcome::Outcome;
+use super::outputs::{self, Reply};
+use super::pool::Pool;
+use super::refusal;
+use super::terms::{self, Terms};
+use super::trace;
+use crate::admin;
+use crate::config::Config;
+use crate::discovery::{Connect, Fleet};
+
+/// What the server says that it can do beside the protocol's base.
+const EXTENSIONS: [&str; 5] =
+    ["binary_tensor_data", "model_configuration", "model_repository", "parameters", "statistics"];
+
+/// Serves models through instances, and hides slow and dead ones.
+#[derive(Clone)]
+pub struct Frontend {
+    pub(crate) core: Arc<Core>,
+    pub(crate) fleet: Arc<Fleet>,
+}
+
+impl Frontend {
+    /// Starts a frontend that finds the configured workers through `connect`. Must be called inside a runtime.
+    pub fn start(config: Config, connect: Arc<dyn Connect>, timers: Timers) -> Result<Self, crate::Error> {
+        let core = Core::start(config, timers)?;
+        let fleet = Fleet::start(core.clone(), connect)?;
+        Ok(Self { core, fleet })
+    }
+
+    /// Adds an instance of this process. `node` names the machine or whatever else its instances fail together with.
+    pub fn embed(&self, client: Arc<dyn Client>, node: Option<&str>) -> Result<(), crate::Error> {
+        self.fleet.embed(client, node).map(|_| ())
+    }
+
+    /// The Prometheus page.
+    pub fn metrics(&self) -> String {
+        self.core.page(self.fleet.counts())
+    }
+
+    /// The admin API, ready to be served.
+    pub fn admin(&self) -> admin::Api {
+        admin::Api::new(self.clone())
+    }
+
+    /// Goes out of service: not ready from now on, so that balancers turn away. What comes in is still answered.
+    pub fn start_draining(&self) {
+        self.core.start_draining();
+    }
+
+    /// Goes out of service and waits until every request is answered.
+    pub async fn drain(&self) {
+        self.start_draining();
+        self.core.until_idle().await;
+    }
+
+    async fn answer(
+        &self,
+        pool: &Pool,
+        submission: Submission,
+        context: &Context,
+    ) -> Result<(Outcome, InferResponse), Error> {
+        let inputs = &submission.inputs;
+        let reply = Reply { id: inputs.id.clone(), wanted: inputs.outputs.clone() };
+        let verdict = self.core.driver.submit(submission).verdict().await;
+        let retry_after = self.core.config.requests.retry_after;
+        let answers =
+            verdict.map_err(|failed| refusal::error(pool, failed, context.arrived.elapsed(), retry_after))?;
+        outputs::response(pool, reply, answers)
+    }
+
+    fn submission(
+        &self,
+        pool: &Arc<Pool>,
+        request: InferRequest,
+        context: &Context,
+    ) -> Result<Submission, Error> {
+        let limits = &self.core.config.requests;
+        let rows = validate(&request, &pool.metadata, limits.max_rows.get())?;
+        let terms = Terms::read(&request.parameters, context, limits)?;
+        let span = trace::query(&request, context);
+        let tensors = in_model_order(request.inputs, &pool.metadata);
+        let parameters = terms::forwarded(request.parameters);
+        // What an instance is told beside the inputs holds for its whole batch: such a query shares with nobody.
+        let plain = parameters.is_empty() && tensors.iter().all(|input| input.parameters.is_empty());
+        let coded = pool.coded.load(std::sync::atomic::Ordering::Relaxed);
+        let codable = plain && coded && is_codable(&tensors, limits.codable_magnitude);
+        let shape = if plain { pool.shapes.name(&tensors, pool.batched) } else { pool.shapes.alone() };
+        let (id, outputs) = (request.id, request.outputs);
+        let inputs = Arc::new(Inputs { id, parameters, tensors, outputs, rows, span });
+        Ok(Submission { pool: pool.clone(), inputs, shape, terms, codable })
+    }
+
+    async fn infer_at(
+        &self,
+        pool: &Arc<Pool>,
+        request: InferRequest,
+        context: &Context,
+    ) -> Result<(Outcome, usize, InferResponse), Error> {
+        let submission = self.submission(pool, request, context)?;
+        let rows = submission.inputs.rows;
+        let span = submission.inputs.span.clone();
+        let answer = self.answer(pool, submission, context);
+        let (outcome, response) = if span.is_disabled() {
+            answer.await?
+        } else {
+            let answered = answer.instrument(span.clone()).await?;
+            span.record("outcome", answered.0.name());
+            answered
+        };
+        Ok((outcome, rows, response))
+    }
+}
+
+impl InferenceService for Frontend {
+    fn is_ready(&self) -> bool {
+        !self.core.is_draining() && self.core.catalog.all().iter().any(|pool| pool.is_served())
+    }
+
+    fn is_model_ready(&self, model: &ModelRef) -> Result<bool, Error> {
+        let pool = self.core.catalog.find(model)?;
+        let usable = self.core.driver.status(pool.id).is_some_and(|status| status.usable_instances > 0);
+        Ok(!self.core.is_draining() && usable)
+    }
+
+    fn server_metadata(&self) -> ServerMetadata {
+        ServerMetadata {
+            name: "parm".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            extensions: EXTENSIONS.map(str::to_owned).to_vec(),
+        }
+    }
+
+    fn model_metadata(&self, model: &ModelRef) -> Result<ModelMetadata, Error> {
+        let pool = self.core.catalog.find(model)?;
+        let versions = self.core.catalog.versions(&model.name);
+        let served = versions.iter().filter(|pool| pool.is_served() && !pool.version.is_empty());
+        Ok(ModelMetadata {
+            versions: served.map(|pool| pool.version.clone()).collect(),
+            ..pool.metadata.clone()
+        })
+    }
+
+    fn model_config(&self, model: &ModelRef) -> Result<ModelConfig, Error> {
+        Ok(self.core.catalog.find(model)?.config.clone())
+    }
+
+    fn statistics(&self, model: Option<&ModelRef>) -> Result<Vec<ModelStatistics>, Error> {
+        let pools = match model {
+            None => self.core.catalog.all(),
+            Some(model @ ModelRef { version: Some(_), .. }) => vec![self.core.catalog.find(model)?],
+            Some(model) => {
+                self.core.catalog.find(model)?;
+                self.core.catalog.versions(&model.name)
+            }
+        };
+        Ok(pools.iter().map(|pool| pool.statistics()).collect())
+    }
+
+    fn repository_index(&self, ready_only: bool) -> Result<Vec<ModelIndex>, Error> {
+        let entry = |pool: &Arc<Pool>| {
+            let served = pool.is_served();
+            ModelIndex {
+                name: pool.model.name.clone(),
+                version: pool.version.clone(),
+                state: if served { "READY" } else { "UNAVAILABLE" }.into(),
+                reason: if served { String::new() } else { "no instance serves it now".into() },
+            }
+        };
+        let all = self.core.catalog.all();
+        Ok(all.iter().map(entry).filter(|model| !ready_only || model.state == "READY").collect())
+    }
+
+    async fn load_model(&self, name: &str) -> Result<(), Error> {
+        self.fleet.load(name).await
+    }
+
+    async fn unload_model(&self, name: &str) -> Result<(), Error> {
+        self.fleet.unload(name).await
+    }
+
+    async fn infer(&self, request: InferRequest, context: Context) -> Result<InferResponse, Error> {
+        let _active = self.core.enter();
+        let pool = match self.core.catalog.find(&request.model) {
+            Ok(pool) => pool,
+            Err(error) => {
+                self.core.metrics.rejected(&error);
+                return Err(error);
+            }
+        };
+        match self.infer_at(&pool, request, &context).await {
+            Ok((outcome, rows, response)) => {
+                pool.metrics.answered(outcome, rows, context.arrived.elapsed());
+                Ok(response)
+            }
+            Err(error) => {
+                self.core.metrics.failed(&pool.metrics, &error);
+                pool.failed(context.arrived.elapsed());
+                Err(error)
+            }
+        }
+    }
+
+    fn rejected(&self, error: &Error, _transport: Transport) {
+        self.core.metrics.rejected(error);
+    }
+}

@@ -1,0 +1,101 @@
+//! Names for the shapes of queries: only queries of one shape share a batch or a coding group.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use parm_protocol::{ModelMetadata, NamedTensor};
+use smallvec::SmallVec;
+
+use crate::dispatch::ShapeId;
+
+/// Shapes that are remembered; with more about, some equal shapes get different names and just share less.
+const REMEMBERED: usize = 4096;
+
+type Dimensions = SmallVec<[usize; 8]>;
+
+/// The shapes of one model's queries.
+pub(crate) struct Shapes {
+    /// Every dimension but the batch is fixed, so there is one shape only.
+    fixed: bool,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    names: HashMap<Dimensions, ShapeId>,
+    last: u32,
+}
+
+impl Shapes {
+    pub(crate) fn of(model: &ModelMetadata, batched: bool) -> Self {
+        let skipped = usize::from(batched);
+        let fixed = model.inputs.iter().all(|input| input.shape.iter().skip(skipped).all(|&dim| dim >= 0));
+        Self { fixed, known: Mutex::default() }
+    }
+
+    /// The name of the shape of one row of these inputs.
+    pub(crate) fn name(&self, inputs: &[NamedTensor], batched: bool) -> ShapeId {
+        if self.fixed {
+            return ShapeId(0);
+        }
+        let skipped = usize::from(batched);
+        let mut dimensions = Dimensions::new();
+        for input in inputs {
+            let row = &input.tensor.shape()[skipped.min(input.tensor.shape().len())..];
+            dimensions.push(row.len());
+            dimensions.extend_from_slice(row);
+        }
+        let mut known = self.known.lock();
+        if let Some(name) = known.names.get(&dimensions) {
+            return *name;
+        }
+        if known.names.len() == REMEMBERED {
+            known.names.clear();
+        }
+        let name = known.fresh();
+        known.names.insert(dimensions, name);
+        name
+    }
+
+    /// A name that no other query has: for one that must share with nobody.
+    pub(crate) fn alone(&self) -> ShapeId {
+        self.known.lock().fresh()
+    }
+}
+
+impl Known {
+    fn fresh(&mut self) -> ShapeId {
+        // Names come back after four billion; by then nothing of the first is left. 0 is the fixed shape's.
+        self.last = self.last.checked_add(1).unwrap_or(1);
+        ShapeId(self.last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_protocol::{Tensor, TensorMetadata};
+
+    use super::*;
+
+    fn model(shape: &[i64]) -> ModelMetadata {
+        let input = TensorMetadata { name: "x".into(), datatype: "FP32".into(), shape: shape.into() };
+        ModelMetadata { inputs: vec![input], ..ModelMetadata::default() }
+    }
+
+    fn inputs(shape: &[usize]) -> Vec<NamedTensor> {
+        let values = vec![0.0; shape.iter().product()];
+        vec![NamedTensor::new("x", Tensor::from_f32(shape, &values).unwrap())]
+    }
+
+    #[test]
+    fn the_batch_is_no_part_of_the_shape_and_everything_else_is() {
+        let shapes = Shapes::of(&model(&[-1, -1]), true);
+        let name = |shape: &[usize]| shapes.name(&inputs(shape), true);
+        assert_eq!(name(&[1, 4]), name(&[7, 4]));
+        assert_ne!(name(&[1, 4]), name(&[1, 5]));
+        assert_ne!(shapes.alone(), shapes.alone());
+        let fixed = Shapes::of(&model(&[-1, 4]), true);
+        assert_eq!(fixed.name(&inputs(&[1, 4]), true), ShapeId(0));
+        assert_ne!(fixed.alone(), ShapeId(0));
+    }
+}

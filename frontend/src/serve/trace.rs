@@ -1,0 +1,51 @@
+//! The spans of a request: one per query at the frontend, one below it per job.
+//!
+//! They are of level `debug` and of a target of their own, so that without a collector they are disabled at their call
+//! sites and cost a load and a branch.
+
+use parm_protocol::{Context, InferRequest};
+use tracing::Span;
+use tracing::field::Empty;
+
+use super::job::Launch;
+
+/// The span of a request, below the client's where it sent one.
+pub(super) fn query(request: &InferRequest, context: &Context) -> Span {
+    let span = tracing::debug_span!(
+        target: "parm_frontend::trace",
+        "query",
+        model = %request.model.name,
+        id = %request.id,
+        outcome = Empty,
+    );
+    if let Some(traceparent) = &context.traceparent {
+        parm_protocol::trace::adopt(&span, traceparent);
+    }
+    span
+}
+
+/// The span of a job, below that of its first query; those of the others are linked.
+pub(super) fn job(launch: &Launch) -> Span {
+    let Some(first) = launch.rows.first() else { return Span::none() };
+    if first.inputs.span.is_disabled() {
+        return Span::none();
+    }
+    let span = tracing::debug_span!(
+        target: "parm_frontend::trace",
+        parent: &first.inputs.span,
+        "job",
+        job = launch.job.0,
+        role = ?launch.role,
+        instance = %launch.instance.name,
+        rows = launch.rows.len(),
+    );
+    for other in &launch.rows[1..] {
+        span.follows_from(&other.inputs.span);
+    }
+    span
+}
+
+/// The header that makes the instance's spans children of this one.
+pub(super) fn header(span: &Span) -> Option<String> {
+    parm_protocol::trace::traceparent(span)
+}

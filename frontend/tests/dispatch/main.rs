@@ -1,0 +1,6 @@
+//! The dispatcher against scripted worlds: what it does in each situation, and what it never does in any.
+
+mod behaviour;
+mod properties;
+mod script;
+mod world;

@@ -1,0 +1,163 @@
+//! The admin API, called without a network.
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use parm_frontend::dispatch::PolicyKind;
+use parm_frontend::{Config, Error, Frontend, Timers};
+use parm_protocol::client::Token;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::rig::{Network, config, infer, metric, ready, request, start, until};
+use crate::scripted::Scripted;
+
+async fn call(frontend: &Frontend, method: &str, path: &str, body: Value) -> (StatusCode, Value) {
+    let request = Request::builder().method(method).uri(format!("/admin/v1{path}"));
+    let request =
+        request.header("content-type", "application/json").body(Body::from(body.to_string())).unwrap();
+    let response = frontend.admin().router().oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&body).unwrap())
+}
+
+fn fleet(servers: &[&std::sync::Arc<Scripted>]) -> Frontend {
+    let workers =
+        servers.iter().map(|server| parm_protocol::client::Client::peer(&***server).to_owned()).collect();
+    let config = Config { workers, ..config(PolicyKind::None) };
+    Frontend::start(config, Network::with(servers), Timers::Runtime).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_are_listed_with_how_they_do() {
+    let frontend = fleet(&[&Scripted::quick("test://a", 20)]);
+    until("it joined", || ready(&frontend) == 1.0).await;
+    infer(&frontend, request(&[1.0])).await.unwrap();
+    let (status, list) = call(&frontend, "GET", "/instances", json!(null)).await;
+    assert_eq!(status, StatusCode::OK);
+    let one = &list[0];
+    assert_eq!(
+        (&one["address"], &one["source"], &one["state"]),
+        (&json!("test://a"), &json!("static"), &json!("ready"))
+    );
+    assert_eq!((&one["in_service"], &one["inflight"]), (&json!(true), &json!(0)));
+    assert_eq!(one["models"], json!([{"name": "double", "version": "1"}]));
+    assert!(one["service_time"]["p99_us"].as_u64().unwrap() >= 20_000, "{one}");
+    assert_eq!(call(&frontend, "GET", "/instances/1", json!(null)).await.1["number"], json!(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_are_added_and_removed_while_serving() {
+    let (a, b) = (Scripted::quick("test://a", 20), Scripted::quick("test://b", 20));
+    let network = Network::with(&[&a, &b]);
+    let frontend = Frontend::start(config(PolicyKind::None), network, Timers::Runtime).unwrap();
+    for (url, wanted) in [
+        ("test://a", StatusCode::CREATED),
+        ("test://b", StatusCode::CREATED),
+        ("test://a", StatusCode::CONFLICT),
+        ("nonsense", StatusCode::BAD_REQUEST),
+    ] {
+        let (status, answer) = call(&frontend, "POST", "/instances", json!({"url": url})).await;
+        assert_eq!(status, wanted, "{url}: {answer}");
+    }
+    until("both joined", || ready(&frontend) == 2.0).await;
+    let held = [start(&frontend, request(&[1.0])), start(&frontend, request(&[2.0]))];
+    until("both work", || a.seen.lock().len() + b.seen.lock().len() == 2).await;
+    assert_eq!(call(&frontend, "DELETE", "/instances/1", json!(null)).await.0, StatusCode::ACCEPTED);
+    assert_eq!(call(&frontend, "DELETE", "/instances/1", json!(null)).await.0, StatusCode::NOT_FOUND);
+    for request in held {
+        request.await.unwrap().unwrap();
+    }
+    infer(&frontend, request(&[3.0])).await.unwrap();
+    assert_eq!((a.seen.lock().len(), b.seen.lock().len()), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_is_drained_ejected_and_brought_back() {
+    let (a, b) = (Scripted::quick("test://a", 20), Scripted::quick("test://b", 20));
+    let frontend = fleet(&[&a, &b]);
+    until("both joined", || ready(&frontend) == 2.0).await;
+    let state = |name: &str| metric(&frontend, "parm_instances", &[&format!("state=\"{name}\"")]);
+    call(&frontend, "POST", "/instances/1/drain", json!(null)).await;
+    until("one drains", || state("draining") == 1.0).await;
+    infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
+    assert_eq!((a.seen.lock().len(), b.seen.lock().len()), (0, 2));
+    call(&frontend, "POST", "/instances/1/undrain", json!(null)).await;
+    until("it is back", || ready(&frontend) == 2.0).await;
+    let held = start(&frontend, request(&[1.0, 2.0]));
+    until("both work", || a.seen.lock().len() == 1).await;
+    call(&frontend, "POST", "/instances/1/eject", json!(null)).await;
+    held.await.unwrap().unwrap();
+    assert_eq!(state("ejected"), 1.0);
+    assert_eq!((a.seen.lock().len(), b.seen.lock().len()), (1, 4), "its work was done elsewhere");
+    call(&frontend, "POST", "/instances/1/undrain", json!(null)).await;
+    until("it is back again", || ready(&frontend) == 2.0).await;
+    let (status, answer) = call(&frontend, "POST", "/instances/1/polish", json!(null)).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(answer["error"].as_str().unwrap().contains("drain"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_are_read_and_changed_without_losing_a_query() {
+    let server = Scripted::quick("test://a", 20);
+    let frontend = fleet(&[&server]);
+    until("it joined", || ready(&frontend) == 1.0).await;
+    let held = start(&frontend, request(&[1.0, 2.0, 3.0]));
+    until("it works", || !server.seen.lock().is_empty()).await;
+    let patch = json!({"policy": "hedge", "batch": {"max_size": 4}});
+    let (status, changed) = call(&frontend, "PATCH", "/settings", patch).await;
+    assert_eq!((status, &changed["dispatch"]["policy"]), (StatusCode::OK, &json!("hedge")));
+    held.await.unwrap().unwrap();
+    assert_eq!(server.batches(), [1, 2], "what waited is batched by the new settings");
+    let (_, own) = call(&frontend, "PATCH", "/settings/double", json!({"queue_limit": 7})).await;
+    assert_eq!((&own["queue_limit"], &own["policy"]), (&json!(7), &json!("hedge")));
+    let (_, all) = call(&frontend, "GET", "/settings", json!(null)).await;
+    assert_eq!(all["models"]["double"]["queue_limit"], json!(7));
+    assert_eq!(
+        call(&frontend, "DELETE", "/settings/double", json!(null)).await.1["queue_limit"],
+        json!(1024)
+    );
+    for (path, patch, status) in [
+        ("/settings", json!({"polciy": "none"}), StatusCode::BAD_REQUEST),
+        ("/settings", json!({"queue_limit": 0}), StatusCode::BAD_REQUEST),
+        ("/settings/nothing", json!({}), StatusCode::NOT_FOUND),
+    ] {
+        let (had, answer) = call(&frontend, "PATCH", path, patch).await;
+        assert_eq!(had, status, "{answer}");
+        assert!(answer["error"].is_string());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn strangers_and_strange_paths_are_refused_in_json() {
+    let mut config = config(PolicyKind::None);
+    let open = Frontend::start(config.clone(), Network::with(&[]), Timers::Runtime).unwrap();
+    let (status, answer) = call(&open, "GET", "/nothing", json!(null)).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(answer["error"].as_str().unwrap().contains("/admin/v1/nothing"));
+    assert_eq!(call(&open, "PUT", "/instances", json!(null)).await.0, StatusCode::METHOD_NOT_ALLOWED);
+    config.admin.token = Some(Token::new("open sesame"));
+    let guarded = Frontend::start(config.clone(), Network::with(&[]), Timers::Runtime).unwrap();
+    let (status, answer) = call(&guarded, "GET", "/instances", json!(null)).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+    assert!(answer["error"].is_string());
+    for (token, wanted) in [("open sesame", StatusCode::OK), ("open sesamf", StatusCode::UNAUTHORIZED)] {
+        let request = Request::get("/admin/v1/instances").header("authorization", format!("Bearer {token}"));
+        let request = request.body(Body::empty()).unwrap();
+        assert_eq!(guarded.admin().router().oneshot(request).await.unwrap().status(), wanted);
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_others_can_reach_wants_a_token() {
+    let mut config = config(PolicyKind::None);
+    config.admin.address = Some("0.0.0.0:0".parse().unwrap());
+    let frontend = Frontend::start(config.clone(), Network::with(&[]), Timers::Runtime).unwrap();
+    let refused = frontend.admin().bind().await.err();
+    assert_eq!(refused, Some(Error::OpenAdmin { address: "0.0.0.0:0".parse().unwrap() }));
+    config.admin.address = Some("127.0.0.1:0".parse().unwrap());
+    let frontend = Frontend::start(config, Network::with(&[]), Timers::Runtime).unwrap();
+    let bound = frontend.admin().bind().await.unwrap().unwrap();
+    assert_ne!(bound.address().unwrap().port(), 0);
+}

@@ -1,0 +1,89 @@
+//! What instances serve, and what of it is believed.
+
+use parm_frontend::dispatch::PolicyKind;
+use parm_protocol::{Code, InferenceService, ModelRef};
+
+use crate::rig::{column, config, frontend, infer, metric, ready, request, start, until};
+use crate::scripted::{Act, Scripted, doubler};
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_whose_model_is_another_is_refused() {
+    let first = Scripted::quick("a", 10);
+    let frontend = frontend(config(PolicyKind::None), &[&first]).await;
+    let other = Scripted::quick("b", 1);
+    let mut model = doubler("double");
+    model.inputs[0].datatype = "FP64".into();
+    other.serve(&[model]);
+    frontend.embed(other.clone(), None).unwrap();
+    until("it is refused", || metric(&frontend, "parm_instances_refused_total", &[]) == 1.0).await;
+    for _ in 0..4 {
+        infer(&frontend, request(&[1.0])).await.unwrap();
+    }
+    assert!(other.seen.lock().is_empty());
+    assert_eq!(ready(&frontend), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_order_of_tensors_and_the_platform_are_no_disagreement() {
+    let first = Scripted::quick("a", 10);
+    let second = Scripted::quick("b", 10);
+    let mut model = doubler("double");
+    model.outputs.reverse();
+    model.platform = "another".into();
+    second.serve(&[model]);
+    let frontend = frontend(config(PolicyKind::None), &[&first, &second]).await;
+    let response = infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
+    assert_eq!(column(&response), [2.0, 4.0]);
+    assert!(!second.seen.lock().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_serves_all_its_models_and_the_index_is_the_union() {
+    let both = Scripted::quick("a", 1);
+    both.serve(&[doubler("double"), doubler("twice")]);
+    let one = Scripted::quick("b", 1);
+    one.serve(&[doubler("twice")]);
+    let frontend = frontend(config(PolicyKind::None), &[&both, &one]).await;
+    let index = frontend.repository_index(true).unwrap();
+    let listed: Vec<_> = index.iter().map(|model| (model.name.as_str(), model.version.as_str())).collect();
+    assert_eq!(listed, [("double", "1"), ("twice", "1")]);
+    assert_eq!(column(&infer(&frontend, request(&[1.0])).await.unwrap()), [2.0]);
+    let mut twice = request(&[2.0]);
+    twice.model = ModelRef { name: "twice".into(), version: Some("1".into()) };
+    assert_eq!(column(&infer(&frontend, twice).await.unwrap()), [4.0]);
+    assert_eq!(frontend.model_config(&ModelRef::latest("twice")).unwrap().input[0].dims, [2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn loading_and_unloading_reach_every_instance() {
+    let instances = [Scripted::quick("a", 1), Scripted::quick("b", 1)];
+    let frontend = frontend(config(PolicyKind::None), &instances.each_ref()).await;
+    frontend.load_model("more").await.unwrap();
+    until("it is served", || frontend.is_model_ready(&ModelRef::latest("more")) == Ok(true)).await;
+    frontend.unload_model("double").await.unwrap();
+    until("it is gone", || frontend.is_model_ready(&ModelRef::latest("double")).is_err()).await;
+    assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap_err().code(), Code::NotFound);
+    for instance in &instances {
+        assert_eq!(*instance.orders.lock(), ["load more", "unload double"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_is_not_ready_ends_its_work_and_gets_no_more() {
+    let leaving = Scripted::new("a", Act::Hang);
+    let frontend = frontend(config(PolicyKind::None), &[&leaving]).await;
+    leaving.then(Act::Answer(std::time::Duration::from_secs(5)));
+    let held = start(&frontend, request(&[1.0]));
+    until("it holds a job", || leaving.seen.lock().len() == 1).await;
+    leaving.set_ready(Ok(false));
+    let draining = || metric(&frontend, "parm_instances", &["state=\"draining\""]) == 1.0;
+    until("it drains", draining).await;
+    let other = Scripted::quick("b", 1);
+    frontend.embed(other.clone(), None).unwrap();
+    until("another joined", || ready(&frontend) == 1.0).await;
+    infer(&frontend, request(&[2.0])).await.unwrap();
+    assert_eq!(column(&held.await.unwrap().unwrap()), [2.0]);
+    assert_eq!((leaving.seen.lock().len(), other.seen.lock().len()), (1, 1));
+    leaving.set_ready(Ok(true));
+    until("it is back", || ready(&frontend) == 2.0).await;
+}

@@ -1,0 +1,10 @@
+//! The frontend over scripted instances: time is paused, the test decides what every instance answers and when.
+
+mod admin;
+mod instances;
+mod metrics;
+mod requests;
+mod resilience;
+mod rig;
+mod scripted;
+mod sources;

@@ -1,0 +1,196 @@
+//! What a client gets for what it sends.
+
+use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parm_frontend::dispatch::PolicyKind;
+use parm_protocol::{Code, Error, InferenceService, ModelRef, Tensor};
+use tokio::time::Instant;
+
+use crate::rig::{column, config, frontend, infer, metric, outcome, request, start, until, wanting, with};
+use crate::scripted::{Act, Scripted};
+
+const MS: Duration = Duration::from_millis(1);
+
+#[tokio::test(start_paused = true)]
+async fn rows_are_split_over_instances_and_put_together_in_order() {
+    let instances = [Scripted::quick("a", 30), Scripted::quick("b", 10), Scripted::quick("c", 20)];
+    let frontend = frontend(config(PolicyKind::None), &instances.each_ref()).await;
+    let values: Vec<f32> = (0..7u8).map(f32::from).collect();
+    let response = infer(&frontend, request(&values)).await.unwrap();
+    assert_eq!(column(&response), values.iter().map(|value| value * 2.0).collect::<Vec<_>>());
+    assert_eq!(
+        (response.id.as_str(), response.model_version.as_str(), outcome(&response)),
+        ("q", "1", "exact")
+    );
+    assert_eq!(response.outputs[1].tensor.shape(), [7, 2]);
+    for instance in &instances {
+        assert!(!instance.batches().is_empty() && instance.batches().iter().all(|rows| *rows == 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_share_a_batch_and_get_their_own_rows() {
+    let instance = Scripted::quick("a", 10);
+    let mut config = config(PolicyKind::None);
+    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
+    let frontend = frontend(config, &[&instance]).await;
+    let first = start(&frontend, request(&[1.0]));
+    until("the instance is busy", || !instance.seen.lock().is_empty()).await;
+    let waiting = [start(&frontend, request(&[2.0, 3.0])), start(&frontend, request(&[4.0]))];
+    assert_eq!(column(&first.await.unwrap().unwrap()), [2.0]);
+    let [two, one] = waiting;
+    assert_eq!(column(&two.await.unwrap().unwrap()), [4.0, 6.0]);
+    assert_eq!(column(&one.await.unwrap().unwrap()), [8.0]);
+    assert_eq!(instance.batches(), [1, 3]);
+    let statistics = frontend.statistics(Some(&ModelRef::latest("double"))).unwrap().remove(0);
+    assert_eq!((statistics.inference_count, statistics.execution_count, statistics.success.count), (4, 2, 3));
+    let sizes: Vec<_> =
+        statistics.batch_stats.iter().map(|size| (size.batch_size, size.compute_infer.count)).collect();
+    assert_eq!(sizes, [(1, 1), (3, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_sent_whole_shares_its_bytes() {
+    let instance = Scripted::quick("a", 1);
+    let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
+    let request = request(&[5.0]);
+    let bytes = request.inputs[0].tensor.data().as_ptr();
+    infer(&frontend, request).await.unwrap();
+    assert_eq!(instance.seen.lock()[0].inputs[0].tensor.data().as_ptr(), bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_query_with_parameters_of_its_own_shares_no_batch() {
+    let instance = Scripted::quick("a", 10);
+    let mut config = config(PolicyKind::None);
+    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
+    let frontend = frontend(config, &[&instance]).await;
+    let own = |id: u64| with(with(request(&[1.0]), "sequence_id", id), "timeout", 1_000_000u64);
+    let requests = [start(&frontend, request(&[0.0])), start(&frontend, own(1)), start(&frontend, own(2))];
+    for request in requests {
+        request.await.unwrap().unwrap();
+    }
+    assert_eq!(instance.batches(), [1, 1, 1]);
+    let seen = instance.seen.lock();
+    assert_eq!(
+        seen[1].parameters.keys().collect::<Vec<_>>(),
+        ["sequence_id"],
+        "our own parameters stay here"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_wanted_outputs_come_back() {
+    let instance = Scripted::quick("a", 1);
+    let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
+    let response = infer(&frontend, wanting(request(&[1.0, 2.0]), &["y"])).await.unwrap();
+    assert_eq!(response.outputs.iter().map(|output| output.name.as_str()).collect::<Vec<_>>(), ["y"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_goes_away_cancels_its_work_at_the_instance() {
+    let instance = Scripted::new("a", Act::Hang);
+    let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
+    let leaving = start(&frontend, request(&[1.0]));
+    let queued = start(&frontend, request(&[2.0]));
+    until("the job is under way", || instance.seen.lock().len() == 1).await;
+    queued.abort();
+    leaving.abort();
+    until("the instance is told", || instance.cancelled.load(Ordering::SeqCst) == 1).await;
+    instance.becomes(Act::Answer(MS));
+    assert_eq!(column(&infer(&frontend, request(&[3.0])).await.unwrap()), [6.0]);
+    assert_eq!(instance.seen.lock().len(), 2, "what was queued never ran");
+    assert_eq!(metric(&frontend, "parm_dispatch_total", &["event=\"cancelled\""]), 2.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_passes_when_it_says() {
+    let instance = Scripted::new("a", Act::Hang);
+    let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
+    let sent = Instant::now();
+    let error = infer(&frontend, with(request(&[1.0]), "timeout", 50_000u64)).await.unwrap_err();
+    assert_eq!(error.code(), Code::DeadlineExceeded);
+    // The arrival is read off the machine's clock, which a paused runtime does not stop.
+    assert!(sent.elapsed() <= 52 * MS, "{:?}", sent.elapsed());
+    assert!(sent.elapsed() > 10 * MS, "{:?}", sent.elapsed());
+    let zero = infer(&frontend, with(request(&[1.0]), "timeout", 0u64)).await.unwrap_err();
+    assert_eq!(zero.code(), Code::DeadlineExceeded);
+    assert_eq!(metric(&frontend, "nv_inference_request_failure", &["reason=\"deadline\""]), 2.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_refuses_at_once_and_says_when_to_come_back() {
+    let instance = Scripted::quick("a", 10);
+    let mut config = config(PolicyKind::None);
+    config.dispatch.queue_limit = NonZeroU32::new(2).unwrap();
+    let frontend = frontend(config, &[&instance]).await;
+    let served: Vec<_> = (0..3).map(|_| start(&frontend, request(&[1.0]))).collect();
+    until("one is at the instance and two wait", || {
+        metric(&frontend, "parm_queue_depth", &[]) == 2.0 && instance.seen.lock().len() == 1
+    })
+    .await;
+    let before = Instant::now();
+    let error = infer(&frontend, request(&[1.0])).await.unwrap_err();
+    assert!(matches!(error, Error::Overloaded { retry_after, .. } if retry_after == Duration::from_secs(1)));
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    for request in served {
+        request.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_of_which_a_row_is_refused_leaves_nothing_behind() {
+    let instance = Scripted::quick("a", 10);
+    let mut config = config(PolicyKind::None);
+    config.dispatch.queue_limit = NonZeroU32::new(2).unwrap();
+    let frontend = frontend(config, &[&instance]).await;
+    let error = infer(&frontend, request(&[1.0, 2.0, 3.0, 4.0, 5.0])).await.unwrap_err();
+    assert_eq!(error.code(), Code::Overloaded);
+    assert_eq!(metric(&frontend, "nv_inference_pending_request_count", &[]), 0.0);
+    infer(&frontend, request(&[1.0])).await.unwrap();
+    assert_eq!(instance.seen.lock().len(), 1, "nothing of the refused request was started");
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_faults_are_told_apart_and_counted() {
+    let instance = Scripted::quick("a", 1);
+    let mut config = config(PolicyKind::None);
+    config.requests.max_rows = NonZeroUsize::new(2).unwrap();
+    let frontend = frontend(config, &[&instance]).await;
+    let good = request(&[1.0]);
+    let mut unknown = good.clone();
+    unknown.model = ModelRef::latest("nothing");
+    let mut version = good.clone();
+    version.model.version = Some("7".into());
+    let mut shape = good.clone();
+    shape.inputs[0].tensor = Tensor::from_f32([1, 3].as_slice(), &[1.0, 2.0, 3.0]).unwrap();
+    let cases = [
+        (unknown, Code::NotFound),
+        (version, Code::NotFound),
+        (shape, Code::InvalidArgument),
+        (request(&[1.0, 2.0, 3.0]), Code::InvalidArgument),
+        (wanting(good.clone(), &["w"]), Code::InvalidArgument),
+        (with(good.clone(), "parm_accept", "perhaps"), Code::InvalidArgument),
+    ];
+    for (request, code) in cases {
+        let error = infer(&frontend, request).await.unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+    }
+    assert!(instance.seen.lock().is_empty());
+    let failed =
+        |reason: &str| metric(&frontend, "nv_inference_request_failure", &[&format!("reason=\"{reason}\"")]);
+    assert_eq!((failed("not_found"), failed("invalid_argument")), (2.0, 4.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_calls_the_query_bad_is_believed() {
+    let instances = [Scripted::quick("a", 1), Scripted::quick("b", 1)];
+    let bad = Error::Remote { code: Code::InvalidArgument, message: "token 9 is out of range".into() };
+    instances.iter().for_each(|instance| instance.becomes(Act::Fail(MS, bad.clone())));
+    let frontend = frontend(config(PolicyKind::None), &instances.each_ref()).await;
+    assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap_err(), bad);
+    let tries: usize = instances.iter().map(|instance| instance.seen.lock().len()).sum();
+    assert_eq!(tries, 1);
+}

@@ -1,0 +1,145 @@
+//! Instances are slow, break, hang and lie; clients notice little.
+
+use std::time::Duration;
+
+use parm_frontend::dispatch::PolicyKind;
+use parm_protocol::{Code, Error, InferenceService};
+use tokio::time::Instant;
+
+use crate::rig::{
+    Network, column, config, frontend, gone, infer, metric, outcome, ready, request, start, until, with,
+};
+use crate::scripted::{Act, Scripted};
+
+const MS: Duration = Duration::from_millis(1);
+
+#[tokio::test(start_paused = true)]
+async fn work_of_an_instance_that_dies_is_done_by_another() {
+    let instances = Scripted::pair(10);
+    let frontend = frontend(config(PolicyKind::None), &instances.each_ref()).await;
+    instances[0].then(Act::Fail(5 * MS, gone("it")));
+    let response = infer(&frontend, request(&[1.0])).await.unwrap();
+    assert_eq!((column(&response), outcome(&response)), (vec![2.0], "exact"));
+    assert_eq!(instances.each_ref().map(|instance| instance.seen.lock().len()), [1, 1]);
+    assert_eq!(metric(&frontend, "parm_retries_total", &[]), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_every_attempt_fails_the_client_hears_why() {
+    let broken = Scripted::new("a", Act::Fail(MS, Error::Internal { message: "out of memory".into() }));
+    let frontend = frontend(config(PolicyKind::None), &[&broken]).await;
+    let error = infer(&frontend, request(&[1.0])).await.unwrap_err();
+    assert_eq!(error.code(), Code::Internal);
+    assert!(error.to_string().contains("out of memory"), "{error}");
+    assert_eq!(broken.seen.lock().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_is_hedged_and_says_so() {
+    let instances = Scripted::pair(10);
+    let frontend = frontend(config(PolicyKind::Hedge), &instances.each_ref()).await;
+    for value in 0..200u8 {
+        infer(&frontend, request(&[f32::from(value)])).await.unwrap();
+    }
+    instances[0].then(Act::Hang);
+    let sent = Instant::now();
+    let response = infer(&frontend, request(&[7.0])).await.unwrap();
+    assert_eq!((column(&response), outcome(&response)), (vec![14.0], "hedged"));
+    assert!(sent.elapsed() < 30 * MS, "{:?}", sent.elapsed());
+    assert_eq!(metric(&frontend, "parm_hedges_total", &[]), 1.0);
+    assert_eq!(metric(&frontend, "parm_hedges_won_total", &[]), 1.0);
+    let hedged = &["outcome=\"hedged\"", "policy=\"hedge\""];
+    assert_eq!(metric(&frontend, "parm_request_duration_seconds_count", hedged), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_with_one_hedged_row_says_which() {
+    let instances = Scripted::pair(10);
+    let frontend = frontend(config(PolicyKind::Hedge), &instances.each_ref()).await;
+    for value in 0..200u8 {
+        infer(&frontend, request(&[f32::from(value)])).await.unwrap();
+    }
+    instances[0].then(Act::Hang);
+    let response = infer(&frontend, request(&[1.0, 2.0, 3.0])).await.unwrap();
+    assert_eq!((column(&response), outcome(&response)), (vec![2.0, 4.0, 6.0], "hedged"));
+    assert_eq!(response.parameters["parm_outcomes"].as_str(), Some("hedged,exact,exact"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_hangs_holds_one_job_and_no_more() {
+    let hung = Scripted::new("a", Act::Hang);
+    let frontend = frontend(config(PolicyKind::None), &[&hung]).await;
+    for _ in 0..3 {
+        let error = infer(&frontend, with(request(&[1.0]), "timeout", 20_000u64)).await.unwrap_err();
+        assert_eq!(error.code(), Code::DeadlineExceeded);
+    }
+    assert_eq!(hung.seen.lock().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_with_the_wrong_number_of_rows_is_a_failure_of_the_instance() {
+    let liar = Scripted::quick("a", 1);
+    let frontend = frontend(config(PolicyKind::None), &[&liar]).await;
+    liar.then(Act::Short);
+    assert_eq!(column(&infer(&frontend, request(&[1.0])).await.unwrap()), [2.0]);
+    assert_eq!(metric(&frontend, "parm_instance_failures_total", &[]), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn draining_loses_nothing_and_goes_out_of_service_first() {
+    let instance = Scripted::quick("a", 50);
+    let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
+    assert!(frontend.is_ready());
+    let accepted: Vec<_> = (0..4).map(|_| start(&frontend, request(&[1.0]))).collect();
+    until("work is under way", || !instance.seen.lock().is_empty()).await;
+    let draining = {
+        let frontend = frontend.clone();
+        tokio::spawn(async move { frontend.drain().await })
+    };
+    until("it is out of service", || !frontend.is_ready()).await;
+    assert!(!draining.is_finished());
+    let late = infer(&frontend, request(&[3.0])).await.unwrap();
+    assert_eq!(column(&late), [6.0], "what still comes in is still answered");
+    for request in accepted {
+        assert_eq!(column(&request.await.unwrap().unwrap()), [2.0]);
+    }
+    draining.await.unwrap();
+    assert_eq!(metric(&frontend, "nv_inference_request_success", &[]), 5.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_instance_is_ejected_and_comes_back_by_a_probe() {
+    let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
+    let mut config = config(PolicyKind::None);
+    config.dispatch.ejection.enabled = true;
+    let frontend = frontend(config, &instances.each_ref()).await;
+    instances[0].becomes(Act::Fail(MS, Error::Internal { message: "broken".into() }));
+    while ready(&frontend) == 2.0 {
+        infer(&frontend, request(&[1.0])).await.unwrap();
+    }
+    assert_eq!(metric(&frontend, "parm_ejections_total", &["reason=\"failing\""]), 1.0);
+    let before = instances[0].seen.lock().len();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(ready(&frontend), 1.0, "a probe runs inputs, and those fail");
+    assert!(instances[0].seen.lock().len() > before);
+    instances[0].becomes(Act::Answer(10 * MS));
+    until("a probe finds it well", || ready(&frontend) == 2.0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_without_a_server_is_sought_until_it_is_back() {
+    let server = Scripted::quick("test://a", 10);
+    let network = Network::with(&[&server]);
+    let config = parm_frontend::Config { workers: vec!["test://a".into()], ..config(PolicyKind::None) };
+    let frontend =
+        parm_frontend::Frontend::start(config, network.clone(), parm_frontend::Timers::Runtime).unwrap();
+    until("it joined", || ready(&frontend) == 1.0).await;
+    network.kill(&server);
+    until("it is gone", || ready(&frontend) == 0.0).await;
+    let error = infer(&frontend, request(&[1.0])).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable, "the model is known, nobody serves it: {error}");
+    server.set_ready(Ok(true));
+    network.start(&server);
+    until("it is back", || ready(&frontend) == 1.0).await;
+    assert_eq!(column(&infer(&frontend, request(&[1.0])).await.unwrap()), [2.0]);
+}

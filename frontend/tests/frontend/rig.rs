@@ -1,0 +1,144 @@
+//! A frontend under test, on the runtime's own (paused) time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use parm_frontend::discovery::Connect;
+use parm_frontend::dispatch::{PolicyKind, PoolSettings};
+use parm_frontend::{Config, Frontend, Timers};
+use parm_protocol::client::{BoxFuture, Client};
+use parm_protocol::{
+    Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, NamedTensor, Parameter,
+    Parameters, RequestedOutput, Tensor, Transport,
+};
+use tokio::task::JoinHandle;
+
+use crate::scripted::Scripted;
+
+/// Servers by address; an address without a server refuses connections.
+#[derive(Default)]
+pub(crate) struct Network(Mutex<BTreeMap<String, Arc<Scripted>>>);
+
+impl Network {
+    pub(crate) fn with(servers: &[&Arc<Scripted>]) -> Arc<Self> {
+        let network = Self::default();
+        servers.iter().for_each(|server| network.start(server));
+        Arc::new(network)
+    }
+
+    pub(crate) fn start(&self, server: &Arc<Scripted>) {
+        self.0.lock().insert(server.peer().into(), server.clone());
+    }
+
+    /// No one can connect to it any more; those connected find it gone.
+    pub(crate) fn kill(&self, server: &Scripted) {
+        self.0.lock().remove(server.peer());
+        server.set_ready(Err(gone(server.peer())));
+    }
+}
+
+impl Connect for Network {
+    fn check(&self, url: &str) -> Result<(), String> {
+        if url.starts_with("test://") { Ok(()) } else { Err("it is not of the tests".into()) }
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>> {
+        let server = self.0.lock().get(url).cloned();
+        Box::pin(async move { server.map(|server| server as Arc<dyn Client>).ok_or_else(|| gone(url)) })
+    }
+}
+
+pub(crate) fn gone(peer: &str) -> Error {
+    Error::Transport { peer: peer.into(), message: "connection refused".into() }
+}
+
+/// A configuration with a policy; ejection is off, so that only what a test is about happens.
+pub(crate) fn config(policy: PolicyKind) -> Config {
+    let mut dispatch = PoolSettings { policy, ..PoolSettings::default() };
+    dispatch.ejection.enabled = false;
+    Config { dispatch, ..Config::default() }
+}
+
+/// A frontend over these instances as embedded ones, once all of them joined.
+pub(crate) async fn frontend(config: Config, instances: &[&Arc<Scripted>]) -> Frontend {
+    let frontend = Frontend::start(config, Network::with(&[]), Timers::Runtime).unwrap();
+    for instance in instances {
+        frontend.embed((*instance).clone(), None).unwrap();
+    }
+    until("all instances joined", || ready(&frontend) == instances.len() as f64).await;
+    frontend
+}
+
+/// Instances in service.
+pub(crate) fn ready(frontend: &Frontend) -> f64 {
+    metric(frontend, "parm_instances", &["state=\"ready\""])
+}
+
+/// The sum of a metric's samples whose labels contain all of these.
+pub(crate) fn metric(frontend: &Frontend, name: &str, labels: &[&str]) -> f64 {
+    let page = frontend.metrics();
+    let is_sample = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+    page.lines()
+        .filter(is_sample)
+        .filter(|line| labels.iter().all(|label| line.contains(label)))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
+}
+
+/// Lets paused time pass until a condition holds.
+pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..100_000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("in vain waited until {what}");
+}
+
+/// A request with these values of the first column; the second is one more.
+pub(crate) fn request(values: &[f32]) -> InferRequest {
+    let data: Vec<f32> = values.iter().flat_map(|value| [*value, value + 1.0]).collect();
+    InferRequest {
+        model: ModelRef::latest("double"),
+        id: "q".into(),
+        parameters: Parameters::new(),
+        inputs: vec![NamedTensor::new("x", Tensor::from_f32([values.len(), 2].as_slice(), &data).unwrap())],
+        outputs: Vec::new(),
+    }
+}
+
+pub(crate) fn with(mut request: InferRequest, name: &str, value: impl Into<Parameter>) -> InferRequest {
+    request.parameters.insert(name.into(), value.into());
+    request
+}
+
+pub(crate) fn wanting(mut request: InferRequest, outputs: &[&str]) -> InferRequest {
+    let output = |name: &&str| RequestedOutput { name: (*name).into(), parameters: Parameters::new() };
+    request.outputs = outputs.iter().map(output).collect();
+    request
+}
+
+pub(crate) async fn infer(frontend: &Frontend, request: InferRequest) -> Result<InferResponse, Error> {
+    let context =
+        Context { arrived: Instant::now(), deadline: None, transport: Transport::Http, traceparent: None };
+    frontend.infer(request, context).await
+}
+
+/// The same, beside the test.
+pub(crate) fn start(frontend: &Frontend, request: InferRequest) -> JoinHandle<Result<InferResponse, Error>> {
+    let frontend = frontend.clone();
+    tokio::spawn(async move { infer(&frontend, request).await })
+}
+
+/// The first column of output `y`, which is twice what was sent.
+pub(crate) fn column(response: &InferResponse) -> Vec<f32> {
+    let output = response.outputs.iter().find(|output| output.name == "y").expect("there is a y");
+    output.tensor.as_f32().unwrap().chunks(2).map(|row| row[0]).collect()
+}
+
+pub(crate) fn outcome(response: &InferResponse) -> &str {
+    response.parameters["parm_outcome"].as_str().unwrap()
+}

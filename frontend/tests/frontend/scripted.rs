@@ -1,0 +1,219 @@
+//! An instance that does what the test says.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use parm_protocol::client::{BoxFuture, CallContext, Client};
+use parm_protocol::{
+    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor,
+    Parameters, ServerMetadata, Tensor, TensorMetadata,
+};
+
+/// What an instance does with a request.
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    /// Answers after a while: `y` is twice `x`, `z` its negative.
+    Answer(Duration),
+    /// Fails after a while.
+    Fail(Duration, Error),
+    /// Never answers.
+    Hang,
+    /// Answers at once, one row too few.
+    Short,
+}
+
+/// A scripted instance.
+pub(crate) struct Scripted {
+    name: String,
+    /// What it does with the next requests; then `otherwise`.
+    script: Arc<Mutex<VecDeque<Act>>>,
+    otherwise: Mutex<Act>,
+    models: Mutex<Vec<ModelMetadata>>,
+    ready: Mutex<Result<bool, Error>>,
+    /// Requests as they came.
+    pub(crate) seen: Mutex<Vec<InferRequest>>,
+    /// Requests that were given up before an answer.
+    pub(crate) cancelled: AtomicUsize,
+    /// Orders to load and unload.
+    pub(crate) orders: Mutex<Vec<String>>,
+}
+
+/// Counts a request as cancelled unless it was answered.
+struct Pending<'a>(&'a Scripted, bool);
+
+impl Scripted {
+    pub(crate) fn new(name: &str, otherwise: Act) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.into(),
+            script: Arc::default(),
+            otherwise: Mutex::new(otherwise),
+            models: Mutex::new(vec![doubler("double")]),
+            ready: Mutex::new(Ok(true)),
+            seen: Mutex::default(),
+            cancelled: AtomicUsize::new(0),
+            orders: Mutex::default(),
+        })
+    }
+
+    /// Two that answer after so many milliseconds and have one script: the first to be asked does its first act.
+    pub(crate) fn pair(millis: u64) -> [Arc<Self>; 2] {
+        let first = Self::quick("a", millis);
+        let second = Self::quick("b", millis);
+        let mut second = Arc::into_inner(second).expect("nobody else has it");
+        second.script = first.script.clone();
+        [first, Arc::new(second)]
+    }
+
+    /// One that answers after so many milliseconds.
+    pub(crate) fn quick(name: &str, millis: u64) -> Arc<Self> {
+        Self::new(name, Act::Answer(Duration::from_millis(millis)))
+    }
+
+    pub(crate) fn then(&self, act: Act) {
+        self.script.lock().push_back(act);
+    }
+
+    pub(crate) fn becomes(&self, act: Act) {
+        *self.otherwise.lock() = act;
+    }
+
+    pub(crate) fn serve(&self, models: &[ModelMetadata]) {
+        *self.models.lock() = models.to_vec();
+    }
+
+    pub(crate) fn set_ready(&self, ready: Result<bool, Error>) {
+        *self.ready.lock() = ready;
+    }
+
+    /// Rows of each request, in order.
+    pub(crate) fn batches(&self) -> Vec<usize> {
+        self.seen.lock().iter().map(|request| request.inputs[0].tensor.rows()).collect()
+    }
+
+    async fn act(&self, request: &InferRequest) -> Result<InferResponse, Error> {
+        let act = self.script.lock().pop_front().unwrap_or_else(|| self.otherwise.lock().clone());
+        match act {
+            Act::Answer(after) => {
+                tokio::time::sleep(after).await;
+                Ok(answer(request))
+            }
+            Act::Fail(after, error) => {
+                tokio::time::sleep(after).await;
+                Err(error)
+            }
+            Act::Short => {
+                let mut short = request.clone();
+                let x = &mut short.inputs[0].tensor;
+                *x = x.slice_rows(0, x.rows() - 1).unwrap();
+                Ok(answer(&short))
+            }
+            Act::Hang => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.cancelled.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Client for Scripted {
+    fn peer(&self) -> &str {
+        &self.name
+    }
+
+    fn infer(
+        &self,
+        request: InferRequest,
+        context: CallContext,
+    ) -> BoxFuture<'_, Result<InferResponse, Error>> {
+        self.seen.lock().push(request.clone());
+        Box::pin(async move {
+            let mut pending = Pending(self, false);
+            let deadline =
+                tokio::time::Instant::from_std(context.deadline.expect("every job has a deadline"));
+            let late = Error::DeadlineExceeded { waited: Duration::ZERO };
+            let answer = tokio::time::timeout_at(deadline, self.act(&request)).await.unwrap_or(Err(late));
+            pending.1 = true;
+            answer
+        })
+    }
+
+    fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
+        Box::pin(async { self.ready.lock().clone() })
+    }
+
+    fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Error>> {
+        Box::pin(async { Ok(ServerMetadata::default()) })
+    }
+
+    fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
+        let found = self.models.lock().iter().find(|known| known.name == model.name).cloned();
+        Box::pin(async move { found.ok_or_else(|| Error::UnknownModel { name: model.name.clone() }) })
+    }
+
+    fn model_config<'a>(&'a self, _model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
+        Box::pin(async { Err(Error::Unimplemented { what: "configuration".into() }) })
+    }
+
+    fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
+        let entry = |model: &ModelMetadata| ModelIndex {
+            name: model.name.clone(),
+            version: model.versions.first().cloned().unwrap_or_default(),
+            state: "READY".into(),
+            reason: String::new(),
+        };
+        let index = self.models.lock().iter().map(entry).collect();
+        Box::pin(async { Ok(index) })
+    }
+
+    fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        self.orders.lock().push(format!("load {name}"));
+        self.models.lock().push(doubler(name));
+        Box::pin(async { Ok(()) })
+    }
+
+    fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        self.orders.lock().push(format!("unload {name}"));
+        self.models.lock().retain(|model| model.name != name);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// A model with rows of two numbers `x`, and outputs `y` and `z` of the same shape.
+pub(crate) fn doubler(name: &str) -> ModelMetadata {
+    let tensor =
+        |name: &str| TensorMetadata { name: name.into(), datatype: "FP32".into(), shape: vec![-1, 2] };
+    ModelMetadata {
+        name: name.into(),
+        versions: vec!["1".into()],
+        platform: "scripted".into(),
+        inputs: vec![tensor("x")],
+        outputs: vec![tensor("y"), tensor("z")],
+    }
+}
+
+fn answer(request: &InferRequest) -> InferResponse {
+    let x = &request.inputs[0].tensor;
+    let times = |factor: f32| {
+        let values: Vec<f32> = x.as_f32().unwrap().iter().map(|value| value * factor).collect();
+        Tensor::from_f32(x.shape(), &values).unwrap()
+    };
+    let all = [("y", times(2.0)), ("z", times(-1.0))];
+    let wanted =
+        |name: &str| request.outputs.is_empty() || request.outputs.iter().any(|output| output.name == name);
+    let outputs = all.into_iter().filter(|(name, _)| wanted(name));
+    InferResponse {
+        model_name: request.model.name.clone(),
+        model_version: "1".into(),
+        id: request.id.clone(),
+        parameters: Parameters::new(),
+        outputs: outputs.map(|(name, tensor)| NamedTensor::new(name, tensor)).collect(),
+    }
+}

@@ -1,0 +1,89 @@
+//! Where instances come from: the configured list, the watched file, threads of the process.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parm_frontend::dispatch::PolicyKind;
+use parm_frontend::{Config, Error, Frontend, Timers};
+
+use crate::rig::{Network, config, infer, metric, ready, request, start, until};
+use crate::scripted::Scripted;
+
+struct Watched {
+    _folder: tempfile::TempDir,
+    file: PathBuf,
+    frontend: Frontend,
+    network: Arc<Network>,
+}
+
+impl Watched {
+    fn start(text: &str, servers: &[&Arc<Scripted>]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("workers");
+        fs::write(&file, text).unwrap();
+        let network = Network::with(servers);
+        let config = Config { workers_file: Some(file.clone()), ..config(PolicyKind::None) };
+        let frontend = Frontend::start(config, network.clone(), Timers::Runtime).unwrap();
+        Self { _folder: folder, file, frontend, network }
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(&self.file, text).unwrap();
+    }
+
+    async fn until_ready(&self, count: f64) {
+        until("the file is followed", || ready(&self.frontend) == count).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_watched_file_adds_and_removes_and_loses_nothing() {
+    let servers = [Scripted::quick("test://a", 40), Scripted::quick("test://b", 40)];
+    let watched = Watched::start("# workers\ntest://a\n", &servers.each_ref());
+    watched.until_ready(1.0).await;
+    watched.write("test://a\ntest://b # the second\n");
+    watched.until_ready(2.0).await;
+    let held = [start(&watched.frontend, request(&[1.0])), start(&watched.frontend, request(&[2.0]))];
+    until("both work", || servers.iter().all(|server| server.seen.lock().len() == 1)).await;
+    watched.write("test://b\n");
+    watched.until_ready(1.0).await;
+    for request in held {
+        request.await.unwrap().unwrap();
+    }
+    infer(&watched.frontend, request(&[3.0])).await.unwrap();
+    assert_eq!(servers.each_ref().map(|server| server.seen.lock().len()), [1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_line_is_counted_and_costs_the_others_nothing() {
+    let server = Scripted::quick("test://a", 1);
+    let watched = Watched::start("nonsense\ntest://a\nhttp://elsewhere\n", &[&server]);
+    watched.until_ready(1.0).await;
+    assert_eq!(metric(&watched.frontend, "parm_workers_file_bad_lines", &[]), 2.0);
+    watched.write("test://a\n");
+    until("the lines are gone", || metric(&watched.frontend, "parm_workers_file_bad_lines", &[]) == 0.0)
+        .await;
+    assert_eq!(ready(&watched.frontend), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_gone_changes_nothing() {
+    let server = Scripted::quick("test://a", 1);
+    let watched = Watched::start("test://a", &[&server]);
+    watched.until_ready(1.0).await;
+    fs::remove_file(&watched.file).unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+    assert_eq!(ready(&watched.frontend), 1.0);
+    watched.write("test://b");
+    watched.until_ready(0.0).await;
+    watched.network.start(&Scripted::quick("test://b", 1));
+    watched.until_ready(1.0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_address_in_the_configuration_is_an_error_at_once() {
+    let config = Config { workers: vec!["nonsense".into()], ..config(PolicyKind::None) };
+    let error = Frontend::start(config, Network::with(&[]), Timers::Runtime).err().unwrap();
+    assert_eq!(error, Error::BadUrl { url: "nonsense".into(), reason: "it is not of the tests".into() });
+}

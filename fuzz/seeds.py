@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Writes the seeds that fuzzing starts from: every shape of body and message that clients send, a few bytes each.
+
+The messages are put together by hand, so that the seeds need nothing but Python and do not change with our codecs.
+"""
+
+import json
+import struct
+from pathlib import Path
+
+HERE = Path(__file__).parent / "seeds"
+
+INTEGERS = {"UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q", "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q"}
+REALS = {"FP32": "f", "FP64": "d", "FP16": "e"}
+CONTENTS = {"BOOL": 1, "INT8": 2, "INT16": 2, "INT32": 2, "INT64": 3, "UINT8": 4, "UINT16": 4, "UINT32": 4, "UINT64": 5}
+
+
+def raw(datatype, values):
+    if datatype == "BYTES":
+        return b"".join(struct.pack("<I", len(value)) + value.encode() for value in values)
+    if datatype == "BF16":
+        return b"".join(struct.pack("<f", value)[2:] for value in values)
+    letter = {"BOOL": "?", **INTEGERS, **REALS}[datatype]
+    return struct.pack(f"<{len(values)}{letter}", *values)
+
+
+def values(datatype):
+    if datatype == "BYTES":
+        return ["a", ""]
+    if datatype == "BOOL":
+        return [True, False]
+    return [1, 2] if datatype in INTEGERS else [0.5, -2.0]
+
+
+DATATYPES = ["BOOL", *INTEGERS, *REALS, "BF16", "BYTES"]
+
+
+def save(target, name, body):
+    folder = HERE / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(body)
+
+
+def compact(document):
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def tensor(datatype, **fields):
+    return {"name": "x", "datatype": datatype, "shape": [1, 2], **fields}
+
+
+def rest_json():
+    everything = [tensor(datatype, data=values(datatype)) for datatype in DATATYPES]
+    save("rest_json", "request", compact({"inputs": everything}))
+    outputs = [{"name": "y", "parameters": {"binary_data": True}}, {"name": "z"}]
+    parameters = {"timeout": 5000, "priority": -1, "parm_accept": "exact", "ratio": 0.5, "flag": True}
+    nested = tensor("FP32", data=[[1, None]])
+    save("rest_json", "request_nested", compact({"id": "7", "parameters": parameters, "inputs": [nested], "outputs": outputs}))
+    scalars = [tensor("INT64", data=[-1]) | {"shape": []}, tensor("FP32", data=[]) | {"shape": [0, 3]}]
+    save("rest_json", "request_scalar_empty", compact({"inputs": scalars}))
+    answer = {"id": "7", "model_name": "m", "model_version": "1", "parameters": {"parm_outcome": "exact"}}
+    save("rest_json", "response", compact(answer | {"outputs": everything}))
+    spent = {"count": 2, "ns": 3000}
+    phases = ["success", "fail", "queue", "compute_input", "compute_infer", "compute_output"]
+    batch = {"batch_size": 1} | {phase: spent for phase in phases[3:]}
+    entry = {"name": "m", "version": "1", "last_inference": 7, "inference_count": 2, "execution_count": 2}
+    entry |= {"inference_stats": {phase: spent for phase in phases}, "batch_stats": [batch]}
+    save("rest_json", "statistics", compact({"model_stats": [entry]}))
+    save("rest_json", "error", compact({"error": "unknown model 'm'"}))
+
+
+def rest_binary():
+    everything, blobs = [], b""
+    for datatype in DATATYPES:
+        blob = raw(datatype, values(datatype))
+        everything.append(tensor(datatype, parameters={"binary_data_size": len(blob)}))
+        blobs += blob
+    request = compact({"parameters": {"binary_data_output": True}, "inputs": everything})
+    response = compact({"model_name": "m", "outputs": everything})
+    save("rest_binary", "request", b"\0" + request + b"\0" + blobs)
+    save("rest_binary", "response", b"\0" + response + b"\0" + blobs)
+    mixed = compact({"inputs": [tensor("FP32", data=[1, 2]), tensor("UINT8", parameters={"binary_data_size": 2})]})
+    save("rest_binary", "mixed_stated", b"\1" + struct.pack("<H", len(mixed)) + mixed + b"\7\7")
+    # Datatype 11 is FP32 and 13 is BYTES; 255 is an open dimension.
+    save("rest_binary", "raw_fp32", b"\2" + bytes([11, 3, 255, 255, 2]) + raw("FP32", [1, 2, 3, 4]))
+    save("rest_binary", "raw_string", b"\2" + bytes([13, 2, 255, 1]) + b"text")
+
+
+def varint(number):
+    number &= (1 << 64) - 1
+    out = b""
+    while number > 127:
+        out += bytes([number & 127 | 128])
+        number >>= 7
+    return out + bytes([number])
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def contents(datatype):
+    given = values(datatype)
+    if datatype == "BYTES":
+        return b"".join(field(8, value) for value in given)
+    if datatype in CONTENTS:
+        return field(CONTENTS[datatype], b"".join(varint(int(value)) for value in given))
+    return field({"FP32": 6, "FP64": 7}[datatype], raw(datatype, given))
+
+
+def message_tensor(datatype, typed):
+    body = field(1, "x") + field(2, datatype) + field(3, varint(1) + varint(2))
+    return field(5, body + (field(5, contents(datatype)) if typed else b""))
+
+
+def parameter(name, choice):
+    return field(4, field(1, name) + field(2, choice))
+
+
+def grpc_convert():
+    head = field(1, "m") + field(2, "1") + field(3, "7")
+    choices = [field(1, 1), field(2, -5), field(3, "exact"), varint(4 << 3 | 1) + struct.pack("<d", 0.5), field(5, 9)]
+    head += b"".join(parameter(f"p{at}", choice) for at, choice in enumerate(choices))
+    typed = [datatype for datatype in DATATYPES if datatype not in ("FP16", "BF16")]
+    typed_tensors = b"".join(message_tensor(datatype, True) for datatype in typed)
+    bare_tensors = b"".join(message_tensor(datatype, False) for datatype in DATATYPES)
+    blobs = [raw(datatype, values(datatype)) for datatype in DATATYPES]
+    output = field(6, field(1, "y") + field(2, field(1, "p") + field(2, field(1, 1))))
+    save("grpc_convert", "request_typed", head + typed_tensors + output)
+    save("grpc_convert", "request_raw", head + bare_tensors + output + b"".join(field(7, blob) for blob in blobs))
+    save("grpc_convert", "response_typed", head + typed_tensors)
+    save("grpc_convert", "response_raw", head + bare_tensors + b"".join(field(6, blob) for blob in blobs))
+
+
+rest_json()
+rest_binary()
+grpc_convert()

@@ -1,0 +1,89 @@
+//! The file `NAME/parm.toml`.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Deployed, Parity};
+use crate::Error;
+
+/// The manifest's format that this version reads and writes.
+pub const FORMAT: u32 = 1;
+
+/// Largest manifest, in bytes: default answers of large outputs are the longest thing in it.
+const LARGEST: u64 = 16 << 20;
+
+/// A bundle's manifest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The format: 1.
+    pub format: u32,
+    /// The model that answers queries.
+    pub deployed: Deployed,
+    /// The codes that stand in for it, each with its parity models; several so that the policy can choose k.
+    #[serde(default, rename = "parity")]
+    pub parities: Vec<Parity>,
+}
+
+impl Manifest {
+    /// A manifest of today's format.
+    pub fn new(deployed: Deployed) -> Self {
+        Self { format: FORMAT, deployed, parities: Vec::new() }
+    }
+
+    /// Reads a manifest.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let unreadable = |message: String| Error::Read { path: path.into(), message };
+        let size = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
+        if size > LARGEST {
+            return Err(unreadable(format!("it has {size} bytes, a manifest has at most {LARGEST}")));
+        }
+        let text = fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads a manifest's text; `path` is for messages.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        /// The one field that every format has.
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let malformed = |error: toml::de::Error| Error::Manifest {
+            path: path.into(),
+            message: error.to_string().trim_end().to_owned(),
+        };
+        let version: Version = toml::from_str(text).map_err(malformed)?;
+        if version.format != FORMAT {
+            return Err(Error::ManifestFormat { path: path.into(), format: version.format, known: FORMAT });
+        }
+        toml::from_str(text).map_err(malformed)
+    }
+
+    /// The manifest as text.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("every field has a form in TOML")
+    }
+
+    /// Writes the manifest whole or not at all: a reader never sees half of it.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        let failed = |error: std::io::Error| Error::Write { path: path.into(), message: error.to_string() };
+        let draft = path.with_extension(format!("toml.{}.part", std::process::id()));
+        let written = fs::File::create(&draft).and_then(|mut file| {
+            file.write_all(self.to_toml().as_bytes())?;
+            file.sync_all()
+        });
+        let moved = written.and_then(|()| fs::rename(&draft, path));
+        moved.inspect_err(|_| _ = fs::remove_file(&draft)).map_err(failed)
+    }
+
+    /// The parity of code `k` and best measured accuracy, for callers that want one.
+    pub fn best(&self, k: usize) -> Option<&Parity> {
+        let degraded = |parity: &&Parity| parity.accuracy.as_ref().map_or(0.0, |accuracy| accuracy.degraded);
+        let candidates = self.parities.iter().filter(|parity| parity.code.k == k);
+        candidates.max_by(|a, b| degraded(a).total_cmp(&degraded(b)))
+    }
+}

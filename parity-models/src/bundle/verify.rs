@@ -1,0 +1,220 @@
+//! Holding files to their manifest.
+
+use std::fmt;
+
+use parm_encoder::{Code, Element, Input as CodedInput, Kind};
+use parm_protocol::{DataType, TensorMetadata};
+use serde::Serialize;
+
+use super::signature::{agree, row_size};
+use super::{Manifest, ModelFile, Parity, Problem, Signature};
+use crate::onnx::{Limits, Model};
+use crate::repository::{Format, Repository};
+use crate::{Error, onnx};
+
+/// What `parm models verify` shows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The deployed model's name.
+    pub model: String,
+    /// What is wrong with the deployed model or the manifest: then no parity can be used.
+    pub problems: Vec<Problem>,
+    /// The parities, in the manifest's order.
+    pub parities: Vec<ParityReport>,
+}
+
+/// A code of a bundle, held to its models.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ParityReport {
+    /// The code, such as `slots k=2 r=1`.
+    pub code: String,
+    /// Names of its models.
+    pub models: Vec<String>,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+}
+
+impl Report {
+    /// Whether everything fits.
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty() && self.parities.iter().all(|parity| parity.problems.is_empty())
+    }
+}
+
+/// Holds the bundle of the deployed model `name` to the files of the repository: digests, versions, tensors, numbers.
+/// An error means that there is no manifest to hold them to.
+pub fn verify(repository: &Repository, name: &str) -> Result<Report, Error> {
+    let model = repository.model(name)?;
+    let Some(path) = &model.bundle else {
+        return Err(Error::NoBundle { name: name.into(), root: repository.root().into() });
+    };
+    let manifest = Manifest::read(path)?;
+    let deployed = &manifest.deployed;
+    let file = ModelFile { name: name.into(), version: deployed.version, sha256: deployed.sha256.clone() };
+    let mut problems = manifest.check();
+    let signature = Signature::from(deployed);
+    match open(repository, &file) {
+        Ok(report) => problems.extend(declared(name, &signature, &Signature::from(&report))),
+        Err(found) => problems.extend(found),
+    }
+    let parities = manifest.parities.iter().map(|parity| ParityReport {
+        code: describe(parity),
+        models: parity.files().map(|file| file.name.clone()).collect(),
+        problems: hold(repository, parity, &signature),
+    });
+    Ok(Report { model: name.into(), problems, parities: parities.collect() })
+}
+
+/// Whether a parity model's tensors are what its code makes of the deployed model's; works on what workers say of
+/// their models as well as on files.
+pub fn fits(code: &dyn Code, deployed: &Signature, parity: &Signature, name: &str) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for input in &deployed.inputs {
+        let side = Side { model: name, side: "input", tensors: &parity.inputs };
+        problems.extend(match coded(code, input) {
+            Ok(wanted) => side.hold(&wanted, agree),
+            Err(problem) => Some(problem),
+        });
+    }
+    let scale = code.output_scale() as i64;
+    for output in &deployed.outputs {
+        let side = Side { model: name, side: "output", tensors: &parity.outputs };
+        // k predictions may be laid out [N, k, C] or [N, k * C]: the bytes are the same.
+        let holds = |wanted: &TensorMetadata, actual: &TensorMetadata| {
+            let sizes = row_size(&wanted.shape).zip(row_size(&actual.shape));
+            wanted.datatype == actual.datatype && sizes.is_none_or(|(wanted, actual)| wanted == actual)
+        };
+        let mut wanted = output.clone();
+        if scale > 1 && !wanted.shape.is_empty() {
+            wanted.shape.insert(1, scale);
+        }
+        problems.extend(side.hold(&wanted, holds));
+    }
+    problems
+}
+
+fn hold(repository: &Repository, parity: &Parity, deployed: &Signature) -> Vec<Problem> {
+    let mut problems = parity.check();
+    let code = match parity.code.kind {
+        Kind::Learned => None,
+        _ => parity
+            .code
+            .build()
+            .map_err(|error| problems.push(Problem::Code { message: error.to_string() }))
+            .ok(),
+    };
+    for file in parity.files() {
+        match open(repository, file) {
+            Ok(report) if parity.models.contains(file) => {
+                let signature = Signature::from(&report);
+                problems.extend(code.iter().flat_map(|code| fits(&**code, deployed, &signature, &file.name)));
+            }
+            Ok(_) => {}
+            Err(found) => problems.extend(found),
+        }
+    }
+    problems
+}
+
+/// Opens a model of the repository and checks that it is the one that is meant.
+fn open(repository: &Repository, file: &ModelFile) -> Result<onnx::Report, Vec<Problem>> {
+    let (name, version) = (&file.name, file.version);
+    let unreadable = |message: String| vec![Problem::Unreadable { model: name.clone(), message }];
+    let model =
+        repository.model(name).map_err(|error| vec![Problem::Missing { message: error.to_string() }])?;
+    let Some(found) = model.versions.get(&version) else {
+        let available = model.versions.keys().copied().collect();
+        return Err(vec![Problem::MissingVersion { model: name.clone(), version, available }]);
+    };
+    let actual = found.digest().map_err(|error| unreadable(error.to_string()))?;
+    if !actual.eq_ignore_ascii_case(&file.sha256) {
+        let (model, expected) = (name.clone(), file.sha256.clone());
+        return Err(vec![Problem::Digest { model, version, expected, actual }]);
+    }
+    if found.format != Format::Onnx {
+        return Err(unreadable("a bundle's models are ONNX files".into()));
+    }
+    let model =
+        Model::open(&found.path, &Limits::default()).map_err(|error| unreadable(error.to_string()))?;
+    let report = model.inspect();
+    let fatal: Vec<Problem> = report
+        .findings
+        .iter()
+        .filter(|finding| finding.is_fatal())
+        .map(|finding| Problem::Unsound { model: name.clone(), finding: finding.clone() })
+        .collect();
+    if fatal.is_empty() { Ok(report) } else { Err(fatal) }
+}
+
+/// The manifest's tensors against the file's.
+fn declared(model: &str, manifest: &Signature, file: &Signature) -> Vec<Problem> {
+    let inputs = Side { model, side: "input", tensors: &file.inputs };
+    let outputs = Side { model, side: "output", tensors: &file.outputs };
+    let inputs = manifest.inputs.iter().filter_map(|wanted| inputs.hold(wanted, agree));
+    inputs.chain(manifest.outputs.iter().filter_map(|wanted| outputs.hold(wanted, agree))).collect()
+}
+
+/// One side of a model.
+struct Side<'a> {
+    model: &'a str,
+    side: &'static str,
+    tensors: &'a [TensorMetadata],
+}
+
+impl Side<'_> {
+    fn hold(
+        &self,
+        wanted: &TensorMetadata,
+        holds: impl Fn(&TensorMetadata, &TensorMetadata) -> bool,
+    ) -> Option<Problem> {
+        let (model, side, tensor) = (self.model.to_owned(), self.side, wanted.name.clone());
+        let Some(actual) = self.tensors.iter().find(|actual| actual.name == tensor) else {
+            let available = self.tensors.iter().map(|tensor| tensor.name.clone()).collect();
+            return Some(Problem::NoTensor { model, side, tensor, available });
+        };
+        let (holds, wanted, actual) = (holds(wanted, actual), show(wanted), show(actual));
+        (!holds).then_some(Problem::Tensor { model, side, tensor, wanted, actual })
+    }
+}
+
+/// The parity's input for an input of the deployed model.
+fn coded(code: &dyn Code, input: &TensorMetadata) -> Result<TensorMetadata, Problem> {
+    let refused = |message: String| Problem::Code { message: format!("input '{}': {message}", input.name) };
+    let datatype: DataType =
+        input.datatype.parse().map_err(|error: parm_protocol::Error| refused(error.to_string()))?;
+    let element = match datatype {
+        DataType::Fp32 => Element::Float32,
+        other => Element::Bytes(other.size().ok_or_else(|| refused("strings cannot be coded".into()))?),
+    };
+    let [batch, row @ ..] = input.shape.as_slice() else {
+        return Err(refused("it has no batch dimension".into()));
+    };
+    let dims: Option<Vec<usize>> = row.iter().map(|&dim| usize::try_from(dim).ok()).collect();
+    let dims =
+        dims.ok_or_else(|| refused("its rows vary in size: state the sizes in the manifest".into()))?;
+    let coded =
+        code.parity_dims(CodedInput { dims: &dims, element }).map_err(|error| refused(error.to_string()))?;
+    let shape = std::iter::once(*batch).chain(coded.iter().map(|&dim| dim as i64)).collect();
+    Ok(TensorMetadata { shape, ..input.clone() })
+}
+
+fn show(tensor: &TensorMetadata) -> String {
+    format!("{}{:?}", tensor.datatype, tensor.shape)
+}
+
+fn describe(parity: &Parity) -> String {
+    format!("{} k={} r={}", parity.code.kind, parity.code.k, parity.code.r)
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = |problems: &[Problem]| if problems.is_empty() { "ok" } else { "does not fit" };
+        writeln!(f, "{}: {}", self.model, verdict(&self.problems))?;
+        self.problems.iter().try_for_each(|problem| writeln!(f, "  {problem}"))?;
+        for parity in &self.parities {
+            writeln!(f, "  {} [{}]: {}", parity.code, parity.models.join(", "), verdict(&parity.problems))?;
+            parity.problems.iter().try_for_each(|problem| writeln!(f, "    {problem}"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,6 +1,0 @@
-//! ONNX files: read, checked, given new weights, rewritten.
-
-mod check;
-mod inspect;
-mod sample;
-mod splice;

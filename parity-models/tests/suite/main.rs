@@ -1,0 +1,11 @@
+//! ONNX files read, checked, given new weights and rewritten; bundles held to their files.
+
+mod bundle;
+mod check;
+mod damage;
+mod generated;
+mod inspect;
+mod rewrite;
+mod run;
+mod sample;
+mod splice;

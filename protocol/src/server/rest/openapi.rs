@@ -1,0 +1,13 @@
+//! `/v2/openapi.json`: the routes, described.
+
+use axum::response::Response;
+use bytes::Bytes;
+use http::StatusCode;
+
+use super::json;
+
+const DOCUMENT: &str = include_str!("openapi.json");
+
+pub(super) async fn document() -> Response {
+    json(StatusCode::OK, Bytes::from_static(DOCUMENT.as_bytes()))
+}

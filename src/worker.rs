@@ -1,0 +1,95 @@
+//! `parm worker`: the models of a repository, served without a frontend.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use parm_backend::{Metrics, Worker};
+use parm_protocol::Error;
+use parm_protocol::server::{Page, Server};
+use prometheus::{Registry, TextEncoder};
+
+use crate::Failure;
+use crate::cli;
+use crate::settings::Settings;
+use crate::{ready, runtime, shutdown};
+
+/// Runs the command.
+pub fn main(flags: &cli::Worker) -> Result<(), Failure> {
+    let settings = Settings::for_worker(flags)?;
+    if runtime::dumped(&flags.common, &settings)? {
+        return Ok(());
+    }
+    runtime::run(&settings, "parm-worker", serve(flags, settings.clone()))
+}
+
+async fn serve(flags: &cli::Worker, settings: Settings) -> Result<(), Failure> {
+    let stop = shutdown::token()?;
+    let registry = Registry::new();
+    let metrics = Metrics::worker(&registry).map_err(anyhow::Error::from)?;
+    let worker = Worker::start(settings.backend.clone(), metrics).map_err(anyhow::Error::from)?;
+    let drain_delay = settings.server.drain_delay();
+    let mut server = Server::bind(settings.server, Arc::new(worker.clone()))
+        .await
+        .map_err(anyhow::Error::from)?
+        .with_page(metrics_page(registry));
+    if worker.faults().is_ok() {
+        server = server.with_page(faults_page(worker.clone()));
+    }
+    let addresses = server.addresses();
+    let closing = tokio_util::sync::CancellationToken::new();
+    let serving = tokio::spawn(server.run(closing.clone()));
+
+    load(&worker).await?;
+    tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
+    ready::announce(flags.common.ready_file.as_deref(), &addresses, None)?;
+
+    stop.cancelled().await;
+    // Readiness is false from here on; requests are still answered until balancers had the time to see it.
+    let draining = worker.clone();
+    let drained = tokio::spawn(async move { draining.drain(std::time::Duration::MAX).await });
+    tokio::time::sleep(drain_delay).await;
+    closing.cancel();
+    let cut = serving.await.context("the server ended badly")?;
+    drained.abort();
+    if cut > 0 {
+        return Err(anyhow::anyhow!("{cut} connections were cut: their requests took longer than server.drain_timeout_ms").into());
+    }
+    tracing::info!("drained");
+    Ok(())
+}
+
+/// Loading blocks for as long as it takes; health answers meanwhile, readiness says no.
+async fn load(worker: &Worker) -> anyhow::Result<()> {
+    let loading = worker.clone();
+    tokio::task::spawn_blocking(move || loading.load()).await.context("loading ended badly")??;
+    Ok(())
+}
+
+/// The metrics of a registry.
+pub fn metrics_page(registry: Registry) -> Page {
+    Page::metrics(move || {
+        let mut text = String::new();
+        if let Err(error) = TextEncoder::new().encode_utf8(&registry.gather(), &mut text) {
+            tracing::error!(%error, "metrics cannot be written");
+        }
+        text
+    })
+}
+
+/// Fault injection at run time: `GET` and `POST /faults` with a plan in JSON.
+fn faults_page(worker: Worker) -> Page {
+    let plan_of = |worker: &Worker| {
+        let plan = worker.faults()?.plan();
+        serde_json::to_string(&plan).map_err(|error| Error::Internal { message: error.to_string() })
+    };
+    let reading = worker.clone();
+    Page::document(
+        "/faults",
+        move || plan_of(&reading),
+        move |body| {
+            let plan = serde_json::from_slice(body).map_err(|error| Error::Malformed { message: error.to_string() })?;
+            worker.faults()?.set(plan)?;
+            plan_of(&worker)
+        },
+    )
+}
