@@ -61,7 +61,7 @@ async fn tensors_that_lie_are_malformed() {
                 it.inputs[0].contents =
                     Some(InferTensorContents { fp32_contents: vec![1.0; 4], ..Default::default() });
             },
-            "",
+            "bytes of data, got 16",
         ),
         (
             |it| {

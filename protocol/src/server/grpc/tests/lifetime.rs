@@ -46,17 +46,20 @@ async fn a_cancelled_call_is_given_up_and_the_connection_lives() {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_has_its_calls_given_up() {
+async fn a_client_whose_connection_breaks_has_its_calls_given_up() {
     let (scene, mut events) = endless();
-    let io = TokioIo::new(connect(scene.grpc.clone()));
-    let (sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
-    let connection = tokio::spawn(connection);
+    let (near, mut far) = tokio::io::duplex(1 << 16);
+    let mut server = connect(scene.grpc.clone());
+    let wire = tokio::spawn(async move { tokio::io::copy_bidirectional(&mut far, &mut server).await });
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(near)).await.unwrap();
+    tokio::spawn(connection);
     let mut raw = Raw { sender, headers: HeaderMap::new() };
     let call = tokio::spawn(async move { raw.call(INFER, framed(&row())).await });
     assert_eq!(events.recv().await, Some("begun"));
-    connection.abort();
+    wire.abort();
     assert_eq!(events.recv().await, Some("dropped"));
-    assert!(call.await.unwrap_err().is_panic(), "there is nobody left to answer the client");
+    assert!(call.await.unwrap_err().is_panic(), "nobody is left to answer");
 }
 
 #[tokio::test(start_paused = true)]
