@@ -30,7 +30,7 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     let embeds = settings.embeds();
     let drain_delay = settings.server.drain_delay();
     let drain_timeout = settings.server.drain_timeout();
-    let wire = Arc::new(Wire::new(settings.client.clone()));
+    let wire = Arc::new(Wire::new(settings.frontend.client.clone()));
     let frontend = Frontend::start(settings.frontend, wire, Timers::Precise).map_err(configuration)?;
     let registry = Registry::new();
     let pages = (frontend.clone(), registry.clone());

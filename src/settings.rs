@@ -18,8 +18,6 @@ pub struct Settings {
     pub log: logging::Config,
     /// Addresses and limits of what clients reach.
     pub server: parm_protocol::server::Config,
-    /// How this frontend's clients reach its workers. `parm serve` only.
-    pub client: parm_protocol::client::Config,
     /// Dispatching: policies, queues, deadlines, workers. `parm serve` only.
     pub frontend: parm_frontend::Config,
     /// Models and the instances that run them on this machine.

@@ -11,8 +11,8 @@ use crate::support::{Parm, http};
 
 const LOAD: Load = Load { requests: 1500, pace: Duration::from_millis(2), deadline: Duration::from_secs(10) };
 
-async fn connect(url: String) -> Arc<dyn Client> {
-    client::connect(&url.parse().unwrap(), &client::Config::default()).await.unwrap()
+fn connect(url: String) -> Arc<dyn Client> {
+    client::connect(&url.parse().unwrap(), &client::Config::default()).unwrap()
 }
 
 /// Load on a frontend over three workers; `chaos` happens to them after a third of the requests.
@@ -22,7 +22,7 @@ async fn survives(arguments: &[&str], chaos: fn(&[Parm])) -> (Parm, Vec<Parm>) {
     frontend.until("all three instances joined", |parm| {
         parm.metric("parm_instances", &["state=\"ready\""]) == 3.0
     });
-    let through = connect(format!("grpc://{}", frontend.grpc)).await;
+    let through = connect(format!("grpc://{}", frontend.grpc));
     let mut chaos = Some(chaos);
     let report = LOAD
         .each(|index| {
@@ -71,7 +71,7 @@ async fn a_frontend_that_is_asked_to_end_fails_nothing() {
         for frontend in &frontends {
             frontend.until_model_ready();
             let address = if scheme == "grpc" { frontend.grpc } else { frontend.http };
-            clients.push(connect(format!("{scheme}://{address}")).await);
+            clients.push(connect(format!("{scheme}://{address}")));
         }
         let draining = Arc::new(AtomicBool::new(false));
         let watched = frontends[0].http;

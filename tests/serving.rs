@@ -34,7 +34,7 @@ async fn answers_every_client(parm: &Parm) {
     parm.until_model_ready();
     answers_json(parm);
     for url in [format!("http://{}", parm.http), format!("grpc://{}", parm.grpc)] {
-        let client = client::connect(&url.parse().unwrap(), &client::Config::default()).await.unwrap();
+        let client = client::connect(&url.parse().unwrap(), &client::Config::default()).unwrap();
         assert!(client.is_ready().await.unwrap());
         let metadata = client.model_metadata(&ModelRef::latest("affine")).await.unwrap();
         assert_eq!((metadata.name.as_str(), metadata.inputs[0].name.as_str()), ("affine", "x"));
@@ -96,7 +96,7 @@ async fn client_faults_are_named_and_cost_nothing() {
     parm.until_model_ready();
     let client =
         client::connect(&format!("grpc://{}", parm.grpc).parse().unwrap(), &client::Config::default());
-    let client = client.await.unwrap();
+    let client = client.unwrap();
     let good = affine::request(&affine::rows(1, 1));
     let mut wrong_name = good.clone();
     wrong_name.inputs[0].name = "z".into();
