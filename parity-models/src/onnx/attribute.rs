@@ -1,0 +1,73 @@
+//! A node's settings.
+
+use super::external::External;
+use super::proto::attribute_proto::AttributeType;
+use super::proto::{AttributeProto, GraphProto};
+use super::{Error, Tensor};
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // the names say it
+pub enum Attribute {
+    Int(i64),
+    Float(f32),
+    String(String),
+    Tensor(Tensor),
+    /// The body of `If`, `Loop` or `Scan`.
+    Graph(Box<GraphProto>),
+    Ints(Vec<i64>),
+    Floats(Vec<f32>),
+    Strings(Vec<String>),
+    /// A kind that no operator of the standard needs for inference (sparse tensors, types, lists of graphs).
+    Other(AttributeType),
+}
+
+impl Attribute {
+    pub(super) fn from_proto(attribute: &AttributeProto, external: &External) -> Result<Self, Error> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(match kind(attribute) {
+            AttributeType::Int => Self::Int(attribute.i()),
+            AttributeType::Float => Self::Float(attribute.f()),
+            AttributeType::String => Self::String(text(attribute.s())),
+            AttributeType::Tensor => match &attribute.t {
+                Some(tensor) => Self::Tensor(Tensor::from_proto(tensor, external)?),
+                None => Self::Other(AttributeType::Tensor),
+            },
+            AttributeType::Graph => Self::Graph(Box::new(attribute.g.clone().unwrap_or_default())),
+            AttributeType::Ints => Self::Ints(attribute.ints.clone()),
+            AttributeType::Floats => Self::Floats(attribute.floats.clone()),
+            AttributeType::Strings => Self::Strings(attribute.strings.iter().map(|s| text(s)).collect()),
+            other => Self::Other(other),
+        })
+    }
+
+    /// What it is, for messages.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Int(_) => "an integer",
+            Self::Float(_) => "a float",
+            Self::String(_) => "a string",
+            Self::Tensor(_) => "a tensor",
+            Self::Graph(_) => "a graph",
+            Self::Ints(_) => "a list of integers",
+            Self::Floats(_) => "a list of floats",
+            Self::Strings(_) => "a list of strings",
+            Self::Other(other) => other.as_str_name(),
+        }
+    }
+}
+
+/// Files of the oldest format version do not state the kind: it shows in the field that is set.
+fn kind(attribute: &AttributeProto) -> AttributeType {
+    match attribute.r#type() {
+        AttributeType::Undefined if attribute.i.is_some() => AttributeType::Int,
+        AttributeType::Undefined if attribute.f.is_some() => AttributeType::Float,
+        AttributeType::Undefined if attribute.s.is_some() => AttributeType::String,
+        AttributeType::Undefined if attribute.t.is_some() => AttributeType::Tensor,
+        AttributeType::Undefined if attribute.g.is_some() => AttributeType::Graph,
+        AttributeType::Undefined if !attribute.ints.is_empty() => AttributeType::Ints,
+        AttributeType::Undefined if !attribute.floats.is_empty() => AttributeType::Floats,
+        AttributeType::Undefined if !attribute.strings.is_empty() => AttributeType::Strings,
+        kind => kind,
+    }
+}

@@ -1,0 +1,87 @@
+//! Weights that lie in files beside the model.
+//!
+//! The location is a path relative to the model's folder. A model must not name a file elsewhere on the machine, so
+//! absolute paths and `..` are errors. Each file is read once, whole, within the bound.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+use bytes::Bytes;
+
+use super::proto::TensorProto;
+use super::{Error, Limits};
+
+/// Reads and keeps the external files of one model.
+#[derive(Debug, Default)]
+pub(super) struct External {
+    folder: Option<PathBuf>,
+    limit: u64,
+    files: RefCell<BTreeMap<String, Bytes>>,
+}
+
+impl External {
+    /// Files beside a model in `folder`; `None` for a model that came as bytes.
+    pub(super) fn new(folder: Option<&Path>, limits: &Limits) -> Self {
+        let folder = folder.map(Path::to_path_buf);
+        Self { folder, limit: limits.external_bytes, files: RefCell::default() }
+    }
+
+    /// The raw bytes of a tensor whose `data_location` is external.
+    pub(super) fn data(&self, tensor: &TensorProto) -> Result<Bytes, Error> {
+        let location = entry(tensor, "location").unwrap_or_default();
+        let file = self.file(&tensor.name, location)?;
+        let offset = number(tensor, "offset")?.unwrap_or(0);
+        let size = file.len() as u64;
+        let length = number(tensor, "length")?.unwrap_or(size.saturating_sub(offset));
+        let end = offset.saturating_add(length);
+        if offset > size || end > size {
+            let (tensor, location) = (tensor.name.clone(), location.to_owned());
+            return Err(Error::ExternalRange { tensor, location, offset, end, size });
+        }
+        Ok(file.slice(offset as usize..end as usize))
+    }
+
+    fn file(&self, tensor: &str, location: &str) -> Result<Bytes, Error> {
+        if let Some(bytes) = self.files.borrow().get(location) {
+            return Ok(bytes.clone());
+        }
+        let (tensor, named) = (tensor.to_owned(), location.to_owned());
+        let Some(folder) = &self.folder else {
+            return Err(Error::ExternalWithoutFolder { tensor, location: named });
+        };
+        let inside = Path::new(location)
+            .components()
+            .all(|component| matches!(component, Component::Normal(_) | Component::CurDir));
+        if !inside || location.is_empty() {
+            return Err(Error::ExternalOutside { tensor, location: named });
+        }
+        let held: u64 = self.files.borrow().values().map(|file| file.len() as u64).sum();
+        let bytes = read(&folder.join(location), self.limit.saturating_sub(held))?;
+        self.files.borrow_mut().insert(named, bytes.clone());
+        Ok(bytes)
+    }
+}
+
+/// Reads a whole file, unless it is larger than `limit`.
+pub(super) fn read(path: &Path, limit: u64) -> Result<Bytes, Error> {
+    let failed = |error: std::io::Error| Error::Read { path: path.to_owned(), message: error.to_string() };
+    let actual = std::fs::metadata(path).map_err(failed)?.len();
+    if actual > limit {
+        return Err(Error::TooLarge { what: path.display().to_string(), actual, limit });
+    }
+    Ok(std::fs::read(path).map_err(failed)?.into())
+}
+
+fn entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {
+    tensor.external_data.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str())
+}
+
+fn number(tensor: &TensorProto, key: &str) -> Result<Option<u64>, Error> {
+    let Some(value) = entry(tensor, key) else { return Ok(None) };
+    value.parse().map(Some).map_err(|_| Error::ExternalEntry {
+        tensor: tensor.name.clone(),
+        key: key.into(),
+        value: value.into(),
+    })
+}

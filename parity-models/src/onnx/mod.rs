@@ -1,0 +1,29 @@
+//! ONNX files: read, checked, rewritten.
+//!
+//! A parity model is the deployed graph with new weights and, for slot codes, a wider first and last layer. So the
+//! file that a user brings is taken apart here, without an engine and without knowing what an operator computes:
+//! [`Model`] is the file, [`Graph`] the view of it that programs want.
+
+mod attribute;
+mod datatype;
+mod error;
+mod external;
+mod graph;
+mod limits;
+mod model;
+mod node;
+#[rustfmt::skip]
+#[allow(missing_docs, clippy::all)] // generated: the schema in proto/onnx.proto says what they are
+pub mod proto;
+mod tensor;
+mod value;
+
+pub use attribute::Attribute;
+pub use datatype::DataType;
+pub use error::Error;
+pub use graph::{Graph, Opset};
+pub use limits::Limits;
+pub use model::Model;
+pub use node::Node;
+pub use tensor::Tensor;
+pub use value::{Dim, Value};

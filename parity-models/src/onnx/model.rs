@@ -1,0 +1,60 @@
+//! An ONNX file in memory: its bytes, what they decode to, and the files beside it.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use prost::Message;
+
+use super::external::{self, External};
+use super::proto::ModelProto;
+use super::{Error, Graph, Limits};
+
+/// An ONNX file.
+#[derive(Debug)]
+pub struct Model {
+    bytes: Bytes,
+    proto: ModelProto,
+    external: External,
+}
+
+impl Model {
+    /// Reads `path`. External data files are looked for beside it when they are wanted.
+    pub fn open(path: &Path, limits: &Limits) -> Result<Self, Error> {
+        let bytes = external::read(path, limits.model_bytes)?;
+        Self::decode(bytes, External::new(path.parent(), limits))
+    }
+
+    /// Decodes a file that came without a folder, so that it cannot have external data.
+    pub fn from_bytes(bytes: impl Into<Bytes>, limits: &Limits) -> Result<Self, Error> {
+        let bytes = bytes.into();
+        let (actual, limit) = (bytes.len() as u64, limits.model_bytes);
+        if actual > limit {
+            return Err(Error::TooLarge { what: "model".into(), actual, limit });
+        }
+        Self::decode(bytes, External::new(None, limits))
+    }
+
+    /// The file, byte for byte.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The decoded file.
+    pub fn proto(&self) -> &ModelProto {
+        &self.proto
+    }
+
+    /// The graph, with every constant read.
+    pub fn graph(&self) -> Result<Graph, Error> {
+        Graph::from_proto(&self.proto, &self.external)
+    }
+
+    fn decode(bytes: Bytes, external: External) -> Result<Self, Error> {
+        let malformed = |error: prost::DecodeError| Error::Malformed { message: error.to_string() };
+        let proto = ModelProto::decode(bytes.clone()).map_err(malformed)?;
+        if proto.graph.is_none() {
+            return Err(Error::NoGraph);
+        }
+        Ok(Self { bytes, proto, external })
+    }
+}

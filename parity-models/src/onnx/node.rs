@@ -1,0 +1,150 @@
+//! One operation of a graph.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::external::External;
+use super::proto::{AttributeProto, NodeProto};
+use super::{Attribute, Error, Tensor};
+
+/// An operation: what it is, what it reads and what it makes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Position in the graph, from 0.
+    pub index: usize,
+    /// The exporter's name; may be empty.
+    pub name: String,
+    /// Operator, such as `Conv`.
+    pub op: String,
+    /// Operator set; empty for ONNX's own.
+    pub domain: String,
+    /// Values read; an empty name is an optional input left out.
+    pub inputs: Vec<String>,
+    /// Values made; an empty name is an optional output left out.
+    pub outputs: Vec<String>,
+    /// Settings by name.
+    pub attributes: BTreeMap<String, Attribute>,
+}
+
+impl Node {
+    pub(super) fn from_proto(index: usize, node: &NodeProto, external: &External) -> Result<Self, Error> {
+        let attribute = |a: &AttributeProto| Ok((a.name.clone(), Attribute::from_proto(a, external)?));
+        let domain = if node.domain == "ai.onnx" { String::new() } else { node.domain.clone() };
+        Ok(Self {
+            index,
+            name: node.name.clone(),
+            op: node.op_type.clone(),
+            domain,
+            inputs: node.input.clone(),
+            outputs: node.output.clone(),
+            attributes: node.attribute.iter().map(attribute).collect::<Result<_, Error>>()?,
+        })
+    }
+
+    /// The input in place `at`, unless it is left out.
+    pub fn input(&self, at: usize) -> Option<&str> {
+        self.inputs.get(at).map(String::as_str).filter(|name| !name.is_empty())
+    }
+
+    /// The output in place `at`, unless it is left out.
+    pub fn output(&self, at: usize) -> Option<&str> {
+        self.outputs.get(at).map(String::as_str).filter(|name| !name.is_empty())
+    }
+
+    /// Whether it is operator `op` of ONNX's own set.
+    pub fn is(&self, op: &str) -> bool {
+        self.domain.is_empty() && self.op == op
+    }
+
+    /// An integer attribute, where it is set.
+    pub fn int(&self, name: &str) -> Result<Option<i64>, Error> {
+        match self.attributes.get(name) {
+            None => Ok(None),
+            Some(Attribute::Int(value)) => Ok(Some(*value)),
+            Some(other) => Err(self.kind(name, "an integer", other)),
+        }
+    }
+
+    /// A float attribute, where it is set.
+    pub fn float(&self, name: &str) -> Result<Option<f32>, Error> {
+        match self.attributes.get(name) {
+            None => Ok(None),
+            Some(Attribute::Float(value)) => Ok(Some(*value)),
+            Some(other) => Err(self.kind(name, "a float", other)),
+        }
+    }
+
+    /// A string attribute, where it is set.
+    pub fn string(&self, name: &str) -> Result<Option<&str>, Error> {
+        match self.attributes.get(name) {
+            None => Ok(None),
+            Some(Attribute::String(value)) => Ok(Some(value)),
+            Some(other) => Err(self.kind(name, "a string", other)),
+        }
+    }
+
+    /// A list of integers, where it is set.
+    pub fn ints(&self, name: &str) -> Result<Option<&[i64]>, Error> {
+        match self.attributes.get(name) {
+            None => Ok(None),
+            Some(Attribute::Ints(values)) => Ok(Some(values)),
+            Some(other) => Err(self.kind(name, "a list of integers", other)),
+        }
+    }
+
+    /// A list of floats, where it is set.
+    pub fn floats(&self, name: &str) -> Result<Option<&[f32]>, Error> {
+        match self.attributes.get(name) {
+            None => Ok(None),
+            Some(Attribute::Floats(values)) => Ok(Some(values)),
+            Some(other) => Err(self.kind(name, "a list of floats", other)),
+        }
+    }
+
+    /// A tensor attribute, where it is set.
+    pub fn tensor(&self, name: &str) -> Result<Option<&Tensor>, Error> {
+        match self.attributes.get(name) {
+            None => Ok(None),
+            Some(Attribute::Tensor(tensor)) => Ok(Some(tensor)),
+            Some(other) => Err(self.kind(name, "a tensor", other)),
+        }
+    }
+
+    /// The value of a `Constant` node, in whichever attribute it is stored. `None` for any other node.
+    pub fn constant(&self) -> Result<Option<Tensor>, Error> {
+        if !self.is("Constant") {
+            return Ok(None);
+        }
+        let name = self.output(0).unwrap_or_default();
+        if let Some((key, attribute)) = self.attributes.first_key_value() {
+            let tensor = match attribute {
+                Attribute::Tensor(tensor) => tensor.clone().renamed(name),
+                Attribute::Int(value) => Tensor::from_i64(name, &[], &[*value])?,
+                Attribute::Ints(values) => Tensor::from_i64(name, &[values.len()], values)?,
+                Attribute::Float(value) => Tensor::from_f32(name, &[], &[*value])?,
+                Attribute::Floats(values) => Tensor::from_f32(name, &[values.len()], values)?,
+                other => return Err(self.kind(key, "a tensor or a number", other)),
+            };
+            return Ok(Some(tensor));
+        }
+        Err(Error::AttributeMissing { node: self.to_string(), attribute: "value".into() })
+    }
+
+    fn kind(&self, attribute: &str, expected: &'static str, actual: &Attribute) -> Error {
+        let (node, attribute) = (self.to_string(), attribute.to_owned());
+        Error::AttributeKind { node, attribute, expected, actual: actual.kind() }
+    }
+}
+
+/// How messages call a node: `Conv 'features.0'`, or `Conv #3` when it has no name.
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.domain.is_empty() {
+            write!(f, "{}.", self.domain)?;
+        }
+        match self.name.as_str() {
+            "" => write!(f, "{} #{}", self.op, self.index),
+            name => write!(f, "{} '{name}'", self.op),
+        }
+    }
+}

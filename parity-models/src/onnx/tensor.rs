@@ -1,0 +1,280 @@
+//! A constant of a graph: an initialiser, or the value of a `Constant` node.
+//!
+//! ONNX stores numbers in one of seven fields, raw or typed, in the file or beside it. Here they are always raw
+//! little-endian bytes, shared with the file's buffer where they were raw there.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use half::{bf16, f16};
+
+use super::external::External;
+use super::proto::TensorProto;
+use super::proto::tensor_proto::DataLocation;
+use super::{DataType, Error};
+
+/// A constant: its bytes agree with its element type and dimensions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    name: String,
+    datatype: DataType,
+    dims: Vec<usize>,
+    data: Bytes,
+}
+
+impl Tensor {
+    /// Wraps raw little-endian bytes, which must be exactly what the type and dimensions call for. String elements
+    /// are a u32 little-endian length and the bytes.
+    pub fn new(name: &str, datatype: DataType, dims: &[usize], data: Bytes) -> Result<Self, Error> {
+        let tensor = Self { name: name.into(), datatype, dims: dims.into(), data };
+        tensor.check()?;
+        Ok(tensor)
+    }
+
+    /// A tensor of 32-bit floats.
+    pub fn from_f32(name: &str, dims: &[usize], values: &[f32]) -> Result<Self, Error> {
+        let mut data = BytesMut::with_capacity(values.len() * 4);
+        values.iter().for_each(|value| data.put_f32_le(*value));
+        Self::new(name, DataType::Float, dims, data.freeze())
+    }
+
+    /// A tensor of 64-bit integers, as shapes and axes are stored.
+    pub fn from_i64(name: &str, dims: &[usize], values: &[i64]) -> Result<Self, Error> {
+        let mut data = BytesMut::with_capacity(values.len() * 8);
+        values.iter().for_each(|value| data.put_i64_le(*value));
+        Self::new(name, DataType::Int64, dims, data.freeze())
+    }
+
+    pub(super) fn from_proto(tensor: &TensorProto, external: &External) -> Result<Self, Error> {
+        let name = &tensor.name;
+        let datatype = DataType::try_from(tensor.data_type).unwrap_or(DataType::Undefined);
+        if datatype == DataType::Undefined {
+            return Err(Error::UnknownDataType { tensor: name.clone(), code: tensor.data_type });
+        }
+        if tensor.segment.is_some() {
+            return Err(Error::Segmented { tensor: name.clone() });
+        }
+        let dim = |&dim: &i64| {
+            usize::try_from(dim).map_err(|_| Error::NegativeDimension { tensor: name.clone(), dim })
+        };
+        let dims: Vec<usize> = tensor.dims.iter().map(dim).collect::<Result<_, _>>()?;
+        let data = match (&tensor.raw_data, tensor.data_location()) {
+            (_, DataLocation::External) => external.data(tensor)?,
+            (Some(raw), _) => raw.clone(),
+            (None, _) => typed(tensor, datatype),
+        };
+        Self::new(name, datatype, &dims, data)
+    }
+
+    /// The tensor as it is written to a file: raw bytes, in the file itself.
+    pub fn to_proto(&self) -> TensorProto {
+        let mut tensor = TensorProto {
+            name: self.name.clone(),
+            data_type: self.datatype as i32,
+            dims: self.dims.iter().map(|&dim| dim as i64).collect(),
+            ..TensorProto::default()
+        };
+        match self.datatype {
+            DataType::String => tensor.string_data = strings(&self.data).map(<[u8]>::to_vec).collect(),
+            _ => tensor.raw_data = Some(self.data.clone()),
+        }
+        tensor
+    }
+
+    /// The name; empty for a tensor inside an attribute.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The same tensor under another name.
+    pub fn renamed(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Element type.
+    pub fn datatype(&self) -> DataType {
+        self.datatype
+    }
+
+    /// Dimensions; none for a scalar.
+    pub fn dims(&self) -> &[usize] {
+        &self.dims
+    }
+
+    /// Raw little-endian bytes.
+    pub fn data(&self) -> &Bytes {
+        &self.data
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The values of a tensor of floats, widened or narrowed to 32 bits.
+    pub fn to_f32(&self) -> Result<Vec<f32>, Error> {
+        let data = &self.data;
+        Ok(match self.datatype {
+            DataType::Float => elements(data).map(f32::from_le_bytes).collect(),
+            DataType::Double => elements(data).map(|bytes| f64::from_le_bytes(bytes) as f32).collect(),
+            DataType::Float16 => elements(data).map(|bytes| f16::from_le_bytes(bytes).to_f32()).collect(),
+            DataType::Bfloat16 => elements(data).map(|bytes| bf16::from_le_bytes(bytes).to_f32()).collect(),
+            _ => return Err(self.kind("a tensor of floats")),
+        })
+    }
+
+    /// The values of a tensor of integers or truth values, widened to 64 bits.
+    pub fn to_i64(&self) -> Result<Vec<i64>, Error> {
+        let data = &self.data;
+        Ok(match self.datatype {
+            DataType::Int64 => elements(data).map(i64::from_le_bytes).collect(),
+            DataType::Int32 => elements(data).map(|bytes| i32::from_le_bytes(bytes).into()).collect(),
+            DataType::Int16 => elements(data).map(|bytes| i16::from_le_bytes(bytes).into()).collect(),
+            DataType::Int8 => data.iter().map(|&byte| (byte as i8).into()).collect(),
+            DataType::Uint64 => elements(data).map(|bytes| u64::from_le_bytes(bytes) as i64).collect(),
+            DataType::Uint32 => elements(data).map(|bytes| u32::from_le_bytes(bytes).into()).collect(),
+            DataType::Uint16 => elements(data).map(|bytes| u16::from_le_bytes(bytes).into()).collect(),
+            DataType::Uint8 | DataType::Bool => data.iter().map(|&byte| byte.into()).collect(),
+            _ => return Err(self.kind("a tensor of integers")),
+        })
+    }
+
+    /// A tensor of the same name, type and dimensions with other values, rounded to its float type.
+    pub fn with_f32(&self, values: &[f32]) -> Result<Self, Error> {
+        let mut data = BytesMut::with_capacity(self.data.len());
+        match self.datatype {
+            DataType::Float => values.iter().for_each(|value| data.put_f32_le(*value)),
+            DataType::Double => values.iter().for_each(|value| data.put_f64_le((*value).into())),
+            DataType::Float16 => values.iter().for_each(|v| data.put_slice(&f16::from_f32(*v).to_le_bytes())),
+            DataType::Bfloat16 => {
+                values.iter().for_each(|v| data.put_slice(&bf16::from_f32(*v).to_le_bytes()))
+            }
+            _ => return Err(self.kind("a tensor of floats")),
+        }
+        Self::new(&self.name, self.datatype, &self.dims, data.freeze())
+    }
+
+    fn kind(&self, expected: &'static str) -> Error {
+        Error::TensorKind { tensor: self.name.clone(), expected, actual: self.datatype }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let overflow = || Error::TensorOverflow { tensor: self.name.clone(), dims: self.dims.clone() };
+        let elements = self.dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
+        let elements = elements.ok_or_else(overflow)?;
+        let (expected, actual) = match self.datatype {
+            DataType::String => (elements, strings(&self.data).count()),
+            datatype => (datatype.size_of(elements).ok_or_else(overflow)?, self.data.len()),
+        };
+        if expected == actual {
+            return Ok(());
+        }
+        let (tensor, datatype, dims) = (self.name.clone(), self.datatype, self.dims.clone());
+        Err(Error::TensorSize { tensor, datatype, dims, expected, actual })
+    }
+}
+
+fn elements<const N: usize>(data: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
+    data.chunks_exact(N).map(|chunk| chunk.try_into().expect("chunks are exact"))
+}
+
+fn strings(data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = data;
+    std::iter::from_fn(move || {
+        let (length, tail) = rest.split_first_chunk::<4>()?;
+        let (text, tail) = tail.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        rest = tail;
+        Some(text)
+    })
+}
+
+/// The numbers of the typed fields as raw bytes. Types narrower than 32 bits travel one to an `int32_data` entry,
+/// those narrower than a byte one packed byte to an entry.
+fn typed(tensor: &TensorProto, datatype: DataType) -> Bytes {
+    let mut data = BytesMut::new();
+    match datatype {
+        DataType::Float | DataType::Complex64 => tensor.float_data.iter().for_each(|v| data.put_f32_le(*v)),
+        DataType::Double | DataType::Complex128 => {
+            tensor.double_data.iter().for_each(|v| data.put_f64_le(*v))
+        }
+        DataType::Int64 => tensor.int64_data.iter().for_each(|v| data.put_i64_le(*v)),
+        DataType::Uint64 => tensor.uint64_data.iter().for_each(|v| data.put_u64_le(*v)),
+        DataType::Uint32 => tensor.uint64_data.iter().for_each(|v| data.put_u32_le(*v as u32)),
+        DataType::String => tensor.string_data.iter().for_each(|text| {
+            data.put_u32_le(text.len() as u32);
+            data.put_slice(text);
+        }),
+        narrow => tensor.int32_data.iter().for_each(|v| match narrow.bits() {
+            Some(32) => data.put_i32_le(*v),
+            Some(16) => data.put_u16_le(*v as u16),
+            _ => data.put_u8(*v as u8),
+        }),
+    }
+    data.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(tensor: &TensorProto) -> Result<Tensor, Error> {
+        Tensor::from_proto(tensor, &External::default())
+    }
+
+    fn proto(datatype: DataType, dims: &[i64]) -> TensorProto {
+        TensorProto {
+            name: "w".into(),
+            data_type: datatype as i32,
+            dims: dims.to_vec(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn typed_fields_are_read_like_raw_bytes() {
+        let floats = TensorProto { float_data: vec![1.5, -2.0], ..proto(DataType::Float, &[2]) };
+        assert_eq!(read(&floats).unwrap(), Tensor::from_f32("w", &[2], &[1.5, -2.0]).unwrap());
+        let halves = TensorProto { int32_data: vec![0x3e00, 0xc000], ..proto(DataType::Float16, &[1, 2]) };
+        assert_eq!(read(&halves).unwrap().to_f32().unwrap(), [1.5, -2.0]);
+        let bytes = TensorProto { int32_data: vec![-3, 7], ..proto(DataType::Int8, &[2]) };
+        assert_eq!(read(&bytes).unwrap().to_i64().unwrap(), [-3, 7]);
+        let longs = TensorProto { int64_data: vec![-1], ..proto(DataType::Int64, &[]) };
+        assert_eq!(read(&longs).unwrap().to_i64().unwrap(), [-1]);
+        let words = TensorProto { uint64_data: vec![u32::MAX.into()], ..proto(DataType::Uint32, &[1]) };
+        assert_eq!(read(&words).unwrap().to_i64().unwrap(), [i64::from(u32::MAX)]);
+    }
+
+    #[test]
+    fn strings_survive_a_round_trip() {
+        let text =
+            TensorProto { string_data: vec![b"a".to_vec(), b"".to_vec()], ..proto(DataType::String, &[2]) };
+        assert_eq!(read(&text).unwrap().to_proto(), text);
+    }
+
+    #[test]
+    fn bytes_that_do_not_fill_the_shape_are_an_error() {
+        let short = TensorProto { float_data: vec![1.0], ..proto(DataType::Float, &[2]) };
+        let error = Error::TensorSize {
+            tensor: "w".into(),
+            datatype: DataType::Float,
+            dims: vec![2],
+            expected: 8,
+            actual: 4,
+        };
+        assert_eq!(read(&short), Err(error));
+        let huge = proto(DataType::Float, &[i64::MAX, 3]);
+        assert!(matches!(read(&huge), Err(Error::TensorOverflow { .. })));
+        let negative = proto(DataType::Float, &[-1]);
+        assert_eq!(read(&negative), Err(Error::NegativeDimension { tensor: "w".into(), dim: -1 }));
+    }
+
+    #[test]
+    fn an_unknown_element_type_is_an_error() {
+        let odd = TensorProto { data_type: 99, ..proto(DataType::Float, &[]) };
+        assert_eq!(read(&odd), Err(Error::UnknownDataType { tensor: "w".into(), code: 99 }));
+    }
+}

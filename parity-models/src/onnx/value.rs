@@ -1,0 +1,94 @@
+//! A named value that flows through a graph: what its declaration says of it.
+
+use std::fmt;
+
+use super::DataType;
+use super::proto::tensor_shape_proto::dimension;
+use super::proto::{TensorShapeProto, ValueInfoProto, type_proto};
+
+/// One dimension of a declared shape.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Dim {
+    /// Known.
+    Fixed(usize),
+    /// Any size, the same wherever the name stands.
+    Symbol(String),
+    /// Any size.
+    Unknown,
+}
+
+impl Dim {
+    /// The size, where it is known.
+    pub fn fixed(&self) -> Option<usize> {
+        match self {
+            Dim::Fixed(size) => Some(*size),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Dim::Fixed(size) => size.fmt(f),
+            Dim::Symbol(name) => f.write_str(name),
+            Dim::Unknown => f.write_str("?"),
+        }
+    }
+}
+
+/// An input, an output or an intermediate value, as declared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// The value's name in the graph.
+    pub name: String,
+    /// Element type; `Undefined` when the file does not say, or when the value is not a plain tensor.
+    pub datatype: DataType,
+    /// Dimensions; `None` when not even their number is declared.
+    pub shape: Option<Vec<Dim>>,
+}
+
+impl Value {
+    /// Reads a declaration.
+    pub fn from_proto(info: &ValueInfoProto) -> Self {
+        let tensor = info.r#type.as_ref().and_then(|kind| match kind.value.as_ref()? {
+            type_proto::Value::TensorType(tensor) => Some(tensor),
+            _ => None,
+        });
+        let datatype = tensor.and_then(|tensor| DataType::try_from(tensor.elem_type).ok());
+        Self {
+            name: info.name.clone(),
+            datatype: datatype.unwrap_or(DataType::Undefined),
+            shape: tensor.and_then(|tensor| tensor.shape.as_ref()).map(dims),
+        }
+    }
+
+    /// The shape as the serving protocol writes it: -1 for what varies. `None` when the rank is not declared.
+    pub fn protocol_shape(&self) -> Option<Vec<i64>> {
+        let shape = self.shape.as_ref()?;
+        Some(shape.iter().map(|dim| dim.fixed().map_or(-1, |size| size as i64)).collect())
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.datatype)?;
+        match &self.shape {
+            None => f.write_str("[..]"),
+            Some(shape) => {
+                let dims: Vec<String> = shape.iter().map(Dim::to_string).collect();
+                write!(f, "[{}]", dims.join(", "))
+            }
+        }
+    }
+}
+
+fn dims(shape: &TensorShapeProto) -> Vec<Dim> {
+    let dim = |value: &Option<dimension::Value>| match value {
+        // Some exporters write -1 for what varies.
+        Some(dimension::Value::DimValue(size)) => usize::try_from(*size).map_or(Dim::Unknown, Dim::Fixed),
+        Some(dimension::Value::DimParam(name)) if !name.is_empty() => Dim::Symbol(name.clone()),
+        _ => Dim::Unknown,
+    };
+    shape.dim.iter().map(|d| dim(&d.value)).collect()
+}
