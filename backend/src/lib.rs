@@ -1,1 +1,26 @@
-//! Engines behind one synchronous trait, instances, the worker and its fault injection
+//! Engines behind one synchronous trait, instances, the worker and its fault injection.
+//!
+//! Reading order: an [`engine`] turns a model file into something that runs batches; an `instance` is a thread that
+//! runs them from a bounded queue; a `host` keeps models and instances together and follows the repository; [`Worker`]
+//! serves a host over the protocol, [`Embedded`] serves it inside the process.
+
+mod config;
+mod distribution;
+mod embedded;
+pub mod engine;
+mod error;
+pub mod faults;
+mod host;
+mod instance;
+mod metrics;
+mod pause;
+mod statistics;
+mod worker;
+
+pub use config::{Batching, Config, EngineConfig, VersionPolicy};
+pub use distribution::Distribution;
+pub use embedded::Embedded;
+pub use error::Error;
+pub use faults::Faults;
+pub use metrics::Metrics;
+pub use worker::Worker;

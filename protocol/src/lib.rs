@@ -11,6 +11,7 @@ mod metadata;
 mod parameter;
 mod service;
 mod tensor;
+pub mod validate;
 
 pub use datatype::DataType;
 pub use error::{Code, Error};
@@ -22,3 +23,4 @@ pub use metadata::{
 pub use parameter::{Parameter, Parameters};
 pub use service::{Context, InferenceService, Transport};
 pub use tensor::{Shape, Tensor};
+pub use validate::validate;

@@ -41,6 +41,48 @@ impl Attribute {
         })
     }
 
+    /// The attribute as it is written to a file. `Other` keeps its kind only: it is never written from here.
+    pub(super) fn to_proto(&self, name: &str) -> AttributeProto {
+        let mut proto = AttributeProto { name: name.into(), ..AttributeProto::default() };
+        let kind = match self {
+            Self::Int(value) => {
+                proto.i = Some(*value);
+                AttributeType::Int
+            }
+            Self::Float(value) => {
+                proto.f = Some(*value);
+                AttributeType::Float
+            }
+            Self::String(text) => {
+                proto.s = Some(text.clone().into_bytes());
+                AttributeType::String
+            }
+            Self::Tensor(tensor) => {
+                proto.t = Some(tensor.to_proto());
+                AttributeType::Tensor
+            }
+            Self::Graph(graph) => {
+                proto.g = Some((**graph).clone());
+                AttributeType::Graph
+            }
+            Self::Ints(values) => {
+                proto.ints = values.clone();
+                AttributeType::Ints
+            }
+            Self::Floats(values) => {
+                proto.floats = values.clone();
+                AttributeType::Floats
+            }
+            Self::Strings(texts) => {
+                proto.strings = texts.iter().map(|text| text.clone().into_bytes()).collect();
+                AttributeType::Strings
+            }
+            Self::Other(kind) => *kind,
+        };
+        proto.set_type(kind);
+        proto
+    }
+
     /// What it is, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -71,3 +113,15 @@ fn kind(attribute: &AttributeProto) -> AttributeType {
         kind => kind,
     }
 }
+
+macro_rules! from {
+    ($($kind:ident($from:ty)),*) => {$(
+        impl From<$from> for Attribute {
+            fn from(value: $from) -> Self {
+                Self::$kind(value.into())
+            }
+        }
+    )*};
+}
+
+from!(Int(i64), Float(f32), String(&str), Ints(Vec<i64>), Ints(&[i64]), Floats(Vec<f32>), Tensor(Tensor));

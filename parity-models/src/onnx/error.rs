@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::DataType;
+use super::{DataType, Finding};
 
 /// An error about an ONNX file. Messages name the tensor or the node and say what to do.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -44,4 +44,42 @@ pub enum Error {
     AttributeKind { node: String, attribute: String, expected: &'static str, actual: &'static str },
     #[error("{node}: attribute '{attribute}' is missing")]
     AttributeMissing { node: String, attribute: String },
+    #[error("no initialiser or constant tensor is called '{tensor}': `parm models inspect` lists them")]
+    UnknownWeight { tensor: String },
+    #[error(
+        "weight '{tensor}' is {expected_type} {expected:?} in the file, {actual_type} {actual:?} was given: \
+         give weights of the same type and dimensions"
+    )]
+    WeightMismatch {
+        tensor: String,
+        expected: Vec<i64>,
+        expected_type: DataType,
+        actual: Vec<usize>,
+        actual_type: DataType,
+    },
+    #[error("the graph is broken and cannot be rewritten: {finding}")]
+    Unsound { finding: Finding },
+    #[error(
+        "input '{input}' has no second dimension in which slots could lie: use a code that needs one slot"
+    )]
+    InputRank { input: String },
+    #[error(
+        "output '{output}' does not pass a Conv, Gemm or MatMul with constant weights after the input: there is no \
+         first layer to widen for slots, use another code"
+    )]
+    NoFirstLayer { output: String },
+    #[error(
+        "output '{output}' does not come from a Conv, Gemm or MatMul with constant weights: there is no last layer \
+         to widen for slots, use another code"
+    )]
+    NoLastLayer { output: String },
+    #[error(
+        "{node} reads '{value}', which is still the input, beside what a first layer made of it: the first layer \
+         cannot be widened for slots, use another code"
+    )]
+    Joined { node: String, value: String },
+    #[error("{node} is quantised: derive the parity graph from the float model")]
+    Quantised { node: String },
+    #[error("{node} has a body that reads values of each slot: inline it, or use a code that needs one slot")]
+    ControlFlow { node: String },
 }

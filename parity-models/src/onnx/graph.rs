@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::external::External;
 use super::proto::ModelProto;
-use super::{DataType, Error, Node, Tensor, Value};
+use super::{DataType, Error, Node, Tensor, Value, domain};
 
 /// A version of a set of operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Opset {
 }
 
 /// A graph: nodes in the file's order between declared inputs and outputs. What it says may still be wrong:
-/// see [`check`](super::check).
+/// see [`Model::inspect`](super::Model::inspect).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Graph {
     /// The graph's name.
@@ -48,10 +48,10 @@ impl Graph {
         let inputs = graph.input.iter().filter(|input| !initializers.contains_key(&input.name));
         let nodes = graph.node.iter().enumerate();
         let values = graph.value_info.iter().map(|info| (info.name.clone(), Value::from_proto(info)));
-        let opsets = model.opset_import.iter().map(|set| Opset {
-            domain: if set.domain == "ai.onnx" { String::new() } else { set.domain.clone() },
-            version: set.version,
-        });
+        let opsets = model
+            .opset_import
+            .iter()
+            .map(|set| Opset { domain: domain::canonical(&set.domain).to_owned(), version: set.version });
         Ok(Self {
             name: graph.name.clone(),
             opsets: opsets.collect(),

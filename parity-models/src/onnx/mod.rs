@@ -5,25 +5,40 @@
 //! [`Model`] is the file, [`Graph`] the view of it that programs want.
 
 mod attribute;
+mod builder;
+mod check;
 mod datatype;
+mod domain;
 mod error;
 mod external;
 mod graph;
+mod inspect;
+mod layer;
 mod limits;
 mod model;
 mod node;
 #[rustfmt::skip]
 #[allow(missing_docs, clippy::all)] // generated: the schema in proto/onnx.proto says what they are
 pub mod proto;
+mod random;
+pub mod rewrite;
+mod splice;
 mod tensor;
+mod topology;
 mod value;
+mod wire;
 
 pub use attribute::Attribute;
+pub use builder::Builder;
+pub use check::Finding;
 pub use datatype::DataType;
 pub use error::Error;
 pub use graph::{Graph, Opset};
+pub use inspect::Report;
+pub use layer::{BatchNorm, Conv, Dense, Pool};
 pub use limits::Limits;
 pub use model::Model;
 pub use node::Node;
+pub use random::Random;
 pub use tensor::Tensor;
 pub use value::{Dim, Value};

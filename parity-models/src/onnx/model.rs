@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::external::{self, External};
 use super::proto::ModelProto;
-use super::{Error, Graph, Limits};
+use super::{Error, Graph, Limits, Tensor, splice};
 
 /// An ONNX file.
 #[derive(Debug)]
@@ -47,6 +47,17 @@ impl Model {
     /// The graph, with every constant read.
     pub fn graph(&self) -> Result<Graph, Error> {
         Graph::from_proto(&self.proto, &self.external)
+    }
+
+    /// The file with `weights` in place of its constants of the same names, types and dimensions: initialisers, or
+    /// tensors of `Constant` nodes by the name of their output. Everything else stays byte for byte, save that
+    /// weights in external files are brought in.
+    pub fn with_weights(&self, weights: &[Tensor]) -> Result<Bytes, Error> {
+        splice::replace(&self.bytes, weights, &self.external)
+    }
+
+    pub(super) fn external(&self) -> &External {
+        &self.external
     }
 
     fn decode(bytes: Bytes, external: External) -> Result<Self, Error> {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::external::External;
 use super::proto::{AttributeProto, NodeProto};
-use super::{Attribute, Error, Tensor};
+use super::{Attribute, Error, Tensor, domain};
 
 /// An operation: what it is, what it reads and what it makes.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,12 +29,11 @@ pub struct Node {
 impl Node {
     pub(super) fn from_proto(index: usize, node: &NodeProto, external: &External) -> Result<Self, Error> {
         let attribute = |a: &AttributeProto| Ok((a.name.clone(), Attribute::from_proto(a, external)?));
-        let domain = if node.domain == "ai.onnx" { String::new() } else { node.domain.clone() };
         Ok(Self {
             index,
             name: node.name.clone(),
             op: node.op_type.clone(),
-            domain,
+            domain: domain::canonical(&node.domain).to_owned(),
             inputs: node.input.clone(),
             outputs: node.output.clone(),
             attributes: node.attribute.iter().map(attribute).collect::<Result<_, Error>>()?,
@@ -136,15 +135,22 @@ impl Node {
     }
 }
 
-/// How messages call a node: `Conv 'features.0'`, or `Conv #3` when it has no name.
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.domain.is_empty() {
-            write!(f, "{}.", self.domain)?;
-        }
-        match self.name.as_str() {
-            "" => write!(f, "{} #{}", self.op, self.index),
-            name => write!(f, "{} '{name}'", self.op),
-        }
+        f.write_str(&call(self.index, &self.domain, &self.op, &self.name))
+    }
+}
+
+/// How messages call the node at `index`.
+pub(super) fn label(index: usize, node: &NodeProto) -> String {
+    call(index, domain::canonical(&node.domain), &node.op_type, &node.name)
+}
+
+/// `Conv 'features.0'`, or `Conv #3` when it has no name.
+fn call(index: usize, domain: &str, op: &str, name: &str) -> String {
+    let dot = if domain.is_empty() { "" } else { "." };
+    match name {
+        "" => format!("{domain}{dot}{op} #{index}"),
+        name => format!("{domain}{dot}{op} '{name}'"),
     }
 }

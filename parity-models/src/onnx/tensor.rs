@@ -158,7 +158,7 @@ impl Tensor {
         Self::new(&self.name, self.datatype, &self.dims, data.freeze())
     }
 
-    fn kind(&self, expected: &'static str) -> Error {
+    pub(super) fn kind(&self, expected: &'static str) -> Error {
         Error::TensorKind { tensor: self.name.clone(), expected, actual: self.datatype }
     }
 

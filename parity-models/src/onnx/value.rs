@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 use super::DataType;
-use super::proto::tensor_shape_proto::dimension;
-use super::proto::{TensorShapeProto, ValueInfoProto, type_proto};
+use super::proto::tensor_shape_proto::{Dimension, dimension};
+use super::proto::{TensorShapeProto, TypeProto, ValueInfoProto, type_proto};
 
 /// One dimension of a declared shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,12 +39,24 @@ impl fmt::Display for Dim {
     }
 }
 
+/// A number, a name, or null.
+impl Serialize for Dim {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Dim::Fixed(size) => serializer.serialize_u64(*size as u64),
+            Dim::Symbol(name) => serializer.serialize_str(name),
+            Dim::Unknown => serializer.serialize_none(),
+        }
+    }
+}
+
 /// An input, an output or an intermediate value, as declared.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Value {
     /// The value's name in the graph.
     pub name: String,
     /// Element type; `Undefined` when the file does not say, or when the value is not a plain tensor.
+    #[serde(serialize_with = "displayed")]
     pub datatype: DataType,
     /// Dimensions; `None` when not even their number is declared.
     pub shape: Option<Vec<Dim>>,
@@ -61,6 +75,22 @@ impl Value {
             datatype: datatype.unwrap_or(DataType::Undefined),
             shape: tensor.and_then(|tensor| tensor.shape.as_ref()).map(dims),
         }
+    }
+
+    /// The declaration as it is written to a file.
+    pub fn to_proto(&self) -> ValueInfoProto {
+        let dim = |dim: &Dim| Dimension {
+            value: match dim {
+                Dim::Fixed(size) => Some(dimension::Value::DimValue(*size as i64)),
+                Dim::Symbol(name) => Some(dimension::Value::DimParam(name.clone())),
+                Dim::Unknown => None,
+            },
+            ..Dimension::default()
+        };
+        let shape = self.shape.as_ref().map(|dims| TensorShapeProto { dim: dims.iter().map(dim).collect() });
+        let tensor = type_proto::Tensor { elem_type: self.datatype as i32, shape };
+        let kind = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..TypeProto::default() };
+        ValueInfoProto { name: self.name.clone(), r#type: Some(kind), ..ValueInfoProto::default() }
     }
 
     /// The shape as the serving protocol writes it: -1 for what varies. `None` when the rank is not declared.
@@ -91,4 +121,8 @@ fn dims(shape: &TensorShapeProto) -> Vec<Dim> {
         _ => Dim::Unknown,
     };
     shape.dim.iter().map(|d| dim(&d.value)).collect()
+}
+
+fn displayed<S: Serializer>(datatype: &DataType, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(datatype)
 }

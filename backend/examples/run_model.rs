@@ -1,0 +1,62 @@
+//! Runs a model once on tensors from files: `run_model ENGINE MODEL.onnx FOLDER`.
+//!
+//! FOLDER holds `input_0.pb`, `input_1.pb`, ... in the model's order; `output_0.pb`, ... are written beside them.
+//! `interop/engines.sh` compares the engines with it.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use parm_backend::engine::{self, Options};
+use parm_protocol::{DataType, Tensor};
+use prost::Message;
+use tract_onnx::pb::TensorProto;
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args_os().skip(1);
+    let usage = "usage: run_model ENGINE MODEL.onnx FOLDER";
+    let mut next = || arguments.next().context(usage);
+    let (name, model, folder) = (next()?, PathBuf::from(next()?), PathBuf::from(next()?));
+    let engine = engine::by_name(&name.to_string_lossy())?;
+    let started = Instant::now();
+    let mut model = engine.load(&model, &Options::default())?;
+    let loaded = started.elapsed();
+    let count = model.signature().inputs.len();
+    let inputs = (0..count).map(|at| support::read(&folder.join(format!("input_{at}.pb"))));
+    let inputs = inputs.collect::<Result<Vec<_>>>()?;
+    let started = Instant::now();
+    let outputs = model.run(&inputs)?;
+    eprintln!("{}: loaded in {loaded:?}, ran in {:?}", engine.platform(), started.elapsed());
+    for (at, output) in outputs.iter().enumerate() {
+        write(&folder.join(format!("output_{at}.pb")), output)?;
+    }
+    Ok(())
+}
+
+/// Writes a tensor.
+fn write(path: &Path, tensor: &Tensor) -> Result<()> {
+    let stored = support::DATATYPES.into_iter().find(|(_, datatype)| *datatype == tensor.datatype());
+    let (stored, _) = stored.context("a datatype without a name in ONNX")?;
+    let mut proto = TensorProto { data_type: stored as i32, ..TensorProto::default() };
+    proto.dims = tensor.shape().iter().map(|&dim| dim as i64).collect();
+    if tensor.datatype() == DataType::Bytes {
+        proto.string_data = strings(tensor);
+    } else {
+        proto.raw_data = tensor.data().to_vec();
+    }
+    std::fs::write(path, proto.encode_to_vec()).with_context(|| format!("writing {}", path.display()))
+}
+
+/// The elements of a `BYTES` tensor.
+fn strings(tensor: &Tensor) -> Vec<Vec<u8>> {
+    let mut rest: &[u8] = tensor.data();
+    let mut strings = Vec::new();
+    while let Some((length, tail)) = rest.split_first_chunk::<4>() {
+        let (text, tail) = tail.split_at(u32::from_le_bytes(*length) as usize);
+        strings.push(text.to_vec());
+        rest = tail;
+    }
+    strings
+}

@@ -1,0 +1,147 @@
+//! Settings of a worker and of embedded instances.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Options, Spec};
+
+/// Settings of the models and the instances that run them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Folder of models, `NAME/VERSION/model.onnx`. Default: none, which leaves the emulated models.
+    pub models: Option<PathBuf>,
+    /// Names of the models to load at start. Default: empty, which means all.
+    pub load: Vec<String>,
+    /// Versions of a model to serve: `latest` (default) or `all`.
+    pub versions: VersionPolicy,
+    /// Emulated models by name, for experiments; served beside the folder's models. Default: none.
+    pub emulated: BTreeMap<String, Spec>,
+    /// What runs the models.
+    pub engine: EngineConfig,
+    /// Instances: threads that each run one batch at a time. Default 1.
+    pub instances: NonZeroUsize,
+    /// Requests that may wait in a queue; one more is refused with 503, as it would wait too long anyway.
+    /// Default 256.
+    pub queue: NonZeroUsize,
+    /// Rows that one request may have; bounds the memory that a request can ask for. Default 1024.
+    pub max_rows: NonZeroUsize,
+    /// Milliseconds that a request without a `timeout` may take; also the most that a `timeout` can ask for.
+    /// Default 60000.
+    pub max_wait_ms: u64,
+    /// Batching across requests. Off by default.
+    pub batching: Batching,
+    /// Runs of a model on blank inputs before it counts as ready; 0 turns warm-up (and with it batching) off, for
+    /// models that cannot run on zeros. Default 3.
+    pub warm_up_runs: u32,
+    /// Milliseconds between looks for changes in the folder; 0 turns reloading off. Default 5000.
+    pub reload_ms: u64,
+    /// Allow fault injection at run time, for experiments. Default false.
+    pub faults: bool,
+}
+
+/// Which versions of a model are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VersionPolicy {
+    /// The one with the highest number.
+    #[default]
+    Latest,
+    /// Every one; a request that names none gets the highest.
+    All,
+}
+
+/// What runs the models.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EngineConfig {
+    /// `tract` (default; built in) or `ort` (ONNX Runtime; cargo feature `ort`).
+    pub name: String,
+    /// `cpu` (default), or `cuda:N` with engine `ort`.
+    pub device: String,
+    /// Threads that one run may use; more than 1 pays only with `ort` and idle cores. Default 1.
+    pub threads: NonZeroUsize,
+    /// Path of ONNX Runtime's shared library, for engine `ort`. Default: ORT_DYLIB_PATH, then the loader's search.
+    pub onnxruntime: Option<PathBuf>,
+    /// Compiled plans that engine `tract` keeps for a model, one for each set of input shapes. Each costs memory of
+    /// about the model's size. Default 16.
+    pub plans: NonZeroUsize,
+}
+
+/// Batching across requests. Whatever is set here, a model that a batch makes slower per row is not batched: each is
+/// measured when it is loaded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Batching {
+    /// Rows in a batch at most. Default 1: no batching.
+    pub max_batch: NonZeroUsize,
+    /// Microseconds that a request may wait for others to join its batch. Default 0: only those already waiting join.
+    pub max_delay_us: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            models: None,
+            load: Vec::new(),
+            versions: VersionPolicy::default(),
+            emulated: BTreeMap::new(),
+            engine: EngineConfig::default(),
+            instances: NonZeroUsize::MIN,
+            queue: const { NonZeroUsize::new(256).unwrap() },
+            max_rows: const { NonZeroUsize::new(1024).unwrap() },
+            max_wait_ms: 60_000,
+            batching: Batching::default(),
+            warm_up_runs: 3,
+            reload_ms: 5_000,
+            faults: false,
+        }
+    }
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        let Options { threads, device, onnxruntime, plans } = Options::default();
+        Self { name: "tract".into(), device, threads, onnxruntime, plans }
+    }
+}
+
+impl EngineConfig {
+    /// The settings as an engine takes them.
+    pub fn options(&self) -> Options {
+        let (device, onnxruntime) = (self.device.clone(), self.onnxruntime.clone());
+        Options { threads: self.threads, device, onnxruntime, plans: self.plans }
+    }
+}
+
+impl Default for Batching {
+    fn default() -> Self {
+        Self { max_batch: NonZeroUsize::MIN, max_delay_us: 0 }
+    }
+}
+
+impl Batching {
+    /// How long a request may wait for others.
+    pub fn max_delay(&self) -> Duration {
+        Duration::from_micros(self.max_delay_us)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_may_leave_everything_out_and_misspell_nothing() {
+        assert_eq!(toml::from_str::<Config>("").unwrap(), Config::default());
+        let written = toml::to_string(&Config::default()).unwrap();
+        assert_eq!(toml::from_str::<Config>(&written).unwrap(), Config::default());
+        let error = toml::from_str::<Config>("[batching]\nmax_bach = 2").unwrap_err();
+        assert!(error.to_string().contains("max_bach"), "{error}");
+        assert!(toml::from_str::<Config>("instances = 0").is_err());
+    }
+}

@@ -1,0 +1,90 @@
+//! Instances inside the process, seen as servers.
+//!
+//! A frontend treats them exactly as it treats remote workers: one client for each instance. The difference is the way
+//! there: a queue and a one-shot channel instead of a socket, and tensors whose bytes are never copied.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parm_protocol::client::{BoxFuture, CallContext, Client};
+use parm_protocol::{
+    Error as Refusal, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef,
+    ServerMetadata,
+};
+
+use crate::host::{Call, Host, Layout};
+use crate::{Config, Error, Faults, Metrics};
+
+/// One instance. All that were started together share their models' weights where the engine can.
+#[derive(Clone)]
+pub struct Embedded {
+    host: Arc<Host>,
+    number: usize,
+    peer: String,
+}
+
+impl Embedded {
+    /// Starts the configured number of instances and loads their models; blocks for as long as that takes.
+    pub fn start(config: Config, metrics: Metrics) -> Result<Vec<Self>, Error> {
+        let host = Host::start(config, metrics, Layout::Separate)?;
+        host.load_all()?;
+        host.follow()?;
+        let instance = |number| Self { host: host.clone(), number, peer: format!("embedded/{number}") };
+        Ok((0..host.queues()).map(instance).collect())
+    }
+
+    /// Fault injection, shared by all that were started together; an error unless the configuration allows it.
+    pub fn faults(&self) -> Result<&Faults, Error> {
+        self.host.faults()
+    }
+
+    /// Loads, or reloads, a model by name, on all that were started together. Blocks for as long as that takes.
+    pub fn load_model(&self, name: &str) -> Result<(), Error> {
+        self.host.load_model(name)
+    }
+
+    /// Takes a model out of service, on all that were started together.
+    pub fn unload_model(&self, name: &str) -> Result<(), Error> {
+        self.host.unload_model(name)
+    }
+
+    /// Waits until every request that is here is answered.
+    pub async fn drain(&self, longest: Duration) -> Result<(), Error> {
+        self.host.drain(longest).await
+    }
+}
+
+impl Client for Embedded {
+    fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    fn infer(
+        &self,
+        request: InferRequest,
+        context: CallContext,
+    ) -> BoxFuture<'_, Result<InferResponse, Refusal>> {
+        let call = Call { request, arrived: Instant::now(), deadline: context.deadline };
+        Box::pin(self.host.infer(self.number, call))
+    }
+
+    fn is_ready(&self) -> BoxFuture<'_, Result<bool, Refusal>> {
+        Box::pin(std::future::ready(Ok(self.host.is_ready())))
+    }
+
+    fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Refusal>> {
+        Box::pin(std::future::ready(Ok(self.host.server_metadata())))
+    }
+
+    fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Refusal>> {
+        Box::pin(std::future::ready(self.host.model_metadata(model)))
+    }
+
+    fn model_config<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Refusal>> {
+        Box::pin(std::future::ready(self.host.model_config(model)))
+    }
+
+    fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Refusal>> {
+        Box::pin(std::future::ready(Ok(self.host.catalogue().index(false))))
+    }
+}

@@ -1,0 +1,177 @@
+//! Emulated models: a service time drawn from a distribution and an answer that is cheap, deterministic and LINEAR.
+//!
+//! Experiments on tails want instances whose service time is known exactly. Output `j` of a row is the sum of the
+//! row's inputs `i` with `i mod outputs = j`. Being linear, the model is its own parity model under every linear code:
+//! a reconstruction that differs from the answer is a fault of the serving path, never of training.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use parm_protocol::{DataType, Tensor};
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use serde::{Deserialize, Serialize};
+
+use super::{Declared, Engine, Model, Options, Signature};
+use crate::{Distribution, Error, pause};
+
+/// An emulated model, as `model.toml` describes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Spec {
+    /// Dimensions of a row of the FP32 input `input`. Default `[784]`.
+    pub input: Vec<usize>,
+    /// Values of a row of the FP32 output `output`. Default 10.
+    pub outputs: std::num::NonZeroUsize,
+    /// Time that a run takes, however many rows it has. Default 5 ms constant.
+    pub service_time: Distribution,
+    /// Milliseconds that each row beyond the first adds to a run. Default 0.
+    pub per_row_ms: f64,
+    /// Seed of the drawn times; instances that share a description draw different times. Default 0.
+    pub seed: u64,
+}
+
+/// The engine for `model.toml`.
+pub struct Emulated;
+
+struct Loaded {
+    spec: Spec,
+    signature: Signature,
+    rng: Pcg64Mcg,
+    replicas: std::cell::Cell<u64>,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            input: vec![784],
+            outputs: const { std::num::NonZeroUsize::new(10).unwrap() },
+            service_time: Distribution::Constant { ms: 5.0 },
+            per_row_ms: 0.0,
+            seed: 0,
+        }
+    }
+}
+
+impl Spec {
+    /// Makes the model.
+    pub fn model(self) -> Result<Box<dyn Model>, Error> {
+        self.service_time.check()?;
+        Distribution::Constant { ms: self.per_row_ms }.check()?;
+        Ok(Box::new(Loaded::new(self, 0)))
+    }
+}
+
+impl Engine for Emulated {
+    fn platform(&self) -> &'static str {
+        "parm_emulated"
+    }
+
+    fn load(&self, path: &Path, _: &Options) -> Result<Box<dyn Model>, Error> {
+        let refused = |message: String| Error::Emulated { path: path.into(), message };
+        let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+        let spec: Spec = toml::from_str(&text).map_err(|error| refused(error.to_string()))?;
+        spec.model()
+    }
+}
+
+impl Loaded {
+    fn new(spec: Spec, replica: u64) -> Self {
+        let dims = spec.input.iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX));
+        let tensor = |name: &str, shape| Declared { name: name.into(), datatype: DataType::Fp32, shape };
+        let signature = Signature {
+            inputs: vec![tensor("input", [-1].into_iter().chain(dims).collect())],
+            outputs: vec![tensor("output", vec![-1, spec.outputs.get() as i64])],
+        };
+        let rng =
+            Pcg64Mcg::seed_from_u64(spec.seed.wrapping_add(replica.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        Self { spec, signature, rng, replicas: std::cell::Cell::new(replica) }
+    }
+
+    fn service_time(&mut self, rows: usize) -> Duration {
+        let more = self.spec.per_row_ms / 1e3 * rows.saturating_sub(1) as f64;
+        self.spec.service_time.sample(&mut self.rng) + Duration::from_secs_f64(more)
+    }
+}
+
+impl Model for Loaded {
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+        let started = Instant::now();
+        let [input] = inputs else {
+            return Err(Error::Run { message: format!("{} inputs where 1 is wanted", inputs.len()) });
+        };
+        let refused = |error: parm_protocol::Error| Error::Run { message: error.to_string() };
+        let (rows, outputs) = (input.rows(), self.spec.outputs.get());
+        let values = input.as_f32().map_err(refused)?;
+        let mut folded = vec![0f32; rows * outputs];
+        let row = values.len() / rows.max(1);
+        for (input, output) in values.chunks_exact(row.max(1)).zip(folded.chunks_exact_mut(outputs)) {
+            for part in input.chunks(outputs) {
+                output.iter_mut().zip(part).for_each(|(sum, value)| *sum += value);
+            }
+        }
+        let answer = Tensor::from_f32([rows, outputs].as_slice(), &folded).map_err(refused)?;
+        pause::until(started + self.service_time(rows));
+        Ok(vec![answer])
+    }
+
+    fn replica(&self) -> Option<Box<dyn Model>> {
+        self.replicas.set(self.replicas.get() + 1);
+        Some(Box::new(Loaded::new(self.spec.clone(), self.replicas.get())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(model: &mut dyn Model, values: &[f32], rows: usize) -> Vec<f32> {
+        let input = Tensor::from_f32([rows, values.len() / rows].as_slice(), values).unwrap();
+        model.run(&[input]).unwrap()[0].as_f32().unwrap().into_owned()
+    }
+
+    fn spec() -> Spec {
+        let outputs = std::num::NonZeroUsize::new(2).unwrap();
+        let service_time = Distribution::Constant { ms: 0.0 };
+        Spec { input: vec![3], outputs, service_time, ..Spec::default() }
+    }
+
+    #[test]
+    fn the_answer_is_linear_in_the_query() {
+        let mut model = spec().model().unwrap();
+        assert_eq!(run(&mut *model, &[1., 2., 4., 10., 20., 40.], 2), [5., 2., 50., 20.]);
+        let sum = run(&mut *model, &[11., 22., 44.], 1);
+        assert_eq!(sum, [55., 22.]);
+    }
+
+    #[test]
+    fn replicas_draw_their_own_service_times() {
+        let service_time = Distribution::Exponential { mean_ms: 1.0, shift_ms: 0.0 };
+        let spec = Spec { service_time, ..spec() };
+        let draw = |replica| Loaded::new(spec.clone(), replica).service_time(1);
+        assert_eq!(draw(0), draw(0));
+        assert_ne!(draw(0), draw(1));
+    }
+
+    #[test]
+    fn a_run_takes_at_least_its_service_time() {
+        let service_time = Distribution::Constant { ms: 2.0 };
+        let mut model = Spec { service_time, per_row_ms: 1.0, ..spec() }.model().unwrap();
+        let started = Instant::now();
+        run(&mut *model, &[0.; 9], 3);
+        assert!(started.elapsed() >= Duration::from_millis(4));
+    }
+
+    #[test]
+    fn a_description_with_a_misspelt_field_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.toml");
+        std::fs::write(&path, "service_tim = 3").unwrap();
+        let error = Emulated.load(&path, &Options::default()).err().unwrap();
+        assert!(error.to_string().contains("service_tim"), "{error}");
+    }
+}

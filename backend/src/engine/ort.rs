@@ -1,0 +1,163 @@
+//! ONNX Runtime: two to five times faster than tract, CPU or CUDA, opened at run time.
+//!
+//! Its shared library is found by the configured path, then by ORT_DYLIB_PATH, then by the loader's own search. One
+//! process opens one library: it is a property of the process, so the first model decides and a second path is an
+//! error rather than a silent no.
+
+mod convert;
+
+use std::path::{Path, PathBuf};
+
+use ort::environment::Environment;
+use ort::ep;
+use ort::session::{Session, SessionInputValue};
+use ort::value::Outlet;
+use parking_lot::Mutex;
+use parm_protocol::Tensor;
+
+use super::{Declared, Engine, Model, Options, Signature, guarded};
+use crate::Error;
+
+struct Ort;
+
+/// The engine.
+pub(super) fn engine() -> Box<dyn Engine> {
+    Box::new(Ort)
+}
+
+struct Loaded {
+    session: Session,
+    signature: Signature,
+}
+
+/// The opened library and its path. Held for good: sessions need it, and it cannot be opened twice.
+static ENVIRONMENT: Mutex<Option<(PathBuf, Environment)>> = Mutex::new(None);
+
+impl Engine for Ort {
+    fn platform(&self) -> &'static str {
+        "onnx_onnxruntime"
+    }
+
+    fn load(&self, path: &Path, options: &Options) -> Result<Box<dyn Model>, Error> {
+        let environment = environment(options)?;
+        let session = guarded(|| session(&environment, path, options))?;
+        let declare = |outlets: &[Outlet]| -> Result<Vec<Declared>, Error> {
+            outlets.iter().map(|outlet| declared(path, outlet)).collect()
+        };
+        let (inputs, outputs) = (declare(session.inputs())?, declare(session.outputs())?);
+        let signature = Signature { inputs, outputs };
+        Ok(Box::new(Loaded { session, signature }))
+    }
+}
+
+impl Model for Loaded {
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+        let values =
+            inputs.iter().map(convert::to_value).collect::<Result<Vec<SessionInputValue<'_>>, _>>()?;
+        let outputs = self.session.run(values.as_slice()).map_err(failed)?;
+        // In declared order: asked for by name, as the session's own order is not promised.
+        self.signature
+            .outputs
+            .iter()
+            .map(|declared| {
+                let missing = || Error::Run { message: format!("output '{}' is missing", declared.name) };
+                convert::from_value(outputs.get(&declared.name).ok_or_else(missing)?, declared.datatype)
+            })
+            .collect()
+    }
+}
+
+fn environment(options: &Options) -> Result<Environment, Error> {
+    let path = library(options);
+    let mut opened = ENVIRONMENT.lock();
+    if let Some((known, environment)) = &*opened {
+        if *known == path {
+            return Ok(environment.clone());
+        }
+        let message = format!("this process has opened '{}' already: use one library", known.display());
+        return Err(Error::RuntimeLibrary { path, message });
+    }
+    let refused = |message: String| Error::RuntimeLibrary { path: path.clone(), message };
+    let builder = ort::init_from(&path).map_err(|error| refused(error.to_string()))?;
+    let environment = builder.with_name("parm").build().map_err(|error| refused(error.to_string()))?;
+    *opened = Some((path, environment.clone()));
+    Ok(environment)
+}
+
+fn library(options: &Options) -> PathBuf {
+    let configured = options.onnxruntime.clone();
+    let named = || std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let (prefix, suffix) = (std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    configured.or_else(named).unwrap_or_else(|| format!("{prefix}onnxruntime{suffix}").into())
+}
+
+fn session(environment: &Environment, path: &Path, options: &Options) -> Result<Session, Error> {
+    let refused = |message: String| Error::Load { path: path.into(), message };
+    let mut builder = Session::builder(environment).map_err(|error| refused(error.to_string()))?;
+    builder =
+        builder.with_intra_threads(options.threads.get()).map_err(|error| refused(error.to_string()))?;
+    // Threads that spin between runs would take the cores of the other instances on the machine.
+    builder = builder.with_intra_op_spinning(false).map_err(|error| refused(error.to_string()))?;
+    if let Some(device) = cuda(&options.device)? {
+        // Without `error_on_failure` a missing CUDA library would mean the CPU, silently and 50 times slower.
+        let provider = ep::CUDA::default().with_device_id(device).build().error_on_failure();
+        builder = builder.with_execution_providers([provider]).map_err(|error| refused(error.to_string()))?;
+    }
+    builder.commit_from_file(path).map_err(|error| refused(error.to_string()))
+}
+
+/// The CUDA device that a configuration names; `None` for the CPU.
+fn cuda(device: &str) -> Result<Option<i32>, Error> {
+    if device == "cpu" {
+        return Ok(None);
+    }
+    let number = match device {
+        "cuda" => Some(0),
+        device => device.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
+    };
+    let unknown = || Error::Device { engine: "ort", device: device.into(), hint: " or 'cuda:N'" };
+    number.filter(|&number| number >= 0).map(Some).ok_or_else(unknown)
+}
+
+fn declared(path: &Path, outlet: &Outlet) -> Result<Declared, Error> {
+    let unknown = || Error::TensorType {
+        path: path.into(),
+        tensor: outlet.name().into(),
+        found: outlet.dtype().to_string(),
+    };
+    let datatype = outlet.dtype().tensor_type().and_then(convert::datatype).ok_or_else(unknown)?;
+    let shape = outlet.dtype().tensor_shape().ok_or_else(unknown)?;
+    Ok(Declared { name: outlet.name().into(), datatype, shape: shape.iter().copied().collect() })
+}
+
+fn failed(error: ort::Error) -> Error {
+    Error::Run { message: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_named_cpu_or_cuda_with_a_number() {
+        for (name, device) in [("cpu", None), ("cuda", Some(0)), ("cuda:3", Some(3))] {
+            assert_eq!(cuda(name), Ok(device));
+        }
+        for name in ["", "gpu", "cuda:", "cuda:-1", "cuda:x"] {
+            assert!(matches!(cuda(name), Err(Error::Device { engine: "ort", .. })), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_missing_library_says_how_to_get_it() {
+        let options =
+            Options { onnxruntime: Some("/nowhere/libonnxruntime.so".into()), ..Options::default() };
+        let error = Ort.load(Path::new("model.onnx"), &options).err().unwrap().to_string();
+        assert!(error.contains("/nowhere/libonnxruntime.so"), "{error}");
+        assert!(error.contains("pip install onnxruntime") && error.contains("ORT_DYLIB_PATH"), "{error}");
+    }
+}

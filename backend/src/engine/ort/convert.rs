@@ -1,0 +1,118 @@
+//! Tensors of the protocol to ONNX Runtime's and back.
+
+use std::fmt::Debug;
+
+use bytemuck::Pod;
+use bytes::Bytes;
+use half::{bf16, f16};
+use ort::session::SessionInputValue;
+use ort::value::{DynValue, PrimitiveTensorElementType, TensorElementType, TensorRef};
+use parm_protocol::{DataType, Shape, Tensor};
+
+use super::failed;
+use crate::Error;
+use crate::engine::strings;
+
+/// A view of a tensor's own memory where that is aligned, else a copy.
+pub(super) fn to_value(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error> {
+    match tensor.datatype() {
+        DataType::Bool => truths(tensor),
+        DataType::Bytes => texts(tensor),
+        DataType::Uint8 => numbers::<u8>(tensor),
+        DataType::Uint16 => numbers::<u16>(tensor),
+        DataType::Uint32 => numbers::<u32>(tensor),
+        DataType::Uint64 => numbers::<u64>(tensor),
+        DataType::Int8 => numbers::<i8>(tensor),
+        DataType::Int16 => numbers::<i16>(tensor),
+        DataType::Int32 => numbers::<i32>(tensor),
+        DataType::Int64 => numbers::<i64>(tensor),
+        DataType::Fp16 => numbers::<f16>(tensor),
+        DataType::Bf16 => numbers::<bf16>(tensor),
+        DataType::Fp32 => numbers::<f32>(tensor),
+        DataType::Fp64 => numbers::<f64>(tensor),
+    }
+}
+
+/// Copies a tensor out.
+pub(super) fn from_value(value: &DynValue, datatype: DataType) -> Result<Tensor, Error> {
+    let (shape, data) = match datatype {
+        DataType::Bool => {
+            let (shape, truths) = value.try_extract_tensor::<bool>().map_err(failed)?;
+            (shape, truths.iter().map(|&truth| u8::from(truth)).collect())
+        }
+        DataType::Bytes => {
+            let (shape, texts) = value.try_extract_strings().map_err(failed)?;
+            (shape, strings::pack(&texts))
+        }
+        DataType::Uint8 => extract::<u8>(value)?,
+        DataType::Uint16 => extract::<u16>(value)?,
+        DataType::Uint32 => extract::<u32>(value)?,
+        DataType::Uint64 => extract::<u64>(value)?,
+        DataType::Int8 => extract::<i8>(value)?,
+        DataType::Int16 => extract::<i16>(value)?,
+        DataType::Int32 => extract::<i32>(value)?,
+        DataType::Int64 => extract::<i64>(value)?,
+        DataType::Fp16 => extract::<f16>(value)?,
+        DataType::Bf16 => extract::<bf16>(value)?,
+        DataType::Fp32 => extract::<f32>(value)?,
+        DataType::Fp64 => extract::<f64>(value)?,
+    };
+    let shape: Shape = shape.iter().map(|&dim| usize::try_from(dim).unwrap_or(0)).collect();
+    Tensor::new(datatype, shape, data).map_err(|error| Error::Run { message: error.to_string() })
+}
+
+/// The protocol's name of an element type, if it has one.
+pub(super) fn datatype(native: TensorElementType) -> Option<DataType> {
+    Some(match native {
+        TensorElementType::Bool => DataType::Bool,
+        TensorElementType::String => DataType::Bytes,
+        TensorElementType::Uint8 => DataType::Uint8,
+        TensorElementType::Uint16 => DataType::Uint16,
+        TensorElementType::Uint32 => DataType::Uint32,
+        TensorElementType::Uint64 => DataType::Uint64,
+        TensorElementType::Int8 => DataType::Int8,
+        TensorElementType::Int16 => DataType::Int16,
+        TensorElementType::Int32 => DataType::Int32,
+        TensorElementType::Int64 => DataType::Int64,
+        TensorElementType::Float16 => DataType::Fp16,
+        TensorElementType::Bfloat16 => DataType::Bf16,
+        TensorElementType::Float32 => DataType::Fp32,
+        TensorElementType::Float64 => DataType::Fp64,
+        _ => return None,
+    })
+}
+
+fn numbers<T>(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error>
+where
+    T: Pod + PrimitiveTensorElementType + Debug,
+{
+    if let Ok(values) = bytemuck::try_cast_slice::<u8, T>(tensor.data()) {
+        return Ok(TensorRef::from_array_view((dims(tensor), values)).map_err(failed)?.into());
+    }
+    let mut values = vec![T::zeroed(); tensor.len()];
+    bytemuck::cast_slice_mut(&mut values).copy_from_slice(tensor.data());
+    Ok(ort::value::Tensor::from_array((dims(tensor), values)).map_err(failed)?.into())
+}
+
+fn truths(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error> {
+    let values: Vec<bool> = tensor.data().iter().map(|&byte| byte != 0).collect();
+    Ok(ort::value::Tensor::from_array((dims(tensor), values)).map_err(failed)?.into())
+}
+
+fn texts(tensor: &Tensor) -> Result<SessionInputValue<'_>, Error> {
+    let texts = strings::unpack(tensor)?;
+    let value = ort::value::Tensor::from_string_array((dims(tensor), texts.as_slice()));
+    Ok(value.map_err(failed)?.into())
+}
+
+fn extract<T>(value: &DynValue) -> Result<(&ort::value::Shape, Bytes), Error>
+where
+    T: Pod + PrimitiveTensorElementType,
+{
+    let (shape, values) = value.try_extract_tensor::<T>().map_err(failed)?;
+    Ok((shape, Bytes::copy_from_slice(bytemuck::cast_slice(values))))
+}
+
+fn dims(tensor: &Tensor) -> Vec<i64> {
+    tensor.shape().iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX)).collect()
+}

@@ -1,0 +1,204 @@
+//! tract: pure Rust, nothing to install, the default.
+//!
+//! tract is fastest, and least likely to trip, on a graph whose every dimension is known. So the parsed graph is kept,
+//! and plans for fixed input shapes are compiled from it, up to a bound; the least recently used one makes room.
+//! Compiling takes from milliseconds to seconds, so it is done ahead, in [`Model::prepare`], for the shapes that warm-up
+//! expects. Other shapes run on one plan with symbolic dimensions where tract can make one; only models where it
+//! cannot are compiled while a client waits. Without that plan, a client that never repeats a shape would have the
+//! instance compile instead of serve.
+
+mod convert;
+mod declared;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parm_protocol::{Shape, Tensor};
+use tract_onnx::prelude::{
+    Framework, InferenceModel, InferenceModelExt, IntoRunnable, TVec, TractError, TractResult,
+    TypedRunnableModel,
+};
+use tract_onnx::tract_hir::internal::{DimFact, GenericFactoid, InferenceFact, ShapeFactoid, ToDim};
+
+use super::{Engine, Model, Options, Signature, guarded};
+use crate::Error;
+
+struct Tract;
+
+/// The engine.
+pub(super) fn engine() -> Box<dyn Engine> {
+    Box::new(Tract)
+}
+
+type Plan = Arc<TypedRunnableModel>;
+
+/// A parsed graph and the plans compiled from it.
+#[derive(Clone)]
+struct Loaded {
+    graph: Arc<InferenceModel>,
+    signature: Arc<Signature>,
+    /// For any shape; `None` where tract cannot compile the graph with symbolic dimensions.
+    general: Option<Plan>,
+    /// For fixed shapes, the most recently used last.
+    fixed: Vec<(Vec<Shape>, Plan)>,
+    bound: usize,
+}
+
+impl Engine for Tract {
+    fn platform(&self) -> &'static str {
+        "onnx_tract"
+    }
+
+    fn load(&self, path: &Path, options: &Options) -> Result<Box<dyn Model>, Error> {
+        if options.device != "cpu" {
+            let hint = ", or engine 'ort' for CUDA";
+            return Err(Error::Device { engine: "tract", device: options.device.clone(), hint });
+        }
+        let loaded = guarded(|| Loaded::read(path, options)).map_err(|error| match error {
+            Error::Panicked { message } | Error::Run { message } => {
+                Error::Load { path: path.into(), message }
+            }
+            error => error,
+        })?;
+        Ok(Box::new(loaded))
+    }
+}
+
+impl Loaded {
+    fn read(path: &Path, options: &Options) -> Result<Self, Error> {
+        let refused = |error: TractError| Error::Load { path: path.into(), message: describe(&error) };
+        // Shapes of inner values that an exporter wrote down hold for its own batch size, not for ours.
+        let onnx = tract_onnx::onnx().with_ignore_value_info(true);
+        let proto = onnx.proto_model_for_path(path).map_err(refused)?;
+        let folder = path.parent().and_then(Path::to_str);
+        let parsed = onnx.parse(&proto, folder).map_err(refused)?;
+        if !parsed.unresolved_inputs.is_empty() {
+            let message = format!("its nodes use {:?}, which nothing gives", parsed.unresolved_inputs);
+            return Err(Error::Load { path: path.into(), message });
+        }
+        let graph = parsed.model;
+        let general = guarded(|| symbolic(&graph).map_err(failed));
+        if let Err(error) = &general {
+            tracing::debug!(path = %path.display(), %error, "no plan for every shape: compiling one for each");
+        }
+        let signature = declared::signature(path, &proto, general.as_ref().ok().map(|plan| plan.model()))?;
+        let (graph, signature) = (Arc::new(graph), Arc::new(signature));
+        let mut loaded =
+            Self { graph, signature, general: general.ok(), fixed: vec![], bound: options.plans.get() };
+        if loaded.general.is_none() {
+            loaded.try_blank(path)?;
+        }
+        Ok(loaded)
+    }
+
+    /// A graph that tract cannot run at all shall fail now, not at the first request. Where dimensions beside the batch
+    /// vary, blank inputs may simply be of a size that the model does not take: then only requests can tell.
+    fn try_blank(&mut self, path: &Path) -> Result<(), Error> {
+        let shapes = shapes(&self.signature.blank(1)?);
+        let inputs = &self.signature.inputs;
+        let open = inputs.iter().any(|input| input.shape.iter().skip(1).any(|&dim| dim < 0));
+        match guarded(|| self.plan(&shapes).map(drop)) {
+            Err(error) if open => {
+                tracing::warn!(path = %path.display(), %error, "no plan for inputs of the smallest size");
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// The plan for these shapes, compiled if need be.
+    fn plan(&mut self, shapes: &[Shape]) -> Result<&Plan, Error> {
+        match self.fixed.iter().position(|(known, _)| known == shapes) {
+            Some(at) => self.fixed[at..].rotate_left(1),
+            None => {
+                let plan = compile(&self.graph, shapes).map_err(failed)?;
+                if self.fixed.len() == self.bound {
+                    self.fixed.remove(0);
+                }
+                self.fixed.push((shapes.to_vec(), plan));
+            }
+        }
+        Ok(&self.fixed[self.fixed.len() - 1].1)
+    }
+
+    fn has_plan(&self, inputs: &[Tensor]) -> bool {
+        self.fixed.iter().any(|(known, _)| {
+            known.len() == inputs.len()
+                && known.iter().zip(inputs).all(|(shape, input)| shape.as_slice() == input.shape())
+        })
+    }
+
+    fn run_plan(&self, plan: &Plan, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+        let inputs = inputs.iter().map(convert::to_native).collect::<Result<TVec<_>, Error>>()?;
+        let outputs = plan.run(inputs).map_err(failed)?;
+        outputs
+            .into_iter()
+            .zip(&self.signature.outputs)
+            .map(|(output, declared)| convert::from_native(&output, declared.datatype))
+            .collect()
+    }
+}
+
+impl Model for Loaded {
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+        // Some operators only reveal at run time that they want known dimensions: then a plan is compiled after all.
+        if let Some(general) = self.general.as_ref().filter(|_| !self.has_plan(inputs))
+            && let Ok(outputs) = guarded(|| self.run_plan(general, inputs))
+        {
+            return Ok(outputs);
+        }
+        let plan = self.plan(&shapes(inputs))?.clone();
+        self.run_plan(&plan, inputs)
+    }
+
+    fn prepare(&mut self, shapes: &[Shape]) -> Result<(), Error> {
+        self.plan(shapes).map(drop)
+    }
+
+    fn replica(&self) -> Option<Box<dyn Model>> {
+        Some(Box::new(self.clone()))
+    }
+}
+
+/// A plan for every shape: each unknown dimension gets a symbol; the first ones, being the batch, share theirs.
+fn symbolic(graph: &InferenceModel) -> TractResult<Plan> {
+    let mut graph = graph.clone();
+    for input in 0..graph.inputs.len() {
+        let fact = graph.input_fact(input)?.clone();
+        let dims: Vec<DimFact> = fact.shape.dims().cloned().collect();
+        let named = dims.into_iter().enumerate().map(|(axis, dim)| match dim {
+            GenericFactoid::Any if axis == 0 => graph.sym("parm_batch").to_dim().into(),
+            GenericFactoid::Any => graph.new_sym_with_prefix("parm_dim").to_dim().into(),
+            known => known,
+        });
+        let shape = ShapeFactoid::closed(named.collect());
+        graph.set_input_fact(input, fact.with_shape(shape))?;
+    }
+    graph.into_optimized()?.into_runnable()
+}
+
+fn compile(graph: &InferenceModel, shapes: &[Shape]) -> TractResult<Plan> {
+    let mut graph = graph.clone();
+    for (input, shape) in shapes.iter().enumerate() {
+        let fact: InferenceFact = graph.input_fact(input)?.clone();
+        graph.set_input_fact(input, fact.with_shape(ShapeFactoid::from(shape.iter().copied())))?;
+    }
+    graph.into_optimized()?.into_runnable()
+}
+
+fn shapes(inputs: &[Tensor]) -> Vec<Shape> {
+    inputs.iter().map(|input| Shape::from(input.shape())).collect()
+}
+
+fn failed(error: TractError) -> Error {
+    Error::Run { message: describe(&error) }
+}
+
+/// tract's errors are chains whose outer links name the node and inner links the reason: all of them matter.
+fn describe(error: &TractError) -> String {
+    error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -1,0 +1,68 @@
+//! What can go wrong between a model file and its predictions.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// An error of an engine, an instance or the worker.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum Error {
+    #[error("unknown engine '{name}': known are {known:?}")]
+    UnknownEngine { name: String, known: Vec<&'static str> },
+    #[error("engine '{name}' is not part of this build: build again with `--features {feature}`")]
+    EngineNotBuilt { name: String, feature: &'static str },
+    #[error(
+        "cannot open ONNX Runtime at '{}': {message}. Get it with `pip install onnxruntime` (`onnxruntime-gpu` for \
+         CUDA), then set `onnxruntime` in the configuration or ORT_DYLIB_PATH to the full path of the wheel's \
+         onnxruntime/capi/libonnxruntime.so.*", path.display()
+    )]
+    RuntimeLibrary { path: PathBuf, message: String },
+    #[error("engine '{engine}' has no device '{device}': use 'cpu'{hint}")]
+    Device { engine: &'static str, device: String, hint: &'static str },
+    #[error("cannot load '{}': {message}", path.display())]
+    Load { path: PathBuf, message: String },
+    #[error("cannot load '{}': tensor '{tensor}' is {found}, which no protocol datatype stands for", path.display())]
+    TensorType { path: PathBuf, tensor: String, found: String },
+    #[error("the model failed on this input: {message}")]
+    Run { message: String },
+    #[error(
+        "the engine panicked: {message}. The instance goes on; try engine 'ort', and please report the model"
+    )]
+    Panicked { message: String },
+    #[error(
+        "input '{name}' of warm-up needs {elements} elements, more than {limit}: turn warm-up off for this model"
+    )]
+    WarmUpTooLarge { name: String, elements: usize, limit: usize },
+    #[error("emulated model '{}': {message}", path.display())]
+    Emulated { path: PathBuf, message: String },
+    #[error("invalid distribution: {message}")]
+    Distribution { message: String },
+    #[error("invalid fault plan: {message}")]
+    Plan { message: String },
+    #[error("fault injection is off: start the worker with fault injection enabled")]
+    FaultsDisabled,
+    #[error("cannot register metrics: {message}")]
+    Metrics { message: String },
+    #[error("cannot start a thread: {message}")]
+    Thread { message: String },
+    #[error("work was still under way after {waited:?}")]
+    DrainTimeout { waited: Duration },
+    #[error(transparent)]
+    Repository(#[from] parm_parity_models::Error),
+}
+
+impl From<Error> for parm_protocol::Error {
+    fn from(error: Error) -> Self {
+        use parm_parity_models::Error as Stored;
+        match error {
+            Error::Repository(Stored::UnknownModel { name, .. } | Stored::NoVersion { name }) => {
+                parm_protocol::Error::UnknownModel { name }
+            }
+            Error::Repository(Stored::ModelName { .. }) | Error::Distribution { .. } | Error::Plan { .. } => {
+                parm_protocol::Error::Malformed { message: error.to_string() }
+            }
+            Error::FaultsDisabled => parm_protocol::Error::Unimplemented { what: "fault injection".into() },
+            error => parm_protocol::Error::Internal { message: error.to_string() },
+        }
+    }
+}

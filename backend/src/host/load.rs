@@ -1,0 +1,112 @@
+//! From a file to a model that serves: read, replicate, warm up, and find out whether batching pays.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use parm_parity_models::repository::Format;
+use parm_protocol::Shape;
+
+use super::{Host, Loaded};
+use crate::Error;
+use crate::engine::{self, Emulated, Engine, Model, Spec, guarded};
+use crate::statistics::Statistics;
+
+/// Where a version's model comes from.
+pub(super) enum Source<'a> {
+    File(&'a Path, Format),
+    Emulated(&'a Spec),
+}
+
+impl Host {
+    /// Loads one version, off the instances' threads.
+    pub(super) fn load(&self, name: &str, version: u64, source: Source<'_>) -> Result<Loaded, Error> {
+        let started = Instant::now();
+        let engine: Box<dyn Engine> = match source {
+            Source::File(_, Format::Onnx) => engine::by_name(&self.config.engine.name)?,
+            Source::File(_, Format::Emulated) | Source::Emulated(_) => Box::new(Emulated),
+        };
+        let options = self.config.engine.options();
+        let read = || match source {
+            Source::File(path, _) => engine.load(path, &options),
+            Source::Emulated(spec) => spec.clone().model(),
+        };
+        let mut model = guarded(read)?;
+        let limit = self.warm_up(name, &mut *model);
+        let (signature, version) = (model.signature().clone(), version.to_string());
+        let statistics = Statistics::new(self.metrics.model(name, &version));
+        let (limit, speedup) = limit;
+        statistics.metrics().batching(limit, speedup);
+        let mut replicas = Vec::with_capacity(self.config.instances.get());
+        while replicas.len() + 1 < self.config.instances.get() {
+            let replica = model.replica().map_or_else(|| guarded(read), Ok)?;
+            replicas.push(Mutex::new(replica));
+        }
+        replicas.push(Mutex::new(model));
+        let platform = engine.platform();
+        tracing::info!(name, version, platform, took = ?started.elapsed(), "model loaded");
+        let max_batch = if signature.is_batched() { self.config.max_rows.get() } else { 0 };
+        Ok(Loaded {
+            metadata: signature.metadata(name, &version, platform),
+            config: signature.config(name, platform, max_batch),
+            version,
+            batch_limit: limit,
+            statistics,
+            replicas,
+        })
+    }
+
+    /// Runs the model on blank inputs. Returns the rows that batching may put together, and what a full batch gains.
+    ///
+    /// A model that fails here is served all the same: not every model runs on zeros.
+    fn warm_up(&self, name: &str, model: &mut dyn Model) -> (usize, Option<f64>) {
+        let runs = self.config.warm_up_runs;
+        if runs == 0 {
+            return (1, None);
+        }
+        let alone = match time(model, 1, runs) {
+            Ok(time) => time,
+            Err(error) => {
+                tracing::warn!(name, %error, "warm-up failed: the first requests may be slow or fail");
+                return (1, None);
+            }
+        };
+        let limit = self.config.batching.max_batch.get();
+        if limit == 1 || !model.signature().is_batched() {
+            return (1, None);
+        }
+        match time(model, limit, runs) {
+            Ok(batch) => {
+                let speedup = alone.as_secs_f64() * limit as f64 / batch.as_secs_f64().max(1e-9);
+                let pays = speedup > 1.0;
+                tracing::info!(name, limit, ?alone, ?batch, speedup, pays, "batching measured");
+                (if pays { limit } else { 1 }, Some(speedup))
+            }
+            Err(error) => {
+                tracing::warn!(name, limit, %error, "no batching: the model fails on a batch");
+                (1, None)
+            }
+        }
+    }
+}
+
+/// Median time of a run on blank inputs, after one that is not counted.
+fn time(model: &mut dyn Model, rows: usize, runs: u32) -> Result<Duration, Error> {
+    let inputs = model.signature().blank(rows)?;
+    let shapes: Vec<Shape> = inputs.iter().map(|input| Shape::from(input.shape())).collect();
+    guarded(|| model.prepare(&shapes))?;
+    let batched = model.signature().is_batched();
+    let mut times = Vec::new();
+    for _ in 0..=runs {
+        let started = Instant::now();
+        let outputs = guarded(|| model.run(&inputs))?;
+        times.push(started.elapsed());
+        if let Some(odd) = outputs.iter().find(|output| batched && output.rows() != rows) {
+            let message = format!("{rows} rows went in, {} came out", odd.rows());
+            return Err(Error::Run { message });
+        }
+    }
+    let counted = &mut times[1..];
+    counted.sort();
+    Ok(counted[counted.len() / 2])
+}

@@ -1,0 +1,176 @@
+//! The models in memory, and the instances that run them.
+//!
+//! ```text
+//! worker:    requests -> one queue -> N threads             an idle instance takes what has waited longest
+//! embedded:  requests -> N queues  -> one thread each       the dispatcher chooses the instance
+//! ```
+//! Both load a model once and share its weights between threads where the engine can.
+
+mod catalogue;
+mod describe;
+mod load;
+mod loaded;
+mod refresh;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use parm_parity_models::repository::Repository;
+use parm_protocol::{Error as Refusal, InferRequest, InferResponse, NamedTensor, Parameters, validate};
+
+pub(crate) use loaded::Loaded;
+
+use crate::instance::{Instance, Job, Order, Queue, Setup};
+use crate::{Config, Error, Faults, Metrics};
+use catalogue::Catalogue;
+
+/// Rank of requests that ask for no priority, between 1 (first) and 255 (last).
+const DEFAULT_PRIORITY: u8 = 128;
+
+/// How instances and queues belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// All instances pull from one queue.
+    Shared,
+    /// Each instance has its own.
+    Separate,
+}
+
+/// Models, queues and instances of one process.
+pub(crate) struct Host {
+    config: Config,
+    metrics: Metrics,
+    faults: Option<Arc<Faults>>,
+    repository: Option<Repository>,
+    catalogue: Catalogue,
+    /// One load, unload or reload at a time.
+    loading: Mutex<()>,
+    queues: Vec<Arc<Queue>>,
+    started: AtomicBool,
+    draining: AtomicBool,
+    /// Held so that dropping the host ends the threads.
+    _instances: Vec<Instance>,
+}
+
+/// A request with what is known beside its content.
+pub(crate) struct Call {
+    pub(crate) request: InferRequest,
+    pub(crate) arrived: Instant,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Host {
+    /// Starts the instances, without models: see [`load_all`](Self::load_all).
+    pub(crate) fn start(config: Config, metrics: Metrics, layout: Layout) -> Result<Arc<Self>, Error> {
+        let repository = config.models.as_ref().map(Repository::open).transpose()?;
+        let faults = config.faults.then(Arc::<Faults>::default);
+        let count = if layout == Layout::Shared { 1 } else { config.instances.get() };
+        let queues: Vec<_> = (0..count).map(|_| Arc::new(Queue::new(config.queue.get()))).collect();
+        let instances = (0..config.instances.get()).map(|number| {
+            let (queue, faults) = (queues[number % count].clone(), faults.clone());
+            Instance::start(Setup { number, queue, batching: config.batching.clone(), faults })
+        });
+        let instances = instances.collect::<Result<_, _>>()?;
+        Ok(Arc::new(Self {
+            config,
+            metrics,
+            faults,
+            repository,
+            catalogue: Catalogue::default(),
+            loading: Mutex::new(()),
+            queues,
+            started: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            _instances: instances,
+        }))
+    }
+
+    pub(crate) fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    pub(crate) fn faults(&self) -> Result<&Faults, Error> {
+        self.faults.as_deref().ok_or(Error::FaultsDisabled)
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    pub(crate) fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Whether requests should come: the models of the configuration have been tried, one is there, no drain began.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.started.load(Ordering::Acquire)
+            && !self.draining.load(Ordering::Acquire)
+            && self.catalogue.any_ready()
+    }
+
+    /// Answers a request on a queue.
+    pub(crate) async fn infer(&self, queue: usize, call: Call) -> Result<InferResponse, Refusal> {
+        let arrived = call.arrived;
+        let model = self.catalogue.find(&call.request.model);
+        let outcome = match &model {
+            Ok(model) => self.run(queue, model, call).await,
+            Err(error) => Err(error.clone()),
+        };
+        if let Err(error) = &outcome {
+            let served = model.as_ref().ok();
+            self.metrics.failed(served.map(|model| model.labels()), error.reason());
+            if let Some(model) = served {
+                model.statistics.failed(arrived.elapsed());
+            }
+        }
+        outcome
+    }
+
+    async fn run(&self, queue: usize, model: &Arc<Loaded>, call: Call) -> Result<InferResponse, Refusal> {
+        let Call { request, arrived, deadline } = call;
+        let rows = validate(&request, &model.metadata, self.config.max_rows.get())?;
+        let number = |name: &str| request.parameters.get(name).and_then(|value| value.as_u64());
+        let priority = match number("priority") {
+            None | Some(0) => DEFAULT_PRIORITY,
+            Some(priority) => u8::try_from(priority).unwrap_or(u8::MAX),
+        };
+        let longest = Duration::from_millis(self.config.max_wait_ms);
+        let timeout = number("timeout").filter(|&timeout| timeout > 0);
+        let wait = timeout.map_or(longest, |timeout| Duration::from_micros(timeout).min(longest));
+        let deadline = deadline.map_or(arrived + wait, |deadline| deadline.min(arrived + wait));
+        let inputs = validate::in_model_order(request.inputs, &model.metadata);
+        let inputs = inputs.into_iter().map(|input| input.tensor).collect();
+        let order = Order { model: model.clone(), inputs, rows, priority, arrived, deadline };
+        let (job, answer) = Job::new(order);
+        self.queues[queue].push(job)?;
+        let late = || Refusal::DeadlineExceeded { waited: arrived.elapsed() };
+        let lost = |_| Refusal::Unavailable { message: "the instance is gone: try another".into() };
+        let answer = tokio::time::timeout_at(deadline.into(), answer).await.map_err(|_| late())?;
+        let outputs = answer.map_err(lost)??;
+        let named = model.metadata.outputs.iter().zip(outputs);
+        let wanted = |name: &str| {
+            request.outputs.is_empty() || request.outputs.iter().any(|wanted| wanted.name == *name)
+        };
+        let outputs = named.filter(|(declared, _)| wanted(&declared.name));
+        Ok(InferResponse {
+            model_name: model.metadata.name.clone(),
+            model_version: model.version.clone(),
+            id: request.id,
+            parameters: Parameters::new(),
+            outputs: outputs.map(|(declared, tensor)| NamedTensor::new(&*declared.name, tensor)).collect(),
+        })
+    }
+
+    /// Says that no more requests should come, and waits until those that are here are answered.
+    pub(crate) async fn drain(&self, longest: Duration) -> Result<(), Error> {
+        self.draining.store(true, Ordering::Release);
+        let idle = async {
+            for queue in &self.queues {
+                queue.wait_idle().await;
+            }
+        };
+        tokio::time::timeout(longest, idle).await.map_err(|_| Error::DrainTimeout { waited: longest })
+    }
+}

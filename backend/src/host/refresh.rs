@@ -1,0 +1,187 @@
+//! Keeping what is served in step with the repository: at start, by request, and when files change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parm_parity_models::repository::{Change, Format, Watch};
+
+use super::load::Source;
+use super::{Host, Loaded};
+use crate::{Error, VersionPolicy};
+
+/// How long a replaced version's memory may be kept by requests that still run on it before the loader stops waiting
+/// to free it; whoever answers the last of them frees it then.
+const RETIRE: Duration = Duration::from_secs(10);
+
+impl Host {
+    /// Loads the models of the configuration. A model that cannot be loaded is reported in the index and hides no
+    /// other; a repository that cannot be read is an error.
+    pub(crate) fn load_all(&self) -> Result<(), Error> {
+        let mut names: BTreeSet<String> = self.config.emulated.keys().cloned().collect();
+        if let Some(repository) = &self.repository {
+            let scan = repository.scan()?;
+            for (name, error) in &scan.problems {
+                tracing::warn!(name, %error, "a fault in the repository");
+            }
+            names.extend(scan.models.into_keys());
+        }
+        if !self.config.load.is_empty() {
+            names = self.config.load.iter().cloned().collect();
+        }
+        for name in names {
+            // What went wrong is in the log and in the index.
+            let _ = self.load_model(&name);
+        }
+        self.started.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Loads, or reloads, a model by name.
+    pub(crate) fn load_model(&self, name: &str) -> Result<(), Error> {
+        let _one_at_a_time = self.loading.lock();
+        let outcome = self.refresh(name, |_| true);
+        self.metrics.loaded(name, &outcome);
+        if let Err(error) = &outcome {
+            tracing::error!(name, %error, "model not loaded");
+        }
+        outcome
+    }
+
+    /// Takes a model out of service.
+    pub(crate) fn unload_model(&self, name: &str) -> Result<(), Error> {
+        let _one_at_a_time = self.loading.lock();
+        let known = self.catalogue.known(name);
+        if known.is_empty() {
+            let root = self.config.models.clone().unwrap_or_default();
+            let name = name.to_string();
+            return Err(parm_parity_models::Error::UnknownModel { name, root }.into());
+        }
+        for version in known {
+            retire(self.catalogue.unload(name, version, "unloaded by request"));
+        }
+        tracing::info!(name, "model unloaded");
+        Ok(())
+    }
+
+    /// Loads what the policy wants of a model and is not there, or is `stale`; then lets go of what it does not want.
+    fn refresh(&self, name: &str, stale: impl Fn(u64) -> bool) -> Result<(), Error> {
+        if let Some(spec) = self.config.emulated.get(name) {
+            return self.install(name, 1, Source::Emulated(spec));
+        }
+        let wanted = self.wanted(name)?;
+        let mut first_error = Ok(());
+        for (&version, (path, format)) in &wanted {
+            if stale(version) || !self.catalogue.is_ready(name, version) {
+                let installed = self.install(name, version, Source::File(path, *format));
+                first_error = first_error.and(installed);
+            }
+        }
+        // Only once the wanted ones serve: a broken new version must not end a good old one.
+        if first_error.is_ok() {
+            for version in self.catalogue.known(name).into_iter().filter(|known| !wanted.contains_key(known))
+            {
+                retire(self.catalogue.forget(name, version));
+            }
+        }
+        first_error
+    }
+
+    fn wanted(&self, name: &str) -> Result<BTreeMap<u64, (PathBuf, Format)>, Error> {
+        let Some(repository) = &self.repository else {
+            let (name, root) = (name.to_string(), PathBuf::new());
+            return Err(parm_parity_models::Error::UnknownModel { name, root }.into());
+        };
+        let model = repository.model(name)?;
+        let latest_only = self.config.versions == VersionPolicy::Latest;
+        let skipped = if latest_only { model.versions.len().saturating_sub(1) } else { 0 };
+        let wanted = model.versions.into_iter().skip(skipped);
+        Ok(wanted.map(|(number, version)| (number, (version.path, version.format))).collect())
+    }
+
+    fn install(&self, name: &str, version: u64, source: Source<'_>) -> Result<(), Error> {
+        self.catalogue.loading(name, version);
+        let outcome = self.load(name, version, source).map(Arc::new);
+        let error = outcome.as_ref().err().cloned();
+        retire(self.catalogue.put(name, version, outcome));
+        error.map_or(Ok(()), Err)
+    }
+
+    /// Follows the repository from a thread of its own, for as long as the host lives.
+    pub(crate) fn follow(self: &Arc<Self>) -> Result<(), Error> {
+        let (Some(repository), true) = (self.repository.clone(), self.config.reload_ms > 0) else {
+            return Ok(());
+        };
+        let interval = Duration::from_millis(self.config.reload_ms);
+        let scan = repository.scan()?;
+        let mut watch = Watch::new(repository, &scan)?;
+        let host = Arc::downgrade(self);
+        let follow = move || {
+            while host.strong_count() > 0 {
+                std::thread::sleep(interval);
+                follow_once(&host, &mut watch);
+            }
+        };
+        let thread = std::thread::Builder::new().name("model-reload".into()).spawn(follow);
+        thread.map(drop).map_err(|error| Error::Thread { message: error.to_string() })
+    }
+
+    /// Brings the models that changed up to date. A change also loads a model that was unloaded by request: whoever
+    /// puts a new file there wants it served.
+    pub(super) fn apply(&self, changes: &[Change]) {
+        let mut stale: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+        for change in changes {
+            match change {
+                Change::Changed(name, version) => drop(stale.entry(name).or_default().insert(*version)),
+                Change::Added(name, _) | Change::Removed(name, _) => drop(stale.entry(name).or_default()),
+            }
+        }
+        for (name, versions) in stale {
+            let chosen = self.config.load.is_empty() || self.config.load.iter().any(|chosen| chosen == name);
+            if chosen || !self.catalogue.known(name).is_empty() {
+                self.follow_model(name, &versions);
+            }
+        }
+    }
+
+    fn follow_model(&self, name: &str, stale: &BTreeSet<u64>) {
+        use parm_parity_models::Error as Stored;
+        let _one_at_a_time = self.loading.lock();
+        let outcome = self.refresh(name, |version| stale.contains(&version));
+        if let Err(Error::Repository(Stored::UnknownModel { .. } | Stored::NoVersion { .. })) = outcome {
+            tracing::info!(name, "gone from the repository: unloaded");
+            for version in self.catalogue.known(name) {
+                retire(self.catalogue.forget(name, version));
+            }
+            return;
+        }
+        if let Err(error) = &outcome {
+            tracing::error!(name, %error, "model not reloaded: serving what was loaded before");
+        }
+        self.metrics.loaded(name, &outcome);
+    }
+}
+
+fn follow_once(host: &Weak<Host>, watch: &mut Watch) {
+    let Some(host) = host.upgrade() else {
+        return;
+    };
+    match watch.poll() {
+        Ok(poll) => host.apply(&poll.changes),
+        Err(error) => tracing::warn!(%error, "cannot look at the repository: serving what is loaded"),
+    }
+}
+
+/// Frees a replaced version here, once the requests that run on it are answered: freeing a large model takes
+/// milliseconds that an instance's thread should not spend.
+fn retire(replaced: Option<Arc<Loaded>>) {
+    let Some(replaced) = replaced else {
+        return;
+    };
+    let started = Instant::now();
+    while Arc::strong_count(&replaced) > 1 && started.elapsed() < RETIRE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,82 @@
+//! One request on its way through an instance.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parm_protocol::{Error, Tensor};
+use prometheus::IntGauge;
+use tokio::sync::oneshot;
+
+use crate::host::Loaded;
+
+/// A validated request and the way back to who waits for it.
+pub(crate) struct Job {
+    pub(crate) model: Arc<Loaded>,
+    /// In the model's order.
+    pub(crate) inputs: Vec<Tensor>,
+    pub(crate) rows: usize,
+    /// 1 first, 255 last.
+    pub(crate) priority: u8,
+    pub(crate) arrived: Instant,
+    pub(crate) deadline: Instant,
+    reply: oneshot::Sender<Result<Vec<Tensor>, Error>>,
+    pending: Option<Pending>,
+}
+
+/// What a job is made of, before it has a way back.
+pub(crate) struct Order {
+    pub(crate) model: Arc<Loaded>,
+    pub(crate) inputs: Vec<Tensor>,
+    pub(crate) rows: usize,
+    pub(crate) priority: u8,
+    pub(crate) arrived: Instant,
+    pub(crate) deadline: Instant,
+}
+
+/// Counts a job as pending for as long as it waits.
+struct Pending(IntGauge);
+
+impl Job {
+    /// The job, and where its answer will come out. Dropping the receiver cancels the job.
+    pub(crate) fn new(order: Order) -> (Self, oneshot::Receiver<Result<Vec<Tensor>, Error>>) {
+        let Order { model, inputs, rows, priority, arrived, deadline } = order;
+        let (reply, answer) = oneshot::channel();
+        let gauge = model.statistics.metrics().pending.clone();
+        gauge.inc();
+        let pending = Some(Pending(gauge));
+        (Self { model, inputs, rows, priority, arrived, deadline, reply, pending }, answer)
+    }
+
+    /// Whether nobody waits any more.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.reply.is_closed()
+    }
+
+    /// Whether running it would be in vain.
+    pub(crate) fn is_useless(&self, now: Instant) -> bool {
+        self.is_cancelled() || self.deadline <= now
+    }
+
+    /// Whether both can share a batch.
+    pub(crate) fn can_join(&self, other: &Job) -> bool {
+        let same_row = |(a, b): (&Tensor, &Tensor)| a.shape().get(1..) == b.shape().get(1..);
+        Arc::ptr_eq(&self.model, &other.model) && self.inputs.iter().zip(&other.inputs).all(same_row)
+    }
+
+    /// Its run begins: it no longer waits.
+    pub(crate) fn begin(&mut self) {
+        self.pending = None;
+    }
+
+    /// Answers.
+    pub(crate) fn answer(self, answer: Result<Vec<Tensor>, Error>) {
+        // Who no longer waits needs no answer.
+        let _ = self.reply.send(answer);
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

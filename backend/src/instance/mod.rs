@@ -1,0 +1,14 @@
+//! Instances: threads that run batches, and the bounded queues that feed them.
+//!
+//! A request makes one hand-off each way: into the queue, which wakes a thread, and back through a one-shot channel.
+//! Several threads may pull from one queue (a worker's instances: an idle one takes what has waited longest) or each
+//! from its own (instances that a dispatcher of ours addresses singly).
+
+mod batch;
+mod job;
+mod queue;
+mod run;
+
+pub(crate) use job::{Job, Order};
+pub(crate) use queue::Queue;
+pub(crate) use run::{Instance, Setup};

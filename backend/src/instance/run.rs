@@ -1,0 +1,107 @@
+//! An instance's thread: take, run, answer.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parm_protocol::Tensor;
+
+use super::{Job, Queue, batch};
+use crate::faults::Injection;
+use crate::statistics::Phases;
+use crate::{Batching, Error, Faults, pause};
+
+/// A running instance. Its thread ends once its queue is closed and empty.
+///
+/// Dropping it closes the queue and does not wait: a model that hangs must not keep the process from ending.
+pub(crate) struct Instance {
+    queue: Arc<Queue>,
+}
+
+/// What an instance needs to know.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    /// Which one it is, in the order in which models hold their replicas.
+    pub(crate) number: usize,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) batching: Batching,
+    pub(crate) faults: Option<Arc<Faults>>,
+}
+
+impl Instance {
+    /// Starts the thread.
+    pub(crate) fn start(setup: Setup) -> Result<Self, Error> {
+        let queue = setup.queue.clone();
+        let name = format!("instance-{}", setup.number);
+        let thread = std::thread::Builder::new().name(name).spawn(move || setup.serve());
+        thread.map_err(|error| Error::Thread { message: error.to_string() })?;
+        Ok(Self { queue })
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+impl Setup {
+    fn serve(self) {
+        pause::make_precise();
+        while let Some(first) = self.queue.take() {
+            let mut jobs = self.gather(first);
+            jobs.iter_mut().for_each(Job::begin);
+            self.run(jobs);
+            self.queue.done();
+        }
+    }
+
+    /// The batch that starts with this job.
+    fn gather(&self, first: Job) -> Vec<Job> {
+        let room = first.model.batch_limit.saturating_sub(first.rows);
+        if room == 0 {
+            return vec![first];
+        }
+        let until = first.arrived + self.batching.max_delay();
+        let mates = self.queue.take_mates(&first, room, until);
+        [first].into_iter().chain(mates).collect()
+    }
+
+    fn run(&self, jobs: Vec<Job>) {
+        let started = Instant::now();
+        let alone = jobs.len() == 1;
+        match self.execute(&jobs) {
+            Ok((parts, phases)) => {
+                for (job, outputs) in jobs.into_iter().zip(parts) {
+                    let statistics = &job.model.statistics;
+                    statistics.answered(job.arrived.elapsed(), started - job.arrived, phases);
+                    job.answer(Ok(outputs));
+                }
+            }
+            // One request that breaks the model must not take its neighbours along.
+            Err(error) if !alone => {
+                tracing::debug!(%error, "a batch failed: running its requests one by one");
+                jobs.into_iter().for_each(|job| self.run(vec![job]));
+            }
+            Err(error) => jobs.into_iter().for_each(|job| job.answer(Err(error.clone()))),
+        }
+    }
+
+    fn execute(&self, jobs: &[Job]) -> Result<(Vec<Vec<Tensor>>, Phases), parm_protocol::Error> {
+        let began = Instant::now();
+        let model = &jobs[0].model;
+        let rows: Vec<usize> = jobs.iter().map(|job| job.rows).collect();
+        let inputs = batch::stack(jobs)?;
+        let stacked = Instant::now();
+        let injection = self.faults.as_ref().map_or(Injection::NONE, |faults| faults.before(self.number));
+        let outputs = model.run(self.number, &inputs).and_then(|outputs| injection.apply(stacked, outputs));
+        if let Err(Error::Panicked { .. }) = &outputs {
+            model.statistics.metrics().panics.inc();
+        }
+        let outputs = outputs?;
+        let ran = Instant::now();
+        let parts = if jobs.len() == 1 { vec![outputs] } else { batch::split(&outputs, &rows)? };
+        let phases = Phases { input: stacked - began, infer: ran - stacked, output: ran.elapsed() };
+        model.statistics.executed(rows.iter().sum(), phases);
+        Ok((parts, phases))
+    }
+}

@@ -1,0 +1,97 @@
+//! A worker: models served over the protocol.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parm_protocol::{
+    Context, Error as Refusal, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
+    ModelMetadata, ModelRef, ModelStatistics, ServerMetadata, Transport,
+};
+
+use crate::host::{Call, Host, Layout};
+use crate::{Config, Error, Faults, Metrics};
+
+/// Serves the models of a repository on its instances. Cheap to clone.
+#[derive(Clone)]
+pub struct Worker {
+    host: Arc<Host>,
+}
+
+impl Worker {
+    /// Starts the instances. The worker is not ready before [`load`](Self::load).
+    pub fn start(config: Config, metrics: Metrics) -> Result<Self, Error> {
+        Ok(Self { host: Host::start(config, metrics, Layout::Shared)? })
+    }
+
+    /// Loads the models of the configuration and begins to follow the repository. Blocks for as long as that takes.
+    pub fn load(&self) -> Result<(), Error> {
+        self.host.load_all()?;
+        self.host.follow()
+    }
+
+    /// Fault injection; an error unless the configuration allows it.
+    pub fn faults(&self) -> Result<&Faults, Error> {
+        self.host.faults()
+    }
+
+    /// Turns not ready, and waits until every request that is here is answered.
+    pub async fn drain(&self, longest: Duration) -> Result<(), Error> {
+        self.host.drain(longest).await
+    }
+}
+
+impl InferenceService for Worker {
+    fn is_ready(&self) -> bool {
+        self.host.is_ready()
+    }
+
+    fn is_model_ready(&self, model: &ModelRef) -> Result<bool, Refusal> {
+        self.host.is_model_ready(model)
+    }
+
+    fn server_metadata(&self) -> ServerMetadata {
+        self.host.server_metadata()
+    }
+
+    fn model_metadata(&self, model: &ModelRef) -> Result<ModelMetadata, Refusal> {
+        self.host.model_metadata(model)
+    }
+
+    fn model_config(&self, model: &ModelRef) -> Result<ModelConfig, Refusal> {
+        self.host.model_config(model)
+    }
+
+    fn statistics(&self, model: Option<&ModelRef>) -> Result<Vec<ModelStatistics>, Refusal> {
+        self.host.statistics(model)
+    }
+
+    fn repository_index(&self, ready_only: bool) -> Result<Vec<ModelIndex>, Refusal> {
+        Ok(self.host.catalogue().index(ready_only))
+    }
+
+    async fn load_model(&self, name: &str) -> Result<(), Refusal> {
+        let (host, name) = (self.host.clone(), name.to_string());
+        off_the_runtime(move || host.load_model(&name)).await
+    }
+
+    async fn unload_model(&self, name: &str) -> Result<(), Refusal> {
+        let (host, name) = (self.host.clone(), name.to_string());
+        off_the_runtime(move || host.unload_model(&name)).await
+    }
+
+    async fn infer(&self, request: InferRequest, context: Context) -> Result<InferResponse, Refusal> {
+        let Context { arrived, deadline, .. } = context;
+        self.host.infer(0, Call { request, arrived, deadline }).await
+    }
+
+    fn rejected(&self, error: &Refusal, _: Transport) {
+        self.host.metrics().failed(None, error.reason());
+    }
+}
+
+/// Loading blocks for seconds, which the runtime's threads must not.
+async fn off_the_runtime(work: impl FnOnce() -> Result<(), Error> + Send + 'static) -> Result<(), Refusal> {
+    let outcome = tokio::task::spawn_blocking(work).await;
+    let lost = |error: tokio::task::JoinError| Refusal::Internal { message: error.to_string() };
+    outcome.map_err(lost)?.map_err(Refusal::from)
+}

@@ -1,0 +1,58 @@
+//! Requests that share a run.
+
+use std::collections::BTreeMap;
+
+use parm_backend::engine::Spec;
+use parm_backend::{Batching, Config, Distribution};
+use parm_protocol::{InferenceService, ModelRef};
+
+use crate::support::{Served, config, quick, request, values};
+
+/// A model for which a batch of 8 pays if `per_row_ms` is less than the service time of a row alone.
+fn batching(per_row_ms: f64) -> Config {
+    let service_time = Distribution::Constant { ms: 0.5 };
+    let spec = Spec { service_time, per_row_ms, ..quick() };
+    let batching = Batching { max_batch: 8.try_into().unwrap(), max_delay_us: 0 };
+    Config { emulated: BTreeMap::from([("m".into(), spec)]), batching, ..config() }
+}
+
+#[tokio::test]
+async fn waiting_requests_share_a_run_and_get_their_own_rows() {
+    let served = Served::start(batching(0.0));
+    served.stall();
+    let first = served.send(request(&[0.; 4])).await;
+    served.until_pending(0.0).await;
+    let one = served.send(request(&[1., 2., 0., 0.])).await;
+    let two = served.send(request(&[3., 4., 0., 0., 5., 6., 0., 0.])).await;
+    served.release();
+    first.await.unwrap().unwrap();
+    assert_eq!(values(&one.await.unwrap().unwrap()), [1., 2.]);
+    assert_eq!(values(&two.await.unwrap().unwrap()), [3., 4., 5., 6.]);
+    let statistics = &served.worker.statistics(Some(&ModelRef::latest("m"))).unwrap()[0];
+    let sizes: Vec<_> = statistics.batch_stats.iter().map(|batch| batch.batch_size).collect();
+    assert_eq!((sizes, statistics.execution_count, statistics.success.count), (vec![1, 3], 2, 3));
+}
+
+#[tokio::test]
+async fn requests_that_do_not_fit_wait_for_the_next_run() {
+    let served = Served::start(batching(0.0));
+    served.stall();
+    let first = served.send(request(&[0.; 4])).await;
+    served.until_pending(0.0).await;
+    let large: Vec<_> = [served.send(request(&[1.; 24])).await, served.send(request(&[2.; 24])).await].into();
+    served.release();
+    first.await.unwrap().unwrap();
+    for (answer, expected) in large.into_iter().zip([2., 4.]) {
+        assert_eq!(values(&answer.await.unwrap().unwrap()), [expected; 12]);
+    }
+    assert_eq!(served.metric("nv_inference_exec_count"), 3.0);
+}
+
+#[tokio::test]
+async fn a_model_that_batches_slow_down_is_not_batched() {
+    let served = Served::start(batching(5.0));
+    assert_eq!(served.metric("parm_instance_batch_limit"), 1.0);
+    assert!(served.metric("parm_instance_batch_speedup") < 1.0);
+    let pays = Served::start(batching(0.0));
+    assert_eq!(pays.metric("parm_instance_batch_limit"), 8.0);
+}

@@ -1,0 +1,90 @@
+//! Who is served when, and who not at all.
+
+use parm_backend::Config;
+use parm_protocol::Error;
+
+use crate::support::{LONG, Served, config, request, values, with};
+
+/// A worker whose only instance is held back by a first request, which is returned.
+async fn occupied(
+    config: Config,
+) -> (Served, tokio::task::JoinHandle<Result<parm_protocol::InferResponse, Error>>) {
+    let served = Served::start(config);
+    served.stall();
+    let first = served.send(request(&[0.; 4])).await;
+    served.until_pending(0.0).await;
+    (served, first)
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_and_says_when_to_come_back() {
+    let (served, first) = occupied(Config { queue: 1.try_into().unwrap(), ..config() }).await;
+    let waiting = served.send(request(&[0.; 4])).await;
+    let refused = served.infer(request(&[0.; 4])).await;
+    assert!(matches!(refused, Err(Error::Overloaded { retry_after, .. }) if !retry_after.is_zero()));
+    served.release();
+    assert!(first.await.unwrap().is_ok() && waiting.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn cancelled_work_makes_room_and_is_never_run() {
+    let (served, first) = occupied(Config { queue: 1.try_into().unwrap(), ..config() }).await;
+    let cancelled = served.send(request(&[0.; 4])).await;
+    cancelled.abort();
+    assert!(cancelled.await.unwrap_err().is_cancelled());
+    let waiting = served.send(request(&[0.; 4])).await;
+    served.release();
+    assert!(first.await.unwrap().is_ok() && waiting.await.unwrap().is_ok());
+    assert_eq!(served.metric("nv_inference_exec_count"), 2.0);
+    assert_eq!(served.metric("parm_instance_dropped_total"), 1.0);
+}
+
+#[tokio::test]
+async fn urgent_requests_overtake_and_equals_keep_their_order() {
+    let (served, first) = occupied(config()).await;
+    let (done, mut order) = tokio::sync::mpsc::unbounded_channel();
+    for (priority, name) in [(200, 5), (0, 2), (128, 3), (1, 1), (0, 4)] {
+        let answer = served.send(with(request(&[name as f32, 0., 0., 0.]), "priority", priority)).await;
+        let done = done.clone();
+        tokio::spawn(async move { done.send(values(&answer.await.unwrap().unwrap())[0]) });
+    }
+    served.release();
+    first.await.unwrap().unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < 5 {
+        seen.push(order.recv().await.unwrap());
+    }
+    assert_eq!(seen, [1., 2., 3., 4., 5.]);
+}
+
+#[tokio::test]
+async fn draining_answers_everything_that_is_here() {
+    let (served, first) = occupied(config()).await;
+    let waiting = served.send(request(&[0.; 4])).await;
+    let worker = served.worker.clone();
+    let drained = tokio::spawn(async move { worker.drain(LONG).await });
+    served.release();
+    assert_eq!(drained.await.unwrap(), Ok(()));
+    assert!(first.is_finished() || first.await.unwrap().is_ok());
+    assert!(waiting.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn an_idle_instance_takes_what_a_stalled_one_leaves() {
+    let served = Served::start(Config { instances: 2.try_into().unwrap(), ..config() });
+    let only_the_first =
+        parm_backend::faults::Plan { instance: Some(0), stall_ms: 3_600_000, ..Default::default() };
+    served.worker.faults().unwrap().set(only_the_first).unwrap();
+    // Whichever instance takes which: at most one request hangs, and the others are answered.
+    let mut answers = Vec::new();
+    for _ in 0..4 {
+        answers.push(served.send(request(&[0.; 4])).await);
+    }
+    while answers.iter().filter(|answer| answer.is_finished()).count() < 3 {
+        tokio::task::yield_now().await;
+    }
+    served.release();
+    for answer in answers {
+        assert!(answer.await.unwrap().is_ok());
+    }
+}

@@ -1,0 +1,97 @@
+//! Models that come, change and go while others are served.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use parm_backend::{Config, VersionPolicy};
+use parm_protocol::{InferenceService, ModelRef};
+
+use crate::support::{Served, request, values};
+
+fn describe(outputs: usize) -> String {
+    format!("input = [4]\noutputs = {outputs}\nservice_time = {{ kind = \"constant\", ms = 0.0 }}\n")
+}
+
+fn put(root: &Path, version: u64, content: &str) {
+    let folder = root.join("m").join(version.to_string());
+    fs::create_dir_all(&folder).unwrap();
+    // Written aside and moved, as an operator should: half a file is never seen.
+    fs::write(root.join("new"), content).unwrap();
+    fs::rename(root.join("new"), folder.join("model.toml")).unwrap();
+}
+
+fn served(root: &Path, versions: VersionPolicy) -> Served {
+    Served::start(Config { models: Some(root.into()), versions, reload_ms: 1, ..Config::default() })
+}
+
+/// Asks until the answer has this many values. Reloading follows the clock, so this bounds the wait, not the time.
+async fn until_width(served: &Served, width: usize) {
+    let started = Instant::now();
+    loop {
+        let answer = served.infer(request(&[1.; 4])).await.unwrap();
+        if values(&answer).len() == width {
+            return;
+        }
+        assert!(started.elapsed() < Duration::from_secs(30), "still {} values", values(&answer).len());
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_changed_file_is_reloaded_without_a_failed_request() {
+    let root = tempfile::tempdir().unwrap();
+    put(root.path(), 1, &describe(1));
+    let served = served(root.path(), VersionPolicy::Latest);
+    until_width(&served, 1).await;
+    put(root.path(), 1, &describe(2));
+    until_width(&served, 2).await;
+}
+
+#[tokio::test]
+async fn a_new_version_takes_over_and_a_broken_one_does_not() {
+    let root = tempfile::tempdir().unwrap();
+    put(root.path(), 1, &describe(1));
+    let served = served(root.path(), VersionPolicy::Latest);
+    put(root.path(), 2, &describe(2));
+    until_width(&served, 2).await;
+    put(root.path(), 3, "outputs = \"many\"");
+    let started = Instant::now();
+    let broken = || {
+        let index = served.worker.repository_index(false).unwrap();
+        index.into_iter().find(|index| index.version == "3" && !index.reason.is_empty())
+    };
+    while broken().is_none() {
+        assert!(started.elapsed() < Duration::from_secs(30), "the broken version was not tried");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(broken().unwrap().state, "UNAVAILABLE");
+    until_width(&served, 2).await;
+}
+
+#[tokio::test]
+async fn all_versions_are_served_where_the_policy_says_so() {
+    let root = tempfile::tempdir().unwrap();
+    put(root.path(), 1, &describe(1));
+    put(root.path(), 7, &describe(2));
+    let served = served(root.path(), VersionPolicy::All);
+    let metadata = served.worker.model_metadata(&ModelRef::latest("m")).unwrap();
+    assert_eq!(metadata.versions, ["1", "7"]);
+    let old = ModelRef { name: "m".into(), version: Some("1".into()) };
+    assert_eq!(served.worker.model_metadata(&old).unwrap().outputs[0].shape, [-1, 1]);
+    until_width(&served, 2).await;
+}
+
+#[tokio::test]
+async fn a_broken_model_is_listed_and_hides_no_other() {
+    let root = tempfile::tempdir().unwrap();
+    put(root.path(), 1, &describe(1));
+    fs::create_dir_all(root.path().join("broken/1")).unwrap();
+    fs::write(root.path().join("broken/1/model.onnx"), "this is not a graph").unwrap();
+    let served = served(root.path(), VersionPolicy::Latest);
+    let index = served.worker.repository_index(false).unwrap();
+    let states: Vec<_> = index.iter().map(|index| (index.name.as_str(), index.state.as_str())).collect();
+    assert_eq!(states, [("broken", "UNAVAILABLE"), ("m", "READY")]);
+    assert!(!index[0].reason.is_empty());
+    assert!(served.worker.is_ready());
+}

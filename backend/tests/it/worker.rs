@@ -1,0 +1,125 @@
+//! What a client of a worker sees.
+
+use parm_backend::faults::{Plan, Wrong};
+use parm_backend::{Config, Embedded, Error, Metrics};
+use parm_protocol::client::{CallContext, Client};
+use parm_protocol::{Error as Refusal, InferenceService, ModelRef, Parameters, RequestedOutput};
+
+use crate::support::{LONG, Served, config, request, values, with};
+
+#[tokio::test]
+async fn a_request_is_answered_with_its_id_model_and_version() {
+    let served = Served::start(config());
+    let answer = served.infer(request(&[1., 2., 3., 4., 10., 20., 30., 40.])).await.unwrap();
+    assert_eq!(
+        (answer.id.as_str(), answer.model_name.as_str(), answer.model_version.as_str()),
+        ("7", "m", "1")
+    );
+    assert_eq!(answer.outputs[0].name, "output");
+    assert_eq!(values(&answer), [4., 6., 40., 60.]);
+}
+
+#[tokio::test]
+async fn names_that_are_not_served_are_unknown() {
+    let served = Served::start(config());
+    let other = |name: &str, version: Option<&str>| {
+        let model = ModelRef { name: name.into(), version: version.map(String::from) };
+        served.infer(parm_protocol::InferRequest { model, ..request(&[0.; 4]) })
+    };
+    assert_eq!(other("x", None).await, Err(Refusal::UnknownModel { name: "x".into() }));
+    let (name, version, available) = ("m".into(), "2".into(), vec!["1".into()]);
+    assert_eq!(other("m", Some("2")).await, Err(Refusal::UnknownVersion { name, version, available }));
+    assert_eq!(other("m", Some("1")).await.map(|answer| answer.model_version), Ok("1".into()));
+    assert_eq!(served.metric("nv_inference_request_failure"), 2.0);
+}
+
+#[tokio::test]
+async fn requests_are_held_to_the_metadata() {
+    let served = Served::start(Config { max_rows: 2.try_into().unwrap(), ..config() });
+    let too_many = served.infer(request(&[0.; 12])).await;
+    assert_eq!(too_many, Err(Refusal::BatchTooLarge { rows: 3, limit: 2 }));
+    let wanted = RequestedOutput { name: "y".into(), parameters: Parameters::new() };
+    let unknown = parm_protocol::InferRequest { outputs: vec![wanted], ..request(&[0.; 4]) };
+    let (model, name, expected) = ("m".into(), "y".into(), vec!["output".into()]);
+    assert_eq!(served.infer(unknown).await, Err(Refusal::UnknownOutput { model, name, expected }));
+}
+
+#[tokio::test]
+async fn a_worker_is_ready_once_its_models_were_loaded() {
+    let registry = prometheus::Registry::new();
+    let worker = parm_backend::Worker::start(config(), Metrics::worker(&registry).unwrap()).unwrap();
+    assert!(!worker.is_ready());
+    worker.load().unwrap();
+    assert!(worker.is_ready());
+    worker.drain(LONG).await.unwrap();
+    assert!(!worker.is_ready());
+}
+
+#[tokio::test]
+async fn an_unloaded_model_is_known_and_comes_back_when_loaded() {
+    let served = Served::start(config());
+    let model = ModelRef::latest("m");
+    served.worker.unload_model("m").await.unwrap();
+    assert_eq!(served.worker.is_model_ready(&model), Ok(false));
+    let refused = served.infer(request(&[0.; 4])).await;
+    assert_eq!(refused, Err(Refusal::NoInstance { model: "m".into() }));
+    let index = served.worker.repository_index(false).unwrap();
+    assert_eq!((index[0].state.as_str(), index[0].reason.as_str()), ("UNAVAILABLE", "unloaded by request"));
+    served.worker.load_model("m").await.unwrap();
+    assert_eq!(served.worker.is_model_ready(&model), Ok(true));
+    assert!(served.infer(request(&[0.; 4])).await.is_ok());
+    let unknown = Err(Refusal::UnknownModel { name: "x".into() });
+    assert_eq!(served.worker.unload_model("x").await, unknown);
+    assert_eq!(served.worker.load_model("x").await, unknown);
+}
+
+#[tokio::test]
+async fn statistics_and_metrics_count_requests_rows_and_executions() {
+    let served = Served::start(config());
+    served.infer(request(&[0.; 8])).await.unwrap();
+    served.infer(request(&[0.; 4])).await.unwrap();
+    served.worker.faults().unwrap().set(Plan { error_rate: 1.0, ..Plan::default() }).unwrap();
+    assert!(matches!(served.infer(request(&[0.; 4])).await, Err(Refusal::Internal { .. })));
+    let statistics = &served.worker.statistics(Some(&ModelRef::latest("m"))).unwrap()[0];
+    assert_eq!((statistics.inference_count, statistics.execution_count), (3, 2));
+    assert_eq!((statistics.success.count, statistics.fail.count), (2, 1));
+    assert_eq!(served.metric("nv_inference_count"), 3.0);
+    assert_eq!(served.metric("nv_inference_exec_count"), 2.0);
+    assert_eq!(served.metric("nv_inference_request_success"), 2.0);
+    assert_eq!(served.metric("nv_inference_request_failure"), 1.0);
+}
+
+#[tokio::test]
+async fn faults_need_a_configuration_that_allows_them() {
+    let served = Served::start(Config { faults: false, ..config() });
+    assert_eq!(served.worker.faults().err(), Some(Error::FaultsDisabled));
+}
+
+#[tokio::test]
+async fn embedded_instances_answer_as_separate_servers() {
+    let registry = prometheus::Registry::new();
+    let two = Config { instances: 2.try_into().unwrap(), ..config() };
+    let instances = Embedded::start(two, Metrics::embedded(&registry).unwrap()).unwrap();
+    assert_eq!(instances.iter().map(Client::peer).collect::<Vec<_>>(), ["embedded/0", "embedded/1"]);
+    let wrong = Plan { instance: Some(1), wrong: Some(Wrong::Negate), ..Plan::default() };
+    instances[0].faults().unwrap().set(wrong).unwrap();
+    for (instance, expected) in instances.iter().zip([[4., 6.], [-4., -6.]]) {
+        let answer = instance.infer(request(&[1., 2., 3., 4.]), CallContext::default()).await.unwrap();
+        assert_eq!(values(&answer), expected);
+        assert_eq!(instance.is_ready().await, Ok(true));
+        assert_eq!(instance.model_metadata(&ModelRef::latest("m")).await.unwrap().platform, "parm_emulated");
+    }
+}
+
+#[tokio::test]
+async fn a_transport_deadline_and_a_timeout_both_end_the_wait() {
+    let served = Served::start(config());
+    served.stall();
+    let late = served.infer(with(request(&[0.; 4]), "timeout", 1)).await;
+    assert!(matches!(late, Err(Refusal::DeadlineExceeded { .. })), "{late:?}");
+    let mut passed = crate::support::context();
+    passed.deadline = Some(passed.arrived);
+    let late = served.worker.infer(request(&[0.; 4]), passed).await;
+    assert!(matches!(late, Err(Refusal::DeadlineExceeded { .. })), "{late:?}");
+    served.release();
+}

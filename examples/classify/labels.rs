@@ -1,0 +1,45 @@
+//! What the model's classes are called, and how sure it must be of each.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// The model's configuration, as its authors publish it.
+pub(crate) struct Labels(Value);
+
+impl Labels {
+    pub(crate) fn read() -> Result<Self> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/magika/config.json");
+        let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        Ok(Self(serde_json::from_str(&text).context("reading the model's labels")?))
+    }
+
+    /// The label of a class, with a question mark where the score is below what the label asks for.
+    pub(crate) fn decide(&self, class: usize, score: f64) -> Result<String> {
+        let label = self.0["target_labels_space"][class].as_str().context("a class without a label")?;
+        let usual = &self.0["medium_confidence_threshold"];
+        let threshold = self.0["thresholds"].get(label).unwrap_or(usual).as_f64().unwrap_or(0.5);
+        let name = self.0["overwrite_map"][label].as_str().unwrap_or(label);
+        Ok(if score >= threshold { name.into() } else { format!("{name}?") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_below_its_own_threshold_is_marked_as_doubtful() {
+        let labels = Labels::read().unwrap();
+        let class = |label: &str| {
+            let space = labels.0["target_labels_space"].as_array().unwrap();
+            space.iter().position(|known| known == label).unwrap()
+        };
+        assert_eq!(labels.decide(class("rust"), 0.6).unwrap(), "rust");
+        assert_eq!(labels.decide(class("rust"), 0.4).unwrap(), "rust?");
+        assert_eq!(labels.decide(class("markdown"), 0.6).unwrap(), "markdown?");
+        assert_eq!(labels.decide(class("randomtxt"), 0.9).unwrap(), "txt");
+        assert!(labels.decide(214, 1.0).is_err());
+    }
+}

@@ -1,0 +1,120 @@
+//! Layers with weights, and pools, for the [`Builder`](super::Builder).
+//!
+//! Initial weights follow the rule that the paper's models got from their framework: weights and biases uniform
+//! within 1/sqrt(fan-in); batch normalisation starts as the identity. Weights are called `NAME.weight` and so on.
+
+use super::{Builder, Error, Tensor};
+
+/// A fully connected layer on rows of features (`Gemm`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dense {
+    /// Features read.
+    pub inputs: usize,
+    /// Features made.
+    pub outputs: usize,
+}
+
+/// A two-dimensional convolution on square windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conv {
+    /// Channels read.
+    pub inputs: usize,
+    /// Channels made.
+    pub outputs: usize,
+    /// Side of the window.
+    pub kernel: usize,
+    /// Step.
+    pub stride: usize,
+    /// Zeros added at each border.
+    pub padding: usize,
+    /// Groups of channels; 1 for an ordinary convolution, `inputs` for a depthwise one.
+    pub groups: usize,
+    /// Whether a bias is added: not where batch normalisation follows.
+    pub bias: bool,
+}
+
+impl Conv {
+    /// An ordinary convolution with a bias that keeps the image's size (for odd kernels).
+    pub fn same(inputs: usize, outputs: usize, kernel: usize) -> Self {
+        Self { inputs, outputs, kernel, stride: 1, padding: kernel / 2, groups: 1, bias: true }
+    }
+}
+
+/// Batch normalisation of a number of channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchNorm {
+    /// Channels.
+    pub channels: usize,
+}
+
+/// A pool over square windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Side of the window.
+    pub kernel: usize,
+    /// Step.
+    pub stride: usize,
+    /// Border.
+    pub padding: usize,
+}
+
+impl Builder {
+    /// A fully connected layer.
+    pub fn dense(&mut self, name: &str, input: &str, layer: Dense) -> Result<String, Error> {
+        let weight = self.weight(name, &[layer.outputs, layer.inputs], layer.inputs)?;
+        let bias = self.bias(name, layer.outputs, layer.inputs)?;
+        Ok(self.node_with("Gemm", name, &[input, &weight, &bias], [("transB", 1.into())]))
+    }
+
+    /// A convolution.
+    pub fn conv(&mut self, name: &str, input: &str, layer: Conv) -> Result<String, Error> {
+        let Conv { kernel, stride, padding, groups, .. } = layer;
+        let fan_in = layer.inputs / groups * kernel * kernel;
+        let weight = self.weight(name, &[layer.outputs, layer.inputs / groups, kernel, kernel], fan_in)?;
+        let bias = if layer.bias { self.bias(name, layer.outputs, fan_in)? } else { String::new() };
+        let inputs = [input, &weight, &bias];
+        let inputs = if layer.bias { &inputs[..] } else { &inputs[..2] };
+        let attributes = [
+            ("kernel_shape", vec![kernel as i64; 2].into()),
+            ("strides", vec![stride as i64; 2].into()),
+            ("pads", vec![padding as i64; 4].into()),
+            ("group", (groups as i64).into()),
+        ];
+        Ok(self.node_with("Conv", name, inputs, attributes))
+    }
+
+    /// Batch normalisation over axis 1.
+    pub fn batch_norm(&mut self, name: &str, input: &str, layer: BatchNorm) -> Result<String, Error> {
+        let mut filled = |part: &str, value: f32| {
+            let values = vec![value; layer.channels];
+            Tensor::from_f32(&format!("{name}.{part}"), &[layer.channels], &values).map(|t| self.constant(t))
+        };
+        let (weight, bias) = (filled("weight", 1.0)?, filled("bias", 0.0)?);
+        let (mean, variance) = (filled("running_mean", 0.0)?, filled("running_var", 1.0)?);
+        Ok(self.node("BatchNormalization", name, &[input, &weight, &bias, &mean, &variance]))
+    }
+
+    /// The largest of each window.
+    pub fn max_pool(&mut self, name: &str, input: &str, pool: Pool) -> String {
+        let attributes = [
+            ("kernel_shape", vec![pool.kernel as i64; 2].into()),
+            ("strides", vec![pool.stride as i64; 2].into()),
+            ("pads", vec![pool.padding as i64; 4].into()),
+        ];
+        self.node_with("MaxPool", name, &[input], attributes)
+    }
+
+    fn weight(&mut self, layer: &str, dims: &[usize], fan_in: usize) -> Result<String, Error> {
+        self.uniform(&format!("{layer}.weight"), dims, fan_in)
+    }
+
+    fn bias(&mut self, layer: &str, outputs: usize, fan_in: usize) -> Result<String, Error> {
+        self.uniform(&format!("{layer}.bias"), &[outputs], fan_in)
+    }
+
+    fn uniform(&mut self, name: &str, dims: &[usize], fan_in: usize) -> Result<String, Error> {
+        let bound = (fan_in.max(1) as f32).sqrt().recip();
+        let values = self.random(name).uniform(bound, dims.iter().product());
+        Ok(self.constant(Tensor::from_f32(name, dims, &values)?))
+    }
+}

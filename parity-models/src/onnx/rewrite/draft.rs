@@ -1,0 +1,145 @@
+//! A graph that is being changed: constants in one place, each read by one node, names kept unique.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prost::Message;
+
+use super::super::proto::{GraphProto, ModelProto, NodeProto};
+use super::super::splice::LARGEST_FILE;
+use super::super::topology::{reads, writes};
+use super::super::{Attribute, Error, Limits, Model, Tensor, domain, node};
+use super::unshare;
+
+/// Files older than this must declare every constant as an input.
+const IR_VERSION_OF_FREE_CONSTANTS: i64 = 4;
+
+/// A graph that is being changed. It starts as a copy of a sound model with external weights brought in, `Constant`
+/// nodes turned into initialisers and shared weights given to each reader separately.
+#[derive(Debug)]
+pub struct Draft {
+    /// Everything but nodes and constants.
+    pub(super) model: ModelProto,
+    pub(super) nodes: Vec<NodeProto>,
+    pub(super) constants: BTreeMap<String, Tensor>,
+    names: BTreeSet<String>,
+}
+
+impl Draft {
+    /// Starts from `model`, which must be sound: an error repeats the first fatal finding.
+    pub fn new(model: &Model) -> Result<Self, Error> {
+        if let Some(finding) = model.inspect().findings.into_iter().find(|finding| finding.is_fatal()) {
+            return Err(Error::Unsound { finding });
+        }
+        let read = model.graph()?;
+        let mut copy = model.proto().clone();
+        copy.ir_version = copy.ir_version.max(IR_VERSION_OF_FREE_CONSTANTS);
+        let graph = copy.graph.as_mut().ok_or(Error::NoGraph)?;
+        graph.initializer.clear();
+        graph.input.retain(|input| !read.initializers.contains_key(&input.name));
+        let nodes = std::mem::take(&mut graph.node);
+        let names =
+            nodes.iter().flat_map(|node| reads(node).into_iter().chain(writes(node)).chain([&*node.name]));
+        let names = names.chain(read.initializers.keys().map(String::as_str)).map(str::to_owned).collect();
+        let mut draft = Self { model: copy, nodes: Vec::new(), constants: read.initializers, names };
+        for (proto, node) in nodes.into_iter().zip(&read.nodes) {
+            match node.constant() {
+                Ok(Some(tensor)) => drop(draft.constants.insert(tensor.name().to_owned(), tensor)),
+                // Not a constant, or one of strings, which no rewriting touches.
+                _ => draft.nodes.push(proto),
+            }
+        }
+        unshare::unshare(&mut draft);
+        Ok(draft)
+    }
+
+    /// The changed model.
+    pub fn finish(mut self) -> Result<Model, Error> {
+        self.drop_unused();
+        let graph = self.graph_mut();
+        graph.initializer = Vec::new();
+        let constants = std::mem::take(&mut self.constants);
+        let nodes = std::mem::take(&mut self.nodes);
+        let graph = self.graph_mut();
+        graph.initializer = constants.values().map(Tensor::to_proto).collect();
+        graph.node = nodes;
+        let (actual, limit) = (self.model.encoded_len() as u64, LARGEST_FILE);
+        if actual > limit {
+            return Err(Error::TooLarge { what: "rewritten model".into(), actual, limit });
+        }
+        Model::from_bytes(self.model.encode_to_vec(), &Limits::default())
+    }
+
+    /// Version of ONNX's own operators.
+    pub(super) fn opset(&self) -> i64 {
+        let mut sets = self.model.opset_import.iter();
+        sets.find(|set| domain::canonical(&set.domain).is_empty()).map_or(1, |set| set.version)
+    }
+
+    pub(super) fn graph(&self) -> &GraphProto {
+        self.model.graph.as_ref().expect("a draft is made of a graph")
+    }
+
+    pub(super) fn graph_mut(&mut self) -> &mut GraphProto {
+        self.model.graph.as_mut().expect("a draft is made of a graph")
+    }
+
+    /// How messages call the node in place `at`.
+    pub(super) fn label(&self, at: usize) -> String {
+        node::label(at, &self.nodes[at])
+    }
+
+    /// A name that nothing has yet, like `name`.
+    pub(super) fn fresh(&mut self, name: &str) -> String {
+        let numbered = (2..).map(|number| format!("{name}.{number}"));
+        let mut candidates = std::iter::once(name.to_owned()).chain(numbered);
+        let free = candidates.find(|name| !self.names.contains(name)).expect("numbers do not run out");
+        self.names.insert(free.clone());
+        free
+    }
+
+    /// Adds a constant under a name like its own, and returns that name.
+    pub(super) fn add_constant(&mut self, tensor: Tensor) -> String {
+        let name = self.fresh(tensor.name());
+        self.constants.insert(name.clone(), tensor.renamed(&name));
+        name
+    }
+
+    /// A node of ONNX's own operators with one output.
+    pub(super) fn make<const N: usize>(
+        &mut self,
+        op: &str,
+        inputs: &[&str],
+        output: &str,
+        attributes: [(&str, Attribute); N],
+    ) -> NodeProto {
+        NodeProto {
+            op_type: op.into(),
+            name: self.fresh(&format!("{output}/{op}")),
+            input: inputs.iter().map(|input| (*input).to_owned()).collect(),
+            output: vec![output.into()],
+            attribute: attributes.iter().map(|(key, value)| value.to_proto(key)).collect(),
+            ..NodeProto::default()
+        }
+    }
+
+    /// Takes away declarations of intermediate values that no longer hold.
+    pub(super) fn forget(&mut self, stale: impl Fn(&str) -> bool) {
+        self.graph_mut().value_info.retain(|info| !stale(&info.name));
+    }
+
+    fn drop_unused(&mut self) {
+        let mut used: BTreeSet<String> = self.nodes.iter().flat_map(reads).map(str::to_owned).collect();
+        used.extend(self.graph().output.iter().map(|output| output.name.clone()));
+        self.constants.retain(|name, _| used.contains(name));
+    }
+}
+
+/// An integer attribute of a node.
+pub(super) fn int(node: &NodeProto, name: &str) -> Option<i64> {
+    node.attribute.iter().find(|attribute| attribute.name == name)?.i
+}
+
+/// Whether `node` is one of `ops` of ONNX's own operators.
+pub(super) fn is_one_of(node: &NodeProto, ops: &[&str]) -> bool {
+    domain::canonical(&node.domain).is_empty() && ops.contains(&node.op_type.as_str())
+}

@@ -1,0 +1,181 @@
+//! A wider last layer.
+//!
+//! The last layers are those from which no other layer is reached on the way to the outputs. Their weights and biases
+//! are repeated for each slot, so that at first every slot makes the deployed prediction. What follows them, the tail,
+//! is either simple enough to work on all slots at once (a bias, a softmax) or copied for each.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+
+use super::super::topology::{reads, writes};
+use super::super::{Dim, Error, Tensor, Value};
+use super::draft::Draft;
+use super::linear::{Linear, Out};
+use super::repeat::repeat;
+use super::slot::{self, Constants, Names};
+use super::tail;
+
+/// One of the last layers.
+pub(super) struct Last {
+    /// The node's place.
+    pub(super) at: usize,
+    /// What it makes.
+    pub(super) value: String,
+    /// Features of one slot.
+    pub(super) features: usize,
+    pub(super) weight: String,
+    pub(super) out: Out,
+}
+
+/// The graph behind its last layers.
+pub(super) struct Head {
+    pub(super) layers: Vec<Last>,
+    /// Places of the nodes that depend on them.
+    pub(super) tail: Vec<usize>,
+}
+
+impl Draft {
+    /// Widens the last layers and every output to `slots` predictions, which the outputs' new second dimension counts.
+    pub fn widen_head(&mut self, slots: NonZeroUsize) -> Result<(), Error> {
+        let slots = slots.get();
+        if slots == 1 {
+            return Ok(());
+        }
+        let head = Head::trace(self)?;
+        for layer in &head.layers {
+            widen(self, layer, slots)?;
+        }
+        let stale: BTreeSet<String> = head.values(self);
+        self.forget(|name| stale.contains(name));
+        if !tail::reshape(self, &head, slots)? {
+            copy_tail(self, &head, slots)?;
+        }
+        for output in &mut self.graph_mut().output {
+            let mut wide = Value::from_proto(output);
+            if let Some(shape) = wide.shape.as_mut().filter(|shape| !shape.is_empty()) {
+                shape.insert(1, Dim::Fixed(slots));
+            }
+            *output = wide.to_proto();
+        }
+        Ok(())
+    }
+}
+
+impl Head {
+    fn trace(draft: &Draft) -> Result<Self, Error> {
+        let candidates = candidates(draft);
+        let after: Vec<BTreeSet<usize>> =
+            candidates.iter().map(|last| followers(draft, &[last.at])).collect();
+        let is_last = |after: &BTreeSet<usize>| !candidates.iter().any(|other| after.contains(&other.at));
+        let layers: Vec<Last> = candidates
+            .iter()
+            .zip(&after)
+            .filter(|(_, after)| is_last(after))
+            .map(|(last, _)| last.copy())
+            .collect();
+        let places: Vec<usize> = layers.iter().map(|last| last.at).collect();
+        let head = Self { tail: followers(draft, &places).into_iter().collect(), layers };
+        let made = head.values(draft);
+        match draft.graph().output.iter().find(|output| !made.contains(&output.name)) {
+            Some(output) => Err(Error::NoLastLayer { output: output.name.clone() }),
+            None => Ok(head),
+        }
+    }
+
+    /// Values that change their meaning: the last layers' and the tail's.
+    fn values(&self, draft: &Draft) -> BTreeSet<String> {
+        let tail = self.tail.iter().flat_map(|&at| writes(&draft.nodes[at])).map(str::to_owned);
+        tail.chain(self.layers.iter().map(|last| last.value.clone())).collect()
+    }
+}
+
+impl Last {
+    fn copy(&self) -> Self {
+        let Self { at, value, features, weight, out } = self;
+        Self { at: *at, value: value.clone(), features: *features, weight: weight.clone(), out: out.clone() }
+    }
+}
+
+/// Layers from which an output is reached without passing another.
+fn candidates(draft: &Draft) -> Vec<Last> {
+    let mut wanted: BTreeSet<&str> = draft.graph().output.iter().map(|output| output.name.as_str()).collect();
+    let mut candidates = Vec::new();
+    for (at, node) in draft.nodes.iter().enumerate().rev() {
+        if !writes(node).any(|name| wanted.contains(name)) {
+            continue;
+        }
+        match Linear::of(draft, node).and_then(|layer| Some((layer.weight, layer.out?))) {
+            Some((weight, out)) => {
+                let features = draft.constants[&weight].dims()[out.weight_axis];
+                candidates.push(Last { at, value: node.output[0].clone(), features, weight, out });
+            }
+            None => wanted.extend(reads(node)),
+        }
+    }
+    candidates
+}
+
+/// Places of the nodes that depend on those in `places`.
+fn followers(draft: &Draft, places: &[usize]) -> BTreeSet<usize> {
+    let mut made: BTreeSet<&str> = places.iter().flat_map(|&at| writes(&draft.nodes[at])).collect();
+    let mut followers = BTreeSet::new();
+    for (at, node) in draft.nodes.iter().enumerate() {
+        if reads(node).iter().any(|name| made.contains(name)) {
+            made.extend(writes(node));
+            followers.insert(at);
+        }
+    }
+    followers
+}
+
+fn widen(draft: &mut Draft, layer: &Last, slots: usize) -> Result<(), Error> {
+    let weight = repeat(&draft.constants[&layer.weight], layer.out.weight_axis, slots)?;
+    draft.constants.insert(layer.weight.clone(), weight);
+    if let Some(bias) = &layer.out.bias
+        && draft.constants[bias].dims().last() == Some(&layer.features)
+    {
+        let bias = &draft.constants[bias];
+        let wide = repeat(bias, bias.dims().len() - 1, slots)?;
+        draft.constants.insert(bias.name().to_owned(), wide);
+    }
+    Ok(())
+}
+
+/// Cuts what the last layers make into slots, runs the tail once for each, and stacks the results.
+fn copy_tail(draft: &mut Draft, head: &Head, slots: usize) -> Result<(), Error> {
+    let mut names: Vec<Names> = vec![Names::new(); slots];
+    let mut back = Vec::new();
+    for layer in &head.layers {
+        let wide = draft.fresh(&format!("{}.wide", layer.value));
+        draft.nodes[layer.at].output[0] = wide.clone();
+        let cut = slot::Cut { value: &wide, axis: layer.out.axis, slots, part: Some(layer.features) };
+        let (node, parts) = slot::split(draft, cut)?;
+        back.push(node);
+        names.iter_mut().zip(parts).for_each(|(names, part)| drop(names.insert(layer.value.clone(), part)));
+    }
+    for (slot, names) in names.iter_mut().enumerate() {
+        let part = slot::Part { places: &head.tail, slot, constants: Constants::Own };
+        back.extend(slot::copy(draft, part, names)?);
+    }
+    let outputs: Vec<String> = draft.graph().output.iter().map(|output| output.name.clone()).collect();
+    for output in outputs {
+        let mut stacked = Vec::with_capacity(slots);
+        for names in &names {
+            let row = draft.fresh(&format!("{output}.row"));
+            let mut node = draft.make("Unsqueeze", &[&names[&output]], &row, []);
+            if draft.opset() >= 13 {
+                let axes = Tensor::from_i64(&format!("{row}.axes"), &[1], &[1])?;
+                node.input.push(draft.add_constant(axes));
+            } else {
+                node.attribute.push(super::super::Attribute::from(vec![1i64]).to_proto("axes"));
+            }
+            back.push(node);
+            stacked.push(row);
+        }
+        let rows: Vec<&str> = stacked.iter().map(String::as_str).collect();
+        back.push(draft.make("Concat", &rows, &output, [("axis", 1.into())]));
+    }
+    let nodes = std::mem::take(&mut draft.nodes).into_iter().enumerate();
+    draft.nodes = nodes.filter(|(at, _)| !head.tail.contains(at)).map(|(_, node)| node).chain(back).collect();
+    Ok(())
+}

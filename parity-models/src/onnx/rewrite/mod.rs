@@ -1,0 +1,81 @@
+//! From a deployed graph to a parity graph.
+//!
+//! A parity model is the deployed network with other weights, so that it costs what the deployed one costs on every
+//! engine. For codes that keep the k queries of a group apart ("slots") its first layer reads k times the features
+//! and its last layer makes k predictions; all between is as deployed.
+//!
+//! The contract with the encoder and the decoder is one of bytes: the parity's input is the k queries' rows one after
+//! another, `[N, k * d1, d2, ..]` for rows of `[d1, d2, ..]`, and its output is the k predictions one after another,
+//! `[N, k, ..]`. What lies between the input and the first layer that mixes features (normalisation, a transpose, an
+//! embedding) is not understood but *copied*: once for each slot, before the slots meet. So is what follows the last
+//! such layer. Understanding each operator instead, how it commutes with laying rows side by side, was the rejected
+//! alternative: a table that is never complete, and wrong where it is wrong silently. The common cases where nothing
+//! needs to be copied (`Flatten`, casts, a bias, a softmax) are recognised and cost nothing.
+
+mod activation;
+mod draft;
+mod head;
+mod initial;
+mod linear;
+mod plain;
+mod repeat;
+mod slot;
+mod stem;
+mod tail;
+mod unshare;
+
+use std::num::NonZeroUsize;
+
+pub use draft::Draft;
+
+use super::{Error, Model};
+
+/// What a parity graph's weights start from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// The deployed weights: repeated for each slot, those of the first layer scaled by 1/k, so that k equal queries
+    /// give the deployed prediction in every slot.
+    Deployed,
+    /// Random weights, the same for the same seed.
+    Scratch {
+        /// Seed.
+        seed: u64,
+    },
+}
+
+/// The end of a parity graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// As deployed: a trailing softmax stays, for each slot its own.
+    AsDeployed,
+    /// A trailing softmax or sigmoid is taken away: a sum of predictions is no distribution, and losses want raw
+    /// outputs. Weights trained so fit the graph that keeps it, name by name.
+    Raw,
+}
+
+/// How a parity graph differs from the deployed one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parity {
+    /// Queries that the input holds side by side; 1 for codes that mix them into one.
+    pub stem: NonZeroUsize,
+    /// Predictions that the output holds; 1 for codes that subtract.
+    pub head: NonZeroUsize,
+    /// The end.
+    pub end: End,
+    /// The initial weights.
+    pub start: Start,
+}
+
+/// Derives a parity graph from a deployed one.
+pub fn derive(deployed: &Model, parity: &Parity) -> Result<Model, Error> {
+    let mut draft = Draft::new(deployed)?;
+    if parity.end == End::Raw {
+        draft.strip_activation();
+    }
+    draft.widen_stem(parity.stem)?;
+    draft.widen_head(parity.head)?;
+    if let Start::Scratch { seed } = parity.start {
+        draft.reinitialise(seed)?;
+    }
+    draft.finish()
+}

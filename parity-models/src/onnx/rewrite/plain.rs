@@ -1,0 +1,76 @@
+//! Operators that do not care how rows lie side by side.
+//!
+//! Laying the slots' rows one after another and then applying one of these gives what applying it to each row and then
+//! laying the results one after another gives. Between the input and the first layer they need no copy for each slot.
+
+use super::super::Tensor;
+use super::super::proto::NodeProto;
+use super::draft::{Draft, int, is_one_of};
+
+const UNARY: [&str; 16] = [
+    "Identity",
+    "Cast",
+    "Relu",
+    "Neg",
+    "Abs",
+    "Sqrt",
+    "Exp",
+    "Log",
+    "Tanh",
+    "Sigmoid",
+    "Dropout",
+    "LeakyRelu",
+    "Elu",
+    "Softplus",
+    "Reciprocal",
+    "Erf",
+];
+const BINARY: [&str; 5] = ["Add", "Sub", "Mul", "Div", "Pow"];
+
+/// What is declared of the graph's only input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Row {
+    /// Rows, where their number is fixed.
+    pub(super) batch: Option<usize>,
+    /// Values in a row, where their number is fixed.
+    pub(super) size: Option<usize>,
+}
+
+/// How a node treats rows that lie side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plain {
+    /// Value by value.
+    Elementwise,
+    /// It makes each row flat.
+    Flatten,
+}
+
+/// Recognises `node`; `None` means that it must run once for each slot.
+pub(super) fn plain(draft: &Draft, node: &NodeProto, row: Row) -> Option<Plain> {
+    if is_one_of(node, &UNARY) {
+        return Some(Plain::Elementwise);
+    }
+    if is_one_of(node, &BINARY) {
+        let scalars = node.input.iter().filter_map(|name| draft.constants.get(name));
+        let is_scalar = |tensor: &Tensor| tensor.len() == 1 && tensor.dims().len() <= 1;
+        return (scalars.filter(|tensor| is_scalar(tensor)).count() == 1).then_some(Plain::Elementwise);
+    }
+    let flattens_batch = is_one_of(node, &["Flatten"]) && int(node, "axis").unwrap_or(1) == 1;
+    let reshapes_flat = is_one_of(node, &["Reshape"]) && flattens(draft, node, row).is_some();
+    (flattens_batch || reshapes_flat).then_some(Plain::Flatten)
+}
+
+/// The target of a `Reshape` that makes each row flat and says so in constants: the batch, then -1 or the row's size.
+pub(super) fn flattens(draft: &Draft, node: &NodeProto, row: Row) -> Option<[i64; 2]> {
+    let target = draft.constants.get(node.input.get(1)?)?.to_i64().ok()?;
+    let is_zero_a_copy = int(node, "allowzero").unwrap_or(0) == 0;
+    let is_batch =
+        |dim: i64| (dim == 0 && is_zero_a_copy) || row.batch.is_some_and(|batch| dim == batch as i64);
+    match target[..] {
+        [batch, -1] if is_batch(batch) => Some([batch, -1]),
+        [batch, size] if batch == -1 || is_batch(batch) => {
+            row.size.filter(|&row| row as i64 == size).map(|_| [batch, size])
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,268 @@
+//! A wider first layer.
+//!
+//! Values are sorted by what they know of the input: the *rows* themselves, changed but not yet mixed by a layer; only
+//! their *sizes* (`Shape` and what is computed from it); or the *trunk*, behind a first layer. Every layer on the edge
+//! between rows and trunk widens: its weight is repeated for each slot and divided by k, so that k equal queries make
+//! what one made. A network has one such layer, or several that read the input side by side.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
+
+use super::super::proto::NodeProto;
+use super::super::topology::{reads, writes};
+use super::super::{Dim, Error, Tensor, Value};
+use super::draft::{Draft, is_one_of};
+use super::linear::{Linear, is_quantised};
+use super::plain::{Plain, Row, flattens, plain};
+use super::repeat::{repeat, scale};
+use super::slot::{self, Constants, Names};
+
+/// What a value knows of the input. A value without an entry knows nothing: it is constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Knows {
+    Rows,
+    Sizes,
+    Trunk,
+}
+
+/// The graph around its first layers.
+#[derive(Default)]
+struct Stem {
+    knows: BTreeMap<String, Knows>,
+    /// Nodes by place: those that make rows or sizes, the first layers, and those that know nothing of the input.
+    prologue: Vec<usize>,
+    layers: Vec<(usize, Linear)>,
+    constant: Vec<usize>,
+    /// Layers and copies that the shortcut without copies does not cover.
+    needs_copies: bool,
+}
+
+impl Draft {
+    /// Widens the input to `slots` rows side by side and the first layers to match.
+    pub fn widen_stem(&mut self, slots: NonZeroUsize) -> Result<(), Error> {
+        let slots = slots.get();
+        if slots == 1 {
+            return Ok(());
+        }
+        let rows = Rows::of(self)?;
+        let stem = Stem::trace(self)?;
+        if stem.needs_copies || !stem.is_plain(self, &rows) {
+            copy_prologue(self, &stem, &rows, slots)?;
+        } else {
+            widen_flattening(self, &stem, &rows, slots)?;
+        }
+        for (_, layer) in &stem.layers {
+            let weight = repeat(&self.constants[&layer.weight], layer.weight_in, slots)?;
+            self.constants.insert(layer.weight.clone(), scale(&weight, 1.0 / slots as f32)?);
+        }
+        for input in &mut self.graph_mut().input {
+            if rows.inputs.iter().all(|(name, _)| *name != input.name) {
+                continue;
+            }
+            let mut wide = Value::from_proto(input);
+            let second = wide.shape.as_mut().and_then(|shape| shape.get_mut(1));
+            if let Some(dim) = second {
+                *dim = dim.fixed().map_or(Dim::Unknown, |size| Dim::Fixed(size * slots));
+            }
+            *input = wide.to_proto();
+        }
+        self.forget(|name| matches!(stem.knows.get(name), Some(Knows::Rows | Knows::Sizes)));
+        Ok(())
+    }
+}
+
+/// The inputs' declared shapes.
+struct Rows {
+    inputs: Vec<(String, Option<usize>)>,
+    /// Batch and row size, where there is one input only.
+    only: Row,
+    /// Whether the only input has flat rows.
+    is_flat: bool,
+}
+
+impl Rows {
+    fn of(draft: &Draft) -> Result<Self, Error> {
+        // An input that nothing reads stays as it is.
+        let used: BTreeSet<&str> = draft.nodes.iter().flat_map(reads).collect();
+        let values = draft.graph().input.iter().filter(|input| used.contains(input.name.as_str()));
+        let values: Vec<Value> = values.map(Value::from_proto).collect();
+        let mut inputs = Vec::with_capacity(values.len());
+        for value in &values {
+            match value.shape.as_deref() {
+                Some([_, second, ..]) => inputs.push((value.name.clone(), second.fixed())),
+                _ => return Err(Error::InputRank { input: value.to_string() }),
+            }
+        }
+        let only = match values.as_slice() {
+            [value] => value.shape.clone().unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        let size = only.iter().skip(1).map(Dim::fixed).product::<Option<usize>>();
+        let batch = only.first().and_then(Dim::fixed);
+        Ok(Self {
+            inputs,
+            is_flat: only.len() == 2,
+            only: Row { batch, size: size.filter(|_| !only.is_empty()) },
+        })
+    }
+}
+
+impl Stem {
+    fn trace(draft: &Draft) -> Result<Self, Error> {
+        let mut stem = Self::default();
+        stem.knows.extend(draft.graph().input.iter().map(|input| (input.name.clone(), Knows::Rows)));
+        for at in 0..draft.nodes.len() {
+            stem.visit(draft, at)?;
+        }
+        for output in &draft.graph().output {
+            if matches!(stem.knows.get(&output.name), Some(Knows::Rows | Knows::Sizes)) {
+                return Err(Error::NoFirstLayer { output: output.name.clone() });
+            }
+        }
+        match stem.layers.is_empty() {
+            true => {
+                let output = draft.graph().output.first();
+                Err(Error::NoFirstLayer {
+                    output: output.map(|output| output.name.clone()).unwrap_or_default(),
+                })
+            }
+            false => Ok(stem),
+        }
+    }
+
+    fn visit(&mut self, draft: &Draft, at: usize) -> Result<(), Error> {
+        let (made, layer) = self.classify(draft, at)?;
+        match made {
+            None => self.constant.push(at),
+            Some(Knows::Trunk) => self.layers.extend(layer.map(|layer| (at, layer))),
+            Some(Knows::Rows) => self.prologue.push(at),
+            Some(Knows::Sizes) => {
+                self.prologue.push(at);
+                self.needs_copies = true;
+            }
+        }
+        let made = writes(&draft.nodes[at]).filter_map(|name| Some((name.to_owned(), made?)));
+        self.knows.extend(made);
+        Ok(())
+    }
+
+    /// What the values that a node makes know, and the first layer that it is, if it is one.
+    fn classify(&self, draft: &Draft, at: usize) -> Result<(Option<Knows>, Option<Linear>), Error> {
+        let node = &draft.nodes[at];
+        let read = reads(node);
+        let that_know = |what| read.iter().copied().filter(move |name| self.knows.get(*name) == Some(&what));
+        let is_any = |what| that_know(what).next().is_some();
+        if let Some(value) = that_know(Knows::Rows).next() {
+            let reads_data_only =
+                |layer: &Linear| that_know(Knows::Rows).all(|row| row == node.input[layer.data]);
+            let layer = Linear::of(draft, node).filter(reads_data_only);
+            return match layer {
+                _ if is_any(Knows::Trunk) => {
+                    Err(Error::Joined { node: draft.label(at), value: value.into() })
+                }
+                Some(layer) => Ok((Some(Knows::Trunk), Some(layer))),
+                None if is_quantised(node) => Err(Error::Quantised { node: draft.label(at) }),
+                None if is_one_of(node, &["Shape", "Size"]) => Ok((Some(Knows::Sizes), None)),
+                None => Ok((Some(Knows::Rows), None)),
+            };
+        }
+        let known = [Knows::Trunk, Knows::Sizes].into_iter().find(|what| is_any(*what));
+        Ok((known, None))
+    }
+
+    /// Whether the rows can go side by side from the input to the first layers, so that nothing runs per slot.
+    fn is_plain(&self, draft: &Draft, rows: &Rows) -> bool {
+        let mut flat: Vec<&str> = Vec::new();
+        if rows.is_flat {
+            flat.extend(rows.inputs.iter().map(|(name, _)| name.as_str()));
+        }
+        for &at in &self.prologue {
+            let node = &draft.nodes[at];
+            match plain(draft, node, rows.only) {
+                Some(Plain::Flatten) => flat.extend(writes(node)),
+                Some(Plain::Elementwise) if reads(node).iter().any(|name| flat.contains(name)) => {
+                    flat.extend(writes(node));
+                }
+                Some(Plain::Elementwise) => {}
+                None => return false,
+            }
+        }
+        let is_side_by_side = |(at, layer): &(usize, Linear)| {
+            let data = draft.nodes[*at].input[layer.data].as_str();
+            layer.data_axis == 1 || (is_one_of(&draft.nodes[*at], &["MatMul"]) && flat.contains(&data))
+        };
+        self.layers.iter().all(is_side_by_side)
+    }
+}
+
+/// Flattening to rows of a stated size must state the wide size.
+fn widen_flattening(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> Result<(), Error> {
+    for &at in &stem.prologue {
+        if !is_one_of(&draft.nodes[at], &["Reshape"]) {
+            continue;
+        }
+        let target = draft.nodes[at].input[1].clone();
+        if let Some([first, size]) =
+            flattens(draft, &draft.nodes[at], rows.only).filter(|target| target[1] > 0)
+        {
+            let wide = Tensor::from_i64(&target, &[2], &[first, size * slots as i64])?;
+            draft.nodes[at].input[1] = draft.add_constant(wide);
+        }
+    }
+    Ok(())
+}
+
+/// Cuts the input into slots, runs all that precedes the first layers once for each, and lays the results side by side.
+fn copy_prologue(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> Result<(), Error> {
+    let mut front: Vec<NodeProto> = stem.constant.iter().map(|&at| draft.nodes[at].clone()).collect();
+    let mut names: Vec<Names> = vec![Names::new(); slots];
+    for (input, size) in &rows.inputs {
+        let (node, parts) = slot::split(draft, slot::Cut { value: input, axis: 1, slots, part: *size })?;
+        front.push(node);
+        names.iter_mut().zip(parts).for_each(|(names, part)| drop(names.insert(input.clone(), part)));
+    }
+    // Sizes are the same in every slot: those of slot 0 serve all, and the trunk.
+    let makes_sizes = |draft: &Draft, at: &usize| {
+        writes(&draft.nodes[*at]).all(|name| stem.knows.get(name) == Some(&Knows::Sizes))
+    };
+    let rest: Vec<usize> = stem.prologue.iter().copied().filter(|at| !makes_sizes(draft, at)).collect();
+    for slot in 0..slots {
+        let places = if slot == 0 { &stem.prologue } else { &rest };
+        let mut own = std::mem::take(&mut names[slot]);
+        front.extend(slot::copy(draft, slot::Part { places, slot, constants: Constants::Shared }, &mut own)?);
+        if slot == 0 {
+            let sizes = own.iter().filter(|(name, _)| stem.knows.get(*name) == Some(&Knows::Sizes));
+            let sizes: Names = sizes.map(|(old, new)| (old.clone(), new.clone())).collect();
+            names.iter_mut().for_each(|names| names.extend(sizes.clone()));
+            names[0].extend(own);
+        } else {
+            names[slot] = own;
+        }
+    }
+    join(draft, stem, &names, &mut front);
+    let trunk =
+        (0..draft.nodes.len()).filter(|at| !stem.prologue.contains(at) && !stem.constant.contains(at));
+    for at in trunk {
+        let mut node = draft.nodes[at].clone();
+        slot::rename(&mut node, &names[0]).map_err(|_| Error::ControlFlow { node: draft.label(at) })?;
+        front.push(node);
+    }
+    draft.nodes = front;
+    Ok(())
+}
+
+/// Puts a `Concat` of the slots before each first layer.
+fn join(draft: &mut Draft, stem: &Stem, names: &[Names], front: &mut Vec<NodeProto>) {
+    let mut joined: BTreeMap<(String, i64), String> = BTreeMap::new();
+    for (at, layer) in &stem.layers {
+        let data = draft.nodes[*at].input[layer.data].clone();
+        let key = (data.clone(), layer.data_axis);
+        if !joined.contains_key(&key) {
+            let parts: Vec<&str> = names.iter().map(|names| names[&data].as_str()).collect();
+            let wide = draft.fresh(&format!("{data}.slots"));
+            front.push(draft.make("Concat", &parts, &wide, [("axis", layer.data_axis.into())]));
+            joined.insert(key.clone(), wide);
+        }
+        draft.nodes[*at].input[layer.data] = joined[&key].clone();
+    }
+}

@@ -1,0 +1,162 @@
+//! New weights in an old file.
+//!
+//! What training changes is the numbers of some constants. So only their bytes are replaced in the file and every
+//! other byte stays: fields that we do not know, node metadata, the order of things. Weights that lay in external
+//! files are brought into the file, which thereby stands alone.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::external::External;
+use super::proto::tensor_proto::DataLocation;
+use super::proto::{NodeProto, TensorProto};
+use super::wire::{self, Field, Rope};
+use super::{DataType, Error, Tensor};
+
+/// Protobuf messages cannot be longer: their readers count in 32-bit integers.
+pub(super) const LARGEST_FILE: u64 = i32::MAX as u64;
+
+// Field numbers of the messages on the way from the file to a constant's numbers (see proto/onnx.proto).
+const MODEL_GRAPH: u64 = 7;
+const GRAPH_NODE: u64 = 1;
+const GRAPH_INITIALIZER: u64 = 5;
+const NODE_ATTRIBUTE: u64 = 5;
+const ATTRIBUTE_TENSOR: u64 = 5;
+const TENSOR_RAW: u64 = 9;
+/// Typed numbers, raw bytes, external entries and the location.
+const TENSOR_DATA: [u64; 9] = [4, 5, 6, 7, TENSOR_RAW, 10, 11, 13, 14];
+
+/// The file with `weights` in place of its constants of the same names.
+pub(super) fn replace(file: &Bytes, weights: &[Tensor], external: &External) -> Result<Bytes, Error> {
+    let named = weights.iter().map(|tensor| (tensor.name(), tensor)).collect();
+    let mut splice = Splice { weights: named, external, replaced: BTreeMap::new() };
+    let mut model = Rope::default();
+    for field in wire::fields(file)? {
+        match field.number {
+            MODEL_GRAPH => model.push_field(MODEL_GRAPH, splice.graph(&field.payload)?),
+            _ => model.push(field.whole),
+        }
+    }
+    if let Some(missing) = weights.iter().find(|tensor| !splice.replaced.contains_key(tensor.name())) {
+        return Err(Error::UnknownWeight { tensor: missing.name().into() });
+    }
+    if model.len() as u64 > LARGEST_FILE {
+        let (actual, limit) = (model.len() as u64, LARGEST_FILE);
+        return Err(Error::TooLarge { what: "model with new weights".into(), actual, limit });
+    }
+    Ok(model.into_bytes())
+}
+
+struct Splice<'a> {
+    weights: BTreeMap<&'a str, &'a Tensor>,
+    external: &'a External,
+    replaced: BTreeMap<&'a str, ()>,
+}
+
+impl<'a> Splice<'a> {
+    fn graph(&mut self, graph: &Bytes) -> Result<Rope, Error> {
+        let mut rope = Rope::default();
+        for field in wire::fields(graph)? {
+            let spliced = match field.number {
+                GRAPH_INITIALIZER => self.tensor(&field.payload, None)?,
+                GRAPH_NODE => self.node(&field.payload)?,
+                _ => None,
+            };
+            push(&mut rope, field, spliced);
+        }
+        Ok(rope)
+    }
+
+    /// A `Constant` node that stores a tensor is a constant as good as an initialiser: some exporters write all
+    /// weights so. Its name is that of the value that it makes.
+    fn node(&mut self, node: &Bytes) -> Result<Option<Rope>, Error> {
+        let decoded: NodeProto = decode(node)?;
+        let [output] = decoded.output.as_slice() else { return Ok(None) };
+        if decoded.op_type != "Constant" {
+            return Ok(None);
+        }
+        let mut rope = Rope::default();
+        let mut changed = false;
+        for field in wire::fields(node)? {
+            let spliced = match field.number {
+                NODE_ATTRIBUTE => self.attribute(&field.payload, output)?,
+                _ => None,
+            };
+            changed |= spliced.is_some();
+            push(&mut rope, field, spliced);
+        }
+        Ok(changed.then_some(rope))
+    }
+
+    fn attribute(&mut self, attribute: &Bytes, output: &str) -> Result<Option<Rope>, Error> {
+        let mut rope = Rope::default();
+        let mut changed = false;
+        for field in wire::fields(attribute)? {
+            let spliced = match field.number {
+                ATTRIBUTE_TENSOR => self.tensor(&field.payload, Some(output))?,
+                _ => None,
+            };
+            changed |= spliced.is_some();
+            push(&mut rope, field, spliced);
+        }
+        Ok(changed.then_some(rope))
+    }
+
+    /// The tensor with its new numbers where the old ones began; `None` when it stays as it is.
+    fn tensor(&mut self, bytes: &Bytes, constant: Option<&str>) -> Result<Option<Rope>, Error> {
+        let decoded: TensorProto = decode(bytes)?;
+        let name = constant.unwrap_or(&decoded.name);
+        let data = match self.weights.get_key_value(name) {
+            Some((&name, &weight)) => {
+                fits(&decoded, weight)?;
+                self.replaced.insert(name, ());
+                weight.data().clone()
+            }
+            None if decoded.data_location() == DataLocation::External => self.external.data(&decoded)?,
+            None => return Ok(None),
+        };
+        let mut rope = Rope::default();
+        let mut data = Some(data);
+        for field in wire::fields(bytes)? {
+            if !TENSOR_DATA.contains(&field.number) {
+                rope.push(field.whole);
+            } else if let Some(data) = data.take() {
+                rope.push_field(TENSOR_RAW, data.into());
+            }
+        }
+        if let Some(data) = data {
+            rope.push_field(TENSOR_RAW, data.into());
+        }
+        Ok(Some(rope))
+    }
+}
+
+fn push(rope: &mut Rope, field: Field, spliced: Option<Rope>) {
+    match spliced {
+        Some(body) => rope.push_field(field.number, body),
+        None => rope.push(field.whole),
+    }
+}
+
+fn decode<M: prost::Message + Default>(bytes: &Bytes) -> Result<M, Error> {
+    M::decode(bytes.clone()).map_err(|error| Error::Malformed { message: error.to_string() })
+}
+
+fn fits(old: &TensorProto, new: &Tensor) -> Result<(), Error> {
+    let same_dims = old.dims.iter().copied().eq(new.dims().iter().map(|&dim| dim as i64));
+    if same_dims && old.data_type == new.datatype() as i32 {
+        return match new.datatype() {
+            // Strings have no raw form in the format.
+            DataType::String => Err(new.kind("a tensor of numbers")),
+            _ => Ok(()),
+        };
+    }
+    Err(Error::WeightMismatch {
+        tensor: new.name().into(),
+        expected: old.dims.clone(),
+        expected_type: DataType::try_from(old.data_type).unwrap_or_default(),
+        actual: new.dims().to_vec(),
+        actual_type: new.datatype(),
+    })
+}

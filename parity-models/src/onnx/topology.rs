@@ -1,0 +1,88 @@
+//! Who makes and who reads a value, by name, bodies of control-flow nodes included.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::proto::{GraphProto, NodeProto};
+
+/// The names that a node needs before it can run: its inputs and what its bodies capture from around them.
+pub(super) fn reads(node: &NodeProto) -> BTreeSet<&str> {
+    let mut names: BTreeSet<&str> = node.input.iter().map(String::as_str).filter(|n| !n.is_empty()).collect();
+    for attribute in &node.attribute {
+        for body in attribute.g.iter().chain(&attribute.graphs) {
+            names.extend(captures(body));
+        }
+    }
+    names
+}
+
+/// The names that a node makes.
+pub(super) fn writes(node: &NodeProto) -> impl Iterator<Item = &str> {
+    node.output.iter().map(String::as_str).filter(|name| !name.is_empty())
+}
+
+/// The names that a graph's caller or its constants provide before any node runs.
+pub(super) fn given(graph: &GraphProto) -> BTreeSet<&str> {
+    let inputs = graph.input.iter().map(|input| input.name.as_str());
+    let constants = graph.initializer.iter().map(|tensor| tensor.name.as_str());
+    let sparse = graph.sparse_initializer.iter().filter_map(|sparse| sparse.values.as_ref());
+    inputs.chain(constants).chain(sparse.map(|values| values.name.as_str())).collect()
+}
+
+/// Places of the nodes that wait for each other in a circle, the first in the file first; empty when there is none.
+/// A name made twice is taken for the first.
+pub(super) fn cycle(graph: &GraphProto) -> Vec<usize> {
+    let mut makers: BTreeMap<&str, usize> = BTreeMap::new();
+    for (at, node) in graph.node.iter().enumerate() {
+        writes(node).for_each(|name| _ = makers.entry(name).or_insert(at));
+    }
+    let mut waits: Vec<usize> = vec![0; graph.node.len()];
+    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); graph.node.len()];
+    for (at, node) in graph.node.iter().enumerate() {
+        for maker in reads(node).into_iter().filter_map(|name| makers.get(name)) {
+            waits[at] += 1;
+            readers[*maker].push(at);
+        }
+    }
+    let mut ready: VecDeque<usize> = (0..waits.len()).filter(|&at| waits[at] == 0).collect();
+    while let Some(at) = ready.pop_front() {
+        for &reader in &readers[at] {
+            waits[reader] -= 1;
+            if waits[reader] == 0 {
+                ready.push_back(reader);
+            }
+        }
+    }
+    circle(&readers, &waits)
+}
+
+/// Nodes that wait are in a circle or behind one: walking back against the waiting leads into the circle.
+fn circle(readers: &[Vec<usize>], waits: &[usize]) -> Vec<usize> {
+    let waiting = |at: &usize| waits[*at] > 0;
+    let maker_of = |at: usize| (0..waits.len()).filter(waiting).find(|&maker| readers[maker].contains(&at));
+    let Some(mut at) = (0..waits.len()).find(waiting) else { return Vec::new() };
+    let mut path = vec![at];
+    while let Some(maker) = maker_of(at) {
+        if let Some(start) = path.iter().position(|&seen| seen == maker) {
+            let mut circle = path.split_off(start);
+            circle.reverse();
+            let first = (0..circle.len()).min_by_key(|&place| circle[place]).unwrap_or_default();
+            circle.rotate_left(first);
+            return circle;
+        }
+        path.push(maker);
+        at = maker;
+    }
+    path
+}
+
+fn captures(body: &GraphProto) -> BTreeSet<&str> {
+    let mut known = given(body);
+    let mut captured = BTreeSet::new();
+    for node in &body.node {
+        captured.extend(reads(node).into_iter().filter(|name| !known.contains(name)));
+        known.extend(writes(node));
+    }
+    let outputs = body.output.iter().map(|output| output.name.as_str());
+    captured.extend(outputs.filter(|name| !known.contains(name)));
+    captured
+}

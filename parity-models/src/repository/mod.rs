@@ -1,0 +1,16 @@
+//! Models on disk, in Triton's layout.
+//!
+//! ```text
+//! ROOT/NAME/VERSION/model.onnx     versions are whole numbers from 1
+//! ROOT/NAME/parm.toml              optional: the coding bundle of a deployed model
+//! ```
+//!
+//! A fault in one model never hides the others: a scan returns what is whole beside what is wrong.
+
+mod name;
+mod scan;
+mod watch;
+
+pub use name::check_name;
+pub use scan::{Format, Model, Repository, Scan, Version};
+pub use watch::{Change, Poll, Watch};

@@ -1,0 +1,294 @@
+//! What lies in a repository now.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use sha2::{Digest, Sha256};
+
+use super::check_name;
+use crate::Error;
+
+/// Files that a version folder may hold: a model, its external data, a label list. More is a misplaced folder.
+const MAX_FILES: usize = 4096;
+
+/// How a model is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// `model.onnx`: run by an engine.
+    Onnx,
+    /// `model.toml`: a description of an emulated model, for experiments.
+    Emulated,
+}
+
+impl Format {
+    const ALL: [(Format, &'static str); 2] = [(Format::Onnx, "model.onnx"), (Format::Emulated, "model.toml")];
+}
+
+/// A folder of models.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repository {
+    root: PathBuf,
+}
+
+/// A model with at least one whole version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// Its name: the folder's.
+    pub name: String,
+    /// Its versions by number.
+    pub versions: BTreeMap<u64, Version>,
+    /// `NAME/parm.toml`, where there is one.
+    pub bundle: Option<PathBuf>,
+}
+
+/// One version of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// The model file.
+    pub path: PathBuf,
+    /// How it is written.
+    pub format: Format,
+    /// Names, sizes and modification times of the version's files (external data counts too): cheap to compare.
+    pub(super) stamp: Vec<(String, u64, Option<SystemTime>)>,
+}
+
+/// The outcome of a scan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Models by name.
+    pub models: BTreeMap<String, Model>,
+    /// What is wrong, by the name of the model concerned.
+    pub problems: Vec<(String, Error)>,
+}
+
+impl Repository {
+    /// The repository at `root`, which must be a folder.
+    pub fn open(root: impl Into<PathBuf>) -> Result<Self, Error> {
+        let root = root.into();
+        fs::read_dir(&root).map_err(|error| unreadable(&root, &error))?;
+        Ok(Self { root })
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Every model in the repository. Hidden entries and plain files beside the models are passed over.
+    pub fn scan(&self) -> Result<Scan, Error> {
+        let mut scan = Scan::default();
+        for (name, path) in folders(&self.root)? {
+            match check_name(&name).and_then(|()| read_model(&name, &path, &mut scan.problems)) {
+                Ok(model) => drop(scan.models.insert(name, model)),
+                Err(error) => scan.problems.push((name, error)),
+            }
+        }
+        Ok(scan)
+    }
+
+    /// One model, by a name that may come from a client.
+    pub fn model(&self, name: &str) -> Result<Model, Error> {
+        check_name(name)?;
+        let path = self.root.join(name);
+        if !path.is_dir() {
+            return Err(Error::UnknownModel { name: name.into(), root: self.root.clone() });
+        }
+        let mut problems = Vec::new();
+        let model = read_model(name, &path, &mut problems);
+        match (model, problems.into_iter().next()) {
+            (Err(Error::NoVersion { .. }), Some((_, problem))) => Err(problem),
+            (model, _) => model,
+        }
+    }
+}
+
+impl Model {
+    /// The newest version.
+    pub fn latest(&self) -> Option<(u64, &Version)> {
+        self.versions.last_key_value().map(|(&number, version)| (number, version))
+    }
+}
+
+impl Version {
+    /// SHA-256 of the model file in lower-case hexadecimal, as a bundle's manifest names it.
+    pub fn digest(&self) -> Result<String, Error> {
+        let mut hash = Sha256::new();
+        hash_file(&self.path, &mut hash)?;
+        Ok(hex(&hash.finalize()))
+    }
+
+    /// SHA-256 over every file of the version: differs exactly when something that the model is made of differs.
+    pub(super) fn content(&self) -> Result<String, Error> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let mut hash = Sha256::new();
+        for (name, ..) in &self.stamp {
+            hash.update((name.len() as u64).to_le_bytes());
+            hash.update(name);
+            hash_file(&folder.join(name), &mut hash)?;
+        }
+        Ok(hex(&hash.finalize()))
+    }
+}
+
+fn read_model(name: &str, path: &Path, problems: &mut Vec<(String, Error)>) -> Result<Model, Error> {
+    let mut versions = BTreeMap::new();
+    for (folder, path) in folders(path)? {
+        match version_number(&folder, &path).and_then(|number| Ok((number, read_version(&path)?))) {
+            Ok((number, version)) => drop(versions.insert(number, version)),
+            Err(error) => problems.push((name.into(), error)),
+        }
+    }
+    if versions.is_empty() {
+        return Err(Error::NoVersion { name: name.into() });
+    }
+    let bundle = Some(path.join("parm.toml")).filter(|path| path.is_file());
+    Ok(Model { name: name.into(), versions, bundle })
+}
+
+/// `01` would be a second spelling of `1`, so only the plain one counts.
+fn version_number(folder: &str, path: &Path) -> Result<u64, Error> {
+    let number = folder.parse().ok().filter(|&number: &u64| number > 0 && number.to_string() == folder);
+    number.ok_or_else(|| Error::VersionNumber { path: path.into() })
+}
+
+fn read_version(folder: &Path) -> Result<Version, Error> {
+    let stamp = stamp(folder)?;
+    let has = |file: &str| stamp.iter().any(|(name, ..)| name == file);
+    let found: Vec<_> = Format::ALL.into_iter().filter(|(_, file)| has(file)).collect();
+    match found[..] {
+        [(format, file)] => Ok(Version { path: folder.join(file), format, stamp }),
+        [] => Err(Error::NoModelFile { path: folder.into() }),
+        _ => {
+            let found = found.into_iter().map(|(_, file)| file.into()).collect();
+            Err(Error::SeveralModelFiles { path: folder.into(), found })
+        }
+    }
+}
+
+fn stamp(folder: &Path) -> Result<Vec<(String, u64, Option<SystemTime>)>, Error> {
+    let mut files = Vec::new();
+    for (name, path) in entries(folder)? {
+        let metadata = fs::metadata(&path).map_err(|error| unreadable(&path, &error))?;
+        if !metadata.is_file() {
+            continue;
+        }
+        if files.len() == MAX_FILES {
+            return Err(Error::TooManyFiles { path: folder.into(), limit: MAX_FILES });
+        }
+        files.push((name, metadata.len(), metadata.modified().ok()));
+    }
+    Ok(files)
+}
+
+fn folders(path: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
+    let mut entries = entries(path)?;
+    entries.retain(|(_, path)| path.is_dir());
+    Ok(entries)
+}
+
+/// Visible entries in order of name, so that every scan of the same files reads the same.
+fn entries(path: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(path).map_err(|error| unreadable(path, &error))? {
+        let entry = entry.map_err(|error| unreadable(path, &error))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with('.') {
+            entries.push((name, entry.path()));
+        }
+    }
+    entries.sort();
+    Ok(entries)
+}
+
+fn hash_file(path: &Path, hash: &mut Sha256) -> Result<(), Error> {
+    let mut file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer).map_err(|error| unreadable(path, &error))? {
+            0 => return Ok(()),
+            count => hash.update(&buffer[..count]),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Error {
+    Error::Read { path: path.into(), message: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, file: &str, content: &str) {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    #[test]
+    fn models_versions_and_bundles_are_found() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "a/1/model.onnx", "one");
+        write(root.path(), "a/10/model.onnx", "ten");
+        write(root.path(), "a/parm.toml", "");
+        write(root.path(), "b/2/model.toml", "");
+        write(root.path(), "README.md", "not a model");
+        let scan = Repository::open(root.path()).unwrap().scan().unwrap();
+        assert_eq!(scan.problems, vec![]);
+        let a = &scan.models["a"];
+        assert_eq!(a.latest().unwrap().0, 10);
+        assert_eq!(a.bundle, Some(root.path().join("a/parm.toml")));
+        let one = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed";
+        assert_eq!(a.versions[&1].digest().unwrap(), one);
+        assert_eq!(scan.models["b"].versions[&2].format, Format::Emulated);
+        assert_eq!(scan.models["b"].bundle, None);
+    }
+
+    #[test]
+    fn each_fault_is_named_and_hides_no_other_model() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |file: &str| root.path().join(file);
+        write(root.path(), "good/1/model.onnx", "");
+        write(root.path(), "good/latest/model.onnx", "");
+        write(root.path(), "good/02/model.onnx", "");
+        write(root.path(), "empty/1/readme", "");
+        write(root.path(), "two/1/model.onnx", "");
+        write(root.path(), "two/1/model.toml", "");
+        write(root.path(), "sp ace/1/model.onnx", "");
+        let repository = Repository::open(root.path()).unwrap();
+        let scan = repository.scan().unwrap();
+        assert_eq!(scan.models.keys().collect::<Vec<_>>(), ["good"]);
+        let found = vec!["model.onnx".to_string(), "model.toml".to_string()];
+        for (name, error) in [
+            ("good", Error::VersionNumber { path: path("good/latest") }),
+            ("good", Error::VersionNumber { path: path("good/02") }),
+            ("empty", Error::NoModelFile { path: path("empty/1") }),
+            ("empty", Error::NoVersion { name: "empty".into() }),
+            ("two", Error::SeveralModelFiles { path: path("two/1"), found }),
+            ("sp ace", Error::ModelName { name: "sp ace".into() }),
+        ] {
+            assert!(scan.problems.contains(&(name.into(), error.clone())), "{error} in {:?}", scan.problems);
+        }
+        assert_eq!(repository.model("empty"), Err(Error::NoModelFile { path: path("empty/1") }));
+    }
+
+    #[test]
+    fn loading_by_name_stays_inside_the_root() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "inside/m/1/model.onnx", "");
+        write(root.path(), "outside/1/model.onnx", "");
+        let repository = Repository::open(root.path().join("inside")).unwrap();
+        assert!(repository.model("m").is_ok());
+        let traversal = "../outside".to_string();
+        assert_eq!(repository.model(&traversal), Err(Error::ModelName { name: traversal }));
+        let (name, inside) = ("n".to_string(), root.path().join("inside"));
+        assert_eq!(repository.model("n"), Err(Error::UnknownModel { name, root: inside }));
+    }
+}

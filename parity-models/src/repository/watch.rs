@@ -1,0 +1,177 @@
+//! Changes of a repository between two looks at it.
+//!
+//! Polling, not notification: repositories lie on network mounts and in container layers where notification is silent.
+//! Sizes and times say where to look, digests say whether anything changed: `touch` reloads nothing. A file that is
+//! still being copied changes from poll to poll, so a change is reported only once two polls in a row saw the same.
+//! Times are compared for difference, not for order: a clock that was set back makes no change invisible.
+
+use std::collections::BTreeMap;
+
+use super::{Repository, Scan, Version};
+use crate::Error;
+
+type Key = (String, u64);
+
+/// What became of one version of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is new.
+    Added(String, u64),
+    /// Its content is another.
+    Changed(String, u64),
+    /// It is gone, or no longer whole.
+    Removed(String, u64),
+}
+
+/// The outcome of a look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Poll {
+    /// Changes since the last look, removals first.
+    pub changes: Vec<Change>,
+    /// What is wrong now, by model.
+    pub problems: Vec<(String, Error)>,
+}
+
+/// A repository and what was last reported of it.
+#[derive(Debug)]
+pub struct Watch {
+    repository: Repository,
+    known: BTreeMap<Key, Known>,
+    /// Versions that changed at the last poll and may still be changing.
+    settling: BTreeMap<Key, Version>,
+}
+
+#[derive(Debug)]
+struct Known {
+    version: Version,
+    content: String,
+}
+
+impl Watch {
+    /// Starts from what `scan` found in the repository: only later changes are reported.
+    pub fn new(repository: Repository, scan: &Scan) -> Result<Self, Error> {
+        let mut known = BTreeMap::new();
+        for (key, version) in versions(scan) {
+            let content = version.content()?;
+            known.insert(key, Known { version, content });
+        }
+        Ok(Self { repository, known, settling: BTreeMap::new() })
+    }
+
+    /// Looks again.
+    pub fn poll(&mut self) -> Result<Poll, Error> {
+        let scan = self.repository.scan()?;
+        let found: BTreeMap<Key, Version> = versions(&scan).collect();
+        let mut poll = Poll { changes: self.forget_missing(&found), problems: scan.problems };
+        let mut settling = BTreeMap::new();
+        for (key, version) in found {
+            if self.known.get(&key).is_some_and(|known| known.version == version) {
+                continue;
+            }
+            if self.settling.get(&key) != Some(&version) {
+                settling.insert(key, version);
+                continue;
+            }
+            match version.content() {
+                Ok(content) => poll.changes.extend(self.learn(key, Known { version, content })),
+                Err(error) => poll.problems.push((key.0, error)),
+            }
+        }
+        self.settling = settling;
+        Ok(poll)
+    }
+
+    fn forget_missing(&mut self, found: &BTreeMap<Key, Version>) -> Vec<Change> {
+        let missing: Vec<Key> = self.known.keys().filter(|key| !found.contains_key(*key)).cloned().collect();
+        for key in &missing {
+            self.known.remove(key);
+        }
+        missing.into_iter().map(|(name, version)| Change::Removed(name, version)).collect()
+    }
+
+    fn learn(&mut self, key: Key, new: Known) -> Option<Change> {
+        let (name, number) = key.clone();
+        let content = new.content.clone();
+        match self.known.insert(key, new) {
+            None => Some(Change::Added(name, number)),
+            Some(old) if old.content != content => Some(Change::Changed(name, number)),
+            Some(_) => None,
+        }
+    }
+}
+
+fn versions(scan: &Scan) -> impl Iterator<Item = (Key, Version)> + '_ {
+    scan.models.values().flat_map(|model| {
+        model.versions.iter().map(|(&number, version)| ((model.name.clone(), number), version.clone()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File, FileTimes};
+    use std::path::Path;
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    /// Writes with a modification time of its own, as two writes may share one tick of the file system's clock.
+    fn write(root: &Path, file: &str, content: &str, seconds: u64) {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_times(FileTimes::new().set_modified(time))
+            .unwrap();
+    }
+
+    fn watch(root: &Path) -> Watch {
+        let repository = Repository::open(root).unwrap();
+        let scan = repository.scan().unwrap();
+        Watch::new(repository, &scan).unwrap()
+    }
+
+    fn changes(watch: &mut Watch) -> Vec<Change> {
+        watch.poll().unwrap().changes
+    }
+
+    #[test]
+    fn changes_are_reported_once_they_have_settled() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "a/1/model.onnx", "a", 1);
+        write(root.path(), "b/1/model.onnx", "b", 1);
+        let mut watch = watch(root.path());
+        assert_eq!(changes(&mut watch), []);
+        write(root.path(), "a/1/model.onnx", "A", 2);
+        write(root.path(), "a/2/model.onnx", "half", 2);
+        fs::remove_dir_all(root.path().join("b")).unwrap();
+        assert_eq!(changes(&mut watch), [Change::Removed("b".into(), 1)]);
+        write(root.path(), "a/2/model.onnx", "half and half", 3);
+        assert_eq!(changes(&mut watch), [Change::Changed("a".into(), 1)]);
+        assert_eq!(changes(&mut watch), [Change::Added("a".into(), 2)]);
+        assert_eq!(changes(&mut watch), []);
+    }
+
+    #[test]
+    fn touching_a_file_changes_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "a/1/model.onnx", "a", 1);
+        let mut watch = watch(root.path());
+        write(root.path(), "a/1/model.onnx", "a", 2);
+        assert_eq!((changes(&mut watch), changes(&mut watch)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn external_data_belongs_to_the_model() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "a/1/model.onnx", "a", 1);
+        write(root.path(), "a/1/model.onnx.data", "1", 1);
+        let mut watch = watch(root.path());
+        write(root.path(), "a/1/model.onnx.data", "2", 2);
+        assert_eq!(changes(&mut watch), []);
+        assert_eq!(changes(&mut watch), [Change::Changed("a".into(), 1)]);
+    }
+}

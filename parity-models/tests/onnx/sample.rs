@@ -1,0 +1,104 @@
+//! Graphs to try things on, written with the crate's own builder.
+
+use parm_parity_models::onnx::{BatchNorm, Builder, Conv, Dense, Model, Pool, Tensor, Value};
+
+pub(crate) const SEED: u64 = 17;
+
+/// `Flatten -> Gemm -> Relu -> Gemm` on one-channel images.
+pub(crate) fn mlp() -> Model {
+    let mut graph = Builder::new("mlp", SEED);
+    let input = graph.input(Value::batch_of_f32("input", &[1, 6, 6]));
+    let flat = graph.node("Flatten", "flatten", &[&input]);
+    let hidden = graph.dense("fc1", &flat, Dense { inputs: 36, outputs: 12 }).unwrap();
+    let hidden = graph.node("Relu", "relu", &[&hidden]);
+    graph.dense("logits", &hidden, Dense { inputs: 12, outputs: 4 }).unwrap();
+    graph.output(Value::batch_of_f32("logits", &[4]));
+    graph.build().unwrap()
+}
+
+/// LeNet-5's shape on small images, with a softmax at its end.
+pub(crate) fn lenet() -> Model {
+    let mut graph = Builder::new("lenet", SEED);
+    let input = graph.input(Value::batch_of_f32("input", &[1, 12, 12]));
+    let pool = Pool { kernel: 2, stride: 2, padding: 0 };
+    let x = graph.conv("conv1", &input, Conv::same(1, 4, 5)).unwrap();
+    let x = graph.node("Relu", "relu1", &[&x]);
+    let x = graph.max_pool("pool1", &x, pool);
+    let x = graph.conv("conv2", &x, Conv { padding: 0, ..Conv::same(4, 8, 3) }).unwrap();
+    let x = graph.node("Relu", "relu2", &[&x]);
+    let x = graph.max_pool("pool2", &x, pool);
+    let x = graph.node("Flatten", "flatten", &[&x]);
+    let x = graph.dense("fc1", &x, Dense { inputs: 32, outputs: 16 }).unwrap();
+    let x = graph.node("Relu", "relu3", &[&x]);
+    let x = graph.dense("fc2", &x, Dense { inputs: 16, outputs: 5 }).unwrap();
+    graph.node_with("Softmax", "probabilities", &[&x], [("axis", 1.into())]);
+    graph.output(Value::batch_of_f32("probabilities", &[5]));
+    graph.build().unwrap()
+}
+
+/// One residual block between a convolution and a fully connected layer, on three-channel images.
+pub(crate) fn resnet() -> Model {
+    let mut graph = Builder::new("resnet", SEED);
+    let input = graph.input(Value::batch_of_f32("input", &[3, 8, 8]));
+    let plain = |inputs, outputs| Conv { bias: false, ..Conv::same(inputs, outputs, 3) };
+    let norm = BatchNorm { channels: 6 };
+    let x = graph.conv("conv1", &input, plain(3, 6)).unwrap();
+    let x = graph.batch_norm("bn1", &x, norm).unwrap();
+    let skip = graph.node("Relu", "relu1", &[&x]);
+    let x = graph.conv("conv2", &skip, plain(6, 6)).unwrap();
+    let x = graph.batch_norm("bn2", &x, norm).unwrap();
+    let x = graph.node("Add", "add", &[&x, &skip]);
+    let x = graph.node("Relu", "relu2", &[&x]);
+    let x = graph.node("GlobalAveragePool", "pool", &[&x]);
+    let x = graph.node("Flatten", "flatten", &[&x]);
+    graph.dense("logits", &x, Dense { inputs: 6, outputs: 10 }).unwrap();
+    graph.output(Value::batch_of_f32("logits", &[10]));
+    graph.build().unwrap()
+}
+
+/// What stands before and behind the layers is copied for each slot: normalisation and a transpose of images with
+/// their channels last, sizes taken from the input, a pool and a bias behind the last layer.
+pub(crate) fn channels_last() -> Model {
+    let mut graph = Builder::new("channels_last", SEED);
+    let input = graph.input(Value::batch_of_f32("input", &[6, 6, 3]));
+    let mean = graph.constant(Tensor::from_f32("mean", &[3], &[0.1, 0.2, 0.3]).unwrap());
+    let deviation = graph.constant(Tensor::from_f32("deviation", &[3], &[0.5, 0.6, 0.7]).unwrap());
+    let x = graph.node("Sub", "centred", &[&input, &mean]);
+    let x = graph.node("Div", "normal", &[&x, &deviation]);
+    let x = graph.node_with("Transpose", "channels_first", &[&x], [("perm", vec![0i64, 3, 1, 2].into())]);
+    let x = graph.conv("conv", &x, Conv::same(3, 4, 3)).unwrap();
+    let x = graph.node("Relu", "relu", &[&x]);
+    let x = graph.conv("classes", &x, Conv::same(4, 5, 1)).unwrap();
+    let x = graph.node("GlobalAveragePool", "pool", &[&x]);
+    let shape = graph.node("Shape", "shape", &[&input]);
+    let first = graph.constant(Tensor::from_i64("first", &[1], &[0]).unwrap());
+    let batch = graph.node("Gather", "batch", &[&shape, &first]);
+    let rest = graph.constant(Tensor::from_i64("rest", &[1], &[-1]).unwrap());
+    let flat = graph.node_with("Concat", "flat_shape", &[&batch, &rest], [("axis", 0.into())]);
+    let x = graph.node("Reshape", "flat", &[&x, &flat]);
+    let offset = graph.constant(Tensor::from_f32("offset", &[5], &[0.1, 0.2, 0.3, 0.4, 0.5]).unwrap());
+    let x = graph.node("Add", "logits", &[&x, &offset]);
+    graph.node_with("Softmax", "probabilities", &[&x], [("axis", 1.into())]);
+    graph.output(Value::batch_of_f32("probabilities", &[5]));
+    graph.build().unwrap()
+}
+
+/// Two first layers read the input side by side and two last layers meet behind the last.
+pub(crate) fn two_branches() -> Model {
+    let mut graph = Builder::new("two_branches", SEED);
+    let input = graph.input(Value::batch_of_f32("input", &[2, 6, 6]));
+    let narrow = graph.conv("narrow", &input, Conv::same(2, 3, 1)).unwrap();
+    let broad = graph.conv("broad", &input, Conv::same(2, 3, 5)).unwrap();
+    let x = graph.node_with("Concat", "joined", &[&narrow, &broad], [("axis", 1.into())]);
+    let x = graph.node("Relu", "relu", &[&x]);
+    let x = graph.node("GlobalAveragePool", "pool", &[&x]);
+    let x = graph.node("Flatten", "flatten", &[&x]);
+    let left = graph.dense("left", &x, Dense { inputs: 6, outputs: 4 }).unwrap();
+    let right = graph.dense("right", &x, Dense { inputs: 6, outputs: 4 }).unwrap();
+    let gate = graph.node("Sigmoid", "gate", &[&right]);
+    let x = graph.node("Mul", "gated", &[&left, &gate]);
+    let offset = graph.constant(Tensor::from_f32("offset", &[4], &[0.1, 0.2, 0.3, 0.4]).unwrap());
+    graph.node("Add", "y", &[&x, &offset]);
+    graph.output(Value::batch_of_f32("y", &[4]));
+    graph.build().unwrap()
+}

@@ -1,0 +1,194 @@
+//! A request against a model's metadata, before anything is queued or computed.
+//!
+//! Frontend and worker hold requests to the same rules, so that a request refused by one is refused by the other with
+//! the same words. A model has a batch dimension when the first dimension of every input and output varies (-1); then
+//! rows of different requests may share a batch. Any other model takes a request as one indivisible row.
+
+use crate::{DataType, Error, InferRequest, ModelMetadata, NamedTensor, TensorMetadata};
+
+/// Checks names, datatypes, shapes and requested outputs; returns the number of rows (1 for a model without a batch
+/// dimension).
+pub fn validate(request: &InferRequest, model: &ModelMetadata, max_rows: usize) -> Result<usize, Error> {
+    check_names(request, model)?;
+    let batched = has_batch_dimension(model);
+    let mut rows = None;
+    for declared in &model.inputs {
+        let input = find(request, model, declared)?;
+        check_tensor(input, declared, batched)?;
+        if batched {
+            let actual = input.tensor.rows();
+            let expected = *rows.get_or_insert(actual);
+            if actual != expected {
+                return Err(Error::RowsDisagree { name: input.name.clone(), expected, actual });
+            }
+        }
+    }
+    let rows = rows.unwrap_or(1);
+    if rows > max_rows {
+        return Err(Error::BatchTooLarge { rows, limit: max_rows });
+    }
+    Ok(rows)
+}
+
+/// Whether the first dimension of every input and output is the batch.
+pub fn has_batch_dimension(model: &ModelMetadata) -> bool {
+    let varies = |tensor: &TensorMetadata| tensor.shape.first() == Some(&-1);
+    !model.inputs.is_empty() && model.inputs.iter().chain(&model.outputs).all(varies)
+}
+
+/// Puts the inputs of a validated request into the model's order. Most clients send them so already.
+pub fn in_model_order(mut inputs: Vec<NamedTensor>, model: &ModelMetadata) -> Vec<NamedTensor> {
+    let place = |name: &str| model.inputs.iter().position(|declared| declared.name == name);
+    if !inputs.is_sorted_by_key(|input| place(&input.name)) {
+        inputs.sort_by_key(|input| place(&input.name));
+    }
+    inputs
+}
+
+fn check_names(request: &InferRequest, model: &ModelMetadata) -> Result<(), Error> {
+    if request.inputs.is_empty() && !model.inputs.is_empty() {
+        return Err(Error::NoInputs { model: model.name.clone(), expected: names(&model.inputs) });
+    }
+    for (at, input) in request.inputs.iter().enumerate() {
+        if !model.inputs.iter().any(|declared| declared.name == input.name) {
+            let (model_name, name) = (model.name.clone(), input.name.clone());
+            return Err(Error::UnknownInput { model: model_name, name, expected: names(&model.inputs) });
+        }
+        if request.inputs[..at].iter().any(|earlier| earlier.name == input.name) {
+            return Err(Error::DuplicateInput { name: input.name.clone() });
+        }
+    }
+    for output in &request.outputs {
+        if !model.outputs.iter().any(|declared| declared.name == output.name) {
+            let (model_name, name) = (model.name.clone(), output.name.clone());
+            return Err(Error::UnknownOutput { model: model_name, name, expected: names(&model.outputs) });
+        }
+    }
+    Ok(())
+}
+
+fn find<'a>(
+    request: &'a InferRequest,
+    model: &ModelMetadata,
+    declared: &TensorMetadata,
+) -> Result<&'a NamedTensor, Error> {
+    request.inputs.iter().find(|input| input.name == declared.name).ok_or_else(|| Error::MissingInput {
+        model: model.name.clone(),
+        name: declared.name.clone(),
+        expected: names(&model.inputs),
+    })
+}
+
+fn check_tensor(input: &NamedTensor, declared: &TensorMetadata, batched: bool) -> Result<(), Error> {
+    let expected: DataType = declared.datatype.parse()?;
+    let actual = input.tensor.datatype();
+    if actual != expected {
+        return Err(Error::WrongInputDatatype { name: input.name.clone(), expected, actual });
+    }
+    let shape = input.tensor.shape();
+    let fits = shape.len() == declared.shape.len()
+        && shape.iter().zip(&declared.shape).all(|(&dim, &wanted)| wanted < 0 || i64::try_from(dim) == Ok(wanted));
+    let has_rows = !batched || shape.first().is_some_and(|&rows| rows > 0);
+    if fits && has_rows {
+        return Ok(());
+    }
+    Err(Error::WrongShape { name: input.name.clone(), expected: declared.shape.clone(), actual: shape.to_vec() })
+}
+
+fn names(tensors: &[TensorMetadata]) -> Vec<String> {
+    tensors.iter().map(|tensor| tensor.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ModelRef, Parameters, RequestedOutput, Tensor};
+
+    fn declared(name: &str, datatype: &str, shape: &[i64]) -> TensorMetadata {
+        TensorMetadata { name: name.into(), datatype: datatype.into(), shape: shape.into() }
+    }
+
+    fn model() -> ModelMetadata {
+        ModelMetadata {
+            name: "m".into(),
+            inputs: vec![declared("a", "FP32", &[-1, 2]), declared("b", "FP32", &[-1, -1])],
+            outputs: vec![declared("y", "FP32", &[-1, 3])],
+            ..ModelMetadata::default()
+        }
+    }
+
+    fn tensor(name: &str, shape: &[usize]) -> NamedTensor {
+        let values = vec![0.5; shape.iter().product()];
+        NamedTensor::new(name, Tensor::from_f32(shape, &values).unwrap())
+    }
+
+    fn request(inputs: Vec<NamedTensor>) -> InferRequest {
+        let model = ModelRef::latest("m");
+        InferRequest { model, id: String::new(), parameters: Parameters::new(), inputs, outputs: vec![] }
+    }
+
+    fn check(inputs: Vec<NamedTensor>, expected: Result<usize, Error>) {
+        assert_eq!(validate(&request(inputs), &model(), 8), expected);
+    }
+
+    #[test]
+    fn rows_are_counted_along_the_batch_dimension() {
+        check(vec![tensor("a", &[3, 2]), tensor("b", &[3, 7])], Ok(3));
+        check(vec![tensor("b", &[1, 0]), tensor("a", &[1, 2])], Ok(1));
+    }
+
+    #[test]
+    fn every_kind_of_bad_input_has_its_own_error() {
+        let (a, b) = (|| tensor("a", &[1, 2]), || tensor("b", &[1, 1]));
+        let expected = vec!["a".to_string(), "b".to_string()];
+        let (model, name) = (|| "m".to_string(), |name: &str| name.to_string());
+        check(vec![], Err(Error::NoInputs { model: model(), expected: expected.clone() }));
+        check(
+            vec![a()],
+            Err(Error::MissingInput { model: model(), name: name("b"), expected: expected.clone() }),
+        );
+        check(
+            vec![a(), b(), tensor("c", &[1])],
+            Err(Error::UnknownInput { model: model(), name: name("c"), expected }),
+        );
+        check(vec![a(), a(), b()], Err(Error::DuplicateInput { name: name("a") }));
+        let strings = Tensor::new(DataType::Int32, [1, 2].as_slice(), vec![0; 8].into()).unwrap();
+        let (expected, actual) = (DataType::Fp32, DataType::Int32);
+        check(
+            vec![NamedTensor::new("a", strings), b()],
+            Err(Error::WrongInputDatatype { name: name("a"), expected, actual }),
+        );
+        for shape in [&[1, 3][..], &[2], &[1, 2, 1], &[0, 2]] {
+            let error = Error::WrongShape { name: name("a"), expected: vec![-1, 2], actual: shape.to_vec() };
+            check(vec![tensor("a", shape), b()], Err(error));
+        }
+        check(
+            vec![a(), tensor("b", &[2, 1])],
+            Err(Error::RowsDisagree { name: name("b"), expected: 1, actual: 2 }),
+        );
+        check(
+            vec![tensor("a", &[9, 2]), tensor("b", &[9, 1])],
+            Err(Error::BatchTooLarge { rows: 9, limit: 8 }),
+        );
+    }
+
+    #[test]
+    fn an_output_that_the_model_lacks_is_refused() {
+        let mut request = request(vec![tensor("a", &[1, 2]), tensor("b", &[1, 1])]);
+        request.outputs.push(RequestedOutput { name: "z".into(), parameters: Parameters::new() });
+        let (model_name, expected) = ("m".into(), vec!["y".into()]);
+        let error = Error::UnknownOutput { model: model_name, name: "z".into(), expected };
+        assert_eq!(validate(&request, &model(), 8), Err(error));
+    }
+
+    #[test]
+    fn a_model_with_a_fixed_first_dimension_takes_one_row() {
+        let mut fixed = model();
+        fixed.inputs = vec![declared("a", "FP32", &[2, -1]), declared("sr", "FP32", &[])];
+        let request = request(vec![tensor("sr", &[]), tensor("a", &[2, 5])]);
+        assert!(!has_batch_dimension(&fixed));
+        assert_eq!(validate(&request, &fixed, 1), Ok(1));
+        let ordered = in_model_order(request.inputs, &fixed);
+        assert_eq!(ordered.iter().map(|input| input.name.as_str()).collect::<Vec<_>>(), ["a", "sr"]);
+    }
+}
