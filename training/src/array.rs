@@ -88,7 +88,12 @@ impl<T: Clone> Array<T> {
     }
 
     /// Combines two tensors element by element after expanding both to `shape`.
-    pub(crate) fn zip<U: Clone>(&self, other: &Self, shape: &[usize], combine: impl Fn(&T, &T) -> U) -> Array<U> {
+    pub(crate) fn zip<U: Clone>(
+        &self,
+        other: &Self,
+        shape: &[usize],
+        combine: impl Fn(&T, &T) -> U,
+    ) -> Array<U> {
         let (left, right) = (self.expand(shape), other.expand(shape));
         let data = left.data.iter().zip(&right.data).map(|(a, b)| combine(a, b)).collect();
         Array { shape: shape.into(), data }

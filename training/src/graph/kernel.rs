@@ -37,10 +37,6 @@ pub(crate) struct Statistic {
 pub(crate) struct Inputs(pub(crate) Vec<Option<Value>>);
 
 impl Inputs {
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     pub(crate) fn optional(&mut self, at: usize) -> Option<Value> {
         self.0.get_mut(at).and_then(Option::take)
     }

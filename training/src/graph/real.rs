@@ -4,7 +4,7 @@
 //! meet: an enum over the ranks that networks use, and the operations that change a rank. Everything here is
 //! differentiable. Shapes are checked by the callers, because Burn panics on a shape that does not fit.
 
-use burn::tensor::{Int, Shape, Tensor, TensorData};
+use burn::tensor::{Gradients, Int, Shape, Tensor, TensorData};
 
 use crate::array::{Array, broadcast, count};
 use crate::graph::Problem;
@@ -96,7 +96,7 @@ impl Real {
     /// Copies the elements to host memory.
     pub(crate) fn download(&self) -> Array<f32> {
         let data = with!(self, tensor => tensor.to_data_as::<f32>());
-        let data = data.into_vec::<f32>().expect("the data was converted to this type");
+        let data = data.try_into_vec::<f32>().expect("the data was converted to this type");
         Array::new(self.shape(), data).expect("a tensor has as many elements as its shape says")
     }
 
@@ -252,6 +252,26 @@ impl Real {
     pub(crate) fn div(self, other: Self) -> Result<Self, Problem> {
         let (left, right) = self.align(other)?;
         Ok(zip!(left, right, (a, b) => a.div(b)))
+    }
+
+    /// The same tensor as a leaf that gradients are taken for.
+    pub(crate) fn tracked(self) -> Self {
+        map!(self, tensor => tensor.autodiff().require_grad())
+    }
+
+    /// The same tensor without a history.
+    pub(crate) fn untracked(self) -> Self {
+        map!(self, tensor => tensor.without_autodiff())
+    }
+
+    /// Differentiates a scalar; `None` when it depends on no leaf.
+    pub(crate) fn backward(&self) -> Option<Gradients> {
+        with!(self, tensor => tensor.is_tracked().then(|| tensor.backward()))
+    }
+
+    /// This leaf's gradient.
+    pub(crate) fn gradient(&self, gradients: &Gradients) -> Option<Self> {
+        Some(map!(self, tensor => tensor.grad(gradients)?))
     }
 
     /// Every element times `factor`.

@@ -22,10 +22,6 @@ impl<'a> Spec<'a> {
         Self { node, opset, read: RefCell::default() }
     }
 
-    pub(crate) fn has(&self, name: &'static str) -> bool {
-        self.node.attributes.contains_key(name)
-    }
-
     pub(crate) fn int(&self, name: &'static str, default: i64) -> Result<i64, Problem> {
         self.tick(name);
         Ok(self.node.int(name)?.unwrap_or(default))
@@ -70,9 +66,9 @@ impl<'a> Spec<'a> {
         }
     }
 
-    /// Ticks off an attribute that changes nothing here.
-    pub(crate) fn ignore(&self, name: &'static str) {
-        self.tick(name);
+    /// Ticks off attributes that change nothing here.
+    pub(crate) fn ignore(&self, names: &[&'static str]) {
+        names.iter().for_each(|name| self.tick(name));
     }
 
     /// The error for an attribute's value.

@@ -8,6 +8,7 @@ use crate::graph::{Problem, Real};
 /// A value between two nodes. Reals live on the device and carry gradients; integers and truth values are shapes,
 /// indices and masks, and stay in host memory. All widths of integers are held as 64 bits.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // most values are reals: a box would cost each of them an allocation
 pub(crate) enum Value {
     Real(Real),
     Ints(Array<i64>),

@@ -4,7 +4,8 @@ use burn::tensor::activation as burn_activation;
 
 use crate::array::count;
 use crate::graph::kernel::{Kernel, axis, one};
-use crate::graph::{Problem, Real, real::map, spec::Spec};
+use crate::graph::real::map;
+use crate::graph::{Problem, Real, spec::Spec};
 
 /// A kernel with one tensor in and one of the same shape out.
 pub(super) fn unary(function: impl Fn(Real) -> Real + Send + Sync + 'static) -> Result<Kernel, Problem> {

@@ -101,7 +101,11 @@ fn numbers(value: Value) -> Array<f64> {
     }
 }
 
-fn combine(left: &Array<f64>, right: &Array<f64>, test: fn(f64, f64) -> bool) -> Result<Array<bool>, Problem> {
+fn combine(
+    left: &Array<f64>,
+    right: &Array<f64>,
+    test: fn(f64, f64) -> bool,
+) -> Result<Array<bool>, Problem> {
     let shape = joint(left.shape(), right.shape())?;
     Ok(left.zip(right, &shape, |&a, &b| test(a, b)))
 }

@@ -5,7 +5,8 @@ use burn::tensor::ops::{ConvOptions, PadMode};
 
 use super::window::Window;
 use crate::graph::kernel::{Kernel, one};
-use crate::graph::{Problem, Real, real::map, spec::Spec};
+use crate::graph::real::map;
+use crate::graph::{Problem, Real, spec::Spec};
 
 pub(super) fn conv(spec: &Spec) -> Result<Kernel, Problem> {
     let window = Window::read(spec)?;

@@ -29,7 +29,8 @@ pub(super) fn div(_: &Spec) -> Result<Kernel, Problem> {
 /// The remainder has the divisor's sign; with `fmod` the dividend's.
 pub(super) fn modulo(spec: &Spec) -> Result<Kernel, Problem> {
     let fmod: OnInts = |a, b| a.checked_rem(b).unwrap_or(0);
-    let floored: OnInts = |a, b| a.checked_rem(b).map_or(0, |r| if r != 0 && (r < 0) != (b < 0) { r + b } else { r });
+    let floored: OnInts =
+        |a, b| a.checked_rem(b).map_or(0, |r| if r != 0 && (r < 0) != (b < 0) { r + b } else { r });
     let on_ints = if spec.flag("fmod")? { fmod } else { floored };
     Ok(Box::new(move |mut inputs, _| {
         let (left, right) = (inputs.ints(0)?, inputs.ints(1)?);
@@ -38,11 +39,23 @@ pub(super) fn modulo(spec: &Spec) -> Result<Kernel, Problem> {
 }
 
 pub(super) fn minimum(_: &Spec) -> Result<Kernel, Problem> {
-    variadic(|a, b| { let (a, b) = a.align(b)?; Ok(zip!(a, b, (x, y) => x.min_pair(y))) }, i64::min)
+    variadic(
+        |a, b| {
+            let (a, b) = a.align(b)?;
+            Ok(zip!(a, b, (x, y) => x.min_pair(y)))
+        },
+        i64::min,
+    )
 }
 
 pub(super) fn maximum(_: &Spec) -> Result<Kernel, Problem> {
-    variadic(|a, b| { let (a, b) = a.align(b)?; Ok(zip!(a, b, (x, y) => x.max_pair(y))) }, i64::max)
+    variadic(
+        |a, b| {
+            let (a, b) = a.align(b)?;
+            Ok(zip!(a, b, (x, y) => x.max_pair(y)))
+        },
+        i64::max,
+    )
 }
 
 pub(super) fn sum(_: &Spec) -> Result<Kernel, Problem> {

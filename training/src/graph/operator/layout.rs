@@ -7,7 +7,7 @@ use crate::graph::{Problem, Value, spec::Spec};
 /// Also for `Dropout`: teachers answer without it, and exporters leave it out. A parity model learns to imitate
 /// answers, which needs no noise of its own.
 pub(super) fn identity(spec: &Spec) -> Result<Kernel, Problem> {
-    ["ratio", "seed", "is_test"].map(|name| spec.ignore(name));
+    spec.ignore(&["ratio", "seed", "is_test"]);
     spec.outputs(1)?;
     Ok(Box::new(|mut inputs, _| Ok(vec![inputs.value(0)?])))
 }

@@ -2,7 +2,8 @@
 
 use crate::array::{broadcast, count};
 use crate::graph::kernel::{Kernel, one};
-use crate::graph::{Problem, Real, real::zip, spec::Spec};
+use crate::graph::real::zip;
+use crate::graph::{Problem, Real, spec::Spec};
 
 /// `alpha * A * B + beta * C`, with A or B transposed on request.
 pub(super) fn gemm(spec: &Spec) -> Result<Kernel, Problem> {

@@ -41,17 +41,16 @@ impl Batch {
         if pass.mode == Mode::Evaluate {
             return one(map!(x, t => module::batch_norm(t, scale, bias, mean, variance, self.epsilon)));
         }
-        let mut measured = None;
+        let (measured_mean, measured_variance);
         let output = map!(x, t => {
             let result = module::batch_norm_train(t, scale, bias, self.epsilon);
-            measured = Some((result.mean, result.variance));
+            measured_mean = result.mean;
+            measured_variance = result.variance;
             result.output
         });
-        if let Some((mean, variance)) = measured {
-            for (name, value) in [(&self.mean, mean), (&self.variance, variance)] {
-                let (name, value) = (name.clone(), Real::R1(value));
-                pass.statistics.push(Statistic { name, value, momentum: self.momentum });
-            }
+        for (name, value) in [(&self.mean, measured_mean), (&self.variance, measured_variance)] {
+            let (name, value) = (name.clone(), Real::R1(value));
+            pass.statistics.push(Statistic { name, value, momentum: self.momentum });
         }
         one(output)
     }

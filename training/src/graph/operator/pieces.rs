@@ -13,7 +13,9 @@ pub(super) fn slice(spec: &Spec) -> Result<Kernel, Problem> {
     Ok(Box::new(move |mut inputs, _| {
         let value = inputs.value(0)?;
         let shape = value.shape();
-        let mut list = |at: usize| Ok(inputs.optional_ints(at)?.or_else(|| fixed.get(at - 1)?.clone()));
+        let mut list = |at: usize| -> Result<Option<Vec<i64>>, Problem> {
+            Ok(inputs.optional_ints(at)?.or_else(|| fixed.get(at - 1)?.clone()))
+        };
         let (starts, ends, over, steps) = (list(1)?, list(2)?, list(3)?, list(4)?);
         let starts = starts.ok_or(Problem::MissingInput { at: 1 })?;
         let ends = ends.ok_or(Problem::MissingInput { at: 2 })?;
@@ -51,14 +53,17 @@ fn progression(start: i64, end: i64, step: i64, size: usize) -> Result<Vec<usize
 pub(super) fn split(spec: &Spec) -> Result<Kernel, Problem> {
     let over = spec.int("axis", 0)?;
     let fixed = spec.ints("split")?;
-    spec.ignore("num_outputs"); // says what the number of outputs says
+    spec.ignore(&["num_outputs"]); // says what the number of outputs says
     let parts = spec.node.outputs.len().max(1);
     Ok(Box::new(move |mut inputs, _| {
         let value = inputs.value(0)?;
         let shape = value.shape();
         let axis = axis(over, shape.len())?;
         let size = shape[axis];
-        let even = || (0..parts).map(|at| (size.div_ceil(parts)).min(size - (size.div_ceil(parts) * at).min(size)) as i64);
+        let even = || {
+            (0..parts)
+                .map(|at| (size.div_ceil(parts)).min(size - (size.div_ceil(parts) * at).min(size)) as i64)
+        };
         let sizes = inputs.optional_ints(1)?.or_else(|| fixed.clone()).unwrap_or_else(|| even().collect());
         if sizes.iter().any(|&part| part < 0) || sizes.iter().sum::<i64>() != size as i64 {
             return Err(Problem::Size { what: "split", values: sizes, shape });
@@ -105,7 +110,8 @@ pub(super) fn pad(spec: &Spec) -> Result<Kernel, Problem> {
     Ok(Box::new(move |mut inputs, _| {
         let value = inputs.value(0)?;
         let shape = value.shape();
-        let widths = inputs.optional_ints(1)?.or_else(|| fixed.clone()).ok_or(Problem::MissingInput { at: 1 })?;
+        let widths =
+            inputs.optional_ints(1)?.or_else(|| fixed.clone()).ok_or(Problem::MissingInput { at: 1 })?;
         let fill = inputs.optional_number(2)?.unwrap_or(fixed_value);
         let all: Vec<i64> = (0..shape.len() as i64).collect();
         let over = axes(&inputs.optional_ints(3)?.unwrap_or(all), shape.len())?;

@@ -5,11 +5,12 @@ use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 
 use super::window::{Resolved, Window};
 use crate::graph::kernel::{Kernel, one};
-use crate::graph::{Problem, Real, real::map, spec::Spec};
+use crate::graph::real::map;
+use crate::graph::{Problem, Real, spec::Spec};
 
 pub(super) fn max(spec: &Spec) -> Result<Kernel, Problem> {
     spec.outputs(1)?; // indices of the maxima: nobody exports them for inference
-    spec.ignore("storage_order"); // of the indices
+    spec.ignore(&["storage_order"]); // of the indices
     let window = window(spec)?;
     let ceil_mode = spec.flag("ceil_mode")?;
     Ok(Box::new(move |mut inputs, _| {
@@ -22,7 +23,10 @@ pub(super) fn max(spec: &Spec) -> Result<Kernel, Problem> {
             )),
             _ => {
                 let x = x.rank4()?;
-                Real::R4(module::max_pool2d(x, max_options(window.resolve::<2>(&shape[2..], None)?, ceil_mode)))
+                Real::R4(module::max_pool2d(
+                    x,
+                    max_options(window.resolve::<2>(&shape[2..], None)?, ceil_mode),
+                ))
             }
         })
     }))
@@ -37,9 +41,10 @@ pub(super) fn average(spec: &Spec) -> Result<Kernel, Problem> {
         let x = inputs.real(0)?;
         let shape = x.shape();
         one(match shape.len() {
-            3 => {
-                Real::R3(module::avg_pool1d(x.rank3()?, options.with(window.resolve::<1>(&shape[2..], None)?)?))
-            }
+            3 => Real::R3(module::avg_pool1d(
+                x.rank3()?,
+                options.with(window.resolve::<1>(&shape[2..], None)?)?,
+            )),
             _ => {
                 let x = x.rank4()?;
                 Real::R4(module::avg_pool2d(x, options.with(window.resolve::<2>(&shape[2..], None)?)?))

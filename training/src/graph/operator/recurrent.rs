@@ -14,7 +14,9 @@ use crate::graph::{Problem, Real, Value, spec::Spec};
 enum Cell {
     Lstm,
     /// The reset gate is applied to the recurrent product (as PyTorch does) or to the state before it.
-    Gru { reset_after: bool },
+    Gru {
+        reset_after: bool,
+    },
 }
 
 impl Cell {
@@ -58,13 +60,13 @@ fn layer(spec: &Spec, cell: Cell, usual: &[&str]) -> Result<Kernel, Problem> {
     };
     spec.only("layout", 0, "0 (time first)")?;
     spec.without_input(4)?; // lengths of ragged sequences
-    spec.ignore("activations");
+    spec.ignore(&["activations"]);
     if let Some(parm_parity_models::onnx::Attribute::Strings(names)) = spec.node.attributes.get("activations")
         && names.iter().zip(usual.iter().cycle()).any(|(name, usual)| !name.eq_ignore_ascii_case(usual))
     {
         return Err(spec.value("activations", names.join(", "), "the standard's choice"));
     }
-    spec.ignore("hidden_size"); // the weights tell
+    spec.ignore(&["hidden_size"]); // the weights tell
     let layer = Layer { cell, direction };
     Ok(Box::new(move |inputs, _| layer.run(inputs)))
 }
@@ -175,7 +177,8 @@ impl Cell {
 fn lstm_step(gates: Tensor<2>, memory: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
     let size = memory.dims()[1];
     let gate = |at: usize| gates.clone().narrow(1, at * size, size);
-    let (input, output, forget) = (activation::sigmoid(gate(0)), activation::sigmoid(gate(1)), activation::sigmoid(gate(2)));
+    let (input, output, forget) =
+        (activation::sigmoid(gate(0)), activation::sigmoid(gate(1)), activation::sigmoid(gate(2)));
     let memory = forget * memory + input * gate(3).tanh();
     (output * memory.clone().tanh(), memory)
 }
@@ -192,11 +195,8 @@ fn gru_step(
     let product = |state: Tensor<2>, at: usize| state.matmul(part(&recurrent, at)) + part(&bias, at);
     let update = activation::sigmoid(part(&given, 0) + product(hidden.clone(), 0));
     let reset = activation::sigmoid(part(&given, 1) + product(hidden.clone(), 1));
-    let proposal = if reset_after {
-        reset * product(hidden.clone(), 2)
-    } else {
-        product(reset * hidden.clone(), 2)
-    };
+    let proposal =
+        if reset_after { reset * product(hidden.clone(), 2) } else { product(reset * hidden.clone(), 2) };
     let candidate = (part(&given, 2) + proposal).tanh();
     candidate.clone() - update.clone() * candidate + update * hidden
 }

@@ -120,19 +120,29 @@ fn arg(spec: &Spec, find: fn(Real, usize) -> Option<Vec<i64>>) -> Result<Kernel,
         let mut shape = x.shape();
         let axis = axis(over, shape.len())?;
         let found = find(x, axis).expect("indices read back as integers");
-        if keep { shape[axis] = 1 } else { drop(shape.remove(axis)) }
+        match keep {
+            true => shape[axis] = 1,
+            false => _ = shape.remove(axis),
+        }
         let array = Array::new(shape.clone(), found).ok_or(Problem::Reshape { from: vec![], to: shape })?;
         Ok(vec![Value::Ints(array)])
     }))
 }
 
 /// Reduces integers in host memory: the reduced axes are moved to the back, so that each result is one run.
-fn fold(array: &Array<i64>, axes: &[usize], shape: Vec<usize>, function: OnInts) -> Result<Array<i64>, Problem> {
+fn fold(
+    array: &Array<i64>,
+    axes: &[usize],
+    shape: Vec<usize>,
+    function: OnInts,
+) -> Result<Array<i64>, Problem> {
     let input = array.shape();
     let kept = (0..input.len()).filter(|at| !axes.contains(at));
     let order: Vec<usize> = kept.chain(axes.iter().copied()).collect();
     let run = axes.iter().map(|&axis| input[axis]).product::<usize>().max(1);
-    let Value::Ints(moved) = Value::Ints(array.clone()).permute(&order) else { unreachable!("integers stay so") };
+    let Value::Ints(moved) = Value::Ints(array.clone()).permute(&order) else {
+        unreachable!("integers stay so")
+    };
     let data: Vec<i64> = moved.data().chunks(run).map(function).collect();
     let from = vec![count(input)];
     Array::new(shape.clone(), data).ok_or(Problem::Reshape { from, to: shape })

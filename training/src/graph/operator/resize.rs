@@ -48,8 +48,8 @@ pub(super) fn resize(spec: &Spec) -> Result<Kernel, Problem> {
     let blend = blend(spec, if spec.opset < 11 { "floor" } else { "round_prefer_floor" })?;
     spec.only("antialias", 0, "0")?;
     spec.only("exclude_outside", 0, "0")?;
-    spec.ignore("cubic_coeff_a"); // of cubic interpolation
-    spec.ignore("extrapolation_value"); // of cropping
+    spec.ignore(&["cubic_coeff_a"]); // of cubic interpolation
+    spec.ignore(&["extrapolation_value"]); // of cropping
     if spec.string("keep_aspect_ratio_policy", "stretch")? != "stretch" {
         let actual = spec.string("keep_aspect_ratio_policy", "")?.to_owned();
         return Err(spec.value("keep_aspect_ratio_policy", actual, "stretch"));

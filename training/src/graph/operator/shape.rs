@@ -7,7 +7,10 @@ use crate::graph::kernel::{Kernel, Pass, axis};
 use crate::graph::{Problem, Real, Value, spec::Spec};
 
 /// Reads a constant of a file. Floats of other widths are computed with as 32 bits.
-pub(in crate::graph) fn constant_of(tensor: &Tensor, device: &burn::tensor::Device) -> Result<Value, Problem> {
+pub(in crate::graph) fn constant_of(
+    tensor: &Tensor,
+    device: &burn::tensor::Device,
+) -> Result<Value, Problem> {
     let shape = tensor.dims().to_vec();
     let fits = "the tensor was checked when it was read";
     Ok(match tensor.datatype() {
@@ -23,7 +26,7 @@ pub(in crate::graph) fn constant_of(tensor: &Tensor, device: &burn::tensor::Devi
 }
 
 pub(super) fn constant(spec: &Spec) -> Result<Kernel, Problem> {
-    ["value", "value_float", "value_floats", "value_int", "value_ints"].map(|name| spec.ignore(name));
+    spec.ignore(&["value", "value_float", "value_floats", "value_int", "value_ints"]);
     let tensor = spec.node.constant()?.ok_or(Problem::MissingInput { at: 0 })?;
     Ok(Box::new(move |_, pass: &mut Pass| Ok(vec![constant_of(&tensor, &pass.device)?])))
 }
@@ -105,8 +108,8 @@ impl Kind {
 /// Conversions between kinds. Between floats nothing happens: all are 32 bits wide here. Floats become integers by
 /// cutting the fraction.
 pub(super) fn cast(spec: &Spec) -> Result<Kernel, Problem> {
-    spec.ignore("saturate"); // of 8-bit floats
-    spec.ignore("round_mode"); // of 8-bit floats
+    spec.ignore(&["saturate"]); // of 8-bit floats
+    spec.ignore(&["round_mode"]); // of 8-bit floats
     let to = spec.int("to", 0)?;
     let datatype = i32::try_from(to).ok().and_then(|code| DataType::try_from(code).ok());
     let kind = datatype.and_then(Kind::of);
@@ -115,8 +118,8 @@ pub(super) fn cast(spec: &Spec) -> Result<Kernel, Problem> {
 }
 
 pub(super) fn cast_like(spec: &Spec) -> Result<Kernel, Problem> {
-    spec.ignore("saturate");
-    spec.ignore("round_mode");
+    spec.ignore(&["saturate"]);
+    spec.ignore(&["round_mode"]);
     Ok(Box::new(|mut inputs, pass| {
         let kind = match inputs.value(1)? {
             Value::Real(_) => Kind::Real,

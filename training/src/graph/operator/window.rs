@@ -15,7 +15,9 @@ enum Padding {
     Explicit(Vec<usize>),
     /// As many elements as the output needs to have the input's size divided by the stride; an odd one goes to the
     /// end or, if not `odd_at_end`, to the beginning.
-    Same { odd_at_end: bool },
+    Same {
+        odd_at_end: bool,
+    },
 }
 
 /// A window whose sizes are known along `N` spatial axes.
@@ -39,7 +41,7 @@ impl Window {
             }
         };
         if !matches!(padding, Padding::Explicit(_)) || spec.string("auto_pad", "")? == "VALID" {
-            spec.ignore("pads");
+            spec.ignore(&["pads"]);
         }
         let strides = spec.sizes("strides", &[])?;
         let dilations = spec.sizes("dilations", &[])?;
