@@ -3,8 +3,8 @@
 //! Everything is read and checked before a port is bound. An error names the field and where its value came from.
 
 use anyhow::anyhow;
-use figment::{Figment, Source};
 use figment::providers::{Env, Format, Serialized, Toml};
+use figment::{Figment, Source};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::{Common, Serve, Worker};
