@@ -37,6 +37,6 @@ pub(crate) fn exponential() -> Service {
 }
 
 pub(crate) fn simulate(run: &Run) -> Tally {
-    println!("seed {}", run.seed);
+    eprintln!("seed {}", run.seed);
     run.simulate(&Quiet).unwrap()
 }
