@@ -36,6 +36,11 @@ pub(super) fn model(pool: &Pool, role: Role) -> Option<&ModelRef> {
 /// Whether a policy mixes queries, so that their values matter.
 pub(super) fn mixes(policy: PolicyKind) -> bool {
     match policy {
-        PolicyKind::None | PolicyKind::Equal | PolicyKind::Replicate | PolicyKind::Hedge => false,
+        PolicyKind::None
+        | PolicyKind::Equal
+        | PolicyKind::Replicate
+        | PolicyKind::Hedge
+        | PolicyKind::ApproximateBackup => false,
+        PolicyKind::Parm | PolicyKind::ParmPlus => true,
     }
 }
