@@ -289,7 +289,8 @@ fn failures_in_a_row_eject() {
 
 #[test]
 fn a_change_of_policy_keeps_what_is_under_way() {
-    let steps = [Join(1), Query(1), Query(2), Settings(replicating(2)), Quiet, Join(2), Done(1), Done(2)];
+    let steps =
+        [Join(1), Query(1), Query(2), Settings(Box::new(replicating(2))), Quiet, Join(2), Done(1), Done(2)];
     check(
         plain(),
         &steps,

@@ -196,7 +196,7 @@ fn the_backup_answers_what_is_late() {
 #[test]
 fn a_group_survives_a_change_of_policy() {
     let off = PoolSettings { policy: PolicyKind::None, ..PoolSettings::default() };
-    let steps = [Settings(off), Wait(30), Done(1), Done(3), Decoded(90)];
+    let steps = [Settings(Box::new(off)), Wait(30), Done(1), Done(3), Decoded(90)];
     check_group(
         plus(2, 1),
         &steps,

@@ -5,4 +5,5 @@ mod coded;
 mod groups;
 mod properties;
 mod script;
+mod simulation;
 mod world;

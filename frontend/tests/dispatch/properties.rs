@@ -51,7 +51,7 @@ enum Happening {
     },
     /// In 100 us.
     Time(u64),
-    Change(PoolSettings),
+    Change(Box<PoolSettings>),
 }
 
 const POOLS: u32 = 2;
@@ -132,7 +132,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         6 => (any::<usize>(), prop::option::weighted(0.9, prop::option::of(0f32..1.0)))
             .prop_map(|(slot, outcome)| Happening::Decoding { slot, outcome }),
         8 => prop_oneof![4 => 0..100u64, 1 => 0..3000u64].prop_map(Happening::Time),
-        1 => settings().prop_map(Happening::Change),
+        1 => settings().prop_map(|settings| Happening::Change(Box::new(settings))),
     ]
 }
 
@@ -218,7 +218,7 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
         }
         Happening::Time(steps) => world.advance(Duration::from_micros(100 * steps)),
         Happening::Change(ref settings) => {
-            world.send(Event::SettingsChanged(PoolId(*names % POOLS), Box::new(settings.clone())));
+            world.send(Event::SettingsChanged(PoolId(*names % POOLS), settings.clone()));
         }
     }
 }

@@ -40,7 +40,7 @@ pub(crate) enum Step {
     Decoded(u8),
     /// So many queries one after the other, each answered by instance 1 after 20 ms: the pool's times become known.
     Warm(u64),
-    Settings(PoolSettings),
+    Settings(Box<PoolSettings>),
     /// Forgets what was done so far.
     Quiet,
 }
@@ -107,7 +107,7 @@ fn act(world: &mut World, step: &Step) {
                 world.send(Event::JobCompleted(job));
             }
         }
-        Step::Settings(ref settings) => world.send(Event::SettingsChanged(POOL, Box::new(settings.clone()))),
+        Step::Settings(ref settings) => world.send(Event::SettingsChanged(POOL, settings.clone())),
         Step::Quiet => world.log.clear(),
     }
 }
