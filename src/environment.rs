@@ -1,17 +1,9 @@
 //! The environment is read here and nowhere below the binary.
 
-use std::path::PathBuf;
-
 /// Whether the user asked for no colours.
 #[allow(clippy::disallowed_methods)] // this file is where the environment is read
 pub fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
-}
-
-/// ONNX Runtime's own variable for the library's path.
-#[allow(clippy::disallowed_methods)]
-pub fn onnxruntime() -> Option<PathBuf> {
-    std::env::var_os("ORT_DYLIB_PATH").map(PathBuf::from)
 }
 
 /// The usual variable for log filters.

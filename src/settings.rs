@@ -62,9 +62,6 @@ impl Settings {
         let backend = &mut self.backend;
         parm_backend::engine::by_name(&backend.engine.name)
             .map_err(|error| Invalid(anyhow!("backend.engine.name: {error}")))?;
-        if backend.engine.onnxruntime.is_none() {
-            backend.engine.onnxruntime = crate::environment::onnxruntime();
-        }
         if backend.models.is_none() && backend.emulated.is_empty() {
             let folder = std::path::Path::new("models");
             if !folder.is_dir() {

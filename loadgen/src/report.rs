@@ -165,7 +165,7 @@ mod tests {
     fn run(count: u64, slow_every: u64, failed_every: u64) -> Run {
         let sample = |i: u64| Sample {
             intended: Duration::from_millis(i),
-            latency: Duration::from_millis(if i % slow_every == 0 { 50 } else { 5 + i % 3 }),
+            latency: Duration::from_millis(if i.is_multiple_of(slow_every) { 50 } else { 5 + i % 3 }),
             lag: Duration::ZERO,
             outcome: if i % failed_every == 1 { Outcome::Failed } else { Outcome::Exact },
         };

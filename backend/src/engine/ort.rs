@@ -90,6 +90,8 @@ fn environment(options: &Options) -> Result<Environment, Error> {
 
 fn library(options: &Options) -> PathBuf {
     let configured = options.onnxruntime.clone();
+    // ONNX Runtime's own variable, which its users expect to work in whatever embeds it.
+    #[allow(clippy::disallowed_methods)]
     let named = || std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
     let (prefix, suffix) = (std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     configured.or_else(named).unwrap_or_else(|| format!("{prefix}onnxruntime{suffix}").into())

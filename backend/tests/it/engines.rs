@@ -62,6 +62,7 @@ fn a_model_that_is_none_is_refused_with_its_path() {
 #[cfg(feature = "ort")]
 #[test]
 fn tract_and_onnx_runtime_agree() {
+    #[allow(clippy::disallowed_methods)] // says whether there is a library to test with
     if std::env::var_os("ORT_DYLIB_PATH").is_none() {
         return;
     }

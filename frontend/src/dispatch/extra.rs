@@ -68,7 +68,7 @@ impl Dispatcher {
         while at < LOOK_AT && room(&self.pools[key]) {
             let Some(extra) = self.wanted(key, class, at) else { break };
             let chosen = self.choose(key, &extra);
-            self.settle(key, class, &mut at, extra, chosen);
+            self.settle((key, class, &mut at), extra, chosen);
         }
     }
 
@@ -80,7 +80,7 @@ impl Dispatcher {
             while at < LOOK_AT {
                 let Some(extra) = self.wanted(serves.pool, class, at) else { break };
                 let chosen = self.suits(serves.pool, &extra, instance).then_some(instance);
-                self.settle(serves.pool, class, &mut at, extra, chosen);
+                self.settle((serves.pool, class, &mut at), extra, chosen);
                 if chosen.is_some() {
                     return true;
                 }
@@ -121,9 +121,7 @@ impl Dispatcher {
     /// Starts an extra job that was taken out, or puts it back and goes on to the next.
     fn settle(
         &mut self,
-        pool: Key<Pool>,
-        class: Class,
-        at: &mut usize,
+        (pool, class, at): (Key<Pool>, Class, &mut usize),
         extra: Extra,
         chosen: Option<Key<Instance>>,
     ) {
