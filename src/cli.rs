@@ -157,8 +157,8 @@ pub enum ModelsCommand {
         /// Model name in the repository, or the path of an ONNX file
         model: String,
         /// Version; the newest unless given
-        #[arg(long)]
-        version: Option<u64>,
+        #[arg(long, value_name = "NUMBER")]
+        model_version: Option<u64>,
         #[command(flatten)]
         view: View,
     },

@@ -14,7 +14,7 @@ use crate::cli::{ModelsCommand, Output, View};
 pub fn main(command: &ModelsCommand) -> anyhow::Result<()> {
     match command {
         ModelsCommand::List { view } => list(view),
-        ModelsCommand::Inspect { model, version, view } => inspect(model, *version, view),
+        ModelsCommand::Inspect { model, model_version, view } => inspect(model, *model_version, view),
     }
 }
 

@@ -3,8 +3,8 @@
 //! Everything is read and checked before a port is bound. An error names the field and where its value came from.
 
 use anyhow::anyhow;
-use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
+use figment::{Figment, Source};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::{Common, Serve, Worker};
@@ -44,7 +44,8 @@ impl Settings {
         if let Some(admin) = &flags.admin {
             figment = figment.merge(Serialized::default("frontend.admin.address", admin));
         }
-        extract(figment)
+        let settings = extract(figment)?;
+        if settings.embeds() { settings.with_models() } else { Ok(settings) }
     }
 
     /// Settings of `parm worker`.
@@ -53,7 +54,28 @@ impl Settings {
         if flags.faults {
             figment = figment.merge(Serialized::default("backend.faults", true));
         }
-        extract(figment)
+        extract(figment)?.with_models()
+    }
+
+    /// Settles what is run on this machine before anything starts: the engine must exist, and there must be models.
+    fn with_models(mut self) -> Result<Self, Invalid> {
+        let backend = &mut self.backend;
+        parm_backend::engine::by_name(&backend.engine.name)
+            .map_err(|error| Invalid(anyhow!("backend.engine.name: {error}")))?;
+        if backend.engine.onnxruntime.is_none() {
+            backend.engine.onnxruntime = crate::environment::onnxruntime();
+        }
+        if backend.models.is_none() && backend.emulated.is_empty() {
+            let folder = std::path::Path::new("models");
+            if !folder.is_dir() {
+                return Err(Invalid(anyhow!(
+                    "backend.models: no models to serve: name a model repository with --models FOLDER, or a worker \
+                     with --worker URL"
+                )));
+            }
+            backend.models = Some(folder.to_owned());
+        }
+        Ok(self)
     }
 
     /// Whether this process runs models itself: by default when it is told of no workers.
@@ -129,6 +151,8 @@ fn extract(figment: Figment) -> Result<Settings, Invalid> {
                     .metadata
                     .as_ref()
                     .map(|metadata| match &metadata.source {
+                        // The source line of a flag helps nobody.
+                        Some(Source::Code(_)) => " (on the command line)".to_owned(),
                         Some(source) => format!(" (from {source})"),
                         None => format!(" (from {})", metadata.name),
                     })

@@ -77,7 +77,8 @@ struct Bar(ProgressBar);
 
 impl Bar {
     fn new(queries: u64) -> Self {
-        let style = ProgressStyle::with_template("{wide_bar} {percent:>3} % of {human_len} queries, {eta} left");
+        let style =
+            ProgressStyle::with_template("{wide_bar} {percent:>3} % of {human_len} queries, {eta} left");
         let bar = ProgressBar::new(queries);
         Self(style.map_or(bar.clone(), |style| bar.with_style(style)))
     }

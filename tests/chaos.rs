@@ -9,7 +9,7 @@ use parm_protocol::client::{self, Client};
 use crate::support::load::Load;
 use crate::support::{Parm, http};
 
-const LOAD: Load = Load { requests: 1500, pace: Duration::from_millis(2), deadline: Duration::from_secs(10) };
+const LOAD: Load = Load { requests: 600, pace: Duration::from_millis(8), deadline: Duration::from_secs(10) };
 
 fn connect(url: String) -> Arc<dyn Client> {
     client::connect(&url.parse().unwrap(), &client::Config::default()).unwrap()

@@ -1,12 +1,20 @@
 //! What people meet on the command line: help, bad configuration, looking into models.
 
 use std::fs;
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::support::process::command;
+use crate::support::process::{PATIENCE, command};
 
+/// A command that should end by itself; one that does not is killed, and its status tells.
 fn run(arguments: &[&str]) -> Output {
-    command().args(arguments).output().unwrap()
+    let mut child = command().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait().unwrap().is_none() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    child.wait_with_output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -95,7 +103,7 @@ fn a_missing_onnxruntime_says_how_to_get_it() {
         "--metrics",
         "127.0.0.1:0",
         "--set",
-        "backend.engine.library=/no/such/lib.so",
+        "backend.engine.onnxruntime=/no/such/lib.so",
     ]);
     let said = text(&output.stderr);
     assert!(!output.status.success());

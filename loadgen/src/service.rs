@@ -10,7 +10,7 @@ use crate::{Error, clock::Moment};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Service {
-    /// Milliseconds for a batch of one row. Default: always 20.
+    /// Milliseconds for a batch of one row. Default: lognormal of median 20 and sigma 0.05, as a quiet machine has it.
     pub time_ms: Distribution,
     /// What every further row of a batch adds, as a share of the time for one. Default 1: batches gain nothing.
     pub row_share: f64,
@@ -18,7 +18,7 @@ pub struct Service {
 
 impl Default for Service {
     fn default() -> Self {
-        Self { time_ms: Distribution::Constant { value: 20.0 }, row_share: 1.0 }
+        Self { time_ms: Distribution::Lognormal { median: 20.0, sigma: 0.05 }, row_share: 1.0 }
     }
 }
 
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn further_rows_of_a_batch_cost_their_share() {
-        let service = Service { row_share: 0.25, ..Service::default() };
+        let service = Service { time_ms: Distribution::Constant { value: 20.0 }, row_share: 0.25 };
         assert_eq!([1, 2, 5].map(|rows| service.nanos(rows, RUN)), [20e6, 25e6, 40e6]);
     }
 

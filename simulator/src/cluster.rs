@@ -34,10 +34,12 @@ struct Running {
 }
 
 /// A job for an instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Work {
     pub(crate) job: JobId,
     pub(crate) rows: usize,
+    /// Its model's time as a share of the deployed model's.
+    pub(crate) share: f64,
 }
 
 /// A job that will end.
@@ -137,7 +139,7 @@ impl Cluster {
 
     fn start(&mut self, instance: u32, work: Work, now: Moment) -> Option<End> {
         let run = service::Run { seed: self.seed, instance, start: now };
-        let nanos = self.service.nanos(work.rows, run);
+        let nanos = work.share * self.service.nanos(work.rows, run);
         self.schedule.forget(instance, now);
         let ending = self.schedule.run(instance, now, nanos);
         let here = &mut self.instances[instance as usize];

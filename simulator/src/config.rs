@@ -35,8 +35,10 @@ pub struct Config {
     pub scenarios: Vec<String>,
     /// How queries arrive where the scenario does not say. Default: Poisson.
     pub arrivals: Pattern,
-    /// How long instances take.
+    /// How long instances take. Default: 20 ms, give or take 5 %.
     pub service: Service,
+    /// What the backup model takes, as a share of the deployed model's time. Default 0.5.
+    pub backup_share: f64,
     /// Milliseconds that a query is worth waiting for. Default 10000.
     pub deadline_ms: NonZeroU64,
     /// Microseconds that encoding a group takes. Default 93, the paper's median for two queries of 224x224x3.
@@ -72,6 +74,7 @@ impl Default for Config {
             scenarios: names(&["clean", "A", "B", "AB", "hang"]),
             arrivals: Pattern::default(),
             service: Service::default(),
+            backup_share: 0.5,
             deadline_ms: NonZeroU64::new(10_000).expect("positive"),
             encode_us: 93,
             decode_us: 8,

@@ -1,5 +1,7 @@
 //! A policy as it stands in the comparison: what the dispatcher is told, and how the instances are divided.
 
+use std::num::NonZeroU8;
+
 use parm_frontend::dispatch::{PolicyKind, PoolSettings};
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +13,7 @@ pub struct Contender {
     pub dispatch: PoolSettings,
     /// Instances, where they are not as many as the experiment gives everybody.
     pub instances: Option<u32>,
-    /// How many of them serve parity models only. Default 0: all serve everything.
+    /// How many of them hold parity models only. Default 0: all hold everything, and the policy divides them.
     pub parity_only: u32,
 }
 
@@ -23,6 +25,9 @@ pub const POLICIES: &[(&str, &str)] = &[
     ("replicate", "every batch on two instances where one is idle"),
     ("hedge", "late batches once more, within a budget"),
     ("hedge+ejection", "the same, and slow instances are ejected"),
+    ("parm", "the paper's: a parity per two queries, on a third of the instances, which take nothing else"),
+    ("parm+", "parities on idle instances, hedges within a budget, groups of 2 to 8, ejection"),
+    ("approximate-backup", "every query on a cheaper model too, on instances of its own"),
 ];
 
 /// What an experiment gives its contenders.
@@ -45,10 +50,16 @@ impl Contender {
             "replicate" => (PolicyKind::Replicate, false),
             "hedge" => (PolicyKind::Hedge, false),
             "hedge+ejection" => (PolicyKind::Hedge, true),
+            "parm" => (PolicyKind::Parm, false),
+            "parm+" => (PolicyKind::ParmPlus, true),
+            "approximate-backup" => (PolicyKind::ApproximateBackup, false),
             _ => return None,
         };
         contender.dispatch.policy = policy;
         contender.dispatch.ejection.enabled = ejection;
+        if policy == PolicyKind::ParmPlus {
+            contender.dispatch.coding.k_choices = (3..=8).filter_map(NonZeroU8::new).collect();
+        }
         if policy == PolicyKind::None {
             contender.instances = Some(resources.deployed);
         }

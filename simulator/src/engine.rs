@@ -229,9 +229,10 @@ impl<'a> Engine<'a> {
             Role::Parity(group, _) => self.groups.get(&group).copied().unwrap_or(1),
             Role::Deployed | Role::Copy | Role::Backup => rows,
         };
+        let share = if job.role == Role::Backup { self.run.backup_share } else { 1.0 };
         self.tally.started(job.role == Role::Deployed);
         let instance = self.cluster.of(job.instance);
-        if let Some(end) = self.cluster.give(instance, Work { job: job.id, rows }, self.now) {
+        if let Some(end) = self.cluster.give(instance, Work { job: job.id, rows, share }, self.now) {
             self.note(end.at, Happening::JobEnds(end));
         }
     }

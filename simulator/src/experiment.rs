@@ -139,6 +139,9 @@ impl Config {
             return Err(Error::BadLoad { load });
         }
         self.service.check()?;
+        if !(0.0..=100.0).contains(&self.backup_share) {
+            return Err(Error::BadShare { share: self.backup_share });
+        }
         let contender = self.contender(policy)?;
         let instances = contender.instances.unwrap_or(self.instances.get());
         let parity = contender.parity_only;
@@ -155,6 +158,7 @@ impl Config {
             arrivals: scenario.arrivals.unwrap_or(self.arrivals).at(rate),
             faults: scenario.faults.clone(),
             service: self.service.clone(),
+            backup_share: self.backup_share,
             shape: Shape { instances, parity_only: parity, slots: self.slots.get() },
             settings: contender.dispatch.clone(),
             deadline: Duration::from_millis(self.deadline_ms.get()),

@@ -25,6 +25,8 @@ pub struct Run {
     pub faults: Faults,
     /// How long instances take.
     pub service: Service,
+    /// What the backup model takes, as a share of that.
+    pub backup_share: f64,
     /// The instances.
     pub shape: Shape,
     /// The policy and everything else that the dispatcher is told.

@@ -89,7 +89,9 @@ impl Tails {
         let ratio = |own: Quantiles, base: Quantiles| base.gap() / own.gap();
         let both = self.enough(0.999) && baseline.enough(0.999);
         let pairs = self.drawn.iter().zip(&baseline.drawn).map(|(own, base)| ratio(*own, *base));
-        both.then(|| interval(ratio(self.all, baseline.all), pairs))
+        let estimate = both.then(|| interval(ratio(self.all, baseline.all), pairs));
+        // Where service times do not vary and nobody waits there is no gap, and nothing to compare.
+        estimate.filter(|ratio| ratio.low.is_finite() && ratio.high.is_finite())
     }
 }
 

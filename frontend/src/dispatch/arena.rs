@@ -78,10 +78,6 @@ impl<T> Arena<T> {
         };
         self.places.iter().enumerate().filter_map(entry)
     }
-
-    pub(super) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
-    }
 }
 
 impl<T> Index<Key<T>> for Arena<T> {
@@ -169,6 +165,6 @@ mod tests {
         let second = arena.insert("second");
         assert_eq!(first.index(), second.index());
         assert_eq!((arena.get(first), arena.get(second)), (None, Some(&"second")));
-        assert_eq!((arena.remove(first), arena.len()), (None, 1));
+        assert_eq!((arena.remove(first), arena.iter().count()), (None, 1));
     }
 }

@@ -17,6 +17,26 @@ pub struct Counters {
     pub hedges_refused: u64,
     /// Queries answered by a copy.
     pub hedges_won: u64,
+    /// Coding groups that were encoded.
+    pub groups: u64,
+    /// Of these, groups that were not full.
+    pub groups_partial: u64,
+    /// Groups that were never encoded: too small when they were old, or with nothing left to wait for.
+    pub groups_dissolved: u64,
+    /// Parity jobs started.
+    pub parities: u64,
+    /// Parity jobs never started: useless by the time there was room, or more than may wait.
+    pub parities_unsent: u64,
+    /// Parity outputs that came when nobody needed them any more.
+    pub parities_late: u64,
+    /// Predictions reconstructed.
+    pub reconstructions: u64,
+    /// Of these, given to clients.
+    pub reconstructions_served: u64,
+    /// Of these, not given for want of confidence.
+    pub reconstructions_unsure: u64,
+    /// Queries answered by the backup model.
+    pub backups_served: u64,
     /// Failed jobs whose queries were tried again.
     pub retries: u64,
     /// Failed jobs whose queries were not, because the budget was spent.

@@ -1,13 +1,15 @@
 //! The state machine: one event in, any number of actions out.
 //!
 //! Its parts stand beside it in the order in which a query meets them: `intake` (arrival, answer, deadline), `feed`
-//! (work finds an instance), `outcome` (completion, failure, lateness), `roster` (instances come, go, are ejected).
+//! (work finds an instance), `outcome` (completion, failure, lateness), `coding` and `recovery` (groups and what they
+//! save), `roster` (instances come, go, are ejected).
 //! It cannot fail: an event about something that is gone is ignored, as the driver may report it a moment too late.
 
 use std::mem;
 
 use super::arena::{Arena, Key};
 use super::counters::Counters;
+use super::group::Group;
 use super::instance::Instance;
 use super::job::Job;
 use super::names::Names;
@@ -22,6 +24,7 @@ pub struct Dispatcher {
     pub(super) queries: Arena<Query>,
     pub(super) query_names: Names<QueryId, Query>,
     pub(super) jobs: Arena<Job>,
+    pub(super) groups: Arena<Group>,
     pub(super) instances: Arena<Instance>,
     pub(super) instance_names: Names<InstanceId, Instance>,
     pub(super) pools: Arena<Pool>,
@@ -60,6 +63,7 @@ impl Dispatcher {
             queries: Arena::new(),
             query_names: Names::new(),
             jobs: Arena::new(),
+            groups: Arena::new(),
             instances: Arena::new(),
             instance_names: Names::new(),
             pools: Arena::new(),
@@ -80,20 +84,21 @@ impl Dispatcher {
         match event {
             Event::QueryArrived(query) => self.arrived(query),
             Event::QueryCancelled(id) => self.cancelled(id),
-            Event::JobCompleted(id) => self.completed(Key::of(id)),
-            Event::JobFailed(id, failure) => self.failed(Key::of(id), failure),
+            Event::JobCompleted(id) => self.completed(Key::from(id)),
+            Event::JobFailed(id, failure) => self.failed(Key::from(id), failure),
             Event::InstanceJoined(id, spec) => self.joined(id, spec),
             Event::InstanceDraining(id) => self.draining(id),
             Event::InstanceLeft(id) => self.left(id),
             Event::ProbeAnswered(id, works) => self.probe_answered(id, works),
             Event::SettingsChanged(id, settings) => self.settings_changed(id, *settings),
             Event::PoolRemoved(id) => self.pool_removed(id),
-            Event::TimerFired
-            | Event::GroupEncoded(_)
-            | Event::GroupFailed(_)
-            | Event::SlotDecoded(..)
-            | Event::SlotFailed(..) => {}
+            Event::GroupEncoded(id) => self.encoded(Key::from(id)),
+            Event::GroupFailed(id) => self.not_encoded(Key::from(id)),
+            Event::SlotDecoded(id, query, confidence) => self.decoded(id, query, Some(confidence)),
+            Event::SlotFailed(id, query) => self.decoded(id, query, None),
+            Event::TimerFired => {}
         }
+        self.fire_timers(); // the event may have set some that are due
         self.ask_for_wake();
         *actions = mem::take(&mut self.out);
     }
@@ -126,14 +131,17 @@ impl Dispatcher {
                 Timer::Late(job) => self.late(job),
                 Timer::Batch(pool) => self.batch_is_old(pool),
                 Timer::NoInstance(pool) => self.nobody_came(pool),
+                Timer::Age(group) => self.group_is_old(group),
+                Timer::Grace(query) => self.grace_is_over(query),
                 Timer::Probe(instance) => self.probe_due(instance),
             }
         }
         if self.timers.wants_sweep() {
             let (queries, jobs, pools) = (&self.queries, &self.jobs, &self.pools);
-            let instances = &self.instances;
+            let (groups, instances) = (&self.groups, &self.instances);
             self.timers.sweep(|timer| match timer {
-                Timer::Deadline(query) => queries.contains(query),
+                Timer::Deadline(query) | Timer::Grace(query) => queries.contains(query),
+                Timer::Age(group) => groups.contains(group),
                 Timer::Late(job) => jobs.contains(job),
                 Timer::Batch(pool) | Timer::NoInstance(pool) => pools.contains(pool),
                 Timer::Probe(instance) => instances.contains(instance),
@@ -173,6 +181,7 @@ impl Dispatcher {
         self.settings.pools.insert(id, settings.clone());
         let pool = self.pool(id);
         self.pools[pool].change(settings);
+        self.recount(pool);
         self.feed(pool);
     }
 }

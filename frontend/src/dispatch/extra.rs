@@ -9,9 +9,10 @@ use super::Role;
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
 use super::feed::Start;
+use super::group::Stage;
 use super::instance::Instance;
 use super::pool::Pool;
-use super::query::Keys;
+use super::query::{Keys, Query};
 
 /// A job that has not found its instance yet.
 #[derive(Debug)]
@@ -40,6 +41,11 @@ pub(super) enum Class {
 const LOOK_AT: usize = 16;
 
 impl Extra {
+    /// It is for the instances that are kept for redundancy, where some are.
+    fn redundant(&self) -> bool {
+        matches!(self.role, Role::Parity(..) | Role::Backup)
+    }
+
     /// The same queries once more.
     pub(super) fn copy(rows: Keys) -> Self {
         Self { role: Role::Copy, rows, avoid: None, hedge: false }
@@ -58,7 +64,8 @@ impl Dispatcher {
     /// Gives a pool's extra jobs to whoever has room for them.
     pub(super) fn feed_extras(&mut self, key: Key<Pool>, class: Class) {
         let mut at = 0;
-        while at < LOOK_AT && !self.pools[key].idle.is_empty() {
+        let room = |pool: &Pool| !pool.idle.is_empty() || !pool.redundancy_idle.is_empty();
+        while at < LOOK_AT && room(&self.pools[key]) {
             let Some(extra) = self.wanted(key, class, at) else { break };
             let chosen = self.choose(key, &extra);
             self.settle(key, class, &mut at, extra, chosen);
@@ -70,7 +77,7 @@ impl Dispatcher {
         for index in 0..self.instances[instance].serves.len() {
             let serves = self.instances[instance].serves[index];
             let mut at = 0;
-            while serves.deployed && at < LOOK_AT {
+            while at < LOOK_AT {
                 let Some(extra) = self.wanted(serves.pool, class, at) else { break };
                 let chosen = self.suits(serves.pool, &extra, instance).then_some(instance);
                 self.settle(serves.pool, class, &mut at, extra, chosen);
@@ -95,9 +102,16 @@ impl Dispatcher {
                 }
                 found => found.is_some(),
             });
-            if !extra.rows.is_empty() {
+            let wanted = match extra.role {
+                Role::Parity(group, _) => {
+                    self.groups.get(Key::from(group)).is_some_and(|g| g.stage == Stage::Coded)
+                }
+                _ => !extra.rows.is_empty(),
+            };
+            if wanted {
                 return Some(extra);
             }
+            self.pools[key].counters.parities_unsent += u64::from(matches!(extra.role, Role::Parity(..)));
             if extra.hedge {
                 self.pools[key].hedges.refund();
             }
@@ -124,22 +138,47 @@ impl Dispatcher {
         self.start(Start { pool, instance, role: extra.role, rows: extra.rows, fresh: false });
     }
 
+    /// An instance with room for an extra job; for a parity, on a node without its members if there is one.
     fn choose(&mut self, key: Key<Pool>, extra: &Extra) -> Option<Key<Instance>> {
-        let mut idle = std::mem::take(&mut self.pools[key].idle);
-        let suits =
-            |index| self.instances.key_at(index).is_some_and(|instance| self.suits(key, extra, instance));
-        let chosen = idle.next(suits).and_then(|index| self.instances.key_at(index));
-        self.pools[key].idle = idle;
+        let pool = &mut self.pools[key];
+        let idle = if extra.redundant() { &mut pool.redundancy_idle } else { &mut pool.idle };
+        let mut idle = std::mem::take(idle);
+        let suits = |index| self.instances.key_at(index).filter(|instance| self.suits(key, extra, *instance));
+        let apart = |index| suits(index).is_some_and(|instance| self.node_is_apart(extra, instance));
+        let chosen = idle.next(apart).or_else(|| idle.next(|index| suits(index).is_some()));
+        let chosen = chosen.and_then(|index| self.instances.key_at(index));
+        let pool = &mut self.pools[key];
+        *(if extra.redundant() { &mut pool.redundancy_idle } else { &mut pool.idle }) = idle;
         chosen
     }
 
     /// Whether an instance may take an extra job, room aside.
     fn suits(&self, pool: Key<Pool>, extra: &Extra, instance: Key<Instance>) -> bool {
-        let failed_here = extra.avoid == Some(instance) && self.pools[pool].usable > 1;
-        let holds = |query: &Key<super::query::Query>| {
-            self.queries[*query].jobs.iter().any(|job| self.jobs[*job].instance == instance)
+        let Some(serves) = self.instances[instance].serves(pool) else { return false };
+        match extra.role {
+            Role::Parity(group, _) => {
+                let group = &self.groups[Key::from(group)];
+                serves.redundancy
+                    && serves.parity
+                    && !group.places.iter().any(|(place, _)| *place == instance)
+            }
+            Role::Backup => serves.redundancy && serves.backup,
+            Role::Deployed | Role::Copy => {
+                let failed_here = extra.avoid == Some(instance) && self.pools[pool].usable > 1;
+                let holds = |query: &Key<Query>| {
+                    self.queries[*query].jobs.iter().any(|job| self.jobs[*job].instance == instance)
+                };
+                serves.data && !failed_here && !extra.rows.iter().any(holds)
+            }
+        }
+    }
+
+    /// Whether an instance is on another node than a parity's members, as far as nodes are known.
+    fn node_is_apart(&self, extra: &Extra, instance: Key<Instance>) -> bool {
+        let (Role::Parity(group, _), Some(node)) = (extra.role, self.instances[instance].node) else {
+            return true;
         };
-        !failed_here && !extra.rows.iter().any(holds)
+        !self.groups[Key::from(group)].places.iter().any(|(_, place)| *place == Some(node))
     }
 }
 

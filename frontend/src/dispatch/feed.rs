@@ -75,7 +75,7 @@ impl Dispatcher {
     /// Gives an instance a batch: of the pool whose next query is the most urgent, then the oldest.
     fn take_batch(&mut self, key: Key<Instance>) -> bool {
         let mut best: Option<(_, _, _)> = None;
-        for serves in self.instances[key].serves.iter().filter(|serves| serves.deployed) {
+        for serves in self.instances[key].serves.iter().filter(|serves| serves.data) {
             let pool = &self.pools[serves.pool];
             if let Some(lane) = pool.queue.ready(self.now, &pool.settings.batch) {
                 let rank = pool.queue.first();
@@ -93,18 +93,24 @@ impl Dispatcher {
         let pool = &mut self.pools[key];
         let most = pool.settings.batch.max_size.get();
         let rows = pool.queue.take(lane, most, |query| self.queries.contains(query));
-        let copies = pool.policy.copies();
-        self.start(Start { pool: key, instance, role: Role::Deployed, rows: rows.clone(), fresh: true });
-        for _ in 0..copies {
+        let utilisation = pool.utilisation(self.now);
+        let along = pool.policy.along(utilisation);
+        let job =
+            self.start(Start { pool: key, instance, role: Role::Deployed, rows: rows.clone(), fresh: true });
+        self.join_group(key, job, along);
+        for _ in 0..along.copies {
             let pool = &self.pools[key];
             if pool.spare.len() < pool.settings.spare_limit.get() as usize {
                 self.add_extra(key, Class::Spare, Extra::copy(rows.clone()));
             }
         }
+        if along.backup {
+            self.add_backup(key, &rows);
+        }
     }
 
     /// Starts a job.
-    pub(super) fn start(&mut self, start: Start) {
+    pub(super) fn start(&mut self, start: Start) -> Key<Job> {
         let Start { pool: pool_key, instance: instance_key, role, rows, fresh } = start;
         let key = self.jobs.insert(Job {
             pool: pool_key,
@@ -113,14 +119,28 @@ impl Dispatcher {
             started: self.now,
             waiting: rows.len() as u16,
             rows: rows.clone(),
+            group: None,
+            ended: false,
             dropped: false,
         });
         let mut ids = Rows::new();
         for query in &rows {
             let query = &mut self.queries[*query];
             query.queued = false;
-            query.jobs.push(key);
+            match role {
+                Role::Backup => query.backup = Some(key),
+                _ => query.jobs.push(key),
+            }
             ids.push(query.id);
+        }
+        let place = rows.first().and_then(|query| self.queries[*query].place);
+        let group = match role {
+            Role::Parity(group, _) => Some(Key::from(group)),
+            Role::Backup => None,
+            Role::Deployed | Role::Copy => place.map(|place| place.group),
+        };
+        if let Some(group) = group {
+            self.note_place(group, key);
         }
         let instance = &mut self.instances[instance_key];
         instance.jobs.push(key);
@@ -136,11 +156,13 @@ impl Dispatcher {
             pool.hedges.earn();
             pool.retries.earn();
         }
+        pool.counters.parities += u64::from(matches!(role, Role::Parity(..)));
         if role == Role::Deployed
             && let Some(after) = pool.policy.late_after(pool.service.reading())
         {
             self.timers.set(self.now + after, Timer::Late(key));
         }
+        key
     }
 
     /// Sets the timer for a batch that waits for company while there is room for it.

@@ -11,6 +11,9 @@ use super::{EjectionSettings, Time};
 /// Good answers that clear the record.
 const CLEARED_BY: u8 = 8;
 
+/// Probes are not sent faster, whatever the settings say.
+const LEAST_BACKOFF: Duration = Duration::from_millis(1);
+
 /// The record of one instance.
 #[derive(Debug)]
 pub(super) struct Health {
@@ -77,7 +80,7 @@ impl Health {
     /// Out of service. Returns when to probe; `jitter` in 0..1 keeps many frontends from probing in step.
     pub(super) fn eject(&mut self, now: Time, settings: &EjectionSettings, jitter: f64) -> Time {
         let longer = self.backoff.map_or(settings.backoff_min, |last| last * 2);
-        let backoff = longer.min(settings.backoff_max);
+        let backoff = longer.min(settings.backoff_max).max(LEAST_BACKOFF);
         self.backoff = Some(backoff);
         let probe_at = now + backoff.mul_f64(1.0 + 0.1 * jitter);
         self.state = State::Ejected { probe_at };
@@ -88,7 +91,7 @@ impl Health {
     pub(super) fn due(&mut self, now: Time, settings: &EjectionSettings) -> Due {
         match self.state {
             State::Ejected { probe_at } if probe_at <= now => {
-                let until = now + settings.backoff_max;
+                let until = now + settings.backoff_max.max(LEAST_BACKOFF);
                 self.state = State::Probed { until };
                 Due::Probe { until }
             }

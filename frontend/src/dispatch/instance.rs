@@ -28,6 +28,10 @@ pub(super) struct Serves {
     pub(super) deployed: bool,
     pub(super) parity: bool,
     pub(super) backup: bool,
+    /// It takes queries of this pool.
+    pub(super) data: bool,
+    /// It takes parities and backups of this pool.
+    pub(super) redundancy: bool,
 }
 
 impl Instance {

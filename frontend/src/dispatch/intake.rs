@@ -41,10 +41,14 @@ impl Dispatcher {
             queued: true,
             failures: 0,
             extras: 0,
+            place: None,
+            backup: None,
+            held_back: false,
             jobs: Default::default(),
         });
         self.query_names.insert(query.id, waiting);
-        self.pools[key].queue.push((priority, query.shape), waiting, self.now);
+        let lane = self.queries[waiting].lane();
+        self.pools[key].queue.push(lane, waiting, self.now);
         self.timers.set(query.deadline, Timer::Deadline(waiting));
         if deserted {
             self.wait_for_instances(key);
@@ -84,16 +88,25 @@ impl Dispatcher {
         let pool = &mut self.pools[query.pool];
         pool.unanswered -= 1;
         if query.queued {
-            pool.queue.gone((query.priority, query.shape), |other| self.queries.contains(other));
+            pool.queue.gone(query.lane(), |other| self.queries.contains(other));
         }
         for holder in &query.jobs {
             let Some(job) = self.jobs.get_mut(*holder) else { continue };
             job.waiting -= 1;
-            if job.waiting == 0 && !job.dropped {
+            // A group may still want the prediction; it drops the job when it is over.
+            let wanted =
+                job.group.and_then(|group| self.groups.get(group)).is_some_and(|g| g.misses(&job.rows));
+            if job.waiting == 0 && !job.dropped && !wanted {
                 job.dropped = true;
                 pool.counters.dropped += 1;
                 self.out.push(Action::Drop(holder.id()));
             }
+        }
+        if let Some(backup) = query.backup {
+            self.leave_backup(backup);
+        }
+        if let Some(place) = query.place {
+            self.finish_if_useless(place.group);
         }
         Some(query)
     }
@@ -138,6 +151,8 @@ impl Dispatcher {
         }
         let waiting = self.without_instance(key);
         self.pools[key].removed = true;
+        let open = std::mem::take(&mut self.pools[key].open);
+        open.into_iter().for_each(|(_, group)| self.finish(group));
         for query in waiting {
             self.answer(query, Answer::Rejected(Reject::NoInstance));
         }

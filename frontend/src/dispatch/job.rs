@@ -1,6 +1,7 @@
 //! A job from its start on an instance until the driver reports how it ended.
 
 use super::arena::Key;
+use super::group::Group;
 use super::instance::Instance;
 use super::pool::Pool;
 use super::query::Keys;
@@ -17,6 +18,10 @@ pub(super) struct Job {
     pub(super) rows: Keys,
     /// How many of them wait for an answer.
     pub(super) waiting: u16,
+    /// The coding group of its queries, or of its parity.
+    pub(super) group: Option<Key<Group>>,
+    /// It ran: its outputs wait for a query that may want them (backups only).
+    pub(super) ended: bool,
     /// Nobody waits for it: the driver was told to drop it.
     pub(super) dropped: bool,
 }
@@ -26,8 +31,10 @@ impl Key<Job> {
     pub(super) fn id(self) -> JobId {
         JobId(self.raw())
     }
+}
 
-    pub(super) fn of(id: JobId) -> Self {
+impl From<JobId> for Key<Job> {
+    fn from(id: JobId) -> Self {
         Self::from_raw(id.0)
     }
 }

@@ -9,17 +9,21 @@ mod ids;
 mod settings;
 mod time;
 
+mod backup;
+mod coding;
 mod dispatcher;
 mod extra;
 mod feed;
 mod intake;
 mod outcome;
 mod policy;
+mod recovery;
 mod roster;
 
 mod arena;
 mod budget;
 mod counters;
+mod group;
 mod health;
 mod idle;
 mod instance;
@@ -38,7 +42,7 @@ pub use dispatcher::{Dispatcher, PoolStatus};
 pub use event::{Accept, Event, Failure, InstanceSpec, Query, Served};
 pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId};
 pub use settings::{
-    BatchSettings, BudgetSettings, EjectionSettings, Fraction, HedgeSettings, NotAFraction, PolicyKind,
-    PoolSettings, ReplicateSettings, Settings,
+    BatchSettings, BudgetSettings, CodingSettings, EjectionSettings, Fraction, GraceSettings, HedgeSettings,
+    Needs, NotAFraction, PolicyKind, PoolSettings, ReplicateSettings, Settings, Unsure, Usual,
 };
 pub use time::Time;

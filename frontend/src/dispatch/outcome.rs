@@ -4,37 +4,71 @@ use super::arena::Key;
 use super::dispatcher::Dispatcher;
 use super::extra::{Class, Extra};
 use super::health::Reason;
+use super::instance::Instance;
 use super::job::Job;
+use super::pool::Pool;
 use super::query::Keys;
 use super::{Action, Answer, Failure, Reject, Role};
 
 impl Dispatcher {
     pub(super) fn completed(&mut self, key: Key<Job>) {
-        let Some(job) = self.vacate(key) else { return };
-        for (row, query) in job.rows.iter().enumerate() {
-            if self.queries.contains(*query) {
-                let answer = answer(job.role, key, row as u32);
-                if job.role == Role::Copy {
-                    self.pools[job.pool].counters.hedges_won += 1;
-                }
-                self.answer(*query, answer);
-            }
+        let Some(role) = self.jobs.get(key).filter(|job| !job.ended).map(|job| job.role) else { return };
+        if role == Role::Backup {
+            let job = self.leave_instance(key);
+            self.backup_completed(key);
+            self.done(job);
+            return;
         }
-        self.out.push(Action::Release(key.id()));
+        let Some(job) = self.vacate(key) else { return };
+        match role {
+            Role::Parity(_, index) => self.parity_completed(key, &job, index),
+            _ => self.predicted(key, &job),
+        }
         let verdict = self.judge(&job);
         if let Some(reason) = verdict {
             self.eject(job.instance, job.pool, reason);
         }
-        self.pools[job.pool].running -= 1;
-        self.retire(job.pool);
-        self.feed_instance(job.instance);
+        self.done((job.pool, job.instance));
+    }
+
+    /// Predictions are in: they answer their queries, and may help others of their group.
+    fn predicted(&mut self, key: Key<Job>, job: &Job) {
+        let kept = self.note_predictions(key, job);
+        let group = job.group.filter(|group| self.groups.contains(*group));
+        if let Some(group) = group {
+            self.groups[group].pending += 1; // it must not release these outputs between two answers
+        }
+        for (row, query) in job.rows.iter().enumerate() {
+            let Some(waiting) = self.queries.get(*query) else { continue };
+            let pool = &mut self.pools[job.pool];
+            pool.response.add(self.now.since(waiting.arrived));
+            pool.counters.hedges_won += u64::from(job.role == Role::Copy);
+            let (id, row) = (key.id(), row as u32);
+            let copy = job.role == Role::Copy;
+            self.answer(
+                *query,
+                if copy { Answer::Hedged { job: id, row } } else { Answer::Exact { job: id, row } },
+            );
+        }
+        if !kept {
+            self.out.push(Action::Release(key.id()));
+        }
+        if let Some(group) = group {
+            self.groups[group].pending -= 1;
+            self.recover(group);
+            self.wrap_up(group);
+        }
     }
 
     /// A job failed; its instance may be gone with it.
     pub(super) fn failed(&mut self, key: Key<Job>, failure: Failure) {
+        if self.jobs.get(key).is_none_or(|job| job.ended) {
+            return;
+        }
         let Some(job) = self.vacate(key) else { return };
         let mut again = Keys::new();
-        for query in &job.rows {
+        let tried = if job.role == Role::Backup { &[] } else { job.rows.as_slice() };
+        for query in tried {
             let Some(waiting) = self.queries.get_mut(*query) else { continue };
             waiting.jobs.retain(|holder| *holder != key);
             waiting.failures = waiting.failures.saturating_add(1);
@@ -52,10 +86,11 @@ impl Dispatcher {
         if failure == Failure::Instance && !job.dropped && self.blame(&job) {
             self.eject(job.instance, job.pool, Reason::Failing);
         }
+        if let Role::Parity(_, index) = job.role {
+            self.parity_lost(&job, index);
+        }
         self.retry(&job, failure, again);
-        self.pools[job.pool].running -= 1;
-        self.retire(job.pool);
-        self.feed_instance(job.instance);
+        self.done((job.pool, job.instance));
     }
 
     /// Tries queries again that nobody holds any more, within the budget.
@@ -91,15 +126,20 @@ impl Dispatcher {
         self.feed(job.pool);
     }
 
-    /// A job is late: its queries may be worth a copy elsewhere.
+    /// A job is late: those of its queries that no parity will save may be worth a copy elsewhere.
     pub(super) fn late(&mut self, key: Key<Job>) {
         let Some(job) = self.jobs.get(key) else { return };
-        let pool_key = job.pool;
-        let mut rows = job.rows.clone();
+        let (pool, mut rows) = (job.pool, job.rows.clone());
+        rows.retain(|query| !self.covered(*query));
+        self.hedge(pool, rows);
+    }
+
+    /// Sends queries that one instance holds to another one as well, within the budget.
+    pub(super) fn hedge(&mut self, key: Key<Pool>, mut rows: Keys) {
         rows.retain(|query| {
             self.queries.get(*query).is_some_and(|query| query.extras == 0 && query.jobs.len() == 1)
         });
-        let pool = &mut self.pools[pool_key];
+        let pool = &mut self.pools[key];
         if rows.is_empty() || pool.usable < 2 || pool.removed {
             return;
         }
@@ -108,18 +148,33 @@ impl Dispatcher {
             return;
         }
         pool.counters.hedges += 1;
-        self.add_extra(pool_key, Class::Urgent, Extra { hedge: true, ..Extra::copy(rows) });
-        self.feed_extras(pool_key, Class::Urgent);
+        self.add_extra(key, Class::Urgent, Extra { hedge: true, ..Extra::copy(rows) });
+        self.feed_extras(key, Class::Urgent);
     }
 
-    /// Takes a job off its instance. Its pool counts it as running until it is dealt with, so as not to go before.
+    /// Takes a job off its instance, and out of the books. Its pool counts it as running until it is `done`, so as not
+    /// to go before.
     fn vacate(&mut self, key: Key<Job>) -> Option<Job> {
-        let job = self.jobs.remove(key)?;
-        if let Some(instance) = self.instances.get_mut(job.instance) {
+        self.jobs.get(key)?;
+        self.leave_instance(key);
+        self.jobs.remove(key)
+    }
+
+    fn leave_instance(&mut self, key: Key<Job>) -> (Key<Pool>, Key<Instance>) {
+        let job = &self.jobs[key];
+        let (pool, instance_key) = (job.pool, job.instance);
+        if let Some(instance) = self.instances.get_mut(instance_key) {
             instance.jobs.retain(|held| *held != key);
-            self.refresh(job.instance);
+            self.refresh(instance_key);
         }
-        Some(job)
+        (pool, instance_key)
+    }
+
+    /// A job has been dealt with: its instance has room.
+    fn done(&mut self, (pool, instance): (Key<Pool>, Key<Instance>)) {
+        self.pools[pool].running -= 1;
+        self.retire(pool);
+        self.feed_instance(instance);
     }
 
     /// Notes how long a job took, and whether that makes its instance one to eject.
@@ -127,7 +182,9 @@ impl Dispatcher {
         let pool = &mut self.pools[job.pool];
         let took = self.now.since(job.started);
         let recent = pool.service.reading();
-        pool.service.add(took);
+        if !matches!(job.role, Role::Parity(..)) {
+            pool.service.add(took);
+        }
         let settings = &pool.settings.ejection;
         let slow = recent.is_some_and(|recent| took > recent.median.mul_f64(settings.slow_factor));
         self.instances.get_mut(job.instance)?.health.answered(slow, settings)
@@ -138,14 +195,5 @@ impl Dispatcher {
         let settings = &self.pools[job.pool].settings.ejection;
         let instance = self.instances.get_mut(job.instance);
         instance.is_some_and(|instance| instance.health.failed(settings).is_some())
-    }
-}
-
-fn answer(role: Role, job: Key<Job>, row: u32) -> Answer {
-    let job = job.id();
-    match role {
-        Role::Deployed | Role::Parity(..) => Answer::Exact { job, row },
-        Role::Copy => Answer::Hedged { job, row },
-        Role::Backup => Answer::Backup { job, row },
     }
 }

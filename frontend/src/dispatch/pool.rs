@@ -1,14 +1,20 @@
 //! A pool: the instances that serve one deployed model, and the work that waits for them.
 
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::arena::Key;
 use super::budget::Budget;
 use super::counters::Counters;
 use super::extra::Extras;
+use super::group::Group;
 use super::idle::Idle;
 use super::load::Load;
 use super::policy::{self, Policy};
 use super::quantile::Quantiles;
 use super::queue::Queue;
-use super::{PoolId, PoolSettings, Time};
+use super::{GraceSettings, PoolId, PoolSettings, ShapeId, Time, Usual};
 
 /// A pool and everything that is known about it.
 pub(super) struct Pool {
@@ -21,8 +27,12 @@ pub(super) struct Pool {
     pub(super) urgent: Extras,
     /// Work that may help and need not be done: it gets what the rest leaves over.
     pub(super) spare: Extras,
-    /// Instances with room for the deployed model.
+    /// Instances with room for queries.
     pub(super) idle: Idle,
+    /// Instances with room for parities and backups.
+    pub(super) redundancy_idle: Idle,
+    /// The groups that take members, one for each shape.
+    pub(super) open: SmallVec<[(ShapeId, Key<Group>); 2]>,
     /// Slots of the usable instances that hold the deployed model.
     pub(super) slots: u32,
     /// How many such instances there are.
@@ -31,6 +41,8 @@ pub(super) struct Pool {
     pub(super) deserted_since: Option<Time>,
     /// From start to completion of jobs of the deployed model.
     pub(super) service: Quantiles,
+    /// From arrival to prediction of queries.
+    pub(super) response: Quantiles,
     pub(super) load: Load,
     pub(super) hedges: Budget,
     pub(super) retries: Budget,
@@ -57,10 +69,13 @@ impl Pool {
             urgent: Extras::new(),
             spare: Extras::new(),
             idle: Idle::default(),
+            redundancy_idle: Idle::default(),
+            open: SmallVec::new(),
             slots: 0,
             usable: 0,
             deserted_since: Some(now),
             service: Quantiles::new(late_quantile(&settings)),
+            response: Quantiles::new(late_quantile(&settings)),
             load: Load::default(),
             hedges,
             retries,
@@ -78,9 +93,27 @@ impl Pool {
     pub(super) fn change(&mut self, settings: PoolSettings) {
         self.policy = policy::build(&settings);
         self.service.set_high(late_quantile(&settings));
+        self.response.set_high(late_quantile(&settings));
         self.hedges.change(&settings.hedge.budget);
         self.retries.change(&settings.retry);
         self.settings = settings;
+    }
+}
+
+impl Pool {
+    /// The share of the slots that queries keep busy.
+    pub(super) fn utilisation(&mut self, now: Time) -> f64 {
+        let Some(recent) = self.service.reading() else { return 0.0 };
+        self.load.busy(now, recent.median) / f64::from(self.slots.max(1))
+    }
+
+    /// How long after its arrival a query may be given something else than its prediction.
+    pub(super) fn grace(&self, grace: &GraceSettings) -> Duration {
+        let Some(recent) = self.response.reading() else { return grace.cold };
+        match grace.of {
+            Usual::Median => recent.median.mul_f64(grace.factor),
+            Usual::Tail => recent.high.mul_f64(grace.factor),
+        }
     }
 }
 

@@ -3,8 +3,10 @@
 use smallvec::SmallVec;
 
 use super::arena::Key;
+use super::group::Place;
 use super::job::Job;
 use super::pool::Pool;
+use super::queue::LaneId;
 use super::{Accept, QueryId, ShapeId, Time};
 
 /// A query without an answer.
@@ -23,8 +25,21 @@ pub(super) struct Query {
     pub(super) failures: u8,
     /// Retries and hedges of it that wait for an instance.
     pub(super) extras: u8,
-    /// The jobs that run it now.
+    /// Its place in a coding group.
+    pub(super) place: Option<Place>,
+    /// The job that runs it on the backup model, or did.
+    pub(super) backup: Option<Key<Job>>,
+    /// A timer is set for when its reconstruction may be given.
+    pub(super) held_back: bool,
+    /// The jobs that run it now on the deployed model.
     pub(super) jobs: SmallVec<[Key<Job>; 2]>,
+}
+
+impl Query {
+    /// Where it waits. What must be served alone has a lane where batches have one query.
+    pub(super) fn lane(&self) -> LaneId {
+        LaneId { priority: self.priority, shape: self.shape, alone: !self.codable }
+    }
 }
 
 /// The queries of a batch, in row order.

@@ -16,8 +16,14 @@ pub(super) struct Queue {
     waiting: u32,
 }
 
-/// Priority and shape.
-pub(super) type LaneId = (u8, ShapeId);
+/// Which queries may share a batch, in the order in which lanes are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LaneId {
+    pub(super) priority: u8,
+    pub(super) shape: ShapeId,
+    /// Its queries share no batch.
+    pub(super) alone: bool,
+}
 
 #[derive(Debug, Default)]
 struct Lane {
@@ -68,13 +74,13 @@ impl Queue {
         let mut best: Option<(u8, Time, LaneId)> = None;
         for (id, lane) in &self.lanes {
             let Some(first) = lane.entries.front() else { continue };
-            if best.is_some_and(|(priority, ..)| priority < id.0) {
+            if best.is_some_and(|(priority, ..)| priority < id.priority) {
                 break;
             }
-            let full = lane.alive >= u32::from(batch.max_size.get());
+            let full = id.alone || lane.alive >= u32::from(batch.max_size.get());
             let ready = full || first.arrived + batch.max_delay <= now;
             if ready && best.is_none_or(|(_, arrived, _)| first.arrived < arrived) {
-                best = Some((id.0, first.arrived, *id));
+                best = Some((id.priority, first.arrived, *id));
             }
         }
         best.map(|(_, _, id)| id)
@@ -91,13 +97,14 @@ impl Queue {
 
     /// Priority and arrival of the query that comes next.
     pub(super) fn first(&self) -> Option<(u8, Time)> {
-        let heads = self.lanes.iter().filter_map(|(id, lane)| Some((id.0, lane.entries.front()?.arrived)));
+        let heads =
+            self.lanes.iter().filter_map(|(id, lane)| Some((id.priority, lane.entries.front()?.arrived)));
         heads.min()
     }
 
     /// Takes a batch out of a lane.
     pub(super) fn take(&mut self, id: LaneId, most: u16, alive: impl Fn(Key<Query>) -> bool) -> Keys {
-        let mut keys = Keys::new();
+        let (mut keys, most) = (Keys::new(), if id.alone { 1 } else { most });
         let Some(lane) = self.lanes.get_mut(&id) else { return keys };
         while keys.len() < usize::from(most) {
             let Some(entry) = lane.entries.pop_front() else { break };
@@ -135,6 +142,10 @@ mod tests {
 
     const SHAPE: ShapeId = ShapeId(0);
 
+    fn lane(priority: u8, shape: ShapeId) -> LaneId {
+        LaneId { priority, shape, alone: false }
+    }
+
     fn key(raw: u64) -> Key<Query> {
         Key::from_raw(raw)
     }
@@ -151,9 +162,9 @@ mod tests {
     #[test]
     fn higher_priority_goes_first_and_then_the_oldest() {
         let mut queue = Queue::default();
-        queue.push((128, SHAPE), key(1), at(1));
-        queue.push((128, ShapeId(1)), key(2), at(0));
-        queue.push((1, SHAPE), key(3), at(2));
+        queue.push(lane(128, SHAPE), key(1), at(1));
+        queue.push(lane(128, ShapeId(1)), key(2), at(0));
+        queue.push(lane(1, SHAPE), key(3), at(2));
         let order: Vec<_> = std::iter::from_fn(|| {
             let lane = queue.ready(at(3), &batch(1, 0))?;
             queue.take(lane, 1, |_| true).first().copied()
@@ -165,7 +176,7 @@ mod tests {
     #[test]
     fn a_batch_waits_for_company_until_it_is_full_or_old() {
         let mut queue = Queue::default();
-        let lane = (128, SHAPE);
+        let lane = lane(128, SHAPE);
         queue.push(lane, key(1), at(0));
         assert_eq!(queue.ready(at(4), &batch(2, 5)), None);
         assert_eq!(queue.ready_at(&batch(2, 5)), Some(at(5)));
@@ -177,7 +188,7 @@ mod tests {
     #[test]
     fn the_dead_are_passed_over_and_do_not_pile_up() {
         let mut queue = Queue::default();
-        let lane = (128, SHAPE);
+        let lane = lane(128, SHAPE);
         (0..1000).for_each(|raw| queue.push(lane, key(raw), at(0)));
         // All but the first die, so the front is never dead.
         for dead in 1..1000 {

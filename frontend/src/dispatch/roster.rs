@@ -22,6 +22,8 @@ impl Dispatcher {
                 deployed: served.deployed,
                 parity: served.parity,
                 backup: served.backup,
+                data: false,
+                redundancy: false,
             });
         }
         let (node, slots) = (spec.node, spec.slots.max(1));
@@ -121,8 +123,9 @@ impl Dispatcher {
         let instance = &self.instances[key];
         let room = instance.room();
         for serves in &instance.serves {
-            let room = if serves.deployed { room } else { Room::None };
-            self.pools[serves.pool].idle.set(key.index(), room);
+            let pool = &mut self.pools[serves.pool];
+            pool.idle.set(key.index(), if serves.data { room } else { Room::None });
+            pool.redundancy_idle.set(key.index(), if serves.redundancy { room } else { Room::None });
         }
     }
 
@@ -137,6 +140,7 @@ impl Dispatcher {
     fn withdraw(&mut self, key: Key<Instance>) {
         for serves in &self.instances[key].serves {
             self.pools[serves.pool].idle.set(key.index(), Room::None);
+            self.pools[serves.pool].redundancy_idle.set(key.index(), Room::None);
         }
     }
 
@@ -150,7 +154,7 @@ impl Dispatcher {
     /// Whether the others would not be too busy without an instance.
     fn can_spare(&mut self, key: Key<Instance>) -> bool {
         let instance = &self.instances[key];
-        instance.serves.iter().filter(|serves| serves.deployed).all(|serves| {
+        instance.serves.iter().filter(|serves| serves.data).all(|serves| {
             let pool = &mut self.pools[serves.pool];
             let left = pool.slots.saturating_sub(u32::from(instance.slots));
             let Some(recent) = pool.service.reading() else { return false };
@@ -171,16 +175,37 @@ impl Dispatcher {
         }
     }
 
-    /// Counts what a pool has to work with.
-    fn recount(&mut self, key: Key<Pool>) {
+    /// Deals a pool's instances out to queries and redundancy, and counts what there is for queries.
+    pub(super) fn recount(&mut self, key: Key<Pool>) {
+        let Some(pool) = self.pools.get(key) else { return };
+        let serve =
+            |instance: &Instance| instance.serves(key).is_some_and(|s| s.deployed || s.parity || s.backup);
+        let all = self.instances.iter().filter(|(_, instance)| !instance.draining && serve(instance));
+        let mut kept = pool.policy.dedicated(all.count() as u32);
+        let splits = kept > 0;
+
+        // Those without the deployed model are kept first, then the last that joined.
+        let mut members: Vec<(bool, Key<Instance>)> = self
+            .instances
+            .iter()
+            .filter_map(|(instance, value)| Some((value.serves(key)?.deployed, instance)))
+            .collect();
+        members.sort_unstable_by_key(|(deployed, instance)| (*deployed, std::cmp::Reverse(instance.index())));
         let (mut usable, mut slots) = (0, 0);
-        for (_, instance) in self.instances.iter() {
-            if instance.usable() && instance.serves(key).is_some_and(|serves| serves.deployed) {
+        for (deployed, instance_key) in members {
+            let instance = &mut self.instances[instance_key];
+            let keep = kept > 0 && !instance.draining;
+            kept -= u32::from(keep);
+            let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == key) else { continue };
+            serves.data = deployed && !keep;
+            serves.redundancy = (keep || !splits) && (serves.parity || serves.backup);
+            if serves.data && instance.usable() {
                 usable += 1;
                 slots += u32::from(instance.slots);
             }
+            self.refresh(instance_key);
         }
-        let Some(pool) = self.pools.get_mut(key) else { return };
+        let pool = &mut self.pools[key];
         (pool.usable, pool.slots) = (usable, slots);
         if usable > 0 {
             pool.deserted_since = None;

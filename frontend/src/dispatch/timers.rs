@@ -9,6 +9,7 @@ use std::collections::BinaryHeap;
 
 use super::Time;
 use super::arena::Key;
+use super::group::Group;
 use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
@@ -25,6 +26,10 @@ pub(super) enum Timer {
     Batch(Key<Pool>),
     /// Queries have waited long enough for an instance.
     NoInstance(Key<Pool>),
+    /// An open group is old.
+    Age(Key<Group>),
+    /// A query has waited long enough to be given something else than its prediction.
+    Grace(Key<Query>),
     /// An ejected instance is to be probed, or its probe is overdue.
     Probe(Key<Instance>),
 }

@@ -9,7 +9,8 @@ use parm_protocol::ModelRef;
 
 use super::outputs::Outputs;
 use super::pool::Pool;
-use crate::dispatch::{Action, Event, GroupId, PolicyKind, QueryId, Role};
+use crate::dispatch::{Action, Event, GroupId, PolicyKind, PoolSettings, QueryId, Role};
+use crate::error::Error;
 
 /// Carries out `Encode`, `Decode` and `Forget`.
 pub(super) fn note(action: Action, follow_up: &mut Vec<Event>) {
@@ -36,6 +37,24 @@ pub(super) fn model(pool: &Pool, role: Role) -> Option<&ModelRef> {
 /// Whether a policy mixes queries, so that their values matter.
 pub(super) fn mixes(policy: PolicyKind) -> bool {
     match policy {
-        PolicyKind::None | PolicyKind::Equal | PolicyKind::Replicate | PolicyKind::Hedge => false,
+        PolicyKind::None
+        | PolicyKind::Equal
+        | PolicyKind::Replicate
+        | PolicyKind::Hedge
+        | PolicyKind::ApproximateBackup => false,
+        PolicyKind::Parm | PolicyKind::ParmPlus => true,
+    }
+}
+
+/// Refuses the policies that need a code or a backup model, as none can be loaded here yet: a policy that quietly did less
+/// than it says would be worse than none. The simulator runs them all.
+pub(super) fn check(settings: &PoolSettings) -> Result<(), Error> {
+    match settings.policy {
+        PolicyKind::None | PolicyKind::Equal | PolicyKind::Replicate | PolicyKind::Hedge => Ok(()),
+        PolicyKind::Parm | PolicyKind::ParmPlus | PolicyKind::ApproximateBackup => Err(Error::BadSettings {
+            reason: "policies parm, parm+ and approximate-backup cannot serve yet, only be simulated: choose none, \
+                     equal, replicate or hedge"
+                .into(),
+        }),
     }
 }

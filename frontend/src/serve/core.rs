@@ -53,6 +53,8 @@ pub(crate) enum Departure {
 impl Core {
     /// Must be called inside a runtime.
     pub(crate) fn start(config: Config, timers: Timers) -> Result<Arc<Self>, Error> {
+        coding::check(&config.dispatch)?;
+        config.models.values().try_for_each(coding::check)?;
         let settings = Settings::uniform(config.dispatch.clone());
         Ok(Arc::new(Self {
             driver: Driver::start(config.instances.clone(), settings, timers)
@@ -162,6 +164,8 @@ impl Core {
             let mut settings = self.settings.lock();
             let mut next = settings.clone();
             change(&mut next)?;
+            coding::check(&next.default)?;
+            next.models.values().try_for_each(coding::check)?;
             *settings = next.clone();
             next
         };

@@ -1,11 +1,12 @@
 //! In any order of events: every query answered once and in time, no useless work, every bound kept.
 
-use std::num::{NonZeroU16, NonZeroU32};
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use parm_frontend::dispatch::{
-    Accept, BatchSettings, BudgetSettings, Event, Failure, Fraction, HedgeSettings, InstanceId, InstanceSpec,
-    NodeId, PolicyKind, PoolId, PoolSettings, Query, QueryId, Served, Settings, ShapeId,
+    Accept, BatchSettings, BudgetSettings, CodingSettings, Event, Failure, Fraction, GraceSettings,
+    HedgeSettings, InstanceId, InstanceSpec, Needs, NodeId, PolicyKind, PoolId, PoolSettings, Query, QueryId,
+    Served, Settings, ShapeId, Unsure,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -40,6 +41,14 @@ enum Happening {
         probe: usize,
         works: bool,
     },
+    Encoding {
+        group: usize,
+        works: bool,
+    },
+    Decoding {
+        slot: usize,
+        outcome: Option<Option<f32>>,
+    },
     /// In 100 us.
     Time(u64),
     Change(PoolSettings),
@@ -49,13 +58,16 @@ const POOLS: u32 = 2;
 
 fn settings() -> impl Strategy<Value = PoolSettings> {
     let policy = prop_oneof![
-        Just(PolicyKind::None),
-        Just(PolicyKind::Equal),
-        Just(PolicyKind::Replicate),
-        Just(PolicyKind::Hedge)
+        1 => Just(PolicyKind::None),
+        1 => Just(PolicyKind::Equal),
+        1 => Just(PolicyKind::Replicate),
+        2 => Just(PolicyKind::Hedge),
+        3 => Just(PolicyKind::Parm),
+        4 => Just(PolicyKind::ParmPlus),
+        2 => Just(PolicyKind::ApproximateBackup),
     ];
-    (policy, 1..20u32, 1..4u16, 0..5u64, 0..30u8, 0..4u32, any::<bool>()).prop_map(
-        |(policy, queue, batch, delay_ms, percent, burst, default_answer)| {
+    (policy, 1..20u32, 1..4u16, 0..5u64, 0..30u8, 0..4u32, coding(), any::<bool>()).prop_map(
+        |(policy, queue, batch, delay_ms, percent, burst, coding, default_answer)| {
             let budget = BudgetSettings { ratio: Fraction::percent(percent), burst };
             PoolSettings {
                 policy,
@@ -67,6 +79,7 @@ fn settings() -> impl Strategy<Value = PoolSettings> {
                 hedge: HedgeSettings { budget: budget.clone(), ..HedgeSettings::default() },
                 retry: budget,
                 no_instance_grace: Duration::from_millis(50),
+                coding,
                 default_answer,
                 ..PoolSettings::default()
             }
@@ -74,17 +87,38 @@ fn settings() -> impl Strategy<Value = PoolSettings> {
     )
 }
 
+fn coding() -> impl Strategy<Value = CodingSettings> {
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    (2..5u8, 1..3u8, 0..30u64, 0..20u64, switches).prop_map(|(k, r, age_ms, grace_ms, switches)| {
+        let (one_parity, partial_groups, shared_pool, parities_yield, k_follows_load, wait) = switches;
+        CodingSettings {
+            k: NonZeroU8::new(k).expect("positive"),
+            r: NonZeroU8::new(r).expect("positive"),
+            needs: if one_parity { Needs::OneParity } else { Needs::AnyK },
+            max_age: Duration::from_millis(age_ms),
+            partial_groups,
+            grace: GraceSettings { cold: Duration::from_millis(grace_ms), ..GraceSettings::default() },
+            min_confidence: Fraction::percent(50),
+            unsure: if wait { Unsure::Wait } else { Unsure::Hedge },
+            shared_pool,
+            parities_yield,
+            k_follows_load,
+            ..CodingSettings::default()
+        }
+    })
+}
+
 fn happening() -> impl Strategy<Value = Happening> {
-    let arrival = (0..POOLS, 0..2u32, 0..300u64, 0..3u8, any::<bool>(), any::<bool>()).prop_map(
-        |(pool, shape, within_ms, priority, exact, codable)| Happening::Arrival {
-            pool,
-            shape,
-            within_ms,
-            priority,
-            exact,
-            codable,
-        },
-    );
+    let arrival =
+        (0..POOLS, 0..2u32, 0..300u64, 0..3u8, prop::bool::weighted(0.2), prop::bool::weighted(0.9))
+            .prop_map(|(pool, shape, within_ms, priority, exact, codable)| Happening::Arrival {
+                pool,
+                shape,
+                within_ms,
+                priority,
+                exact,
+                codable,
+            });
     prop_oneof![
         12 => arrival,
         1 => any::<usize>().prop_map(Happening::Cancel),
@@ -94,6 +128,9 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => any::<usize>().prop_map(Happening::Leave),
         1 => any::<usize>().prop_map(Happening::Drain),
         1 => (any::<usize>(), any::<bool>()).prop_map(|(probe, works)| Happening::ProbeAnswer { probe, works }),
+        6 => (any::<usize>(), prop::bool::weighted(0.9)).prop_map(|(group, works)| Happening::Encoding { group, works }),
+        6 => (any::<usize>(), prop::option::weighted(0.9, prop::option::of(0f32..1.0)))
+            .prop_map(|(slot, outcome)| Happening::Decoding { slot, outcome }),
         8 => prop_oneof![4 => 0..100u64, 1 => 0..3000u64].prop_map(Happening::Time),
         1 => settings().prop_map(Happening::Change),
     ]
@@ -160,6 +197,23 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
         Happening::ProbeAnswer { probe, works } => {
             if let Some(id) = choose(world.probes.len(), probe).and_then(|at| world.probes.iter().nth(at)) {
                 world.send(Event::ProbeAnswered(*id, works));
+            }
+        }
+        Happening::Encoding { group, works } => {
+            let encodings = &world.groups.encodings;
+            if let Some(id) = choose(encodings.len(), group).and_then(|at| encodings.iter().nth(at)) {
+                world.send(if works { Event::GroupEncoded(*id) } else { Event::GroupFailed(*id) });
+            }
+        }
+        Happening::Decoding { slot, outcome } => {
+            let decodings = &world.groups.decodings;
+            if let Some((group, query)) =
+                choose(decodings.len(), slot).and_then(|at| decodings.keys().nth(at))
+            {
+                world.send(match outcome {
+                    Some(confidence) => Event::SlotDecoded(*group, *query, confidence),
+                    None => Event::SlotFailed(*group, *query),
+                });
             }
         }
         Happening::Time(steps) => world.advance(Duration::from_micros(100 * steps)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parm_frontend::dispatch::{
     Accept, Action, Answer, Event, Failure, InstanceId, InstanceSpec, JobId, PoolSettings, Query, QueryId,
-    Role, Served, Settings, ShapeId, Time,
+    Role, Rows, Served, Settings, ShapeId, Time,
 };
 
 use super::world::{POOL, World};
@@ -30,6 +30,14 @@ pub(crate) enum Step {
     /// An instance says that the request is at fault.
     Refuse(u32),
     Probe(u32, bool),
+    /// A query whose client takes predictions only.
+    Exact(u64),
+    /// A query that must be served alone.
+    Alone(u64),
+    /// The driver has encoded the group that it was asked to.
+    Encoded,
+    /// The driver has decoded the slot that it was asked to, with this confidence in percent.
+    Decoded(u8),
     /// So many queries one after the other, each answered by instance 1 after 20 ms: the pool's times become known.
     Warm(u64),
     Settings(PoolSettings),
@@ -75,6 +83,17 @@ fn act(world: &mut World, step: &Step) {
         Step::Shape(id, shape) => {
             arrive(world, Query { shape: ShapeId(shape), ..query(id, world.now + ms(1000)) })
         }
+        Step::Exact(id) => arrive(world, Query { accept: Accept::Exact, ..query(id, world.now + ms(1000)) }),
+        Step::Alone(id) => arrive(world, Query { codable: false, ..query(id, world.now + ms(1000)) }),
+        Step::Encoded => {
+            let group = *world.groups.encodings.first().expect("an encoding was asked for");
+            world.send(Event::GroupEncoded(group));
+        }
+        Step::Decoded(percent) => {
+            let (group, query) =
+                *world.groups.decodings.first_key_value().expect("a decoding was asked for").0;
+            world.send(Event::SlotDecoded(group, query, Some(f32::from(percent) / 100.0)));
+        }
         Step::Cancel(id) => world.send(Event::QueryCancelled(QueryId(id))),
         Step::Done(instance) => world.send(Event::JobCompleted(job_on(world, instance))),
         Step::Fail(instance) => world.send(Event::JobFailed(job_on(world, instance), Failure::Instance)),
@@ -118,9 +137,10 @@ fn word(world: &World, action: &Action) -> Option<String> {
         Action::Run(job, _) => match job.role {
             Role::Deployed => format!("run {}", place(&job.id)),
             Role::Copy => format!("copy {}", place(&job.id)),
-            Role::Parity(group, index) => format!("parity {}.{index} on {}", group.0, job.instance.0),
+            Role::Parity(_, index) => format!("parity {index} on {}", job.instance.0),
             Role::Backup => format!("backup {}", place(&job.id)),
         },
+        Action::Drop(job) if world.jobs[job].rows.is_empty() => format!("drop parity{}", place(job)),
         Action::Drop(job) => format!("drop {}", place(job)),
         Action::Answer(query, answer) => {
             let how = match answer {
@@ -134,7 +154,12 @@ fn word(world: &World, action: &Action) -> Option<String> {
             format!("answer {} {how}", query.0)
         }
         Action::Probe(instance) => format!("probe {}", instance.0),
-        Action::Encode(..) | Action::Decode(..) | Action::Forget(..) => return None,
-        Action::Release(_) | Action::WakeAt(_) => return None,
+        Action::Encode(_, slots) => {
+            let batch =
+                |slot: &Rows| slot.iter().map(|query| query.0.to_string()).collect::<Vec<_>>().join("+");
+            format!("encode {}", slots.iter().map(batch).collect::<Vec<_>>().join("|"))
+        }
+        Action::Decode(recovery) => format!("decode {} from {}", recovery.query.0, recovery.parts.len()),
+        Action::Forget(_) | Action::Release(_) | Action::WakeAt(_) => return None,
     })
 }

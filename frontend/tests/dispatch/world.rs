@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use parm_frontend::dispatch::{
-    Action, Actions, Answer, Dispatcher, Event, Failure, InstanceId, InstanceSpec, Job, JobId, PoolId, Query,
-    QueryId, Role, Rows, Settings, Time,
+    Accept, Action, Actions, Answer, Dispatcher, Event, Failure, InstanceId, InstanceSpec, Job, JobId,
+    PoolId, Query, QueryId, Role, Rows, Settings, Time,
 };
+
+use super::groups::Groups;
 
 /// The dispatcher and everything around it.
 pub(crate) struct World {
@@ -16,6 +18,7 @@ pub(crate) struct World {
     pub(crate) jobs: BTreeMap<JobId, Held>,
     pub(crate) instances: BTreeMap<InstanceId, Present>,
     pub(crate) probes: BTreeSet<InstanceId>,
+    pub(crate) groups: Groups,
     /// Everything that the dispatcher did, with the time.
     pub(crate) log: Vec<(Time, Action)>,
     pub(crate) tally: Tally,
@@ -83,6 +86,7 @@ impl World {
             jobs: BTreeMap::new(),
             instances: BTreeMap::new(),
             probes: BTreeSet::new(),
+            groups: Groups::default(),
             log: Vec::new(),
             tally: Tally::default(),
             wake: None,
@@ -126,7 +130,7 @@ impl World {
             Event::ProbeAnswered(id, _) => {
                 self.probes.remove(id);
             }
-            _ => {}
+            _ => self.groups.note(&event),
         }
         let mut actions = std::mem::take(&mut self.actions);
         self.dispatcher.on_event(self.now, event, &mut actions);
@@ -164,6 +168,13 @@ impl World {
         }
         let running: Vec<_> = self.running().map(|(id, _)| *id).collect();
         running.into_iter().for_each(|id| self.send(Event::JobCompleted(id)));
+        let encodings: Vec<_> = self.groups.encodings.iter().copied().collect();
+        encodings.into_iter().for_each(|id| self.send(Event::GroupEncoded(id)));
+        let decodings: Vec<_> = self.groups.decodings.keys().copied().collect();
+        decodings.into_iter().for_each(|(group, query)| self.send(Event::SlotFailed(group, query)));
+        for (id, group) in &self.groups.all {
+            assert!(group.forgotten, "{id:?} was never forgotten");
+        }
         for (id, held) in &self.jobs {
             assert!(held.released, "{id:?} was never released");
         }
@@ -190,7 +201,9 @@ impl World {
                 assert_ne!(self.wake, Some(*at), "asked twice for the same wake");
                 self.wake = Some(*at);
             }
-            Action::Encode(..) | Action::Decode(..) | Action::Forget(..) => {}
+            Action::Encode(id, slots) => self.encode(*id, slots),
+            Action::Decode(recovery) => self.decode(recovery),
+            Action::Forget(id) => self.groups.forget(*id),
         }
     }
 
@@ -200,24 +213,37 @@ impl World {
         let holds = self.running().filter(|(_, held)| held.job.instance == job.instance).count();
         assert!(holds < usize::from(present.spec.slots.max(1)), "{job:?}: no slot is free");
         let served = present.spec.serves.iter().find(|served| served.pool == job.pool);
-        assert!(served.is_some_and(|served| served.deployed), "{job:?}: not served there");
-        assert!(!rows.is_empty(), "{job:?} of nothing");
+        let served = served.unwrap_or_else(|| panic!("{job:?}: not served there"));
+        match job.role {
+            Role::Deployed | Role::Copy => assert!(served.deployed && !rows.is_empty()),
+            Role::Backup => assert!(served.backup && !rows.is_empty()),
+            Role::Parity(group, index) => {
+                assert!(served.parity && rows.is_empty());
+                self.run_parity(job, group, index);
+            }
+        }
         let mut shapes = BTreeSet::new();
         for id in rows {
             let tracked = &self.queries[id];
             assert_eq!(tracked.fate, Fate::Waiting, "{job:?}: nobody waits for {id:?}");
             assert_eq!(tracked.query.pool, job.pool);
             shapes.insert(tracked.query.shape);
-            let elsewhere = self.running().filter(|(_, held)| held.rows.contains(id));
+            if job.role == Role::Backup {
+                assert_eq!(tracked.query.accept, Accept::Any, "{id:?} wants no backup");
+                continue;
+            }
+            let elsewhere =
+                self.running().filter(|(_, held)| held.rows.contains(id) && held.job.role != Role::Backup);
             for (_, held) in elsewhere {
                 assert_ne!(held.job.instance, job.instance, "{id:?} twice on one instance");
                 assert_eq!(job.role, Role::Copy, "{id:?} runs elsewhere: this is a copy");
             }
         }
-        assert_eq!(shapes.len(), 1, "{job:?} mixes shapes");
+        assert!(shapes.len() <= 1, "{job:?} mixes shapes");
         let tried = rows.iter().any(|id| self.queries[id].tried);
         match job.role {
             Role::Copy => self.tally.copies += 1,
+            Role::Backup | Role::Parity(..) => {}
             _ if tried => self.tally.retries += 1,
             _ => self.tally.fresh += 1,
         }
@@ -247,6 +273,18 @@ impl World {
             let held = &self.jobs[&job];
             assert_eq!((held.state, held.released), (State::Completed, false), "{answer:?} from {held:?}");
             assert_eq!(held.rows[row as usize], id, "{answer:?}: another query's row");
+            let label = match held.job.role {
+                Role::Deployed => Answer::Exact { job, row },
+                Role::Copy => Answer::Hedged { job, row },
+                Role::Parity(..) | Role::Backup => Answer::Backup { job, row },
+            };
+            assert_eq!(answer, label, "{answer:?} from {held:?}");
+        }
+        let approximate = matches!(answer, Answer::Reconstructed { .. } | Answer::Backup { .. });
+        assert!(!approximate || tracked.query.accept == Accept::Any, "{id:?} wants no {answer:?}");
+        if let Answer::Reconstructed { group, .. } = answer {
+            assert!(self.groups.decoded.contains(&(group, id)), "{answer:?} was never decoded");
+            assert!(!self.groups.all[&group].forgotten, "{answer:?} was forgotten");
         }
     }
 
@@ -254,6 +292,9 @@ impl World {
         let held = self.jobs.get_mut(&id).expect("a job that was run");
         assert!(held.state != State::Running && !held.released, "released too early or twice: {held:?}");
         held.released = true;
+        for recovery in self.groups.decodings.values() {
+            assert!(recovery.parts.iter().all(|part| part.job != id), "{id:?} is released while it is read");
+        }
     }
 }
 

@@ -145,7 +145,7 @@ impl Link {
     }
 }
 
-const PAIRS: u64 = 0x5AFF_1E;
+const PAIRS: u64 = 0x005A_FF1E;
 
 #[cfg(test)]
 mod tests {

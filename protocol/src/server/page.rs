@@ -24,13 +24,15 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a page answers with: its text, or an error.
 type Answer = Result<String, Error>;
+/// Takes a new document and answers with it.
+type Write = Box<dyn Fn(&[u8]) -> Answer + Send + Sync>;
 
 /// A page of text.
 pub struct Page {
     path: &'static str,
     content_type: &'static str,
     read: Box<dyn Fn() -> Answer + Send + Sync>,
-    write: Option<Box<dyn Fn(&[u8]) -> Answer + Send + Sync>>,
+    write: Option<Write>,
 }
 
 impl Page {

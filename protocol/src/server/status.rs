@@ -8,6 +8,10 @@ use tonic::{Code as GrpcCode, Status};
 
 use crate::{Code, Error};
 
+/// A longer gRPC message is cut, as it may quote what a client sent. It travels in a header, where a byte may take three
+/// and clients put up with some eight kilobytes; over that, they close the connection under their other calls too.
+const LONGEST_MESSAGE: usize = 2000;
+
 /// HTTP status and gRPC code of each class of errors.
 pub(super) const fn of(code: Code) -> (StatusCode, GrpcCode) {
     match code {
@@ -35,7 +39,9 @@ pub(super) fn retry_after(error: &Error, otherwise: Duration) -> Option<u64> {
 
 /// The gRPC status of an error. Shed load says `grpc-retry-pushback-ms: -1`: do not retry by yourself.
 pub(super) fn grpc(error: &Error) -> Status {
-    let mut status = Status::new(of(error.code()).1, error.to_string());
+    let mut message = error.to_string();
+    message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+    let mut status = Status::new(of(error.code()).1, message);
     if error.code() == Code::Overloaded {
         status.metadata_mut().insert("grpc-retry-pushback-ms", MetadataValue::from_static("-1"));
     }

@@ -7,17 +7,26 @@ use parm_simulator::{Outcome, Run, SCENARIOS, Scenario, Shape};
 use crate::support::{run, simulate};
 
 /// Fifteen seconds of them.
-const QUERIES: u64 = 8_000;
+const QUERIES: u64 = 5_000;
+
+const POLICIES: [PolicyKind; 6] = [
+    PolicyKind::Equal,
+    PolicyKind::Replicate,
+    PolicyKind::Hedge,
+    PolicyKind::Parm,
+    PolicyKind::ParmPlus,
+    PolicyKind::ApproximateBackup,
+];
 
 #[test]
 fn every_query_of_every_scenario_is_answered_once() {
     for (name, _) in SCENARIOS {
         let faults = Scenario::named(name).unwrap().faults;
-        for policy in [PolicyKind::Equal, PolicyKind::Hedge, PolicyKind::Replicate] {
+        for policy in POLICIES {
             for slots in [1, 3] {
                 let mut run = Run { queries: QUERIES, warm_up: 0, faults: faults.clone(), ..run(18, 0.6) };
                 run.settings.policy = policy;
-                run.settings.ejection.enabled = policy == PolicyKind::Hedge;
+                run.settings.ejection.enabled = policy == PolicyKind::ParmPlus;
                 run.shape.slots = slots;
                 assert_eq!(simulate(&run).count(), QUERIES, "{name}, {policy:?}, {slots} slots");
             }
@@ -64,4 +73,15 @@ fn wrong_answers_are_counted_and_change_nothing_else() {
     assert_eq!(with.mean(), without.mean());
     assert!((with.wrong() - 3.0 / 18.0 * 0.5).abs() < 0.01, "{}", with.wrong());
     assert_eq!(without.wrong(), 0.0);
+}
+
+#[test]
+fn reconstructions_answer_for_instances_that_hang() {
+    let when = When::Episodes { share: 0.05, length_ms: 2_000 };
+    let faults = Faults(vec![Fault::Hang { when, on: Targets::Each }]);
+    let mut run = Run { faults, ..run(18, 0.3) };
+    run.settings.policy = PolicyKind::Parm;
+    let tally = simulate(&run);
+    assert!(tally.share(Outcome::Reconstructed) > 0.0005);
+    assert!((0.3..0.7).contains(&tally.extra()), "a parity for every two queries: {}", tally.extra());
 }

@@ -22,7 +22,8 @@ pub(crate) fn run(instances: u32, load: f64) -> Run {
         warm_up: 20_000,
         arrivals: Arrivals::Poisson { rate: load * f64::from(instances) / SERVICE },
         faults: Faults::default(),
-        service: Service::default(),
+        service: Service { time_ms: Distribution::Constant { value: SERVICE * 1e3 }, ..Service::default() },
+        backup_share: 0.5,
         shape: Shape { instances, parity_only: 0, slots: 1 },
         settings,
         deadline: Duration::from_secs(60),
@@ -37,6 +38,6 @@ pub(crate) fn exponential() -> Service {
 }
 
 pub(crate) fn simulate(run: &Run) -> Tally {
-    println!("seed {}", run.seed);
+    eprintln!("seed {}", run.seed);
     run.simulate(&Quiet).unwrap()
 }

@@ -1,26 +1,52 @@
 //! Redundancy policies: siblings that say what extra work a batch gets, and when. The dispatcher does the work.
 
+mod approximate_backup;
 mod equal;
 mod hedge;
 mod none;
+mod parm;
+mod parm_plus;
 mod replicate;
 
 use std::time::Duration;
 
 use super::quantile::Reading;
-use super::{PolicyKind, PoolSettings};
+use super::{GraceSettings, PolicyKind, PoolSettings};
 
 /// What a policy decides.
 pub(super) trait Policy: Send {
-    /// Copies of a batch to send along with it, each to an instance of its own.
-    fn copies(&self) -> u8 {
-        0
+    /// What goes along with a batch that is about to run, when queries keep this share of the pool busy.
+    fn along(&self, _utilisation: f64) -> Along {
+        Along::default()
     }
 
     /// How long after its start a job is late and gets a copy, given the pool's recent service times; `None` for never.
     fn late_after(&self, _recent: Option<Reading>) -> Option<Duration> {
         None
     }
+
+    /// How many of a pool's instances are kept for parities or backups.
+    fn dedicated(&self, _instances: u32) -> u32 {
+        0
+    }
+
+    /// How long a query waits for its prediction before it is given something else; `None` for not at all.
+    fn grace(&self) -> Option<GraceSettings> {
+        None
+    }
+}
+
+/// What goes along with a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Along {
+    /// Copies of it, each on an instance of its own.
+    pub(super) copies: u8,
+    /// It joins a coding group of this size.
+    pub(super) group: Option<u8>,
+    /// Parities of that group do not wait for idle instances.
+    pub(super) at_once: bool,
+    /// It runs on the backup model too.
+    pub(super) backup: bool,
 }
 
 /// The policy that a pool's settings name.
@@ -30,27 +56,68 @@ pub(super) fn build(settings: &PoolSettings) -> Box<dyn Policy> {
         PolicyKind::Equal => Box::new(equal::Equal),
         PolicyKind::Replicate => Box::new(replicate::Replicate::new(&settings.replicate)),
         PolicyKind::Hedge => Box::new(hedge::Hedge::new(&settings.hedge)),
+        PolicyKind::Parm => Box::new(parm::Parm::new(&settings.coding)),
+        PolicyKind::ParmPlus => Box::new(parm_plus::ParmPlus::new(&settings.coding, &settings.hedge)),
+        PolicyKind::ApproximateBackup => {
+            Box::new(approximate_backup::ApproximateBackup::new(&settings.coding))
+        }
     }
+}
+
+/// One instance of `k + 1`, as `m` deployed and `m / k` others make `n`; none where there is but one.
+fn one_of_k_plus_one(instances: u32, k: u8) -> u32 {
+    let parts = u32::from(k) + 1;
+    if instances < 2 { 0 } else { ((instances + parts / 2) / parts).max(1) }
 }
 
 #[cfg(test)]
 mod tests {
+    use PolicyKind::{ApproximateBackup, Equal, Hedge, Parm, ParmPlus, Replicate};
+
     use super::*;
 
+    const NOTHING: Along = Along { copies: 0, group: None, at_once: false, backup: false };
+
+    fn policy(kind: PolicyKind) -> Box<dyn Policy> {
+        build(&PoolSettings { policy: kind, ..PoolSettings::default() })
+    }
+
     #[test]
-    fn policies_say_what_a_batch_gets() {
+    fn policies_say_what_goes_along_with_a_batch() {
+        let check = |kind, utilisation, along| assert_eq!(policy(kind).along(utilisation), along, "{kind:?}");
+        check(PolicyKind::None, 0.4, NOTHING);
+        check(Equal, 0.4, NOTHING);
+        check(Hedge, 0.4, NOTHING);
+        check(Replicate, 0.4, Along { copies: 1, ..NOTHING });
+        check(Parm, 0.9, Along { group: Some(2), ..NOTHING });
+        check(ApproximateBackup, 0.4, Along { backup: true, ..NOTHING });
+        check(ParmPlus, 0.1, Along { copies: 1, ..NOTHING });
+        check(ParmPlus, 0.45, Along { group: Some(2), ..NOTHING });
+        check(ParmPlus, 0.66, NOTHING);
+    }
+
+    #[test]
+    fn policies_say_when_a_job_is_late() {
         let ms = Duration::from_millis;
-        let recent = Some(Reading { median: ms(20), high: ms(60) });
+        let tailed = Some(Reading { median: ms(20), high: ms(60) });
         let even = Some(Reading { median: ms(20), high: ms(21) });
-        // Copies at once; late with a long tail, without one, and while nothing is known.
-        let check = |kind, copies, late: [Option<Duration>; 3]| {
-            let policy = build(&PoolSettings { policy: kind, ..PoolSettings::default() });
-            assert_eq!(policy.copies(), copies, "{kind:?}");
-            assert_eq!([recent, even, None].map(|recent| policy.late_after(recent)), late, "{kind:?}");
+        let check = |kind, late: [Option<Duration>; 3]| {
+            let readings = [tailed, even, None];
+            assert_eq!(readings.map(|recent| policy(kind).late_after(recent)), late, "{kind:?}");
         };
-        check(PolicyKind::None, 0, [None; 3]);
-        check(PolicyKind::Equal, 0, [None; 3]);
-        check(PolicyKind::Replicate, 1, [None; 3]);
-        check(PolicyKind::Hedge, 0, [Some(ms(60)), Some(ms(25)), None]);
+        let hedged = [Some(ms(60)), Some(ms(25)), None];
+        [PolicyKind::None, Equal, Replicate, Parm, ApproximateBackup]
+            .into_iter()
+            .for_each(|kind| check(kind, [None; 3]));
+        [Hedge, ParmPlus].into_iter().for_each(|kind| check(kind, hedged));
+    }
+
+    #[test]
+    fn policies_keep_instances_for_parities_as_the_paper_does() {
+        let check = |kind, instances, kept| assert_eq!(policy(kind).dedicated(instances), kept, "{kind:?}");
+        [PolicyKind::None, Equal, Replicate, Hedge, ParmPlus].into_iter().for_each(|kind| check(kind, 18, 0));
+        for (instances, kept) in [(18, 6), (36, 12), (4, 1), (2, 1), (1, 0)] {
+            [Parm, ApproximateBackup].into_iter().for_each(|kind| check(kind, instances, kept));
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Copies wait for instances that have nothing else to do, and copies still waiting when an answer comes are dropped: so
 //! replication fades out under load, where sending every copy in turn would saturate the pool at 1/n of its capacity.
 
-use super::Policy;
+use super::{Along, Policy};
 use crate::dispatch::ReplicateSettings;
 
 pub(super) struct Replicate {
@@ -17,7 +17,7 @@ impl Replicate {
 }
 
 impl Policy for Replicate {
-    fn copies(&self) -> u8 {
-        self.copies
+    fn along(&self, _utilisation: f64) -> Along {
+        Along { copies: self.copies, ..Along::default() }
     }
 }

@@ -1,5 +1,6 @@
 //! What an operator can set about dispatch, pool by pool. Every bound of the dispatcher is a field here.
 
+mod coding;
 mod duration;
 mod ejection;
 mod fraction;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::PoolId;
+pub use coding::{CodingSettings, GraceSettings, Needs, Unsure, Usual};
 pub use ejection::EjectionSettings;
 pub use fraction::{Fraction, NotAFraction};
 pub use redundancy::{BudgetSettings, HedgeSettings, PolicyKind, ReplicateSettings};
@@ -29,7 +31,8 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolSettings {
-    /// What hides slow and dead instances: `none`, `equal`, `replicate` or `hedge`. Default `hedge`.
+    /// What hides slow and dead instances: `none`, `equal`, `replicate`, `hedge`, `parm`, `parm+` or
+    /// `approximate-backup`. Default `hedge`, which needs no parity models.
     pub policy: PolicyKind,
     /// Queries that may wait for an instance; one more is refused at once, because a longer queue only makes
     /// everybody late. Default 1024.
@@ -47,9 +50,11 @@ pub struct PoolSettings {
     pub hedge: HedgeSettings,
     /// How work is copied under `replicate`.
     pub replicate: ReplicateSettings,
+    /// How queries are coded under `parm` and `parm+`.
+    pub coding: CodingSettings,
     /// When instances are taken out of service, and how they come back.
     pub ejection: EjectionSettings,
-    /// Jobs of spare work (replicas and the like) that may wait for an idle instance; more are not made, because
+    /// Jobs of spare work (parities, replicas, backups) that may wait for an idle instance; more are not made, because
     /// spare work that waits long comes too late to help. Default 256.
     pub spare_limit: NonZeroU32,
     /// Milliseconds that a query waits for a first instance (or one that works) before it is refused. Default 1000.
@@ -93,6 +98,7 @@ impl Default for PoolSettings {
             retry: BudgetSettings { ratio: Fraction::percent(20), burst: 100 },
             hedge: HedgeSettings::default(),
             replicate: ReplicateSettings::default(),
+            coding: CodingSettings::default(),
             ejection: EjectionSettings::default(),
             spare_limit: NonZeroU32::new(256).expect("positive"),
             no_instance_grace: Duration::from_secs(1),

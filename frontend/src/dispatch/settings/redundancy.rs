@@ -19,6 +19,13 @@ pub enum PolicyKind {
     /// A late batch once more on another instance, within a budget.
     #[default]
     Hedge,
+    /// The paper's: a parity of every group on instances of their own, the first of prediction and reconstruction wins.
+    Parm,
+    /// Parities on idle instances, reconstructions only for late queries, hedges within a budget.
+    #[serde(rename = "parm+")]
+    ParmPlus,
+    /// A cheaper model on instances of its own, for late queries.
+    ApproximateBackup,
 }
 
 /// How much extra work is allowed, as a token bucket: a job earns a share of a token, an extra job costs one.

@@ -5,7 +5,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 
 use super::Response;
 use super::call::Call;
-use crate::grpc::{convert, inference as proto};
+use crate::grpc::{Bounded, convert, inference as proto};
 use crate::server::shared::Shared;
 use crate::{Context, Error, InferResponse, InferenceService, Parameter, Transport};
 
@@ -22,11 +22,13 @@ pub(super) async fn answer<S: InferenceService>(call: Call<'_, S>) -> Response {
 
 async fn predict<S: InferenceService>(
     shared: &Shared<S>,
-    message: proto::ModelInferRequest,
+    message: Bounded,
     context: Context,
 ) -> Result<tonic::Response<proto::ModelInferResponse>, Error> {
-    let request =
-        convert::request::decode(message).map_err(|error| shared.rejected(error, Transport::Grpc))?;
+    let request = message
+        .into_message()
+        .and_then(convert::request::decode)
+        .map_err(|error| shared.rejected(error, Transport::Grpc))?;
     let response = shared.service.infer(request, context).await?;
     let outcome = outcome(&response);
     let mut answer = tonic::Response::new(convert::response::encode(response));

@@ -1,0 +1,194 @@
+//! A coding group: the batches of its members, what is in of its outputs, and so what can be recovered.
+//!
+//! A slot holds a batch. Row `i` of the parity encodes the `i`-th query of every slot that has one, so what can be
+//! recovered is decided row by row: for batches of one there is one row, and a slot is a query.
+
+use smallvec::SmallVec;
+
+use super::arena::Key;
+use super::instance::Instance;
+use super::job::Job;
+use super::pool::Pool;
+use super::query::Query;
+use super::{Fraction, GraceSettings, GroupId, Needs, NodeId, Part, QueryId, Source, Unsure};
+
+/// A group from its first member until nobody needs it any more.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) pool: Key<Pool>,
+    pub(super) code: Code,
+    pub(super) stage: Stage,
+    /// The driver was asked to encode it, and is to be told when that may be forgotten.
+    pub(super) encoded: bool,
+    pub(super) slots: SmallVec<[Slot; 4]>,
+    pub(super) parities: SmallVec<[Parity; 2]>,
+    /// Encodings and decodings that the driver has not reported yet: until then it reads what the group holds.
+    pub(super) pending: u16,
+    /// Jobs that ended and whose outputs a decoder may read.
+    pub(super) outputs: SmallVec<[Key<Job>; 4]>,
+    /// Jobs that were started for its members, and may still run.
+    pub(super) jobs: SmallVec<[Key<Job>; 4]>,
+    /// Where a member or a parity is or was.
+    pub(super) places: SmallVec<[(Key<Instance>, Option<NodeId>); 4]>,
+}
+
+/// The settings that a group was opened under; it keeps them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Code {
+    pub(super) k: u8,
+    pub(super) r: u8,
+    pub(super) needs: Needs,
+    pub(super) grace: Option<GraceSettings>,
+    pub(super) min_confidence: Fraction,
+    pub(super) unsure: Unsure,
+    pub(super) at_once: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Takes members.
+    Open,
+    /// Takes no more; its parities are made or under way.
+    Coded,
+    /// Nobody needs it; it goes when the driver has reported what is pending.
+    Over,
+}
+
+/// The batch of one member.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) members: SmallVec<[Member; 2]>,
+}
+
+/// A query of a batch.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) id: QueryId,
+    pub(super) query: Key<Query>,
+    /// It may be answered with a reconstruction.
+    pub(super) open_minded: bool,
+    /// Its prediction: a row of a job's outputs.
+    pub(super) prediction: Option<(Key<Job>, u32)>,
+    pub(super) decoding: Decoding,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decoding {
+    No,
+    Asked,
+    /// It failed or was not good enough: there is no second try.
+    Useless,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parity {
+    /// Waits for its encoding or an instance, or runs.
+    Coming,
+    In(Key<Job>),
+    Lost,
+}
+
+/// A query's place in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) group: Key<Group>,
+    pub(super) slot: u8,
+    pub(super) row: u16,
+}
+
+impl Group {
+    pub(super) fn new(pool: Key<Pool>, code: Code) -> Self {
+        Self {
+            pool,
+            code,
+            stage: Stage::Open,
+            encoded: false,
+            slots: SmallVec::new(),
+            parities: SmallVec::from_elem(Parity::Coming, usize::from(code.r)),
+            pending: 0,
+            outputs: SmallVec::new(),
+            jobs: SmallVec::new(),
+            places: SmallVec::new(),
+        }
+    }
+
+    pub(super) fn full(&self) -> bool {
+        self.slots.len() >= usize::from(self.code.k)
+    }
+
+    pub(super) fn member(&mut self, place: Place) -> &mut Member {
+        &mut self.slots[usize::from(place.slot)].members[usize::from(place.row)]
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
+        self.slots.iter().flat_map(|slot| &slot.members)
+    }
+
+    /// Whether a member (of those whose query is unanswered, by `alive`) could still be helped.
+    pub(super) fn needed(&self, alive: impl Fn(Key<Query>) -> bool) -> bool {
+        self.stage != Stage::Over
+            && self.parities.iter().any(|parity| *parity != Parity::Lost)
+            && self.members().any(|member| member.wants_help() && alive(member.query))
+    }
+
+    /// Whether the decoder would read predictions that come in.
+    pub(super) fn reads_predictions(&self) -> bool {
+        self.stage != Stage::Over && self.code.needs == Needs::AnyK
+    }
+
+    /// Whether what is in suffices for the members of a row.
+    pub(super) fn recoverable(&self, row: u16) -> bool {
+        let parities = self.parities.iter().filter(|parity| matches!(parity, Parity::In(_))).count();
+        match self.code.needs {
+            Needs::OneParity => parities > 0,
+            Needs::AnyK => {
+                let of_row = self.slots.iter().filter_map(|slot| slot.members.get(usize::from(row)));
+                of_row.filter(|member| member.prediction.is_none()).count() <= parities
+            }
+        }
+    }
+
+    /// Whether the decoder would miss the predictions of these queries.
+    pub(super) fn misses(&self, rows: &[Key<Query>]) -> bool {
+        let of = |member: &Member| member.prediction.is_none() && rows.contains(&member.query);
+        self.reads_predictions() && self.members().any(of)
+    }
+
+    /// What is in of a row, for the decoder, and how many slots have such a row.
+    pub(super) fn parts(&self, row: u16) -> (Vec<Part>, u8) {
+        let (mut parts, mut members) = (Vec::with_capacity(self.slots.len() + self.parities.len()), 0);
+        for (slot, batch) in self.slots.iter().enumerate() {
+            let Some(member) = batch.members.get(usize::from(row)) else { continue };
+            members += 1;
+            if let (Some((job, row)), Needs::AnyK) = (member.prediction, self.code.needs) {
+                parts.push(Part { source: Source::Slot(slot as u8), job: job.id(), row });
+            }
+        }
+        for (index, parity) in self.parities.iter().enumerate() {
+            if let Parity::In(job) = parity {
+                parts.push(Part { source: Source::Parity(index as u8), job: job.id(), row: u32::from(row) });
+            }
+        }
+        (parts, members)
+    }
+}
+
+impl Member {
+    /// It lacks a prediction, takes a reconstruction, and none was tried in vain.
+    pub(super) fn wants_help(&self) -> bool {
+        self.prediction.is_none() && self.open_minded && self.decoding != Decoding::Useless
+    }
+}
+
+impl Key<Group> {
+    /// The driver's name for the group.
+    pub(super) fn id(self) -> GroupId {
+        GroupId(self.raw())
+    }
+}
+
+impl From<GroupId> for Key<Group> {
+    fn from(id: GroupId) -> Self {
+        Self::from_raw(id.0)
+    }
+}

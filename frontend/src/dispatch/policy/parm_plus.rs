@@ -1,0 +1,74 @@
+//! ParM without its split: every instance runs queries and parities, and a parity gets only what queries leave over.
+//!
+//! What the split costs is capacity: with a third of the instances kept for parities the rest saturate at two thirds
+//! of the load. Sharing the pool and letting parities yield costs nothing that anybody waits for, and a reconstruction
+//! that is held back for a grace replaces only predictions that are truly late. What parities cannot help (groups
+//! still open, losses beyond the code, clients who want exact answers) a hedge within a budget does.
+//!
+//! The size of groups follows the load: the parities of groups of `k` cost `u / k` where queries keep a share `u` of
+//! the pool busy. They should fit under 70 %, beyond which waiting times rise for all: `k = ceil(u / (0.7 - u))`. At
+//! low load that is 1: a parity of one query is a copy of it, so a copy is what is sent, and its answer is exact. Past
+//! 65 % there is no room for parities worth having, and hedging is left.
+
+use std::time::Duration;
+
+use super::hedge::Hedge;
+use super::{Along, Policy, one_of_k_plus_one};
+use crate::dispatch::quantile::Reading;
+use crate::dispatch::{CodingSettings, GraceSettings, HedgeSettings};
+
+const FULL: f64 = 0.70;
+const NO_ROOM: f64 = 0.65;
+
+pub(super) struct ParmPlus {
+    settings: CodingSettings,
+    hedge: Hedge,
+    /// Ascending.
+    sizes: Vec<u8>,
+}
+
+impl ParmPlus {
+    pub(super) fn new(settings: &CodingSettings, hedge: &HedgeSettings) -> Self {
+        let mut sizes: Vec<u8> = settings.k_choices.iter().chain([&settings.k]).map(|k| k.get()).collect();
+        sizes.sort_unstable();
+        Self { settings: settings.clone(), hedge: Hedge::new(hedge), sizes }
+    }
+
+    /// The smallest group that the load leaves room for, or the largest that there is a model for: parities yield.
+    fn size(&self, utilisation: f64) -> Option<u8> {
+        if utilisation > NO_ROOM {
+            return None;
+        }
+        let wanted = (utilisation / (FULL - utilisation)).ceil();
+        if wanted <= 1.0 {
+            return Some(1);
+        }
+        self.sizes.iter().copied().find(|size| f64::from(*size) >= wanted).or(self.sizes.last().copied())
+    }
+}
+
+impl Policy for ParmPlus {
+    fn along(&self, utilisation: f64) -> Along {
+        let k = self.settings.k.get();
+        let size = if self.settings.k_follows_load { self.size(utilisation) } else { Some(k) };
+        let group = size.filter(|size| *size > 1);
+        Along {
+            copies: u8::from(size == Some(1)),
+            group,
+            at_once: !self.settings.parities_yield,
+            backup: false,
+        }
+    }
+
+    fn late_after(&self, recent: Option<Reading>) -> Option<Duration> {
+        self.settings.hedge.then(|| self.hedge.late_after(recent)).flatten()
+    }
+
+    fn dedicated(&self, instances: u32) -> u32 {
+        if self.settings.shared_pool { 0 } else { one_of_k_plus_one(instances, self.settings.k.get()) }
+    }
+
+    fn grace(&self) -> Option<GraceSettings> {
+        Some(self.settings.grace)
+    }
+}

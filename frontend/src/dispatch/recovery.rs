@@ -1,0 +1,163 @@
+//! Outputs of a group come in, and a late query is answered from the others'.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::arena::Key;
+use super::dispatcher::Dispatcher;
+use super::group::{Decoding, Group, Parity, Stage};
+use super::job::Job;
+use super::query::{Keys, Query};
+use super::timers::Timer;
+use super::{Action, Answer, GroupId, QueryId, Recovery, Time, Unsure};
+
+impl Dispatcher {
+    /// Notes the predictions of a job in the group of its queries. Returns whether the group keeps the job's outputs.
+    pub(super) fn note_predictions(&mut self, key: Key<Job>, job: &Job) -> bool {
+        let Some(group) = job.group.and_then(|group| self.groups.get_mut(group)) else { return false };
+        let mut new = false;
+        for member in group.slots.iter_mut().flat_map(|slot| &mut slot.members) {
+            let row = job.rows.iter().position(|query| *query == member.query);
+            if let (Some(row), None) = (row, member.prediction) {
+                member.prediction = Some((key, row as u32));
+                new = true;
+            }
+        }
+        let keeps = new && group.reads_predictions();
+        if keeps {
+            group.outputs.push(key);
+        }
+        keeps
+    }
+
+    /// A parity output is in.
+    pub(super) fn parity_completed(&mut self, key: Key<Job>, job: &Job, index: u8) {
+        let Some(group_key) = job.group else { return };
+        match self.groups.get_mut(group_key).filter(|group| group.stage == Stage::Coded) {
+            Some(group) => {
+                group.parities[usize::from(index)] = Parity::In(key);
+                group.outputs.push(key);
+                self.recover(group_key);
+            }
+            None => {
+                self.pools[job.pool].counters.parities_late += 1;
+                self.out.push(Action::Release(key.id()));
+            }
+        }
+    }
+
+    /// A parity will not come.
+    pub(super) fn parity_lost(&mut self, job: &Job, index: u8) {
+        if let Some(group_key) = job.group
+            && let Some(group) = self.groups.get_mut(group_key)
+        {
+            group.parities[usize::from(index)] = Parity::Lost;
+            self.finish_if_useless(group_key);
+        }
+    }
+
+    /// Decodes what can be decoded by now and has waited long enough; sets timers for what has not.
+    pub(super) fn recover(&mut self, key: Key<Group>) {
+        let Some(group) = self.groups.get(key).filter(|group| group.stage == Stage::Coded) else { return };
+        let mut found: SmallVec<[Key<Query>; 4]> = SmallVec::new();
+        for slot in &group.slots {
+            for (row, member) in slot.members.iter().enumerate() {
+                let waits = member.wants_help() && member.decoding == Decoding::No;
+                if waits && self.queries.contains(member.query) && group.recoverable(row as u16) {
+                    found.push(member.query);
+                }
+            }
+        }
+        found.into_iter().for_each(|query| self.decode_in_time(query));
+    }
+
+    /// Decodes a query's prediction, or sets a timer for when its grace is over.
+    pub(super) fn decode_in_time(&mut self, key: Key<Query>) {
+        let Some(place) = self.queries.get(key).and_then(|query| query.place) else { return };
+        let Some(group) = self.groups.get_mut(place.group).filter(|group| group.stage == Stage::Coded) else {
+            return;
+        };
+        if !group.member(place).wants_help() || group.member(place).decoding != Decoding::No {
+            return;
+        }
+        if !group.recoverable(place.row) {
+            return;
+        }
+        let grace = group.code.grace.map_or(Duration::ZERO, |grace| self.pools[group.pool].grace(&grace));
+        let query = &mut self.queries[key];
+        let from = query.arrived + grace;
+        if from > self.now {
+            self.hold_back(key, from);
+            return;
+        }
+        let (parts, members) = group.parts(place.row);
+        group.member(place).decoding = Decoding::Asked;
+        group.pending += 1;
+        let (group, query) = (place.group.id(), query.id);
+        self.out.push(Action::Decode(Box::new(Recovery { group, query, slot: place.slot, members, parts })));
+    }
+
+    /// Wakes for a query when it may be given something else than its prediction.
+    pub(super) fn hold_back(&mut self, key: Key<Query>, until: Time) {
+        let query = &mut self.queries[key];
+        if !query.held_back {
+            query.held_back = true;
+            self.timers.set(until, Timer::Grace(key));
+        }
+    }
+
+    /// A query's grace is over.
+    pub(super) fn grace_is_over(&mut self, key: Key<Query>) {
+        let Some(query) = self.queries.get_mut(key) else { return };
+        query.held_back = false;
+        self.answer_from_backup(key);
+        self.decode_in_time(key);
+    }
+
+    /// The driver has decoded a slot, or could not.
+    pub(super) fn decoded(&mut self, id: GroupId, query: QueryId, outcome: Option<Option<f32>>) {
+        let key = Key::from(id);
+        let Some(group) = self.groups.get_mut(key).filter(|group| group.pending > 0) else { return };
+        let (pool_key, code) = (group.pool, group.code);
+        let asked =
+            |member: &&mut super::group::Member| member.id == query && member.decoding == Decoding::Asked;
+        let Some(member) = group.slots.iter_mut().flat_map(|slot| &mut slot.members).find(asked) else {
+            return;
+        };
+        member.decoding = Decoding::Useless;
+        let waiting = member.query;
+        group.pending -= 1;
+        if let Some(pool) = self.pools.get_mut(pool_key) {
+            pool.counters.reconstructions += u64::from(outcome.is_some());
+        }
+        if self.queries.contains(waiting) {
+            let counters = &mut self.pools[pool_key].counters;
+            let least = code.min_confidence.get() as f32;
+            match outcome {
+                Some(confidence) if confidence.is_none_or(|confidence| confidence >= least) => {
+                    counters.reconstructions_served += 1;
+                    self.answer(waiting, Answer::Reconstructed { group: id, confidence });
+                }
+                _ => {
+                    counters.reconstructions_unsure += u64::from(outcome.is_some());
+                    if code.unsure == Unsure::Hedge {
+                        self.hedge(pool_key, Keys::from_slice(&[waiting]));
+                    }
+                }
+            }
+        }
+        self.finish_if_useless(key);
+        self.wrap_up(key);
+    }
+
+    /// Whether a reconstruction of this query is at hand or asked for.
+    pub(super) fn covered(&self, key: Key<Query>) -> bool {
+        let Some(place) = self.queries.get(key).and_then(|query| query.place) else { return false };
+        let Some(group) = self.groups.get(place.group).filter(|group| group.stage == Stage::Coded) else {
+            return false;
+        };
+        let member = &group.slots[usize::from(place.slot)].members[usize::from(place.row)];
+        member.wants_help() && group.recoverable(place.row)
+    }
+}

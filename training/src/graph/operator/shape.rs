@@ -1,0 +1,175 @@
+//! Constants, shapes as values, and conversions between kinds.
+
+use parm_parity_models::onnx::{DataType, Tensor};
+
+use crate::array::Array;
+use crate::graph::kernel::{Kernel, Pass, axis};
+use crate::graph::{Problem, Real, Value, spec::Spec};
+
+/// Reads a constant of a file. Floats of other widths are computed with as 32 bits.
+pub(in crate::graph) fn constant_of(
+    tensor: &Tensor,
+    device: &burn::tensor::Device,
+) -> Result<Value, Problem> {
+    let shape = tensor.dims().to_vec();
+    let fits = "the tensor was checked when it was read";
+    Ok(match tensor.datatype() {
+        DataType::Bool => {
+            let data = tensor.to_i64()?.into_iter().map(|n| n != 0).collect();
+            Value::Bools(Array::new(shape, data).expect(fits))
+        }
+        kind if kind.is_float() => {
+            Value::Real(Real::upload(&Array::new(shape, tensor.to_f32()?).expect(fits), device)?)
+        }
+        _ => Value::Ints(Array::new(shape, tensor.to_i64()?).expect(fits)),
+    })
+}
+
+pub(super) fn constant(spec: &Spec) -> Result<Kernel, Problem> {
+    spec.ignore(&["value", "value_float", "value_floats", "value_int", "value_ints"]);
+    let tensor = spec.node.constant()?.ok_or(Problem::MissingInput { at: 0 })?;
+    Ok(Box::new(move |_, pass: &mut Pass| Ok(vec![constant_of(&tensor, &pass.device)?])))
+}
+
+/// A given shape filled with one value, zero unless the attribute says another.
+pub(super) fn constant_of_shape(spec: &Spec) -> Result<Kernel, Problem> {
+    let zero = || Tensor::from_f32("", &[1], &[0.0]).map_err(Problem::from);
+    let fill = spec.tensor("value")?.map_or_else(zero, Ok)?;
+    Ok(Box::new(move |mut inputs, pass| {
+        let shape = inputs.ints(0)?.into_data();
+        let sizes: Option<Vec<usize>> = shape.iter().map(|&dim| usize::try_from(dim).ok()).collect();
+        let sizes = sizes.ok_or(Problem::Size { what: "shape", values: shape, shape: vec![] })?;
+        let one = constant_of(&fill, &pass.device)?.reshape(&vec![1; sizes.len()])?;
+        Ok(vec![one.expand(&sizes)?])
+    }))
+}
+
+pub(super) fn shape(spec: &Spec) -> Result<Kernel, Problem> {
+    let (start, end) = (spec.int("start", 0)?, spec.int("end", i64::MAX)?);
+    Ok(Box::new(move |mut inputs, _| {
+        let shape: Vec<i64> = inputs.value(0)?.shape().iter().map(|&dim| dim as i64).collect();
+        let rank = shape.len() as i64;
+        let bound = |at: i64| (if at < 0 { at + rank } else { at }).clamp(0, rank) as usize;
+        let (start, end) = (bound(start), bound(end));
+        Ok(vec![Value::Ints(Array::vector(shape[start..end.max(start)].to_vec()))])
+    }))
+}
+
+pub(super) fn size(_: &Spec) -> Result<Kernel, Problem> {
+    Ok(Box::new(|mut inputs, _| {
+        let count: usize = inputs.value(0)?.shape().iter().product();
+        Ok(vec![Value::Ints(Array::scalar(count as i64))])
+    }))
+}
+
+pub(super) fn range(_: &Spec) -> Result<Kernel, Problem> {
+    Ok(Box::new(|mut inputs, pass| {
+        if let Some(Value::Real(start)) = &inputs.0[0] {
+            let start = start.download().data()[0];
+            let mut number = |at| inputs.optional_number(at)?.ok_or(Problem::MissingInput { at });
+            let (limit, delta) = (number(1)?, number(2)?);
+            let count = ((limit - start) / delta).ceil().max(0.0) as usize;
+            let data = (0..count).map(|at| start + at as f32 * delta).collect();
+            return Ok(vec![Value::Real(Real::upload(&Array::vector(data), &pass.device)?)]);
+        }
+        let mut number = |at: usize| {
+            let array = inputs.ints(at)?;
+            array.data().first().copied().ok_or(Problem::MissingInput { at })
+        };
+        let (start, limit, delta) = (number(0)?, number(1)?, number(2)?);
+        let values: Vec<i64> = match delta {
+            0 => return Err(Problem::Index { index: 0, size: 0 }),
+            1.. => (start..limit).step_by(delta as usize).collect(),
+            _ => (limit + 1..=start).rev().step_by(delta.unsigned_abs() as usize).collect(),
+        };
+        Ok(vec![Value::Ints(Array::vector(values))])
+    }))
+}
+
+/// What a conversion makes.
+#[derive(Clone, Copy)]
+enum Kind {
+    Real,
+    Ints,
+    Bools,
+}
+
+impl Kind {
+    fn of(datatype: DataType) -> Option<Self> {
+        match datatype {
+            DataType::Bool => Some(Kind::Bools),
+            kind if kind.is_float() => Some(Kind::Real),
+            kind if kind.is_integer() => Some(Kind::Ints),
+            _ => None,
+        }
+    }
+}
+
+/// Conversions between kinds. Between floats nothing happens: all are 32 bits wide here. Floats become integers by
+/// cutting the fraction.
+pub(super) fn cast(spec: &Spec) -> Result<Kernel, Problem> {
+    spec.ignore(&["saturate"]); // of 8-bit floats
+    spec.ignore(&["round_mode"]); // of 8-bit floats
+    let to = spec.int("to", 0)?;
+    let datatype = i32::try_from(to).ok().and_then(|code| DataType::try_from(code).ok());
+    let kind = datatype.and_then(Kind::of);
+    let kind = kind.ok_or_else(|| spec.value("to", to.to_string(), "floats, integers or truth values"))?;
+    Ok(Box::new(move |mut inputs, pass| Ok(vec![converted(inputs.value(0)?, kind, pass)?])))
+}
+
+pub(super) fn cast_like(spec: &Spec) -> Result<Kernel, Problem> {
+    spec.ignore(&["saturate"]);
+    spec.ignore(&["round_mode"]);
+    Ok(Box::new(|mut inputs, pass| {
+        let kind = match inputs.value(1)? {
+            Value::Real(_) => Kind::Real,
+            Value::Ints(_) => Kind::Ints,
+            Value::Bools(_) => Kind::Bools,
+        };
+        Ok(vec![converted(inputs.value(0)?, kind, pass)?])
+    }))
+}
+
+fn converted(value: Value, kind: Kind, pass: &Pass) -> Result<Value, Problem> {
+    let upload = |array: &Array<f32>| Ok::<_, Problem>(Value::Real(Real::upload(array, &pass.device)?));
+    Ok(match (value, kind) {
+        (Value::Real(real), Kind::Real) => Value::Real(real),
+        (Value::Real(real), Kind::Ints) => Value::Ints(real.download().map(|&x| x as i64)),
+        (Value::Real(real), Kind::Bools) => Value::Bools(real.download().map(|&x| x != 0.0)),
+        (Value::Ints(array), Kind::Real) => upload(&array.map(|&n| n as f32))?,
+        (Value::Ints(array), Kind::Ints) => Value::Ints(array),
+        (Value::Ints(array), Kind::Bools) => Value::Bools(array.map(|&n| n != 0)),
+        (Value::Bools(array), Kind::Real) => upload(&array.map(|&b| f32::from(u8::from(b))))?,
+        (Value::Bools(array), Kind::Ints) => Value::Ints(array.map(|&b| i64::from(b))),
+        (Value::Bools(array), Kind::Bools) => Value::Bools(array),
+    })
+}
+
+/// One where the index says, elsewhere zero: class labels and categories on their way into a network.
+pub(super) fn one_hot(spec: &Spec) -> Result<Kernel, Problem> {
+    let over = spec.int("axis", -1)?;
+    Ok(Box::new(move |mut inputs, pass| {
+        let indices = match inputs.value(0)? {
+            Value::Real(real) => real.download().map(|&x| x as i64),
+            other => other.ints()?,
+        };
+        let depth = match inputs.value(1)? {
+            Value::Real(real) => real.download().data()[0] as i64,
+            other => other.ints()?.data()[0],
+        };
+        let pair = inputs.real(2)?.download();
+        let (off, on) = (pair.data()[0], *pair.data().last().unwrap_or(&1.0));
+        let rank = indices.shape().len() + 1;
+        let axis = axis(over, rank)?;
+        let mut shape = indices.shape().to_vec();
+        shape.insert(axis, usize::try_from(depth).map_err(|_| Problem::Index { index: depth, size: 0 })?);
+        let mut spread = indices.shape().to_vec();
+        spread.insert(axis, 1);
+        let indices = indices.reshape(spread).expect("a dimension of one was added");
+        let mut positions = vec![1; rank];
+        positions[axis] = shape[axis];
+        let positions = Array::new(positions, (0..depth).collect()).expect("as many as the depth says");
+        let hot = |&index: &i64, &at: &i64| if index.rem_euclid(depth.max(1)) == at { on } else { off };
+        Ok(vec![Value::Real(Real::upload(&indices.zip(&positions, &shape, hot), &pass.device)?)])
+    }))
+}

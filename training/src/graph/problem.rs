@@ -1,0 +1,44 @@
+//! What can be wrong with one node: with its settings when a graph is read, with its inputs when it runs.
+
+use parm_parity_models::onnx;
+
+/// A fault of one node; the error that carries it names the node.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum Problem {
+    #[error(
+        "operator {op} of opset {opset} cannot be trained through: replace it in the model, or use the model \
+         as a black box and train another architecture"
+    )]
+    Operator { op: String, opset: i64 },
+    #[error("attribute '{name}' is not supported: export the model without it")]
+    Attribute { name: String },
+    #[error("attribute '{name}' = {value} is not supported: {expected} is")]
+    AttributeValue { name: String, value: String, expected: &'static str },
+    #[error("output {at} is not supported: export the model without it")]
+    Output { at: usize },
+    #[error("input {at} is not supported: export the model without it")]
+    Input { at: usize },
+    #[error("input {at} is missing: export the model again")]
+    MissingInput { at: usize },
+    #[error("value '{name}' is read before any node makes it: export the model again")]
+    Undefined { name: String },
+    #[error("{actual} where {expected} are wanted")]
+    Kind { expected: &'static str, actual: &'static str },
+    #[error("shape {shape:?} where {expected} dimensions are wanted")]
+    Rank { expected: usize, shape: Vec<usize> },
+    #[error("shape {shape:?} has more than {limit} dimensions")]
+    TooManyDimensions { shape: Vec<usize>, limit: usize },
+    #[error("shapes {left:?} and {right:?} do not fit together")]
+    Broadcast { left: Vec<usize>, right: Vec<usize> },
+    #[error("shape {from:?} cannot become {to:?}")]
+    Reshape { from: Vec<usize>, to: Vec<usize> },
+    #[error("axis {axis} of a tensor with {rank} dimensions")]
+    Axis { axis: i64, rank: usize },
+    #[error("index {index} into {size} elements")]
+    Index { index: i64, size: usize },
+    #[error("{what} {values:?} does not fit shape {shape:?}")]
+    Size { what: &'static str, values: Vec<i64>, shape: Vec<usize> },
+    #[error(transparent)]
+    Onnx(#[from] onnx::Error),
+}

@@ -1,0 +1,133 @@
+//! Reading data sets: what good files give and how bad ones are refused.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use flate2::{Compression, write::GzEncoder};
+use parm_training::data::{Cifar, Error, Limit, Samples, md5};
+use tempfile::TempDir;
+
+/// Two images of 2x2 pixels.
+const IMAGES: &[u8] = &[0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2, 0, 51, 102, 255, 1, 2, 3, 4];
+const LABELS: &[u8] = &[0, 0, 8, 1, 0, 0, 0, 2, 7, 1];
+
+fn file(folder: &TempDir, name: &str, content: &[u8]) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn idx(images: &Path, labels: &Path) -> Result<Samples, Error> {
+    Samples::idx(images, Some(labels), Limit::default())
+}
+
+#[test]
+fn idx_files_are_read_plain_and_gzipped() {
+    let folder = folder();
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(IMAGES).unwrap();
+    let labels = file(&folder, "labels", LABELS);
+    let plain = idx(&file(&folder, "images", IMAGES), &labels).unwrap();
+    assert_eq!(plain.inputs.shape(), [2, 1, 2, 2]);
+    assert!((plain.inputs.data()[1] - 0.2).abs() < 1e-6);
+    assert_eq!(plain.classes(), [0, 1, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(idx(&file(&folder, "images.gz", &packed.finish().unwrap()), &labels), Ok(plain));
+}
+
+#[test]
+fn idx_files_that_lie_about_their_length_are_refused() {
+    let folder = folder();
+    let path = file(&folder, "images", &IMAGES[..IMAGES.len() - 1]);
+    let error = idx(&path, &file(&folder, "labels", LABELS)).unwrap_err();
+    assert_eq!(error, Error::Length { path, expected: 8, actual: 7 });
+}
+
+#[test]
+fn labels_given_for_images_are_refused() {
+    let folder = folder();
+    let path = file(&folder, "labels", LABELS);
+    let error = idx(&path, &path).unwrap_err();
+    assert_eq!(error, Error::Dimensions { path, expected: 3, actual: vec![2] });
+}
+
+#[test]
+fn labels_of_another_set_are_refused() {
+    let folder = folder();
+    let labels = file(&folder, "labels", &[0, 0, 8, 1, 0, 0, 0, 1, 7]);
+    let error = idx(&file(&folder, "images", IMAGES), &labels).unwrap_err();
+    assert_eq!(error, Error::LabelCount { rows: 2, labels: 1 });
+}
+
+#[test]
+fn a_file_beyond_the_limit_is_not_unpacked() {
+    let folder = folder();
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(&[0; 1 << 16]).unwrap();
+    let path = file(&folder, "bomb.gz", &packed.finish().unwrap());
+    let error = Samples::idx(&path, None, Limit(1000)).unwrap_err();
+    assert_eq!(error, Error::TooLarge { path, limit: 1000 });
+}
+
+#[test]
+fn the_sum_is_of_the_unpacked_content() {
+    let folder = folder();
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(b"abc").unwrap();
+    let path = file(&folder, "abc.gz", &packed.finish().unwrap());
+    assert_eq!(md5(&path, Limit::default()).unwrap(), "900150983cd24fb0d6963f7d28e17f72");
+}
+
+#[test]
+fn cifar_batches_follow_each_other_and_keep_their_channels() {
+    let folder = folder();
+    let record = |label: u8| [vec![label], vec![255; 1024], vec![0; 2048]].concat();
+    let (first, second) = (file(&folder, "1", &record(3)), file(&folder, "2", &record(9)));
+    let samples = Samples::cifar(&[&first, &second], Cifar::Ten, Limit::default()).unwrap();
+    assert_eq!((samples.inputs.shape(), samples.labels), (&[2, 3, 32, 32][..], Some(vec![3, 9])));
+    assert_eq!((samples.inputs.data()[1023], samples.inputs.data()[1024]), (1.0, 0.0));
+}
+
+#[test]
+fn a_cifar_label_beyond_the_classes_is_refused() {
+    let folder = folder();
+    let path = file(&folder, "batch", &[vec![10], vec![0; 3072]].concat());
+    let error = Samples::cifar(&[&path], Cifar::Ten, Limit::default()).unwrap_err();
+    assert!(matches!(error, Error::Format { .. }), "{error}");
+}
+
+fn npy(header: &str, data: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(header.len()).unwrap().to_le_bytes();
+    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), data].concat()
+}
+
+#[test]
+fn arrays_that_numpy_saved_are_read_with_their_labels() {
+    let folder = folder();
+    let data: Vec<u8> = [1.5f32, 2.0, -3.0, 4.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let rows = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }\n", &data);
+    let labels = npy("{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }\n", &[4, 0]);
+    let (rows, labels) = (file(&folder, "x.npy", &rows), file(&folder, "y.npy", &labels));
+    let samples = Samples::npy(&rows, Some(&labels), Limit::default()).unwrap();
+    assert_eq!((samples.inputs.data(), samples.labels), (&[1.5, 2.0, -3.0, 4.0][..], Some(vec![4, 0])));
+}
+
+#[test]
+fn an_array_with_a_nan_is_refused_by_its_row() {
+    let folder = folder();
+    let data: Vec<u8> = [1.0f32, 2.0, 3.0, f32::NAN].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let rows = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }\n", &data);
+    let error = Samples::npy(&file(&folder, "x.npy", &rows), None, Limit::default()).unwrap_err();
+    assert_eq!(error, Error::NotFinite { row: 1 });
+}
+
+#[test]
+fn an_array_stored_by_columns_is_refused_with_the_way_out() {
+    let folder = folder();
+    let rows = npy("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 1), }\n", &[0; 4]);
+    let error = Samples::npy(&file(&folder, "x.npy", &rows), None, Limit::default()).unwrap_err();
+    assert!(error.to_string().contains("ascontiguousarray"), "{error}");
+}

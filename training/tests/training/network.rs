@@ -1,0 +1,146 @@
+//! Whole networks: what is refused, what training changes, and what the written file computes elsewhere.
+
+use crate::support::{agree, case};
+use parm_parity_models::onnx::proto::{
+    AttributeProto, ModelProto, NodeProto, attribute_proto::AttributeType,
+};
+use parm_parity_models::onnx::{Limits, Model};
+use parm_training::{Array, Device, Error, Host, Network, Problem};
+use prost::Message;
+use tract_onnx::prelude::*;
+
+#[test]
+fn an_operator_without_gradients_is_refused_by_the_name_of_its_node() {
+    let model = changed("relu", |node| node.op_type = "NonZero".into());
+    let problem = Problem::Operator { op: "NonZero".into(), opset: 17 };
+    assert_eq!(refusal(model), Error::Node { node: "NonZero 'n0'".into(), problem });
+}
+
+#[test]
+fn a_setting_that_no_operator_reads_is_refused() {
+    let model = changed("conv", |node| {
+        let kind = AttributeType::Int as i32;
+        node.attribute.push(AttributeProto {
+            name: "speed".into(),
+            i: Some(3),
+            r#type: kind,
+            ..Default::default()
+        });
+    });
+    let problem = Problem::Attribute { name: "speed".into() };
+    assert_eq!(refusal(model), Error::Node { node: "Conv 'n0'".into(), problem });
+}
+
+#[test]
+fn a_batch_of_another_shape_is_refused_with_both_shapes() {
+    let network = Network::new(case("conv").model(), Device::Cpu).unwrap();
+    let error = network.predict(&[Array::full(vec![2, 3, 6, 5], 0.0).into()]).unwrap_err();
+    let Error::InputShape { given, .. } = error else { panic!("{error}") };
+    assert_eq!(given, [2, 3, 6, 5]);
+}
+
+#[test]
+fn filters_scales_and_matrices_are_parameters_and_statistics_are_buffers() {
+    let network = Network::new(case("small_network").model(), Device::Cpu).unwrap();
+    assert_eq!(network.parameters().collect::<Vec<_>>(), ["w0", "w1", "w2", "w3", "w6", "w7"]);
+    assert_eq!(network.buffers().collect::<Vec<_>>(), ["w4", "w5"]);
+}
+
+#[test]
+fn an_exponent_is_not_a_parameter() {
+    let network = Network::new(case("pow_cube").model(), Device::Cpu).unwrap();
+    assert_eq!(network.parameters().count(), 0);
+}
+
+#[test]
+fn running_statistics_take_a_step_towards_the_batch() {
+    let case = case("batch_norm_2d");
+    let mut network = Network::new(case.model(), Device::Cpu).unwrap();
+    let before = network.weight("w2").unwrap();
+    let seed = Array::full(vec![5, 4], 1.0);
+    network.train_gradients(&case.inputs, &[seed]).unwrap();
+    let x = case.inputs[0].floats().unwrap().data();
+    for (channel, (old, new)) in before.data().iter().zip(network.weight("w2").unwrap().data()).enumerate() {
+        let mean = (0..5).map(|row| x[row * 4 + channel]).sum::<f32>() / 5.0;
+        assert!(
+            (new - (0.9 * old + 0.1 * mean)).abs() < 1e-6,
+            "channel {channel}: {old} -> {new}, batch {mean}"
+        );
+    }
+}
+
+#[test]
+fn training_lowers_the_loss_and_tract_computes_the_same_from_the_written_file() {
+    let case = case("small_network");
+    let mut network = Network::new(case.model(), Device::Cpu).unwrap();
+    let targets = Array::new(vec![2, 5], (0..10).map(|at| at as f32 / 10.0).collect()).unwrap();
+    let losses: Vec<f32> = (0..20).map(|_| step(&mut network, &case.inputs, &targets)).collect();
+    assert!(losses[19] < 0.5 * losses[0], "{losses:?}");
+
+    let expected = network.predict(&case.inputs).unwrap();
+    assert!(!agree(&expected[0], &case.outputs[0], 1e-2), "training changed nothing");
+    let file = network.export().unwrap();
+    let read =
+        Network::new(Model::from_bytes(file.clone(), &Limits::default()).unwrap(), Device::Cpu).unwrap();
+    assert!(agree(&read.predict(&case.inputs).unwrap()[0], &expected[0], 1e-6));
+    assert!(agree(&tract(&file, &case.inputs[0]), &expected[0], 1e-4));
+}
+
+#[test]
+fn a_file_that_nobody_trained_is_written_as_it_was() {
+    let model = case("small_network").model();
+    let bytes = model.bytes().clone();
+    assert_eq!(Network::new(model, Device::Cpu).unwrap().export().unwrap(), bytes);
+}
+
+#[test]
+fn readers_of_one_shared_weight_are_trained_apart() {
+    // The bias reaches both its places through one initialiser, as exporters write equal weights.
+    let mut proto = ModelProto::decode(case("small_network").model().bytes().clone()).unwrap();
+    let graph = proto.graph.as_mut().unwrap();
+    graph.node[1].input[2] = "w1".into();
+    let model = Model::from_bytes(proto.encode_to_vec(), &Limits::default()).unwrap();
+    let network = Network::new(model, Device::Cpu).unwrap();
+    assert_eq!(network.parameters().count(), 6);
+    let seeds = [Array::full(vec![2, 5], 1.0)];
+    let gradients = network.gradients(&case("small_network").inputs, &seeds).unwrap();
+    assert_eq!(gradients.parameters.len(), 6);
+}
+
+/// One step down the gradient of the squared error; says the error before it.
+fn step(network: &mut Network, inputs: &[Host], targets: &Array<f32>) -> f32 {
+    let outputs = network.train_gradients(inputs, &[Array::full(vec![2, 5], 0.0)]).unwrap().outputs;
+    let outputs = outputs[0].floats().unwrap();
+    let difference: Vec<f32> = outputs.data().iter().zip(targets.data()).map(|(y, t)| y - t).collect();
+    let loss = difference.iter().map(|d| d * d).sum();
+    let seed = Array::new(vec![2, 5], difference).unwrap();
+    let gradients = network.train_gradients(inputs, &[seed]).unwrap();
+    for (name, gradient) in gradients.parameters {
+        let mut weight = network.weight(&name).unwrap();
+        weight.data_mut().iter_mut().zip(gradient.data()).for_each(|(w, g)| *w -= 0.01 * g);
+        network.set_weight(&name, &weight).unwrap();
+    }
+    loss
+}
+
+fn tract(file: &[u8], input: &Host) -> Host {
+    let model = tract_onnx::onnx().model_for_read(&mut &*file).unwrap().into_runnable().unwrap();
+    let floats = input.floats().unwrap();
+    let input = Tensor::from_shape(floats.shape(), floats.data()).unwrap();
+    let output = model.run(tvec!(input.into())).unwrap().remove(0);
+    let view = output.to_plain_array_view::<f32>().unwrap();
+    Array::new(view.shape().to_vec(), view.iter().copied().collect()).unwrap().into()
+}
+
+fn changed(name: &str, change: impl Fn(&mut NodeProto)) -> Model {
+    let mut proto = ModelProto::decode(case(name).model().bytes().clone()).unwrap();
+    change(&mut proto.graph.as_mut().unwrap().node[0]);
+    Model::from_bytes(proto.encode_to_vec(), &Limits::default()).unwrap()
+}
+
+fn refusal(model: Model) -> Error {
+    match Network::new(model, Device::Cpu) {
+        Ok(_) => panic!("the model was taken"),
+        Err(error) => error,
+    }
+}
