@@ -44,8 +44,8 @@ impl Scene {
         watch
     }
 
-    /// Whether the connection is closed before long: its clock is coarse.
-    async fn is_closed(self) -> bool {
+    /// Whether the connection closes before long: its clock is coarse.
+    async fn closes(self) -> bool {
         tokio::time::timeout(Duration::from_secs(60), self.served).await.is_ok()
     }
 }
@@ -58,19 +58,19 @@ async fn a_watch_that_has_nothing_to_say_keeps_its_connection() {
     scene.drain.cancel();
     let end = watch.message().await;
     assert!(matches!(end, Ok(None)), "the watch was cut, not ended: {end:?}");
-    assert!(scene.is_closed().await);
+    assert!(scene.closes().await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_is_idle_once_its_watch_has_ended() {
     let mut scene = Scene::new().await;
     drop(scene.watch().await);
-    assert!(scene.is_closed().await);
+    assert!(scene.closes().await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_is_idle_once_its_call_is_answered() {
     let mut scene = Scene::new().await;
     scene.client.check(HealthCheckRequest::default()).await.unwrap();
-    assert!(scene.is_closed().await);
+    assert!(scene.closes().await);
 }
