@@ -13,7 +13,7 @@ use parm_protocol::{
 };
 
 use crate::host::{Call, Host, Layout};
-use crate::{Config, Error, Faults, Metrics};
+use crate::{Config, Error, Faults, Metrics, trace};
 
 /// One instance. All that were started together share their models' weights where the engine can.
 #[derive(Clone)]
@@ -38,16 +38,6 @@ impl Embedded {
         self.host.faults()
     }
 
-    /// Loads, or reloads, a model by name, on all that were started together. Blocks for as long as that takes.
-    pub fn load_model(&self, name: &str) -> Result<(), Error> {
-        self.host.load_model(name)
-    }
-
-    /// Takes a model out of service, on all that were started together.
-    pub fn unload_model(&self, name: &str) -> Result<(), Error> {
-        self.host.unload_model(name)
-    }
-
     /// Waits until every request that is here is answered.
     pub async fn drain(&self, longest: Duration) -> Result<(), Error> {
         self.host.drain(longest).await
@@ -64,8 +54,9 @@ impl Client for Embedded {
         request: InferRequest,
         context: CallContext,
     ) -> BoxFuture<'_, Result<InferResponse, Refusal>> {
+        let span = trace::infer(&request, &self.peer, context.traceparent.as_deref());
         let call = Call { request, arrived: Instant::now(), deadline: context.deadline };
-        Box::pin(self.host.infer(self.number, call))
+        Box::pin(trace::within(span, self.host.infer(self.number, call)))
     }
 
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Refusal>> {
@@ -86,5 +77,15 @@ impl Client for Embedded {
 
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Refusal>> {
         Box::pin(std::future::ready(Ok(self.host.catalogue().index(false))))
+    }
+
+    /// Has all that were started together load the model.
+    fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
+        Box::pin(self.host.load_model(name))
+    }
+
+    /// Has all that were started together unload the model.
+    fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Refusal>> {
+        Box::pin(self.host.unload_model(name))
     }
 }

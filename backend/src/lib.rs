@@ -15,6 +15,7 @@ mod instance;
 mod metrics;
 mod pause;
 mod statistics;
+mod trace;
 mod worker;
 
 pub use config::{Batching, Config, EngineConfig, VersionPolicy};

@@ -9,7 +9,7 @@ use parm_protocol::{
 };
 
 use crate::host::{Call, Host, Layout};
-use crate::{Config, Error, Faults, Metrics};
+use crate::{Config, Error, Faults, Metrics, trace};
 
 /// Serves the models of a repository on its instances. Cheap to clone.
 #[derive(Clone)]
@@ -70,28 +70,20 @@ impl InferenceService for Worker {
     }
 
     async fn load_model(&self, name: &str) -> Result<(), Refusal> {
-        let (host, name) = (self.host.clone(), name.to_string());
-        off_the_runtime(move || host.load_model(&name)).await
+        self.host.load_model(name).await
     }
 
     async fn unload_model(&self, name: &str) -> Result<(), Refusal> {
-        let (host, name) = (self.host.clone(), name.to_string());
-        off_the_runtime(move || host.unload_model(&name)).await
+        self.host.unload_model(name).await
     }
 
     async fn infer(&self, request: InferRequest, context: Context) -> Result<InferResponse, Refusal> {
-        let Context { arrived, deadline, .. } = context;
-        self.host.infer(0, Call { request, arrived, deadline }).await
+        let Context { arrived, deadline, traceparent, .. } = context;
+        let span = trace::infer(&request, "worker", traceparent.as_deref());
+        trace::within(span, self.host.infer(0, Call { request, arrived, deadline })).await
     }
 
     fn rejected(&self, error: &Refusal, _: Transport) {
         self.host.metrics().failed(None, error.reason());
     }
-}
-
-/// Loading blocks for seconds, which the runtime's threads must not.
-async fn off_the_runtime(work: impl FnOnce() -> Result<(), Error> + Send + 'static) -> Result<(), Refusal> {
-    let outcome = tokio::task::spawn_blocking(work).await;
-    let lost = |error: tokio::task::JoinError| Refusal::Internal { message: error.to_string() };
-    outcome.map_err(lost)?.map_err(Refusal::from)
 }

@@ -10,13 +10,13 @@ mod catalogue;
 mod describe;
 mod load;
 mod loaded;
+mod order;
 mod refresh;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use parm_parity_models::repository::Repository;
 use parm_protocol::{Error as Refusal, InferRequest, InferResponse, NamedTensor, Parameters, validate};
 
@@ -25,6 +25,7 @@ pub(crate) use loaded::Loaded;
 use crate::instance::{Instance, Job, Order, Queue, Setup};
 use crate::{Config, Error, Faults, Metrics};
 use catalogue::Catalogue;
+use order::Orders;
 
 /// Rank of requests that ask for no priority, between 1 (first) and 255 (last).
 const DEFAULT_PRIORITY: u8 = 128;
@@ -45,8 +46,7 @@ pub(crate) struct Host {
     faults: Option<Arc<Faults>>,
     repository: Option<Repository>,
     catalogue: Catalogue,
-    /// One load, unload or reload at a time.
-    loading: Mutex<()>,
+    orders: Orders,
     queues: Vec<Arc<Queue>>,
     started: AtomicBool,
     draining: AtomicBool,
@@ -79,7 +79,7 @@ impl Host {
             faults,
             repository,
             catalogue: Catalogue::default(),
-            loading: Mutex::new(()),
+            orders: Orders::default(),
             queues,
             started: AtomicBool::new(false),
             draining: AtomicBool::new(false),

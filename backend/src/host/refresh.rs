@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use parm_parity_models::repository::{Change, Format, Watch};
 
 use super::load::Source;
+use super::order::Asked;
 use super::{Host, Loaded};
 use crate::{Error, VersionPolicy};
 
@@ -33,26 +34,27 @@ impl Host {
         }
         for name in names {
             // What went wrong is in the log and in the index.
-            let _ = self.load_model(&name);
+            let _ = self.load_now(&name, self.orders.ask());
         }
         self.started.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Loads, or reloads, a model by name.
-    pub(crate) fn load_model(&self, name: &str) -> Result<(), Error> {
-        let _one_at_a_time = self.loading.lock();
-        let outcome = self.refresh(name, |_| true);
-        self.metrics.loaded(name, &outcome);
-        if let Err(error) = &outcome {
-            tracing::error!(name, %error, "model not loaded");
-        }
-        outcome
+    /// Loads, or reloads, a model by name. Blocks for as long as that takes.
+    pub(super) fn load_now(&self, name: &str, asked: Asked) -> Result<(), Error> {
+        self.orders.load(name, asked, || {
+            let outcome = self.refresh(name, |_| true);
+            self.metrics.loaded(name, &outcome);
+            if let Err(error) = &outcome {
+                tracing::error!(name, %error, "model not loaded");
+            }
+            outcome
+        })
     }
 
-    /// Takes a model out of service.
-    pub(crate) fn unload_model(&self, name: &str) -> Result<(), Error> {
-        let _one_at_a_time = self.loading.lock();
+    /// Takes a model out of service. Blocks until nothing runs on it, or for long enough.
+    pub(super) fn unload_now(&self, name: &str) -> Result<(), Error> {
+        let _alone = self.orders.alone();
         let known = self.catalogue.known(name);
         if known.is_empty() {
             let root = self.config.models.clone().unwrap_or_default();
@@ -148,7 +150,7 @@ impl Host {
 
     fn follow_model(&self, name: &str, stale: &BTreeSet<u64>) {
         use parm_parity_models::Error as Stored;
-        let _one_at_a_time = self.loading.lock();
+        let _alone = self.orders.alone();
         let outcome = self.refresh(name, |version| stale.contains(&version));
         if let Err(Error::Repository(Stored::UnknownModel { .. } | Stored::NoVersion { .. })) = outcome {
             tracing::info!(name, "gone from the repository: unloaded");

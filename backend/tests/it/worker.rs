@@ -112,6 +112,21 @@ async fn embedded_instances_answer_as_separate_servers() {
 }
 
 #[tokio::test]
+async fn what_one_embedded_instance_loads_or_unloads_all_have() {
+    let registry = prometheus::Registry::new();
+    let two = Config { instances: 2.try_into().unwrap(), ..config() };
+    let instances = Embedded::start(two, Metrics::embedded(&registry).unwrap()).unwrap();
+    let [first, second] = &instances[..] else { panic!("two were asked for") };
+    let infer = || second.infer(request(&[0.; 4]), CallContext::default());
+    first.unload_model("m").await.unwrap();
+    assert_eq!(second.unload_model("m").await, Ok(()), "it is unloaded already");
+    assert_eq!(infer().await, Err(Refusal::NoInstance { model: "m".into() }));
+    first.load_model("m").await.unwrap();
+    assert!(infer().await.is_ok());
+    assert_eq!(first.load_model("x").await, Err(Refusal::UnknownModel { name: "x".into() }));
+}
+
+#[tokio::test]
 async fn a_transport_deadline_and_a_timeout_both_end_the_wait() {
     let served = Served::start(config());
     served.stall();

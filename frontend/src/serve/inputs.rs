@@ -6,6 +6,7 @@ use parm_protocol::{Error, InferRequest, ModelRef, NamedTensor, Parameters, Requ
 use smallvec::SmallVec;
 
 /// What a request sent, in the model's order.
+#[derive(Clone)]
 pub(crate) struct Inputs {
     /// The client's name for the request.
     pub(crate) id: String,
@@ -18,6 +19,13 @@ pub(crate) struct Inputs {
     pub(crate) rows: usize,
     /// The request's trace.
     pub(crate) span: tracing::Span,
+}
+
+impl Inputs {
+    /// The same without the trace, for keeping: a span ends when the last who holds it lets go.
+    pub(crate) fn untraced(&self) -> Self {
+        Self { span: tracing::Span::none(), ..self.clone() }
+    }
 }
 
 /// One row of a request.

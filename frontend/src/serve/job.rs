@@ -138,7 +138,7 @@ impl Launch {
             Ok(outputs) => {
                 if self.pool.sample.get().is_none() {
                     // Another may have been first.
-                    let _ = self.pool.sample.set(self.rows[0].inputs.clone());
+                    let _ = self.pool.sample.set(Arc::new(self.rows[0].inputs.untraced()));
                 }
                 Ending::Completed(outputs)
             }

@@ -9,7 +9,7 @@ use parm_protocol::{Code, Error, InferenceService, ModelRef, Tensor};
 use tokio::time::Instant;
 
 use crate::rig::{column, config, frontend, infer, metric, outcome, request, start, until, wanting, with};
-use crate::scripted::{Act, Scripted};
+use crate::scripted::{Act, Scripted, doubler};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -49,6 +49,26 @@ async fn requests_that_wait_share_a_batch_and_get_their_own_rows() {
     let sizes: Vec<_> =
         statistics.batch_stats.iter().map(|size| (size.batch_size, size.compute_infer.count)).collect();
     assert_eq!(sizes, [(1, 1), (3, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_to_a_model_without_a_batch_dimension_are_never_put_together() {
+    let mut whole = doubler("double");
+    for tensor in whole.inputs.iter_mut().chain(&mut whole.outputs) {
+        tensor.shape = vec![2, 2];
+    }
+    let instance = Scripted::quick("a", 10);
+    instance.serve(&[whole]);
+    let mut config = config(PolicyKind::None);
+    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
+    let frontend = frontend(config, &[&instance]).await;
+    let requests = [1.0, 3.0, 5.0].map(|value| (value, start(&frontend, request(&[value, value + 1.0]))));
+    for (value, request) in requests {
+        let response = request.await.unwrap().unwrap();
+        assert_eq!(column(&response), [value * 2.0, value * 2.0 + 2.0]);
+        assert_eq!(response.outputs[0].tensor.shape(), [2, 2]);
+    }
+    assert_eq!(instance.batches(), [2, 2, 2], "each as it came");
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,6 +23,9 @@ pub struct Config {
     pub connect_timeout_ms: NonZeroU64,
     /// Milliseconds for questions other than inference: readiness, metadata, configuration (default 5000).
     pub control_timeout_ms: NonZeroU64,
+    /// Milliseconds for a server to load or unload a model (default 300000): it answers once a model of gigabytes is
+    /// read and warmed up.
+    pub load_timeout_ms: NonZeroU64,
     /// Milliseconds after a failed attempt to connect before the next; doubled from failure to failure (default 10).
     /// Requests in between fail at once.
     pub backoff_initial_ms: NonZeroU64,
@@ -100,6 +103,10 @@ impl Config {
     pub(super) fn control_timeout(&self) -> Duration {
         Duration::from_millis(self.control_timeout_ms.get())
     }
+
+    pub(super) fn load_timeout(&self) -> Duration {
+        Duration::from_millis(self.load_timeout_ms.get())
+    }
 }
 
 impl Default for Config {
@@ -110,6 +117,7 @@ impl Default for Config {
             token: None,
             connect_timeout_ms: const { NonZeroU64::new(1000).unwrap() },
             control_timeout_ms: const { NonZeroU64::new(5000).unwrap() },
+            load_timeout_ms: const { NonZeroU64::new(300_000).unwrap() },
             backoff_initial_ms: const { NonZeroU64::new(10).unwrap() },
             backoff_max_ms: const { NonZeroU64::new(1000).unwrap() },
             max_connections: const { NonZeroU32::new(256).unwrap() },

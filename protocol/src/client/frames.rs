@@ -117,4 +117,12 @@ impl Client for Frames {
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
         self.http.repository_index()
     }
+
+    fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        self.http.load_model(name)
+    }
+
+    fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        self.http.unload_model(name)
+    }
 }

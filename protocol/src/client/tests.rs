@@ -1,5 +1,7 @@
 //! Clients that find out what a server speaks, and find it again.
 
+mod loading;
+
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -7,8 +7,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -21,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
+use super::activity::{Activity, Held, Running};
 use super::grpc::{self, Grpc};
 use super::listener::Listener;
 use super::rest;
@@ -126,37 +126,6 @@ fn builder(config: &super::Config) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// What a connection has been doing.
-struct Activity {
-    opened: Instant,
-    /// Requests in progress.
-    running: AtomicUsize,
-    /// Milliseconds after opening when the last request began or ended; 0 before the first.
-    last_ms: AtomicU64,
-}
-
-impl Activity {
-    fn new() -> Self {
-        Self { opened: Instant::now(), running: AtomicUsize::new(0), last_ms: AtomicU64::new(0) }
-    }
-
-    fn note(&self) {
-        let now = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last_ms.store(now.max(1), Ordering::Relaxed);
-    }
-
-    /// How long the connection may go on like this; zero when its time is over.
-    fn patience(&self, head: Duration, idle: Duration) -> Duration {
-        if self.running.load(Ordering::Relaxed) > 0 {
-            return idle;
-        }
-        match self.last_ms.load(Ordering::Relaxed) {
-            0 => head.saturating_sub(self.opened.elapsed()),
-            last => (Duration::from_millis(last) + idle).saturating_sub(self.opened.elapsed()),
-        }
-    }
-}
-
 /// The requests of one connection.
 struct Requests<S> {
     app: App<S>,
@@ -177,8 +146,8 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
         if is_grpc(&request) {
             let mut grpc = self.app.grpc.clone();
             return Box::pin(async move {
-                let _running = running;
-                Ok(grpc.call(request).await?.map(Body::new))
+                let response = grpc.call(request).await?;
+                Ok(response.map(|body| Body::new(Held::new(body, running))))
             });
         }
         let (shared, mut router) = (self.app.shared.clone(), self.app.router.clone());
@@ -203,20 +172,5 @@ fn is_grpc<B>(request: &Request<B>) -> bool {
     content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// Counts a request while it is in progress, however it ends.
-struct Running(Arc<Activity>);
-
-impl Running {
-    fn new(activity: Arc<Activity>) -> Self {
-        activity.running.fetch_add(1, Ordering::Relaxed);
-        activity.note();
-        Self(activity)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.note();
-        self.0.running.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+#[cfg(test)]
+mod tests;

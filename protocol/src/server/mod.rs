@@ -1,8 +1,9 @@
 //! ONE server of the protocol, generic over [`InferenceService`]: the frontend and the worker are both served by it.
 //!
-//! Reading order: `listener` accepts, `connection` serves HTTP on what was accepted and watches it, `rest` and `grpc`
-//! answer requests, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics.
+//! Reading order: `listener` accepts, `connection` serves HTTP on what was accepted and watches it by its `activity`,
+//! `rest` and `grpc` answer requests, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics.
 
+mod activity;
 mod address;
 mod auth;
 mod config;

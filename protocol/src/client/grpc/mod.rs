@@ -23,6 +23,7 @@ pub struct Grpc {
     dialer: Dialer,
     authorization: Option<MetadataValue<Ascii>>,
     control_timeout: Duration,
+    load_timeout: Duration,
 }
 
 impl Grpc {
@@ -55,7 +56,13 @@ impl Grpc {
         let client = GrpcInferenceServiceClient::new(endpoint.connect_with_connector_lazy(connector))
             .max_decoding_message_size(config.max_body_bytes.get())
             .max_encoding_message_size(usize::MAX);
-        Ok(Self { client, dialer: dialer.clone(), authorization, control_timeout: config.control_timeout() })
+        Ok(Self {
+            client,
+            dialer: dialer.clone(),
+            authorization,
+            control_timeout: config.control_timeout(),
+            load_timeout: config.load_timeout(),
+        })
     }
 
     async fn send(&self, request: InferRequest, context: CallContext) -> Result<InferResponse, Error> {
@@ -82,7 +89,14 @@ impl Grpc {
 
     /// Asks something that is not inference.
     async fn ask<T>(&self, answer: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Error> {
-        let limit = self.control_timeout;
+        self.ask_within(self.control_timeout, answer).await
+    }
+
+    async fn ask_within<T>(
+        &self,
+        limit: Duration,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Error> {
         match tokio::time::timeout(limit, answer).await {
             Ok(answer) => answer.map(Response::into_inner).map_err(|status| self.explain(&status)),
             Err(_) => Err(self.dialer.transport(format!("no answer in {limit:?}"))),
@@ -150,6 +164,22 @@ impl Client for Grpc {
             let request = self.message(proto::RepositoryIndexRequest::default());
             let answer = self.ask(self.client.clone().repository_index(request)).await?;
             Ok(answer.models.into_iter().map(convert::index_from_message).collect())
+        })
+    }
+
+    fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let asked = proto::RepositoryModelLoadRequest { model_name: name.into(), ..Default::default() };
+            let (mut client, request) = (self.client.clone(), self.message(asked));
+            self.ask_within(self.load_timeout, client.repository_model_load(request)).await.map(drop)
+        })
+    }
+
+    fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let asked = proto::RepositoryModelUnloadRequest { model_name: name.into(), ..Default::default() };
+            let (mut client, request) = (self.client.clone(), self.message(asked));
+            self.ask_within(self.load_timeout, client.repository_model_unload(request)).await.map(drop)
         })
     }
 }

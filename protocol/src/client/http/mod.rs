@@ -4,7 +4,6 @@ mod connection;
 mod pool;
 
 use std::fmt::Write as _;
-use std::future::Future;
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Request, StatusCode, header, request};
@@ -31,6 +30,7 @@ pub struct Http {
     authorization: Option<HeaderValue>,
     form: Form,
     control_timeout: Duration,
+    load_timeout: Duration,
 }
 
 impl Http {
@@ -57,6 +57,7 @@ impl Http {
                 Tensors::Json => Form::Json,
             },
             control_timeout: config.control_timeout(),
+            load_timeout: config.load_timeout(),
             pool: Pool::new(dialer, config),
         })
     }
@@ -104,8 +105,16 @@ impl Http {
 
     /// Asks something that is not inference.
     async fn ask(&self, request: request::Builder) -> Result<Answer, Error> {
-        let request = built(request, Encoded::default())?;
-        self.timely(self.pool.exchange(&request)).await
+        self.ask_within(self.control_timeout, request).await
+    }
+
+    /// Has a model loaded or unloaded. Servers differ in what they say beside that it is done.
+    async fn order(&self, order: &str, name: &str) -> Result<(), Error> {
+        let mut path = String::from("/v2/repository/models/");
+        escape(&mut path, name);
+        path.push_str(order);
+        let answer = self.ask_within(self.load_timeout, self.request(Method::POST, &path)).await?;
+        if answer.status.is_success() { Ok(()) } else { Err(refusal(&answer)) }
     }
 
     async fn read<T: DeserializeOwned>(&self, request: request::Builder) -> Result<T, Error> {
@@ -117,9 +126,9 @@ impl Http {
             .map_err(|error| self.pool.dialer().transport(format!("unreadable answer: {error}")))
     }
 
-    async fn timely<T>(&self, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let limit = self.control_timeout;
-        match tokio::time::timeout(limit, future).await {
+    async fn ask_within(&self, limit: Duration, request: request::Builder) -> Result<Answer, Error> {
+        let request = built(request, Encoded::default())?;
+        match tokio::time::timeout(limit, self.pool.exchange(&request)).await {
             Ok(result) => result,
             Err(_) => Err(self.pool.dialer().transport(format!("no answer in {limit:?}"))),
         }
@@ -166,6 +175,14 @@ impl Client for Http {
 
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
         Box::pin(self.read(self.request(Method::POST, "/v2/repository/index")))
+    }
+
+    fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(self.order("/load", name))
+    }
+
+    fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(self.order("/unload", name))
     }
 }
 

@@ -204,6 +204,8 @@ async fn a_silent_server_costs_no_more_than_the_deadline() {
     assert!(matches!(error, Error::DeadlineExceeded { .. }), "{error:?}");
     let error = client.server_metadata().await.unwrap_err();
     assert!(error.to_string().contains("no answer in 5s"), "{error}");
+    let error = client.load_model("m").await.unwrap_err();
+    assert!(error.to_string().contains("no answer in 300s"), "{error}");
 }
 
 #[tokio::test]

@@ -1,0 +1,117 @@
+//! Loading and unloading by request: away from the runtime's threads, and once for all who ask together.
+//!
+//! Embedded instances have one host, so a frontend that has each of its instances load a model asks as often as there
+//! are instances. Whoever has waited while another's load began and ended has what was asked for: files were read after
+//! the question. A load that was under way already may have read them before, and is not enough.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use parm_protocol::Error as Refusal;
+
+use super::Host;
+use crate::Error;
+
+/// One load, unload or reload at a time.
+#[derive(Default)]
+pub(super) struct Orders {
+    /// Loads by request that have begun.
+    begun: AtomicU64,
+    /// What was done last, where it was a load by request.
+    last: Mutex<Option<Load>>,
+}
+
+/// A load by request.
+pub(super) struct Load {
+    number: u64,
+    name: String,
+    outcome: Result<(), Error>,
+}
+
+/// When a load was asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Asked(u64);
+
+impl Orders {
+    pub(super) fn ask(&self) -> Asked {
+        Asked(self.begun.load(Ordering::Acquire))
+    }
+
+    /// Loads a model, unless that was done since it was asked for.
+    pub(super) fn load(
+        &self,
+        name: &str,
+        asked: Asked,
+        load: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut last = self.last.lock();
+        if let Some(last) = last.as_ref().filter(|last| last.name == name && last.number > asked.0) {
+            return last.outcome.clone();
+        }
+        let number = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        let outcome = load();
+        *last = Some(Load { number, name: name.into(), outcome: outcome.clone() });
+        outcome
+    }
+
+    /// Keeps loads out until the guard is dropped. What is done meanwhile may undo the last one.
+    pub(super) fn alone(&self) -> MutexGuard<'_, Option<Load>> {
+        let mut last = self.last.lock();
+        *last = None;
+        last
+    }
+}
+
+impl Host {
+    /// Loads, or reloads, a model by name.
+    pub(crate) async fn load_model(self: &Arc<Self>, name: &str) -> Result<(), Refusal> {
+        let (host, name) = (self.clone(), name.to_string());
+        let asked = self.orders.ask();
+        off_the_runtime(move || host.load_now(&name, asked)).await
+    }
+
+    /// Takes a model out of service.
+    pub(crate) async fn unload_model(self: &Arc<Self>, name: &str) -> Result<(), Refusal> {
+        let (host, name) = (self.clone(), name.to_string());
+        off_the_runtime(move || host.unload_now(&name)).await
+    }
+}
+
+/// Loading blocks for seconds, which the runtime's threads must not.
+async fn off_the_runtime(work: impl FnOnce() -> Result<(), Error> + Send + 'static) -> Result<(), Refusal> {
+    let outcome = tokio::task::spawn_blocking(work).await;
+    let lost = |error: tokio::task::JoinError| Refusal::Internal { message: error.to_string() };
+    outcome.map_err(lost)?.map_err(Refusal::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn who_asked_before_a_load_began_has_its_outcome_and_nobody_else() {
+        let orders = Orders::default();
+        let loads = Cell::new(0);
+        let load = |name: &str, asked| {
+            orders.load(name, asked, || {
+                loads.set(loads.get() + 1);
+                if name == "broken" { Err(Error::FaultsDisabled) } else { Ok(()) }
+            })
+        };
+        let (first, second) = (orders.ask(), orders.ask());
+        assert_eq!((load("m", first), loads.get()), (Ok(()), 1));
+        assert_eq!((load("m", second), loads.get()), (Ok(()), 1), "asked before it began");
+        assert_eq!((load("m", orders.ask()), loads.get()), (Ok(()), 2), "asked after it began");
+        assert_eq!((load("n", second), loads.get()), (Ok(()), 3), "another model");
+        let both = orders.ask();
+        assert_eq!((load("broken", both), loads.get()), (Err(Error::FaultsDisabled), 4));
+        assert_eq!((load("broken", both), loads.get()), (Err(Error::FaultsDisabled), 4));
+        let asked = orders.ask();
+        load("m", asked).unwrap();
+        drop(orders.alone());
+        assert_eq!((load("m", asked), loads.get()), (Ok(()), 6), "it may have been unloaded since");
+    }
+}

@@ -1,0 +1,29 @@
+//! The span of a request, below the frontend's or the client's that sent it.
+//!
+//! It is of level `debug` and of a target of its own, so that without a collector it is disabled at its call site and
+//! costs a load and a branch.
+
+use std::future::Future;
+
+use parm_protocol::{InferRequest, trace};
+use tracing::{Instrument, Span};
+
+/// The span of a request at `place`, which is an instance or the worker.
+pub(crate) fn infer(request: &InferRequest, place: &str, traceparent: Option<&str>) -> Span {
+    let span = tracing::debug_span!(
+        target: "parm_backend::trace",
+        "infer",
+        model = %request.model.name,
+        id = %request.id,
+        place,
+    );
+    if let Some(traceparent) = traceparent {
+        trace::adopt(&span, traceparent);
+    }
+    span
+}
+
+/// Answers within a span.
+pub(crate) async fn within<T>(span: Span, answer: impl Future<Output = T>) -> T {
+    if span.is_disabled() { answer.await } else { answer.instrument(span).await }
+}
