@@ -5,6 +5,7 @@ mod commands;
 mod crate_graph;
 mod documents;
 mod links;
+mod robustness;
 mod serving;
 mod support;
 mod tracing;

@@ -8,6 +8,10 @@ use tonic::{Code as GrpcCode, Status};
 
 use crate::{Code, Error};
 
+/// Bytes of a message over gRPC at most. It travels in a header, where a byte may take three, and clients refuse headers of
+/// more than 16 KiB: they would see a broken stream in place of the error. A message may quote what a client sent.
+const LONGEST_MESSAGE: usize = 4000;
+
 /// HTTP status and gRPC code of each class of errors.
 pub(super) const fn of(code: Code) -> (StatusCode, GrpcCode) {
     match code {
@@ -35,9 +39,25 @@ pub(super) fn retry_after(error: &Error, otherwise: Duration) -> Option<u64> {
 
 /// The gRPC status of an error. Shed load says `grpc-retry-pushback-ms: -1`: do not retry by yourself.
 pub(super) fn grpc(error: &Error) -> Status {
-    let mut status = Status::new(of(error.code()).1, error.to_string());
+    let mut message = error.to_string();
+    message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+    let mut status = Status::new(of(error.code()).1, message);
     if error.code() == Code::Overloaded {
         status.metadata_mut().insert("grpc-retry-pushback-ms", MetadataValue::from_static("-1"));
     }
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_quotes_a_client_at_length_fits_a_header() {
+        let error = Error::UnknownDatatype { datatype: "€".repeat(100_000) };
+        let headers = grpc(&error).into_http::<()>().into_parts().0.headers;
+        let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
+        assert!(bytes < 16 << 10 && bytes > LONGEST_MESSAGE, "{bytes} bytes of headers");
+        assert_eq!(grpc(&Error::PermissionDenied).message(), Error::PermissionDenied.to_string());
+    }
 }
