@@ -9,7 +9,7 @@ use parm_loadgen::inputs::Inputs;
 use parm_loadgen::report::{Report, missed};
 use parm_loadgen::run::{Plan, run};
 use parm_protocol::ModelRef;
-use parm_protocol::client::{self, Client, Endpoint};
+use parm_protocol::client::{self, Endpoint};
 
 use crate::cli::{Load, Output};
 
@@ -54,7 +54,7 @@ fn arrivals(flags: &Load) -> anyhow::Result<Arrivals> {
     if let Some(path) = &flags.trace {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        return Ok(Arrivals::trace(&text).with_context(|| path.display().to_string())?);
+        return Arrivals::trace(&text).with_context(|| path.display().to_string());
     }
     let rate = flags.rate;
     Ok(match flags.cv {

@@ -1,5 +1,8 @@
 //! The `parm` binary: parse, load the configuration, call a crate, map errors to exit codes. No logic lives here.
 
+// `pub` marks what a module offers to the others; a binary has no other outside.
+#![allow(unreachable_pub)]
+
 mod cli;
 mod environment;
 mod load;

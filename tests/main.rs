@@ -1,10 +1,14 @@
 //! Integration tests of the real binary, in one test program.
 
+// `pub` marks what a module offers to the others; a test program has no other outside.
+#![allow(unreachable_pub, missing_docs)]
+
 mod chaos;
 mod commands;
 mod crate_graph;
 mod documents;
 mod links;
+mod robustness;
 mod serving;
 mod support;
 mod tracing;

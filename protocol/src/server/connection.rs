@@ -53,7 +53,10 @@ impl<S: InferenceService> App<S> {
     }
 }
 
-/// Accepts connections until `stop`; never more at a time than there is room for.
+/// Accepts connections until `stop`; never serves more at a time than there is room for.
+///
+/// A place is taken for a connection, not for the hope of one: a listener that nobody calls would sit on it while the
+/// others are short. So each listener may hold one connection that waits; the rest wait in the kernel's queue.
 pub(super) async fn accept<S: InferenceService>(
     listener: Listener,
     app: App<S>,
@@ -63,8 +66,8 @@ pub(super) async fn accept<S: InferenceService>(
     let tracker = app.shared.connections.clone();
     loop {
         let next = async {
-            let permit = room.clone().acquire_owned().await.ok()?;
-            Some((listener.accept().await, permit))
+            let socket = listener.accept().await;
+            Some((socket, room.clone().acquire_owned().await.ok()?))
         };
         let accepted = tokio::select! {
             biased;
@@ -102,7 +105,8 @@ async fn serve<S: InferenceService>(socket: Socket, app: App<S>, permit: OwnedSe
                 draining = true;
                 connection.as_mut().graceful_shutdown();
             }
-            () = tokio::time::sleep(activity.patience(head, idle)) => {
+            // A request may come before the head's time is over, and the idle time be shorter.
+            () = tokio::time::sleep(activity.patience(head, idle).min(idle)) => {
                 if activity.patience(head, idle).is_zero() {
                     // Nothing is in progress on it: there is no answer to lose.
                     return;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -21,6 +21,9 @@ use crate::{Error, rest};
 const MAX_BODY: usize = 1 << 20;
 /// How long a client may take over its request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a client may take over its request's body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a page answers with: its text, or an error.
 type Answer = Result<String, Error>;
@@ -82,10 +85,7 @@ async fn answer(pages: &[Page], request: Request<Incoming>) -> Result<Response<F
     let answer = match (request.method(), &page.write) {
         (&Method::GET | &Method::HEAD, _) => (page.read)(),
         (&Method::POST | &Method::PUT, Some(write)) => {
-            match Limited::new(request.into_body(), MAX_BODY).collect().await {
-                Ok(body) => write(&body.to_bytes()),
-                Err(_) => Err(Error::BodyTooLarge { limit: MAX_BODY }),
-            }
+            read(request.into_body()).await.and_then(|body| write(&body))
         }
         (method, _) => Err(Error::Unimplemented { what: format!("{method} on {path}") }),
     };
@@ -93,6 +93,16 @@ async fn answer(pages: &[Page], request: Request<Incoming>) -> Result<Response<F
         Ok(text) => respond(StatusCode::OK, page.content_type, text.into()),
         Err(error) => problem(&error),
     })
+}
+
+async fn read(body: Incoming) -> Result<Bytes, Error> {
+    let malformed = |message| Error::Malformed { message };
+    match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Error::BodyTooLarge { limit: MAX_BODY }),
+        Ok(Err(error)) => Err(malformed(format!("the body broke off: {error}"))),
+        Err(_) => Err(malformed(format!("the body did not arrive within {BODY_TIMEOUT:?}: send it faster"))),
+    }
 }
 
 fn problem(error: &Error) -> Response<Full<Bytes>> {

@@ -8,9 +8,15 @@ use tonic::{Code as GrpcCode, Status};
 
 use crate::{Code, Error};
 
+<<<<<<< HEAD
 /// A longer gRPC message is cut, as it may quote what a client sent. It travels in a header, where a byte may take three
 /// and clients put up with some eight kilobytes; over that, they close the connection under their other calls too.
 const LONGEST_MESSAGE: usize = 2000;
+=======
+/// Bytes of a message over gRPC at most. It travels in a header, where a byte may take three, and clients refuse headers of
+/// more than 16 KiB: they would see a broken stream in place of the error. A message may quote what a client sent.
+const LONGEST_MESSAGE: usize = 4000;
+>>>>>>> robust
 
 /// HTTP status and gRPC code of each class of errors.
 pub(super) const fn of(code: Code) -> (StatusCode, GrpcCode) {
@@ -46,4 +52,18 @@ pub(super) fn grpc(error: &Error) -> Status {
         status.metadata_mut().insert("grpc-retry-pushback-ms", MetadataValue::from_static("-1"));
     }
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_quotes_a_client_at_length_fits_a_header() {
+        let error = Error::UnknownDatatype { datatype: "€".repeat(100_000) };
+        let headers = grpc(&error).into_http::<()>().into_parts().0.headers;
+        let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
+        assert!(bytes < 16 << 10 && bytes > LONGEST_MESSAGE, "{bytes} bytes of headers");
+        assert_eq!(grpc(&Error::PermissionDenied).message(), Error::PermissionDenied.to_string());
+    }
 }

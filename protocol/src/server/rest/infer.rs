@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
 use http::HeaderMap;
@@ -21,7 +21,7 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 pub(super) async fn infer<S: InferenceService>(
     State(shared): Server<S>,
-    Path(target): Path<Target>,
+    target: Target,
     request: Request,
 ) -> Response {
     let arrived = Instant::now();

@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::request::Parts;
 use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 
@@ -78,6 +79,19 @@ struct Target {
     model: String,
     #[serde(default)]
     version: Option<String>,
+}
+
+/// Axum would refuse a path that is no text in words of its own, and uncounted.
+impl<S: InferenceService> FromRequestParts<Arc<Shared<S>>> for Target {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared<S>>) -> Result<Self, Response> {
+        let target = Path::<Target>::from_request_parts(parts, shared).await;
+        target.map(|Path(target)| target).map_err(|rejection| {
+            let error = Error::Malformed { message: rejection.body_text() };
+            problem(shared, &shared.rejected(error, Transport::Http))
+        })
+    }
 }
 
 impl From<Target> for ModelRef {

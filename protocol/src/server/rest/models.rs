@@ -1,7 +1,7 @@
 //! What the server says about itself and its models.
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
@@ -30,24 +30,15 @@ pub(super) async fn list<S: InferenceService>(State(shared): Server<S>) -> Respo
     answer(&shared, names)
 }
 
-pub(super) async fn metadata<S: InferenceService>(
-    State(shared): Server<S>,
-    Path(target): Path<Target>,
-) -> Response {
+pub(super) async fn metadata<S: InferenceService>(State(shared): Server<S>, target: Target) -> Response {
     answer(&shared, shared.service.model_metadata(&target.into()))
 }
 
-pub(super) async fn config<S: InferenceService>(
-    State(shared): Server<S>,
-    Path(target): Path<Target>,
-) -> Response {
+pub(super) async fn config<S: InferenceService>(State(shared): Server<S>, target: Target) -> Response {
     answer(&shared, shared.service.model_config(&target.into()))
 }
 
-pub(super) async fn ready<S: InferenceService>(
-    State(shared): Server<S>,
-    Path(target): Path<Target>,
-) -> Response {
+pub(super) async fn ready<S: InferenceService>(State(shared): Server<S>, target: Target) -> Response {
     match shared.service.is_model_ready(&target.into()) {
         Ok(ready) => {
             let mut response = Response::new(Body::empty());
@@ -58,10 +49,7 @@ pub(super) async fn ready<S: InferenceService>(
     }
 }
 
-pub(super) async fn statistics<S: InferenceService>(
-    State(shared): Server<S>,
-    Path(target): Path<Target>,
-) -> Response {
+pub(super) async fn statistics<S: InferenceService>(State(shared): Server<S>, target: Target) -> Response {
     match shared.service.statistics(Some(&target.into())) {
         Ok(statistics) => json(StatusCode::OK, codec::encode_statistics(statistics)),
         Err(error) => problem(&shared, &error),

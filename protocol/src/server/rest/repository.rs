@@ -1,6 +1,6 @@
 //! The repository extension: what models there are, loading and unloading them.
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
@@ -32,18 +32,12 @@ pub(super) async fn index<S: InferenceService>(State(shared): Server<S>, request
     }
 }
 
-pub(super) async fn load<S: InferenceService>(
-    State(shared): Server<S>,
-    Path(target): Path<Target>,
-) -> Response {
+pub(super) async fn load<S: InferenceService>(State(shared): Server<S>, target: Target) -> Response {
     let outcome = shared.service.load_model(&target.model).await;
     answer(&shared, outcome.map(|()| Nothing {}))
 }
 
-pub(super) async fn unload<S: InferenceService>(
-    State(shared): Server<S>,
-    Path(target): Path<Target>,
-) -> Response {
+pub(super) async fn unload<S: InferenceService>(State(shared): Server<S>, target: Target) -> Response {
     let outcome = shared.service.unload_model(&target.model).await;
     answer(&shared, outcome.map(|()| Nothing {}))
 }

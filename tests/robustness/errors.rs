@@ -1,0 +1,233 @@
+//! Every row of the protocol's table of errors, over HTTP and gRPC: the status, the words, the count.
+
+use parm_protocol::grpc::inference::infer_parameter::ParameterChoice;
+use parm_protocol::grpc::inference::model_infer_request::InferRequestedOutputTensor;
+use parm_protocol::grpc::inference::{InferParameter, ModelInferRequest};
+use prost::Message;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use super::{
+    INFER, SLOW_INFER, ask_slow, assert_problem, assert_serves, good, grpc, message, refused, serve,
+    serve_slow, slow_body, slow_message,
+};
+use crate::support::{Parm, http};
+
+/// A good request with one thing changed.
+fn with(pointer: &str, value: Value) -> Vec<u8> {
+    let mut request = good();
+    *request.pointer_mut(pointer).unwrap() = value;
+    request.to_string().into_bytes()
+}
+
+fn wanting(output: &str) -> Vec<u8> {
+    let mut request = good();
+    request["outputs"] = json!([{"name": output}]);
+    request.to_string().into_bytes()
+}
+
+fn rows(count: usize) -> Vec<u8> {
+    let input = json!({"name": "x", "shape": [count, 4], "datatype": "FP32", "data": vec![0; count * 4]});
+    json!({"inputs": [input]}).to_string().into_bytes()
+}
+
+#[test]
+fn faults_of_http_clients_are_named_and_counted() {
+    let parm = serve(&[]);
+    let fine = good().to_string().into_bytes();
+    let cases: [(&str, &str, Vec<u8>, u16); 21] = [
+        ("unknown model", "/v2/models/nothing/infer", fine.clone(), 404),
+        ("unknown version", "/v2/models/affine/versions/77/infer", fine.clone(), 404),
+        ("unknown path", "/v2/models/affine/guess", fine.clone(), 404),
+        ("no text in a path", "/v2/models/%ff%fe/infer", fine.clone(), 400),
+        ("no JSON", INFER, b"{\"inputs\": [".to_vec(), 400),
+        ("an empty body", INFER, Vec::new(), 400),
+        ("JSON of another kind", INFER, b"[1, 2, 3]".to_vec(), 400),
+        ("no inputs", INFER, b"{\"inputs\": []}".to_vec(), 400),
+        ("inputs left out", INFER, b"{}".to_vec(), 400),
+        ("wrong shape", INFER, with("/inputs/0/shape", json!([1, 2, 2])), 400),
+        ("negative shape", INFER, with("/inputs/0/shape", json!([-1, 4])), 400),
+        ("too few values", INFER, with("/inputs/0/data", json!([1, 2, 3])), 400),
+        ("too many values", INFER, with("/inputs/0/data", json!([1, 2, 3, 4, 5])), 400),
+        ("no numbers", INFER, with("/inputs/0/data", json!(["a", "b", "c", "d"])), 400),
+        ("unknown input", INFER, with("/inputs/0/name", json!("z")), 400),
+        ("unknown output", INFER, wanting("z"), 400),
+        ("wrong datatype", INFER, with("/inputs/0/datatype", json!("INT32")), 400),
+        ("unknown datatype", INFER, with("/inputs/0/datatype", json!("FP31")), 400),
+        ("no rows", INFER, with("/inputs/0/shape", json!([0, 4])), 400),
+        ("batch over the maximum", INFER, rows(257), 400),
+        (
+            "a timeout that is none",
+            INFER,
+            {
+                let mut request = good();
+                request["parameters"] = json!({"timeout": "soon"});
+                request.to_string().into_bytes()
+            },
+            400,
+        ),
+    ];
+    for (what, path, body, status) in cases {
+        let reason = if status == 404 { "not_found" } else { "invalid_argument" };
+        let before = refused(&parm, reason);
+        assert_problem(&http::post(parm.http, path, &body), status, what);
+        assert_eq!(refused(&parm, reason), before + 1.0, "{what} is counted once");
+    }
+    assert_problem(&http::get(parm.http, "/v2/models/nothing"), 404, "metadata of an unknown model");
+    assert_problem(&http::get(parm.http, INFER), 405, "a method that is not offered");
+    assert_serves(&parm, "every fault");
+}
+
+#[tokio::test]
+async fn faults_of_grpc_clients_are_named_and_counted() {
+    let parm = serve(&[]);
+    let mut client = grpc(&parm).await;
+    type Fault = fn(&mut ModelInferRequest);
+    let cases: [(&str, Fault, Code); 10] = [
+        ("unknown model", |it| it.model_name = "nothing".into(), Code::NotFound),
+        ("unknown version", |it| it.model_version = "77".into(), Code::NotFound),
+        ("no inputs", |it| it.inputs.clear(), Code::InvalidArgument),
+        ("wrong shape", |it| it.inputs[0].shape = vec![2, 2], Code::InvalidArgument),
+        ("absurd shape", |it| it.inputs[0].shape = vec![i64::MAX, i64::MAX], Code::InvalidArgument),
+        ("too few values", |it| it.raw_input_contents[0].truncate(15), Code::InvalidArgument),
+        ("unknown input", |it| it.inputs[0].name = "z".into(), Code::InvalidArgument),
+        (
+            "unknown output",
+            |it| it.outputs = vec![InferRequestedOutputTensor { name: "z".into(), ..Default::default() }],
+            Code::InvalidArgument,
+        ),
+        ("wrong datatype", |it| it.inputs[0].datatype = "INT32".into(), Code::InvalidArgument),
+        (
+            "batch over the maximum",
+            |it| {
+                it.inputs[0].shape = vec![257, 4];
+                it.raw_input_contents = vec![vec![0; 257 * 16].into()];
+            },
+            Code::InvalidArgument,
+        ),
+    ];
+    for (what, fault, code) in cases {
+        let reason = if code == Code::NotFound { "not_found" } else { "invalid_argument" };
+        let before = refused(&parm, reason);
+        let mut request = message();
+        fault(&mut request);
+        let status = client.model_infer(request).await.unwrap_err();
+        assert_eq!(status.code(), code, "{what}: {status:?}");
+        assert!(!status.message().is_empty(), "{what}");
+        assert_eq!(refused(&parm, reason), before + 1.0, "{what} is counted once");
+    }
+    client.model_infer(message()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused() {
+    let parm = serve(&["--set", "server.max_body_bytes=65536"]);
+    // The larger one is still being sent when the answer comes.
+    for (times, bytes) in [(1.0, 65_537), (2.0, 32 << 20)] {
+        let answer = http::post(parm.http, INFER, &vec![b' '; bytes]);
+        assert_problem(&answer, 413, "a large body");
+        assert_eq!(refused(&parm, "too_large"), times);
+    }
+    let mut chunked =
+        b"POST /v2/models/affine/infer HTTP/1.1\r\nhost: parm\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    for _ in 0..2 {
+        chunked.extend_from_slice(b"a000\r\n");
+        chunked.extend_from_slice(&[b' '; 0xa000]);
+        chunked.extend_from_slice(b"\r\n");
+    }
+    chunked.extend_from_slice(b"0\r\n\r\n");
+    assert_problem(&http::raw(parm.http, &chunked), 413, "a large body of unknown length");
+    let mut client = grpc(&parm).await;
+    let mut large = message();
+    large.raw_input_contents = vec![vec![0; 70_000].into()];
+    let status = client.model_infer(large).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    assert_eq!(refused(&parm, "too_large"), 4.0);
+    assert_serves(&parm, "large bodies");
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_at_once_and_says_when_to_come_back() {
+    let parm = serve_slow(30_000, &["--set", "frontend.dispatch.queue_limit=1"]);
+    let _running = ask_slow(&parm);
+    parm.until("one runs", |parm| parm.metric("parm_jobs_running", &["model=\"slow\""]) == 1.0);
+    let _waiting = ask_slow(&parm);
+    parm.until("one waits", |parm| parm.metric("parm_queue_depth", &["model=\"slow\""]) == 1.0);
+    let answer = http::post(parm.http, SLOW_INFER, &slow_body());
+    assert_problem(&answer, 503, "a full queue");
+    assert_eq!(answer.header("retry-after").as_deref(), Some("1"));
+    let status = grpc(&parm).await.model_infer(slow_message()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "-1");
+    assert_eq!(refused(&parm, "overloaded"), 2.0);
+}
+
+#[tokio::test]
+async fn a_missed_deadline_is_told_and_counted() {
+    let parm = serve_slow(30_000, &[]);
+    let mut body: Value = serde_json::from_slice(&slow_body()).unwrap();
+    body["parameters"] = json!({"timeout": 50_000});
+    assert_problem(&http::post(parm.http, SLOW_INFER, body.to_string().as_bytes()), 504, "a deadline");
+    assert_eq!(refused(&parm, "deadline"), 1.0);
+    let mut late = slow_message();
+    let soon = InferParameter { parameter_choice: Some(ParameterChoice::Int64Param(50_000)) };
+    late.parameters.insert("timeout".into(), soon);
+    let status = grpc(&parm).await.model_infer(late).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
+    assert_eq!(refused(&parm, "deadline"), 2.0);
+    // The transport's own deadline, without a client whose clock would not wait for the server's answer.
+    let message = slow_message().encode_to_vec();
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    let framed = [&[0], &length[..], &message].concat();
+    let headers = [("content-type", "application/grpc"), ("te", "trailers"), ("grpc-timeout", "50m")];
+    let path = "/inference.GRPCInferenceService/ModelInfer";
+    let answer = http::request(parm.grpc, "POST", path, &headers, &framed);
+    assert_eq!(answer.header("grpc-status").as_deref(), Some("4"), "{answer:?}");
+    assert_eq!(refused(&parm, "deadline"), 3.0);
+}
+
+#[tokio::test]
+async fn a_model_without_an_instance_is_unavailable() {
+    let worker = Parm::worker(&[]);
+    let parm = Parm::frontend(&[&worker], &["--set", "frontend.dispatch.no_instance_grace_ms=50"]);
+    parm.until_model_ready();
+    assert_serves(&parm, "its start");
+    worker.signal("KILL");
+    parm.until("the instance is gone", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 0.0);
+    let answer = http::post(parm.http, INFER, good().to_string().as_bytes());
+    assert_problem(&answer, 503, "no instance");
+    assert!(answer.header("retry-after").is_some());
+    let status = grpc(&parm).await.model_infer(message()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert_eq!(refused(&parm, "unavailable"), 2.0);
+    assert_eq!(http::get(parm.http, "/v2/models/affine/ready").status, 503);
+    assert_eq!(http::get(parm.http, "/v2/health/live").status, 200);
+}
+
+#[tokio::test]
+async fn credentials_open_what_their_scope_allows() {
+    let parm = serve(&["--set", "server.tokens=[{token=\"read\"}, {token=\"all\", scope=\"admin\"}]"]);
+    let fine = good().to_string();
+    let ask = |path: &str, authorization: Option<&str>| {
+        let headers: Vec<_> = authorization.map(|value| ("authorization", value)).into_iter().collect();
+        http::request(parm.http, "POST", path, &headers, fine.as_bytes())
+    };
+    assert_problem(&ask(INFER, None), 401, "no credential");
+    assert_problem(&ask(INFER, Some("Bearer guess")), 401, "a guess");
+    assert_problem(&ask("/v2/nowhere", None), 401, "a path is no secret's way out");
+    assert_eq!(ask(INFER, Some("Bearer read")).status, 200);
+    let unload = "/v2/repository/models/affine/unload";
+    assert_problem(&ask(unload, Some("Bearer read")), 403, "a scope that is too small");
+    assert_eq!((refused(&parm, "unauthenticated"), refused(&parm, "permission_denied")), (3.0, 1.0));
+
+    let mut client = grpc(&parm).await;
+    assert_eq!(client.model_infer(message()).await.unwrap_err().code(), Code::Unauthenticated);
+    let mut request = tonic::Request::new(message());
+    request.metadata_mut().insert("authorization", "Bearer read".parse().unwrap());
+    client.model_infer(request).await.unwrap();
+    let mut request = tonic::Request::new(Default::default());
+    request.metadata_mut().insert("authorization", "Bearer read".parse().unwrap());
+    let status = client.repository_model_unload(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied);
+    assert_eq!((refused(&parm, "unauthenticated"), refused(&parm, "permission_denied")), (4.0, 2.0));
+}

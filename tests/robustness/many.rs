@@ -1,0 +1,65 @@
+//! Thousands of idle connections: each costs a little memory, and nobody notices them.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::{assert_serves, connect, serve};
+use crate::support::Parm;
+
+/// As many as the limit of open files allows, up to this.
+const WANTED: usize = 10_000;
+/// Fewer would show nothing.
+const LEAST: usize = 1_000;
+/// Descriptors that a process needs beside.
+const SPARE: usize = 200;
+const MOST_BYTES: usize = 64 << 10;
+
+/// Raises this process' limit of open files, and with it that of the processes it starts.
+fn connections_allowed() -> usize {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let allowed = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(SPARE).min(WANTED);
+    assert!(allowed >= LEAST, "a limit of {limit} open files is too low for this test: raise `ulimit -n`");
+    allowed
+}
+
+/// A connection that has been served once, which is when it has all its buffers, and is kept.
+fn open(parm: &Parm) -> TcpStream {
+    let mut stream = connect(parm.http);
+    stream.write_all(b"GET /v2/health/live HTTP/1.1\r\nhost: parm\r\n\r\n").unwrap();
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    stream
+}
+
+/// Resident memory in bytes.
+fn resident(parm: &Parm) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", parm.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+#[test]
+fn idle_connections_cost_little_and_starve_nobody() {
+    let allowed = connections_allowed();
+    let limit = format!("server.max_connections={}", allowed + 10);
+    let parm = serve(&["--set", &limit, "--set", "server.idle_timeout_ms=600000"]);
+    assert_serves(&parm, "its start");
+    let before = resident(&parm);
+    let idle: Vec<TcpStream> = (0..allowed).map(|_| open(&parm)).collect();
+    let each = resident(&parm).saturating_sub(before) / allowed;
+    println!("{allowed} idle connections, {each} bytes each");
+    assert!(each < MOST_BYTES, "{each} bytes for each of {allowed} connections");
+    for _ in 0..20 {
+        assert_serves(&parm, "thousands of idle connections");
+    }
+    drop(idle);
+    parm.until("their places are free again", |parm| {
+        std::fs::read_dir(format!("/proc/{}/fd", parm.pid())).unwrap().count() < SPARE
+    });
+    assert_serves(&parm, "thousands of connections left");
+}
