@@ -8,15 +8,9 @@ use tonic::{Code as GrpcCode, Status};
 
 use crate::{Code, Error};
 
-<<<<<<< HEAD
 /// A longer gRPC message is cut, as it may quote what a client sent. It travels in a header, where a byte may take three
 /// and clients put up with some eight kilobytes; over that, they close the connection under their other calls too.
 const LONGEST_MESSAGE: usize = 2000;
-=======
-/// Bytes of a message over gRPC at most. It travels in a header, where a byte may take three, and clients refuse headers of
-/// more than 16 KiB: they would see a broken stream in place of the error. A message may quote what a client sent.
-const LONGEST_MESSAGE: usize = 4000;
->>>>>>> robust
 
 /// HTTP status and gRPC code of each class of errors.
 pub(super) const fn of(code: Code) -> (StatusCode, GrpcCode) {
