@@ -1,6 +1,5 @@
 //! Paced load on a running binary: every answer is compared with the model's, every failure kept.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,12 +41,7 @@ impl Report {
 }
 
 impl Load {
-    /// Sends the load through `client`; requests overlap as they must to keep the pace.
-    pub async fn through(self, client: Arc<dyn Client>) -> Report {
-        self.each(|_| client.clone()).await
-    }
-
-    /// Sends the load, asking for the client of each request as it is sent.
+    /// Sends the load, asking for the client of each request as it is sent; requests overlap as they must to keep the pace.
     pub async fn each(self, mut client: impl FnMut(usize) -> Arc<dyn Client>) -> Report {
         let mut pace = tokio::time::interval(self.pace);
         let mut running = tokio::task::JoinSet::new();
@@ -69,16 +63,14 @@ impl Load {
     }
 }
 
-fn one(
+async fn one(
     client: Arc<dyn Client>,
     index: usize,
     deadline: Duration,
-) -> impl Future<Output = (Vec<f32>, Result<InferResponse, Error>, Duration)> + Send {
-    async move {
-        let rows = affine::rows(1 + index % 3, index as u64);
-        let sent = Instant::now();
-        let context = CallContext { deadline: Some(sent + deadline), ..CallContext::default() };
-        let outcome = client.infer(affine::request(&rows), context).await;
-        (rows, outcome, sent.elapsed())
-    }
+) -> (Vec<f32>, Result<InferResponse, Error>, Duration) {
+    let rows = affine::rows(1 + index % 3, index as u64);
+    let sent = Instant::now();
+    let context = CallContext { deadline: Some(sent + deadline), ..CallContext::default() };
+    let outcome = client.infer(affine::request(&rows), context).await;
+    (rows, outcome, sent.elapsed())
 }

@@ -100,7 +100,8 @@ impl Frontend {
         // What an instance is told beside the inputs holds for its whole batch: such a query shares with nobody.
         let plain = parameters.is_empty() && tensors.iter().all(|input| input.parameters.is_empty());
         let coded = pool.coded.load(std::sync::atomic::Ordering::Relaxed);
-        let codable = plain && coded && is_codable(&tensors, limits.codable_magnitude);
+        // Where nothing is coded nothing is mixed, and the look at the values can be spared.
+        let codable = plain && (!coded || is_codable(&tensors, limits.codable_magnitude));
         let shape = if plain { pool.shapes.name(&tensors, pool.batched) } else { pool.shapes.alone() };
         let (id, outputs) = (request.id, request.outputs);
         let inputs = Arc::new(Inputs { id, parameters, tensors, outputs, rows, span });
