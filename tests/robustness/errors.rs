@@ -1,8 +1,8 @@
 //! Every row of the protocol's table of errors, over HTTP and gRPC: the status, the words, the count.
 
 use parm_protocol::grpc::inference::infer_parameter::ParameterChoice;
-use parm_protocol::grpc::inference::{InferParameter, ModelInferRequest};
 use parm_protocol::grpc::inference::model_infer_request::InferRequestedOutputTensor;
+use parm_protocol::grpc::inference::{InferParameter, ModelInferRequest};
 use prost::Message;
 use serde_json::{Value, json};
 use tonic::Code;

@@ -28,12 +28,15 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// What a page answers with: its text, or an error.
 type Answer = Result<String, Error>;
 
+type Read = dyn Fn() -> Answer + Send + Sync;
+type Write = dyn Fn(&[u8]) -> Answer + Send + Sync;
+
 /// A page of text.
 pub struct Page {
     path: &'static str,
     content_type: &'static str,
-    read: Box<dyn Fn() -> Answer + Send + Sync>,
-    write: Option<Box<dyn Fn(&[u8]) -> Answer + Send + Sync>>,
+    read: Box<Read>,
+    write: Option<Box<Write>>,
 }
 
 impl Page {
