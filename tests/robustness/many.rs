@@ -52,7 +52,7 @@ fn idle_connections_cost_little_and_starve_nobody() {
     let before = resident(&parm);
     let idle: Vec<TcpStream> = (0..allowed).map(|_| open(&parm)).collect();
     let each = resident(&parm).saturating_sub(before) / allowed;
-    println!("{allowed} idle connections, {each} bytes each");
+    eprintln!("{allowed} idle connections, {each} bytes each");
     assert!(each < MOST_BYTES, "{each} bytes for each of {allowed} connections");
     for _ in 0..20 {
         assert_serves(&parm, "thousands of idle connections");

@@ -30,12 +30,20 @@ type Answer = Result<String, Error>;
 /// Takes a new document and answers with it.
 type Write = Box<dyn Fn(&[u8]) -> Answer + Send + Sync>;
 
+type Read = dyn Fn() -> Answer + Send + Sync;
+type Write = dyn Fn(&[u8]) -> Answer + Send + Sync;
+
 /// A page of text.
 pub struct Page {
     path: &'static str,
     content_type: &'static str,
+<<<<<<< HEAD
     read: Box<dyn Fn() -> Answer + Send + Sync>,
     write: Option<Write>,
+=======
+    read: Box<Read>,
+    write: Option<Box<Write>>,
+>>>>>>> robust
 }
 
 impl Page {
