@@ -27,8 +27,6 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a page answers with: its text, or an error.
 type Answer = Result<String, Error>;
-/// Takes a new document and answers with it.
-type Write = Box<dyn Fn(&[u8]) -> Answer + Send + Sync>;
 
 type Read = dyn Fn() -> Answer + Send + Sync;
 type Write = dyn Fn(&[u8]) -> Answer + Send + Sync;
@@ -37,13 +35,8 @@ type Write = dyn Fn(&[u8]) -> Answer + Send + Sync;
 pub struct Page {
     path: &'static str,
     content_type: &'static str,
-<<<<<<< HEAD
-    read: Box<dyn Fn() -> Answer + Send + Sync>,
-    write: Option<Write>,
-=======
     read: Box<Read>,
     write: Option<Box<Write>>,
->>>>>>> robust
 }
 
 impl Page {
