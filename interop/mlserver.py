@@ -22,7 +22,7 @@ def main():
         try:
             with Server(command, f"http://127.0.0.1:{http}/v2/health/ready", cwd=models, log=log):
                 print("frontend over MLServer, gRPC")
-                with Parm("serve", "--worker", f"grpc://127.0.0.1:{grpc}", "--set", "frontend.instances.models=[\"affine\"]") as frontend:
+                with Parm("serve", "--worker", f"grpc://127.0.0.1:{grpc}") as frontend:
                     check(frontend)
         except BaseException:
             log.seek(0)

@@ -54,9 +54,9 @@ fn is_missing(error: &Error) -> bool {
     matches!(error.code(), Code::Unimplemented | Code::NotFound)
 }
 
-/// Servers that name no state list only what is ready.
+/// Servers that name no state list only what is ready; MLServer's gRPC side writes `State.READY`.
 fn is_ready(model: &ModelIndex) -> bool {
-    model.state.is_empty() || model.state == "READY"
+    model.state.is_empty() || model.state.rsplit('.').next() == Some("READY")
 }
 
 fn named(model: ModelIndex) -> ModelRef {
