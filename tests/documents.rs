@@ -28,6 +28,8 @@ fn the_command_line_reference_is_the_help() {
         &["--help"][..],
         &["serve", "--help"],
         &["worker", "--help"],
+        &["load", "--help"],
+        &["simulate", "--help"],
         &["models", "--help"],
         &["models", "list", "--help"],
         &["models", "inspect", "--help"],

@@ -2,7 +2,7 @@
 //!
 //! The trait is synchronous and single-threaded on purpose: an instance's thread owns its models and calls them, and
 //! everything asynchronous stays on the other side of the instance's queue. A runtime's types stop at its file. Adding
-//! an engine is one file here and one row in [`ENGINES`].
+//! an engine is one file here and one row in `ENGINES`.
 
 mod emulated;
 mod guard;

@@ -3,7 +3,7 @@
 //! A parity model is useless, or worse, beside another deployed model than the one that it was trained for, under
 //! another code, or with its slots in another order. So `NAME/parm.toml` beside the deployed model says what belongs
 //! together and by which digests, how well it was measured to work, and how sure a reconstruction must be; and
-//! [`verify`] holds the files to it before anything is served.
+//! [`verify()`] holds the files to it before anything is served.
 
 mod deployed;
 mod manifest;

@@ -1,4 +1,4 @@
-//! Layers with weights, and pools, for the [`Builder`](super::Builder).
+//! Layers with weights, and pools, for the [`Builder`].
 //!
 //! Initial weights follow the rule that the paper's models got from their framework: weights and biases uniform
 //! within 1/sqrt(fan-in); batch normalisation starts as the identity. Weights are called `NAME.weight` and so on.
