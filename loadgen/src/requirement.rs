@@ -43,7 +43,9 @@ impl FromStr for Requirement {
 impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Requirement::Quantile(share, limit) => write!(f, "p{}<={limit:?}", (share * 1e5).round() / 1e3),
+            Requirement::Quantile(share, limit) => {
+                write!(f, "p{}<={}ms", (share * 1e5).round() / 1e3, limit.as_secs_f64() * 1e3)
+            }
             Requirement::Failed(share) => write!(f, "failed<={}%", (share * 1e8).round() / 1e6),
         }
     }
