@@ -64,7 +64,8 @@ fn settings() -> impl Strategy<Value = PoolSettings> {
         2 => Just(PolicyKind::Hedge),
         3 => Just(PolicyKind::Parm),
         4 => Just(PolicyKind::ParmPlus),
-        2 => Just(PolicyKind::ApproximateBackup),
+        // `approximate-backup` is left out, and refused by `parm serve`: a backup job that fails can go unreleased there, a
+        // known fault. It comes back here with its mending.
     ];
     (policy, 1..20u32, 1..4u16, 0..5u64, 0..30u8, 0..4u32, coding(), any::<bool>()).prop_map(
         |(policy, queue, batch, delay_ms, percent, burst, coding, default_answer)| {
