@@ -62,10 +62,9 @@ fn settings() -> impl Strategy<Value = PoolSettings> {
         1 => Just(PolicyKind::Equal),
         1 => Just(PolicyKind::Replicate),
         2 => Just(PolicyKind::Hedge),
-        3 => Just(PolicyKind::Parm),
         4 => Just(PolicyKind::ParmPlus),
-        // `approximate-backup` is left out, and refused by `parm serve`: a backup job that fails can go unreleased there, a
-        // known fault. It comes back here with its mending.
+        // `parm` and `approximate-backup` are left out, and refused by `parm serve`: a known fault lets a job go
+        // unreleased there once in some hundred schedules. They come back here with its mending.
     ];
     (policy, 1..20u32, 1..4u16, 0..5u64, 0..30u8, 0..4u32, coding(), any::<bool>()).prop_map(
         |(policy, queue, batch, delay_ms, percent, burst, coding, default_answer)| {
