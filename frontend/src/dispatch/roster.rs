@@ -59,6 +59,10 @@ impl Dispatcher {
         for serves in &instance.serves {
             self.recount(serves.pool);
         }
+        // They are lost already: what the failure of one leads to must not ask the driver to drop another.
+        for job in &instance.jobs {
+            self.jobs[*job].dropped = true;
+        }
         for job in instance.jobs {
             self.failed(job, Failure::Instance);
         }

@@ -62,8 +62,9 @@ fn settings() -> impl Strategy<Value = PoolSettings> {
         1 => Just(PolicyKind::Equal),
         1 => Just(PolicyKind::Replicate),
         2 => Just(PolicyKind::Hedge),
-        // `parm`, `parm+` and `approximate-backup` are left out, and refused by `parm serve`: a known fault lets a job go
-        // unreleased there once in some hundred schedules. They come back here with its mending.
+        3 => Just(PolicyKind::Parm),
+        4 => Just(PolicyKind::ParmPlus),
+        2 => Just(PolicyKind::ApproximateBackup),
     ];
     (policy, 1..20u32, 1..4u16, 0..5u64, 0..30u8, 0..4u32, coding(), any::<bool>()).prop_map(
         |(policy, queue, batch, delay_ms, percent, burst, coding, default_answer)| {

@@ -10,6 +10,9 @@ use parm_frontend::dispatch::{
 
 use super::groups::Groups;
 
+/// Longer than any group may stay open in these schedules.
+const OLD: Duration = Duration::from_secs(1);
+
 /// The dispatcher and everything around it.
 pub(crate) struct World {
     pub(crate) dispatcher: Dispatcher,
@@ -163,6 +166,8 @@ impl World {
         running.into_iter().for_each(|id| self.send(Event::JobFailed(id, Failure::Instance)));
         let last = self.queries.values().map(|tracked| tracked.query.deadline).max().unwrap_or(self.now);
         self.advance(last.since(self.now) + Duration::from_millis(1));
+        // An open group keeps its members' outputs until it is old, even when its policy was changed away meanwhile.
+        self.advance(OLD);
         for (id, tracked) in &self.queries {
             assert_ne!(tracked.fate, Fate::Waiting, "{id:?} was never answered");
         }
