@@ -5,6 +5,7 @@ mod errors;
 mod gone;
 mod hostile;
 mod many;
+mod memory;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

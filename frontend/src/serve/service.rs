@@ -92,7 +92,7 @@ impl Frontend {
         context: &Context,
     ) -> Result<Submission, Error> {
         let limits = &self.core.config.requests;
-        let rows = validate(&request, &pool.metadata, limits.max_rows.get())?;
+        let rows = validate(&request, &pool.metadata, pool.rows(limits.max_rows))?;
         let terms = Terms::read(&request.parameters, context, limits)?;
         let span = trace::query(&request, context);
         let tensors = in_model_order(request.inputs, &pool.metadata);
