@@ -49,6 +49,11 @@ impl Frontend {
         self.fleet.embed(client, node).map(|_| ())
     }
 
+    /// Whether every embedded instance has joined, or has said why it cannot. Servers elsewhere may take their time.
+    pub fn is_settled(&self) -> bool {
+        self.fleet.is_settled()
+    }
+
     /// The Prometheus page.
     pub fn metrics(&self) -> String {
         self.core.page(self.fleet.counts())
