@@ -23,6 +23,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("tract_onnx::", &["backend/src/engine/tract"]),
     ("use ort::", &["backend/src/engine/ort"]),
     ("burn::", &["training/src"]),
+    ("hickory_resolver::", &["frontend/src/discovery/resolver.rs"]),
 ];
 
 /// What the pure dispatcher may never name: clocks, runtimes, randomness, unordered maps, tensors.
