@@ -36,13 +36,21 @@ pub(crate) struct Engine<'a> {
     cluster: Cluster,
     queries: InFlight,
     /// Parity jobs carry no queries: what a group's rows cost is remembered from its encoding.
-    groups: BTreeMap<GroupId, usize>,
+    groups: BTreeMap<GroupId, Coded>,
     /// The job that ended at this event, if its answer is wrong.
     wrong: Option<JobId>,
     tally: Tally,
     witness: Option<&'a mut dyn Witness>,
     /// Jobs that instances hold, where somebody watches: with the moment each was given.
     held: BTreeMap<JobId, Execution>,
+}
+
+/// A group as it was encoded.
+#[derive(Clone, Copy, Debug)]
+struct Coded {
+    /// Rows of its longest batch.
+    rows: usize,
+    members: u8,
 }
 
 /// What is to happen, but for arrivals and the wake-up.
@@ -221,7 +229,7 @@ impl<'a> Engine<'a> {
             Action::Answer(query, answer) => self.answered(query, answer),
             Action::Encode(group, slots) => {
                 let rows = slots.iter().map(|rows| rows.len()).max().unwrap_or(0);
-                self.groups.insert(group, rows);
+                self.groups.insert(group, Coded { rows, members: slots.len() as u8 });
                 self.note(self.now + self.run.encode, Happening::Encoded(group));
             }
             Action::Decode(recovery) => {
@@ -244,7 +252,7 @@ impl<'a> Engine<'a> {
 
     fn start(&mut self, job: Job, rows: usize) {
         let rows = match job.role {
-            Role::Parity(group, _) => self.groups.get(&group).copied().unwrap_or(1),
+            Role::Parity(group, _) => self.groups.get(&group).map_or(1, |coded| coded.rows),
             Role::Deployed | Role::Copy | Role::Backup => rows,
         };
         let share = if job.role == Role::Backup { self.run.backup_share } else { 1.0 };
@@ -278,12 +286,16 @@ impl<'a> Engine<'a> {
             Answer::Default => (Outcome::Default, None),
             Answer::Rejected(_) => (Outcome::Rejected, None),
         };
+        let members = match answer {
+            Answer::Reconstructed { group, .. } => self.groups.get(&group).map_or(0, |coded| coded.members),
+            _ => 0,
+        };
         if let Some(number) = query.number.checked_sub(self.run.warm_up) {
             let wrong = by.is_some() && by == self.wrong;
             let latency = self.now.nanos_since(query.arrived);
             self.tally.ended(Ended { number, latency, outcome, wrong });
             if let Some(witness) = &mut self.witness {
-                witness.answered(Answered { latency, outcome, wrong });
+                witness.answered(Answered { latency, outcome, members, wrong });
             }
         }
     }

@@ -39,6 +39,8 @@ pub struct Answered {
     pub latency: u64,
     /// How it ended.
     pub outcome: Outcome,
+    /// Members of the group that a reconstruction comes from; else 0.
+    pub members: u8,
     /// Whether the answer is wrong by the fault schedule's doing.
     pub wrong: bool,
 }
