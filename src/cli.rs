@@ -1,5 +1,8 @@
 //! The command line. What a flag means is said here, once; the configuration file knows the same settings by their paths.
 
+pub mod record;
+pub mod tune;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -34,6 +37,18 @@ pub enum Command {
     /// p99.9 - p50, and how many times smaller it is than without redundancy on the same instances (`equal`).
     #[command(after_long_help = SIMULATE_EXAMPLES)]
     Simulate(Simulate),
+    /// Find the policy and the settings that answer the most queries in time, by simulation
+    ///
+    /// Searches policies, codes, grace, hedge budgets, batches and splits with the dispatcher that serves, under the
+    /// arrivals, service times and faults that are given, measured or recorded. Prints a ranked table and the reason,
+    /// writes a configuration for `parm serve` and a picture of the trade-off.
+    #[command(after_long_help = tune::EXAMPLES)]
+    Tune(Box<tune::Tune>),
+    /// Record arrivals and service times of a running frontend, for `parm tune` and `parm simulate`
+    ///
+    /// Nothing that clients send is recorded, only when queries came and how long instances took.
+    #[command(after_long_help = record::EXAMPLES)]
+    Record(record::Record),
 }
 
 const SERVE_EXAMPLES: &str = "Examples:
@@ -127,6 +142,9 @@ pub struct Serve {
     /// Address of the admin API [default: off]
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
+    /// Record arrivals and service times to this file, for `parm tune`; one that exists is kept as FILE.old
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
 }
 
 /// `parm worker`.

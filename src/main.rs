@@ -3,6 +3,7 @@
 // `pub` marks what a module offers to the others; a binary has no other outside.
 #![allow(unreachable_pub)]
 
+mod bar;
 mod cli;
 mod environment;
 mod load;
@@ -10,11 +11,13 @@ mod logging;
 mod metrics;
 mod models;
 mod ready;
+mod record;
 mod runtime;
 mod serve;
 mod settings;
 mod shutdown;
 mod simulate;
+mod tune;
 mod worker;
 
 use std::process::ExitCode;
@@ -33,6 +36,8 @@ fn main() -> ExitCode {
         Command::Worker(flags) => worker::main(&flags),
         Command::Load(flags) => load::main(&flags).map_err(Failure::from),
         Command::Simulate(flags) => simulate::main(&flags),
+        Command::Tune(flags) => tune::main(&flags),
+        Command::Record(flags) => record::main(&flags),
         Command::Models(flags) => models::main(&flags.command).map_err(Failure::from),
     };
     match outcome {

@@ -13,6 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("frontend", &["protocol", "encoder", "parity-models"]),
     ("loadgen", &["protocol"]),
     ("simulator", &["frontend", "loadgen"]),
+    ("tuner", &["protocol", "encoder", "parity-models", "frontend", "loadgen", "simulator"]),
     ("training", &["encoder", "parity-models"]),
 ];
 

@@ -3,7 +3,8 @@
 //! The very state machine that serves (`parm_frontend::dispatch`) is driven by an event heap instead of by sockets, with
 //! arrivals, service times and faults from `parm_loadgen`. Reading order: `config` (what an experiment file says),
 //! `contender` and `scenario` (its ready-made policies and faults), `experiment` (every policy through every scenario at
-//! every load), `run` and `engine` (one run), `cluster` (its instances), `tally` and `blocks` (what is kept of it),
+//! every load), `run` and `engine` (one run), `cluster` (its instances), `tally` and `blocks` (what is kept of it), `witness` (what else can be
+//! seen of it),
 //! `verdict` and `report` (what may be said of it).
 
 mod blocks;
@@ -21,6 +22,7 @@ mod run;
 mod scenario;
 mod tally;
 mod verdict;
+mod witness;
 
 pub use config::Config;
 pub use contender::{Contender, POLICIES};
@@ -32,3 +34,4 @@ pub use run::{Run, Shape};
 pub use scenario::{SCENARIOS, Scenario};
 pub use tally::{Outcome, Tally};
 pub use verdict::{Estimate, Verdict};
+pub use witness::{Answered, Execution, Witness};

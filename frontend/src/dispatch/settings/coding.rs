@@ -1,6 +1,6 @@
 //! What an operator can set about coding groups.
 
-use std::num::NonZeroU8;
+use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,10 @@ pub struct CodingSettings {
     pub hedge: bool,
     /// Under `parm+`: groups grow with the load, and end where there is no room for parities. Default true.
     pub k_follows_load: bool,
+    /// Instances kept for parities under `parm`, and under `parm+` without a shared pool. Default: one of `k + 1`, as in
+    /// the paper; fewer leave more for queries where the load is high.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parity_instances: Option<NonZeroU32>,
 }
 
 /// What a decoder needs to recover a prediction.
@@ -102,6 +106,7 @@ impl Default for CodingSettings {
             parities_yield: true,
             hedge: true,
             k_follows_load: true,
+            parity_instances: None,
         }
     }
 }
