@@ -115,7 +115,8 @@ pub struct Common {
     /// Export spans to an OpenTelemetry collector (gRPC), such as http://127.0.0.1:4317
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
-    /// Once ready, write the bound addresses here as JSON (the file appears whole)
+    /// Once listening, with the embedded models loaded, write the bound addresses here as JSON (the file appears whole);
+    /// whether a prediction can be had is asked at /v2/health/ready
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
 }
@@ -126,7 +127,8 @@ pub struct Serve {
     #[command(flatten)]
     pub common: Common,
     /// A server to send work to (repeat): http://HOST:PORT, grpc://HOST:PORT or unix:/PATH; http and unix use the
-    /// framed transport by themselves where the server offers it
+    /// framed transport by themselves where the server offers it. dns+http://HOST:PORT and srv+http://_SERVICE._tcp.DOMAIN
+    /// are all servers that the name stands for, looked up again and again
     #[arg(long, value_name = "URL")]
     pub worker: Vec<String>,
     /// A file of such URLs, one a line, that is watched for changes

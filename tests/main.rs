@@ -6,6 +6,8 @@
 mod chaos;
 mod commands;
 mod crate_graph;
+
+mod discovery;
 mod documents;
 mod links;
 mod robustness;

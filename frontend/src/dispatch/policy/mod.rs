@@ -110,6 +110,8 @@ mod tests {
             .into_iter()
             .for_each(|kind| check(kind, [None; 3]));
         [Hedge, ParmPlus].into_iter().for_each(|kind| check(kind, hedged));
+        let fast = Reading { median: ms(1) / 20, high: ms(1) / 10 };
+        assert_eq!(policy(Hedge).late_after(Some(fast)), Some(ms(1)));
     }
 
     #[test]
