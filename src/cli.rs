@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::load::Load;
+
 /// Coded resilience for prediction serving: a slow or dead replica no longer shows in your p99.9.
 #[derive(Debug, Parser)]
 #[command(name = "parm", version, propagate_version = true, disable_help_subcommand = true)]
@@ -28,7 +30,10 @@ pub enum Command {
     Worker(Box<Worker>),
     /// Look into a model repository
     Models(Models),
-    /// Send open-loop load to a server and say what may be said of its tail
+    /// Send load to a server of the Open Inference Protocol and say what may be said of its tail
+    ///
+    /// Requests are sent when a schedule says, however the earlier ones fare, and latency counts from then. The report
+    /// names what the samples cannot carry, and whether the run was valid.
     #[command(after_long_help = LOAD_EXAMPLES)]
     Load(Load),
     /// Simulate policies under load and faults, in virtual time, with the dispatcher that serves
@@ -68,7 +73,15 @@ const LOAD_EXAMPLES: &str = "Examples:
   parm load http://127.0.0.1:8000 --model magika --rate 50 --seconds 60
       Poisson arrivals; latency is counted from the intended send time
   parm load grpc://127.0.0.1:8001 --model magika --rate 200 --seconds 300 --require 'p99.9<=50ms' --require 'failed<=0%'
-      ends with status 1 unless the samples show both";
+      ends with status 1 unless the samples show both
+  parm load http://127.0.0.1:8000 --model mnist --rate 200 --input images.idx.gz --labels labels.idx.gz --samples run.csv
+      real rows, graded answers by outcome, every request in a file
+  parm load http://127.0.0.1:8000 --model magika --rate 50 --arrivals bursts:200ms/800ms
+      the same mean rate, five times as fast in bursts
+  parm load http://127.0.0.1:8000 --model magika --scenario offline --streams 32
+      how much the server can do, with 32 requests at a time
+
+docs/load.md says what the figures mean and when a run is valid.";
 
 const SIMULATE_EXAMPLES: &str = "Examples:
   parm simulate --scenario AB --load 0.5 --load 0.85
@@ -200,50 +213,6 @@ pub struct View {
 pub enum Output {
     Text,
     Json,
-}
-
-/// `parm load`.
-#[derive(Debug, Args)]
-pub struct Load {
-    /// Server: http://HOST:PORT, grpc://HOST:PORT or unix:/PATH
-    pub url: String,
-    /// Model; its inputs are made up from its metadata
-    #[arg(long)]
-    pub model: String,
-    /// Requests per second
-    #[arg(long, default_value_t = 10.0)]
-    pub rate: f64,
-    /// Standard deviation of the gaps between requests over their mean: 0 evenly spaced, 1 Poisson, more is burstier
-    /// [default: 1]
-    #[arg(long)]
-    pub cv: Option<f64>,
-    /// Replay send times from a file instead: seconds since the start, one a line
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "cv"])]
-    pub trace: Option<PathBuf>,
-    /// Counted length of the run
-    #[arg(long, default_value_t = 10.0)]
-    pub seconds: f64,
-    /// Seconds at the start that are sent but not counted: connections, caches and queues settle
-    #[arg(long, default_value_t = 1.0)]
-    pub warm_up: f64,
-    /// Rows in a request
-    #[arg(long, default_value_t = 1)]
-    pub rows: usize,
-    /// Milliseconds that a request may take
-    #[arg(long, default_value_t = 10_000)]
-    pub deadline_ms: u64,
-    /// Requests without an answer at most; beyond that requests are dropped and counted
-    #[arg(long, default_value_t = 10_000)]
-    pub in_flight: usize,
-    /// Seed of arrivals and inputs: the same seed sends the same load
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// A threshold that the samples must show, at 95 % confidence: p99.9<=20ms, failed<=0.1%
-    #[arg(long, value_name = "THRESHOLD")]
-    pub require: Vec<parm_loadgen::requirement::Requirement>,
-    /// `text` for people, `json` for programs
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    pub output: Output,
 }
 
 /// `parm simulate`.
