@@ -30,6 +30,11 @@ pub(super) trait Policy: Send {
         0
     }
 
+    /// How many of a pool's instances must be idle beside the one on which spare work starts.
+    fn headroom(&self, _instances: u32) -> u32 {
+        0
+    }
+
     /// How long a query waits for its prediction before it is given something else; `None` for not at all.
     fn grace(&self) -> Option<GraceSettings> {
         None
@@ -78,6 +83,8 @@ fn kept_for_parities(instances: u32, settings: &CodingSettings) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU8;
+
     use PolicyKind::{ApproximateBackup, Equal, Hedge, Parm, ParmPlus, Replicate};
 
     use super::*;
@@ -98,8 +105,9 @@ mod tests {
         check(Parm, 0.9, Along { group: Some(2), ..NOTHING });
         check(ApproximateBackup, 0.4, Along { backup: true, ..NOTHING });
         check(ParmPlus, 0.1, Along { copies: 1, ..NOTHING });
-        check(ParmPlus, 0.45, Along { group: Some(2), ..NOTHING });
-        check(ParmPlus, 0.66, NOTHING);
+        check(ParmPlus, 0.4, Along { group: Some(2), ..NOTHING });
+        check(ParmPlus, 0.66, Along { group: Some(2), ..NOTHING });
+        check(ParmPlus, 0.81, NOTHING);
     }
 
     #[test]
@@ -118,6 +126,26 @@ mod tests {
         [Hedge, ParmPlus].into_iter().for_each(|kind| check(kind, hedged));
         let fast = Reading { median: ms(1) / 20, high: ms(1) / 10 };
         assert_eq!(policy(Hedge).late_after(Some(fast)), Some(ms(1)));
+    }
+
+    #[test]
+    fn groups_grow_with_the_load_as_far_as_there_are_models_for() {
+        let mut settings = PoolSettings { policy: ParmPlus, ..PoolSettings::default() };
+        settings.coding.k_choices = [3, 4].into_iter().filter_map(NonZeroU8::new).collect();
+        let policy = build(&settings);
+        let sizes = [0.3, 0.4, 0.45, 0.5, 0.7, 0.9].map(|utilisation| policy.along(utilisation).group);
+        assert_eq!(sizes, [None, Some(2), Some(3), Some(4), Some(4), None]);
+    }
+
+    #[test]
+    fn only_parm_plus_on_a_shared_pool_leaves_instances_idle() {
+        let mut settings = PoolSettings { policy: ParmPlus, ..PoolSettings::default() };
+        assert_eq!([1, 6, 18, 21, 1000].map(|n| build(&settings).headroom(n)), [0, 0, 1, 1, 50]);
+        settings.coding.shared_pool = false;
+        assert_eq!(build(&settings).headroom(18), 0);
+        [Replicate, Parm, ApproximateBackup]
+            .into_iter()
+            .for_each(|kind| assert_eq!(policy(kind).headroom(18), 0));
     }
 
     #[test]

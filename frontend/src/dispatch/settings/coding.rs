@@ -34,6 +34,9 @@ pub struct CodingSettings {
     pub shared_pool: bool,
     /// Under `parm+`: parities wait for instances that have no queries to run. Default true.
     pub parities_yield: bool,
+    /// Under `parm+`: share of the instances that must stay idle when a parity or a copy starts, so that a query that
+    /// comes while it runs finds one free. Rounded: by default none of fewer than 10 instances. Default 0.05.
+    pub headroom: Fraction,
     /// Under `parm+`: late jobs that no parity can replace are duplicated, as under `hedge`. Default true.
     pub hedge: bool,
     /// Under `parm+`: groups grow with the load, and end where there is no room for parities. Default true.
@@ -104,6 +107,7 @@ impl Default for CodingSettings {
             unsure: Unsure::default(),
             shared_pool: true,
             parities_yield: true,
+            headroom: Fraction::percent(5),
             hedge: true,
             k_follows_load: true,
             parity_instances: None,
