@@ -19,6 +19,12 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Show what stragglers and a hanging instance do to the same traffic under four policies, live in the terminal
+    ///
+    /// Serves the classifier in the box on six instances for each policy, sends all of them the same queries, and makes
+    /// instances slow or hang by a script. Ends by itself after a minute. Predictions are real, service times emulated.
+    #[command(after_long_help = DEMO_EXAMPLES)]
+    Demo(Demo),
     /// Serve models to clients: a frontend over embedded instances, remote workers, or both
     ///
     /// Speaks the Open Inference Protocol over HTTP and gRPC, batches and dispatches queries to instances, and hides
@@ -56,6 +62,15 @@ pub enum Command {
     Record(record::Record),
 }
 
+const DEMO_EXAMPLES: &str = "Examples:
+  parm demo
+  parm demo --seconds 300 --policies equal,parm+
+      longer, so that p99.9 rests on more answers
+  parm demo --rate 400
+      at two thirds of what the instances can do: a third of them given to parities is missing now
+  parm demo --output json
+      nothing to watch, the result for programs";
+
 const SERVE_EXAMPLES: &str = "Examples:
   parm serve --models models --instances 4
       everything in one process: clients on 127.0.0.1:8000 (HTTP) and :8001 (gRPC), metrics on :8002
@@ -90,6 +105,32 @@ const SIMULATE_EXAMPLES: &str = "Examples:
       an experiment of your own: policies, scenarios, service times
   parm simulate --list
       the ready-made policies and scenarios";
+
+/// `parm demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// How long queries are sent
+    #[arg(long, default_value_t = 60.0)]
+    pub seconds: f64,
+    /// Policies to show side by side
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "equal,hedge")]
+    pub policies: Vec<crate::demo::Policy>,
+    /// Queries per second to each policy; its six instances can do 600
+    #[arg(long, default_value_t = 240.0)]
+    pub rate: f64,
+    /// Seed of arrivals, service times and stragglers
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Folder of the labelled images that are asked about: images.idx3-ubyte.gz and labels.idx1-ubyte.gz
+    #[arg(long, value_name = "FOLDER", default_value = "examples/fashion-mnist")]
+    pub images: PathBuf,
+    /// Model repository with the demonstration's model
+    #[arg(long, value_name = "FOLDER", default_value = "models")]
+    pub models: PathBuf,
+    /// `text` for people, `json` for programs
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
 
 /// Flags that every long-running command has.
 #[derive(Debug, Args)]

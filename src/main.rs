@@ -5,6 +5,7 @@
 
 mod bar;
 mod cli;
+mod demo;
 mod environment;
 mod load;
 mod logging;
@@ -32,6 +33,7 @@ const BAD_CONFIGURATION: u8 = 64;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Demo(flags) => demo::main(&flags),
         Command::Serve(flags) => serve::main(&flags),
         Command::Worker(flags) => worker::main(&flags),
         Command::Load(flags) => load::main(&flags).map_err(Failure::from),

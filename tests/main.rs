@@ -7,6 +7,7 @@ mod chaos;
 mod commands;
 mod crate_graph;
 
+mod demo;
 mod discovery;
 mod documents;
 mod links;
