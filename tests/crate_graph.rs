@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("protocol", &[]),
     ("encoder", &[]),
+    ("faults", &[]),
     ("parity-models", &["protocol", "encoder"]),
-    ("backend", &["protocol", "parity-models"]),
+    ("backend", &["protocol", "faults", "parity-models"]),
     ("frontend", &["protocol", "encoder", "parity-models"]),
-    ("loadgen", &["protocol"]),
-    ("simulator", &["frontend", "loadgen"]),
+    ("loadgen", &["protocol", "faults"]),
+    ("simulator", &["frontend", "faults", "loadgen"]),
     ("training", &["encoder", "parity-models"]),
 ];
 

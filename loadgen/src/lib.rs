@@ -3,19 +3,16 @@
 //! Knows the protocol, not the models.
 
 pub mod arrivals;
-pub mod clock;
-pub mod distribution;
-pub mod draw;
 mod error;
-pub mod faults;
 pub mod inputs;
 pub mod pacer;
 pub mod recorder;
 pub mod report;
 pub mod requirement;
 pub mod run;
-pub mod service;
 pub mod statistics;
 pub mod validity;
 
 pub use error::Error;
+// What a load meets is described below it, for workers and the simulator as well.
+pub use parm_faults::{self as faults, clock, distribution, draw, service};

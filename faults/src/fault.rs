@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Targets, When};
+use crate::{Targets, When};
 use crate::Error;
 use crate::distribution::Distribution;
 
