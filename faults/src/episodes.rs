@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::When;
-use crate::spans::{Effect, Span, Spans};
 use crate::clock::Moment;
 use crate::draw::Draw;
+use crate::spans::{Effect, Span, Spans};
 
 /// One fault on one instance.
 #[derive(Clone, Debug)]

@@ -6,15 +6,15 @@
 
 use std::time::Duration;
 
+use crate::Error;
+use crate::clock::Moment;
+use crate::distribution::Distribution;
+use crate::draw::Draw;
 use crate::episodes::{Episodes, Stages};
 use crate::shuffles::{Shuffles, Size};
 use crate::spans::{Effect, Span};
 use crate::targets::Place;
 use crate::{Fault, Faults};
-use crate::Error;
-use crate::clock::Moment;
-use crate::distribution::Distribution;
-use crate::draw::Draw;
 
 /// Faults on a number of instances, for a seed.
 #[derive(Clone, Debug)]

@@ -5,10 +5,10 @@
 //! this is simulated for all instances together, transfer by transfer, and every instance is told when the number of
 //! transfers on its link changes: queries to it are the slower for each.
 
-use crate::spans::{Effect, Span, Spans};
-use crate::targets::Place;
 use crate::clock::Moment;
 use crate::draw::Draw;
+use crate::spans::{Effect, Span, Spans};
+use crate::targets::Place;
 
 /// The transfers of one fault.
 #[derive(Clone, Debug)]
