@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("protocol", &[]),
     ("encoder", &[]),
+    ("faults", &[]),
     ("parity-models", &["protocol", "encoder"]),
-    ("backend", &["protocol", "parity-models"]),
+    ("backend", &["protocol", "faults", "parity-models"]),
     ("frontend", &["protocol", "encoder", "parity-models"]),
-    ("loadgen", &["protocol"]),
-    ("simulator", &["frontend", "loadgen"]),
-    ("tuner", &["protocol", "encoder", "parity-models", "frontend", "loadgen", "simulator"]),
+    ("loadgen", &["protocol", "faults"]),
+    ("simulator", &["frontend", "faults", "loadgen"]),
+    ("tuner", &["protocol", "encoder", "faults", "parity-models", "frontend", "loadgen", "simulator"]),
     ("training", &["encoder", "parity-models"]),
 ];
 

@@ -13,8 +13,8 @@ use parm_frontend::dispatch::{
     JobId, PoolId, Query, QueryId, Role, Served, Settings, ShapeId, Time,
 };
 use parm_loadgen::arrivals;
-use parm_loadgen::clock::Moment;
-use parm_loadgen::faults::Schedule;
+use parm_faults::clock::Moment;
+use parm_faults::Schedule;
 
 use crate::calendar::Calendar;
 use crate::cluster::{Cluster, End, Work};

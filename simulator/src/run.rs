@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use parm_frontend::dispatch::PoolSettings;
 use parm_loadgen::arrivals::Arrivals;
-use parm_loadgen::faults::Faults;
-use parm_loadgen::service::Service;
+use parm_faults::Faults;
+use parm_faults::service::Service;
 
 use crate::engine::Engine;
 use crate::{Error, Progress, Tally, Witness};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use parm_loadgen::arrivals::Arrivals;
-use parm_loadgen::distribution::Distribution;
-use parm_loadgen::faults::Faults;
-use parm_loadgen::service::Service;
+use parm_faults::distribution::Distribution;
+use parm_faults::Faults;
+use parm_faults::service::Service;
 use parm_protocol::client::{self, Client, Endpoint};
 use parm_simulator::{Config, SCENARIOS, Scenario};
 use parm_tuner::{Limits, Objective, Problem, Profile, Recording, fit, measure};

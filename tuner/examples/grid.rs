@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parm_frontend::dispatch::Needs;
 use parm_loadgen::arrivals::Arrivals;
-use parm_loadgen::service::Service;
+use parm_faults::service::Service;
 use parm_simulator::{Quiet, Scenario};
 use parm_tuner::{Candidate, Coded, Limits, Objective, Plan, Problem, Quality, Search};
 

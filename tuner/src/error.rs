@@ -43,6 +43,8 @@ pub enum Error {
     #[error("'{url}' cannot be measured: {reason}")]
     Unmeasured { url: String, reason: String },
     #[error(transparent)]
+    Faults(#[from] parm_faults::Error),
+    #[error(transparent)]
     Load(#[from] parm_loadgen::Error),
     #[error(transparent)]
     Simulator(#[from] parm_simulator::Error),

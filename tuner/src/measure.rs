@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parm_loadgen::distribution::Distribution;
+use parm_faults::distribution::Distribution;
 use parm_loadgen::inputs::Inputs;
-use parm_loadgen::service::Service;
+use parm_faults::service::Service;
 use parm_loadgen::statistics::bootstrap::quantile_of;
 use parm_protocol::ModelRef;
 use parm_protocol::client::{CallContext, Client};

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use parm_frontend::dispatch::{PolicyKind, Role};
-use parm_loadgen::clock::Moment;
+use parm_faults::clock::Moment;
 use parm_simulator::{
     Answered, Config, Execution, Experiment, Outcome, Quiet, Report, Run, Scenario, Witness,
 };

@@ -12,9 +12,9 @@ mod rows;
 use std::collections::BTreeMap;
 
 use parm_frontend::record::Role;
-use parm_loadgen::distribution::Distribution;
-use parm_loadgen::faults::{Fault, Faults, Targets, When};
-use parm_loadgen::service::Service;
+use parm_faults::distribution::Distribution;
+use parm_faults::{Fault, Faults, Targets, When};
+use parm_faults::service::Service;
 use parm_loadgen::statistics::bootstrap::quantile_of;
 use serde::Serialize;
 

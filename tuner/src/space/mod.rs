@@ -8,7 +8,7 @@ mod family;
 mod knob;
 
 use parm_frontend::dispatch::PoolSettings;
-use parm_loadgen::draw::Draw;
+use parm_faults::draw::Draw;
 
 use crate::Problem;
 use family::Family;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use parm_frontend::dispatch::{PolicyKind, PoolSettings};
 use parm_frontend::record::{FORMAT, Job, Line, Query};
 use parm_loadgen::arrivals::Arrivals;
-use parm_loadgen::clock::Moment;
-use parm_loadgen::distribution::Distribution;
-use parm_loadgen::faults::{Fault, Faults, Targets, When};
-use parm_loadgen::service::Service;
+use parm_faults::clock::Moment;
+use parm_faults::distribution::Distribution;
+use parm_faults::{Fault, Faults, Targets, When};
+use parm_faults::service::Service;
 use parm_simulator::{Execution, Quiet, Run, Scenario, Shape, Witness};
 use parm_tuner::{Error, Profile, Recording, fit};
 

@@ -22,7 +22,7 @@ pub enum Targets {
 
 impl Targets {
     /// Whether an instance is concerned. Shares are rounded to whole instances, at least one.
-    pub(super) fn concern(&self, instance: u32, fault: Place) -> bool {
+    pub(crate) fn concern(&self, instance: u32, fault: Place) -> bool {
         match self {
             Targets::Each => true,
             Targets::Only(instances) => instances.contains(&instance),
@@ -42,14 +42,14 @@ impl Targets {
     }
 
     /// What names the times of this instance: instances of one name share them.
-    pub(super) fn times_of(&self, instance: u32) -> u64 {
+    pub(crate) fn times_of(&self, instance: u32) -> u64 {
         match self {
             Targets::Together(_) => u64::MAX,
             Targets::Each | Targets::Only(_) | Targets::Some(_) => u64::from(instance),
         }
     }
 
-    pub(super) fn check(&self, fault: usize, instances: u32) -> Result<(), Error> {
+    pub(crate) fn check(&self, fault: usize, instances: u32) -> Result<(), Error> {
         match self {
             Targets::Each => Ok(()),
             Targets::Only(named) => match named.iter().find(|instance| **instance >= instances) {
@@ -66,10 +66,10 @@ impl Targets {
 
 /// Where a fault stands, which is what its random numbers are named by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) seed: u64,
-    pub(super) index: usize,
-    pub(super) instances: u32,
+pub(crate) struct Place {
+    pub(crate) seed: u64,
+    pub(crate) index: usize,
+    pub(crate) instances: u32,
 }
 
 const CHOICE: u64 = 0x7A26;

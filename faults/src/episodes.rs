@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::When;
-use super::spans::{Effect, Span, Spans};
+use crate::When;
 use crate::clock::Moment;
 use crate::draw::Draw;
+use crate::spans::{Effect, Span, Spans};
 
 /// One fault on one instance.
 #[derive(Clone, Debug)]
-pub(super) struct Episodes {
+pub(crate) struct Episodes {
     spans: Spans,
     when: When,
     stages: Stages,
@@ -21,20 +21,20 @@ pub(super) struct Episodes {
 
 /// What an episode consists of.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stages {
+pub(crate) struct Stages {
     /// For the length of the episode.
-    pub(super) first: Effect,
+    pub(crate) first: Effect,
     /// And what follows it: a crash's slow start.
-    pub(super) then: Option<(Effect, Duration)>,
+    pub(crate) then: Option<(Effect, Duration)>,
 }
 
 impl Episodes {
-    pub(super) fn new(when: When, stages: Stages, draw: Draw) -> Self {
+    pub(crate) fn new(when: When, stages: Stages, draw: Draw) -> Self {
         Self { spans: Spans::default(), when, stages, draw, begun: false, at: Moment::START }
     }
 
     /// The spans, known beyond this moment.
-    pub(super) fn spans(&mut self, beyond: Moment) -> &Spans {
+    pub(crate) fn spans(&mut self, beyond: Moment) -> &Spans {
         while !self.spans.knows(beyond) {
             self.spin();
         }
@@ -42,11 +42,11 @@ impl Episodes {
     }
 
     /// Whether the episodes are crashes.
-    pub(super) fn crashes(&self) -> bool {
+    pub(crate) fn crashes(&self) -> bool {
         self.stages.first == Effect::Down
     }
 
-    pub(super) fn forget(&mut self, before: Moment) {
+    pub(crate) fn forget(&mut self, before: Moment) {
         self.spans.forget(before);
     }
 

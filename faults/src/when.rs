@@ -37,7 +37,7 @@ pub enum When {
 
 impl When {
     /// Refuses times that overlap or never end.
-    pub(super) fn check(&self, fault: usize) -> Result<(), Error> {
+    pub(crate) fn check(&self, fault: usize) -> Result<(), Error> {
         let bad = |name, value, range| Err(Error::BadFault { fault, name, value, range });
         match *self {
             When::Episodes { share, .. } if !(0.0..1.0).contains(&share) => {

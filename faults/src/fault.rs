@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Targets, When};
 use crate::Error;
 use crate::distribution::Distribution;
+use crate::{Targets, When};
 
 /// Everything that goes wrong in a run. The default is nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -5,14 +5,14 @@
 //! this is simulated for all instances together, transfer by transfer, and every instance is told when the number of
 //! transfers on its link changes: queries to it are the slower for each.
 
-use super::spans::{Effect, Span, Spans};
-use super::targets::Place;
 use crate::clock::Moment;
 use crate::draw::Draw;
+use crate::spans::{Effect, Span, Spans};
+use crate::targets::Place;
 
 /// The transfers of one fault.
 #[derive(Clone, Debug)]
-pub(super) struct Shuffles {
+pub(crate) struct Shuffles {
     size: Size,
     /// What one transfer adds to the factor on service times.
     each: f64,
@@ -26,10 +26,10 @@ pub(super) struct Shuffles {
 
 /// How much is moved how fast.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Size {
-    pub(super) min_mb: f64,
-    pub(super) max_mb: f64,
-    pub(super) link_mbps: f64,
+pub(crate) struct Size {
+    pub(crate) min_mb: f64,
+    pub(crate) max_mb: f64,
+    pub(crate) link_mbps: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ struct Link {
 }
 
 impl Shuffles {
-    pub(super) fn new(concurrent: u32, size: Size, factor: f64, place: Place) -> Self {
+    pub(crate) fn new(concurrent: u32, size: Size, factor: f64, place: Place) -> Self {
         let links = vec![Link::default(); place.instances as usize];
         let draw = Draw::new(place.seed, [PAIRS, place.index as u64]);
         let transfers = Vec::with_capacity(concurrent as usize);
@@ -68,7 +68,7 @@ impl Shuffles {
     }
 
     /// The spans of one instance, known beyond this moment.
-    pub(super) fn spans(&mut self, instance: u32, beyond: Moment) -> &Spans {
+    pub(crate) fn spans(&mut self, instance: u32, beyond: Moment) -> &Spans {
         while !self.links[instance as usize].spans.settles(beyond) {
             self.step();
         }
@@ -76,7 +76,7 @@ impl Shuffles {
     }
 
     /// Lets go of what is over; of the other instances too, when there is more to remember.
-    pub(super) fn forget(&mut self, instance: u32, before: Moment) {
+    pub(crate) fn forget(&mut self, instance: u32, before: Moment) {
         self.links[instance as usize].spans.forget(before);
         self.past = before;
     }

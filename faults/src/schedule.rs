@@ -6,15 +6,15 @@
 
 use std::time::Duration;
 
-use super::episodes::{Episodes, Stages};
-use super::shuffles::{Shuffles, Size};
-use super::spans::{Effect, Span};
-use super::targets::Place;
-use super::{Fault, Faults};
 use crate::Error;
 use crate::clock::Moment;
 use crate::distribution::Distribution;
 use crate::draw::Draw;
+use crate::episodes::{Episodes, Stages};
+use crate::shuffles::{Shuffles, Size};
+use crate::spans::{Effect, Span};
+use crate::targets::Place;
+use crate::{Fault, Faults};
 
 /// Faults on a number of instances, for a seed.
 #[derive(Clone, Debug)]
@@ -129,7 +129,7 @@ impl Schedule {
         self.shuffles.iter_mut().for_each(|shuffles| shuffles.forget(instance, before));
     }
 
-    pub(super) fn seed(&self) -> u64 {
+    pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
 
@@ -176,7 +176,7 @@ impl Condition {
 }
 
 /// What a fault that comes and goes consists of, and when.
-fn stages(fault: &Fault) -> Option<(super::When, Stages)> {
+fn stages(fault: &Fault) -> Option<(crate::When, Stages)> {
     let (when, first, then) = match fault {
         Fault::Slow { factor, when, .. } => (when.clone(), Effect::Slow(*factor), None),
         Fault::Hang { when, .. } => (when.clone(), Effect::Hung, None),
@@ -187,7 +187,7 @@ fn stages(fault: &Fault) -> Option<(super::When, Stages)> {
             (when.clone(), Effect::Down, (*slow_start_ms > 0).then_some(slow))
         }
         Fault::SlowStart { factor, length_ms, .. } => {
-            let when = super::When::Once { at_ms: 0, length_ms: *length_ms };
+            let when = crate::When::Once { at_ms: 0, length_ms: *length_ms };
             (when, Effect::Slow(*factor), None)
         }
         Fault::Straggle { .. } | Fault::Shuffles { .. } => return None,
@@ -201,7 +201,7 @@ const EPISODES: u64 = 0xE915;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faults::{Targets, When};
+    use crate::{Targets, When};
 
     fn at(ms: u64) -> Moment {
         Moment::after(Duration::from_millis(ms))

@@ -3,9 +3,9 @@
 //! The work is spread over the stretches of time that it lasts, each at its own speed: a run that is nearly done when an
 //! episode begins is hardly touched by it, and one on an instance that hangs ends when the hang does and the work is done.
 
-use super::{Schedule, State};
 use crate::clock::Moment;
 use crate::draw::Draw;
+use crate::{Schedule, State};
 
 /// How a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::faults::{Fault, Faults, Targets, When};
+    use crate::{Fault, Faults, Targets, When};
 
     const MS: f64 = 1e6;
 

@@ -2,7 +2,12 @@
 //!
 //! A worker carries this only when its configuration allows it. Everything random comes from the plan's seed and the
 //! instance's number, so a run can be repeated. Setting a plan takes effect at once: an instance that stalls under the
-//! old plan wakes up.
+//! old plan wakes up. `plan` is what can be asked for; `injection` what a run suffers of it; `replay` plays the fault schedules
+//! of experiments.
+
+mod injection;
+mod plan;
+mod replay;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,57 +16,12 @@ use parking_lot::{Condvar, Mutex};
 use parm_protocol::Tensor;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use serde::{Deserialize, Serialize};
 
-use crate::{Distribution, Error, pause};
-
-/// What shall go wrong. The default is nothing.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Plan {
-    /// The only instance concerned, counted from 0; all by default.
-    pub instance: Option<usize>,
-    /// Seed of everything drawn.
-    pub seed: u64,
-    /// Time added to a run.
-    pub delay: Option<Distribution>,
-    /// Share of the runs that `delay` is added to, 0 to 1; all by default.
-    pub delay_rate: Rate,
-    /// How many times as long as the model a run shall take: 10 makes a straggler. Default 1.
-    pub slowdown: Slowdown,
-    /// Milliseconds for which nothing is answered, from the moment the plan is set.
-    pub stall_ms: u64,
-    /// Share of the runs that fail, 0 to 1.
-    pub error_rate: f64,
-    /// How answers are falsified.
-    pub wrong: Option<Wrong>,
-    /// Share of the runs that `wrong` falsifies, 0 to 1; all by default.
-    pub wrong_rate: Rate,
-    /// End the process at the next run, as a crash would.
-    pub crash: bool,
-}
-
-/// A share of runs, all by default.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Rate(pub f64);
-
-/// A factor on service times, 1 by default.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Slowdown(pub f64);
-
-/// A way to falsify FP32 answers; their shape stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Wrong {
-    /// Every row's values move by one place: a confident answer for another class.
-    Permute,
-    /// Every value changes its sign.
-    Negate,
-    /// Values drawn between the answer's least and greatest.
-    Random,
-}
+use crate::{Error, pause};
+use injection::Injection;
+pub use plan::{Plan, Rate, Slowdown, Wrong};
+pub use replay::Replay;
+use replay::{Fate, Playing};
 
 /// The plan in force.
 #[derive(Debug, Default)]
@@ -75,57 +35,25 @@ struct State {
     plan: Plan,
     stalled_until: Option<Instant>,
     rngs: BTreeMap<usize, Pcg64Mcg>,
+    playing: Option<Playing>,
+    /// How often the plan was changed.
+    changes: u64,
 }
 
-/// What one run shall suffer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Injection {
-    delay: Duration,
-    slowdown: f64,
-    fails: bool,
-    wrong: Option<(Wrong, u64)>,
-}
-
-impl Default for Rate {
-    fn default() -> Self {
-        Self(1.0)
-    }
-}
-
-impl Default for Slowdown {
-    fn default() -> Self {
-        Self(1.0)
-    }
-}
-
-impl Plan {
-    fn check(&self) -> Result<(), Error> {
-        self.delay.map_or(Ok(()), |delay| delay.check())?;
-        for (name, rate) in [
-            ("delay_rate", self.delay_rate.0),
-            ("error_rate", self.error_rate),
-            ("wrong_rate", self.wrong_rate.0),
-        ] {
-            if !(0.0..=1.0).contains(&rate) {
-                return Err(Error::Plan { message: format!("{name} is {rate}, it must lie in 0 to 1") });
-            }
-        }
-        let slowdown = self.slowdown.0;
-        if !(1.0..=1e6).contains(&slowdown) {
-            return Err(Error::Plan { message: format!("slowdown is {slowdown}, it must lie in 1 to 1e6") });
-        }
-        Ok(())
-    }
-}
+/// Left to a precise pause at the end of a long wait.
+const PRECISELY: Duration = Duration::from_millis(1);
 
 impl Faults {
     /// Puts a plan in force, in place of the one before.
     pub fn set(&self, plan: Plan) -> Result<(), Error> {
         plan.check()?;
         tracing::warn!(?plan, "fault injection");
+        let now = Instant::now();
+        let playing = plan.schedule.as_ref().map(|schedule| schedule.play(now)).transpose()?;
+        let stalled_until = now.checked_add(Duration::from_millis(plan.stall_ms));
         let mut state = self.state.lock();
-        let stalled_until = Instant::now().checked_add(Duration::from_millis(plan.stall_ms));
-        *state = State { stalled_until, plan, rngs: BTreeMap::new() };
+        let changes = state.changes + 1;
+        *state = State { stalled_until, plan, rngs: BTreeMap::new(), playing, changes };
         self.changed.notify_all();
         Ok(())
     }
@@ -135,8 +63,20 @@ impl Faults {
         self.state.lock().plan.clone()
     }
 
+    /// A run on an instance, with all that the plan makes of it.
+    pub(crate) fn around(
+        &self,
+        instance: usize,
+        run: impl FnOnce() -> Result<Vec<Tensor>, Error>,
+    ) -> Result<Vec<Tensor>, Error> {
+        let injection = self.before(instance);
+        let began = Instant::now();
+        let outputs = injection.apply(began, run()?)?;
+        self.live_through(instance, began, outputs)
+    }
+
     /// Before a run on an instance: stalls and crashes happen here, the rest is drawn.
-    pub(crate) fn before(&self, instance: usize) -> Injection {
+    fn before(&self, instance: usize) -> Injection {
         let mut state = self.state.lock();
         loop {
             if state.plan.instance.is_some_and(|only| only != instance) {
@@ -150,6 +90,47 @@ impl Faults {
                 Some(end) if end > Instant::now() => drop(self.changed.wait_until(&mut state, end)),
                 _ => return state.draw(instance),
             }
+        }
+    }
+
+    /// Holds the answer of a run back until the schedule lets it go, and falsifies it if the schedule says so.
+    fn live_through(
+        &self,
+        instance: usize,
+        began: Instant,
+        outputs: Vec<Tensor>,
+    ) -> Result<Vec<Tensor>, Error> {
+        let mut state = self.state.lock();
+        let Some(playing) = &mut state.playing else { return Ok(outputs) };
+        let (fate, changes) = (playing.fate(instance, began, began.elapsed()), state.changes);
+        let wrong = state.plan.wrong.unwrap_or(Wrong::Permute);
+        let end = match fate {
+            None => return Ok(outputs),
+            Some(Fate::Answers(at, _) | Fate::Dies(at)) => Some(at),
+            Some(Fate::Never) => None,
+        };
+        let nearly = || end.map(|end| end.checked_sub(PRECISELY).unwrap_or(end));
+        while state.changes == changes && nearly().is_none_or(|nearly| nearly > Instant::now()) {
+            match nearly() {
+                Some(nearly) => drop(self.changed.wait_until(&mut state, nearly)),
+                None => self.changed.wait(&mut state),
+            }
+        }
+        if state.changes != changes {
+            return Ok(outputs);
+        }
+        drop(state);
+        pause::until(end.unwrap_or(began));
+        match fate {
+            Some(Fate::Dies(_)) => {
+                tracing::error!("crashing, as the fault schedule asks");
+                std::process::abort();
+            }
+            Some(Fate::Answers(at, true)) => {
+                let noise = at.saturating_duration_since(began).as_nanos() as u64;
+                outputs.into_iter().map(|output| injection::falsify(output, wrong, noise)).collect()
+            }
+            _ => Ok(outputs),
         }
     }
 }
@@ -173,56 +154,12 @@ impl State {
     }
 }
 
-impl Injection {
-    /// No fault.
-    pub(crate) const NONE: Injection =
-        Injection { delay: Duration::ZERO, slowdown: 1.0, fails: false, wrong: None };
-
-    /// After a run that began at `started`: waits, then fails or falsifies.
-    pub(crate) fn apply(&self, started: Instant, outputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
-        let more = started.elapsed().mul_f64(self.slowdown - 1.0) + self.delay;
-        if !more.is_zero() {
-            pause::until(Instant::now() + more);
-        }
-        if self.fails {
-            return Err(Error::Run { message: "an injected fault".into() });
-        }
-        match self.wrong {
-            Some((wrong, noise)) => outputs.into_iter().map(|output| falsify(output, wrong, noise)).collect(),
-            None => Ok(outputs),
-        }
-    }
-}
-
-fn falsify(output: Tensor, wrong: Wrong, noise: u64) -> Result<Tensor, Error> {
-    let Ok(values) = output.as_f32() else {
-        return Ok(output);
-    };
-    let mut values = values.into_owned();
-    match wrong {
-        Wrong::Permute => {
-            let row = (values.len() / output.rows().max(1)).max(1);
-            values.chunks_mut(row).for_each(|row| row.rotate_right(1));
-        }
-        Wrong::Negate => values.iter_mut().for_each(|value| *value = -*value),
-        Wrong::Random => {
-            let (least, greatest) = values
-                .iter()
-                .filter(|value| value.is_finite())
-                .fold((f32::MAX, f32::MIN), |(least, greatest), &value| {
-                    (least.min(value), greatest.max(value))
-                });
-            let mut rng = Pcg64Mcg::seed_from_u64(noise);
-            let mut draw = || least + (greatest - least).max(0.0) * rng.random::<f32>();
-            values.iter_mut().for_each(|value| *value = draw());
-        }
-    }
-    Tensor::from_f32(output.shape(), &values).map_err(|error| Error::Run { message: error.to_string() })
-}
-
 #[cfg(test)]
 mod tests {
+    use parm_faults::{Fault, Targets, When};
+
     use super::*;
+    use crate::Distribution;
 
     fn answer() -> Vec<Tensor> {
         vec![Tensor::from_f32([2, 3].as_slice(), &[1., 2., 3., 4., 5., 6.]).unwrap()]
@@ -290,5 +227,50 @@ mod tests {
         let plan = Plan { error_rate: 1.5, ..Plan::default() };
         let message = "error_rate is 1.5, it must lie in 0 to 1".into();
         assert_eq!(Faults::default().set(plan), Err(Error::Plan { message }));
+    }
+
+    fn scheduled(fault: Fault) -> Option<Replay> {
+        let faults = parm_faults::Faults(vec![fault]);
+        Some(Replay { faults, seed: 1, first: 0, instances: 1, starts_in_ms: -10 })
+    }
+
+    #[test]
+    fn a_new_plan_ends_a_hang_of_a_schedule() {
+        let faults = Faults::default();
+        let schedule = scheduled(Fault::Hang { when: When::Always, on: Targets::Each });
+        faults.set(Plan { schedule, ..Plan::default() }).unwrap();
+        std::thread::scope(|scope| {
+            let hung = scope.spawn(|| faults.around(0, || Ok(answer())));
+            faults.set(Plan::default()).unwrap();
+            assert_eq!(hung.join().unwrap(), Ok(answer()));
+        });
+    }
+
+    #[test]
+    fn a_schedule_delays_and_falsifies_answers() {
+        let faults = Faults::default();
+        let schedule = scheduled(Fault::Wrong { share: 1.0, when: When::Always, on: Targets::Each });
+        faults.set(Plan { schedule, wrong: Some(Wrong::Negate), ..Plan::default() }).unwrap();
+        let outputs = faults.around(0, || Ok(answer())).unwrap();
+        assert_eq!(
+            outputs[0].as_f32().unwrap()[0],
+            1.0,
+            "a plan's own `wrong` and the schedule's negate twice"
+        );
+        let when = When::Once { at_ms: 0, length_ms: 60 };
+        let schedule = scheduled(Fault::Hang { when, on: Targets::Each });
+        let set = Instant::now();
+        faults.set(Plan { schedule, ..Plan::default() }).unwrap();
+        assert_eq!(faults.around(0, || Ok(answer())), Ok(answer()));
+        assert!(set.elapsed() >= Duration::from_millis(45), "it hung for what was left of 60 ms");
+    }
+
+    #[test]
+    fn a_schedule_that_cannot_be_is_refused() {
+        let schedule = scheduled(Fault::Hang { when: When::Always, on: Targets::Only(vec![3]) });
+        assert!(matches!(
+            Faults::default().set(Plan { schedule, ..Plan::default() }),
+            Err(Error::Plan { .. })
+        ));
     }
 }

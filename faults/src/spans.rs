@@ -6,7 +6,7 @@ use crate::clock::Moment;
 
 /// What holds for an instance.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Effect {
+pub(crate) enum Effect {
     /// Runs take this many times as long.
     Slow(f64),
     /// No progress.
@@ -21,15 +21,15 @@ pub(super) enum Effect {
 
 /// A stretch of time; the end is not part of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Span {
-    pub(super) from: Moment,
-    pub(super) to: Moment,
-    pub(super) effect: Effect,
+pub(crate) struct Span {
+    pub(crate) from: Moment,
+    pub(crate) to: Moment,
+    pub(crate) effect: Effect,
 }
 
 /// The spans of one fault on one instance, in order and apart.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Spans {
+pub(crate) struct Spans {
     spans: VecDeque<Span>,
     /// All that begins before this moment is in `spans`.
     known_until: Moment,
@@ -37,7 +37,7 @@ pub(super) struct Spans {
 
 impl Spans {
     /// What holds at a moment, and until when: until then nothing changes that is known.
-    pub(super) fn look(&self, at: Moment) -> (Option<Effect>, Moment) {
+    pub(crate) fn look(&self, at: Moment) -> (Option<Effect>, Moment) {
         match self.spans.iter().find(|span| span.to > at) {
             Some(span) if span.from <= at => (Some(span.effect), span.to),
             Some(span) => (None, span.from),
@@ -46,20 +46,20 @@ impl Spans {
     }
 
     /// The first span with this effect that begins at or after a moment.
-    pub(super) fn next(&self, effect: Effect, at: Moment) -> Option<Span> {
+    pub(crate) fn next(&self, effect: Effect, at: Moment) -> Option<Span> {
         self.spans.iter().find(|span| span.effect == effect && span.from >= at).copied()
     }
 
-    pub(super) fn knows(&self, at: Moment) -> bool {
+    pub(crate) fn knows(&self, at: Moment) -> bool {
         self.known_until > at
     }
 
     /// Whether what holds at a moment, and until when, does not depend on how far anybody looked.
-    pub(super) fn settles(&self, at: Moment) -> bool {
+    pub(crate) fn settles(&self, at: Moment) -> bool {
         self.known_until == Moment::NEVER || self.spans.back().is_some_and(|span| span.to > at)
     }
 
-    pub(super) fn push(&mut self, span: Span) {
+    pub(crate) fn push(&mut self, span: Span) {
         if span.to > span.from {
             self.spans.push_back(span);
         }
@@ -67,12 +67,12 @@ impl Spans {
     }
 
     /// Nothing more begins before this moment.
-    pub(super) fn known(&mut self, until: Moment) {
+    pub(crate) fn known(&mut self, until: Moment) {
         self.known_until = self.known_until.max(until);
     }
 
     /// Lets go of what is over.
-    pub(super) fn forget(&mut self, before: Moment) {
+    pub(crate) fn forget(&mut self, before: Moment) {
         while self.spans.front().is_some_and(|span| span.to <= before) {
             self.spans.pop_front();
         }
