@@ -20,9 +20,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
-use parm_loadgen::distribution::Distribution;
-use parm_loadgen::faults::Schedule;
-use parm_loadgen::service::Service;
+use parm_faults::Schedule;
+use parm_faults::distribution::Distribution;
+use parm_faults::service::Service;
 use tokio::runtime::Handle;
 
 use crate::cli::{self, Output};

@@ -12,9 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parm_backend::Embedded;
-use parm_loadgen::clock::Moment;
-use parm_loadgen::faults::{Ending, Schedule};
-use parm_loadgen::service::{self, Service};
+use parm_faults::clock::Moment;
+use parm_faults::service::{self, Service};
+use parm_faults::{Ending, Schedule};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,

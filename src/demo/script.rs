@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use parm_loadgen::clock::Moment;
-use parm_loadgen::distribution::Distribution;
-use parm_loadgen::faults::{Fault, Faults, Schedule, State, Targets, When};
+use parm_faults::clock::Moment;
+use parm_faults::distribution::Distribution;
+use parm_faults::{Fault, Faults, Schedule, State, Targets, When};
 
 /// Instances of each policy.
 pub const INSTANCES: u32 = 6;
