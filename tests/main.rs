@@ -10,6 +10,7 @@ mod crate_graph;
 mod discovery;
 mod documents;
 mod links;
+mod load;
 mod robustness;
 mod serving;
 mod support;
