@@ -12,6 +12,7 @@ mod discovery;
 mod documents;
 mod links;
 mod recording;
+mod load;
 mod robustness;
 mod serving;
 mod support;

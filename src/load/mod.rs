@@ -7,7 +7,6 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use parm_loadgen::grader::Grader;
@@ -133,8 +132,7 @@ fn setting(flags: &Load) -> Setting {
 
 fn verdict(report: &Report, outcome: &Run, interrupted: bool) -> anyhow::Result<()> {
     if interrupted {
-        let seconds = Duration::from_secs(outcome.length.as_secs()).as_secs();
-        bail!("interrupted: the report is of the {seconds} s that were run");
+        bail!("interrupted: the report is of the {:.1} s that were run", outcome.length.as_secs_f64());
     }
     if !report.is_valid() {
         bail!("the run is invalid: {}", report.validity.faults.join("; "));

@@ -31,15 +31,11 @@ impl Report {
             (None, None) => String::new(),
         };
         writeln!(f, "{} of model {} at {}: {how}", setting.scenario, setting.model, setting.url)?;
+        writeln!(f, "requests    {} sent of {} offered, {} dropped", self.sent, self.offered, self.dropped)?;
         writeln!(
             f,
-            "requests    {} sent of {} offered in {:.1} s ({:.1}/s) after {} s of warm-up, {} dropped",
-            self.sent,
-            self.offered,
-            self.seconds,
-            self.offered_per_second,
-            setting.warm_up_seconds,
-            self.dropped
+            "length      {:.1} s after {} s of warm-up, {:.1} requests/s offered",
+            self.seconds, setting.warm_up_seconds, self.offered_per_second
         )?;
         writeln!(
             f,
