@@ -29,7 +29,9 @@ pub(super) async fn watch(fleet: Weak<Fleet>, name: Name, every: Duration) {
         if last.as_ref() != Some(&wanted) {
             match &wanted {
                 Ok(wanted) => follow(&fleet, &mut ours, wanted),
-                Err(reason) => tracing::warn!(%name, %reason, "cannot resolve a worker's name: nothing changes"),
+                Err(reason) => {
+                    tracing::warn!(%name, %reason, "cannot resolve a worker's name: nothing changes")
+                }
             }
             last = Some(wanted);
         }

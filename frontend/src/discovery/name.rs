@@ -87,7 +87,8 @@ mod tests {
         for other in ["http://w:1", "unix:/a+b", "a+http://w:1", "nonsense"] {
             assert_eq!(read(other), None, "{other}");
         }
-        for bad in ["dns+http://w", "dns+http://:1", "dns+http://w:x", "dns+http://w:1/v2", "srv+http://w:1"] {
+        for bad in ["dns+http://w", "dns+http://:1", "dns+http://w:x", "dns+http://w:1/v2", "srv+http://w:1"]
+        {
             assert!(matches!(read(bad), Some(Err(_))), "{bad}");
         }
     }

@@ -22,7 +22,8 @@ pub(super) async fn run(fleet: Weak<Fleet>) {
             .iter()
             .filter_map(|member| {
                 let view = member.view();
-                let reason = view.problem.filter(|_| matches!(view.state, State::Connecting | State::Refused))?;
+                let reason =
+                    view.problem.filter(|_| matches!(view.state, State::Connecting | State::Refused))?;
                 Some((&member.name, reason))
             })
             .collect();

@@ -89,5 +89,7 @@ async fn services(resolver: &TokioResolver, service: &str) -> Result<Vec<String>
     };
     let first = records().map(|record| record.priority).min();
     let chosen = records().filter(|record| Some(record.priority) == first);
-    Ok(chosen.map(|record| format!("{}:{}", record.target.to_utf8().trim_end_matches('.'), record.port)).collect())
+    Ok(chosen
+        .map(|record| format!("{}:{}", record.target.to_utf8().trim_end_matches('.'), record.port))
+        .collect())
 }

@@ -116,7 +116,9 @@ async fn a_name_is_followed_and_no_answer_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_bad_name_in_the_configuration_is_an_error_at_once() {
-    for (url, reason) in [("dns+test://pool", "HOST:PORT"), ("srv+http://_http._tcp.pool", "not of the tests")] {
+    for (url, reason) in
+        [("dns+test://pool", "HOST:PORT"), ("srv+http://_http._tcp.pool", "not of the tests")]
+    {
         let config = Config { workers: vec![url.into()], ..config(PolicyKind::None) };
         let error = Frontend::start(config, Network::with(&[]), Timers::Runtime).err().unwrap();
         assert!(matches!(&error, Error::BadUrl { reason: given, .. } if given.contains(reason)), "{error}");

@@ -67,8 +67,8 @@ impl Counted<'_> {
     /// The next bytes; trailers are passed over.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         while let Some(frame) = self.body.frame().await {
-            let frame =
-                frame.map_err(|error| Error::Malformed { message: format!("the body broke off: {error}") })?;
+            let frame = frame
+                .map_err(|error| Error::Malformed { message: format!("the body broke off: {error}") })?;
             if let Ok(bytes) = frame.into_data()
                 && !bytes.is_empty()
             {
