@@ -190,9 +190,13 @@ pub struct Serve {
     /// A file of such URLs, one a line, that is watched for changes
     #[arg(long, value_name = "FILE")]
     pub workers_file: Option<PathBuf>,
-    /// How redundancy is used: none, equal, replicate or hedge
+    /// How redundancy is used: none, equal, replicate, hedge, parm, parm+ or approximate-backup
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
+    /// Bundles of codes and parity models for the policies parm and parm+: a model repository with NAME/parm.toml files, or
+    /// one such file [default: the folder of --models]
+    #[arg(long, value_name = "PATH")]
+    pub bundles: Option<PathBuf>,
     /// Address of the admin API [default: off]
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
@@ -223,6 +227,13 @@ pub struct Models {
 pub enum ModelsCommand {
     /// The models of a repository, with versions, sizes and digests
     List {
+        #[command(flatten)]
+        view: View,
+    },
+    /// Bundles of codes and parity models: whether their files are the ones that they were made of, and fit
+    Verify {
+        /// The deployed model's name; all models with a bundle unless given
+        model: Option<String>,
         #[command(flatten)]
         view: View,
     },
