@@ -9,6 +9,7 @@ mod load;
 mod logging;
 mod metrics;
 mod models;
+mod nets;
 mod ready;
 mod runtime;
 mod serve;
