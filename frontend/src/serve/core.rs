@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::catalog::{Admitted, Catalog};
 use super::clock::Timers;
-use super::coding::{self, Codes, Library, Plan};
+use super::coding::{self, Codes, Library, LoadNets, Plan};
 use super::driver::Driver;
 use super::instance::Instance;
 use super::pool::{Description, Pool};
@@ -55,8 +55,12 @@ pub(crate) enum Departure {
 
 impl Core {
     /// Must be called inside a runtime.
-    pub(crate) fn start(config: Config, timers: Timers) -> Result<Arc<Self>, Error> {
-        let library = Library::open(config.bundles.clone());
+    pub(crate) fn start(
+        config: Config,
+        timers: Timers,
+        nets: Option<Arc<dyn LoadNets>>,
+    ) -> Result<Arc<Self>, Error> {
+        let library = Library::open(config.bundles.clone(), nets);
         check(&config.dispatch, &library)?;
         config.models.values().try_for_each(|own| check(own, &library))?;
         let settings = Settings::uniform(config.dispatch.clone());
@@ -115,7 +119,7 @@ impl Core {
         } else {
             let slots = self.config.instances.slots.get();
             self.roster.join(Joined::new(instance.clone(), node, (models, slots)));
-            self.roster.settle(&self.driver, &self.catalog.all());
+            self.roster.settle(&self.driver, &self.catalog);
         }
         for pool in before.iter().filter(|pool| !pools.iter().any(|kept| kept.id == pool.id)) {
             pool.leave(instance.id);
@@ -191,7 +195,7 @@ impl Core {
             next
         };
         pools.iter().for_each(|pool| self.apply_settings(pool));
-        self.roster.settle(&self.driver, &pools);
+        self.roster.settle(&self.driver, &self.catalog);
         Ok(changed)
     }
 
@@ -228,11 +232,11 @@ impl Core {
     /// settings for all models hold for parity models too, which have no parities of their own.
     fn apply_settings(&self, pool: &Arc<Pool>) {
         let wanted = self.settings.lock().of(&pool.model.name).clone();
-        let plan = self.plan(pool, &wanted).unwrap_or_else(|reason| {
-            tracing::warn!(model = %pool.model.name, %reason, "not coded: its late queries are hedged instead");
-            let settings = PoolSettings { policy: PolicyKind::Hedge, default_answer: false, ..wanted };
-            Plan { settings, codes: Codes::default() }
+        let plan = self.plan(pool, &wanted).or_else(|reason| {
+            tracing::info!(model = %pool.model.name, %reason, "not coded: its late queries are hedged instead");
+            self.plan(pool, &PoolSettings { policy: PolicyKind::Hedge, ..wanted.clone() })
         });
+        let plan = plan.unwrap_or_else(|_| Plan { settings: wanted, codes: Codes::default() });
         let Plan { mut settings, codes } = plan;
         if let Some(most) = pool.max_batch().and_then(std::num::NonZeroU16::new) {
             settings.batch.max_size = settings.batch.max_size.min(most);
@@ -246,9 +250,8 @@ impl Core {
     fn reload(&self) {
         if self.library.read() {
             tracing::info!("bundles changed");
-            let pools = self.catalog.all();
-            pools.iter().for_each(|pool| self.apply_settings(pool));
-            self.roster.settle(&self.driver, &pools);
+            self.catalog.all().iter().for_each(|pool| self.apply_settings(pool));
+            self.roster.settle(&self.driver, &self.catalog);
         }
     }
 

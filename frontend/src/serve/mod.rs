@@ -30,6 +30,7 @@ mod terms;
 mod trace;
 
 pub use clock::Timers;
+pub use coding::LoadNets;
 pub(crate) use core::{Core, Departure, PoolSettingsByModel};
 pub(crate) use instance::{Instance, Quantiles};
 pub use outcome::Outcome;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::catalog::Catalog;
 use super::driver::Driver;
 use super::instance::Instance;
 use super::pool::{Description, Pool};
@@ -40,19 +41,24 @@ impl Joined {
         Self { instance, node, models, slots, draining: false, told: None }
     }
 
-    fn spec(&self, pools: &[Arc<Pool>]) -> InstanceSpec {
+    /// What it is to these pools, and what is wrong with its parity models.
+    fn spec(&self, pools: &[Arc<Pool>]) -> (InstanceSpec, Vec<String>) {
         let own = self.instance.pools();
-        let served = |pool: &Arc<Pool>| {
+        let mut problems = Vec::new();
+        let mut serves = Vec::new();
+        for pool in pools {
             let deployed = own.iter().any(|known| known.id == pool.id);
             let codes = pool.codes();
             let parity = codes.parity_at(&self.models, deployed).unwrap_or_else(|problem| {
-                tracing::warn!(instance = %self.instance.name, model = %pool.model.name, %problem, "no parities here");
+                problems.push(problem);
                 false
             });
             let backup = codes.backup_at(&self.models);
-            (deployed || parity || backup).then_some(Served { pool: pool.id, deployed, parity, backup })
-        };
-        InstanceSpec { serves: pools.iter().filter_map(served).collect(), slots: self.slots, node: self.node }
+            if deployed || parity || backup {
+                serves.push(Served { pool: pool.id, deployed, parity, backup });
+            }
+        }
+        (InstanceSpec { serves, slots: self.slots, node: self.node }, problems)
     }
 }
 
@@ -75,13 +81,17 @@ impl Roster {
         driver.on(Event::InstanceDraining(instance));
     }
 
-    /// Tells the dispatcher what the instances are to these pools, where that is something new.
-    pub(crate) fn settle(&self, driver: &Arc<Driver>, pools: &[Arc<Pool>]) {
+    /// Tells the dispatcher what the instances are to the pools, where that is something new.
+    pub(crate) fn settle(&self, driver: &Arc<Driver>, catalog: &Catalog) {
         // One at a time: what is told last must be what is known last.
         let mut all = self.joined.lock();
+        let pools = catalog.all();
         for (id, joined) in all.iter_mut() {
-            let spec = joined.spec(pools);
+            let (spec, problems) = joined.spec(&pools);
             if joined.told.as_ref() != Some(&spec) {
+                for problem in problems {
+                    tracing::warn!(instance = %joined.instance.name, %problem, "it takes no parities");
+                }
                 joined.told = Some(spec.clone());
                 driver.join(&joined.instance, spec);
                 if joined.draining {

@@ -11,6 +11,7 @@ use parm_protocol::{
 use tracing::Instrument;
 
 use super::clock::Timers;
+use super::coding::LoadNets;
 use super::core::Core;
 use super::driver::Submission;
 use super::inputs::Inputs;
@@ -38,7 +39,19 @@ pub struct Frontend {
 impl Frontend {
     /// Starts a frontend that finds the configured workers through `connect`. Must be called inside a runtime.
     pub fn start(config: Config, connect: Arc<dyn Connect>, timers: Timers) -> Result<Self, crate::Error> {
-        let core = Core::start(config, timers)?;
+        let core = Core::start(config, timers, None)?;
+        let fleet = Fleet::start(core.clone(), connect)?;
+        Ok(Self { core, fleet })
+    }
+
+    /// The same for bundles with learned codes too, whose nets are loaded by `nets`.
+    pub fn start_with_nets(
+        config: Config,
+        connect: Arc<dyn Connect>,
+        timers: Timers,
+        nets: Arc<dyn LoadNets>,
+    ) -> Result<Self, crate::Error> {
+        let core = Core::start(config, timers, Some(nets))?;
         let fleet = Fleet::start(core.clone(), connect)?;
         Ok(Self { core, fleet })
     }

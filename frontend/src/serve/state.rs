@@ -94,7 +94,10 @@ impl State {
         let instance = self.ledger.instances.get(&job.instance).cloned();
         // Neither can be missing while the dispatcher keeps its word; then the job goes elsewhere or nowhere.
         let (Some((pool, task, latest)), Some(instance)) = (task, instance) else {
-            self.follow_up.push(Event::JobFailed(job.id, Failure::Instance));
+            // Nor is it the instance's fault that a backup model is no longer named.
+            let extra = matches!(job.role, Role::Parity(..) | Role::Backup);
+            let failure = if extra { Failure::Query } else { Failure::Instance };
+            self.follow_up.push(Event::JobFailed(job.id, failure));
             return;
         };
         let (stop, stopped) = oneshot::channel();

@@ -6,15 +6,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_encoder::{CodeSpec, Kind};
+use parm_encoder::{CodeSpec, Kind, Nets};
 use parm_frontend::dispatch::{PolicyKind, Unsure};
-use parm_frontend::{Config, Frontend};
+use parm_frontend::{Config, Frontend, LoadNets, Timers};
 use parm_parity_models::bundle::{
-    Calibration, Deployed, Input, Manifest, Meaning, ModelFile, Output, Parity, Range,
+    Calibration, Deployed, Input, Learned, Manifest, Meaning, ModelFile, Output, Parity, Range,
 };
-use parm_protocol::{DataType, ModelMetadata};
+use parm_protocol::{DataType, ModelMetadata, Parameter};
 
-use crate::rig::{column, config, frontend, infer, metric, outcome, request, start, until, with};
+use crate::rig::{
+    Network, column, config, frontend, infer, metric, outcome, ready, request, start, until, with,
+};
 use crate::scripted::{Act, Scripted, doubler};
 
 const MS: Duration = Duration::from_millis(1);
@@ -132,8 +134,8 @@ async fn every_slot_of_a_group_follows_from_one_parity_with_slots() {
     let response = infer(&frontend, request(&[1.0, 2.0, 3.0])).await.unwrap();
     assert_eq!(column(&response), [2.0, 4.0, 6.0]);
     assert_eq!(response.parameters["parm_outcomes"].as_str().unwrap().matches("reconstructed").count(), 2);
-    let parm_protocol::Parameter::Double(confidence) = response.parameters["parm_confidence"] else {
-        panic!("{:?}", response.parameters)
+    let Parameter::Double(confidence) = response.parameters["parm_confidence"] else {
+        panic!("{response:?}")
     };
     assert!(
         (confidence - 0.7311).abs() < 1e-3,
@@ -225,6 +227,51 @@ async fn a_changed_bundle_is_used_from_then_on() {
     fs::write(folder.path().join("double/parm.toml"), "format = 1\nhalf").unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(codes(), 2.0, "what cannot be read changes nothing");
+    assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["exact", "reconstructed"]);
+}
+
+/// Nets that learned to add up and to subtract.
+#[derive(Debug)]
+struct Adders;
+
+impl Nets for Adders {
+    fn encode(&self, queries: &[f32], parities: &mut [f32]) -> Result<(), String> {
+        let (first, second) = queries.split_at(parities.len());
+        parities.iter_mut().zip(first.iter().zip(second)).for_each(|(sum, (a, b))| *sum = a + b);
+        Ok(())
+    }
+
+    fn decode(&self, outputs: &[f32], predictions: &mut [f32]) -> Result<(), String> {
+        let len = predictions.len() / 2;
+        let (given, parity) = outputs.split_at(2 * len);
+        for (index, prediction) in predictions.iter_mut().enumerate() {
+            *prediction = parity[index % len] - given[(index + len) % (2 * len)];
+        }
+        Ok(())
+    }
+}
+
+impl LoadNets for Adders {
+    fn load(&self, encoder: &Path, decoder: &Path) -> Result<Box<dyn Nets>, String> {
+        assert!(encoder.ends_with("enc/1/model.onnx") && decoder.ends_with("dec/1/model.onnx"));
+        Ok(Box::new(Adders))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn learned_codes_are_run_by_whoever_brings_an_engine() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| ModelFile { name: name.into(), version: 1, sha256: "0".repeat(64) };
+    let mut learned = parity(Kind::Learned, 2);
+    learned.models.clear();
+    learned.learned = Some(Learned { encoder: file("enc"), decoder: file("dec") });
+    write(folder.path(), &manifest(vec![learned]));
+    let config = bundled(folder.path(), 2);
+    let frontend =
+        Frontend::start_with_nets(config, Network::with(&[]), Timers::Runtime, Arc::new(Adders)).unwrap();
+    let instances = instances(3, &[doubler("double")]);
+    instances.iter().for_each(|instance| frontend.embed(instance.clone(), None).unwrap());
+    until("all joined", || ready(&frontend) == 3.0).await;
     assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["exact", "reconstructed"]);
 }
 

@@ -173,7 +173,8 @@ pub(crate) async fn patch(
     let body = serde_json::to_string(settings).unwrap();
     let request =
         axum::http::Request::patch(format!("/admin/v1{path}")).header("content-type", "application/json");
-    let response = frontend.admin().router().oneshot(request.body(axum::body::Body::from(body)).unwrap()).await.unwrap();
+    let response =
+        frontend.admin().router().oneshot(request.body(axum::body::Body::from(body)).unwrap()).await.unwrap();
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, serde_json::from_slice(&body).unwrap())

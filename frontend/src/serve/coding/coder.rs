@@ -1,5 +1,7 @@
 //! One code with its models: what a group of k is encoded and decoded with.
 
+use std::sync::Arc;
+
 use parm_encoder::{Code, Needs};
 use parm_parity_models::bundle::{Calibration, Meaning, Signature, fits};
 use parm_protocol::{ModelMetadata, ModelRef};
@@ -9,7 +11,7 @@ use crate::dispatch;
 /// A code, ready for use.
 #[derive(Debug)]
 pub(crate) struct Coder {
-    pub(crate) code: Box<dyn Code>,
+    pub(crate) code: Arc<dyn Code>,
     /// The parity models in order; none where the deployed model runs the parity queries.
     pub(crate) models: Vec<ModelRef>,
     pub(super) calibration: Calibration,
@@ -21,7 +23,7 @@ pub(crate) struct Coder {
 
 impl Coder {
     /// A code whose parity queries the deployed model runs.
-    pub(super) fn plain(code: Box<dyn Code>) -> Self {
+    pub(super) fn plain(code: Arc<dyn Code>) -> Self {
         Self {
             code,
             models: Vec::new(),

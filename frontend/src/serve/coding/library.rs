@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use parking_lot::RwLock;
-use parm_encoder::Kind;
+use parm_encoder::{Code, Kind, Learned};
 use parm_parity_models::bundle::{Manifest, ModelFile, Parity};
 use parm_parity_models::repository::Repository;
+
+use super::LoadNets;
 
 /// The name of a bundle's manifest.
 const MANIFEST: &str = "parm.toml";
@@ -25,13 +27,27 @@ const MOST: usize = 4096;
 pub(crate) struct Bundle {
     pub(crate) manifest: Manifest,
     /// Its codes that fit the files that are there.
-    pub(crate) parities: Vec<Parity>,
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// One code of a bundle.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) parity: Parity,
+    pub(crate) code: Arc<dyn Code>,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.parity == other.parity
+    }
 }
 
 /// All bundles.
 #[derive(Default)]
 pub(crate) struct Library {
     path: Option<PathBuf>,
+    nets: Option<Arc<dyn LoadNets>>,
     bundles: RwLock<BTreeMap<String, Arc<Bundle>>>,
 }
 
@@ -39,9 +55,9 @@ pub(crate) struct Library {
 pub(crate) type Stamp = BTreeMap<PathBuf, Option<(u64, Option<SystemTime>)>>;
 
 impl Library {
-    /// The bundles of a repository, or of one manifest.
-    pub(crate) fn open(path: Option<PathBuf>) -> Self {
-        let library = Self { path, bundles: RwLock::default() };
+    /// The bundles of a repository, or of one manifest; learned codes need somebody who runs their nets.
+    pub(crate) fn open(path: Option<PathBuf>, nets: Option<Arc<dyn LoadNets>>) -> Self {
+        let library = Self { path, nets, bundles: RwLock::default() };
         library.read();
         library
     }
@@ -68,7 +84,7 @@ impl Library {
     pub(crate) fn read(&self) -> bool {
         let mut next = BTreeMap::new();
         for (name, path) in self.manifests() {
-            match bundle(&name, &path) {
+            match self.bundle_at(&name, &path) {
                 Ok(bundle) => drop(next.insert(name, Arc::new(bundle))),
                 Err(problem) => {
                     tracing::warn!(model = %name, %problem, "a bundle cannot be read");
@@ -106,6 +122,46 @@ impl Library {
         stamp
     }
 
+    /// Reads a manifest and holds to it the files that lie beside it. Those that do not are at the workers; how their tensors
+    /// look is seen when an instance joins.
+    fn bundle_at(&self, name: &str, path: &Path) -> Result<Bundle, String> {
+        let manifest = Manifest::read(path).map_err(|error| error.to_string())?;
+        let root = path.parent().and_then(Path::parent);
+        let repository = root.and_then(|root| Repository::open(root).ok());
+        let deployed = &manifest.deployed;
+        let own = ModelFile { name: name.into(), version: deployed.version, sha256: deployed.sha256.clone() };
+        let mut problems: Vec<String> = manifest.check().iter().map(ToString::to_string).collect();
+        problems.extend(repository.as_ref().and_then(|repository| other_file(repository, &own)));
+        problems.iter().for_each(|problem| tracing::warn!(model = name, %problem, "a bundle does not fit"));
+        let mut entries = Vec::new();
+        for parity in manifest.parities.iter().filter(|_| problems.is_empty()) {
+            let mut found: Vec<String> = parity.check().iter().map(ToString::to_string).collect();
+            let files = parity.files();
+            found.extend(files.filter_map(|file| other_file(repository.as_ref()?, file)));
+            let code = if found.is_empty() { self.code(parity, root) } else { Err(found.join("; ")) };
+            match code {
+                Ok(code) => entries.push(Entry { parity: parity.clone(), code }),
+                Err(problem) => {
+                    let (kind, k) = (parity.code.kind, parity.code.k);
+                    tracing::warn!(model = name, %kind, k, %problem, "a code is not used");
+                }
+            }
+        }
+        Ok(Bundle { manifest, entries })
+    }
+
+    /// The code of an entry; that of a learned one runs the two nets that lie beside the bundle.
+    fn code(&self, parity: &Parity, root: Option<&Path>) -> Result<Arc<dyn Code>, String> {
+        let (Some(learned), Kind::Learned) = (&parity.learned, parity.code.kind) else {
+            return parity.code.build().map(Arc::from).map_err(|error| error.to_string());
+        };
+        let nets = self.nets.as_ref().ok_or("this frontend has no engine for learned codes")?;
+        let root = root.unwrap_or(Path::new("."));
+        let nets = nets.load(&file(root, &learned.encoder), &file(root, &learned.decoder))?;
+        let code = Learned::new(&parity.code, nets).map_err(|error| error.to_string())?;
+        Ok(Arc::new(code))
+    }
+
     /// Manifests by model.
     fn manifests(&self) -> Vec<(String, PathBuf)> {
         let Some(path) = &self.path else { return Vec::new() };
@@ -125,48 +181,31 @@ impl Library {
 
 impl Bundle {
     /// The most accurate entry for k and r.
-    pub(crate) fn best(&self, k: usize, r: usize) -> Option<&Parity> {
-        let fitting = self.parities.iter().filter(|parity| parity.code.k == k && parity.code.r == r);
+    pub(crate) fn best(&self, k: usize, r: usize) -> Option<&Entry> {
+        let fitting =
+            self.entries.iter().filter(|entry| entry.parity.code.k == k && entry.parity.code.r == r);
         fitting.max_by(|a, b| degraded(a).total_cmp(&degraded(b)))
     }
 
     /// The entries of a kind with r parities, the most accurate first.
-    pub(crate) fn of(&self, kind: Kind, r: usize) -> Vec<&Parity> {
-        let mut found: Vec<_> =
-            self.parities.iter().filter(|parity| parity.code.kind == kind && parity.code.r == r).collect();
+    pub(crate) fn of(&self, kind: Kind, r: usize) -> Vec<&Entry> {
+        let mut found: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|entry| entry.parity.code.kind == kind && entry.parity.code.r == r)
+            .collect();
         found.sort_by(|a, b| degraded(b).total_cmp(&degraded(a)));
         found
     }
 }
 
-fn degraded(parity: &Parity) -> f64 {
-    parity.accuracy.as_ref().map_or(0.0, |accuracy| accuracy.degraded)
+fn degraded(entry: &Entry) -> f64 {
+    entry.parity.accuracy.as_ref().map_or(0.0, |accuracy| accuracy.degraded)
 }
 
-/// Reads a manifest and holds to it the files that lie beside it. Those that do not are at the workers; how their tensors
-/// look is seen when an instance joins.
-fn bundle(name: &str, path: &Path) -> Result<Bundle, String> {
-    let manifest = Manifest::read(path).map_err(|error| error.to_string())?;
-    let root = path.parent().and_then(Path::parent);
-    let repository = root.and_then(|root| Repository::open(root).ok());
-    let deployed = &manifest.deployed;
-    let own = ModelFile { name: name.into(), version: deployed.version, sha256: deployed.sha256.clone() };
-    let mut problems: Vec<String> = manifest.check().iter().map(ToString::to_string).collect();
-    problems.extend(repository.as_ref().and_then(|repository| other_file(repository, &own)));
-    problems.iter().for_each(|problem| tracing::warn!(model = name, %problem, "a bundle does not fit"));
-    let mut parities = Vec::new();
-    for parity in manifest.parities.iter().filter(|_| problems.is_empty()) {
-        let mut found: Vec<String> = parity.check().iter().map(ToString::to_string).collect();
-        let files = parity.files();
-        found.extend(files.filter_map(|file| other_file(repository.as_ref()?, file)));
-        if found.is_empty() {
-            parities.push(parity.clone());
-        }
-        for problem in found {
-            tracing::warn!(model = name, code = %parity.code.kind, k = parity.code.k, %problem, "a code is not used");
-        }
-    }
-    Ok(Bundle { manifest, parities })
+/// Where a model lies in a repository.
+fn file(root: &Path, file: &ModelFile) -> PathBuf {
+    root.join(&file.name).join(file.version.to_string()).join("model.onnx")
 }
 
 /// What is wrong with a model's file, if it is there.

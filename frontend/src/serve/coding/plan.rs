@@ -8,14 +8,14 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 
 use parm_encoder::{CodeSpec, Kind};
-use parm_parity_models::bundle::{ModelFile, Parity, Signature};
+use parm_parity_models::bundle::{ModelFile, Signature};
 use parm_protocol::ModelRef;
 
 use super::codable::Guards;
 use super::coder::Coder;
 use super::codes::Codes;
 use super::default::DefaultAnswer;
-use super::library::Bundle;
+use super::library::{Bundle, Entry};
 use crate::dispatch::{Fraction, Needs, PolicyKind, PoolSettings};
 use crate::serve::pool::Pool;
 
@@ -69,7 +69,7 @@ fn coders(
         Some(kind) => kind,
         None => bundle
             .and_then(|bundle| bundle.best(k, r))
-            .map(|parity| parity.code.kind)
+            .map(|entry| entry.parity.code.kind)
             .ok_or_else(|| lack(k, r, bundle))?,
     };
     if let Some(why) = refusal(kind) {
@@ -78,9 +78,9 @@ fn coders(
     let mut coders: BTreeMap<usize, Arc<Coder>> = BTreeMap::new();
     if let Some(bundle) = bundle {
         // The best come first, so that the first of each k stays.
-        for parity in bundle.of(kind, r) {
-            if let std::collections::btree_map::Entry::Vacant(place) = coders.entry(parity.code.k) {
-                place.insert(Arc::new(trained(parity, bundle)?));
+        for entry in bundle.of(kind, r) {
+            if let std::collections::btree_map::Entry::Vacant(place) = coders.entry(entry.parity.code.k) {
+                place.insert(Arc::new(trained(entry, bundle)));
             }
         }
     }
@@ -92,7 +92,7 @@ fn coders(
         };
         for k in sizes.into_iter().chain([coding.k.get()]).map(usize::from) {
             let code = CodeSpec::new(Kind::Mds, k, r).build().map_err(|error| error.to_string())?;
-            coders.insert(k, Arc::new(Coder::plain(code)));
+            coders.insert(k, Arc::new(Coder::plain(Arc::from(code))));
         }
     }
     let needs = coders.get(&k).and_then(|coder| coder.needs()).ok_or_else(|| lack(k, r, bundle))?;
@@ -121,34 +121,31 @@ fn tell(settings: &mut PoolSettings, coders: &BTreeMap<usize, Arc<Coder>>, needs
 }
 
 /// The coder of an entry of a bundle.
-fn trained(parity: &Parity, bundle: &Bundle) -> Result<Coder, String> {
+fn trained(entry: &Entry, bundle: &Bundle) -> Coder {
+    let parity = &entry.parity;
     let deployed = &bundle.manifest.deployed;
-    let code = parity.code.build().map_err(|error| error.to_string())?;
     let model =
         |file: &ModelFile| ModelRef { name: file.name.clone(), version: Some(file.version.to_string()) };
     let outputs = deployed.outputs.iter();
-    Ok(Coder {
+    Coder {
         models: parity.models.iter().map(model).collect(),
         calibration: parity.calibration.unwrap_or_default(),
         meanings: outputs.map(|output| (output.name.clone(), output.meaning)).collect(),
         deployed: Some(Signature::from(deployed)),
-        ..Coder::plain(code)
-    })
+        ..Coder::plain(entry.code.clone())
+    }
 }
 
 /// Why a code is not served.
 fn refusal(kind: Kind) -> Option<&'static str> {
     match kind {
-        Kind::Sum | Kind::Weighted | Kind::Tiles | Kind::Slots | Kind::Mds => None,
+        Kind::Sum | Kind::Weighted | Kind::Tiles | Kind::Slots | Kind::Mds | Kind::Learned => None,
         Kind::Replicate => {
             Some("code replicate only copies queries: choose policy replicate, which needs no groups")
         }
         Kind::Berrut | Kind::Spline => Some(
             "codes berrut and spline send no query as it is, so every answer would be approximate: they can be evaluated, \
              not served; choose another code",
-        ),
-        Kind::Learned => Some(
-            "learned codes run models to encode and decode, which cannot be served yet: choose another code",
         ),
     }
 }
@@ -160,9 +157,9 @@ fn lack(k: usize, r: usize, bundle: Option<&Bundle>) -> String {
             .into();
     };
     let has: Vec<String> = bundle
-        .parities
+        .entries
         .iter()
-        .map(|parity| format!("{} k={} r={}", parity.code.kind, parity.code.k, parity.code.r))
+        .map(|Entry { parity, .. }| format!("{} k={} r={}", parity.code.kind, parity.code.k, parity.code.r))
         .collect();
     let has = if has.is_empty() { "none that can be used".into() } else { has.join(", ") };
     format!("its bundle has no code for k = {k}, r = {r}: it has {has}")
