@@ -103,6 +103,8 @@ const SIMULATE_EXAMPLES: &str = "Examples:
       all policies on 18 instances of 20 ms, as in the paper, under stragglers and interference
   parm simulate experiment.toml --repeats 5 --output json
       an experiment of your own: policies, scenarios, service times
+  parm simulate --recording busy-hour.jsonl --policy equal --policy hedge --policy parm+
+      what the recorded traffic would have met with another policy
   parm simulate --list
       the ready-made policies and scenarios";
 
@@ -273,6 +275,12 @@ pub struct Simulate {
     /// Experiment file (TOML); flags override it
     #[arg(value_name = "FILE")]
     pub experiment: Option<PathBuf>,
+    /// What `parm record` wrote: its arrivals, service times and faults become the scenario `recorded`
+    #[arg(long, value_name = "FILE")]
+    pub recording: Option<PathBuf>,
+    /// The model, where the recording has several
+    #[arg(long, value_name = "NAME", requires = "recording")]
+    pub model: Option<String>,
     /// A policy, ready-made or from the file (repeat) [default: all ready-made ones]
     #[arg(long, value_name = "NAME")]
     pub policy: Vec<String>,
