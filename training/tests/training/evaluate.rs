@@ -12,7 +12,7 @@ const CLASSES: usize = 4;
 fn inputs() -> (Array<f32>, Vec<usize>) {
     let labels: Vec<usize> = (0..ROWS).map(|row| row * 7 % CLASSES).collect();
     let value = |row: usize, class: usize| {
-        let shown = if row % 10 == 0 { (labels[row] + 1) % CLASSES } else { labels[row] };
+        let shown = if row.is_multiple_of(10) { (labels[row] + 1) % CLASSES } else { labels[row] };
         (row * 31 + class * 17) as f32 % 5.0 * 0.1 + if class == shown { 3.0 } else { 0.0 }
     };
     let data = (0..ROWS).flat_map(|row| (0..CLASSES).map(move |class| (row, class)));
