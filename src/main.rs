@@ -5,6 +5,7 @@
 
 mod cli;
 mod environment;
+mod experiment;
 mod load;
 mod logging;
 mod metrics;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Command::Worker(flags) => worker::main(&flags),
         Command::Load(flags) => load::main(&flags).map_err(Failure::from),
         Command::Simulate(flags) => simulate::main(&flags),
+        Command::Experiment(flags) => experiment::main(&flags),
         Command::Models(flags) => models::main(&flags.command).map_err(Failure::from),
     };
     match outcome {

@@ -46,7 +46,7 @@ fn config(flags: &Simulate) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-fn replace<T: Clone>(values: &mut Vec<T>, given: &[T]) {
+pub fn replace<T: Clone>(values: &mut Vec<T>, given: &[T]) {
     if !given.is_empty() {
         *values = given.to_vec();
     }
@@ -63,7 +63,7 @@ fn list() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn print(report: &parm_simulator::Report, output: Output) -> anyhow::Result<()> {
+pub fn print(report: &parm_simulator::Report, output: Output) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match output {
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(report)?)?,
@@ -72,11 +72,11 @@ fn print(report: &parm_simulator::Report, output: Output) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// A bar on stderr, which hides itself where that is no terminal.
-struct Bar(ProgressBar);
+/// Simulated queries as a bar on stderr, which hides itself where that is no terminal.
+pub struct Bar(pub ProgressBar);
 
 impl Bar {
-    fn new(queries: u64) -> Self {
+    pub fn new(queries: u64) -> Self {
         let style =
             ProgressStyle::with_template("{wide_bar} {percent:>3} % of {human_len} queries, {eta} left");
         let bar = ProgressBar::new(queries);
