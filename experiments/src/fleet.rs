@@ -72,8 +72,8 @@ impl Fleet {
 
     /// Tells the workers of a run what they will live through.
     pub(crate) fn tell(&self, script: Script<'_>) -> Result<(), Error> {
-        let concerned = (0..script.instances).zip(&self.workers);
-        concerned.map(|(number, worker)| worker.tell(number, Some(script))).collect()
+        let mut concerned = (0..script.instances).zip(&self.workers);
+        concerned.try_for_each(|(number, worker)| worker.tell(number, Some(script)))
     }
 
     /// Stops, continues, kills and restarts workers as the schedule says, and sees that no other dies, until `over` is

@@ -10,6 +10,7 @@ mod error;
 mod experiment;
 mod fleet;
 mod frontend;
+pub mod html;
 mod page;
 mod process;
 mod reference;

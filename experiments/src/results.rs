@@ -128,11 +128,12 @@ impl Folder {
         writeln!(file, "{line}").map_err(failed())
     }
 
-    /// Writes what is known so far.
+    /// Writes what is known so far, for programs and for people.
     pub fn keep(&self, results: &Results) -> Result<(), Error> {
         let json = serde_json::to_vec_pretty(results)
             .map_err(|error| self.failed("results.json", &error.to_string()))?;
-        self.write("results.json", &json)
+        self.write("results.json", &json)?;
+        self.write("report.html", crate::html::page(results).as_bytes())
     }
 
     /// Beside its place first, so that whoever sees a file sees it whole.

@@ -61,6 +61,9 @@ pub(crate) fn run(run: &Run, order: Order<'_>, bench: Bench<'_>) -> Result<Outco
     });
     played?;
     let (driven, took) = (driven?, start.elapsed());
+    if stop.is_set() {
+        return Err(Error::Interrupted);
+    }
     frontend.check()?;
     let tally = tally(run, &driven, (frontend.work()?, took));
     drop(frontend);
