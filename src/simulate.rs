@@ -70,7 +70,7 @@ fn recorded(config: &mut Config, path: &std::path::Path, model: Option<&str>) ->
     Ok(())
 }
 
-fn replace<T: Clone>(values: &mut Vec<T>, given: &[T]) {
+pub fn replace<T: Clone>(values: &mut Vec<T>, given: &[T]) {
     if !given.is_empty() {
         *values = given.to_vec();
     }
@@ -87,7 +87,7 @@ fn list() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn print(report: &parm_simulator::Report, output: Output) -> anyhow::Result<()> {
+pub fn print(report: &parm_simulator::Report, output: Output) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match output {
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(report)?)?,

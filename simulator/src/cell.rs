@@ -31,7 +31,7 @@ struct Entrant {
 
 impl Cell {
     /// Whether two cells differ in their policies only.
-    pub(crate) fn faces_the_same(&self, other: &Cell) -> bool {
+    pub fn faces_the_same(&self, other: &Cell) -> bool {
         (&self.scenario, self.load, self.batch) == (&other.scenario, other.load, other.batch)
     }
 }
