@@ -18,6 +18,9 @@ import tempfile
 from processes import Parm, Server, free_port
 
 MODEL = "null"
+# What the other proxies do: no redundancy, and the worker gets what it can take. As it comes, parm hedges, and gives an
+# instance one batch at a time.
+PASS_THROUGH = ["--policy", "none", "--set", "frontend.instances.slots=16"]
 
 
 def body(floats):
@@ -169,9 +172,14 @@ def main():
         worker_config = pathlib.Path(__file__).parent / "null-worker.toml"
         with Parm("worker", "--config", str(worker_config)) as worker:
             worker.wait_for_model(MODEL)
-            with Parm("serve", "--worker", f"http://{worker.http}") as frontend:
-                frontend.wait_for_model(MODEL)
-                targets = {"direct": (worker.http, worker.process.pid), "parm": (frontend.http, frontend.process.pid)}
+            # One thread, as nginx and Envoy get one; only the proxies are limited, not the worker.
+            os.environ["TOKIO_WORKER_THREADS"] = "1"
+            serve = ["serve", "--worker", f"http://{worker.http}"]
+            with Parm(*serve, *PASS_THROUGH) as through, Parm(*serve) as hedging:
+                through.wait_for_model(MODEL)
+                hedging.wait_for_model(MODEL)
+                targets = {"direct": worker, "parm": through, "parm, as it comes": hedging}
+                targets = {name: (server.http, server.process.pid) for name, server in targets.items()}
                 makers = {"nginx": nginx, "haproxy": haproxy}
                 if options.envoy:
                     makers["envoy"] = lambda *a: [options.envoy, *envoy(*a)[1:]]

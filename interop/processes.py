@@ -37,6 +37,8 @@ class Parm:
             time.sleep(0.02)
         addresses = json.loads(ready.read_text())
         self.http, self.grpc, self.metrics = addresses["http"], addresses["grpc"], addresses["metrics"]
+        # The file says that it listens; its workers, if it has any, may take longer.
+        wait_for_http(f"http://{self.http}/v2/health/ready", self.process)
 
     def wait_for_model(self, model):
         wait_for_http(f"http://{self.http}/v2/models/{model}/ready")

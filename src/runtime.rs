@@ -4,6 +4,8 @@ use std::future::Future;
 
 use anyhow::Context;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::Failure;
 use crate::cli::Common;
 use crate::settings::Settings;
@@ -30,9 +32,23 @@ pub fn run(
     // Dropped after the command and before the runtime: the exporter's last spans need it.
     let _inside = runtime.enter();
     let guard = crate::logging::install(&settings.log, service).map_err(Failure::Configuration)?;
+    raise_open_files();
     let outcome = runtime.block_on(command);
     drop(guard);
     outcome
+}
+
+/// Raises the limit of open files as far as we may: every connection takes one, and the usual soft limit is meant for
+/// programs that know no better than `select`.
+pub fn raise_open_files() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let shown = |limit: Option<u64>| limit.map_or("unlimited".to_owned(), |limit| limit.to_string());
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => tracing::debug!(from = shown(current), to = shown(maximum), "limit of open files"),
+        Err(error) => {
+            tracing::debug!(%error, limit = shown(current), "the limit of open files stays as it is");
+        }
+    }
 }
 
 /// Which errors of the backend are the configuration's: an engine that does not exist, a library that is not there.

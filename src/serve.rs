@@ -30,8 +30,10 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     let embeds = settings.embeds();
     let drain_delay = settings.server.drain_delay();
     let drain_timeout = settings.server.drain_timeout();
-    let wire = Arc::new(Wire::new(settings.frontend.client.clone()));
+    let wire = Wire::new(settings.frontend.client.clone());
+    let wire = Arc::new(wire.with_name_servers(settings.frontend.instances.name_servers.clone()));
     let frontend = Frontend::start(settings.frontend, wire, Timers::Precise).map_err(configuration)?;
+    let recording = frontend.record_to_file().await.map_err(configuration)?;
     let registry = Registry::new();
     let pages = (frontend.clone(), registry.clone());
     let server = Server::bind(settings.server, Arc::new(frontend.clone()))
@@ -46,10 +48,14 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     if embeds {
         embed(&frontend, settings.backend, &registry).await?;
     }
-    tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
     tokio::select! {
-        () = until_ready(&frontend) => ready::announce(flags.common.ready_file.as_deref(), &addresses, admin)?,
+        () = until_settled(&frontend) => {}
         () = stop.cancelled() => {}
+    }
+    ready::announce(flags.common.ready_file.as_deref(), &addresses, admin)?;
+    tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
+    if !frontend.is_ready() {
+        tracing::info!("no instance has joined yet: /v2/health/ready says 503 until one does");
     }
 
     stop.cancelled().await;
@@ -57,6 +63,9 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     frontend.start_draining();
     tokio::time::sleep(drain_delay).await;
     let answered = tokio::time::timeout(drain_timeout, frontend.drain()).await;
+    if let Some(recording) = recording {
+        recording.end().await.map_err(anyhow::Error::from)?;
+    }
     closing.cancel();
     let cut = serving.await.context("the server ended badly")?;
     if cut > 0 || answered.is_err() {
@@ -91,9 +100,10 @@ async fn admin(frontend: &Frontend, closing: &CancellationToken) -> Result<Optio
     Ok(Some(address))
 }
 
-/// The first instance's joining makes a frontend ready. Asking is cheap, and nobody waits for the answer but a file.
-async fn until_ready(frontend: &Frontend) {
-    while !frontend.is_ready() {
+/// Our own instances join before we say that we are there. Workers elsewhere may come when they can: whoever supervises
+/// us must not take us for dead because they are. Asking is cheap, and nobody waits for the answer but a file.
+async fn until_settled(frontend: &Frontend) {
+    while !frontend.is_settled() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
 }

@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("loadgen", &["protocol", "faults"]),
     ("simulator", &["frontend", "faults", "loadgen"]),
     ("experiments", &["protocol", "faults", "loadgen", "simulator"]),
+    ("tuner", &["protocol", "encoder", "faults", "parity-models", "frontend", "loadgen", "simulator"]),
     ("training", &["encoder", "parity-models"]),
 ];
 
@@ -25,6 +26,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("tract_onnx::", &["backend/src/engine/tract"]),
     ("use ort::", &["backend/src/engine/ort"]),
     ("burn::", &["training/src"]),
+    ("hickory_resolver::", &["frontend/src/discovery/resolver.rs"]),
 ];
 
 /// What the pure dispatcher may never name: clocks, runtimes, randomness, unordered maps, tensors.

@@ -1,6 +1,7 @@
 //! What an operator can set about the frontend. Dispatch has settings of its own, see [`PoolSettings`].
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,14 +9,16 @@ use std::time::Duration;
 use parm_protocol::client;
 use serde::{Deserialize, Serialize};
 
-use crate::admin;
 use crate::dispatch::PoolSettings;
+use crate::{admin, record};
 
 /// The frontend's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Servers to send work to: `http://HOST:PORT`, `grpc://HOST:PORT`, `frames://HOST:PORT` or `unix:/PATH`. Default: none.
+    /// Servers to send work to: `http://HOST:PORT`, `grpc://HOST:PORT`, `frames://HOST:PORT` or `unix:/PATH`; or names that
+    /// stand for several and are looked up again and again: `dns+http://HOST:PORT` (every address of the host) and
+    /// `srv+http://_SERVICE._tcp.DOMAIN` (SRV records, those of the first priority). Default: none.
     pub workers: Vec<String>,
     /// A file of such URLs, one a line (`#` starts a comment), that is watched for changes. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,6 +31,8 @@ pub struct Config {
     pub client: client::Config,
     /// The admin API.
     pub admin: admin::Config,
+    /// Recordings of arrivals and service times.
+    pub recording: record::Config,
     /// How queries are dispatched, for every model without settings of its own.
     pub dispatch: PoolSettings,
     /// Settings of single models, by name. A model that is named here takes nothing from `dispatch`.
@@ -94,6 +99,12 @@ pub struct Instances {
     /// Milliseconds between two looks at `workers_file`. Default 1000.
     #[serde(rename = "file_interval_ms", with = "millis")]
     pub file_interval: Duration,
+    /// Milliseconds between two looks at what a `dns+` or `srv+` worker stands for; the answers' times to live are not
+    /// heeded. An answer without servers changes nothing. Default 5000.
+    #[serde(rename = "dns_interval_ms", with = "millis")]
+    pub dns_interval: Duration,
+    /// Name servers to ask for such workers, as `ADDRESS:PORT`. Default: none, that is the system's.
+    pub name_servers: Vec<SocketAddr>,
 }
 
 impl Default for Requests {
@@ -123,6 +134,8 @@ impl Default for Instances {
             overrun: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(30),
             file_interval: Duration::from_secs(1),
+            dns_interval: Duration::from_secs(5),
+            name_servers: Vec::new(),
         }
     }
 }

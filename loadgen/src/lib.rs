@@ -2,14 +2,19 @@
 //!
 //! Knows the protocol, not the models.
 
+pub mod arrays;
 pub mod arrivals;
 mod error;
+pub mod grader;
 pub mod inputs;
+pub mod live;
+pub mod outcome;
 pub mod pacer;
 pub mod recorder;
 pub mod report;
 pub mod requirement;
 pub mod run;
+pub mod shape;
 pub mod statistics;
 pub mod validity;
 

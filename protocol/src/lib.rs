@@ -3,6 +3,7 @@
 //! Frontend and workers speak the same protocol north and south, so this crate holds ONE server, generic over
 //! [`InferenceService`], and ONE client trait, [`client::Client`]. It knows nothing of coding, dispatch or engines.
 
+mod budget;
 pub mod client;
 mod datatype;
 mod error;
@@ -20,6 +21,7 @@ mod tensor;
 pub mod trace;
 pub mod validate;
 
+pub use budget::Budget;
 pub use datatype::DataType;
 pub use error::{Code, Error};
 pub use infer::{InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOutput};
@@ -30,4 +32,4 @@ pub use metadata::{
 pub use parameter::{Parameter, Parameters};
 pub use service::{Context, InferenceService, Transport};
 pub use tensor::{Shape, Tensor};
-pub use validate::validate;
+pub use validate::{Rows, validate};

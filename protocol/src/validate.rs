@@ -6,11 +6,26 @@
 
 use crate::{DataType, Error, InferRequest, ModelMetadata, NamedTensor, TensorMetadata};
 
-/// Checks names, datatypes, shapes and requested outputs; returns the number of rows (1 for a model without a batch
-/// dimension).
-pub fn validate(request: &InferRequest, model: &ModelMetadata, max_rows: usize) -> Result<usize, Error> {
+/// How many rows a model takes in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// A request is one row, whatever its shapes.
+    Whole,
+    /// The first dimension counts rows, of which there may be this many.
+    UpTo(usize),
+}
+
+impl Rows {
+    /// As a model's own metadata has it.
+    pub fn of(model: &ModelMetadata, most: usize) -> Self {
+        if has_batch_dimension(model) { Self::UpTo(most) } else { Self::Whole }
+    }
+}
+
+/// Checks names, datatypes, shapes and requested outputs; returns the number of rows.
+pub fn validate(request: &InferRequest, model: &ModelMetadata, limit: Rows) -> Result<usize, Error> {
     check_names(request, model)?;
-    let batched = has_batch_dimension(model);
+    let batched = limit != Rows::Whole;
     let mut rows = None;
     for declared in &model.inputs {
         let input = find(request, model, declared)?;
@@ -24,10 +39,10 @@ pub fn validate(request: &InferRequest, model: &ModelMetadata, max_rows: usize) 
         }
     }
     let rows = rows.unwrap_or(1);
-    if rows > max_rows {
-        return Err(Error::BatchTooLarge { rows, limit: max_rows });
+    match limit {
+        Rows::UpTo(limit) if rows > limit => Err(Error::BatchTooLarge { rows, limit }),
+        _ => Ok(rows),
     }
-    Ok(rows)
 }
 
 /// Whether the first dimension of every input and output is the batch.
@@ -135,7 +150,7 @@ mod tests {
     }
 
     fn check(inputs: Vec<NamedTensor>, expected: Result<usize, Error>) {
-        assert_eq!(validate(&request(inputs), &model(), 8), expected);
+        assert_eq!(validate(&request(inputs), &model(), Rows::of(&model(), 8)), expected);
     }
 
     #[test]
@@ -185,7 +200,7 @@ mod tests {
         request.outputs.push(RequestedOutput { name: "z".into(), parameters: Parameters::new() });
         let (model_name, expected) = ("m".into(), vec!["y".into()]);
         let error = Error::UnknownOutput { model: model_name, name: "z".into(), expected };
-        assert_eq!(validate(&request, &model(), 8), Err(error));
+        assert_eq!(validate(&request, &model(), Rows::UpTo(8)), Err(error));
     }
 
     #[test]
@@ -194,7 +209,7 @@ mod tests {
         fixed.inputs = vec![declared("a", "FP32", &[2, -1]), declared("sr", "FP32", &[])];
         let request = request(vec![tensor("sr", &[]), tensor("a", &[2, 5])]);
         assert!(!has_batch_dimension(&fixed));
-        assert_eq!(validate(&request, &fixed, 1), Ok(1));
+        assert_eq!(validate(&request, &fixed, Rows::of(&fixed, 1)), Ok(1));
         let ordered = in_model_order(request.inputs, &fixed);
         assert_eq!(ordered.iter().map(|input| input.name.as_str()).collect::<Vec<_>>(), ["a", "sr"]);
     }

@@ -3,7 +3,7 @@
 //! A quantile of each block and their scatter would be simpler, but a block holds few samples beyond p99.9, so its own p99.9 is
 //! biased. Pooling the drawn blocks first gives every resampled quantile as many samples as the run has.
 
-use parm_loadgen::draw::Draw;
+use parm_faults::draw::Draw;
 
 use crate::Tally;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64};
 
-use parm_loadgen::service::Service;
+use parm_faults::service::Service;
 use serde::{Deserialize, Serialize};
 
 use crate::{Contender, Error, Pattern, Processes, Scenario};
@@ -115,8 +115,8 @@ impl Default for Config {
 
 #[cfg(test)]
 mod tests {
-    use parm_loadgen::distribution::Distribution;
-    use parm_loadgen::faults::{Fault, Targets, When};
+    use parm_faults::distribution::Distribution;
+    use parm_faults::{Fault, Targets, When};
 
     use super::*;
 

@@ -26,7 +26,7 @@ pub const POLICIES: &[(&str, &str)] = &[
     ("hedge", "late batches once more, within a budget"),
     ("hedge+ejection", "the same, and slow instances are ejected"),
     ("parm", "the paper's: a parity per two queries, on a third of the instances, which take nothing else"),
-    ("parm+", "parities on idle instances, hedges within a budget, groups of 2 to 8, ejection"),
+    ("parm+", "parities on idle instances, hedges within a budget, groups of 2 to 4, ejection"),
     ("approximate-backup", "every query on a cheaper model too, on instances of its own"),
 ];
 
@@ -58,7 +58,7 @@ impl Contender {
         contender.dispatch.policy = policy;
         contender.dispatch.ejection.enabled = ejection;
         if policy == PolicyKind::ParmPlus {
-            contender.dispatch.coding.k_choices = (3..=8).filter_map(NonZeroU8::new).collect();
+            contender.dispatch.coding.k_choices = (3..=4).filter_map(NonZeroU8::new).collect();
         }
         if policy == PolicyKind::None {
             contender.instances = Some(resources.deployed);

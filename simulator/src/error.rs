@@ -23,7 +23,7 @@ pub enum Error {
     #[error(transparent)]
     Load(#[from] parm_loadgen::Error),
     #[error(transparent)]
-    Faults(#[from] parm_loadgen::faults::Error),
+    Faults(#[from] parm_faults::Error),
     #[error("the experiment file cannot be used: {0}")]
     File(String),
 }

@@ -4,7 +4,7 @@
 //! arrivals, service times and faults from `parm_loadgen`. Reading order: `config` (what an experiment file says),
 //! `contender` and `scenario` (its ready-made policies and faults), `cell` and `experiment` (every policy through every
 //! scenario at every load), `run` and `engine` (one run), `cluster` (its instances), `tally` and `blocks` (what is kept of it),
-//! `verdict`, `spectrum`, `timeline` and `report` (what may be said of it).
+//! `witness` (what else can be seen of it), `verdict`, `spectrum`, `timeline` and `report` (what may be said of it).
 
 mod blocks;
 mod calendar;
@@ -25,12 +25,14 @@ mod spectrum;
 mod tally;
 mod timeline;
 mod verdict;
+mod witness;
 
 pub use cell::Cell;
 pub use config::Config;
 pub use contender::{Contender, POLICIES};
 pub use error::Error;
 pub use experiment::{Experiment, Progress, Quiet};
+pub use parm_frontend::dispatch::PolicyKind;
 pub use pattern::Pattern;
 pub use processes::{Processes, Remote};
 pub use report::{Report, Row};
@@ -40,3 +42,4 @@ pub use spectrum::{Point, Spectrum};
 pub use tally::{Ended, Outcome, Tally};
 pub use timeline::{Band, Kind, Timeline};
 pub use verdict::{Accuracy, Estimate, Verdict};
+pub use witness::{Answered, Execution, Witness};

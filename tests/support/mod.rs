@@ -3,6 +3,7 @@
 pub mod affine;
 pub mod http;
 pub mod load;
+pub mod names;
 pub mod process;
 
 pub use process::Parm;

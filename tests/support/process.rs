@@ -22,11 +22,20 @@ pub struct Parm {
     pub grpc: SocketAddr,
     /// Metrics address.
     pub metrics: SocketAddr,
+    /// Admin address, where there is one.
+    pub admin: Option<SocketAddr>,
 }
 
 impl Parm {
-    /// Starts `parm ARGUMENTS...` on free ports and waits until it says that it is ready.
+    /// Starts `parm ARGUMENTS...` on free ports and waits until it can predict.
     pub fn start(arguments: &[&str]) -> Parm {
+        let parm = Self::listening(arguments);
+        parm.until("it is ready", |parm| super::http::get(parm.http, "/v2/health/ready").status == 200);
+        parm
+    }
+
+    /// The same, but waits only until it has written its readiness file.
+    pub fn listening(arguments: &[&str]) -> Parm {
         Self::try_start(arguments).unwrap_or_else(|problem| panic!("parm {}: {problem}", arguments.join(" ")))
     }
 
@@ -71,6 +80,7 @@ impl Parm {
                     http: address("http"),
                     grpc: address("grpc"),
                     metrics: address("metrics"),
+                    admin: addresses["admin"].as_str().map(|address| address.parse().unwrap()),
                     child,
                     folder,
                 })

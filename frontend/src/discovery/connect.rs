@@ -5,6 +5,8 @@ use std::sync::Arc;
 use parm_protocol::Error;
 use parm_protocol::client::{BoxFuture, Client};
 
+use super::name::Name;
+
 /// Connects to servers.
 pub trait Connect: Send + Sync + 'static {
     /// Whether an address can be one, without asking the network; else what is wrong with it.
@@ -12,6 +14,11 @@ pub trait Connect: Send + Sync + 'static {
 
     /// Connects to the server at an address.
     fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>>;
+
+    /// The servers that a name stands for now, as `HOST:PORT`; else what went wrong.
+    fn resolve<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        Box::pin(async move { Err(format!("{name} cannot be looked up here")) })
+    }
 }
 
 /// The machine in an address, where it tells one from another: what stands on one machine fails together. On this

@@ -10,8 +10,11 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use super::connect::{self, Connect};
+use super::dns;
 use super::file;
 use super::member::{Identity, Member, Source, State, Wish};
+use super::name::Name;
+use super::reminder;
 use super::supervisor::Supervisor;
 use crate::dispatch::NodeId;
 use crate::error::Error;
@@ -47,7 +50,10 @@ impl Fleet {
         let fleet = Arc::new(Self { core, connect, runtime: Handle::current(), members: Mutex::default() });
         let config = &fleet.core.config;
         for url in &config.workers {
-            fleet.add(url, Source::Static)?;
+            match Name::read(url) {
+                Some(name) => fleet.follow(url, name)?,
+                None => fleet.add(url, Source::Static).map(|_| ())?,
+            }
         }
         if let Some(path) = &config.workers_file {
             fleet.runtime.spawn(file::watch(
@@ -56,7 +62,29 @@ impl Fleet {
                 config.instances.file_interval,
             ));
         }
+        fleet.runtime.spawn(reminder::run(Arc::downgrade(&fleet)));
         Ok(fleet)
+    }
+
+    /// Adds the servers that a name stands for, now and later.
+    fn follow(self: &Arc<Self>, url: &str, name: Result<Name, String>) -> Result<(), Error> {
+        let bad = |reason| Error::BadUrl { url: url.to_owned(), reason };
+        let name = name.map_err(bad)?;
+        // What the scheme cannot be is better known now than with the first answer.
+        self.connect.check(&name.url("host:1")).map_err(bad)?;
+        let every = self.core.config.instances.dns_interval;
+        self.runtime.spawn(dns::watch(Arc::downgrade(self), name, every));
+        Ok(())
+    }
+
+    /// Whether every instance of this process has joined, or has said why it cannot.
+    pub(crate) fn is_settled(&self) -> bool {
+        let members = self.members.lock();
+        let unsettled = |member: &Arc<Member>| {
+            let view = member.view();
+            view.state == State::Connecting && view.problem.is_none()
+        };
+        !members.by_number.values().any(|member| member.source == Source::Embedded && unsettled(member))
     }
 
     /// Adds a server by its address.

@@ -19,6 +19,8 @@ pub(crate) enum Source {
     Static,
     /// The watched file.
     File,
+    /// A name that DNS knows.
+    Dns,
     /// The admin API.
     Admin,
 }
@@ -110,8 +112,10 @@ impl Member {
         let mut view = self.view.lock();
         if view.state != state || view.problem != problem {
             match &problem {
-                Some(problem) => tracing::warn!(instance = %self.name, ?state, %problem, "instance"),
-                None => tracing::info!(instance = %self.name, ?state, "instance"),
+                Some(problem) => {
+                    tracing::warn!(instance = %self.name, ?state, %problem, "an instance is not as it should be");
+                }
+                None => tracing::info!(instance = %self.name, ?state, "an instance changed"),
             }
         }
         *view = View { state, instance, problem };

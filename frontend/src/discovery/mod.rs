@@ -1,18 +1,23 @@
 //! Where instances come from, and who watches over them.
 //!
-//! Sources (the configured list, a watched file, the admin API, threads of this process) only name members of the
+//! Sources (the configured list, names that DNS knows, a watched file, the admin API, threads of this process) only name members of the
 //! [`Fleet`]; every member has a supervisor that connects, asks what it serves, joins it to the dispatcher, looks after
 //! its health and takes it out again.
 
 mod connect;
 mod describe;
+mod dns;
 mod file;
 mod fleet;
 mod member;
+mod name;
+mod reminder;
+mod resolver;
 mod supervisor;
 mod wire;
 
 pub use connect::Connect;
 pub use fleet::Fleet;
 pub(crate) use member::{Member, Source, State, Wish};
+pub use name::{Name, Records};
 pub use wire::Wire;

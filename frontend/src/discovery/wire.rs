@@ -1,22 +1,32 @@
 //! Servers on the network, reached by the protocol's own clients.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parm_protocol::Error;
 use parm_protocol::client::{self, BoxFuture, Client, Endpoint};
 
 use super::connect::Connect;
+use super::name::Name;
+use super::resolver::Resolver;
 
 /// Connects over HTTP, gRPC or frames, as the address says.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Wire {
     config: client::Config,
+    resolver: Resolver,
 }
 
 impl Wire {
     /// Clients with these settings.
     pub fn new(config: client::Config) -> Self {
-        Self { config }
+        Self { config, resolver: Resolver::default() }
+    }
+
+    /// Asks these servers for names, if there are any, and not the system's.
+    pub fn with_name_servers(mut self, servers: Vec<SocketAddr>) -> Self {
+        self.resolver = Resolver::new(servers);
+        self
     }
 }
 
@@ -27,5 +37,9 @@ impl Connect for Wire {
 
     fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>> {
         Box::pin(async move { client::connect(&url.parse()?, &self.config) })
+    }
+
+    fn resolve<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        Box::pin(self.resolver.resolve(name))
     }
 }

@@ -13,7 +13,7 @@ pub struct Counters {
     pub dropped: u64,
     /// Late jobs that were duplicated.
     pub hedges: u64,
-    /// Late jobs that were not, because the budget was spent.
+    /// Late jobs that were not, because the budget was spent or too much work waited.
     pub hedges_refused: u64,
     /// Queries answered by a copy.
     pub hedges_won: u64,
@@ -47,4 +47,6 @@ pub struct Counters {
     pub ejected_failing: u64,
     /// Slow instances that were kept because the others could not do without them.
     pub ejections_refused: u64,
+    /// Slow instances that were called back because work piled up without them.
+    pub recalled: u64,
 }

@@ -64,7 +64,10 @@ impl Dispatcher {
     /// Gives a pool's extra jobs to whoever has room for them.
     pub(super) fn feed_extras(&mut self, key: Key<Pool>, class: Class) {
         let mut at = 0;
-        let room = |pool: &Pool| !pool.idle.is_empty() || !pool.redundancy_idle.is_empty();
+        let room = |pool: &Pool| match class {
+            Class::Spare if !pool.has_headroom() => false,
+            _ => !pool.idle.is_empty() || !pool.redundancy_idle.is_empty(),
+        };
         while at < LOOK_AT && room(&self.pools[key]) {
             let Some(extra) = self.wanted(key, class, at) else { break };
             let chosen = self.choose(key, &extra);
@@ -77,7 +80,7 @@ impl Dispatcher {
         for index in 0..self.instances[instance].serves.len() {
             let serves = self.instances[instance].serves[index];
             let mut at = 0;
-            while at < LOOK_AT {
+            while at < LOOK_AT && (class == Class::Urgent || self.pools[serves.pool].has_headroom()) {
                 let Some(extra) = self.wanted(serves.pool, class, at) else { break };
                 let chosen = self.suits(serves.pool, &extra, instance).then_some(instance);
                 self.settle((serves.pool, class, &mut at), extra, chosen);

@@ -37,7 +37,10 @@ impl Dispatcher {
         loop {
             let pool = &mut self.pools[key];
             let Some(lane) = pool.queue.ready(self.now, &pool.settings.batch) else { break };
-            let Some(index) = pool.idle.next(|_| true) else { return };
+            let Some(index) = pool.idle.next(|_| true) else {
+                self.recall(key);
+                return;
+            };
             let instance = self.instances.key_at(index).expect("only instances that are there have room");
             self.start_batch(key, instance, lane);
         }

@@ -40,6 +40,11 @@ impl Instance {
         !self.draining && self.health.in_service()
     }
 
+    /// Nothing but its slowness keeps it from being usable.
+    pub(super) fn slow_only(&self) -> bool {
+        !self.draining && self.health.out_for_slowness()
+    }
+
     pub(super) fn room(&self) -> Room {
         match self.jobs.len() {
             _ if !self.usable() => Room::None,

@@ -37,6 +37,10 @@ pub(super) struct Pool {
     pub(super) slots: u32,
     /// How many such instances there are.
     pub(super) usable: u32,
+    /// Instances that were ejected for being slow, and would be usable.
+    pub(super) slow: u32,
+    /// Instances that must be idle beside the one on which spare work starts.
+    pub(super) headroom: u32,
     /// Since when there are none.
     pub(super) deserted_since: Option<Time>,
     /// From start to completion of jobs of the deployed model.
@@ -73,6 +77,8 @@ impl Pool {
             open: SmallVec::new(),
             slots: 0,
             usable: 0,
+            slow: 0,
+            headroom: 0,
             deserted_since: Some(now),
             service: Quantiles::new(late_quantile(&settings)),
             response: Quantiles::new(late_quantile(&settings)),
@@ -101,6 +107,17 @@ impl Pool {
 }
 
 impl Pool {
+    /// So much waits that everybody waits for about a service time: then every instance counts, and what is late is so
+    /// because of the queue, which duplicates would make longer.
+    pub(super) fn backlogged(&self) -> bool {
+        self.queue.waiting() > self.slots
+    }
+
+    /// Whether spare work may start: some stay idle for queries that come while it runs.
+    pub(super) fn has_headroom(&self) -> bool {
+        self.headroom == 0 || self.idle.more_than(self.headroom)
+    }
+
     /// The share of the slots that queries keep busy.
     pub(super) fn utilisation(&mut self, now: Time) -> f64 {
         let Some(recent) = self.service.reading() else { return 0.0 };

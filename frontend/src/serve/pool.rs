@@ -1,6 +1,7 @@
 //! A model and version as the frontend serves it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
-    BatchStatistics, DurationStatistics, ModelConfig, ModelMetadata, ModelRef, ModelStatistics,
+    BatchStatistics, DurationStatistics, ModelConfig, ModelMetadata, ModelRef, ModelStatistics, Rows,
 };
 
 use super::inputs::Inputs;
@@ -60,7 +61,7 @@ struct Tally {
 impl Pool {
     pub(crate) fn new(id: PoolId, description: Description, metrics: metrics::Pool) -> Self {
         let Description { model, metadata, config } = description;
-        let batched = has_batch_dimension(&metadata);
+        let batched = takes_batches(&metadata, config.as_ref());
         Self {
             id,
             version: model.version.clone().unwrap_or_default(),
@@ -75,6 +76,11 @@ impl Pool {
             model,
             metadata,
         }
+    }
+
+    /// How many rows a request may have.
+    pub(crate) fn rows(&self, limit: NonZeroUsize) -> Rows {
+        if self.batched { Rows::UpTo(limit.get()) } else { Rows::Whole }
     }
 
     /// Most rows that an instance takes in one batch, if it says.
@@ -154,6 +160,12 @@ impl Pool {
             ..ModelStatistics::default()
         }
     }
+}
+
+/// Whether the first dimension is a batch of rows. A first dimension that varies need not be: a server that says that its
+/// model takes no batches (`max_batch_size` 0) means a length of some kind, and rows of others would change its answer.
+fn takes_batches(metadata: &ModelMetadata, config: Option<&ModelConfig>) -> bool {
+    has_batch_dimension(metadata) && config.is_none_or(|config| config.max_batch_size > 0)
 }
 
 /// What a server without a configuration endpoint would say.

@@ -49,6 +49,11 @@ impl Frontend {
         self.fleet.embed(client, node).map(|_| ())
     }
 
+    /// Whether every embedded instance has joined, or has said why it cannot. Servers elsewhere may take their time.
+    pub fn is_settled(&self) -> bool {
+        self.fleet.is_settled()
+    }
+
     /// The Prometheus page.
     pub fn metrics(&self) -> String {
         self.core.page(self.fleet.counts())
@@ -92,7 +97,7 @@ impl Frontend {
         context: &Context,
     ) -> Result<Submission, Error> {
         let limits = &self.core.config.requests;
-        let rows = validate(&request, &pool.metadata, limits.max_rows.get())?;
+        let rows = validate(&request, &pool.metadata, pool.rows(limits.max_rows))?;
         let terms = Terms::read(&request.parameters, context, limits)?;
         let span = trace::query(&request, context);
         let tensors = in_model_order(request.inputs, &pool.metadata);

@@ -209,3 +209,11 @@ fn at_low_load_a_copy_is_sent_instead_of_a_parity() {
     let settings = with(plus(2, 1), |coding| coding.k_follows_load = true);
     check_on_three(settings, &[Query(1), Query(2)], &["0 run 1 on 1", "0 copy 1 on 2", "0 run 2 on 3"]);
 }
+
+#[test]
+fn a_parity_leaves_instances_idle_for_queries() {
+    let settings = with(plus(2, 1), |coding| coding.headroom = Fraction::percent(34));
+    let steps = [Query(1), Query(2), Encoded, Quiet, Wait(1), Join(4)];
+    // Of three instances one has to stay idle beside the parity's, and of four.
+    check_on_three(settings, &steps, &["1 parity 0 on 4"]);
+}

@@ -72,6 +72,25 @@ async fn requests_to_a_model_without_a_batch_dimension_are_never_put_together() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_takes_no_batches_is_given_none_though_the_first_dimension_varies() {
+    let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
+    instances.iter().for_each(|instance| instance.says_max_batch(0));
+    let mut config = config(PolicyKind::None);
+    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
+    config.requests.max_rows = NonZeroUsize::new(2).unwrap();
+    let frontend = frontend(config, &instances.each_ref()).await;
+    let lengths: [&[f32]; 4] = [&[1.0, 2.0, 3.0], &[4.0], &[5.0, 6.0, 7.0], &[8.0]];
+    let asked = lengths.map(|values| start(&frontend, request(values)));
+    for (answer, sent) in asked.into_iter().zip(lengths) {
+        let wanted: Vec<f32> = sent.iter().map(|value| value * 2.0).collect();
+        assert_eq!(column(&answer.await.unwrap().unwrap()), wanted);
+    }
+    let mut seen: Vec<usize> = instances.iter().flat_map(|instance| instance.batches()).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, [1, 1, 3, 3], "neither split nor put together");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_sent_whole_shares_its_bytes() {
     let instance = Scripted::quick("a", 1);
     let frontend = frontend(config(PolicyKind::None), &[&instance]).await;

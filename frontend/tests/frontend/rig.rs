@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use parm_frontend::discovery::Connect;
+use parm_frontend::discovery::{Connect, Name};
 use parm_frontend::dispatch::{PolicyKind, PoolSettings};
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::{BoxFuture, Client};
@@ -17,19 +17,27 @@ use tokio::task::JoinHandle;
 
 use crate::scripted::Scripted;
 
-/// Servers by address; an address without a server refuses connections.
-#[derive(Default)]
-pub(crate) struct Network(Mutex<BTreeMap<String, Arc<Scripted>>>);
+/// Servers by address; an address without a server refuses connections. And what names stand for.
+pub(crate) struct Network(Mutex<BTreeMap<String, Arc<Scripted>>>, Mutex<Answer>);
+
+/// What is said of every name.
+type Answer = Result<Vec<String>, String>;
 
 impl Network {
     pub(crate) fn with(servers: &[&Arc<Scripted>]) -> Arc<Self> {
-        let network = Self::default();
+        let network = Self(Mutex::default(), Mutex::new(Ok(Vec::new())));
         servers.iter().for_each(|server| network.start(server));
         Arc::new(network)
     }
 
     pub(crate) fn start(&self, server: &Arc<Scripted>) {
         self.0.lock().insert(server.peer().into(), server.clone());
+    }
+
+    /// Every name stands for this from now on.
+    pub(crate) fn resolves(&self, answer: Result<&[&str], &str>) {
+        let owned = |servers: &[&str]| servers.iter().map(|server| (*server).to_owned()).collect();
+        *self.1.lock() = answer.map(owned).map_err(str::to_owned);
     }
 
     /// No one can connect to it any more; those connected find it gone.
@@ -47,6 +55,11 @@ impl Connect for Network {
     fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>> {
         let server = self.0.lock().get(url).cloned();
         Box::pin(async move { server.map(|server| server as Arc<dyn Client>).ok_or_else(|| gone(url)) })
+    }
+
+    fn resolve<'a>(&'a self, _: &'a Name) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        let answer = self.1.lock().clone();
+        Box::pin(async { answer })
     }
 }
 

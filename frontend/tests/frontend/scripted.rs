@@ -32,6 +32,8 @@ pub(crate) struct Scripted {
     script: Arc<Mutex<VecDeque<Act>>>,
     otherwise: Mutex<Act>,
     models: Mutex<Vec<ModelMetadata>>,
+    /// What it says of every model's configuration, if it has such an endpoint.
+    config: Mutex<Option<ModelConfig>>,
     ready: Mutex<Result<bool, Error>>,
     /// Requests as they came.
     pub(crate) seen: Mutex<Vec<InferRequest>>,
@@ -51,6 +53,7 @@ impl Scripted {
             script: Arc::default(),
             otherwise: Mutex::new(otherwise),
             models: Mutex::new(vec![doubler("double")]),
+            config: Mutex::default(),
             ready: Mutex::new(Ok(true)),
             seen: Mutex::default(),
             cancelled: AtomicUsize::new(0),
@@ -82,6 +85,11 @@ impl Scripted {
 
     pub(crate) fn serve(&self, models: &[ModelMetadata]) {
         *self.models.lock() = models.to_vec();
+    }
+
+    /// Has a configuration endpoint from now on, which says this.
+    pub(crate) fn says_max_batch(&self, max_batch_size: i32) {
+        *self.config.lock() = Some(ModelConfig { max_batch_size, ..ModelConfig::default() });
     }
 
     pub(crate) fn set_ready(&self, ready: Result<bool, Error>) {
@@ -159,7 +167,8 @@ impl Client for Scripted {
     }
 
     fn model_config<'a>(&'a self, _model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
-        Box::pin(async { Err(Error::Unimplemented { what: "configuration".into() }) })
+        let config = self.config.lock().clone();
+        Box::pin(async { config.ok_or_else(|| Error::Unimplemented { what: "configuration".into() }) })
     }
 
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {

@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parm_frontend::dispatch::PolicyKind;
 use parm_frontend::{Config, Error, Frontend, Timers};
 
-use crate::rig::{Network, config, infer, metric, ready, request, start, until};
+use crate::rig::{Network, column, config, infer, metric, ready, request, start, until};
 use crate::scripted::Scripted;
 
 struct Watched {
@@ -79,6 +80,49 @@ async fn a_file_that_is_gone_changes_nothing() {
     watched.until_ready(0.0).await;
     watched.network.start(&Scripted::quick("test://b", 1));
     watched.until_ready(1.0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_followed_and_no_answer_changes_nothing() {
+    let servers = ["test://a:1", "test://b:1", "test://c:1"].map(|name| Scripted::quick(name, 1));
+    let network = Network::with(&servers.each_ref());
+    network.resolves(Err("the name server is down"));
+    let mut config =
+        Config { workers: vec!["dns+test://pool:1".into(), "test://a:1".into()], ..config(PolicyKind::None) };
+    config.instances.dns_interval = Duration::from_millis(20);
+    let frontend = Frontend::start(config, network.clone(), Timers::Runtime).unwrap();
+    let until_ready = async |count: f64| until("the name is followed", || ready(&frontend) == count).await;
+    until_ready(1.0).await;
+    // One of them has joined by another way: it is no reason to fail, and not the name's to take away.
+    network.resolves(Ok(&["a:1", "b:1", "c:1"]));
+    until_ready(3.0).await;
+    for nothing in [Ok(&[][..]), Err("the name server is down")] {
+        network.resolves(nothing);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(ready(&frontend), 3.0, "{nothing:?}");
+    }
+    network.resolves(Ok(&["c:1"]));
+    until_ready(2.0).await;
+    let held = infer(&frontend, request(&[1.0])).await.unwrap();
+    assert_eq!(column(&held), [2.0]);
+    network.resolves(Ok(&["b:1"]));
+    until("the first is left and the second is back", || {
+        let page = frontend.metrics();
+        let in_service = |name: &str| page.contains(&format!("instance=\"{name}\""));
+        ready(&frontend) == 2.0 && in_service("test://b:1") && !in_service("test://c:1")
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_name_in_the_configuration_is_an_error_at_once() {
+    for (url, reason) in
+        [("dns+test://pool", "HOST:PORT"), ("srv+http://_http._tcp.pool", "not of the tests")]
+    {
+        let config = Config { workers: vec![url.into()], ..config(PolicyKind::None) };
+        let error = Frontend::start(config, Network::with(&[]), Timers::Runtime).err().unwrap();
+        assert!(matches!(&error, Error::BadUrl { reason: given, .. } if given.contains(reason)), "{error}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,12 @@
 //! What bounds a connection of frames.
 
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::Budget;
 
 /// Bounds of one connection; both sides have their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +26,23 @@ pub struct Config {
     /// Milliseconds that the peer has to say anything after that (default 5000): longer than its longest pause,
     /// since every request on the connection fails when this passes.
     pub ping_timeout_ms: NonZeroU64,
+}
+
+/// What bounds a server's connection: its own configuration, and what it shares with all others.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The connection's own.
+    pub config: Config,
+    /// The bytes that requests hold, of all connections.
+    pub budget: Arc<Budget>,
+}
+
+impl From<Config> for Limits {
+    /// A connection that shares its bytes with nobody.
+    fn from(config: Config) -> Self {
+        let whole = config.max_body_bytes.get() as usize * config.max_in_flight.get() as usize;
+        Self { config, budget: Budget::new(whole) }
+    }
 }
 
 impl Config {

@@ -29,7 +29,7 @@ mod tests;
 mod wire;
 mod writer;
 
-pub use config::Config;
+pub use config::{Config, Limits};
 pub use connection::{Call, Connection};
 pub use negotiation::{EXTENSION, Negotiated, PATH, PROTOCOL};
 pub use serving::serve;

@@ -3,10 +3,14 @@
 
 use std::io;
 
-use bytes::{Bytes, BytesMut};
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
 
 use super::header::{self, Header};
 use super::socket::ReadHalf;
+use crate::Error;
+use crate::budget::{Budget, Share};
 
 /// Read at a time; a chunk lives until the last tensor in it is dropped.
 const CHUNK: usize = 64 << 10;
@@ -19,12 +23,17 @@ const LEAST_ROOM: usize = 8 << 10;
 pub(super) struct Incoming {
     pub(super) header: Header,
     pub(super) body: Bytes,
+    /// What the body takes of the reader's budget. Where that is spent, the body was passed over and is empty.
+    pub(super) share: Result<Option<Share>, Error>,
 }
 
 pub(super) struct Reader {
     half: ReadHalf,
     buffer: BytesMut,
     limit: usize,
+    budget: Option<Arc<Budget>>,
+    /// What the frame that is being read holds.
+    share: Option<Share>,
 }
 
 impl Reader {
@@ -32,7 +41,13 @@ impl Reader {
     pub(super) fn new(half: ReadHalf, already_read: &[u8], limit: u32) -> Self {
         let mut buffer = BytesMut::with_capacity(CHUNK.max(already_read.len()));
         buffer.extend_from_slice(already_read);
-        Self { half, buffer, limit: limit as usize }
+        Self { half, buffer, limit: limit as usize, budget: None, share: None }
+    }
+
+    /// Bodies count against this budget from the moment that their headers are known.
+    pub(super) fn within(mut self, budget: Arc<Budget>) -> Self {
+        self.budget = Some(budget);
+        self
     }
 
     /// The next frame; `None` where the peer closed between two frames.
@@ -41,9 +56,13 @@ impl Reader {
             let missing = match self.peek()? {
                 Some(header) => {
                     let whole = header::LENGTH + header.body as usize;
+                    if let Err(refusal) = self.count(whole) {
+                        self.pass_over(whole).await?;
+                        return Ok(Some(Incoming { header, body: Bytes::new(), share: Err(refusal) }));
+                    }
                     if self.buffer.len() >= whole {
                         let body = self.buffer.split_to(whole).freeze().slice(header::LENGTH..);
-                        return Ok(Some(Incoming { header, body }));
+                        return Ok(Some(Incoming { header, body, share: Ok(self.share.take()) }));
                     }
                     whole - self.buffer.len()
                 }
@@ -53,6 +72,32 @@ impl Reader {
             if self.half.read(&mut self.buffer).await? == 0 {
                 let clean = self.buffer.is_empty();
                 return if clean { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+            }
+        }
+    }
+
+    /// Counts the frame at the front, once.
+    fn count(&mut self, bytes: usize) -> Result<(), Error> {
+        if let (Some(budget), None) = (&self.budget, &self.share) {
+            let share = budget.share();
+            share.grow(bytes)?;
+            self.share = Some(share);
+        }
+        Ok(())
+    }
+
+    /// Reads so many bytes and keeps none.
+    async fn pass_over(&mut self, mut missing: usize) -> io::Result<()> {
+        loop {
+            let here = missing.min(self.buffer.len());
+            self.buffer.advance(here);
+            missing -= here;
+            if missing == 0 {
+                return Ok(());
+            }
+            self.make_room(LEAST_ROOM);
+            if self.half.read(&mut self.buffer).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
     }

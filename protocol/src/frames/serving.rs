@@ -21,7 +21,7 @@ use super::header::Kind;
 use super::keepalive::{self, Heard};
 use super::reader::{Incoming, Reader};
 use super::writer::{Urgency, Writer};
-use super::{Config, Socket};
+use super::{Limits, Socket};
 use crate::{Context, Error, InferResponse, InferenceService, Transport};
 
 /// With more requests than this in progress, answers travel together rather than each at once.
@@ -33,11 +33,12 @@ pub async fn serve<S: InferenceService>(
     socket: Socket,
     already_read: &[u8],
     service: Arc<S>,
-    config: &Config,
+    limits: &Limits,
     drain: CancellationToken,
 ) -> io::Result<()> {
+    let Limits { config, budget } = limits;
     let (read, write) = socket.into_split();
-    let mut reader = Reader::new(read, already_read, config.max_body_bytes.get());
+    let mut reader = Reader::new(read, already_read, config.max_body_bytes.get()).within(budget.clone());
     let serving = Arc::new(Serving {
         service,
         writer: Writer::new(write, config.max_queued_bytes.get()),
@@ -103,7 +104,7 @@ impl<S: InferenceService> Serving<S> {
             heard.note();
             let id = incoming.header.id;
             match incoming.header.kind {
-                Kind::Request => self.start(&incoming).await,
+                Kind::Request => self.start(incoming).await,
                 Kind::Cancel => {
                     let task = self.calls.lock().running.remove(&id).flatten();
                     if let Some(task) = task {
@@ -128,9 +129,13 @@ impl<S: InferenceService> Serving<S> {
         Ok(())
     }
 
-    async fn start(self: &Arc<Self>, incoming: &Incoming) {
+    async fn start(self: &Arc<Self>, incoming: Incoming) {
         let id = incoming.header.id;
         let arrived = Instant::now();
+        let share = match incoming.share {
+            Ok(share) => share,
+            Err(error) => return self.reject(id, &error),
+        };
         let (request, envelope) = match codec::decode_request(&incoming.body) {
             Ok(decoded) => decoded,
             Err(error) => return self.reject(id, &error),
@@ -147,6 +152,7 @@ impl<S: InferenceService> Serving<S> {
         };
         let service = Arc::clone(&self.service);
         let mut call = Box::pin(async move {
+            let _share = share;
             let result = service.infer(request, context).await;
             reply.send(result);
         });

@@ -17,8 +17,8 @@ use super::*;
 use crate::client::CallContext;
 use crate::scripted::{Scripted, echo};
 use crate::{
-    Code, Context, DataType, Error, InferRequest, InferenceService, ModelRef, NamedTensor, Parameters,
-    Tensor, Transport,
+    Budget, Code, Context, DataType, Error, InferRequest, InferenceService, ModelRef, NamedTensor,
+    Parameters, Tensor, Transport,
 };
 
 fn request(id: impl Into<String>, bytes: usize) -> InferRequest {
@@ -43,7 +43,8 @@ fn start<S: InferenceService>(service: S, config: &Config) -> (Connection, Serve
     let (drain, config) = (CancellationToken::new(), config.clone());
     let connection = Connection::new("pair".into(), near.into(), b"", Negotiated::of(&config), &config);
     let token = drain.clone();
-    let task = tokio::spawn(async move { serve(far.into(), b"", Arc::new(service), &config, token).await });
+    let task =
+        tokio::spawn(async move { serve(far.into(), b"", Arc::new(service), &config.into(), token).await });
     (connection, Server { task, drain })
 }
 
@@ -85,7 +86,7 @@ async fn tcp_carries_frames_as_well_and_what_came_with_the_agreement_is_not_lost
         let mut first = [0; 40];
         far.read_exact(&mut first).await.unwrap();
         let service = Arc::new(Scripted(|request, _| async move { Ok(echo(request)) }));
-        serve(far.into(), &first, service, &config, CancellationToken::new()).await
+        serve(far.into(), &first, service, &config.into(), CancellationToken::new()).await
     };
     let ask = request("early", 3000);
     tokio::select! {
@@ -215,7 +216,8 @@ async fn a_hung_server_is_noticed_and_every_call_fails() {
 async fn a_hung_client_is_noticed_and_its_requests_dropped() {
     let (near, far) = UnixStream::pair().unwrap();
     let (service, ..) = endless();
-    let end = serve(far.into(), b"", Arc::new(service), &Config::default(), CancellationToken::new()).await;
+    let end =
+        serve(far.into(), b"", Arc::new(service), &Config::default().into(), CancellationToken::new()).await;
     assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
     drop(near);
 }
@@ -255,13 +257,56 @@ async fn a_client_that_ignores_the_bound_is_refused_by_the_server() {
     let connection = Connection::new("pair".into(), near.into(), b"", no_limits, &Config::default());
     let (service, ..) = endless();
     let server = tokio::spawn(async move {
-        serve(far.into(), b"", Arc::new(service), &server_config, CancellationToken::new()).await
+        serve(far.into(), b"", Arc::new(service), &server_config.into(), CancellationToken::new()).await
     });
     let ask = request("", 8);
     let calls = (0..3).map(|_| Box::pin(connection.infer(&ask, ANY_TIME)));
     let (first, ..) = futures::future::select_all(calls).await;
     assert_eq!(first.unwrap_err().code(), Code::Overloaded);
     server.abort();
+}
+
+#[tokio::test]
+async fn requests_of_all_connections_share_one_budget() {
+    const BODY: usize = 300_000;
+    let limits = Limits { config: Config::default(), budget: Budget::new(BODY * 3 / 2) };
+    let gate = Arc::new(Notify::new());
+    let entered = Arc::new(Notify::new());
+    let connect = || {
+        let (near, far) = UnixStream::pair().unwrap();
+        let (limits, gate, entered) = (limits.clone(), gate.clone(), entered.clone());
+        let service = Scripted(move |request: InferRequest, _| {
+            let (gate, entered) = (gate.clone(), entered.clone());
+            async move {
+                if request.id == "held" {
+                    entered.notify_one();
+                    gate.notified().await;
+                }
+                Ok(echo(request))
+            }
+        });
+        tokio::spawn(async move {
+            serve(far.into(), b"", Arc::new(service), &limits, CancellationToken::new()).await
+        });
+        Connection::new(
+            "pair".into(),
+            near.into(),
+            b"",
+            Negotiated::of(&Config::default()),
+            &Config::default(),
+        )
+    };
+    let (first, second) = (connect(), connect());
+    let held = tokio::spawn(async move { first.infer(&request("held", BODY), ANY_TIME).await });
+    entered.notified().await;
+    let refused = second.infer(&request("more", BODY), ANY_TIME).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Overloaded);
+    assert!(refused.to_string().contains("max_bytes_in_flight"), "{refused}");
+    // What was passed over leaves the connection whole, and what fits is served.
+    assert_eq!(second.infer(&request("small", 100_000), ANY_TIME).await.unwrap().id, "small");
+    gate.notify_one();
+    assert_eq!(held.await.unwrap().unwrap().id, "held");
+    assert_eq!(second.infer(&request("again", BODY), ANY_TIME).await.unwrap().id, "again");
 }
 
 #[tokio::test]
@@ -378,7 +423,8 @@ async fn garbage_and_lying_lengths_end_the_connection() {
         let (mut near, far) = UnixStream::pair().unwrap();
         near.write_all(bytes).await.unwrap();
         let (service, ..) = endless();
-        let end = serve(far.into(), b"", Arc::new(service), &config, CancellationToken::new()).await;
+        let end =
+            serve(far.into(), b"", Arc::new(service), &config.clone().into(), CancellationToken::new()).await;
         assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::InvalidData, "{bytes:?}");
     }
 }
@@ -388,7 +434,7 @@ async fn a_malformed_request_is_answered_and_the_next_one_served() {
     let (mut near, far) = UnixStream::pair().unwrap();
     let service = Arc::new(Scripted(|request, _| async move { Ok(echo(request)) }));
     let server = tokio::spawn(async move {
-        serve(far.into(), b"", service, &Config::default(), CancellationToken::new()).await
+        serve(far.into(), b"", service, &Config::default().into(), CancellationToken::new()).await
     });
     let header = header::Header { kind: header::Kind::Request, id: 5, body: 8 };
     near.write_all(&header.to_bytes()).await.unwrap();
@@ -412,7 +458,7 @@ async fn a_client_that_reads_no_answers_is_not_read_either() {
     });
     let (near, far) = UnixStream::pair().unwrap();
     let server = tokio::spawn(async move {
-        serve(far.into(), b"", Arc::new(service), &config, CancellationToken::new()).await
+        serve(far.into(), b"", Arc::new(service), &config.into(), CancellationToken::new()).await
     });
     let envelope = codec::Envelope::default();
     let frame = codec::encode_request(1, &request("", 100_000), &envelope, 1 << 20).unwrap().chunks.concat();

@@ -2,13 +2,14 @@
 
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::address::Address;
 use crate::client::Token;
-use crate::frames;
+use crate::{Budget, frames};
 
 /// Addresses and limits of a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,6 +27,9 @@ pub struct Config {
     /// Largest request body in bytes, before it is read (default 67108864, that is 64 MiB): what one request may make
     /// the server hold.
     pub max_body_bytes: NonZeroUsize,
+    /// Bytes of request bodies that are held at a time, all connections together (default 1073741824, that is 1 GiB);
+    /// what goes beyond is refused as overload. Never less than one body of `max_body_bytes`.
+    pub max_bytes_in_flight: NonZeroUsize,
     /// Connections at a time, all listeners together (default 16384); more wait in the kernel's queue. A connection costs
     /// a file descriptor and a few kilobytes.
     pub max_connections: NonZeroUsize,
@@ -87,6 +91,12 @@ impl Config {
         Duration::from_millis(self.idle_timeout_ms.get())
     }
 
+    /// What bodies may hold together: a single one of the largest size must not be refused for ever.
+    pub(super) fn budget(&self) -> Arc<Budget> {
+        let largest = self.max_body_bytes.get().max(self.frames.max_body_bytes.get() as usize);
+        Budget::new(self.max_bytes_in_flight.get().max(largest))
+    }
+
     /// Time between readiness going false and the end of listening.
     pub fn drain_delay(&self) -> Duration {
         Duration::from_millis(self.drain_delay_ms)
@@ -106,6 +116,7 @@ impl Default for Config {
             metrics: Address::local(8002),
             unix: None,
             max_body_bytes: const { NonZeroUsize::new(64 << 20).unwrap() },
+            max_bytes_in_flight: const { NonZeroUsize::new(1 << 30).unwrap() },
             max_connections: const { NonZeroUsize::new(16_384).unwrap() },
             max_streams: const { NonZeroU32::new(1024).unwrap() },
             head_timeout_ms: const { NonZeroU64::new(10_000).unwrap() },

@@ -15,7 +15,7 @@ use crate::frames::{self, Negotiated, PROTOCOL, Socket};
 /// What is offered to those who ask for frames.
 pub(crate) struct Offer<S> {
     service: Arc<S>,
-    config: Arc<frames::Config>,
+    limits: Arc<frames::Limits>,
     drain: CancellationToken,
     connections: TaskTracker,
 }
@@ -24,11 +24,11 @@ impl<S: InferenceService> Offer<S> {
     /// Connections end when `drain` is cancelled and everything accepted is answered; `connections` then becomes empty.
     pub(crate) fn new(
         service: Arc<S>,
-        config: frames::Config,
+        limits: frames::Limits,
         drain: CancellationToken,
         connections: TaskTracker,
     ) -> Self {
-        Self { service, config: Arc::new(config), drain, connections }
+        Self { service, limits: Arc::new(limits), drain, connections }
     }
 
     /// Answers a request for frames: `101`, and the connection is served from there on, or `426` to who asked for
@@ -46,7 +46,7 @@ impl<S: InferenceService> Offer<S> {
             *response.status_mut() = StatusCode::UPGRADE_REQUIRED;
             return response;
         };
-        headers.extend(Negotiated::of(&self.config).headers());
+        headers.extend(Negotiated::of(&self.limits.config).headers());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let offer = self.clone();
         self.connections.spawn(async move {
@@ -70,7 +70,7 @@ impl<S: InferenceService> Offer<S> {
         let Some((socket, already_read)) = socket(upgraded) else {
             return tracing::error!("a connection that asked for frames is no plain socket");
         };
-        if let Err(error) = frames::serve(socket, &already_read, self.service, &self.config, self.drain).await
+        if let Err(error) = frames::serve(socket, &already_read, self.service, &self.limits, self.drain).await
         {
             tracing::debug!(%error, "a connection of frames ended");
         }
@@ -81,7 +81,7 @@ impl<S> Clone for Offer<S> {
     fn clone(&self) -> Self {
         Self {
             service: Arc::clone(&self.service),
-            config: Arc::clone(&self.config),
+            limits: Arc::clone(&self.limits),
             drain: self.drain.clone(),
             connections: self.connections.clone(),
         }

@@ -1,6 +1,6 @@
 //! What an operator can set about coding groups.
 
-use std::num::NonZeroU8;
+use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -34,10 +34,17 @@ pub struct CodingSettings {
     pub shared_pool: bool,
     /// Under `parm+`: parities wait for instances that have no queries to run. Default true.
     pub parities_yield: bool,
+    /// Under `parm+`: share of the instances that must stay idle when a parity or a copy starts, so that a query that
+    /// comes while it runs finds one free. Rounded: by default none of fewer than 10 instances. Default 0.05.
+    pub headroom: Fraction,
     /// Under `parm+`: late jobs that no parity can replace are duplicated, as under `hedge`. Default true.
     pub hedge: bool,
     /// Under `parm+`: groups grow with the load, and end where there is no room for parities. Default true.
     pub k_follows_load: bool,
+    /// Instances kept for parities under `parm`, and under `parm+` without a shared pool. Default: one of `k + 1`, as in
+    /// the paper; fewer leave more for queries where the load is high.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parity_instances: Option<NonZeroU32>,
 }
 
 /// What a decoder needs to recover a prediction.
@@ -100,8 +107,10 @@ impl Default for CodingSettings {
             unsure: Unsure::default(),
             shared_pool: true,
             parities_yield: true,
+            headroom: Fraction::percent(5),
             hedge: true,
             k_follows_load: true,
+            parity_instances: None,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! What an operator can set about redundancy: which policy, and what it may spend.
 
 use std::num::NonZeroU8;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Fraction;
+use super::{Fraction, duration};
 
 /// A redundancy policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -47,6 +48,10 @@ pub struct HedgeSettings {
     pub budget: BudgetSettings,
     /// A job is never called late before this many medians of its pool's service time. Default 1.25.
     pub median_factor: f64,
+    /// Microseconds before which a job is never called late. A duplicate that saves less than a hop costs is a loss, and
+    /// watching every job of a fast model so closely costs more than its answer. Default 1000.
+    #[serde(rename = "min_delay_us", with = "duration::micros")]
+    pub min_delay: Duration,
 }
 
 /// How work is copied under `replicate`.
@@ -59,7 +64,11 @@ pub struct ReplicateSettings {
 
 impl Default for HedgeSettings {
     fn default() -> Self {
-        Self { budget: BudgetSettings { ratio: Fraction::percent(10), burst: 10 }, median_factor: 1.25 }
+        Self {
+            budget: BudgetSettings { ratio: Fraction::percent(10), burst: 10 },
+            median_factor: 1.25,
+            min_delay: Duration::from_millis(1),
+        }
     }
 }
 

@@ -69,6 +69,8 @@ impl<'a, S: InferenceService> Call<'a, S> {
         A: Future<Output = Result<tonic::Response<R>, Error>> + Send,
     {
         let Self { shared, request, started, deadline } = self;
+        let share = Arc::new(shared.budget.share());
+        let request = request.map(|body| body.counted(share.clone()));
         let mut reached = false;
         let method = tower::service_fn(|request: tonic::Request<M>| {
             reached = true;
@@ -78,7 +80,10 @@ impl<'a, S: InferenceService> Call<'a, S> {
         let response = within(deadline, codec.unary(method, request)).await;
         match response {
             Some(response) if reached => response,
-            Some(refusal) => translate(shared, refusal),
+            Some(refusal) => match share.refusal() {
+                Some(error) => refuse(shared, error),
+                None => translate(shared, refusal),
+            },
             None => expired(shared, started.elapsed(), reached),
         }
     }

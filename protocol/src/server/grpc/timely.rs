@@ -1,9 +1,11 @@
-//! A request's body that has to arrive in time: who dribbles bytes does not hold a stream for ever.
+//! A request's body that has to arrive in time, and is counted: who dribbles bytes does not hold a stream for ever, and
+//! who sends many holds no more than all requests together may.
 //!
 //! Bodies that are there already, as most small ones are, never start a timer.
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -12,19 +14,34 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::Sleep;
 
 use crate::Error;
+use crate::budget::Share;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A body that breaks off when it takes too long.
+/// A body that breaks off when it takes too long or too much.
 pub(super) struct Timely {
     body: Incoming,
     limit: Duration,
+    share: Option<Arc<Share>>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Timely {
     pub(super) fn new(body: Incoming, limit: Duration) -> Self {
-        Self { body, limit, timer: None }
+        Self { body, limit, share: None, timer: None }
+    }
+
+    /// Counts what comes from now on.
+    pub(super) fn counted(mut self, share: Arc<Share>) -> Self {
+        self.share = Some(share);
+        self
+    }
+
+    fn count(&self, frame: &Frame<Bytes>) -> Result<(), Error> {
+        match (&self.share, frame.data_ref()) {
+            (Some(share), Some(data)) => share.grow(data.len()),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -37,7 +54,11 @@ impl Body for Timely {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+            return Poll::Ready(frame.map(|frame| {
+                let frame = frame?;
+                self.count(&frame)?;
+                Ok(frame)
+            }));
         }
         let limit = self.limit;
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));

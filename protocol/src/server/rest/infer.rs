@@ -27,7 +27,14 @@ pub(super) async fn infer<S: InferenceService>(
     let arrived = Instant::now();
     let traceparent =
         request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let (request, wanted) = match parse(&shared, target.into(), request).await {
+    let parsed = match read(request, &shared).await {
+        Ok((json_length, held)) => {
+            parse(&shared, target.into(), (json_length, held.bytes)).map(|parsed| (parsed, held.share))
+        }
+        Err(error) => Err(error),
+    };
+    // The body counts until its request is answered.
+    let ((request, wanted), _share) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => return problem(&shared, &shared.rejected(error, Transport::Http)),
     };
@@ -39,13 +46,19 @@ pub(super) async fn infer<S: InferenceService>(
     }
 }
 
-async fn parse<S: InferenceService>(
+async fn read<S: InferenceService>(
+    request: Request,
+    shared: &Shared<S>,
+) -> Result<(Option<usize>, body::Held), Error> {
+    let json_length = json_length(request.headers())?;
+    Ok((json_length, body::read(request, shared).await?))
+}
+
+fn parse<S: InferenceService>(
     shared: &Shared<S>,
     model: ModelRef,
-    request: Request,
+    (json_length, body): (Option<usize>, Bytes),
 ) -> Result<(InferRequest, Wanted), Error> {
-    let json_length = json_length(request.headers())?;
-    let body = body::read(request, &shared.config).await?;
     if json_length == Some(0) {
         return raw(shared, model, body);
     }

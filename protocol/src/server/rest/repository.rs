@@ -19,7 +19,7 @@ struct Question {
 struct Nothing {}
 
 pub(super) async fn index<S: InferenceService>(State(shared): Server<S>, request: Request) -> Response {
-    let question = match body::read(request, &shared.config).await {
+    let question = match body::read(request, &shared).await.map(|held| held.bytes) {
         Ok(body) if body.is_empty() => Ok(Question::default()),
         Ok(body) => {
             serde_json::from_slice(&body).map_err(|error| Error::Malformed { message: error.to_string() })

@@ -1,46 +1,25 @@
-//! What is sent: requests made up from a model's metadata, a few of them, prepared before the run.
+//! Requests made up from a model's metadata, a few of them.
 //!
 //! The values are small and finite, so that no server answers faster or slower for their strangeness.
 
 use bytes::Bytes;
-use parm_protocol::{
-    DataType, InferRequest, ModelMetadata, ModelRef, NamedTensor, Parameters, Tensor, TensorMetadata,
-};
+use parm_protocol::{DataType, InferRequest, ModelMetadata, NamedTensor, Tensor, TensorMetadata};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::Error;
 
-/// Requests that a run sends in turn.
-#[derive(Clone, Debug)]
-pub struct Inputs {
-    requests: Vec<InferRequest>,
-}
-
 /// Distinct requests that are made up; enough that no cache between here and the model sees one repeated at once.
 const DISTINCT: usize = 16;
 
-impl Inputs {
-    /// Makes up requests of `rows` rows for a model. A dimension that varies is 1.
-    pub fn generate(model: &ModelMetadata, rows: usize, seed: u64) -> Result<Self, Error> {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let requests = (0..DISTINCT).map(|_| {
-            let inputs = model.inputs.iter().map(|input| tensor(input, rows, &mut random));
-            Ok(InferRequest {
-                model: ModelRef::latest(&model.name),
-                id: String::new(),
-                parameters: Parameters::new(),
-                inputs: inputs.collect::<Result<_, Error>>()?,
-                outputs: Vec::new(),
-            })
-        });
-        Ok(Self { requests: requests.collect::<Result<_, Error>>()? })
-    }
-
-    /// The request to send as number `index`; its tensors are shared, not copied.
-    pub fn request(&self, index: usize) -> InferRequest {
-        self.requests[index % self.requests.len()].clone()
-    }
+/// Requests of `rows` rows for a model.
+pub(super) fn requests(model: &ModelMetadata, rows: usize, seed: u64) -> Result<Vec<InferRequest>, Error> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let one = |_| {
+        let inputs = model.inputs.iter().map(|input| tensor(input, rows, &mut random));
+        Ok(super::request(&model.name, inputs.collect::<Result<_, Error>>()?))
+    };
+    (0..DISTINCT).map(one).collect()
 }
 
 fn tensor(input: &TensorMetadata, rows: usize, random: &mut ChaCha8Rng) -> Result<NamedTensor, Error> {
@@ -72,6 +51,7 @@ fn tensor(input: &TensorMetadata, rows: usize, random: &mut ChaCha8Rng) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inputs::Inputs;
 
     fn model(datatype: &str, shape: &[i64]) -> ModelMetadata {
         let input = TensorMetadata { name: "x".into(), datatype: datatype.into(), shape: shape.to_vec() };

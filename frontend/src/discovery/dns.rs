@@ -1,0 +1,66 @@
+//! Follows a name that stands for several servers, such as that of a headless service.
+//!
+//! It is asked for at an interval, whatever times to live the answers carry: an interval is what an operator can bound. An
+//! answer without servers changes nothing, and neither does a failure: name servers fail as well, health checks take out
+//! what is dead, and losing every instance to somebody's restart would be the worst of all guesses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::fleet::Fleet;
+use super::member::Source;
+use super::name::Name;
+use crate::error::Error;
+
+/// Follows a name until the fleet is gone.
+pub(super) async fn watch(fleet: Weak<Fleet>, name: Name, every: Duration) {
+    let mut ours = BTreeMap::new();
+    let mut last = None;
+    loop {
+        let Some(connect) = fleet.upgrade().map(|fleet| fleet.connect.clone()) else { return };
+        let answer = tokio::time::timeout(every, connect.resolve(&name)).await;
+        let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {every:?}")));
+        let Some(fleet) = fleet.upgrade() else { return };
+        let wanted = answer.and_then(|servers| match servers.is_empty() {
+            true => Err("it stands for no server now".to_owned()),
+            false => Ok(servers.iter().map(|server| name.url(server)).collect::<BTreeSet<_>>()),
+        });
+        if last.as_ref() != Some(&wanted) {
+            match &wanted {
+                Ok(wanted) => follow(&fleet, &mut ours, wanted),
+                Err(reason) => {
+                    tracing::warn!(%name, %reason, "cannot resolve a worker's name: nothing changes")
+                }
+            }
+            last = Some(wanted);
+        }
+        drop(fleet);
+        tokio::time::sleep(every).await;
+    }
+}
+
+/// Makes the members that this name brought what it stands for now.
+fn follow(fleet: &Arc<Fleet>, ours: &mut BTreeMap<String, u32>, wanted: &BTreeSet<String>) {
+    ours.retain(|url, number| {
+        let stays = wanted.contains(url);
+        if !stays {
+            // Gone meanwhile is gone too.
+            let _ = fleet.remove(*number);
+        }
+        stays
+    });
+    for url in wanted {
+        if ours.contains_key(url) {
+            continue;
+        }
+        match fleet.add(url, Source::Dns) {
+            Ok(member) => {
+                ours.insert(url.clone(), member.number);
+            }
+            // Another source named it too.
+            Err(Error::DuplicateInstance { .. }) => {}
+            Err(error) => tracing::warn!(%error, "skipped a server that a name stands for"),
+        }
+    }
+}

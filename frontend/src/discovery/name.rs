@@ -1,0 +1,95 @@
+//! An address that stands for several servers: DNS knows which, and may say something else the next time.
+
+use std::fmt;
+
+/// A name to ask DNS for, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    text: String,
+    scheme: String,
+    records: Records,
+}
+
+/// Which records tell the servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Records {
+    /// Addresses (A, else AAAA) of a host, all with one port: `dns+http://HOST:PORT`.
+    Hosts {
+        /// The host's name.
+        host: String,
+        /// The port of each of its addresses.
+        port: u16,
+    },
+    /// Hosts and ports of a service (SRV): `srv+http://_SERVICE._tcp.DOMAIN`.
+    Service(String),
+}
+
+impl Name {
+    /// Reads `dns+SCHEME://HOST:PORT` and `srv+SCHEME://SERVICE`; `None` is another kind of address.
+    pub fn read(text: &str) -> Option<Result<Self, String>> {
+        let (kind, rest) = text.split_once('+')?;
+        let (scheme, authority) = rest.split_once("://")?;
+        let records = match kind {
+            "dns" => hosts(authority),
+            "srv" => service(authority),
+            _ => return None,
+        };
+        let named = |records| Self { text: text.to_owned(), scheme: scheme.to_owned(), records };
+        Some(records.map(named))
+    }
+
+    /// What to ask for.
+    pub fn records(&self) -> &Records {
+        &self.records
+    }
+
+    /// The address of one server that the name stands for, from its host and port.
+    pub(super) fn url(&self, authority: &str) -> String {
+        format!("{}://{authority}", self.scheme)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.text)
+    }
+}
+
+fn hosts(authority: &str) -> Result<Records, String> {
+    let bad = || format!("'{authority}' is no HOST:PORT: write dns+http://workers.example:8000");
+    let (host, port) = authority.rsplit_once(':').ok_or_else(bad)?;
+    let port = port.parse().map_err(|_| bad())?;
+    if host.is_empty() || host.contains(['/', '[', ':']) {
+        return Err(bad());
+    }
+    Ok(Records::Hosts { host: host.to_owned(), port })
+}
+
+/// The port is the records' to say.
+fn service(authority: &str) -> Result<Records, String> {
+    if authority.is_empty() || authority.contains(['/', ':', '[']) {
+        return Err(format!("'{authority}' is no service: write srv+http://_http._tcp.workers.example"));
+    }
+    Ok(Records::Service(authority.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_what_to_ask_for_and_how_to_speak_with_what_it_stands_for() {
+        let read = |text| Name::read(text).map(|name| name.map(|name| (name.url("h:1"), name.records)));
+        let hosts = Records::Hosts { host: "w.pool".into(), port: 8001 };
+        assert_eq!(read("dns+grpc://w.pool:8001"), Some(Ok(("grpc://h:1".into(), hosts))));
+        let service = Records::Service("_http._tcp.w".into());
+        assert_eq!(read("srv+http://_http._tcp.w"), Some(Ok(("http://h:1".into(), service))));
+        for other in ["http://w:1", "unix:/a+b", "a+http://w:1", "nonsense"] {
+            assert_eq!(read(other), None, "{other}");
+        }
+        for bad in ["dns+http://w", "dns+http://:1", "dns+http://w:x", "dns+http://w:1/v2", "srv+http://w:1"]
+        {
+            assert!(matches!(read(bad), Some(Err(_))), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Many bodies at a time: each within its bound, together beyond what the server may hold.
+
+use std::io::Write;
+
+use serde_json::json;
+use tonic::Code;
+
+use super::{INFER, assert_problem, assert_serves, connect, good, grpc, head, message, serve};
+use crate::support::http;
+
+/// The least that a server can be given: one body of the largest size.
+const BUDGET: usize = 64 << 10;
+const MOST: usize = BUDGET * 3 / 4;
+
+/// A good request of so many bytes.
+fn padded(bytes: usize) -> Vec<u8> {
+    let mut request = good();
+    request["id"] = json!("p".repeat(bytes));
+    request.to_string().into_bytes()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_are_too_much_together_are_refused_until_some_are_answered() {
+    let limits = ["max_body_bytes", "frames.max_body_bytes", "max_bytes_in_flight"]
+        .map(|field| ["--set".to_owned(), format!("server.{field}={BUDGET}")]);
+    let limits: Vec<&str> = limits.iter().flatten().map(String::as_str).collect();
+    let parm = serve(&limits);
+    let big = padded(BUDGET / 2);
+    let mut client = grpc(&parm).await;
+    let mut message = message();
+    message.id = "p".repeat(BUDGET / 2);
+
+    // A client that sends most of a body, and then takes its time.
+    let mut slow = connect(parm.http);
+    slow.write_all(head(INFER, BUDGET).as_bytes()).unwrap();
+    slow.write_all(&vec![b' '; MOST]).unwrap();
+    tokio::task::block_in_place(|| {
+        parm.until("the slow body counts", |parm| http::post(parm.http, INFER, &big).status == 503);
+        let answer = http::post(parm.http, INFER, &big);
+        assert_problem(&answer, 503, "a body beyond what is held together");
+        assert!(answer.body_text().contains("max_bytes_in_flight"), "{}", answer.body_text());
+        assert!(answer.header("retry-after").is_some(), "{}", answer.head);
+    });
+    let status = client.model_infer(message.clone()).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert!(status.message().contains("max_bytes_in_flight"), "{status}");
+    assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "-1");
+    assert_serves(&parm, "bodies that were too much together");
+
+    drop(slow);
+    tokio::task::block_in_place(|| {
+        parm.until("the slow body is forgotten", |parm| http::post(parm.http, INFER, &big).status == 200);
+    });
+    // Nothing stays counted: as many again as would fill the budget many times over.
+    for _ in 0..10 {
+        assert_eq!(http::post(parm.http, INFER, &big).status, 200);
+        client.model_infer(message.clone()).await.unwrap();
+    }
+}
