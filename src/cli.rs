@@ -111,6 +111,8 @@ const SIMULATE_EXAMPLES: &str = "Examples:
       all policies on 18 instances of 20 ms, as in the paper, under stragglers and interference
   parm simulate experiment.toml --repeats 5 --output json
       an experiment of your own: policies, scenarios, service times
+  parm simulate --recording busy-hour.jsonl --policy equal --policy hedge --policy parm+
+      what the recorded traffic would have met with another policy
   parm simulate --list
       the ready-made policies and scenarios";
 
@@ -198,9 +200,13 @@ pub struct Serve {
     /// A file of such URLs, one a line, that is watched for changes
     #[arg(long, value_name = "FILE")]
     pub workers_file: Option<PathBuf>,
-    /// How redundancy is used: none, equal, replicate or hedge
+    /// How redundancy is used: none, equal, replicate, hedge, parm, parm+ or approximate-backup
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
+    /// Bundles of codes and parity models for the policies parm and parm+: a model repository with NAME/parm.toml files, or
+    /// one such file [default: the folder of --models]
+    #[arg(long, value_name = "PATH")]
+    pub bundles: Option<PathBuf>,
     /// Address of the admin API [default: off]
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
@@ -231,6 +237,13 @@ pub struct Models {
 pub enum ModelsCommand {
     /// The models of a repository, with versions, sizes and digests
     List {
+        #[command(flatten)]
+        view: View,
+    },
+    /// Bundles of codes and parity models: whether their files are the ones that they were made of, and fit
+    Verify {
+        /// The deployed model's name; all models with a bundle unless given
+        model: Option<String>,
         #[command(flatten)]
         view: View,
     },
@@ -270,6 +283,12 @@ pub struct Simulate {
     /// Experiment file (TOML); flags override it
     #[arg(value_name = "FILE")]
     pub experiment: Option<PathBuf>,
+    /// What `parm record` wrote: its arrivals, service times and faults become the scenario `recorded`
+    #[arg(long, value_name = "FILE")]
+    pub recording: Option<PathBuf>,
+    /// The model, where the recording has several
+    #[arg(long, value_name = "NAME", requires = "recording")]
+    pub model: Option<String>,
     /// A policy, ready-made or from the file (repeat) [default: all ready-made ones]
     #[arg(long, value_name = "NAME")]
     pub policy: Vec<String>,

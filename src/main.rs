@@ -12,6 +12,7 @@ mod load;
 mod logging;
 mod metrics;
 mod models;
+mod nets;
 mod ready;
 mod record;
 mod runtime;

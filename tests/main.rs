@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, missing_docs)]
 
 mod chaos;
+mod coded;
 mod commands;
 mod crate_graph;
 
