@@ -1,5 +1,6 @@
 //! The command line. What a flag means is said here, once; the configuration file knows the same settings by their paths.
 
+pub mod experiment;
 pub mod record;
 pub mod tune;
 
@@ -48,6 +49,13 @@ pub enum Command {
     /// p99.9 - p50, and how many times smaller it is than without redundancy on the same instances (`equal`).
     #[command(after_long_help = SIMULATE_EXAMPLES)]
     Simulate(Simulate),
+    /// Run an experiment: policies under load and faults, with real processes or in virtual time, and a report of it
+    ///
+    /// Starts the workers that the file asks for on this machine (or uses those it names) and a frontend for every run.
+    /// Policies take turns on the same arrivals and faults. Results go to a folder: raw data, JSON, and a report as one
+    /// HTML file. An interrupt (Ctrl-C) ends it early and leaves the results so far.
+    #[command(after_long_help = experiment::EXAMPLES)]
+    Experiment(experiment::Experiment),
     /// Find the policy and the settings that answer the most queries in time, by simulation
     ///
     /// Searches policies, codes, grace, hedge budgets, batches and splits with the dispatcher that serves, under the
@@ -60,13 +68,6 @@ pub enum Command {
     /// Nothing that clients send is recorded, only when queries came and how long instances took.
     #[command(after_long_help = record::EXAMPLES)]
     Record(record::Record),
-    /// Run an experiment: policies under load and faults, with real processes or in virtual time, and a report of it
-    ///
-    /// Starts the workers that the file asks for on this machine (or uses those it names) and a frontend for every run.
-    /// Policies take turns on the same arrivals and faults. Results go to a folder: raw data, JSON, and a report as one
-    /// HTML file. An interrupt (Ctrl-C) ends it early and leaves the results so far.
-    #[command(after_long_help = EXPERIMENT_EXAMPLES)]
-    Experiment(Experiment),
 }
 
 const DEMO_EXAMPLES: &str = "Examples:
@@ -140,13 +141,6 @@ pub struct Demo {
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }
-const EXPERIMENT_EXAMPLES: &str = "Examples:
-  parm experiment experiments/tail.toml
-      every policy of the file with real processes on this machine; the report is results/tail/report.html
-  parm experiment experiments/tail.toml --simulate
-      the same in virtual time
-  parm experiment experiments/chaos.toml --policy hedge --policy parm+ --repeats 1 --results /tmp/chaos
-      a part of it, elsewhere";
 
 /// Flags that every long-running command has.
 #[derive(Debug, Args)]
@@ -325,41 +319,6 @@ pub struct Simulate {
     /// Print the ready-made policies and scenarios, and end
     #[arg(long)]
     pub list: bool,
-    /// `text` for people, `json` for programs
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    pub output: Output,
-}
-
-/// `parm experiment`.
-#[derive(Debug, Args)]
-pub struct Experiment {
-    /// Experiment file (TOML); flags override it
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-    /// In virtual time, instead of with real processes
-    #[arg(long)]
-    pub simulate: bool,
-    /// Folder for results; it must not have any yet [default: results/NAME, numbered where that is taken]
-    #[arg(long, value_name = "FOLDER")]
-    pub results: Option<PathBuf>,
-    /// A policy, ready-made or from the file, instead of the file's (repeat)
-    #[arg(long, value_name = "NAME")]
-    pub policy: Vec<String>,
-    /// A scenario, ready-made or from the file, instead of the file's (repeat)
-    #[arg(long, value_name = "NAME")]
-    pub scenario: Vec<String>,
-    /// A load, as a share of what the deployed instances could do, instead of the file's (repeat)
-    #[arg(long, value_name = "SHARE")]
-    pub load: Vec<f64>,
-    /// Queries in a run, instead of the file's
-    #[arg(long, value_name = "N")]
-    pub queries: Option<std::num::NonZeroU64>,
-    /// Runs of each kind, instead of the file's
-    #[arg(long, value_name = "N")]
-    pub repeats: Option<std::num::NonZeroU32>,
-    /// Seed of arrivals, service times and faults, instead of the file's
-    #[arg(long)]
-    pub seed: Option<u64>,
     /// `text` for people, `json` for programs
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,

@@ -10,13 +10,14 @@ use parm_experiments::{Folder, Laboratory, Mode, Observer, Position, Results, St
 use parm_simulator::Config;
 
 use crate::Failure;
-use crate::cli::{self, Output};
 use crate::bar::Bar;
+use crate::cli::Output;
+use crate::cli::experiment::Experiment;
 use crate::simulate::{print, replace};
 
 /// Runs the command. A file that cannot be used ends with status 64; an experiment that ended early with status 1, its
 /// results so far in the folder.
-pub fn main(flags: &cli::Experiment) -> Result<(), Failure> {
+pub fn main(flags: &Experiment) -> Result<(), Failure> {
     let config = config(flags).map_err(Failure::Configuration)?;
     let experiment = parm_simulator::Experiment::new(config);
     let experiment =
@@ -108,7 +109,7 @@ impl Observer for Lines {
 }
 
 /// The experiment file, as the flags change it.
-fn config(flags: &cli::Experiment) -> anyhow::Result<Config> {
+fn config(flags: &Experiment) -> anyhow::Result<Config> {
     let named = || flags.file.display().to_string();
     let text = std::fs::read_to_string(&flags.file).with_context(|| format!("cannot read {}", named()))?;
     let mut config = Config::parse(&text).with_context(named)?;
@@ -134,7 +135,7 @@ fn free_folder(file: &Path) -> PathBuf {
 }
 
 /// The command as it could be given again.
-fn command(flags: &cli::Experiment) -> String {
+fn command(flags: &Experiment) -> String {
     let mut words = vec!["parm".to_owned(), "experiment".into(), flags.file.display().to_string()];
     let mut flag = |name: &str, value: String| words.extend([format!("--{name}"), value]);
     flags.policy.iter().for_each(|value| flag("policy", value.clone()));

@@ -40,9 +40,9 @@ fn main() -> ExitCode {
         Command::Worker(flags) => worker::main(&flags),
         Command::Load(flags) => load::main(&flags).map_err(Failure::from),
         Command::Simulate(flags) => simulate::main(&flags),
+        Command::Experiment(flags) => experiment::main(&flags),
         Command::Tune(flags) => tune::main(&flags),
         Command::Record(flags) => record::main(&flags),
-        Command::Experiment(flags) => experiment::main(&flags),
         Command::Models(flags) => models::main(&flags.command).map_err(Failure::from),
     };
     match outcome {

@@ -14,8 +14,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("frontend", &["protocol", "encoder", "parity-models"]),
     ("loadgen", &["protocol", "faults"]),
     ("simulator", &["frontend", "faults", "loadgen"]),
-    ("tuner", &["protocol", "encoder", "faults", "parity-models", "frontend", "loadgen", "simulator"]),
     ("experiments", &["protocol", "faults", "loadgen", "simulator"]),
+    ("tuner", &["protocol", "encoder", "faults", "parity-models", "frontend", "loadgen", "simulator"]),
     ("training", &["encoder", "parity-models"]),
 ];
 

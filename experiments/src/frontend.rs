@@ -5,8 +5,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parm_simulator::{Processes, Run};
-use serde_json::json;
+use parm_simulator::{PolicyKind, Processes, Run};
+use serde_json::{Value, json};
 
 use crate::Error;
 use crate::page::{Page, metric};
@@ -97,17 +97,33 @@ impl Frontend {
 /// What `parm serve` reads.
 fn configuration(run: &Run, order: Order<'_>) -> Result<String, Error> {
     let deadline_ms = run.deadline.as_millis() as u64;
-    let config = json!({
+    let unwritable = |reason: String| Error::Process { what: "configure", name: order.name.into(), reason };
+    let mut dispatch = serde_json::to_value(&run.settings).map_err(|error| unwritable(error.to_string()))?;
+    if matches!(run.settings.policy, PolicyKind::Parm | PolicyKind::ParmPlus)
+        && dispatch["coding"]["code"].is_null()
+    {
+        dispatch["coding"]["code"] = order.processes.code.clone().into();
+    }
+    let mut config = json!({
         "frontend": {
             "workers": order.workers,
             "requests": {"default_deadline_ms": deadline_ms.max(1)},
             "instances": {"slots": run.shape.slots},
-            "dispatch": run.settings,
+            "dispatch": dispatch,
         },
     });
-    toml::to_string(&config).map_err(|error| Error::Process {
-        what: "configure",
-        name: order.name.into(),
-        reason: error.to_string(),
-    })
+    leave_out_nulls(&mut config);
+    toml::to_string(&config).map_err(|error| unwritable(error.to_string()))
+}
+
+/// What is not set is left out: the file format has no word for nothing.
+fn leave_out_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(leave_out_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(leave_out_nulls),
+        _ => {}
+    }
 }

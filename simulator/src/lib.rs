@@ -32,6 +32,7 @@ pub use config::Config;
 pub use contender::{Contender, POLICIES};
 pub use error::Error;
 pub use experiment::{Experiment, Progress, Quiet};
+pub use parm_frontend::dispatch::PolicyKind;
 pub use pattern::Pattern;
 pub use processes::{Processes, Remote};
 pub use report::{Report, Row};

@@ -115,3 +115,50 @@ pub(crate) fn estimate(of: Option<Estimate>, unit: &str) -> String {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use parm_simulator::{Config, Experiment, Quiet};
+
+    use super::*;
+    use crate::Mode;
+
+    fn results(text: &str) -> Results {
+        let experiment = Experiment::new(Config::parse(text).unwrap()).unwrap();
+        Results {
+            mode: Mode::Simulation,
+            command: "parm experiment <file> --simulate".into(),
+            began: 0,
+            machine: "none".into(),
+            ended_early: None,
+            report: experiment.run(2, &Quiet).unwrap(),
+            runs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_report_shows_every_policy_and_needs_nothing_from_elsewhere() {
+        let page = page(&results(
+            "policies = [\"equal\", \"hedge\"]\nscenarios = [\"A\", \"hang\"]\nloads = [0.3, 0.6]\nqueries = 20000\nwarm_up = 1000",
+        ));
+        for part in
+            ["<h2>Scenario A</h2>", "A at load 0.3", "hang at load 0.6", "p99.9 by rate", "an instance hangs"]
+        {
+            assert!(page.contains(part), "{part} is missing");
+        }
+        assert!(page.contains("parm experiment &lt;file&gt; --simulate"), "text is no markup");
+        for foreign in ["http://", "https://", "<script", "<link", "@import", "NaN", "inf "] {
+            assert!(!page.contains(foreign), "{foreign}");
+        }
+        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
+        assert_eq!(page.matches("class=\"curve").count(), 2 * 2 * 2 + 2 * 2, "a curve a policy and picture");
+    }
+
+    #[test]
+    fn too_little_data_is_said_and_not_drawn() {
+        let page = page(&results(
+            "policies = [\"equal\"]\nscenarios = [\"clean\"]\nloads = [0.3]\nqueries = 200\nwarm_up = 100",
+        ));
+        assert!(page.contains("not enough data"));
+    }
+}
