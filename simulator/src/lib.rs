@@ -3,12 +3,13 @@
 //! The very state machine that serves (`parm_frontend::dispatch`) is driven by an event heap instead of by sockets, with
 //! arrivals, service times and faults from `parm_loadgen`. Reading order: `config` (what an experiment file says),
 //! `contender` and `scenario` (its ready-made policies and faults), `experiment` (every policy through every scenario at
-//! every load), `run` and `engine` (one run), `cluster` (its instances), `tally` and `blocks` (what is kept of it),
+//! every load), `run` and `engine` (one run), `cluster` (its instances), `comparisons` (whose answers are wrong), `tally` and `blocks` (what is kept of it),
 //! `verdict` and `report` (what may be said of it).
 
 mod blocks;
 mod calendar;
 mod cluster;
+mod comparisons;
 pub mod config;
 mod contender;
 mod engine;

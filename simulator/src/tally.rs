@@ -4,6 +4,7 @@
 //! the same number of blocks however long it is, and queries are put into them by their number, so a block of two policies
 //! holds the same queries under the same faults, and their ratio can be resampled in pairs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -47,6 +48,7 @@ pub struct Tally {
     blocks: Vec<Block>,
     outcomes: [u64; 6],
     wrong: u64,
+    suspects: BTreeMap<u32, u64>,
     deployed: u64,
     extra: u64,
     busy: u64,
@@ -74,6 +76,7 @@ impl Tally {
             blocks: vec![Block { latencies, sum: 0.0 }; BLOCKS as usize],
             outcomes: [0; 6],
             wrong: 0,
+            suspects: BTreeMap::new(),
             deployed: 0,
             extra: 0,
             busy: 0,
@@ -100,6 +103,11 @@ impl Tally {
         self.extra += u64::from(!deployed);
     }
 
+    /// An instance became suspect of wrong answers.
+    pub(crate) fn suspected(&mut self, instance: u32) {
+        *self.suspects.entry(instance).or_default() += 1;
+    }
+
     /// The run is over.
     pub(crate) fn finish(&mut self, busy: u64, capacity: u64, most_in_flight: usize) {
         (self.busy, self.capacity, self.most_in_flight) = (busy, capacity, most_in_flight);
@@ -118,6 +126,11 @@ impl Tally {
     /// Share of the queries that were answered wrongly by the fault schedule's doing.
     pub fn wrong(&self) -> f64 {
         self.wrong as f64 / self.count().max(1) as f64
+    }
+
+    /// Instances that became suspect of wrong answers, and how often.
+    pub fn suspects(&self) -> &BTreeMap<u32, u64> {
+        &self.suspects
     }
 
     /// Jobs on top of those that were needed, as a share of these.

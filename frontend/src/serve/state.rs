@@ -75,6 +75,10 @@ impl State {
                 None => self.follow_up.push(Event::ProbeAnswered(instance, false)),
             },
             Action::WakeAt(at) => effects.push(Effect::Wake(at)),
+            Action::Suspect(instance, _) => {
+                tracing::warn!(instance = instance.0, "answers disagree with parities")
+            }
+            Action::Compare(comparison) => self.follow_up.push(Event::Compared(comparison.group, Vec::new())),
             coded @ (Action::Encode(..) | Action::Decode(..) | Action::Forget(_)) => {
                 coding::note(coded, &mut self.follow_up);
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fraction, duration};
+use super::{DetectionSettings, Fraction, duration};
 
 /// How queries are grouped, and what is done with the parities.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +41,8 @@ pub struct CodingSettings {
     pub hedge: bool,
     /// Under `parm+`: groups grow with the load, and end where there is no room for parities. Default true.
     pub k_follows_load: bool,
+    /// How instances whose answers are wrong are found.
+    pub detection: DetectionSettings,
 }
 
 /// What a decoder needs to recover a prediction.
@@ -106,6 +108,7 @@ impl Default for CodingSettings {
             headroom: Fraction::percent(5),
             hedge: true,
             k_follows_load: true,
+            detection: DetectionSettings::default(),
         }
     }
 }
