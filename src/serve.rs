@@ -33,6 +33,7 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     let wire = Wire::new(settings.frontend.client.clone());
     let wire = Arc::new(wire.with_name_servers(settings.frontend.instances.name_servers.clone()));
     let frontend = Frontend::start(settings.frontend, wire, Timers::Precise).map_err(configuration)?;
+    let recording = frontend.record_to_file().await.map_err(configuration)?;
     let registry = Registry::new();
     let pages = (frontend.clone(), registry.clone());
     let server = Server::bind(settings.server, Arc::new(frontend.clone()))
@@ -62,6 +63,9 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     frontend.start_draining();
     tokio::time::sleep(drain_delay).await;
     let answered = tokio::time::timeout(drain_timeout, frontend.drain()).await;
+    if let Some(recording) = recording {
+        recording.end().await.map_err(anyhow::Error::from)?;
+    }
     closing.cancel();
     let cut = serving.await.context("the server ended badly")?;
     if cut > 0 || answered.is_err() {

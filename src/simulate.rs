@@ -5,10 +5,10 @@ use std::num::NonZeroUsize;
 use std::thread;
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
-use parm_simulator::{Config, Experiment, POLICIES, Progress, SCENARIOS};
+use parm_simulator::{Config, Experiment, POLICIES, SCENARIOS};
 
 use crate::Failure;
+use crate::bar::Bar;
 use crate::cli::{Output, Simulate};
 
 /// Runs the command. A file or a name that cannot be used ends with status 64.
@@ -19,9 +19,9 @@ pub fn main(flags: &Simulate) -> Result<(), Failure> {
     let config = config(flags).map_err(Failure::Configuration)?;
     let experiment = Experiment::new(config).map_err(|error| Failure::Configuration(error.into()))?;
     let threads = flags.threads.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-    let bar = Bar::new(experiment.queries());
+    let bar = Bar::new(experiment.queries(), "queries");
     let report = experiment.run(threads, &bar).map_err(|error| Failure::Run(error.into()))?;
-    bar.0.finish_and_clear();
+    bar.done();
     print(&report, flags.output).map_err(Failure::Run)
 }
 
@@ -70,22 +70,4 @@ fn print(report: &parm_simulator::Report, output: Output) -> anyhow::Result<()> 
         Output::Text => writeln!(out, "{report}")?,
     }
     Ok(())
-}
-
-/// A bar on stderr, which hides itself where that is no terminal.
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new(queries: u64) -> Self {
-        let style =
-            ProgressStyle::with_template("{wide_bar} {percent:>3} % of {human_len} queries, {eta} left");
-        let bar = ProgressBar::new(queries);
-        Self(style.map_or(bar.clone(), |style| bar.with_style(style)))
-    }
-}
-
-impl Progress for Bar {
-    fn advanced(&self, queries: u64) {
-        self.0.inc(queries);
-    }
 }

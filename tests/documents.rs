@@ -30,6 +30,8 @@ fn the_command_line_reference_is_the_help() {
         &["worker", "--help"],
         &["load", "--help"],
         &["simulate", "--help"],
+        &["tune", "--help"],
+        &["record", "--help"],
         &["models", "--help"],
         &["models", "list", "--help"],
         &["models", "inspect", "--help"],

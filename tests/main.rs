@@ -7,10 +7,14 @@ mod chaos;
 mod commands;
 mod crate_graph;
 
+mod demo;
 mod discovery;
 mod documents;
 mod links;
+mod recording;
+mod load;
 mod robustness;
 mod serving;
 mod support;
 mod tracing;
+mod tuning;

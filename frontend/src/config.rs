@@ -9,8 +9,8 @@ use std::time::Duration;
 use parm_protocol::client;
 use serde::{Deserialize, Serialize};
 
-use crate::admin;
 use crate::dispatch::PoolSettings;
+use crate::{admin, record};
 
 /// The frontend's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -31,6 +31,8 @@ pub struct Config {
     pub client: client::Config,
     /// The admin API.
     pub admin: admin::Config,
+    /// Recordings of arrivals and service times.
+    pub recording: record::Config,
     /// How queries are dispatched, for every model without settings of its own.
     pub dispatch: PoolSettings,
     /// Settings of single models, by name. A model that is named here takes nothing from `dispatch`.

@@ -36,4 +36,10 @@ pub enum Error {
     WrongRows { instance: String, output: String, expected: usize, actual: usize },
     #[error("instance {instance} left out output '{output}'")]
     MissingOutput { instance: String, output: String },
+    #[error("{limit} recordings are under way, no more are accepted: end one of them")]
+    TooManyRecordings { limit: usize },
+    #[error("cannot record to {path}: {reason}")]
+    Recording { path: std::path::PathBuf, reason: String },
+    #[error("a recording of {seconds} seconds: ask for 1 to {limit}")]
+    RecordingLength { seconds: u64, limit: u64 },
 }

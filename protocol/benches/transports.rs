@@ -96,7 +96,8 @@ async fn serve() {
         };
         let config = config.clone();
         tokio::spawn(async move {
-            let _ = frames::serve(socket, b"", Arc::new(Null), &config.into(), CancellationToken::new()).await;
+            let _ =
+                frames::serve(socket, b"", Arc::new(Null), &config.into(), CancellationToken::new()).await;
         });
     }
 }

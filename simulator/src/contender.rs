@@ -67,6 +67,41 @@ impl Contender {
     }
 }
 
+impl Contender {
+    /// Whether it makes groups, so that `k` and `r` mean something to it.
+    fn codes(&self) -> bool {
+        matches!(self.dispatch.policy, PolicyKind::Parm | PolicyKind::ParmPlus)
+    }
+
+    /// Itself for every `k` and `r`, with what tells them apart: a group of a given size does not follow the load.
+    pub(crate) fn variants(self, ks: &[NonZeroU8], rs: &[NonZeroU8]) -> Vec<(String, Self)> {
+        if !self.codes() {
+            return vec![(String::new(), self)];
+        }
+        let each = |values: &[NonZeroU8]| match values {
+            [] => vec![None],
+            values => values.iter().copied().map(Some).collect(),
+        };
+        let mut variants = Vec::new();
+        for k in each(ks) {
+            for r in each(rs) {
+                let (mut name, mut variant) = (String::new(), self.clone());
+                let coding = &mut variant.dispatch.coding;
+                if let Some(k) = k {
+                    (coding.k, coding.k_choices, coding.k_follows_load) = (k, Vec::new(), false);
+                    name += &format!(" k={k}");
+                }
+                if let Some(r) = r {
+                    coding.r = r;
+                    name += &format!(" r={r}");
+                }
+                variants.push((name, variant));
+            }
+        }
+        variants
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,5 +113,21 @@ mod tests {
             assert!(Contender::named(name, resources).is_some(), "{name} is missing");
         }
         assert_eq!(Contender::named("hope", resources), None);
+    }
+
+    #[test]
+    fn only_coded_policies_come_in_variants() {
+        let resources = Resources { instances: 18, deployed: 12 };
+        let (two, three) = (NonZeroU8::new(2).unwrap(), NonZeroU8::new(3).unwrap());
+        let names = |name: &str| {
+            let variants =
+                Contender::named(name, resources).unwrap().variants(&[two, three], &[NonZeroU8::MIN]);
+            variants
+                .into_iter()
+                .map(|(name, variant)| (name, variant.dispatch.coding.k.get()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names("parm"), [(" k=2 r=1".to_owned(), 2), (" k=3 r=1".to_owned(), 3)]);
+        assert_eq!(names("hedge"), [(String::new(), 2)]);
     }
 }

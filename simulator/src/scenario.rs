@@ -1,7 +1,7 @@
 //! What a cluster goes through: faults and the shape of arrivals, ready-made or from the experiment file.
 
-use parm_loadgen::distribution::Distribution;
-use parm_loadgen::faults::{Fault, Faults, Targets, When};
+use parm_faults::distribution::Distribution;
+use parm_faults::{Fault, Faults, Targets, When};
 use serde::{Deserialize, Serialize};
 
 use crate::Pattern;

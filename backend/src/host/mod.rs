@@ -130,7 +130,8 @@ impl Host {
 
     async fn run(&self, queue: usize, model: &Arc<Loaded>, call: Call) -> Result<InferResponse, Refusal> {
         let Call { request, arrived, deadline } = call;
-        let rows = validate(&request, &model.metadata, Rows::of(&model.metadata, self.config.max_rows.get()))?;
+        let rows =
+            validate(&request, &model.metadata, Rows::of(&model.metadata, self.config.max_rows.get()))?;
         let number = |name: &str| request.parameters.get(name).and_then(|value| value.as_u64());
         let priority = match number("priority") {
             None | Some(0) => DEFAULT_PRIORITY,

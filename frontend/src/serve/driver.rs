@@ -29,13 +29,16 @@ use super::terms::Terms;
 use crate::config;
 use crate::dispatch::{
     Dispatcher, Event, InstanceId, InstanceSpec, JobId, PoolId, PoolStatus, Query, Reject, Settings, ShapeId,
+    Time,
 };
+use crate::record::{Note, Recorder};
 
 /// The dispatcher with what it needs to act.
 pub(crate) struct Driver {
     pub(super) clock: Clock,
     pub(super) runtime: Handle,
     pub(super) limits: config::Instances,
+    pub(crate) recorder: Recorder,
     alarm: Alarm,
     state: Mutex<State>,
 }
@@ -69,6 +72,7 @@ impl Driver {
             clock: Clock::start(),
             runtime: Handle::current(),
             limits,
+            recorder: Recorder::default(),
             alarm: Alarm::new(timers),
             state: Mutex::new(state),
         });
@@ -82,6 +86,8 @@ impl Driver {
         let mut effects = Effects::new();
         let call = {
             let now = self.clock.now();
+            let rows = submission.inputs.rows as u32;
+            self.recorder.note(|| Note::Query { at: now, pool: submission.pool.clone(), rows });
             let deadline = now + submission.terms.remaining;
             let mut state = self.state.lock();
             let call = state.ledger.open(submission.pool.clone(), told);
@@ -106,6 +112,11 @@ impl Driver {
         };
         self.act(effects);
         Ticket { driver: self.clone(), call: Some(call), verdict }
+    }
+
+    /// The dispatcher's time.
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
     }
 
     /// Something happened.

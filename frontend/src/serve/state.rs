@@ -117,6 +117,7 @@ impl State {
             pool: pool.clone(),
             rows,
             started: now,
+            role: job.role,
             stop: Some(stop),
             outputs: None,
         };
@@ -171,7 +172,9 @@ impl State {
     /// A job ended: its outputs are kept for those that they answer.
     pub(super) fn finish(&mut self, driver: &Driver, job: JobId, ending: Ending, effects: &mut Effects) {
         let Some(running) = self.ledger.jobs.get_mut(&job) else { return };
-        let took = driver.clock.now().since(running.started);
+        let now = driver.clock.now();
+        let took = now.since(running.started);
+        driver.recorder.note(|| running.note(now, matches!(ending, Ending::Completed(_))));
         let event = match ending {
             Ending::Completed(outputs) => {
                 running.instance.served(took);

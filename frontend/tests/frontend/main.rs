@@ -3,6 +3,7 @@
 mod admin;
 mod instances;
 mod metrics;
+mod recording;
 mod requests;
 mod resilience;
 mod rig;

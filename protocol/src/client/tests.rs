@@ -44,7 +44,8 @@ struct Server<S> {
 
 impl<S: InferenceService> Server<S> {
     fn new(service: S, drain: CancellationToken) -> Arc<Self> {
-        let offer = Offer::new(Arc::new(service), frames::Config::default().into(), drain, TaskTracker::new());
+        let offer =
+            Offer::new(Arc::new(service), frames::Config::default().into(), drain, TaskTracker::new());
         Arc::new(Self {
             offer,
             offers_frames: AtomicBool::new(true),

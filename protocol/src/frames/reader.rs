@@ -9,8 +9,8 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::header::{self, Header};
 use super::socket::ReadHalf;
-use crate::budget::{Budget, Share};
 use crate::Error;
+use crate::budget::{Budget, Share};
 
 /// Read at a time; a chunk lives until the last tensor in it is dropped.
 const CHUNK: usize = 64 << 10;

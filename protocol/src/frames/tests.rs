@@ -17,8 +17,8 @@ use super::*;
 use crate::client::CallContext;
 use crate::scripted::{Scripted, echo};
 use crate::{
-    Budget, Code, Context, DataType, Error, InferRequest, InferenceService, ModelRef, NamedTensor, Parameters,
-    Tensor, Transport,
+    Budget, Code, Context, DataType, Error, InferRequest, InferenceService, ModelRef, NamedTensor,
+    Parameters, Tensor, Transport,
 };
 
 fn request(id: impl Into<String>, bytes: usize) -> InferRequest {
@@ -43,7 +43,8 @@ fn start<S: InferenceService>(service: S, config: &Config) -> (Connection, Serve
     let (drain, config) = (CancellationToken::new(), config.clone());
     let connection = Connection::new("pair".into(), near.into(), b"", Negotiated::of(&config), &config);
     let token = drain.clone();
-    let task = tokio::spawn(async move { serve(far.into(), b"", Arc::new(service), &config.into(), token).await });
+    let task =
+        tokio::spawn(async move { serve(far.into(), b"", Arc::new(service), &config.into(), token).await });
     (connection, Server { task, drain })
 }
 
@@ -215,7 +216,8 @@ async fn a_hung_server_is_noticed_and_every_call_fails() {
 async fn a_hung_client_is_noticed_and_its_requests_dropped() {
     let (near, far) = UnixStream::pair().unwrap();
     let (service, ..) = endless();
-    let end = serve(far.into(), b"", Arc::new(service), &Config::default().into(), CancellationToken::new()).await;
+    let end =
+        serve(far.into(), b"", Arc::new(service), &Config::default().into(), CancellationToken::new()).await;
     assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
     drop(near);
 }
@@ -286,7 +288,13 @@ async fn requests_of_all_connections_share_one_budget() {
         tokio::spawn(async move {
             serve(far.into(), b"", Arc::new(service), &limits, CancellationToken::new()).await
         });
-        Connection::new("pair".into(), near.into(), b"", Negotiated::of(&Config::default()), &Config::default())
+        Connection::new(
+            "pair".into(),
+            near.into(),
+            b"",
+            Negotiated::of(&Config::default()),
+            &Config::default(),
+        )
     };
     let (first, second) = (connect(), connect());
     let held = tokio::spawn(async move { first.infer(&request("held", BODY), ANY_TIME).await });
@@ -415,7 +423,8 @@ async fn garbage_and_lying_lengths_end_the_connection() {
         let (mut near, far) = UnixStream::pair().unwrap();
         near.write_all(bytes).await.unwrap();
         let (service, ..) = endless();
-        let end = serve(far.into(), b"", Arc::new(service), &config.clone().into(), CancellationToken::new()).await;
+        let end =
+            serve(far.into(), b"", Arc::new(service), &config.clone().into(), CancellationToken::new()).await;
         assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::InvalidData, "{bytes:?}");
     }
 }

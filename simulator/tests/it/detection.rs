@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU8;
 
+use parm_faults::{Fault, Faults, Targets, When};
 use parm_frontend::dispatch::{Needs, PolicyKind};
-use parm_loadgen::faults::{Fault, Faults, Targets, When};
 use parm_simulator::{Run, Tally};
 
 use crate::support::{run, simulate};

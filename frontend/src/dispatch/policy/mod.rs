@@ -11,7 +11,7 @@ mod replicate;
 use std::time::Duration;
 
 use super::quantile::Reading;
-use super::{GraceSettings, PolicyKind, PoolSettings};
+use super::{CodingSettings, GraceSettings, PolicyKind, PoolSettings};
 
 /// What a policy decides.
 pub(super) trait Policy: Send {
@@ -73,6 +73,12 @@ pub(super) fn build(settings: &PoolSettings) -> Box<dyn Policy> {
 fn one_of_k_plus_one(instances: u32, k: u8) -> u32 {
     let parts = u32::from(k) + 1;
     if instances < 2 { 0 } else { ((instances + parts / 2) / parts).max(1) }
+}
+
+/// As many as the settings say, so that one is left for queries; else as many as in the paper.
+fn kept_for_parities(instances: u32, settings: &CodingSettings) -> u32 {
+    let paper = || one_of_k_plus_one(instances, settings.k.get());
+    settings.parity_instances.map_or_else(paper, |kept| kept.get().min(instances.saturating_sub(1)))
 }
 
 #[cfg(test)]
@@ -149,5 +155,8 @@ mod tests {
         for (instances, kept) in [(18, 6), (36, 12), (4, 1), (2, 1), (1, 0)] {
             [Parm, ApproximateBackup].into_iter().for_each(|kind| check(kind, instances, kept));
         }
+        let mut settings = PoolSettings { policy: Parm, ..PoolSettings::default() };
+        settings.coding.parity_instances = std::num::NonZeroU32::new(4);
+        assert_eq!([18, 4, 1].map(|instances| build(&settings).dedicated(instances)), [4, 3, 0]);
     }
 }

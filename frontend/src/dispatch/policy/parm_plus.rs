@@ -18,7 +18,7 @@
 use std::time::Duration;
 
 use super::hedge::Hedge;
-use super::{Along, Policy, one_of_k_plus_one};
+use super::{Along, Policy, kept_for_parities};
 use crate::dispatch::quantile::Reading;
 use crate::dispatch::{CodingSettings, GraceSettings, HedgeSettings};
 
@@ -71,7 +71,7 @@ impl Policy for ParmPlus {
     }
 
     fn dedicated(&self, instances: u32) -> u32 {
-        if self.settings.shared_pool { 0 } else { one_of_k_plus_one(instances, self.settings.k.get()) }
+        if self.settings.shared_pool { 0 } else { kept_for_parities(instances, &self.settings) }
     }
 
     /// Dedicated instances have nothing to be idle for.

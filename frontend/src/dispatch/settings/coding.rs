@@ -1,6 +1,6 @@
 //! What an operator can set about coding groups.
 
-use std::num::NonZeroU8;
+use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,10 @@ pub struct CodingSettings {
     pub k_follows_load: bool,
     /// How instances whose answers are wrong are found.
     pub detection: DetectionSettings,
+    /// Instances kept for parities under `parm`, and under `parm+` without a shared pool. Default: one of `k + 1`, as in
+    /// the paper; fewer leave more for queries where the load is high.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parity_instances: Option<NonZeroU32>,
 }
 
 /// What a decoder needs to recover a prediction.
@@ -109,6 +113,7 @@ impl Default for CodingSettings {
             hedge: true,
             k_follows_load: true,
             detection: DetectionSettings::default(),
+            parity_instances: None,
         }
     }
 }
