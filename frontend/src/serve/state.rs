@@ -82,6 +82,10 @@ impl State {
                     effects.push(Effect::Discard(Garbage::Group(Box::new(group))));
                 }
             }
+            Action::Suspect(instance, _) => {
+                tracing::warn!(instance = instance.0, "answers disagree with parities");
+            }
+            Action::Compare(comparison) => self.follow_up.push(Event::Compared(comparison.group, Vec::new())),
         }
     }
 
