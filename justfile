@@ -52,6 +52,16 @@ interop-engines:
 bench-hop:
     bench/hop.sh
 
+# parm load beside wrk, h2load and perf_analyzer on a null server.
+bench-load *arguments:
+    bench/load.sh {{arguments}}
+
+# The pacer's offered rate and gaps over a minute, and the coverage of the intervals of p99.9 (docs/results/load.md).
+bench-statistics:
+    cargo run --release -p parm-loadgen --example pacer -- 1000 60 0 constant
+    cargo run --release -p parm-loadgen --example pacer -- 1000 60 0 poisson
+    cargo run --release -p parm-loadgen --example coverage -- 1000 1000000
+
 # The fuzz targets, ten minutes each (needs a nightly toolchain and cargo-fuzz); what is found is left in fuzz/artifacts.
 fuzz seconds="600" targets="rest_json rest_binary grpc_convert":
     cd fuzz && for target in {{targets}}; do mkdir -p corpus/$target && cargo +nightly fuzz run $target corpus/$target seeds/$target -- -dict=json.dict -max_len=65536 -timeout=10 -rss_limit_mb=2048 -max_total_time={{seconds}} -print_final_stats=1 || exit 1; done

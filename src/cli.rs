@@ -1,8 +1,14 @@
 //! The command line. What a flag means is said here, once; the configuration file knows the same settings by their paths.
 
+pub mod experiment;
+pub mod record;
+pub mod tune;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+
+use crate::load::Load;
 
 /// Coded resilience for prediction serving: a slow or dead replica no longer shows in your p99.9.
 #[derive(Debug, Parser)]
@@ -14,6 +20,12 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Show what stragglers and a hanging instance do to the same traffic under four policies, live in the terminal
+    ///
+    /// Serves the classifier in the box on six instances for each policy, sends all of them the same queries, and makes
+    /// instances slow or hang by a script. Ends by itself after a minute. Predictions are real, service times emulated.
+    #[command(after_long_help = DEMO_EXAMPLES)]
+    Demo(Demo),
     /// Serve models to clients: a frontend over embedded instances, remote workers, or both
     ///
     /// Speaks the Open Inference Protocol over HTTP and gRPC, batches and dispatches queries to instances, and hides
@@ -25,7 +37,10 @@ pub enum Command {
     Worker(Box<Worker>),
     /// Look into a model repository
     Models(Models),
-    /// Send open-loop load to a server and say what may be said of its tail
+    /// Send load to a server of the Open Inference Protocol and say what may be said of its tail
+    ///
+    /// Requests are sent when a schedule says, however the earlier ones fare, and latency counts from then. The report
+    /// names what the samples cannot carry, and whether the run was valid.
     #[command(after_long_help = LOAD_EXAMPLES)]
     Load(Load),
     /// Simulate policies under load and faults, in virtual time, with the dispatcher that serves
@@ -34,7 +49,35 @@ pub enum Command {
     /// p99.9 - p50, and how many times smaller it is than without redundancy on the same instances (`equal`).
     #[command(after_long_help = SIMULATE_EXAMPLES)]
     Simulate(Simulate),
+    /// Run an experiment: policies under load and faults, with real processes or in virtual time, and a report of it
+    ///
+    /// Starts the workers that the file asks for on this machine (or uses those it names) and a frontend for every run.
+    /// Policies take turns on the same arrivals and faults. Results go to a folder: raw data, JSON, and a report as one
+    /// HTML file. An interrupt (Ctrl-C) ends it early and leaves the results so far.
+    #[command(after_long_help = experiment::EXAMPLES)]
+    Experiment(experiment::Experiment),
+    /// Find the policy and the settings that answer the most queries in time, by simulation
+    ///
+    /// Searches policies, codes, grace, hedge budgets, batches and splits with the dispatcher that serves, under the
+    /// arrivals, service times and faults that are given, measured or recorded. Prints a ranked table and the reason,
+    /// writes a configuration for `parm serve` and a picture of the trade-off.
+    #[command(after_long_help = tune::EXAMPLES)]
+    Tune(Box<tune::Tune>),
+    /// Record arrivals and service times of a running frontend, for `parm tune` and `parm simulate`
+    ///
+    /// Nothing that clients send is recorded, only when queries came and how long instances took.
+    #[command(after_long_help = record::EXAMPLES)]
+    Record(record::Record),
 }
+
+const DEMO_EXAMPLES: &str = "Examples:
+  parm demo
+  parm demo --seconds 300 --policies equal,parm+
+      longer, so that p99.9 rests on more answers
+  parm demo --rate 400
+      at two thirds of what the instances can do: a third of them given to parities is missing now
+  parm demo --output json
+      nothing to watch, the result for programs";
 
 const SERVE_EXAMPLES: &str = "Examples:
   parm serve --models models --instances 4
@@ -53,15 +96,51 @@ const LOAD_EXAMPLES: &str = "Examples:
   parm load http://127.0.0.1:8000 --model magika --rate 50 --seconds 60
       Poisson arrivals; latency is counted from the intended send time
   parm load grpc://127.0.0.1:8001 --model magika --rate 200 --seconds 300 --require 'p99.9<=50ms' --require 'failed<=0%'
-      ends with status 1 unless the samples show both";
+      ends with status 1 unless the samples show both
+  parm load http://127.0.0.1:8000 --model mnist --rate 200 --input images.idx.gz --labels labels.idx.gz --samples run.csv
+      real rows, graded answers by outcome, every request in a file
+  parm load http://127.0.0.1:8000 --model magika --rate 50 --arrivals bursts:200ms/800ms
+      the same mean rate, five times as fast in bursts
+  parm load http://127.0.0.1:8000 --model magika --scenario offline --streams 32
+      how much the server can do, with 32 requests at a time
+
+docs/load.md says what the figures mean and when a run is valid.";
 
 const SIMULATE_EXAMPLES: &str = "Examples:
   parm simulate --scenario AB --load 0.5 --load 0.85
       all policies on 18 instances of 20 ms, as in the paper, under stragglers and interference
   parm simulate experiment.toml --repeats 5 --output json
       an experiment of your own: policies, scenarios, service times
+  parm simulate --recording busy-hour.jsonl --policy equal --policy hedge --policy parm+
+      what the recorded traffic would have met with another policy
   parm simulate --list
       the ready-made policies and scenarios";
+
+/// `parm demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// How long queries are sent
+    #[arg(long, default_value_t = 60.0)]
+    pub seconds: f64,
+    /// Policies to show side by side
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "equal,hedge")]
+    pub policies: Vec<crate::demo::Policy>,
+    /// Queries per second to each policy; its six instances can do 600
+    #[arg(long, default_value_t = 240.0)]
+    pub rate: f64,
+    /// Seed of arrivals, service times and stragglers
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Folder of the labelled images that are asked about: images.idx3-ubyte.gz and labels.idx1-ubyte.gz
+    #[arg(long, value_name = "FOLDER", default_value = "examples/fashion-mnist")]
+    pub images: PathBuf,
+    /// Model repository with the demonstration's model
+    #[arg(long, value_name = "FOLDER", default_value = "models")]
+    pub models: PathBuf,
+    /// `text` for people, `json` for programs
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
 
 /// Flags that every long-running command has.
 #[derive(Debug, Args)]
@@ -131,6 +210,9 @@ pub struct Serve {
     /// Address of the admin API [default: off]
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
+    /// Record arrivals and service times to this file, for `parm tune`; one that exists is kept as FILE.old
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
 }
 
 /// `parm worker`.
@@ -195,56 +277,18 @@ pub enum Output {
     Json,
 }
 
-/// `parm load`.
-#[derive(Debug, Args)]
-pub struct Load {
-    /// Server: http://HOST:PORT, grpc://HOST:PORT or unix:/PATH
-    pub url: String,
-    /// Model; its inputs are made up from its metadata
-    #[arg(long)]
-    pub model: String,
-    /// Requests per second
-    #[arg(long, default_value_t = 10.0)]
-    pub rate: f64,
-    /// Standard deviation of the gaps between requests over their mean: 0 evenly spaced, 1 Poisson, more is burstier
-    /// [default: 1]
-    #[arg(long)]
-    pub cv: Option<f64>,
-    /// Replay send times from a file instead: seconds since the start, one a line
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "cv"])]
-    pub trace: Option<PathBuf>,
-    /// Counted length of the run
-    #[arg(long, default_value_t = 10.0)]
-    pub seconds: f64,
-    /// Seconds at the start that are sent but not counted: connections, caches and queues settle
-    #[arg(long, default_value_t = 1.0)]
-    pub warm_up: f64,
-    /// Rows in a request
-    #[arg(long, default_value_t = 1)]
-    pub rows: usize,
-    /// Milliseconds that a request may take
-    #[arg(long, default_value_t = 10_000)]
-    pub deadline_ms: u64,
-    /// Requests without an answer at most; beyond that requests are dropped and counted
-    #[arg(long, default_value_t = 10_000)]
-    pub in_flight: usize,
-    /// Seed of arrivals and inputs: the same seed sends the same load
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// A threshold that the samples must show, at 95 % confidence: p99.9<=20ms, failed<=0.1%
-    #[arg(long, value_name = "THRESHOLD")]
-    pub require: Vec<parm_loadgen::requirement::Requirement>,
-    /// `text` for people, `json` for programs
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    pub output: Output,
-}
-
 /// `parm simulate`.
 #[derive(Debug, Args)]
 pub struct Simulate {
     /// Experiment file (TOML); flags override it
     #[arg(value_name = "FILE")]
     pub experiment: Option<PathBuf>,
+    /// What `parm record` wrote: its arrivals, service times and faults become the scenario `recorded`
+    #[arg(long, value_name = "FILE")]
+    pub recording: Option<PathBuf>,
+    /// The model, where the recording has several
+    #[arg(long, value_name = "NAME", requires = "recording")]
+    pub model: Option<String>,
     /// A policy, ready-made or from the file (repeat) [default: all ready-made ones]
     #[arg(long, value_name = "NAME")]
     pub policy: Vec<String>,

@@ -3,19 +3,24 @@
 // `pub` marks what a module offers to the others; a binary has no other outside.
 #![allow(unreachable_pub)]
 
+mod bar;
 mod cli;
+mod demo;
 mod environment;
+mod experiment;
 mod load;
 mod logging;
 mod metrics;
 mod models;
 mod nets;
 mod ready;
+mod record;
 mod runtime;
 mod serve;
 mod settings;
 mod shutdown;
 mod simulate;
+mod tune;
 mod worker;
 
 use std::process::ExitCode;
@@ -30,10 +35,14 @@ const BAD_CONFIGURATION: u8 = 64;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Demo(flags) => demo::main(&flags),
         Command::Serve(flags) => serve::main(&flags),
         Command::Worker(flags) => worker::main(&flags),
         Command::Load(flags) => load::main(&flags).map_err(Failure::from),
         Command::Simulate(flags) => simulate::main(&flags),
+        Command::Experiment(flags) => experiment::main(&flags),
+        Command::Tune(flags) => tune::main(&flags),
+        Command::Record(flags) => record::main(&flags),
         Command::Models(flags) => models::main(&flags.command).map_err(Failure::from),
     };
     match outcome {

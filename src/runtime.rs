@@ -40,7 +40,7 @@ pub fn run(
 
 /// Raises the limit of open files as far as we may: every connection takes one, and the usual soft limit is meant for
 /// programs that know no better than `select`.
-fn raise_open_files() {
+pub fn raise_open_files() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let shown = |limit: Option<u64>| limit.map_or("unlimited".to_owned(), |limit| limit.to_string());
     match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {

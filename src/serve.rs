@@ -36,6 +36,7 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     let nets = Arc::new(Engine(settings.backend.engine.clone()));
     let frontend =
         Frontend::start_with_nets(settings.frontend, wire, Timers::Precise, nets).map_err(configuration)?;
+    let recording = frontend.record_to_file().await.map_err(configuration)?;
     let registry = Registry::new();
     let pages = (frontend.clone(), registry.clone());
     let server = Server::bind(settings.server, Arc::new(frontend.clone()))
@@ -65,6 +66,9 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     frontend.start_draining();
     tokio::time::sleep(drain_delay).await;
     let answered = tokio::time::timeout(drain_timeout, frontend.drain()).await;
+    if let Some(recording) = recording {
+        recording.end().await.map_err(anyhow::Error::from)?;
+    }
     closing.cancel();
     let cut = serving.await.context("the server ended badly")?;
     if cut > 0 || answered.is_err() {

@@ -47,6 +47,9 @@ impl Settings {
         if let Some(admin) = &flags.admin {
             figment = figment.merge(Serialized::default("frontend.admin.address", admin));
         }
+        if let Some(file) = &flags.record {
+            figment = figment.merge(Serialized::default("frontend.recording.file", file));
+        }
         let settings = extract(figment)?;
         let mut settings = if settings.embeds() { settings.with_models()? } else { settings };
         // Models that are served from a folder have their bundles there.

@@ -8,11 +8,14 @@ use std::path::{Path, PathBuf};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("protocol", &[]),
     ("encoder", &[]),
+    ("faults", &[]),
     ("parity-models", &["protocol", "encoder"]),
-    ("backend", &["protocol", "parity-models"]),
+    ("backend", &["protocol", "faults", "parity-models"]),
     ("frontend", &["protocol", "encoder", "parity-models"]),
-    ("loadgen", &["protocol"]),
-    ("simulator", &["frontend", "loadgen"]),
+    ("loadgen", &["protocol", "faults"]),
+    ("simulator", &["frontend", "faults", "loadgen"]),
+    ("experiments", &["protocol", "faults", "loadgen", "simulator"]),
+    ("tuner", &["protocol", "encoder", "faults", "parity-models", "frontend", "loadgen", "simulator"]),
     ("training", &["encoder", "parity-models"]),
 ];
 
@@ -23,6 +26,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("tract_onnx::", &["backend/src/engine/tract"]),
     ("use ort::", &["backend/src/engine/ort"]),
     ("burn::", &["training/src"]),
+    ("hickory_resolver::", &["frontend/src/discovery/resolver.rs"]),
 ];
 
 /// What the pure dispatcher may never name: clocks, runtimes, randomness, unordered maps, tensors.

@@ -8,10 +8,15 @@ mod coded;
 mod commands;
 mod crate_graph;
 
+mod demo;
 mod discovery;
 mod documents;
+mod experiment;
 mod links;
+mod load;
+mod recording;
 mod robustness;
 mod serving;
 mod support;
 mod tracing;
+mod tuning;

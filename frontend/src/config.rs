@@ -9,8 +9,8 @@ use std::time::Duration;
 use parm_protocol::client;
 use serde::{Deserialize, Serialize};
 
-use crate::admin;
 use crate::dispatch::PoolSettings;
+use crate::{admin, record};
 
 /// The frontend's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +38,8 @@ pub struct Config {
     pub client: client::Config,
     /// The admin API.
     pub admin: admin::Config,
+    /// Recordings of arrivals and service times.
+    pub recording: record::Config,
     /// How queries are dispatched, for every model without settings of its own.
     pub dispatch: PoolSettings,
     /// Settings of single models, by name. A model that is named here takes nothing from `dispatch`.
@@ -124,6 +126,7 @@ impl Default for Config {
             instances: Instances::default(),
             client: client::Config::default(),
             admin: admin::Config::default(),
+            recording: record::Config::default(),
             dispatch: PoolSettings::default(),
             models: BTreeMap::new(),
         }

@@ -54,4 +54,10 @@ pub enum Error {
     CoderPanicked,
     #[error("instance {instance} left out output '{output}'")]
     MissingOutput { instance: String, output: String },
+    #[error("{limit} recordings are under way, no more are accepted: end one of them")]
+    TooManyRecordings { limit: usize },
+    #[error("cannot record to {path}: {reason}")]
+    Recording { path: std::path::PathBuf, reason: String },
+    #[error("a recording of {seconds} seconds: ask for 1 to {limit}")]
+    RecordingLength { seconds: u64, limit: u64 },
 }

@@ -9,6 +9,7 @@ pub mod discovery;
 pub mod dispatch;
 mod error;
 mod metrics;
+pub mod record;
 mod serve;
 
 pub use config::{Config, Instances, Requests};

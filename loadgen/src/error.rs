@@ -12,22 +12,36 @@ pub enum Error {
     BadBurst { on_ms: u64, off_ms: u64 },
     #[error("line {line} of the trace: '{text}' is not a time in seconds that is at least the one before")]
     BadTrace { line: usize, text: String },
-    #[error("'{text}' is no requirement: write QUANTILE<=TIME, such as p99.9<=20ms, or failed<=0.1%")]
+    #[error("'{text}' is no requirement: write p99.9<=20ms, failed<=0.1% or accuracy>=95%")]
     BadRequirement { text: String },
     #[error("input '{name}' has datatype {datatype}, for which no values can be generated")]
     CannotGenerate { name: String, datatype: String },
+    #[error(
+        "'{text}' is no arrival process: write constant, poisson, gamma:CV, bursts:ON/OFF (as in bursts:200ms/800ms) or trace:FILE"
+    )]
+    BadShape { text: String },
+    #[error("{path}: {detail}")]
+    BadArray { path: String, detail: String },
+    #[error("no file is given for input '{input}': name one with {input}=FILE")]
+    NoFile { input: String },
+    #[error("the model has no '{name}': name one of {known}")]
+    NoSuchTensor { name: String, known: String },
+    #[error("the files have from {fewest} to {most} rows: give every input as many")]
+    UnequalRows { fewest: usize, most: usize },
+    #[error("{rows} rows make no request of {wanted}: send fewer rows in a request, and at least one")]
+    TooFewRows { rows: usize, wanted: usize },
+    #[error("model '{model}' takes one row at a time, not {rows}")]
+    OneRowOnly { model: String, rows: usize },
+    #[error(
+        "output '{output}' of datatype {datatype} tells no class: name one of several scores or of whole numbers"
+    )]
+    NoClasses { output: String, datatype: String },
+    #[error(
+        "about {expected} requests would be kept and at most {most} are: send for a shorter time or at a lower rate"
+    )]
+    TooManySamples { expected: u64, most: usize },
     #[error(transparent)]
     Protocol(#[from] parm_protocol::Error),
     #[error("the trace holds no arrival: give one time in seconds a line")]
     EmptyTrace,
-    #[error("{given} is no distribution: its numbers must be finite, at least 0 and in order")]
-    BadDistribution { given: String },
-    #[error(
-        "a mean service time of {mean_ms} ms and {row_share} of it per further row: give a finite mean above 0 and a share from 0 to 1000"
-    )]
-    BadService { mean_ms: f64, row_share: f64 },
-    #[error("{name} of fault {fault} is {value}: give a number {range}")]
-    BadFault { fault: usize, name: &'static str, value: f64, range: &'static str },
-    #[error("fault {fault} is meant for instance {instance}, but there are {instances}, counted from 0")]
-    NoSuchInstance { fault: usize, instance: u32, instances: u32 },
 }

@@ -2,20 +2,23 @@
 //!
 //! Knows the protocol, not the models.
 
+pub mod arrays;
 pub mod arrivals;
-pub mod clock;
-pub mod distribution;
-pub mod draw;
 mod error;
-pub mod faults;
+pub mod grader;
 pub mod inputs;
+pub mod live;
+pub mod outcome;
 pub mod pacer;
+pub mod prompt;
 pub mod recorder;
 pub mod report;
 pub mod requirement;
 pub mod run;
-pub mod service;
+pub mod shape;
 pub mod statistics;
 pub mod validity;
 
 pub use error::Error;
+// What a load meets is described below it, for workers and the simulator as well.
+pub use parm_faults::{self as faults, clock, distribution, draw, service};

@@ -2,13 +2,18 @@
 //!
 //! Deadlines are absolute, so that one late wake-up does not shift all that follow (the drift that lowers the offered rate
 //! of a sleep-in-a-loop generator). It sleeps to shortly before the deadline with the kernel's coarsest slack turned off,
-//! then spins for the rest: measured elsewhere at 0 us of lag with rare hits of scheduling.
+//! then spins for the rest. How shortly is learned from how late the sleeps end: spinning longer than needed takes a core
+//! from the server where both share a machine. And the kernel is asked to run this thread as soon as it wakes, even where all
+//! cores are busy: see [`crate::prompt`].
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Left to spinning: what a sleep with a timer slack of 1 ns may overshoot.
-const SPIN: Duration = Duration::from_micros(60);
+use crate::prompt::Prompt;
+
+/// The least and the most that is left to spinning.
+const LEAST_SPIN: Duration = Duration::from_micros(10);
+const MOST_SPIN: Duration = Duration::from_micros(100);
 
 /// Calls `send(index, intended, lag)` at every time of `schedule` after `start`, until it is exhausted or `send` says stop.
 ///
@@ -18,10 +23,11 @@ pub fn run(
     schedule: impl IntoIterator<Item = Duration>,
     mut send: impl FnMut(usize, Instant, Duration) -> Continue,
 ) {
-    precise_sleeps();
+    let _until_the_end = Prompt::ask();
+    let mut sleeper = Sleeper { spin: MOST_SPIN };
     for (index, offset) in schedule.into_iter().enumerate() {
         let intended = start + offset;
-        wait_until(intended);
+        sleeper.wait_until(intended);
         let lag = Instant::now().saturating_duration_since(intended);
         if send(index, intended, lag) == Continue::Stop {
             return;
@@ -38,27 +44,34 @@ pub enum Continue {
     Stop,
 }
 
-fn wait_until(deadline: Instant) {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        if left > SPIN {
-            thread::sleep(left - SPIN);
-        } else {
-            std::hint::spin_loop();
-        }
-    }
+struct Sleeper {
+    /// What sleeps may overshoot, as far as they have shown.
+    spin: Duration,
 }
 
-/// Asks the kernel not to round this thread's sleeps up (50 us by default).
-#[allow(unsafe_code)] // prctl has no safe wrapper in std; it touches this thread's timer slack only
-fn precise_sleeps() {
-    #[cfg(target_os = "linux")]
-    // SAFETY: PR_SET_TIMERSLACK takes one integer and changes nothing but the calling thread's slack.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1usize, 0usize, 0usize, 0usize);
+impl Sleeper {
+    fn wait_until(&mut self, deadline: Instant) {
+        loop {
+            let now = Instant::now();
+            let left = deadline.saturating_duration_since(now);
+            if left.is_zero() {
+                return;
+            }
+            if left > self.spin {
+                let nap = left - self.spin;
+                thread::sleep(nap);
+                self.learn(now.elapsed().saturating_sub(nap));
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Half as much again as usual, forgotten slowly: one long delay says little of the next sleep.
+    fn learn(&mut self, overshoot: Duration) {
+        let wanted = (overshoot + overshoot / 2).clamp(LEAST_SPIN, MOST_SPIN);
+        self.spin =
+            if wanted > self.spin { (self.spin + wanted) / 2 } else { (15 * self.spin + wanted) / 16 };
     }
 }
 

@@ -1,43 +1,110 @@
-//! Thresholds that a run must meet, for scripts: `p99.9<=20ms`, `failed<=0.1%`.
+//! Thresholds that a run must meet, for scripts: `p99.9<=20ms`, `failed<=0.1%`, `accuracy>=95%`.
+//!
+//! A threshold on a quantile is met only when the samples show it at 95 % confidence, and correlated samples show less than
+//! as many independent ones: they are counted for as many as they are worth.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::Error;
+use crate::run::Run;
+use crate::statistics::{correlation, evidence};
 
 /// One threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Requirement {
     /// This share of the requests took at most this long.
     Quantile(f64, Duration),
-    /// At most this share of the requests failed.
+    /// At most this share of the requests failed or were not sent.
     Failed(f64),
+    /// At least this share of the rows that have a label was answered rightly.
+    Accuracy(f64),
+}
+
+/// What a run shows of a requirement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// That it holds.
+    Met,
+    /// That it does not.
+    Missed,
+    /// It looks as if it held, but there are too few samples to say so.
+    NotEnoughData {
+        /// So many would do if as few of them were beyond the threshold.
+        needed: u64,
+    },
+    /// Nothing: there were no labels, or no samples.
+    NotMeasured,
+}
+
+/// With which a quantile must be shown to hold.
+const CONFIDENCE: f64 = 0.95;
+
+impl Requirement {
+    /// What a run shows of this.
+    pub fn check(&self, run: &Run) -> Finding {
+        let verdict = |holds| if holds { Finding::Met } else { Finding::Missed };
+        let count = run.samples.len();
+        if count == 0 {
+            return Finding::NotMeasured;
+        }
+        match *self {
+            Requirement::Quantile(share, limit) => quantile(run, share, limit),
+            Requirement::Failed(share) => {
+                let failed = run.samples.iter().filter(|sample| !sample.outcome.is_answer()).count();
+                verdict(failed as f64 <= share * count as f64)
+            }
+            Requirement::Accuracy(share) => {
+                run.tally.total().accuracy().map_or(Finding::NotMeasured, |seen| verdict(seen >= share))
+            }
+        }
+    }
+}
+
+fn quantile(run: &Run, share: f64, limit: Duration) -> Finding {
+    let latencies: Vec<f64> = run.samples.iter().map(|sample| sample.latency.as_secs_f64()).collect();
+    let count = latencies.len() as f64;
+    let over = latencies.iter().filter(|latency| **latency > limit.as_secs_f64()).count() as f64;
+    let worth = correlation::time_above(&latencies, limit.as_secs_f64());
+    let (independent, beyond) = ((count / worth) as u64, (over / worth).ceil() as u64);
+    if evidence::supports(independent, beyond, share, CONFIDENCE) {
+        Finding::Met
+    } else if over > (1.0 - share) * count {
+        Finding::Missed
+    } else {
+        Finding::NotEnoughData {
+            needed: (evidence::needed(beyond, share, CONFIDENCE) as f64 * worth).ceil() as u64,
+        }
+    }
 }
 
 impl FromStr for Requirement {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let refused = || Error::BadRequirement { text: text.to_owned() };
-        let (what, limit) = text.split_once("<=").ok_or_else(refused)?;
-        let number =
-            |text: &str| text.trim().parse::<f64>().ok().filter(|value| *value >= 0.0).ok_or_else(refused);
-        if what.trim() == "failed" {
-            let share = limit.trim().strip_suffix('%').ok_or_else(refused)?;
-            return Ok(Requirement::Failed(number(share)? / 100.0));
-        }
-        let share = number(what.trim().strip_prefix('p').ok_or_else(refused)?)? / 100.0;
-        let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
-        let (digits, unit) = units
-            .into_iter()
-            .find_map(|(suffix, unit)| Some((limit.trim().strip_suffix(suffix)?, unit)))
-            .ok_or_else(refused)?;
-        if share > 1.0 {
-            return Err(refused());
-        }
-        Ok(Requirement::Quantile(share, Duration::from_secs_f64(number(digits)? * unit)))
+        read(text).ok_or_else(|| Error::BadRequirement { text: text.to_owned() })
     }
+}
+
+fn read(text: &str) -> Option<Requirement> {
+    if let Some((what, least)) = text.split_once(">=") {
+        return (what.trim() == "accuracy").then(|| Some(Requirement::Accuracy(percent(least)?)))?;
+    }
+    let (what, most) = text.split_once("<=").map(|(what, most)| (what.trim(), most.trim()))?;
+    if what == "failed" {
+        return Some(Requirement::Failed(percent(most)?));
+    }
+    let share = what.strip_prefix('p')?.parse::<f64>().ok()? / 100.0;
+    let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let (digits, unit) = units.into_iter().find_map(|(name, unit)| Some((most.strip_suffix(name)?, unit)))?;
+    let limit = Duration::try_from_secs_f64(digits.trim().parse::<f64>().ok()? * unit).ok()?;
+    (share > 0.0 && share < 1.0).then_some(Requirement::Quantile(share, limit))
+}
+
+fn percent(text: &str) -> Option<f64> {
+    let share = text.trim().strip_suffix('%')?.trim().parse::<f64>().ok()? / 100.0;
+    (0.0..=1.0).contains(&share).then_some(share)
 }
 
 impl fmt::Display for Requirement {
@@ -47,6 +114,7 @@ impl fmt::Display for Requirement {
                 write!(f, "p{}<={}ms", (share * 1e5).round() / 1e3, limit.as_secs_f64() * 1e3)
             }
             Requirement::Failed(share) => write!(f, "failed<={}%", (share * 1e8).round() / 1e6),
+            Requirement::Accuracy(share) => write!(f, "accuracy>={}%", (share * 1e8).round() / 1e6),
         }
     }
 }
@@ -54,6 +122,8 @@ impl fmt::Display for Requirement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outcome::{Outcome, Tally};
+    use crate::recorder::Sample;
 
     #[test]
     fn requirements_are_read_as_people_write_them() {
@@ -63,22 +133,79 @@ mod tests {
             ("p50 <= 1.5s", Requirement::Quantile(0.5, ms(1500))),
             ("p99<=250us", Requirement::Quantile(0.99, Duration::from_micros(250))),
             ("failed<=0.1%", Requirement::Failed(0.001)),
+            ("accuracy >= 95%", Requirement::Accuracy(0.95)),
         ] {
             let read: Requirement = text.parse().unwrap();
             match (read, want) {
                 (Requirement::Quantile(a, x), Requirement::Quantile(b, y)) => {
                     assert!((a - b).abs() < 1e-9 && x == y)
                 }
-                (Requirement::Failed(a), Requirement::Failed(b)) => assert!((a - b).abs() < 1e-9),
+                (Requirement::Failed(a), Requirement::Failed(b))
+                | (Requirement::Accuracy(a), Requirement::Accuracy(b)) => assert!((a - b).abs() < 1e-9),
                 _ => panic!("{text}: {read}"),
             }
-            assert_eq!(
-                read.to_string().parse::<Requirement>().map(|again| again.to_string()),
-                Ok(read.to_string())
-            );
+            let again = read.to_string().parse::<Requirement>().map(|again| again.to_string());
+            assert_eq!(again, Ok(read.to_string()));
         }
-        for bad in ["", "p99", "p101<=1ms", "p99<=1", "p99<=-1ms", "failed<=3", "q9<=1ms"] {
+        for bad in [
+            "",
+            "p99",
+            "p101<=1ms",
+            "p100<=1ms",
+            "p99<=1",
+            "p99<=-1ms",
+            "p99<=infs",
+            "p99<=1e300s",
+            "failed<=3",
+            "q9<=1ms",
+            "accuracy<=95%",
+            "accuracy>=195%",
+            "p99>=5ms",
+        ] {
             assert!(bad.parse::<Requirement>().is_err(), "{bad}");
         }
+    }
+
+    /// One request in `slow_every` takes 50 ms, the others about 5; the slow ones come `together` at a time.
+    fn run(count: usize, slow_every: usize, together: usize) -> Run {
+        let sample = |i: usize| Sample {
+            intended: Duration::from_millis(i as u64),
+            latency: Duration::from_millis(if i / together % slow_every == slow_every / 2 { 50 } else { 5 }),
+            lag: Duration::ZERO,
+            outcome: if i % 1000 == 1 { Outcome::Failed } else { Outcome::Exact },
+        };
+        let mut tally = Tally::default();
+        (0..100).for_each(|i| tally.row(Outcome::Exact, i >= 4));
+        Run {
+            samples: (0..count).map(sample).collect(),
+            offered: count,
+            dropped: 0,
+            tally,
+            length: Duration::from_millis(count as u64),
+            first_failure: None,
+        }
+    }
+
+    #[test]
+    fn requirements_are_met_only_with_evidence() {
+        let check = |run: &Run, text: &str| text.parse::<Requirement>().unwrap().check(run);
+        let many = run(20_000, 2_000, 1);
+        assert_eq!(check(&many, "p99.9<=20ms"), Finding::Met);
+        assert_eq!(check(&many, "p99.99<=20ms"), Finding::Missed, "ten of 20,000 are slower");
+        assert_eq!(check(&many, "failed<=0.2%"), Finding::Met);
+        assert_eq!(check(&many, "failed<=0.05%"), Finding::Missed);
+        assert_eq!(check(&many, "accuracy>=95%"), Finding::Met);
+        assert_eq!(check(&many, "accuracy>=97%"), Finding::Missed);
+        let few = run(500, 1000, 1);
+        assert_eq!(check(&few, "p99.9<=60ms"), Finding::NotEnoughData { needed: 2995 });
+        assert_eq!(check(&Run { samples: vec![], ..few }, "p50<=1s"), Finding::NotMeasured);
+    }
+
+    #[test]
+    fn samples_that_go_together_show_less_than_as_many_that_do_not() {
+        let requirement: Requirement = "p99<=20ms".parse().unwrap();
+        assert_eq!(requirement.check(&run(20_000, 200, 1)), Finding::Met, "half of what may be slow is");
+        let together = requirement.check(&run(20_000, 200, 50));
+        assert!(matches!(together, Finding::NotEnoughData { .. }), "{together:?}");
     }
 }

@@ -5,11 +5,13 @@ use std::time::Duration;
 use crate::recorder::{Outcome, Sample};
 use crate::statistics::bootstrap::quantile_of;
 
-/// Schedule lag above this share of p50 (or above a millisecond) makes a run invalid.
+/// Schedule lag above this share of p50 (and above a millisecond) makes a run invalid.
 const LAG_SHARE: f64 = 0.02;
 const LAG: Duration = Duration::from_millis(1);
 /// Below this share of the offered requests the run is invalid.
-const ACHIEVED: f64 = 0.995;
+pub const ACHIEVED: f64 = 0.995;
+/// Above this share of failures it is, unless more are expected: what answers then is not what was meant to be tested.
+pub const FAILED: f64 = 0.01;
 
 /// The verdict on a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +22,7 @@ pub struct Verdict {
     pub lag_limit: Duration,
     /// Requests sent over requests offered.
     pub achieved: f64,
-    /// Requests that failed.
+    /// Requests that were sent and failed.
     pub failed: usize,
     /// Why the run is invalid; empty when it is valid.
     pub faults: Vec<Fault>,
@@ -33,12 +35,19 @@ pub enum Fault {
     Lag,
     /// Not every offered request was sent.
     Achieved,
+    /// More requests failed than may.
+    Failed,
     /// There is nothing to judge.
     Empty,
 }
 
-/// Judges the samples of a run that offered `offered` requests.
+/// Judges the samples of a run that offered `offered` requests, of which the share [`FAILED`] may fail.
 pub fn judge(samples: &[Sample], offered: usize) -> Verdict {
+    judge_allowing(FAILED, samples, offered)
+}
+
+/// Judges a run in which this share of the requests may fail.
+pub fn judge_allowing(failures: f64, samples: &[Sample], offered: usize) -> Verdict {
     let seconds =
         |time: fn(&Sample) -> Duration| samples.iter().map(|sample| time(sample).as_secs_f64()).collect();
     let (mut lags, mut latencies): (Vec<f64>, Vec<f64>) = (seconds(|s| s.lag), seconds(|s| s.latency));
@@ -48,16 +57,20 @@ pub fn judge(samples: &[Sample], offered: usize) -> Verdict {
         let zero = Duration::ZERO;
         return Verdict { lag_p99: zero, lag_limit: zero, achieved: 0.0, failed: 0, faults };
     }
+    let count = |outcome| samples.iter().filter(|sample| sample.outcome == outcome).count();
+    let (failed, sent) = (count(Outcome::Failed), samples.len() - count(Outcome::Dropped));
     let lag_p99 = Duration::from_secs_f64(quantile_of(&mut lags, 0.99));
     let lag_limit = LAG.max(Duration::from_secs_f64(quantile_of(&mut latencies, 0.5) * LAG_SHARE));
-    let achieved = samples.len() as f64 / offered.max(1) as f64;
+    let achieved = sent as f64 / offered.max(1) as f64;
     if lag_p99 > lag_limit {
         faults.push(Fault::Lag);
     }
     if achieved < ACHIEVED {
         faults.push(Fault::Achieved);
     }
-    let failed = samples.iter().filter(|sample| sample.outcome == Outcome::Failed).count();
+    if failed as f64 > failures * sent as f64 {
+        faults.push(Fault::Failed);
+    }
     Verdict { lag_p99, lag_limit, achieved, failed, faults }
 }
 
@@ -83,5 +96,12 @@ mod tests {
         assert_eq!(judge(&run(1000, Duration::from_millis(2)), 1000).faults, [Fault::Lag]);
         assert_eq!(judge(&run(990, Duration::ZERO), 1000).faults, [Fault::Achieved]);
         assert_eq!(judge(&[], 1000).faults, [Fault::Empty]);
+        let mut dropped = run(1000, Duration::ZERO);
+        dropped[..6].iter_mut().for_each(|sample| sample.outcome = Outcome::Dropped);
+        assert_eq!(judge(&dropped, 1000).faults, [Fault::Achieved], "what is dropped was not sent");
+        let mut failing = run(1000, Duration::ZERO);
+        failing[..20].iter_mut().for_each(|sample| sample.outcome = Outcome::Failed);
+        assert_eq!(judge(&failing, 1000).faults, [Fault::Failed]);
+        assert_eq!(judge_allowing(0.05, &failing, 1000).faults, []);
     }
 }

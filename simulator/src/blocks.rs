@@ -3,7 +3,7 @@
 //! A quantile of each block and their scatter would be simpler, but a block holds few samples beyond p99.9, so its own p99.9 is
 //! biased. Pooling the drawn blocks first gives every resampled quantile as many samples as the run has.
 
-use parm_loadgen::draw::Draw;
+use parm_faults::draw::Draw;
 
 use crate::Tally;
 
@@ -58,13 +58,34 @@ impl Blocks {
             .collect()
     }
 
-    fn pooled(&self, drawn: impl Iterator<Item = usize>) -> Quantiles {
+    /// Quantiles of all blocks in milliseconds, of shares in order.
+    pub(crate) fn quantiles_at(&self, shares: &[f64]) -> Vec<f64> {
+        let counts = self.counts(0..self.blocks.len());
+        let total = counts.iter().sum::<u64>() as f64;
+        let (mut below, mut next) = (0, 0);
+        let value = |share: &f64| {
+            while next < counts.len() && (below as f64) < (share * total).max(1.0) {
+                below += counts[next];
+                next += 1;
+            }
+            self.latencies.get(next.saturating_sub(1)).map_or(f64::NAN, |nanos| *nanos as f64 / 1e6)
+        };
+        shares.iter().map(value).collect()
+    }
+
+    /// How often each latency occurred in these blocks.
+    fn counts(&self, drawn: impl Iterator<Item = usize>) -> Vec<u64> {
         let mut counts = vec![0u64; self.latencies.len()];
         for block in drawn {
             for (index, count) in &self.blocks[block] {
                 counts[*index as usize] += u64::from(*count);
             }
         }
+        counts
+    }
+
+    fn pooled(&self, drawn: impl Iterator<Item = usize>) -> Quantiles {
+        let counts = self.counts(drawn);
         let total: u64 = counts.iter().sum();
         let quantile = |share: f64| {
             let rank = ((share * total as f64).ceil() as u64).max(1);

@@ -1,12 +1,12 @@
-//! What an experiment file says: every policy through every scenario at every load.
+//! What an experiment file says: every policy through every scenario at every load, in virtual time or with real processes.
 
 use std::collections::BTreeMap;
-use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64};
 
-use parm_loadgen::service::Service;
+use parm_faults::service::Service;
 use serde::{Deserialize, Serialize};
 
-use crate::{Contender, Error, Pattern, Scenario};
+use crate::{Contender, Error, Pattern, Processes, Scenario};
 
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,8 +29,16 @@ pub struct Config {
     pub slots: NonZeroU16,
     /// Loads, as shares of what the `deployed` instances could do. Default 0.3, 0.5, 0.7, 0.85.
     pub loads: Vec<f64>,
+    /// Loads as queries per second instead; not together with `loads`. Default: none.
+    pub rates: Vec<f64>,
     /// Names of policies: ready-made ones or those defined under `policy`. Default: all ready-made ones.
     pub policies: Vec<String>,
+    /// Queries per group: the coded policies run once for each. Default: none, which leaves them as they are.
+    pub k: Vec<NonZeroU8>,
+    /// Parities per group: likewise. Default: none.
+    pub r: Vec<NonZeroU8>,
+    /// Most queries in a batch: every policy runs once for each. Default: none, which leaves them as they are.
+    pub batch: Vec<NonZeroU16>,
     /// Names of scenarios: ready-made ones or those defined under `scenario`. Default: clean, A, B, AB, hang.
     pub scenarios: Vec<String>,
     /// How queries arrive where the scenario does not say. Default: Poisson.
@@ -45,6 +53,8 @@ pub struct Config {
     pub encode_us: u64,
     /// Microseconds that decoding a slot takes. Default 8, likewise.
     pub decode_us: u64,
+    /// How it runs with real processes; of no concern to a simulation.
+    pub processes: Processes,
     /// Policies of your own.
     pub policy: BTreeMap<String, Contender>,
     /// Scenarios of your own.
@@ -54,7 +64,21 @@ pub struct Config {
 impl Config {
     /// Reads an experiment file (TOML). A mistake is named with its line.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        toml::from_str(text).map_err(|error| Error::File(error.to_string()))
+        let mut config: Self = toml::from_str(text).map_err(|error| Error::File(error.to_string()))?;
+        if !config.rates.is_empty() {
+            if toml::from_str::<toml::Table>(text).is_ok_and(|table| table.contains_key("loads")) {
+                return Err(Error::File("both `loads` and `rates` are given: keep one".into()));
+            }
+            config.loads.clear();
+        }
+        Ok(config)
+    }
+
+    /// Every load with its rate in queries per second.
+    pub(crate) fn intensities(&self) -> Vec<(f64, f64)> {
+        let full = f64::from(self.deployed.get()) / self.service.mean_seconds();
+        let loads = self.loads.iter().map(|load| (*load, load * full));
+        loads.chain(self.rates.iter().map(|rate| ((1000.0 * rate / full).round() / 1000.0, *rate))).collect()
     }
 }
 
@@ -70,7 +94,11 @@ impl Default for Config {
             deployed: NonZeroU32::new(12).expect("positive"),
             slots: NonZeroU16::MIN,
             loads: vec![0.3, 0.5, 0.7, 0.85],
+            rates: Vec::new(),
             policies: crate::POLICIES.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            k: Vec::new(),
+            r: Vec::new(),
+            batch: Vec::new(),
             scenarios: names(&["clean", "A", "B", "AB", "hang"]),
             arrivals: Pattern::default(),
             service: Service::default(),
@@ -78,6 +106,7 @@ impl Default for Config {
             deadline_ms: NonZeroU64::new(10_000).expect("positive"),
             encode_us: 93,
             decode_us: 8,
+            processes: Processes::default(),
             policy: BTreeMap::new(),
             scenario: BTreeMap::new(),
         }
@@ -86,8 +115,8 @@ impl Default for Config {
 
 #[cfg(test)]
 mod tests {
-    use parm_loadgen::distribution::Distribution;
-    use parm_loadgen::faults::{Fault, Targets, When};
+    use parm_faults::distribution::Distribution;
+    use parm_faults::{Fault, Targets, When};
 
     use super::*;
 
@@ -135,5 +164,14 @@ mod tests {
         let error = Config::parse("seed = 1\nqueris = 5\n").unwrap_err().to_string();
         assert!(error.contains("line 2") && error.contains("queris"), "{error}");
         assert!(Config::parse("instances = 0").is_err());
+        let both = Config::parse("loads = [0.5]\nrates = [100.0]").unwrap_err().to_string();
+        assert!(both.contains("keep one"), "{both}");
+    }
+
+    #[test]
+    fn rates_are_told_as_loads_too() {
+        let config =
+            Config::parse("rates = [300.0]\nservice = { time_ms = { kind = \"constant\", value = 20.0 } }");
+        assert_eq!(config.unwrap().intensities(), [(0.5, 300.0)]);
     }
 }

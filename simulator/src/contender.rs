@@ -26,7 +26,7 @@ pub const POLICIES: &[(&str, &str)] = &[
     ("hedge", "late batches once more, within a budget"),
     ("hedge+ejection", "the same, and slow instances are ejected"),
     ("parm", "the paper's: a parity per two queries, on a third of the instances, which take nothing else"),
-    ("parm+", "parities on idle instances, hedges within a budget, groups of 2 to 8, ejection"),
+    ("parm+", "parities on idle instances, hedges within a budget, groups of 2 to 4, ejection"),
     ("approximate-backup", "every query on a cheaper model too, on instances of its own"),
 ];
 
@@ -58,12 +58,47 @@ impl Contender {
         contender.dispatch.policy = policy;
         contender.dispatch.ejection.enabled = ejection;
         if policy == PolicyKind::ParmPlus {
-            contender.dispatch.coding.k_choices = (3..=8).filter_map(NonZeroU8::new).collect();
+            contender.dispatch.coding.k_choices = (3..=4).filter_map(NonZeroU8::new).collect();
         }
         if policy == PolicyKind::None {
             contender.instances = Some(resources.deployed);
         }
         Some(contender)
+    }
+}
+
+impl Contender {
+    /// Whether it makes groups, so that `k` and `r` mean something to it.
+    fn codes(&self) -> bool {
+        matches!(self.dispatch.policy, PolicyKind::Parm | PolicyKind::ParmPlus)
+    }
+
+    /// Itself for every `k` and `r`, with what tells them apart: a group of a given size does not follow the load.
+    pub(crate) fn variants(self, ks: &[NonZeroU8], rs: &[NonZeroU8]) -> Vec<(String, Self)> {
+        if !self.codes() {
+            return vec![(String::new(), self)];
+        }
+        let each = |values: &[NonZeroU8]| match values {
+            [] => vec![None],
+            values => values.iter().copied().map(Some).collect(),
+        };
+        let mut variants = Vec::new();
+        for k in each(ks) {
+            for r in each(rs) {
+                let (mut name, mut variant) = (String::new(), self.clone());
+                let coding = &mut variant.dispatch.coding;
+                if let Some(k) = k {
+                    (coding.k, coding.k_choices, coding.k_follows_load) = (k, Vec::new(), false);
+                    name += &format!(" k={k}");
+                }
+                if let Some(r) = r {
+                    coding.r = r;
+                    name += &format!(" r={r}");
+                }
+                variants.push((name, variant));
+            }
+        }
+        variants
     }
 }
 
@@ -78,5 +113,21 @@ mod tests {
             assert!(Contender::named(name, resources).is_some(), "{name} is missing");
         }
         assert_eq!(Contender::named("hope", resources), None);
+    }
+
+    #[test]
+    fn only_coded_policies_come_in_variants() {
+        let resources = Resources { instances: 18, deployed: 12 };
+        let (two, three) = (NonZeroU8::new(2).unwrap(), NonZeroU8::new(3).unwrap());
+        let names = |name: &str| {
+            let variants =
+                Contender::named(name, resources).unwrap().variants(&[two, three], &[NonZeroU8::MIN]);
+            variants
+                .into_iter()
+                .map(|(name, variant)| (name, variant.dispatch.coding.k.get()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names("parm"), [(" k=2 r=1".to_owned(), 2), (" k=3 r=1".to_owned(), 3)]);
+        assert_eq!(names("hedge"), [(String::new(), 2)]);
     }
 }

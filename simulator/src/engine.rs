@@ -8,18 +8,20 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::time::Duration;
 
+use parm_faults::Schedule;
+use parm_faults::clock::Moment;
 use parm_frontend::dispatch::{
     Accept, Action, Actions, Answer, Dispatcher, Event, Failure, GroupId, InstanceId, InstanceSpec, Job,
     JobId, PoolId, Query, QueryId, Role, Served, Settings, ShapeId, Time,
 };
 use parm_loadgen::arrivals;
-use parm_loadgen::clock::Moment;
-use parm_loadgen::faults::Schedule;
 
 use crate::calendar::Calendar;
 use crate::cluster::{Cluster, End, Work};
+use crate::comparisons::Comparisons;
 use crate::in_flight::{self, InFlight};
 use crate::tally::{Ended, Outcome};
+use crate::witness::{Answered, Execution, Witness};
 use crate::{Error, Progress, Run, Tally};
 
 /// A run under way.
@@ -35,10 +37,22 @@ pub(crate) struct Engine<'a> {
     cluster: Cluster,
     queries: InFlight,
     /// Parity jobs carry no queries: what a group's rows cost is remembered from its encoding.
-    groups: BTreeMap<GroupId, usize>,
+    groups: BTreeMap<GroupId, Coded>,
+    comparisons: Comparisons,
     /// The job that ended at this event, if its answer is wrong.
     wrong: Option<JobId>,
     tally: Tally,
+    witness: Option<&'a mut dyn Witness>,
+    /// Jobs that instances hold, where somebody watches: with the moment each was given.
+    held: BTreeMap<JobId, Execution>,
+}
+
+/// A group as it was encoded.
+#[derive(Clone, Copy, Debug)]
+struct Coded {
+    /// Rows of its longest batch.
+    rows: usize,
+    members: u8,
 }
 
 /// What is to happen, but for arrivals and the wake-up.
@@ -49,6 +63,7 @@ enum Happening {
     TakenBack(JobId),
     Encoded(GroupId),
     Decoded(GroupId, QueryId),
+    Compared(GroupId),
     Probed(InstanceId),
     Crash(u32),
     Restart(u32),
@@ -82,9 +97,17 @@ impl<'a> Engine<'a> {
             cluster: Cluster::new(run.shape.instances, schedule, run.service.clone(), run.seed),
             queries: InFlight::default(),
             groups: Default::default(),
+            comparisons: Comparisons::default(),
             wrong: None,
             tally: Tally::new(run.queries - run.warm_up, run.deadline),
+            witness: None,
+            held: BTreeMap::new(),
         })
+    }
+
+    /// The same, watched.
+    pub(crate) fn watched(run: &'a Run, witness: &'a mut dyn Witness) -> Result<Self, Error> {
+        Ok(Self { witness: Some(witness), ..Self::new(run)? })
     }
 
     /// Runs until every query has arrived and is answered.
@@ -127,6 +150,9 @@ impl<'a> Engine<'a> {
     fn arrives(&mut self) {
         let id = self.queries.add(in_flight::Query { arrived: self.now, number: self.arrived });
         self.arrived += 1;
+        if let Some(witness) = &mut self.witness {
+            witness.arrived(self.now);
+        }
         self.tell(Event::QueryArrived(Query {
             id,
             pool: POOL,
@@ -144,10 +170,15 @@ impl<'a> Engine<'a> {
             Some(Happening::TakenBack(job)) => self.tell(Event::JobFailed(job, Failure::Instance)),
             Some(Happening::Encoded(group)) => self.tell(Event::GroupEncoded(group)),
             Some(Happening::Decoded(group, query)) => self.tell(Event::SlotDecoded(group, query, None)),
+            Some(Happening::Compared(group)) => {
+                let verdicts = self.comparisons.report(group);
+                self.tell(Event::Compared(group, verdicts));
+            }
             Some(Happening::Probed(id)) => self.tell(Event::ProbeAnswered(id, true)),
             Some(Happening::Crash(instance)) => {
                 let id = self.cluster.id(instance);
                 let back = self.cluster.crash(instance, self.now);
+                self.held.retain(|_, held| held.instance != instance);
                 self.note(back, Happening::Restart(instance));
                 self.tell(Event::InstanceLeft(id));
             }
@@ -175,7 +206,13 @@ impl<'a> Engine<'a> {
         if let Some(next) = ended.next {
             self.note(next.at, Happening::JobEnds(next));
         }
+        if let (Some(witness), Some(held)) = (&mut self.witness, self.held.remove(&ended.job)) {
+            witness.executed(Execution { ended: self.now, ..held });
+        }
         self.wrong = ended.wrong.then_some(ended.job);
+        if ended.wrong {
+            self.comparisons.note_wrong(ended.job);
+        }
         self.tell(Event::JobCompleted(ended.job));
         self.wrong = None;
     }
@@ -203,7 +240,7 @@ impl<'a> Engine<'a> {
             Action::Answer(query, answer) => self.answered(query, answer),
             Action::Encode(group, slots) => {
                 let rows = slots.iter().map(|rows| rows.len()).max().unwrap_or(0);
-                self.groups.insert(group, rows);
+                self.groups.insert(group, Coded { rows, members: slots.len() as u8 });
                 self.note(self.now + self.run.encode, Happening::Encoded(group));
             }
             Action::Decode(recovery) => {
@@ -220,18 +257,27 @@ impl<'a> Engine<'a> {
                 }
             }
             Action::WakeAt(at) => self.wake = Moment::from_nanos(at.as_nanos()),
-            Action::Release(_) => {}
+            Action::Compare(comparison) => {
+                self.comparisons.compare(&comparison, self.run.seed);
+                self.note(self.now + self.run.decode, Happening::Compared(comparison.group));
+            }
+            Action::Suspect(id, _) => self.tally.suspected(self.cluster.of(id)),
+            Action::Release(job) => self.comparisons.release(job),
         }
     }
 
     fn start(&mut self, job: Job, rows: usize) {
         let rows = match job.role {
-            Role::Parity(group, _) => self.groups.get(&group).copied().unwrap_or(1),
+            Role::Parity(group, _) => self.groups.get(&group).map_or(1, |coded| coded.rows),
             Role::Deployed | Role::Copy | Role::Backup => rows,
         };
         let share = if job.role == Role::Backup { self.run.backup_share } else { 1.0 };
         self.tally.started(job.role == Role::Deployed);
         let instance = self.cluster.of(job.instance);
+        if self.witness.is_some() {
+            let (given, ended) = (self.now, self.now);
+            self.held.insert(job.id, Execution { instance, role: job.role, rows, given, ended });
+        }
         if let Some(end) = self.cluster.give(instance, Work { job: job.id, rows, share }, self.now) {
             self.note(end.at, Happening::JobEnds(end));
         }
@@ -241,6 +287,7 @@ impl<'a> Engine<'a> {
     fn drop_waiting(&mut self, job: JobId) {
         let instances = if self.run.shape.slots > 1 { self.cluster.len() } else { 0 };
         if (0..instances).any(|instance| self.cluster.take_back(instance, job)) {
+            self.held.remove(&job);
             self.note(self.now, Happening::TakenBack(job));
         }
     }
@@ -255,10 +302,17 @@ impl<'a> Engine<'a> {
             Answer::Default => (Outcome::Default, None),
             Answer::Rejected(_) => (Outcome::Rejected, None),
         };
+        let members = match answer {
+            Answer::Reconstructed { group, .. } => self.groups.get(&group).map_or(0, |coded| coded.members),
+            _ => 0,
+        };
         if let Some(number) = query.number.checked_sub(self.run.warm_up) {
             let wrong = by.is_some() && by == self.wrong;
             let latency = self.now.nanos_since(query.arrived);
             self.tally.ended(Ended { number, latency, outcome, wrong });
+            if let Some(witness) = &mut self.witness {
+                witness.answered(Answered { latency, outcome, members, wrong });
+            }
         }
     }
 }

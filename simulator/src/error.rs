@@ -22,6 +22,8 @@ pub enum Error {
     Nothing { what: &'static str },
     #[error(transparent)]
     Load(#[from] parm_loadgen::Error),
+    #[error(transparent)]
+    Faults(#[from] parm_faults::Error),
     #[error("the experiment file cannot be used: {0}")]
     File(String),
 }

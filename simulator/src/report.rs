@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::{Estimate, Verdict};
+use crate::{Estimate, Spectrum, Timeline, Verdict};
 
 /// The result of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -26,16 +26,24 @@ pub struct Row {
     pub scenario: String,
     /// Share of what the deployed instances could do.
     pub load: f64,
+    /// Queries per second.
+    pub rate: f64,
+    /// Most queries in a batch.
+    pub batch: u16,
     /// The policy.
     pub policy: String,
     /// What may be said of it.
     #[serde(flatten)]
     pub verdict: Verdict,
+    /// All its quantiles.
+    pub spectrum: Spectrum,
+    /// How the first repeat went.
+    pub timeline: Timeline,
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.rows.iter().map(|row| row.policy.len()).max().unwrap_or(0).max(6);
+        let width = self.rows.iter().map(|row| row.name().len()).max().unwrap_or(0).max(6);
         writeln!(
             f,
             "{:<10} {:>5} {:<width$} {:>8} {:>8} {:>8} {:>8} {:>16} {:>7} {:>14} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>9}",
@@ -69,6 +77,11 @@ impl fmt::Display for Report {
 }
 
 impl Row {
+    /// The policy, with the size of its batches where that is not one.
+    pub fn name(&self) -> String {
+        if self.batch > 1 { format!("{} batch={}", self.policy, self.batch) } else { self.policy.clone() }
+    }
+
     fn line(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
         let Verdict { p50_ms, p99_ms, p999_ms, gap_ms, gap_ratio, shares, .. } = &self.verdict;
         let value = |of: &Option<Estimate>| of.map_or("n/a".into(), |of| number(of.value));
@@ -76,7 +89,7 @@ impl Row {
             of.map_or("not enough data".into(), |of| format!("{}..{}", number(of.low), number(of.high)))
         };
         let other = shares.backup + shares.default + shares.rejected;
-        write!(f, "{:<10} {:>5} {:<width$} ", self.scenario, self.load, self.policy)?;
+        write!(f, "{:<10} {:>5} {:<width$} ", self.scenario, self.load, self.name())?;
         write!(f, "{:>8} {:>8} {:>8} ", value(p50_ms), value(p99_ms), value(p999_ms))?;
         write!(f, "{:>8} {:>16} ", value(gap_ms), within(gap_ms))?;
         let compared = gap_ratio.is_some();

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use parm_faults::Faults;
+use parm_faults::service::Service;
 use parm_frontend::dispatch::PoolSettings;
 use parm_loadgen::arrivals::Arrivals;
-use parm_loadgen::faults::Faults;
-use parm_loadgen::service::Service;
 
 use crate::engine::Engine;
-use crate::{Error, Progress, Tally};
+use crate::{Error, Progress, Tally, Witness};
 
 /// Everything that determines a run: the same one always has the same result.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,5 +54,10 @@ impl Run {
     /// Simulates the run.
     pub fn simulate(&self, progress: &dyn Progress) -> Result<Tally, Error> {
         Engine::new(self)?.run(progress)
+    }
+
+    /// The same, with somebody who watches.
+    pub fn watched(&self, progress: &dyn Progress, witness: &mut dyn Witness) -> Result<Tally, Error> {
+        Engine::watched(self, witness)?.run(progress)
     }
 }

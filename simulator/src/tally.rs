@@ -4,12 +4,16 @@
 //! the same number of blocks however long it is, and queries are put into them by their number, so a block of two policies
 //! holds the same queries under the same faults, and their ratio can be resampled in pairs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
 /// Blocks of a run.
 pub(crate) const BLOCKS: u64 = 32;
+
+/// Stretches of a run whose slowest query is kept.
+pub(crate) const STRETCHES: u64 = 240;
 
 /// How a query ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,13 +34,15 @@ pub enum Outcome {
 
 /// A query that ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
+pub struct Ended {
     /// Counted from 0, without the warm-up.
-    pub(crate) number: u64,
+    pub number: u64,
     /// Nanoseconds.
-    pub(crate) latency: u64,
-    pub(crate) outcome: Outcome,
-    pub(crate) wrong: bool,
+    pub latency: u64,
+    /// How.
+    pub outcome: Outcome,
+    /// Its answer is not the deployed model's.
+    pub wrong: bool,
 }
 
 /// What is kept of a run.
@@ -46,7 +52,10 @@ pub struct Tally {
     deadline: u64,
     blocks: Vec<Block>,
     outcomes: [u64; 6],
-    wrong: u64,
+    wrong: [u64; 6],
+    suspects: BTreeMap<u32, u64>,
+    /// The slowest query of every stretch of the run, in nanoseconds.
+    slowest: Vec<u64>,
     deployed: u64,
     extra: u64,
     busy: u64,
@@ -64,8 +73,33 @@ struct Block {
 const SHORTEST: u64 = 1 << 10;
 const LONGEST: u64 = 3_600_000_000_000;
 
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Outcome; 6] = [
+        Outcome::Exact,
+        Outcome::Hedged,
+        Outcome::Reconstructed,
+        Outcome::Backup,
+        Outcome::Default,
+        Outcome::Rejected,
+    ];
+
+    /// Its name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Outcome::Exact => "exact",
+            Outcome::Hedged => "hedged",
+            Outcome::Reconstructed => "reconstructed",
+            Outcome::Backup => "backup",
+            Outcome::Default => "default",
+            Outcome::Rejected => "failed",
+        }
+    }
+}
+
 impl Tally {
-    pub(crate) fn new(expected: u64, deadline: Duration) -> Self {
+    /// An empty tally of a run of this many queries, which are each worth waiting for so long.
+    pub fn new(expected: u64, deadline: Duration) -> Self {
         let latencies = Histogram::new_with_bounds(SHORTEST, LONGEST, 3);
         let latencies = latencies.unwrap_or_else(|_| unreachable!("the bounds are constants"));
         Self {
@@ -73,7 +107,9 @@ impl Tally {
             deadline: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
             blocks: vec![Block { latencies, sum: 0.0 }; BLOCKS as usize],
             outcomes: [0; 6],
-            wrong: 0,
+            suspects: BTreeMap::new(),
+            wrong: [0; 6],
+            slowest: vec![0; STRETCHES as usize],
             deployed: 0,
             extra: 0,
             busy: 0,
@@ -83,25 +119,32 @@ impl Tally {
     }
 
     /// A query without a prediction counts as late as its deadline: refusing soon must not make a tail look short.
-    pub(crate) fn ended(&mut self, ended: Ended) {
+    pub fn ended(&mut self, ended: Ended) {
         let Ended { number, latency, outcome, wrong } = ended;
         let counted = if outcome == Outcome::Rejected { latency.max(self.deadline) } else { latency };
-        let block = (number as f64 / self.expected as f64 * BLOCKS as f64) as usize;
-        let block = &mut self.blocks[block.min(BLOCKS as usize - 1)];
+        let part = |parts: u64| (number as f64 / self.expected as f64 * parts as f64) as usize;
+        let slowest = &mut self.slowest[part(STRETCHES).min(STRETCHES as usize - 1)];
+        *slowest = counted.max(*slowest);
+        let block = &mut self.blocks[part(BLOCKS).min(BLOCKS as usize - 1)];
         block.latencies.saturating_record(counted);
         block.sum += counted as f64;
         self.outcomes[outcome as usize] += 1;
-        self.wrong += u64::from(wrong);
+        self.wrong[outcome as usize] += u64::from(wrong);
     }
 
     /// A job was started, for queries that had none yet, or on top.
-    pub(crate) fn started(&mut self, deployed: bool) {
+    pub fn started(&mut self, deployed: bool) {
         self.deployed += u64::from(deployed);
         self.extra += u64::from(!deployed);
     }
 
+    /// An instance became suspect of wrong answers.
+    pub(crate) fn suspected(&mut self, instance: u32) {
+        *self.suspects.entry(instance).or_default() += 1;
+    }
+
     /// The run is over.
-    pub(crate) fn finish(&mut self, busy: u64, capacity: u64, most_in_flight: usize) {
+    pub fn finish(&mut self, busy: u64, capacity: u64, most_in_flight: usize) {
         (self.busy, self.capacity, self.most_in_flight) = (busy, capacity, most_in_flight);
     }
 
@@ -117,7 +160,28 @@ impl Tally {
 
     /// Share of the queries that were answered wrongly by the fault schedule's doing.
     pub fn wrong(&self) -> f64 {
-        self.wrong as f64 / self.count().max(1) as f64
+        self.wrong.iter().sum::<u64>() as f64 / self.count().max(1) as f64
+    }
+
+    /// Queries that ended so, and how many of them were answered rightly.
+    pub fn right(&self, outcome: Outcome) -> (u64, u64) {
+        let ended = self.outcomes[outcome as usize];
+        (ended, ended - self.wrong[outcome as usize])
+    }
+
+    /// Queries that will have ended.
+    pub(crate) fn expected(&self) -> u64 {
+        self.expected
+    }
+
+    /// The slowest query of every stretch of the run, in nanoseconds; 0 where none ended.
+    pub(crate) fn slowest(&self) -> &[u64] {
+        &self.slowest
+    }
+
+    /// Instances that became suspect of wrong answers, and how often.
+    pub fn suspects(&self) -> &BTreeMap<u32, u64> {
+        &self.suspects
     }
 
     /// Jobs on top of those that were needed, as a share of these.

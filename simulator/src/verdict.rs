@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::Tally;
 use crate::blocks::{Blocks, Quantiles};
 use crate::tally::Outcome;
+use crate::{Spectrum, Tally};
 
 /// An estimate and the bounds of its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -38,6 +38,8 @@ pub struct Verdict {
     pub shares: Shares,
     /// Share of the queries that were answered wrongly, by the scenario's doing.
     pub wrong: f64,
+    /// How many of those that ended so were answered as the deployed model answers.
+    pub accuracy: Accuracy,
     /// Jobs on top of those that were needed, as a share of these.
     pub extra: f64,
     /// Share of the instances' time that they were at work.
@@ -58,22 +60,39 @@ pub struct Shares {
     pub rejected: f64,
 }
 
+/// Shares of right answers by how they came about; `None` where none did.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[allow(missing_docs)] // as in `Outcome`
+pub struct Accuracy {
+    pub exact: Option<f64>,
+    pub hedged: Option<f64>,
+    pub reconstructed: Option<f64>,
+    pub backup: Option<f64>,
+    pub default: Option<f64>,
+}
+
 /// The quantiles of a policy's runs and of their resamplings: what ratios are made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Tails {
+    pub(crate) spectrum: Spectrum,
     all: Quantiles,
     drawn: Vec<Quantiles>,
     count: u64,
 }
 
 /// Samples that must lie beyond a quantile for an interval to mean anything.
-const BEYOND: f64 = 10.0;
+pub(crate) const BEYOND: f64 = 10.0;
 
 impl Tails {
     pub(crate) fn of(runs: &[Tally], seed: u64) -> Self {
         let blocks = Blocks::of(runs);
         let count = runs.iter().map(Tally::count).sum();
-        Self { all: blocks.quantiles(), drawn: blocks.resampled(seed), count }
+        Self {
+            all: blocks.quantiles(),
+            drawn: blocks.resampled(seed),
+            spectrum: Spectrum::of(&blocks, count),
+            count,
+        }
     }
 
     fn estimate(&self, share: f64, of: impl Fn(Quantiles) -> f64) -> Option<Estimate> {
@@ -116,9 +135,28 @@ impl Verdict {
                 rejected: share(Outcome::Rejected),
             },
             wrong: mean(&Tally::wrong),
+            accuracy: Accuracy::of(runs),
             extra: mean(&Tally::extra),
             utilisation: mean(&Tally::utilisation),
             most_in_flight: runs.iter().map(Tally::most_in_flight).max().unwrap_or(0),
+        }
+    }
+}
+
+impl Accuracy {
+    fn of(runs: &[Tally]) -> Self {
+        let share = |outcome| {
+            let add =
+                |(ended, right), run: &Tally| (ended + run.right(outcome).0, right + run.right(outcome).1);
+            let (ended, right) = runs.iter().fold((0u64, 0u64), add);
+            (ended > 0).then(|| right as f64 / ended as f64)
+        };
+        Self {
+            exact: share(Outcome::Exact),
+            hedged: share(Outcome::Hedged),
+            reconstructed: share(Outcome::Reconstructed),
+            backup: share(Outcome::Backup),
+            default: share(Outcome::Default),
         }
     }
 }

@@ -22,6 +22,8 @@ pub struct Parm {
     pub grpc: SocketAddr,
     /// Metrics address.
     pub metrics: SocketAddr,
+    /// Admin address, where there is one.
+    pub admin: Option<SocketAddr>,
 }
 
 impl Parm {
@@ -78,6 +80,7 @@ impl Parm {
                     http: address("http"),
                     grpc: address("grpc"),
                     metrics: address("metrics"),
+                    admin: addresses["admin"].as_str().map(|address| address.parse().unwrap()),
                     child,
                     folder,
                 })

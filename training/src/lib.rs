@@ -9,6 +9,7 @@ mod array;
 pub mod data;
 mod device;
 mod error;
+pub mod evaluate;
 mod graph;
 mod network;
 

@@ -6,7 +6,6 @@ use std::time::Instant;
 use parm_protocol::Tensor;
 
 use super::{Job, Queue, batch};
-use crate::faults::Injection;
 use crate::statistics::Phases;
 use crate::{Batching, Error, Faults, pause};
 
@@ -92,8 +91,8 @@ impl Setup {
         let rows: Vec<usize> = jobs.iter().map(|job| job.rows).collect();
         let inputs = batch::stack(jobs)?;
         let stacked = Instant::now();
-        let injection = self.faults.as_ref().map_or(Injection::NONE, |faults| faults.before(self.number));
-        let outputs = model.run(self.number, &inputs).and_then(|outputs| injection.apply(stacked, outputs));
+        let run = || model.run(self.number, &inputs);
+        let outputs = self.faults.as_ref().map_or_else(run, |faults| faults.around(self.number, run));
         if let Err(Error::Panicked { .. }) = &outputs {
             model.statistics.metrics().panics.inc();
         }

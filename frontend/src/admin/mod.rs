@@ -4,6 +4,7 @@
 
 mod auth;
 mod instances;
+mod recording;
 mod refusal;
 mod settings;
 
@@ -73,6 +74,7 @@ impl Api {
             .route("/admin/v1/instances", get(instances::list).post(instances::add))
             .route("/admin/v1/instances/{number}", delete(instances::remove).get(instances::show))
             .route("/admin/v1/instances/{number}/{order}", post(instances::order))
+            .route("/admin/v1/recording", get(recording::stream))
             .route("/admin/v1/settings", get(settings::show).patch(settings::change))
             .route(
                 "/admin/v1/settings/{model}",

@@ -1,7 +1,7 @@
 //! Errors as the admin API sends them: `{"error": "..."}`, as on the data path.
 
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -20,8 +20,12 @@ impl From<Error> for Refusal {
         let status = match error {
             Error::UnknownInstance { .. } | Error::UnknownModel { .. } => StatusCode::NOT_FOUND,
             Error::DuplicateInstance { .. } | Error::Embedded { .. } => StatusCode::CONFLICT,
-            Error::TooManyInstances { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Error::BadUrl { .. } | Error::BadSettings { .. } => StatusCode::BAD_REQUEST,
+            Error::TooManyInstances { .. } | Error::TooManyRecordings { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Error::BadUrl { .. } | Error::BadSettings { .. } | Error::RecordingLength { .. } => {
+                StatusCode::BAD_REQUEST
+            }
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self { status, message: error.to_string() }
@@ -51,6 +55,12 @@ impl From<PathRejection> for Refusal {
     }
 }
 
+impl From<QueryRejection> for Refusal {
+    fn from(rejection: QueryRejection) -> Self {
+        Self { status: rejection.status(), message: rejection.body_text() }
+    }
+}
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         (self.status, Json(json!({ "error": self.message }))).into_response()
@@ -60,7 +70,7 @@ impl IntoResponse for Refusal {
 /// A path that the API does not have.
 pub(super) async fn unknown_path(uri: Uri) -> Refusal {
     let message = format!(
-        "unknown path '{}': the admin API has /admin/v1/instances and /admin/v1/settings",
+        "unknown path '{}': the admin API has /admin/v1/instances, /admin/v1/settings and /admin/v1/recording",
         uri.path()
     );
     Refusal { status: StatusCode::NOT_FOUND, message }

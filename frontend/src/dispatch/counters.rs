@@ -13,7 +13,7 @@ pub struct Counters {
     pub dropped: u64,
     /// Late jobs that were duplicated.
     pub hedges: u64,
-    /// Late jobs that were not, because the budget was spent.
+    /// Late jobs that were not, because the budget was spent or too much work waited.
     pub hedges_refused: u64,
     /// Queries answered by a copy.
     pub hedges_won: u64,
@@ -43,8 +43,18 @@ pub struct Counters {
     pub retries_refused: u64,
     /// Instances ejected for being slow.
     pub ejected_slow: u64,
+    /// Predictions compared with what their parities say of them.
+    pub compared: u64,
+    /// Of these, predictions that the parities disagree with.
+    pub disagreed: u64,
+    /// Times that an instance became suspect of wrong answers.
+    pub suspected: u64,
+    /// Instances ejected for wrong answers.
+    pub ejected_wrong: u64,
     /// Instances ejected for failing.
     pub ejected_failing: u64,
-    /// Slow instances that were kept because the others could not do without them.
+    /// Slow or suspect instances that were kept because the others could not do without them.
     pub ejections_refused: u64,
+    /// Slow instances that were called back because work piled up without them.
+    pub recalled: u64,
 }

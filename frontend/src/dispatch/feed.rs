@@ -37,7 +37,10 @@ impl Dispatcher {
         loop {
             let pool = &mut self.pools[key];
             let Some(lane) = pool.queue.ready(self.now, &pool.settings.batch) else { break };
-            let Some(index) = pool.idle.next(|_| true) else { return };
+            let Some(index) = pool.idle.next(|_| true) else {
+                self.recall(key);
+                return;
+            };
             let instance = self.instances.key_at(index).expect("only instances that are there have room");
             self.start_batch(key, instance, lane);
         }
@@ -95,8 +98,13 @@ impl Dispatcher {
         let rows = pool.queue.take(lane, most, |query| self.queries.contains(query));
         let utilisation = pool.utilisation(self.now);
         let along = pool.policy.along(utilisation);
-        let job =
-            self.start(Start { pool: key, instance, role: Role::Deployed, rows: rows.clone(), fresh: true });
+        let job = self.start(Start {
+            pool: key,
+            instance,
+            role: Role::Deployed,
+            rows: Keys::from_slice(&rows),
+            fresh: true,
+        });
         self.join_group(key, job, along);
         for _ in 0..along.copies {
             let pool = &self.pools[key];
@@ -118,7 +126,7 @@ impl Dispatcher {
             role,
             started: self.now,
             waiting: rows.len() as u16,
-            rows: rows.clone(),
+            rows: Keys::from_slice(&rows),
             group: None,
             ended: false,
             dropped: false,

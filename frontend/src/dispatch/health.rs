@@ -31,10 +31,12 @@ enum State {
     /// Out of service; to be probed then.
     Ejected {
         probe_at: Time,
+        reason: Reason,
     },
     /// A probe is out; it counts as failed if nothing is heard by then.
     Probed {
         until: Time,
+        reason: Reason,
     },
 }
 
@@ -43,6 +45,7 @@ enum State {
 pub(super) enum Reason {
     Slow,
     Failing,
+    Wrong,
 }
 
 impl Health {
@@ -52,6 +55,19 @@ impl Health {
 
     pub(super) fn in_service(&self) -> bool {
         self.state == State::InService
+    }
+
+    /// Whether it is out of service and works, as far as is known.
+    pub(super) fn out_for_slowness(&self) -> bool {
+        self.out_for() == Some(Reason::Slow)
+    }
+
+    /// Why it is out of service, if it is.
+    pub(super) fn out_for(&self) -> Option<Reason> {
+        match self.state {
+            State::InService => None,
+            State::Ejected { reason, .. } | State::Probed { reason, .. } => Some(reason),
+        }
     }
 
     /// An answer came, slow or not.
@@ -78,24 +94,30 @@ impl Health {
     }
 
     /// Out of service. Returns when to probe; `jitter` in 0..1 keeps many frontends from probing in step.
-    pub(super) fn eject(&mut self, now: Time, settings: &EjectionSettings, jitter: f64) -> Time {
+    pub(super) fn eject(
+        &mut self,
+        now: Time,
+        reason: Reason,
+        settings: &EjectionSettings,
+        jitter: f64,
+    ) -> Time {
         let longer = self.backoff.map_or(settings.backoff_min, |last| last * 2);
         let backoff = longer.min(settings.backoff_max).max(LEAST_BACKOFF);
         self.backoff = Some(backoff);
         let probe_at = now + backoff.mul_f64(1.0 + 0.1 * jitter);
-        self.state = State::Ejected { probe_at };
+        self.state = State::Ejected { probe_at, reason };
         probe_at
     }
 
     /// A probe timer fired. Returns what to do about it.
     pub(super) fn due(&mut self, now: Time, settings: &EjectionSettings) -> Due {
         match self.state {
-            State::Ejected { probe_at } if probe_at <= now => {
+            State::Ejected { probe_at, reason } if probe_at <= now => {
                 let until = now + settings.backoff_max.max(LEAST_BACKOFF);
-                self.state = State::Probed { until };
+                self.state = State::Probed { until, reason };
                 Due::Probe { until }
             }
-            State::Probed { until } if until <= now => Due::Overdue,
+            State::Probed { until, .. } if until <= now => Due::Overdue,
             _ => Due::Nothing,
         }
     }
@@ -143,21 +165,23 @@ mod tests {
         let mut health = Health::new();
         let waits: Vec<u64> = (0..5)
             .map(|_| {
-                let wait = health.eject(Time::ZERO, &settings, 0.0).since(Time::ZERO).as_millis() as u64;
+                let wait =
+                    health.eject(Time::ZERO, Reason::Slow, &settings, 0.0).since(Time::ZERO).as_millis()
+                        as u64;
                 health.readmit(&settings);
                 wait
             })
             .collect();
         assert_eq!(waits, [250, 500, 1000, 2000, 2000]);
         (0..CLEARED_BY).for_each(|_| assert_eq!(health.answered(false, &settings), None));
-        assert_eq!(health.eject(Time::ZERO, &settings, 0.0).since(Time::ZERO).as_millis(), 250);
+        assert_eq!(health.eject(Time::ZERO, Reason::Slow, &settings, 0.0).since(Time::ZERO).as_millis(), 250);
     }
 
     #[test]
     fn an_instance_that_comes_back_is_on_trial() {
         let settings = EjectionSettings::default();
         let mut health = Health::new();
-        health.eject(Time::ZERO, &settings, 0.0);
+        health.eject(Time::ZERO, Reason::Slow, &settings, 0.0);
         health.readmit(&settings);
         assert_eq!(health.answered(true, &settings), Some(Reason::Slow));
     }

@@ -38,6 +38,16 @@ impl Idle {
     pub(super) fn is_empty(&self) -> bool {
         self.empty.words.iter().chain(&self.partial.words).all(|word| *word == 0)
     }
+
+    /// Whether more than so many have nothing to do.
+    pub(super) fn more_than(&self, count: u32) -> bool {
+        let mut words = self.empty.words.iter();
+        let mut found = 0;
+        words.any(|word| {
+            found += word.count_ones();
+            found > count
+        })
+    }
 }
 
 impl Bits {
@@ -95,6 +105,7 @@ mod tests {
         assert_eq!(picks, [Some(3), Some(70), Some(200), Some(3), Some(70)]);
         assert_eq!(idle.next(|index| index == 5), Some(5), "partial when nothing empty suits");
         assert_eq!(idle.next(|index| index == 4), None);
+        assert!(idle.more_than(2) && !idle.more_than(3), "three are empty");
         [3, 70, 200, 5].into_iter().for_each(|index| idle.set(index, Room::None));
         assert!(idle.is_empty());
         assert_eq!(idle.next(|_| true), None);

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::arena::Key;
+use super::doubt::Doubt;
 use super::health::Health;
 use super::idle::Room;
 use super::job::Job;
@@ -32,12 +33,19 @@ pub(super) struct Serves {
     pub(super) data: bool,
     /// It takes parities and backups of this pool.
     pub(super) redundancy: bool,
+    /// How right its answers have been.
+    pub(super) doubt: Doubt,
 }
 
 impl Instance {
     /// It takes new work, when it has room.
     pub(super) fn usable(&self) -> bool {
         !self.draining && self.health.in_service()
+    }
+
+    /// Nothing but its slowness keeps it from being usable.
+    pub(super) fn slow_only(&self) -> bool {
+        !self.draining && self.health.out_for_slowness()
     }
 
     pub(super) fn room(&self) -> Room {

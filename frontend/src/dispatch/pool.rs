@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::arena::Key;
 use super::budget::Budget;
 use super::counters::Counters;
+use super::doubt::Tally;
 use super::extra::Extras;
 use super::group::Group;
 use super::idle::Idle;
@@ -33,10 +34,18 @@ pub(super) struct Pool {
     pub(super) redundancy_idle: Idle,
     /// The groups that take members, one for each shape.
     pub(super) open: SmallVec<[(ShapeId, Key<Group>); 2]>,
+    /// Groups whose outputs are kept to be compared.
+    pub(super) watched: u32,
+    /// What comparisons said, of all instances.
+    pub(super) answers: Tally,
     /// Slots of the usable instances that hold the deployed model.
     pub(super) slots: u32,
     /// How many such instances there are.
     pub(super) usable: u32,
+    /// Instances that were ejected for being slow, and would be usable.
+    pub(super) slow: u32,
+    /// Instances that must be idle beside the one on which spare work starts.
+    pub(super) headroom: u32,
     /// Since when there are none.
     pub(super) deserted_since: Option<Time>,
     /// From start to completion of jobs of the deployed model.
@@ -71,8 +80,12 @@ impl Pool {
             idle: Idle::default(),
             redundancy_idle: Idle::default(),
             open: SmallVec::new(),
+            watched: 0,
+            answers: Tally::default(),
             slots: 0,
             usable: 0,
+            slow: 0,
+            headroom: 0,
             deserted_since: Some(now),
             service: Quantiles::new(late_quantile(&settings)),
             response: Quantiles::new(late_quantile(&settings)),
@@ -101,6 +114,17 @@ impl Pool {
 }
 
 impl Pool {
+    /// So much waits that everybody waits for about a service time: then every instance counts, and what is late is so
+    /// because of the queue, which duplicates would make longer.
+    pub(super) fn backlogged(&self) -> bool {
+        self.queue.waiting() > self.slots
+    }
+
+    /// Whether spare work may start: some stay idle for queries that come while it runs.
+    pub(super) fn has_headroom(&self) -> bool {
+        self.headroom == 0 || self.idle.more_than(self.headroom)
+    }
+
     /// The share of the slots that queries keep busy.
     pub(super) fn utilisation(&mut self, now: Time) -> f64 {
         let Some(recent) = self.service.reading() else { return 0.0 };

@@ -24,6 +24,7 @@ impl Dispatcher {
                 backup: served.backup,
                 data: false,
                 redundancy: false,
+                doubt: Default::default(),
             });
         }
         let (node, slots) = (spec.node, spec.slots.max(1));
@@ -77,11 +78,15 @@ impl Dispatcher {
     /// Takes an instance out of service, if its pools can do without it.
     pub(super) fn eject(&mut self, key: Key<Instance>, pool: Key<Pool>, reason: Reason) {
         let Some(instance) = self.instances.get(key) else { return };
-        let settings = self.pools[pool].settings.ejection.clone();
+        let mut settings = self.pools[pool].settings.ejection.clone();
+        if reason == Reason::Wrong {
+            let quarantine = self.pools[pool].settings.coding.detection.quarantine;
+            (settings.enabled, settings.backoff_min, settings.backoff_max) = (true, quarantine, quarantine);
+        }
         if !settings.enabled || !instance.health.in_service() {
             return;
         }
-        if reason == Reason::Slow && !self.can_spare(key) {
+        if reason != Reason::Failing && !self.can_spare(key) {
             self.pools[pool].counters.ejections_refused += 1;
             return;
         }
@@ -89,10 +94,27 @@ impl Dispatcher {
         match reason {
             Reason::Slow => counters.ejected_slow += 1,
             Reason::Failing => counters.ejected_failing += 1,
+            Reason::Wrong => counters.ejected_wrong += 1,
         }
-        self.put_out(key, &settings);
+        self.put_out(key, reason, &settings);
         self.refresh(key);
         self.recount_pools_of(key);
+    }
+
+    /// Puts an instance that was ejected for being slow back into service, if its pool cannot do without it.
+    pub(super) fn recall(&mut self, key: Key<Pool>) {
+        let pool = &mut self.pools[key];
+        if pool.slow == 0 || !pool.backlogged() {
+            return;
+        }
+        let slow = |instance: &Instance| {
+            instance.slow_only() && instance.serves(key).is_some_and(|serves| serves.data)
+        };
+        let Some((instance, _)) = self.instances.iter().find(|(_, instance)| slow(instance)) else { return };
+        pool.counters.recalled += 1;
+        let settings = self.ejection_settings(instance);
+        self.instances[instance].health.readmit(&settings);
+        self.readmitted(instance);
     }
 
     pub(super) fn probe_due(&mut self, key: Key<Instance>) {
@@ -104,7 +126,7 @@ impl Dispatcher {
                 self.out.push(Action::Probe(instance.id));
                 self.timers.set(until, Timer::Probe(key));
             }
-            Due::Overdue => self.put_out(key, &settings),
+            Due::Overdue => self.probe_failed(key, &settings),
         }
     }
 
@@ -115,10 +137,17 @@ impl Dispatcher {
         }
         let settings = self.ejection_settings(key);
         if !works {
-            self.put_out(key, &settings);
+            self.probe_failed(key, &settings);
             return;
         }
-        self.instances[key].health.readmit(&settings);
+        let instance = &mut self.instances[key];
+        if instance.health.out_for() == Some(Reason::Wrong) {
+            // A probe does not tell whether its answers are right by now.
+            for serves in &mut instance.serves {
+                serves.doubt.remember(&self.pools[serves.pool].settings.coding.detection);
+            }
+        }
+        instance.health.readmit(&settings);
         self.readmitted(key);
     }
 
@@ -148,10 +177,16 @@ impl Dispatcher {
         }
     }
 
+    /// An instance that does not even answer a probe is worse than slow.
+    fn probe_failed(&mut self, key: Key<Instance>, settings: &EjectionSettings) {
+        self.put_out(key, Reason::Failing, settings);
+        self.recount_pools_of(key);
+    }
+
     /// Out of service until a probe is answered.
-    fn put_out(&mut self, key: Key<Instance>, settings: &EjectionSettings) {
+    fn put_out(&mut self, key: Key<Instance>, reason: Reason, settings: &EjectionSettings) {
         let jitter = self.random();
-        let probe_at = self.instances[key].health.eject(self.now, settings, jitter);
+        let probe_at = self.instances[key].health.eject(self.now, reason, settings, jitter);
         self.timers.set(probe_at, Timer::Probe(key));
     }
 
@@ -163,7 +198,9 @@ impl Dispatcher {
             let left = pool.slots.saturating_sub(u32::from(instance.slots));
             let Some(recent) = pool.service.reading() else { return false };
             let busy = pool.load.busy(self.now, recent.median);
-            left > 0 && busy <= f64::from(left) * pool.settings.ejection.max_utilisation.get()
+            left > 0
+                && !pool.backlogged()
+                && busy <= f64::from(left) * pool.settings.ejection.max_utilisation.get()
         })
     }
 
@@ -195,7 +232,7 @@ impl Dispatcher {
             .filter_map(|(instance, value)| Some((value.serves(key)?.deployed, instance)))
             .collect();
         members.sort_unstable_by_key(|(deployed, instance)| (*deployed, std::cmp::Reverse(instance.index())));
-        let (mut usable, mut slots) = (0, 0);
+        let (mut usable, mut slots, mut slow) = (0, 0, 0);
         for (deployed, instance_key) in members {
             let instance = &mut self.instances[instance_key];
             let keep = kept > 0 && !instance.draining;
@@ -203,14 +240,17 @@ impl Dispatcher {
             let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == key) else { continue };
             serves.data = deployed && !keep;
             serves.redundancy = (keep || !splits) && (serves.parity || serves.backup);
-            if serves.data && instance.usable() {
+            let data = serves.data;
+            if data && instance.usable() {
                 usable += 1;
                 slots += u32::from(instance.slots);
             }
+            slow += u32::from(data && instance.slow_only());
             self.refresh(instance_key);
         }
         let pool = &mut self.pools[key];
-        (pool.usable, pool.slots) = (usable, slots);
+        (pool.usable, pool.slots, pool.slow) = (usable, slots, slow);
+        pool.headroom = pool.policy.headroom(usable);
         if usable > 0 {
             pool.deserted_since = None;
         } else if pool.deserted_since.is_none() {

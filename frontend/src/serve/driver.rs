@@ -30,15 +30,17 @@ use super::terms::Terms;
 use crate::config;
 use crate::dispatch::{
     Dispatcher, Event, GroupId, InstanceId, InstanceSpec, JobId, PoolId, PoolSettings, PoolStatus, Query,
-    QueryId, Reject, Settings, ShapeId,
+    QueryId, Reject, Settings, ShapeId, Time,
 };
 use crate::error::Error;
+use crate::record::{Note, Recorder};
 
 /// The dispatcher with what it needs to act.
 pub(crate) struct Driver {
     pub(super) clock: Clock,
     pub(super) runtime: Handle,
     pub(super) limits: config::Instances,
+    pub(crate) recorder: Recorder,
     pub(super) stock: Arc<Stock>,
     pub(super) desk: Desk,
     alarm: Alarm,
@@ -74,6 +76,7 @@ impl Driver {
             clock: Clock::start(),
             runtime: Handle::current(),
             limits,
+            recorder: Recorder::default(),
             stock: Arc::default(),
             desk: Desk::default(),
             alarm: Alarm::new(timers),
@@ -89,6 +92,8 @@ impl Driver {
         let mut effects = Effects::new();
         let call = {
             let now = self.clock.now();
+            let rows = submission.inputs.rows as u32;
+            self.recorder.note(|| Note::Query { at: now, pool: submission.pool.clone(), rows });
             let deadline = now + submission.terms.remaining;
             let mut state = self.state.lock();
             let call = state.ledger.open(submission.pool.clone(), told);
@@ -113,6 +118,11 @@ impl Driver {
         };
         self.act(effects);
         Ticket { driver: self.clone(), call: Some(call), verdict }
+    }
+
+    /// The dispatcher's time.
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
     }
 
     /// Something happened.

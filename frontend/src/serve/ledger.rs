@@ -15,6 +15,7 @@ use super::instance::Instance;
 use super::outputs::{Answers, Outputs, RowAnswer};
 use super::pool::Pool;
 use crate::dispatch::{GroupId, InstanceId, JobId, PoolId, QueryId, Role, Rows, Time};
+use crate::record::{Done, Note};
 
 /// What a request is told in the end.
 pub(crate) type Verdict = Result<Answers, Failed>;
@@ -81,6 +82,14 @@ pub(crate) struct Running {
     /// Tells the job's task that nobody waits any more.
     pub(crate) stop: Option<oneshot::Sender<Stop>>,
     pub(crate) outputs: Option<Arc<Outputs>>,
+}
+
+impl Running {
+    /// What a recording says of it now that it ended.
+    pub(crate) fn note(&self, ended: Time, ok: bool) -> Note {
+        let done = Done { started: self.started, ended, role: self.role, rows: self.rows.len() as u32, ok };
+        Note::Job { done, pool: self.pool.clone(), instance: self.instance.clone() }
+    }
 }
 
 /// Why nobody waits for a job any more.

@@ -82,6 +82,10 @@ impl State {
                     effects.push(Effect::Discard(Garbage::Group(Box::new(group))));
                 }
             }
+            Action::Suspect(instance, _) => {
+                tracing::warn!(instance = instance.0, "answers disagree with parities");
+            }
+            Action::Compare(comparison) => self.follow_up.push(Event::Compared(comparison.group, Vec::new())),
         }
     }
 
@@ -198,7 +202,9 @@ impl State {
     /// A job ended: its outputs are kept for those that they answer.
     pub(super) fn finish(&mut self, driver: &Driver, job: JobId, ending: Ending, effects: &mut Effects) {
         let Some(running) = self.ledger.jobs.get_mut(&job) else { return };
-        let took = driver.clock.now().since(running.started);
+        let now = driver.clock.now();
+        let took = now.since(running.started);
+        driver.recorder.note(|| running.note(now, matches!(ending, Ending::Completed(_))));
         let event = match ending {
             Ending::Completed(outputs) => {
                 running.instance.served(took);

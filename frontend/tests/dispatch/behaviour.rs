@@ -274,6 +274,27 @@ fn a_slow_instance_is_kept_when_the_others_could_not_do_without_it() {
 }
 
 #[test]
+fn an_ejected_slow_instance_is_called_back_when_work_piles_up() {
+    let mut steps = vec![Join(1), Warm(32), Join(2)];
+    steps.extend(slow_on_two());
+    steps.extend(again(slow_on_two(), 10));
+    steps.extend([Quiet, Query(1), Query(2), Query(3)]);
+    check(plain(), &steps, &["840 run 1 on 1", "840 run 2 on 2"]);
+}
+
+#[test]
+fn what_is_late_because_of_the_queue_is_not_duplicated() {
+    let late = |waiting: u64| {
+        let mut steps = vec![Join(1), Warm(32), Join(2), Quiet];
+        steps.extend((1..=2 + waiting).map(Query));
+        steps.extend([Wait(30), Done(2)]);
+        super::script::words(&super::script::play(hedging(), &steps))
+    };
+    assert!(late(2).iter().any(|word| word.contains("copy")), "{:?}", late(2));
+    assert!(!late(3).iter().any(|word| word.contains("copy")), "{:?}", late(3));
+}
+
+#[test]
 fn failures_in_a_row_eject() {
     let mut steps = vec![Join(1)];
     for id in 1..=3 {

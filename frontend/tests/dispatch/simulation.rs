@@ -171,6 +171,7 @@ impl Simulation {
             Action::Probe(instance) => self.later(soon, Due::Probe(instance.0)),
             // What runs is never aborted.
             Action::Drop(_) | Action::Release(_) | Action::Forget(_) => {}
+            Action::Compare(_) | Action::Suspect(..) => unreachable!("nothing is compared"),
         }
     }
 
@@ -201,7 +202,7 @@ fn seconds(seconds: f64) -> Time {
 
 fn run(policy: PolicyKind, fault: Fault, rho: f64) -> Outcome {
     let ejection = matches!(policy, PolicyKind::Hedge | PolicyKind::ParmPlus);
-    let k_choices = (3..=8).filter_map(NonZeroU8::new).collect();
+    let k_choices = (3..=4).filter_map(NonZeroU8::new).collect();
     let settings = PoolSettings {
         policy,
         queue_limit: std::num::NonZeroU32::MAX,

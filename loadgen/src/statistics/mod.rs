@@ -1,5 +1,7 @@
 //! What may be claimed about a tail, and how surely.
 
 pub mod bootstrap;
+pub mod correlation;
 pub mod evidence;
 pub mod kolmogorov;
+pub mod series;

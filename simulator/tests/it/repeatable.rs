@@ -2,7 +2,11 @@
 
 use std::num::NonZeroU64;
 
-use parm_simulator::{Config, Experiment, Quiet, Report, Run};
+use parm_faults::clock::Moment;
+use parm_frontend::dispatch::{PolicyKind, Role};
+use parm_simulator::{
+    Answered, Config, Execution, Experiment, Outcome, Quiet, Report, Run, Scenario, Witness,
+};
 
 use crate::support::{run, simulate};
 
@@ -64,4 +68,44 @@ fn memory_does_not_grow_with_the_length_of_a_run() {
     let (short, long) = (tally(20_000), tally(200_000));
     assert_eq!(short.bytes(), long.bytes());
     assert!(long.most_in_flight() < 100, "places are used again: {}", long.most_in_flight());
+}
+
+#[derive(Default)]
+struct Watching {
+    arrived: u64,
+    executed: Vec<Execution>,
+    answered: Vec<Answered>,
+}
+
+impl Witness for Watching {
+    fn arrived(&mut self, _at: Moment) {
+        self.arrived += 1;
+    }
+
+    fn executed(&mut self, execution: Execution) {
+        self.executed.push(execution);
+    }
+
+    fn answered(&mut self, answered: Answered) {
+        self.answered.push(answered);
+    }
+}
+
+#[test]
+fn watching_a_run_changes_nothing_and_shows_every_query_and_job() {
+    let mut run = Run { queries: 5_000, warm_up: 1_000, ..run(18, 0.5) };
+    run.faults = Scenario::named("AB").unwrap().faults;
+    run.settings.policy = PolicyKind::Hedge;
+    let mut watching = Watching::default();
+    let watched = run.watched(&Quiet, &mut watching).unwrap();
+    assert_eq!(watched.mean(), simulate(&run).mean());
+    assert_eq!((watching.arrived, watching.answered.len() as u64), (5_000, watched.count()));
+    let hedged = watching.answered.iter().filter(|answered| answered.outcome == Outcome::Hedged).count();
+    assert_eq!(hedged as f64 / 4_000.0, watched.share(Outcome::Hedged));
+    // Jobs that were overtaken may still run when the last query is answered.
+    let copies = watching.executed.iter().filter(|execution| execution.role == Role::Copy).count();
+    assert!(watching.executed.len() - copies > 4_980 && copies > 10, "{copies} copies");
+    assert!(
+        watching.executed.iter().all(|execution| execution.ended > execution.given && execution.rows == 1)
+    );
 }

@@ -11,7 +11,7 @@ mod replicate;
 use std::time::Duration;
 
 use super::quantile::Reading;
-use super::{GraceSettings, PolicyKind, PoolSettings};
+use super::{CodingSettings, GraceSettings, PolicyKind, PoolSettings};
 
 /// What a policy decides.
 pub(super) trait Policy: Send {
@@ -27,6 +27,11 @@ pub(super) trait Policy: Send {
 
     /// How many of a pool's instances are kept for parities or backups.
     fn dedicated(&self, _instances: u32) -> u32 {
+        0
+    }
+
+    /// How many of a pool's instances must be idle beside the one on which spare work starts.
+    fn headroom(&self, _instances: u32) -> u32 {
         0
     }
 
@@ -70,8 +75,16 @@ fn one_of_k_plus_one(instances: u32, k: u8) -> u32 {
     if instances < 2 { 0 } else { ((instances + parts / 2) / parts).max(1) }
 }
 
+/// As many as the settings say, so that one is left for queries; else as many as in the paper.
+fn kept_for_parities(instances: u32, settings: &CodingSettings) -> u32 {
+    let paper = || one_of_k_plus_one(instances, settings.k.get());
+    settings.parity_instances.map_or_else(paper, |kept| kept.get().min(instances.saturating_sub(1)))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU8;
+
     use PolicyKind::{ApproximateBackup, Equal, Hedge, Parm, ParmPlus, Replicate};
 
     use super::*;
@@ -92,8 +105,9 @@ mod tests {
         check(Parm, 0.9, Along { group: Some(2), ..NOTHING });
         check(ApproximateBackup, 0.4, Along { backup: true, ..NOTHING });
         check(ParmPlus, 0.1, Along { copies: 1, ..NOTHING });
-        check(ParmPlus, 0.45, Along { group: Some(2), ..NOTHING });
-        check(ParmPlus, 0.66, NOTHING);
+        check(ParmPlus, 0.4, Along { group: Some(2), ..NOTHING });
+        check(ParmPlus, 0.66, Along { group: Some(2), ..NOTHING });
+        check(ParmPlus, 0.81, NOTHING);
     }
 
     #[test]
@@ -115,11 +129,34 @@ mod tests {
     }
 
     #[test]
+    fn groups_grow_with_the_load_as_far_as_there_are_models_for() {
+        let mut settings = PoolSettings { policy: ParmPlus, ..PoolSettings::default() };
+        settings.coding.k_choices = [3, 4].into_iter().filter_map(NonZeroU8::new).collect();
+        let policy = build(&settings);
+        let sizes = [0.3, 0.4, 0.45, 0.5, 0.7, 0.9].map(|utilisation| policy.along(utilisation).group);
+        assert_eq!(sizes, [None, Some(2), Some(3), Some(4), Some(4), None]);
+    }
+
+    #[test]
+    fn only_parm_plus_on_a_shared_pool_leaves_instances_idle() {
+        let mut settings = PoolSettings { policy: ParmPlus, ..PoolSettings::default() };
+        assert_eq!([1, 6, 18, 21, 1000].map(|n| build(&settings).headroom(n)), [0, 0, 1, 1, 50]);
+        settings.coding.shared_pool = false;
+        assert_eq!(build(&settings).headroom(18), 0);
+        [Replicate, Parm, ApproximateBackup]
+            .into_iter()
+            .for_each(|kind| assert_eq!(policy(kind).headroom(18), 0));
+    }
+
+    #[test]
     fn policies_keep_instances_for_parities_as_the_paper_does() {
         let check = |kind, instances, kept| assert_eq!(policy(kind).dedicated(instances), kept, "{kind:?}");
         [PolicyKind::None, Equal, Replicate, Hedge, ParmPlus].into_iter().for_each(|kind| check(kind, 18, 0));
         for (instances, kept) in [(18, 6), (36, 12), (4, 1), (2, 1), (1, 0)] {
             [Parm, ApproximateBackup].into_iter().for_each(|kind| check(kind, instances, kept));
         }
+        let mut settings = PoolSettings { policy: Parm, ..PoolSettings::default() };
+        settings.coding.parity_instances = std::num::NonZeroU32::new(4);
+        assert_eq!([18, 4, 1].map(|instances| build(&settings).dedicated(instances)), [4, 3, 0]);
     }
 }

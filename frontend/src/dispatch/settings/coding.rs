@@ -1,12 +1,12 @@
 //! What an operator can set about coding groups.
 
-use std::num::NonZeroU8;
+use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
 use parm_encoder::Kind;
 use serde::{Deserialize, Serialize};
 
-use super::{Fraction, duration};
+use super::{DetectionSettings, Fraction, duration};
 
 /// How queries are grouped, and what is done with the parities.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,10 +42,19 @@ pub struct CodingSettings {
     pub shared_pool: bool,
     /// Under `parm+`: parities wait for instances that have no queries to run. Default true.
     pub parities_yield: bool,
+    /// Under `parm+`: share of the instances that must stay idle when a parity or a copy starts, so that a query that
+    /// comes while it runs finds one free. Rounded: by default none of fewer than 10 instances. Default 0.05.
+    pub headroom: Fraction,
     /// Under `parm+`: late jobs that no parity can replace are duplicated, as under `hedge`. Default true.
     pub hedge: bool,
     /// Under `parm+`: groups grow with the load, and end where there is no room for parities. Default true.
     pub k_follows_load: bool,
+    /// How instances whose answers are wrong are found.
+    pub detection: DetectionSettings,
+    /// Instances kept for parities under `parm`, and under `parm+` without a shared pool. Default: one of `k + 1`, as in
+    /// the paper; fewer leave more for queries where the load is high.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parity_instances: Option<NonZeroU32>,
 }
 
 /// What a decoder needs to recover a prediction.
@@ -109,8 +118,11 @@ impl Default for CodingSettings {
             unsure: Unsure::default(),
             shared_pool: true,
             parities_yield: true,
+            headroom: Fraction::percent(5),
             hedge: true,
             k_follows_load: true,
+            detection: DetectionSettings::default(),
+            parity_instances: None,
         }
     }
 }

@@ -25,8 +25,9 @@ pub struct EjectionSettings {
     /// Milliseconds that the wait for a probe never exceeds. Default 2000.
     #[serde(rename = "backoff_max_ms", with = "duration::millis")]
     pub backoff_max: Duration,
-    /// A slow instance stays in service where the others would be busier than this without it. Default 0.8. (A
-    /// failing instance adds no capacity, so it goes in any case.)
+    /// A slow instance stays in service where the others would be busier than this without it, or where more than a
+    /// job per slot waits; and those that were ejected are called back then. Default 0.8. (A failing instance adds no
+    /// capacity, so it goes in any case.)
     pub max_utilisation: Fraction,
 }
 

@@ -29,7 +29,13 @@ pub(super) async fn read<S: InferenceService>(request: Request, shared: &Shared<
     }
     let share = shared.budget.share();
     let mut body = Counted { body: request.into_body(), share: &share };
-    let collect = collect(&mut body, announced.unwrap_or(0), limit);
+    let collect = async {
+        let collected = collect(&mut body, announced.unwrap_or(0), limit).await;
+        if matches!(collected, Err(Error::Overloaded { .. })) {
+            body.pass_over(limit).await;
+        }
+        collected
+    };
     let late = |_| Error::Malformed {
         message: format!("the body did not arrive within {:?}: send it faster", config.body_timeout()),
     };
@@ -77,5 +83,15 @@ impl Counted<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Reads on and keeps nothing: a client that is still sending when its connection closes never sees the answer.
+    async fn pass_over(&mut self, most: usize) {
+        let mut passed = 0;
+        while passed <= most
+            && let Some(Ok(frame)) = self.body.frame().await
+        {
+            passed += frame.data_ref().map_or(0, Bytes::len);
+        }
     }
 }

@@ -1,0 +1,276 @@
+//! Faults on purpose, for experiments: a plan, changed at run time, that instances obey.
+//!
+//! A worker carries this only when its configuration allows it. Everything random comes from the plan's seed and the
+//! instance's number, so a run can be repeated. Setting a plan takes effect at once: an instance that stalls under the
+//! old plan wakes up. `plan` is what can be asked for; `injection` what a run suffers of it; `replay` plays the fault schedules
+//! of experiments.
+
+mod injection;
+mod plan;
+mod replay;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use parm_protocol::Tensor;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use crate::{Error, pause};
+use injection::Injection;
+pub use plan::{Plan, Rate, Slowdown, Wrong};
+pub use replay::Replay;
+use replay::{Fate, Playing};
+
+/// The plan in force.
+#[derive(Debug, Default)]
+pub struct Faults {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    plan: Plan,
+    stalled_until: Option<Instant>,
+    rngs: BTreeMap<usize, Pcg64Mcg>,
+    playing: Option<Playing>,
+    /// How often the plan was changed.
+    changes: u64,
+}
+
+/// Left to a precise pause at the end of a long wait.
+const PRECISELY: Duration = Duration::from_millis(1);
+
+impl Faults {
+    /// Puts a plan in force, in place of the one before.
+    pub fn set(&self, plan: Plan) -> Result<(), Error> {
+        plan.check()?;
+        tracing::warn!(?plan, "fault injection");
+        let now = Instant::now();
+        let playing = plan.schedule.as_ref().map(|schedule| schedule.play(now)).transpose()?;
+        let stalled_until = now.checked_add(Duration::from_millis(plan.stall_ms));
+        let mut state = self.state.lock();
+        let changes = state.changes + 1;
+        *state = State { stalled_until, plan, rngs: BTreeMap::new(), playing, changes };
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// The plan in force.
+    pub fn plan(&self) -> Plan {
+        self.state.lock().plan.clone()
+    }
+
+    /// A run on an instance, with all that the plan makes of it.
+    pub(crate) fn around(
+        &self,
+        instance: usize,
+        run: impl FnOnce() -> Result<Vec<Tensor>, Error>,
+    ) -> Result<Vec<Tensor>, Error> {
+        let injection = self.before(instance);
+        let began = Instant::now();
+        let outputs = injection.apply(began, run()?)?;
+        self.live_through(instance, began, outputs)
+    }
+
+    /// Before a run on an instance: stalls and crashes happen here, the rest is drawn.
+    fn before(&self, instance: usize) -> Injection {
+        let mut state = self.state.lock();
+        loop {
+            if state.plan.instance.is_some_and(|only| only != instance) {
+                return Injection::NONE;
+            }
+            if state.plan.crash {
+                tracing::error!("crashing, as the fault plan asks");
+                std::process::abort();
+            }
+            match state.stalled_until {
+                Some(end) if end > Instant::now() => drop(self.changed.wait_until(&mut state, end)),
+                _ => return state.draw(instance),
+            }
+        }
+    }
+
+    /// Holds the answer of a run back until the schedule lets it go, and falsifies it if the schedule says so.
+    fn live_through(
+        &self,
+        instance: usize,
+        began: Instant,
+        outputs: Vec<Tensor>,
+    ) -> Result<Vec<Tensor>, Error> {
+        let mut state = self.state.lock();
+        let Some(playing) = &mut state.playing else { return Ok(outputs) };
+        let (fate, changes) = (playing.fate(instance, began, began.elapsed()), state.changes);
+        let wrong = state.plan.wrong.unwrap_or(Wrong::Permute);
+        let end = match fate {
+            None => return Ok(outputs),
+            Some(Fate::Answers(at, _) | Fate::Dies(at)) => Some(at),
+            Some(Fate::Never) => None,
+        };
+        let nearly = || end.map(|end| end.checked_sub(PRECISELY).unwrap_or(end));
+        while state.changes == changes && nearly().is_none_or(|nearly| nearly > Instant::now()) {
+            match nearly() {
+                Some(nearly) => drop(self.changed.wait_until(&mut state, nearly)),
+                None => self.changed.wait(&mut state),
+            }
+        }
+        if state.changes != changes {
+            return Ok(outputs);
+        }
+        drop(state);
+        pause::until(end.unwrap_or(began));
+        match fate {
+            Some(Fate::Dies(_)) => {
+                tracing::error!("crashing, as the fault schedule asks");
+                std::process::abort();
+            }
+            Some(Fate::Answers(at, true)) => {
+                let noise = at.saturating_duration_since(began).as_nanos() as u64;
+                outputs.into_iter().map(|output| injection::falsify(output, wrong, noise)).collect()
+            }
+            _ => Ok(outputs),
+        }
+    }
+}
+
+impl State {
+    fn draw(&mut self, instance: usize) -> Injection {
+        let Self { plan, rngs, .. } = self;
+        let seed = plan.seed ^ (instance as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let rng = rngs.entry(instance).or_insert_with(|| Pcg64Mcg::seed_from_u64(seed));
+        // The same draws in the same order whatever the plan holds: plans that differ in one thing stay comparable.
+        let (delayed, fails, falsified) = (rng.random::<f64>(), rng.random::<f64>(), rng.random::<f64>());
+        let noise = rng.random::<u64>();
+        let mut own = Pcg64Mcg::seed_from_u64(noise);
+        let delay = plan.delay.filter(|_| delayed < plan.delay_rate.0);
+        Injection {
+            delay: delay.map_or(Duration::ZERO, |delay| delay.sample(&mut own)),
+            slowdown: plan.slowdown.0,
+            fails: fails < plan.error_rate,
+            wrong: plan.wrong.filter(|_| falsified < plan.wrong_rate.0).map(|wrong| (wrong, noise)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_faults::{Fault, Targets, When};
+
+    use super::*;
+    use crate::Distribution;
+
+    fn answer() -> Vec<Tensor> {
+        vec![Tensor::from_f32([2, 3].as_slice(), &[1., 2., 3., 4., 5., 6.]).unwrap()]
+    }
+
+    fn falsified(wrong: Wrong) -> Vec<f32> {
+        let faults = Faults::default();
+        faults.set(Plan { wrong: Some(wrong), ..Plan::default() }).unwrap();
+        let outputs = faults.before(0).apply(Instant::now(), answer()).unwrap();
+        outputs[0].as_f32().unwrap().into_owned()
+    }
+
+    #[test]
+    fn the_default_plan_changes_nothing() {
+        assert_eq!(Faults::default().before(3).apply(Instant::now(), answer()), Ok(answer()));
+    }
+
+    #[test]
+    fn wrong_answers_keep_their_shape_and_range() {
+        assert_eq!(falsified(Wrong::Permute), [3., 1., 2., 6., 4., 5.]);
+        assert_eq!(falsified(Wrong::Negate), [-1., -2., -3., -4., -5., -6.]);
+        let random = falsified(Wrong::Random);
+        assert!(random.iter().all(|value| (1. ..=6.).contains(value)), "{random:?}");
+        assert_ne!(random, [1., 2., 3., 4., 5., 6.]);
+    }
+
+    #[test]
+    fn drawn_faults_repeat_with_the_seed_and_hit_their_share() {
+        let draw = |seed| {
+            let faults = Faults::default();
+            let delay = Some(Distribution::Exponential { mean_ms: 1.0, shift_ms: 0.0 });
+            let delay_rate = Rate(0.25);
+            faults.set(Plan { seed, delay, delay_rate, error_rate: 0.1, ..Plan::default() }).unwrap();
+            (0..2000).map(|_| faults.before(1)).collect::<Vec<_>>()
+        };
+        let injections = draw(5);
+        assert_eq!(injections, draw(5));
+        assert_ne!(injections, draw(6));
+        let delayed = injections.iter().filter(|injection| !injection.delay.is_zero()).count();
+        let failing = injections.iter().filter(|injection| injection.fails).count();
+        assert!((400..600).contains(&delayed) && (130..270).contains(&failing), "{delayed} {failing}");
+    }
+
+    #[test]
+    fn a_plan_for_one_instance_spares_the_others() {
+        let faults = Faults::default();
+        faults.set(Plan { instance: Some(1), error_rate: 1.0, ..Plan::default() }).unwrap();
+        assert_eq!(faults.before(0), Injection::NONE);
+        assert!(faults.before(1).apply(Instant::now(), answer()).is_err());
+    }
+
+    #[test]
+    fn a_new_plan_ends_a_stall() {
+        let faults = Faults::default();
+        faults.set(Plan { stall_ms: 3_600_000, ..Plan::default() }).unwrap();
+        std::thread::scope(|scope| {
+            let stalled = scope.spawn(|| faults.before(0));
+            faults.set(Plan::default()).unwrap();
+            assert_eq!(stalled.join().unwrap(), Injection::NONE);
+        });
+    }
+
+    #[test]
+    fn rates_beyond_one_are_refused() {
+        let plan = Plan { error_rate: 1.5, ..Plan::default() };
+        let message = "error_rate is 1.5, it must lie in 0 to 1".into();
+        assert_eq!(Faults::default().set(plan), Err(Error::Plan { message }));
+    }
+
+    fn scheduled(fault: Fault) -> Option<Replay> {
+        let faults = parm_faults::Faults(vec![fault]);
+        Some(Replay { faults, seed: 1, first: 0, instances: 1, starts_in_ms: -10 })
+    }
+
+    #[test]
+    fn a_new_plan_ends_a_hang_of_a_schedule() {
+        let faults = Faults::default();
+        let schedule = scheduled(Fault::Hang { when: When::Always, on: Targets::Each });
+        faults.set(Plan { schedule, ..Plan::default() }).unwrap();
+        std::thread::scope(|scope| {
+            let hung = scope.spawn(|| faults.around(0, || Ok(answer())));
+            faults.set(Plan::default()).unwrap();
+            assert_eq!(hung.join().unwrap(), Ok(answer()));
+        });
+    }
+
+    #[test]
+    fn a_schedule_delays_and_falsifies_answers() {
+        let faults = Faults::default();
+        let schedule = scheduled(Fault::Wrong { share: 1.0, when: When::Always, on: Targets::Each });
+        faults.set(Plan { schedule, wrong: Some(Wrong::Negate), ..Plan::default() }).unwrap();
+        let outputs = faults.around(0, || Ok(answer())).unwrap();
+        assert_eq!(
+            outputs[0].as_f32().unwrap()[0],
+            1.0,
+            "a plan's own `wrong` and the schedule's negate twice"
+        );
+        let when = When::Once { at_ms: 0, length_ms: 60 };
+        let schedule = scheduled(Fault::Hang { when, on: Targets::Each });
+        let set = Instant::now();
+        faults.set(Plan { schedule, ..Plan::default() }).unwrap();
+        assert_eq!(faults.around(0, || Ok(answer())), Ok(answer()));
+        assert!(set.elapsed() >= Duration::from_millis(45), "it hung for what was left of 60 ms");
+    }
+
+    #[test]
+    fn a_schedule_that_cannot_be_is_refused() {
+        let schedule = scheduled(Fault::Hang { when: When::Always, on: Targets::Only(vec![3]) });
+        assert!(matches!(
+            Faults::default().set(Plan { schedule, ..Plan::default() }),
+            Err(Error::Plan { .. })
+        ));
+    }
+}

@@ -1,0 +1,142 @@
+//! The spans of a fault that comes and goes: what `when` means for one instance, spun out as far as it is asked for.
+
+use std::time::Duration;
+
+use crate::When;
+use crate::clock::Moment;
+use crate::draw::Draw;
+use crate::spans::{Effect, Span, Spans};
+
+/// One fault on one instance.
+#[derive(Clone, Debug)]
+pub(crate) struct Episodes {
+    spans: Spans,
+    when: When,
+    stages: Stages,
+    draw: Draw,
+    begun: bool,
+    /// Where the next pause or episode begins.
+    at: Moment,
+}
+
+/// What an episode consists of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stages {
+    /// For the length of the episode.
+    pub(crate) first: Effect,
+    /// And what follows it: a crash's slow start.
+    pub(crate) then: Option<(Effect, Duration)>,
+}
+
+impl Episodes {
+    pub(crate) fn new(when: When, stages: Stages, draw: Draw) -> Self {
+        Self { spans: Spans::default(), when, stages, draw, begun: false, at: Moment::START }
+    }
+
+    /// The spans, known beyond this moment.
+    pub(crate) fn spans(&mut self, beyond: Moment) -> &Spans {
+        while !self.spans.knows(beyond) {
+            self.spin();
+        }
+        &self.spans
+    }
+
+    /// Whether the episodes are crashes.
+    pub(crate) fn crashes(&self) -> bool {
+        self.stages.first == Effect::Down
+    }
+
+    pub(crate) fn forget(&mut self, before: Moment) {
+        self.spans.forget(before);
+    }
+
+    /// Adds one more episode, or the knowledge that there is none.
+    fn spin(&mut self) {
+        let first = !std::mem::replace(&mut self.begun, true);
+        match self.when {
+            When::Always => self.until_never(),
+            When::Once { at_ms, length_ms } if first => {
+                self.episode(Moment::after(millis(at_ms)), millis(length_ms));
+            }
+            When::Once { .. } => self.spans.known(Moment::NEVER),
+            When::Every { at_ms, every_ms, length_ms } => {
+                let from = if first { Moment::after(millis(at_ms)) } else { self.at };
+                self.episode(from, millis(length_ms));
+                self.at = (from + millis(every_ms)).max(self.at);
+            }
+            When::Episodes { share: 0.0, .. } => self.spans.known(Moment::NEVER),
+            When::Episodes { share, length_ms } => self.random(first, share, millis(length_ms)),
+        }
+    }
+
+    fn until_never(&mut self) {
+        let span = Span { from: Moment::START, to: Moment::NEVER, effect: self.stages.first };
+        self.spans.push(span);
+    }
+
+    /// In equilibrium: the run begins within an episode as often as any moment lies in one.
+    fn random(&mut self, first: bool, share: f64, length: Duration) {
+        if first && self.draw.uniform() < share {
+            let left = length.mul_f64(self.draw.uniform());
+            self.episode(Moment::START, left.max(Duration::from_nanos(1)));
+            return;
+        }
+        let pause = length.as_nanos() as f64 * (1.0 - share) / share;
+        let from = self.at.later(1.0 + pause * self.draw.exponential());
+        self.episode(from, length);
+    }
+
+    fn episode(&mut self, from: Moment, length: Duration) {
+        let end = from + length;
+        self.spans.push(Span { from, to: end, effect: self.stages.first });
+        self.at = end;
+        if let Some((effect, length)) = self.stages.then {
+            self.at = end + length;
+            self.spans.push(Span { from: end, to: self.at, effect });
+        }
+    }
+}
+
+fn millis(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn episodes(when: When, seed: u64) -> Episodes {
+        let stages = Stages { first: Effect::Slow(5.0), then: None };
+        Episodes::new(when, stages, Draw::new(seed, [0]))
+    }
+
+    fn at(ms: u64) -> Moment {
+        Moment::after(millis(ms))
+    }
+
+    #[test]
+    fn random_episodes_take_up_their_share_of_the_time_from_the_start() {
+        let when = When::Episodes { share: 1.0 / 12.0, length_ms: 2000 };
+        // Over many instances at one early moment, and over one instance's long run.
+        let early =
+            (0..6000).filter(|seed| episodes(when.clone(), *seed).spans(at(700)).look(at(700)).0.is_some());
+        let early = early.count() as f64 / 6000.0;
+        let mut one = episodes(when, 1);
+        let late = (0..60_000).filter(|s| one.spans(at(s * 1000)).look(at(s * 1000)).0.is_some());
+        let late = late.count() as f64 / 60_000.0;
+        assert!((early * 12.0 - 1.0).abs() < 0.15 && (late * 12.0 - 1.0).abs() < 0.1, "{early} {late}");
+    }
+
+    #[test]
+    fn planned_episodes_come_when_they_are_planned() {
+        let mut every = episodes(When::Every { at_ms: 100, every_ms: 1000, length_ms: 10 }, 1);
+        let holds = [99, 100, 109, 110, 1099, 1105, 5105, 5110]
+            .map(|ms| every.spans(at(ms)).look(at(ms)).0.is_some());
+        assert_eq!(holds, [false, true, true, false, false, true, true, false]);
+        let mut once = episodes(When::Once { at_ms: 5, length_ms: 5 }, 1);
+        assert_eq!(once.spans(at(5)).look(at(5)), (Some(Effect::Slow(5.0)), at(10)));
+        assert_eq!(once.spans(at(10)).look(at(10)), (None, Moment::NEVER));
+        let mut always = episodes(When::Always, 1);
+        assert_eq!(always.spans(at(9)).look(at(9)), (Some(Effect::Slow(5.0)), Moment::NEVER));
+    }
+}

@@ -1,0 +1,214 @@
+//! The format of faults in a configuration file.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::distribution::Distribution;
+use crate::{Targets, When};
+
+/// Everything that goes wrong in a run. The default is nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Faults(pub Vec<Fault>);
+
+/// One thing that goes wrong. Slowdowns of several faults multiply.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Fault {
+    /// Some runs take longer, each on its own: garbage collection, a cold cache, an unlucky schedule.
+    Straggle {
+        /// Share of the runs concerned, 0 to 1. Default 1.
+        #[serde(default = "all")]
+        share: f64,
+        /// How many times as long they take.
+        factor: Distribution,
+        /// Instances concerned. Default: each.
+        #[serde(default)]
+        on: Targets,
+    },
+    /// An instance is slower for a while: a neighbour, a throttled core, a second tenant.
+    Slow {
+        /// How many times as long its runs take meanwhile.
+        factor: f64,
+        /// When.
+        when: When,
+        /// Instances concerned. Default: each, at times of its own.
+        #[serde(default)]
+        on: Targets,
+    },
+    /// Pairs of instances move data to each other, always this many pairs at a time, and share their links with queries.
+    Shuffles {
+        /// Pairs at a time.
+        concurrent: u32,
+        /// Least size of a transfer in megabytes. Default 128.
+        #[serde(default = "least_mb")]
+        min_mb: f64,
+        /// Greatest size of a transfer in megabytes. Default 256.
+        #[serde(default = "most_mb")]
+        max_mb: f64,
+        /// Bandwidth of an instance's link in megabits per second, shared by the transfers that use it. Default 1000.
+        #[serde(default = "gigabit")]
+        link_mbps: f64,
+        /// How many times as long runs take on an instance with one transfer; every further one adds as much again.
+        factor: f64,
+    },
+    /// An instance makes no progress for a while and says nothing of it; then it goes on.
+    Hang {
+        /// When.
+        when: When,
+        /// Instances concerned. Default: each, at times of its own.
+        #[serde(default)]
+        on: Targets,
+    },
+    /// An instance works and cannot be reached for a while: nothing gets to it, and its answers arrive afterwards.
+    Partition {
+        /// When.
+        when: When,
+        /// Instances concerned. Default: each, at times of its own.
+        #[serde(default)]
+        on: Targets,
+    },
+    /// An instance dies with what it held, is away while it restarts, and is slow at first.
+    Crash {
+        /// When; the length is that of the restart.
+        when: When,
+        /// Instances concerned. Default: each, at times of its own.
+        #[serde(default)]
+        on: Targets,
+        /// How many times as long runs take at first. Default 1.
+        #[serde(default = "one")]
+        slow_start: f64,
+        /// Milliseconds for which they do. Default 0.
+        #[serde(default)]
+        slow_start_ms: u64,
+    },
+    /// Instances are slow at the start of the run: caches and compilers are cold.
+    SlowStart {
+        /// How many times as long runs take.
+        factor: f64,
+        /// Milliseconds for which they do.
+        length_ms: u64,
+        /// Instances concerned. Default: each.
+        #[serde(default)]
+        on: Targets,
+    },
+    /// Some answers are wrong, though they come in time.
+    Wrong {
+        /// Share of the runs concerned, 0 to 1.
+        share: f64,
+        /// When.
+        when: When,
+        /// Instances concerned. Default: each, at times of its own.
+        #[serde(default)]
+        on: Targets,
+    },
+}
+
+impl Faults {
+    /// Refuses what cannot happen on this many instances.
+    pub fn check(&self, instances: u32) -> Result<(), Error> {
+        self.0.iter().enumerate().try_for_each(|(index, fault)| {
+            fault.on().check(index, instances)?;
+            fault.when().map_or(Ok(()), |when| when.check(index))?;
+            fault.check(index)
+        })
+    }
+}
+
+impl Fault {
+    /// Instances concerned.
+    pub fn on(&self) -> &Targets {
+        match self {
+            Fault::Straggle { on, .. }
+            | Fault::Slow { on, .. }
+            | Fault::Hang { on, .. }
+            | Fault::Partition { on, .. }
+            | Fault::Crash { on, .. }
+            | Fault::SlowStart { on, .. }
+            | Fault::Wrong { on, .. } => on,
+            Fault::Shuffles { .. } => &Targets::Each,
+        }
+    }
+
+    /// The times of a fault that has times.
+    pub fn when(&self) -> Option<&When> {
+        match self {
+            Fault::Slow { when, .. }
+            | Fault::Hang { when, .. }
+            | Fault::Partition { when, .. }
+            | Fault::Crash { when, .. }
+            | Fault::Wrong { when, .. } => Some(when),
+            Fault::Straggle { .. } | Fault::Shuffles { .. } | Fault::SlowStart { .. } => None,
+        }
+    }
+
+    fn check(&self, fault: usize) -> Result<(), Error> {
+        let within = |name, value: f64, least: f64, most: f64, range| {
+            let fine = (least..=most).contains(&value);
+            if fine { Ok(()) } else { Err(Error::BadFault { fault, name, value, range }) }
+        };
+        let share = |value| within("share", value, 0.0, 1.0, "from 0 to 1");
+        let factor = |name, value| within(name, value, 0.01, 1e6, "from 0.01 to 1e6");
+        let positive = |name, value| within(name, value, 1e-6, 1e12, "above 0");
+        match self {
+            Fault::Straggle { share: runs, factor, .. } => share(*runs).and_then(|()| factor.check()),
+            Fault::Slow { factor: times, .. } | Fault::SlowStart { factor: times, .. } => {
+                factor("factor", *times)
+            }
+            Fault::Shuffles { min_mb, max_mb, link_mbps, factor: times, .. } => {
+                positive("min_mb", *min_mb)?;
+                within("max_mb", *max_mb, *min_mb, 1e12, "that is at least min_mb")?;
+                positive("link_mbps", *link_mbps)?;
+                within("factor", *times, 1.0, 1e6, "from 1 to 1e6")
+            }
+            Fault::Crash { slow_start, .. } => factor("slow_start", *slow_start),
+            Fault::Wrong { share: runs, .. } => share(*runs),
+            Fault::Hang { .. } | Fault::Partition { .. } => Ok(()),
+        }
+    }
+}
+
+fn all() -> f64 {
+    1.0
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn least_mb() -> f64 {
+    128.0
+}
+
+fn most_mb() -> f64 {
+    256.0
+}
+
+fn gigabit() -> f64 {
+    1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(fault: Fault) -> Option<Error> {
+        Faults(vec![fault]).check(4).err()
+    }
+
+    #[test]
+    fn what_cannot_happen_is_refused_by_name() {
+        let factor = Distribution::Constant { value: 5.0 };
+        let straggle = Fault::Straggle { share: 1.5, factor, on: Targets::Each };
+        let error = Error::BadFault { fault: 0, name: "share", value: 1.5, range: "from 0 to 1" };
+        assert_eq!(refused(straggle), Some(error));
+        let elsewhere = Fault::Hang { when: When::Always, on: Targets::Only(vec![1, 4]) };
+        assert_eq!(refused(elsewhere), Some(Error::NoSuchInstance { fault: 0, instance: 4, instances: 4 }));
+        let when = When::Episodes { share: 1.0, length_ms: 5 };
+        let always = Fault::Slow { factor: 5.0, when, on: Targets::Each };
+        let range = "from 0 to below 1: for all the time use `always`";
+        assert_eq!(refused(always), Some(Error::BadFault { fault: 0, name: "share", value: 1.0, range }));
+        let small = Fault::Shuffles { concurrent: 4, min_mb: 9.0, max_mb: 3.0, link_mbps: 1.0, factor: 2.0 };
+        assert!(matches!(refused(small), Some(Error::BadFault { name: "max_mb", .. })));
+    }
+}

@@ -1,0 +1,177 @@
+//! When a run ends that meets faults on its way.
+//!
+//! The work is spread over the stretches of time that it lasts, each at its own speed: a run that is nearly done when an
+//! episode begins is hardly touched by it, and one on an instance that hangs ends when the hang does and the work is done.
+
+use crate::clock::Moment;
+use crate::draw::Draw;
+use crate::{Schedule, State};
+
+/// How a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With an answer that is in at this moment.
+    Answered {
+        /// When the answer is in.
+        at: Moment,
+        /// It is wrong.
+        wrong: bool,
+    },
+    /// The instance went down with it.
+    Lost {
+        /// When.
+        at: Moment,
+    },
+    /// Never: the instance hangs or is cut off for good.
+    Never,
+}
+
+impl Schedule {
+    /// How a run ends that is started there and then and would take this many nanoseconds.
+    pub fn run(&mut self, instance: u32, start: Moment, nanos: f64) -> Ending {
+        let mut left = nanos * self.straggling(instance, start);
+        let mut at = start;
+        let mut arrived = false;
+        loop {
+            let now = self.condition(instance, at);
+            match now.state {
+                State::Down => return Ending::Lost { at },
+                State::Hangs => {}
+                State::CutOff if !arrived => {}
+                State::CutOff | State::Works => {
+                    arrived = true;
+                    let done = at.later(left * now.slowdown);
+                    if done <= now.until && done < Moment::NEVER {
+                        return self.deliver(instance, done);
+                    }
+                    left -= now.until.nanos_since(at) as f64 / now.slowdown;
+                }
+            }
+            if now.until == Moment::NEVER {
+                return Ending::Never;
+            }
+            at = now.until;
+        }
+    }
+
+    /// When a probe that is sent now is answered; `None` if the instance is gone or never answers.
+    pub fn probe(&mut self, instance: u32, sent: Moment) -> Option<Moment> {
+        let mut at = sent;
+        loop {
+            let now = self.condition(instance, at);
+            match now.state {
+                State::Works => return Some(at),
+                State::Down => return None,
+                State::Hangs | State::CutOff if now.until == Moment::NEVER => return None,
+                State::Hangs | State::CutOff => at = now.until,
+            }
+        }
+    }
+
+    /// An answer that is ready waits until the frontend can be reached.
+    fn deliver(&mut self, instance: u32, ready: Moment) -> Ending {
+        let mut at = ready;
+        loop {
+            let now = self.condition(instance, at);
+            match now.state {
+                State::CutOff if now.until == Moment::NEVER => return Ending::Never,
+                State::CutOff => at = now.until,
+                State::Down if at > ready => return Ending::Lost { at },
+                State::Works | State::Hangs | State::Down => {
+                    let name = [WRONG, u64::from(instance), ready.as_nanos()];
+                    let wrong = now.wrong > 0.0 && Draw::new(self.seed(), name).uniform() < now.wrong;
+                    return Ending::Answered { at, wrong };
+                }
+            }
+        }
+    }
+}
+
+const WRONG: u64 = 0x3106;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Fault, Faults, Targets, When};
+
+    const MS: f64 = 1e6;
+
+    fn at(ms: u64) -> Moment {
+        Moment::after(Duration::from_millis(ms))
+    }
+
+    fn check(faults: Vec<Fault>, start: u64, work: f64, expect: Ending) {
+        let mut schedule = Schedule::new(&Faults(faults), 1, 1).unwrap();
+        assert_eq!(schedule.run(0, at(start), work * MS), expect);
+    }
+
+    fn once(at_ms: u64, length_ms: u64) -> When {
+        When::Once { at_ms, length_ms }
+    }
+
+    fn answered(ms: u64) -> Ending {
+        Ending::Answered { at: at(ms), wrong: false }
+    }
+
+    #[test]
+    fn a_run_is_as_slow_as_the_times_it_lives_through() {
+        let slow = || vec![Fault::Slow { factor: 5.0, when: once(100, 50), on: Targets::Each }];
+        check(slow(), 0, 20.0, answered(20));
+        check(slow(), 90, 20.0, answered(150)); // 10 at full speed, 10 at a fifth of it
+        check(slow(), 120, 20.0, answered(164)); // 30 ms of the episode are worth 6
+        check(slow(), 150, 20.0, answered(170));
+    }
+
+    #[test]
+    fn slowdowns_multiply() {
+        let slow = |factor| Fault::Slow { factor, when: When::Always, on: Targets::Each };
+        check(vec![slow(2.0), slow(3.0)], 0, 10.0, answered(60));
+    }
+
+    #[test]
+    fn a_hang_holds_the_run_up_and_a_partition_only_its_answer() {
+        let hang = || vec![Fault::Hang { when: once(10, 3000), on: Targets::Each }];
+        check(hang(), 0, 20.0, answered(3020));
+        check(hang(), 500, 20.0, answered(3030));
+        let cut = || vec![Fault::Partition { when: once(10, 3000), on: Targets::Each }];
+        check(cut(), 0, 20.0, answered(3010));
+        check(cut(), 500, 20.0, answered(3030)); // it does not even get there before
+        check(cut(), 0, 5.0, answered(5));
+        check(vec![Fault::Hang { when: When::Always, on: Targets::Each }], 0, 5.0, Ending::Never);
+    }
+
+    #[test]
+    fn a_crash_loses_the_run_and_the_restarted_instance_is_slow_at_first() {
+        let crash = || {
+            let (when, on) = (once(100, 1000), Targets::Each);
+            vec![Fault::Crash { when, on, slow_start: 3.0, slow_start_ms: 500 }]
+        };
+        check(crash(), 90, 20.0, Ending::Lost { at: at(100) });
+        check(crash(), 200, 20.0, Ending::Lost { at: at(200) });
+        check(crash(), 1100, 20.0, answered(1160));
+        check(crash(), 1600, 20.0, answered(1620));
+        let mut schedule = Schedule::new(&Faults(crash()), 1, 1).unwrap();
+        assert_eq!(schedule.next_crash(0, at(0)), Some((at(100), at(1100))));
+        assert_eq!(schedule.next_crash(0, at(1100)), None);
+    }
+
+    #[test]
+    fn probes_come_back_when_the_instance_does() {
+        let faults = Faults(vec![Fault::Hang { when: once(10, 100), on: Targets::Each }]);
+        let mut schedule = Schedule::new(&faults, 1, 1).unwrap();
+        assert_eq!([5, 50].map(|ms| schedule.probe(0, at(ms))), [Some(at(5)), Some(at(110))]);
+    }
+
+    #[test]
+    fn a_share_of_the_answers_is_wrong() {
+        let faults = Faults(vec![Fault::Wrong { share: 0.2, when: When::Always, on: Targets::Each }]);
+        let mut schedule = Schedule::new(&faults, 4, 1).unwrap();
+        let wrong = (0..5000).filter(|i| {
+            matches!(schedule.run(0, at(i * 20), 20.0 * MS), Ending::Answered { wrong: true, .. })
+        });
+        let wrong = wrong.count();
+        assert!((900..1100).contains(&wrong), "{wrong}");
+    }
+}

@@ -1,0 +1,312 @@
+//! What holds for an instance at a moment: a pure function of the faults, a seed, the instance and the moment.
+//!
+//! Times that come and go at random cannot be computed for one moment alone, so they are spun out as far as anybody asked and
+//! kept until they are let go of. That changes nothing about the answer, only about its cost: asking in order of time is
+//! constant work per question.
+
+use std::time::Duration;
+
+use crate::Error;
+use crate::clock::Moment;
+use crate::distribution::Distribution;
+use crate::draw::Draw;
+use crate::episodes::{Episodes, Stages};
+use crate::shuffles::{Shuffles, Size};
+use crate::spans::{Effect, Span};
+use crate::targets::Place;
+use crate::{Fault, Faults};
+
+/// Faults on a number of instances, for a seed.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    seed: u64,
+    instances: Vec<Instance>,
+    shuffles: Vec<Shuffles>,
+}
+
+/// What holds for an instance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Condition {
+    /// How many times as long runs take.
+    pub slowdown: f64,
+    /// Whether it works at all.
+    pub state: State,
+    /// Share of its answers that are wrong.
+    pub wrong: f64,
+    /// Nothing of this changes before then.
+    pub until: Moment,
+}
+
+/// Whether an instance works; of several faults the last in this order counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// It does.
+    Works,
+    /// It works, and nothing gets to it or from it.
+    CutOff,
+    /// It makes no progress.
+    Hangs,
+    /// It is gone.
+    Down,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Instance {
+    straggles: Vec<Straggle>,
+    episodes: Vec<Episodes>,
+    crashes: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Straggle {
+    fault: u64,
+    share: f64,
+    factor: Distribution,
+}
+
+impl Schedule {
+    /// What these faults mean for this many instances under this seed.
+    pub fn new(faults: &Faults, seed: u64, instances: u32) -> Result<Self, Error> {
+        faults.check(instances)?;
+        let mut schedule =
+            Self { seed, instances: vec![Instance::default(); instances as usize], shuffles: Vec::new() };
+        for (index, fault) in faults.0.iter().enumerate() {
+            schedule.add(fault, Place { seed, index, instances });
+        }
+        Ok(schedule)
+    }
+
+    /// What holds for an instance at a moment.
+    pub fn condition(&mut self, instance: u32, at: Moment) -> Condition {
+        let mut condition = Condition::fine();
+        for episodes in &mut self.instances[instance as usize].episodes {
+            condition.add(episodes.spans(at).look(at));
+        }
+        for shuffles in &mut self.shuffles {
+            condition.add(shuffles.spans(instance, at).look(at));
+        }
+        condition
+    }
+
+    /// How many times as long a run that is started there and then takes, on its own account: the stragglers' factor.
+    pub fn straggling(&self, instance: u32, start: Moment) -> f64 {
+        let mut factor = 1.0;
+        for straggle in &self.instances[instance as usize].straggles {
+            let name = [STRAGGLE, straggle.fault, u64::from(instance), start.as_nanos()];
+            let mut draw = Draw::new(self.seed, name);
+            if straggle.share >= 1.0 || draw.uniform() < straggle.share {
+                factor *= straggle.factor.sample(&mut draw);
+            }
+        }
+        factor
+    }
+
+    /// The first time at or after a moment that an instance goes down: from when until when.
+    pub fn next_crash(&mut self, instance: u32, after: Moment) -> Option<(Moment, Moment)> {
+        if !self.instances[instance as usize].crashes {
+            return None;
+        }
+        let crashes = self.instances[instance as usize].episodes.iter_mut().filter_map(|episodes| {
+            let mut at = after;
+            loop {
+                let spans = episodes.spans(at);
+                if let Some(Span { from, to, .. }) = spans.next(Effect::Down, after) {
+                    return Some((from, to));
+                }
+                let (_, until) = spans.look(at);
+                if until == Moment::NEVER || !episodes.crashes() {
+                    return None;
+                }
+                at = until;
+            }
+        });
+        crashes.min()
+    }
+
+    /// Lets go of what is known of an instance before a moment, which must not be asked for again.
+    pub fn forget(&mut self, instance: u32, before: Moment) {
+        self.instances[instance as usize].episodes.iter_mut().for_each(|episodes| episodes.forget(before));
+        self.shuffles.iter_mut().for_each(|shuffles| shuffles.forget(instance, before));
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn add(&mut self, fault: &Fault, place: Place) {
+        if let Fault::Shuffles { concurrent, min_mb, max_mb, link_mbps, factor } = *fault {
+            let size = Size { min_mb, max_mb, link_mbps };
+            self.shuffles.push(Shuffles::new(concurrent, size, factor, place));
+            return;
+        }
+        let index = place.index as u64;
+        for (number, instance) in (0..).zip(&mut self.instances) {
+            if !fault.on().concern(number, place) {
+                continue;
+            }
+            if let Fault::Straggle { share, factor, .. } = fault {
+                let straggle = Straggle { fault: index, share: *share, factor: factor.clone() };
+                instance.straggles.push(straggle);
+            }
+            if let Some((when, stages)) = stages(fault) {
+                let draw = Draw::new(place.seed, [EPISODES, index, fault.on().times_of(number)]);
+                instance.crashes |= stages.first == Effect::Down;
+                instance.episodes.push(Episodes::new(when, stages, draw));
+            }
+        }
+    }
+}
+
+impl Condition {
+    fn fine() -> Self {
+        Self { slowdown: 1.0, state: State::Works, wrong: 0.0, until: Moment::NEVER }
+    }
+
+    fn add(&mut self, (effect, until): (Option<Effect>, Moment)) {
+        self.until = self.until.min(until);
+        match effect {
+            None => {}
+            Some(Effect::Slow(factor)) => self.slowdown *= factor,
+            Some(Effect::Cut) => self.state = self.state.max(State::CutOff),
+            Some(Effect::Hung) => self.state = self.state.max(State::Hangs),
+            Some(Effect::Down) => self.state = State::Down,
+            Some(Effect::Wrong(share)) => self.wrong = 1.0 - (1.0 - self.wrong) * (1.0 - share),
+        }
+    }
+}
+
+/// What a fault that comes and goes consists of, and when.
+fn stages(fault: &Fault) -> Option<(crate::When, Stages)> {
+    let (when, first, then) = match fault {
+        Fault::Slow { factor, when, .. } => (when.clone(), Effect::Slow(*factor), None),
+        Fault::Hang { when, .. } => (when.clone(), Effect::Hung, None),
+        Fault::Partition { when, .. } => (when.clone(), Effect::Cut, None),
+        Fault::Wrong { share, when, .. } => (when.clone(), Effect::Wrong(*share), None),
+        Fault::Crash { when, slow_start, slow_start_ms, .. } => {
+            let slow = (Effect::Slow(*slow_start), Duration::from_millis(*slow_start_ms));
+            (when.clone(), Effect::Down, (*slow_start_ms > 0).then_some(slow))
+        }
+        Fault::SlowStart { factor, length_ms, .. } => {
+            let when = crate::When::Once { at_ms: 0, length_ms: *length_ms };
+            (when, Effect::Slow(*factor), None)
+        }
+        Fault::Straggle { .. } | Fault::Shuffles { .. } => return None,
+    };
+    Some((when, Stages { first, then }))
+}
+
+const STRAGGLE: u64 = 0x57A6;
+const EPISODES: u64 = 0xE915;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Targets, When};
+
+    fn at(ms: u64) -> Moment {
+        Moment::after(Duration::from_millis(ms))
+    }
+
+    fn schedule(faults: Vec<Fault>, seed: u64) -> Schedule {
+        Schedule::new(&Faults(faults), seed, 18).unwrap()
+    }
+
+    fn episodes(on: Targets) -> Fault {
+        Fault::Slow { factor: 5.0, when: When::Episodes { share: 0.25, length_ms: 2000 }, on }
+    }
+
+    fn shuffles() -> Fault {
+        Fault::Shuffles { concurrent: 4, min_mb: 128.0, max_mb: 256.0, link_mbps: 1000.0, factor: 2.0 }
+    }
+
+    fn straggle() -> Fault {
+        let factor = Distribution::Uniform { min: 5.0, max: 10.0 };
+        Fault::Straggle { share: 0.01, factor, on: Targets::Each }
+    }
+
+    #[test]
+    fn the_answer_does_not_depend_on_who_asked_what_before() {
+        let faults = || vec![episodes(Targets::Each), shuffles(), straggle()];
+        let ask = |schedule: &mut Schedule, instance, ms| {
+            (schedule.condition(instance, at(ms)), schedule.straggling(instance, at(ms)))
+        };
+        // One is asked in order of time, one backwards, one for a single instance, and lets go of the past.
+        let (mut forth, mut back) = (schedule(faults(), 7), schedule(faults(), 7));
+        let mut one = schedule(faults(), 7);
+        let mut questions: Vec<(u32, u64)> =
+            (0..400).flat_map(|i| (0..18).map(move |instance| (instance, i * 173))).collect();
+        let in_order: Vec<_> = questions.iter().map(|(i, ms)| ask(&mut forth, *i, *ms).0.slowdown).collect();
+        questions.reverse();
+        let mut backwards: Vec<_> =
+            questions.iter().map(|(i, ms)| ask(&mut back, *i, *ms).0.slowdown).collect();
+        backwards.reverse();
+        assert_eq!(in_order, backwards);
+        for i in 0..400 {
+            one.forget(5, at(i * 173));
+            assert_eq!(ask(&mut one, 5, i * 173), ask(&mut back, 5, i * 173));
+        }
+        let other: Vec<_> =
+            questions.iter().map(|(i, ms)| ask(&mut schedule(faults(), 8), *i, *ms).0.slowdown).collect();
+        assert_ne!(in_order, other, "another seed, other faults");
+    }
+
+    #[test]
+    fn nothing_changes_before_it_is_said_to() {
+        let mut schedule = schedule(vec![episodes(Targets::Each), shuffles()], 3);
+        let mut now = Moment::START;
+        for _ in 0..500 {
+            let here = schedule.condition(2, now);
+            let between = Moment::from_nanos((now.as_nanos() + here.until.as_nanos()) / 2);
+            assert_eq!(schedule.condition(2, between).slowdown, here.slowdown);
+            now = here.until;
+        }
+    }
+
+    #[test]
+    fn instances_have_their_own_times_unless_they_share_them() {
+        let slow = |on, ms| {
+            let mut schedule = schedule(vec![episodes(on)], 5);
+            (0..18).map(|i| schedule.condition(i, at(ms)).slowdown > 1.0).collect::<Vec<_>>()
+        };
+        let together = |ms| slow(Targets::Together(1.0), ms);
+        assert!((0..40).all(|i| together(i * 700).iter().all(|slow| *slow == together(i * 700)[0])));
+        assert!((0..40).any(|i| together(i * 700)[0]) && (0..40).any(|i| !together(i * 700)[0]));
+        assert!((0..40).any(|i| slow(Targets::Each, i * 700).iter().any(|slow| *slow)));
+        let some = |ms| slow(Targets::Some(0.5), ms).iter().filter(|slow| **slow).count();
+        assert!((0..40).all(|i| some(i * 700) <= 9));
+    }
+
+    #[test]
+    fn stragglers_hit_their_share_of_the_runs() {
+        let schedule = schedule(vec![straggle()], 2);
+        let factors: Vec<f64> =
+            (0..50_000).map(|i| schedule.straggling((i % 18) as u32, at(i / 18))).collect();
+        let slow: Vec<f64> = factors.into_iter().filter(|factor| *factor > 1.0).collect();
+        assert!((400..600).contains(&slow.len()), "{}", slow.len());
+        assert!(slow.iter().all(|factor| (5.0..=10.0).contains(factor)));
+    }
+
+    #[test]
+    fn coded_jobs_of_exponential_stragglers_gain_the_logarithm() {
+        // n pieces of work whose times are exponential: all of them take H_n on average, the fastest half of twice the
+        // capacity H_n - H_(n/2), whatever n; so the gain grows as log n.
+        let factor = Distribution::Exponential { mean: 1.0, shift: 0.0 };
+        let fault = Fault::Straggle { share: 1.0, factor, on: Targets::Each };
+        let harmonic = |n: usize| (1..=n).map(|i| 1.0 / i as f64).sum::<f64>();
+        let gains = [16usize, 64, 256].map(|n| {
+            let schedule = Schedule::new(&Faults(vec![fault.clone()]), 1, n as u32).unwrap();
+            let (mut all, mut half) = (0.0, 0.0);
+            for round in 0..2000 {
+                let mut times: Vec<f64> =
+                    (0..n as u32).map(|instance| schedule.straggling(instance, at(round))).collect();
+                times.sort_by(f64::total_cmp);
+                (all, half) = (all + times[n - 1] / 2000.0, half + times[n / 2 - 1] / 2000.0);
+            }
+            assert!((all / harmonic(n) - 1.0).abs() < 0.05, "slowest of {n}: {all}");
+            assert!((half / (harmonic(n) - harmonic(n / 2)) - 1.0).abs() < 0.05, "half of {n}: {half}");
+            all / half
+        });
+        let growth = (gains[2] - gains[1]) / (gains[1] - gains[0]);
+        assert!((0.8..1.25).contains(&growth), "the same gain for every factor of four: {gains:?}");
+    }
+}

@@ -1,0 +1,74 @@
+//! A recording as it happens: JSON lines, for as many seconds as were asked for.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures::stream;
+use serde::Deserialize;
+use tokio::time::{Instant, timeout_at};
+
+use super::refusal::Refusal;
+use crate::error::Error;
+use crate::record::Recording;
+use crate::serve::Frontend;
+
+/// Longest recording: a day.
+const LONGEST_S: u64 = 86_400;
+
+/// Longest wait before the time and the frontend's state are looked at again, where nothing happens.
+const BEAT: Duration = Duration::from_millis(500);
+
+/// How long to record.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Length {
+    /// Seconds. Default 60.
+    seconds: u64,
+}
+
+impl Default for Length {
+    fn default() -> Self {
+        Self { seconds: 60 }
+    }
+}
+
+pub(super) async fn stream(
+    State(frontend): State<Frontend>,
+    length: Result<Query<Length>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let Query(Length { seconds }) = length?;
+    if !(1..=LONGEST_S).contains(&seconds) {
+        return Err(Error::RecordingLength { seconds, limit: LONGEST_S }.into());
+    }
+    let running =
+        Running { recording: frontend.record()?, until: Instant::now() + Duration::from_secs(seconds) };
+    let chunks = stream::unfold(Some(running), |running| async { Some(running?.chunk().await) });
+    Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(chunks)).into_response())
+}
+
+struct Running {
+    recording: Recording,
+    until: Instant,
+}
+
+impl Running {
+    /// The next lines, and what is left to record.
+    async fn chunk(mut self) -> (Result<Vec<u8>, Infallible>, Option<Self>) {
+        let mut text = Vec::new();
+        while text.is_empty() {
+            let beat = (Instant::now() + BEAT).min(self.until);
+            // Whether something happened shows in the text.
+            let _ = timeout_at(beat, self.recording.next(&mut text)).await;
+            if Instant::now() >= self.until || self.recording.is_over() {
+                self.recording.end(&mut text);
+                return (Ok(text), None);
+            }
+        }
+        (Ok(text), Some(self))
+    }
+}

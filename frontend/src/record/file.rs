@@ -1,0 +1,93 @@
+//! A recording that goes to a file for as long as the frontend serves.
+
+use std::path::{Path, PathBuf};
+
+use tokio::fs;
+use tokio::io::{AsyncWriteExt, BufWriter};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::Recording;
+use crate::error::Error;
+use crate::serve::Frontend;
+
+/// A file that is being written.
+pub struct Writing {
+    path: PathBuf,
+    stop: oneshot::Sender<()>,
+    written: JoinHandle<std::io::Result<()>>,
+}
+
+impl Frontend {
+    /// Records to the configured file; `None` if there is none. Must be called inside a runtime.
+    pub async fn record_to_file(&self) -> Result<Option<Writing>, Error> {
+        let config = &self.core.config.recording;
+        let Some(path) = &config.file else { return Ok(None) };
+        let failed =
+            |error: std::io::Error| Error::Recording { path: path.clone(), reason: error.to_string() };
+        let file = open(path).await.map_err(failed)?;
+        let (stop, stopped) = oneshot::channel();
+        let sheet = Sheet { file: BufWriter::new(file), left: config.max_mb.get().saturating_mul(1 << 20) };
+        let written = tokio::spawn(sheet.fill(self.record()?, stopped));
+        Ok(Some(Writing { path: path.clone(), stop, written }))
+    }
+}
+
+impl Writing {
+    /// Ends the recording; the file is whole afterwards.
+    pub async fn end(self) -> Result<(), Error> {
+        let Self { path, stop, written } = self;
+        // It may have ended by itself, at its limit.
+        let _ = stop.send(());
+        let written = written.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        written.map_err(|error| Error::Recording { path, reason: error.to_string() })
+    }
+}
+
+/// What was recorded before is too dear to be overwritten by a restart.
+async fn open(path: &Path) -> std::io::Result<fs::File> {
+    if fs::try_exists(path).await? {
+        let mut old = path.as_os_str().to_owned();
+        old.push(".old");
+        fs::rename(path, old).await?;
+    }
+    fs::File::create_new(path).await
+}
+
+/// A file with room for so many bytes more.
+struct Sheet {
+    file: BufWriter<fs::File>,
+    left: u64,
+}
+
+impl Sheet {
+    async fn fill(
+        mut self,
+        mut recording: Recording,
+        mut stopped: oneshot::Receiver<()>,
+    ) -> std::io::Result<()> {
+        let mut text = Vec::new();
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut stopped => break,
+                () = recording.next(&mut text) => {}
+            }
+            if text.len() as u64 > self.left {
+                tracing::warn!("the recording has reached recording.max_mb: it ends here");
+                return self.close().await;
+            }
+            self.left -= text.len() as u64;
+            self.file.write_all(&text).await?;
+            text.clear();
+        }
+        recording.end(&mut text);
+        self.file.write_all(&text).await?;
+        self.close().await
+    }
+
+    async fn close(mut self) -> std::io::Result<()> {
+        self.file.flush().await?;
+        self.file.into_inner().sync_all().await
+    }
+}

@@ -1,0 +1,132 @@
+//! Notes become lines: times count from the recording's start, models and instances get numbers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::line::{FORMAT, Job, Line, Query};
+use super::recorder::{Done, Heard, Note};
+use crate::dispatch::{PoolId, Time};
+use crate::error::Error;
+use crate::serve::{Frontend, Instance, Pool};
+
+/// Most notes that become one chunk.
+const CHUNK: usize = 1024;
+
+/// A recording under way. Dropping it ends it.
+pub struct Recording {
+    frontend: Frontend,
+    heard: Heard,
+    notes: Vec<Note>,
+    began: Time,
+    header: Option<Line>,
+    models: Vec<PoolId>,
+    instances: Vec<crate::dispatch::InstanceId>,
+}
+
+impl Frontend {
+    /// Records from now on.
+    pub fn record(&self) -> Result<Recording, Error> {
+        let buffer = self.core.config.recording.buffer.get();
+        let heard = self.core.driver.recorder.listen(buffer)?;
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Recording {
+            began: self.core.driver.now(),
+            header: Some(Line::Recording { format: FORMAT, unix_ms: unix.as_millis() as u64 }),
+            frontend: self.clone(),
+            heard,
+            notes: Vec::with_capacity(CHUNK),
+            models: Vec::new(),
+            instances: Vec::new(),
+        })
+    }
+}
+
+impl Recording {
+    /// Waits until something happens and appends it to a text, as lines. Nothing is lost where the wait is cut short.
+    pub async fn next(&mut self, text: &mut Vec<u8>) {
+        self.begin(text);
+        self.heard.notes.recv_many(&mut self.notes, CHUNK).await;
+        self.write(text);
+    }
+
+    /// Appends what has happened since, and the last line.
+    pub fn end(&mut self, text: &mut Vec<u8>) {
+        self.begin(text);
+        while let Ok(note) = self.heard.notes.try_recv() {
+            self.notes.push(note);
+        }
+        self.write(text);
+        let at_us = self.micros(self.frontend.core.driver.now());
+        Line::End { at_us }.write(text);
+    }
+
+    /// Whether the frontend is going out of service, so that recordings should end.
+    pub(crate) fn is_over(&self) -> bool {
+        self.frontend.core.is_draining()
+    }
+
+    fn begin(&mut self, text: &mut Vec<u8>) {
+        if let Some(header) = self.header.take() {
+            header.write(text);
+        }
+    }
+
+    fn write(&mut self, text: &mut Vec<u8>) {
+        for note in std::mem::take(&mut self.notes) {
+            match note {
+                Note::Query { at, pool, rows } => {
+                    let query = Query { at_us: self.micros(at), model: self.model(&pool, text), rows };
+                    Line::Query(query).write(text);
+                }
+                Note::Job { done, pool, instance } => {
+                    let (model, instance) = (self.model(&pool, text), self.instance(&instance, text));
+                    Line::Job(self.job(done, model, instance)).write(text);
+                }
+            }
+        }
+        let notes = self.heard.dropped.swap(0, Ordering::Relaxed);
+        if notes > 0 {
+            Line::Dropped { notes }.write(text);
+        }
+    }
+
+    fn job(&self, done: Done, model: u32, instance: u32) -> Job {
+        Job {
+            at_us: self.micros(done.started),
+            took_us: done.ended.since(done.started).as_micros() as u64,
+            model,
+            instance,
+            rows: done.rows,
+            role: done.role.into(),
+            ok: done.ok,
+        }
+    }
+
+    /// Microseconds from the beginning; 0 for a job that began before.
+    fn micros(&self, at: Time) -> u64 {
+        at.since(self.began).as_micros() as u64
+    }
+
+    fn model(&mut self, pool: &Arc<Pool>, text: &mut Vec<u8>) -> u32 {
+        number(&mut self.models, pool.id, |number| {
+            Line::Model { number, name: pool.model.name.clone(), version: pool.version.clone() }.write(text);
+        })
+    }
+
+    fn instance(&mut self, instance: &Arc<Instance>, text: &mut Vec<u8>) -> u32 {
+        number(&mut self.instances, instance.id, |number| {
+            Line::Instance { number, name: instance.name.clone() }.write(text);
+        })
+    }
+}
+
+/// The place of a name in the list of those seen; a new one is introduced.
+fn number<T: PartialEq>(seen: &mut Vec<T>, name: T, introduce: impl FnOnce(u32)) -> u32 {
+    if let Some(place) = seen.iter().position(|other| *other == name) {
+        return place as u32;
+    }
+    introduce(seen.len() as u32);
+    seen.push(name);
+    seen.len() as u32 - 1
+}

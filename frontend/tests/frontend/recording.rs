@@ -1,0 +1,112 @@
+//! Recordings: of a second through the admin API, to a file, and by a listener that is too slow.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use parm_frontend::dispatch::PolicyKind;
+use parm_frontend::record::{Line, Role};
+use parm_frontend::{Config, Error, Frontend};
+use tower::ServiceExt;
+
+use crate::rig::{config, frontend, infer, request};
+use crate::scripted::Scripted;
+
+fn lines(text: &[u8]) -> Vec<Line> {
+    std::str::from_utf8(text).unwrap().lines().map(|line| Line::parse(line).unwrap()).collect()
+}
+
+async fn get(frontend: &Frontend, path: &str) -> (StatusCode, Body) {
+    let request = Request::builder().uri(format!("/admin/v1/{path}")).body(Body::empty()).unwrap();
+    let response = frontend.admin().router().oneshot(request).await.unwrap();
+    (response.status(), response.into_body())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_of_traffic_is_streamed_with_who_took_how_long() {
+    let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("a", 20)]).await;
+    let (status, body) = get(&frontend, "recording?seconds=1").await;
+    assert_eq!(status, StatusCode::OK);
+    infer(&frontend, request(&[1.0])).await.unwrap();
+    infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
+    let lines = lines(&body.collect().await.unwrap().to_bytes());
+    assert!(matches!(lines.first(), Some(Line::Recording { format: 1, .. })), "{lines:?}");
+    assert!(matches!(lines.last(), Some(Line::End { at_us: 1_000_000.. })), "{lines:?}");
+    assert!(lines.contains(&Line::Model { number: 0, name: "double".into(), version: "1".into() }));
+    let named =
+        |line: &Line| matches!(line, Line::Instance { number: 0, name } if name.starts_with("embedded"));
+    assert!(lines.iter().any(named), "{lines:?}");
+    let rows = lines.iter().filter_map(|line| match line {
+        Line::Query(query) => Some(query.rows),
+        _ => None,
+    });
+    assert_eq!(rows.collect::<Vec<_>>(), [1, 2]);
+    let jobs: Vec<_> = lines
+        .iter()
+        .filter_map(|line| match line {
+            Line::Job(job) => Some(job),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(jobs.iter().map(|job| job.rows).sum::<u32>(), 3);
+    assert!(jobs.iter().all(|job| job.took_us >= 20_000 && job.role == Role::Deployed && job.ok), "{jobs:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_admin_api_bounds_recordings_in_length_and_number() {
+    let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("a", 20)]).await;
+    for bad in ["seconds=0", "seconds=86401", "seconds=soon", "second=5"] {
+        assert_eq!(get(&frontend, &format!("recording?{bad}")).await.0, StatusCode::BAD_REQUEST, "{bad}");
+    }
+    let held: Vec<_> = (0..4).map(|_| frontend.record().unwrap()).collect();
+    assert_eq!(get(&frontend, "recording").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    drop(held);
+    assert_eq!(get(&frontend, "recording").await.0, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_that_is_too_slow_loses_notes_and_is_told_how_many() {
+    let mut config = config(PolicyKind::None);
+    config.recording.buffer = NonZeroUsize::new(3).unwrap();
+    let frontend = frontend(config, &[&Scripted::quick("a", 20)]).await;
+    let mut recording = frontend.record().unwrap();
+    for _ in 0..5 {
+        infer(&frontend, request(&[1.0])).await.unwrap();
+    }
+    let mut text = Vec::new();
+    recording.end(&mut text);
+    let lines = lines(&text);
+    let kept = lines.iter().filter(|line| matches!(line, Line::Query(_) | Line::Job(_))).count();
+    assert_eq!(kept, 3);
+    assert!(lines.contains(&Line::Dropped { notes: 7 }), "{lines:?}");
+}
+
+#[tokio::test]
+async fn a_file_is_whole_when_the_recording_ends_and_the_one_before_is_kept() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("run.jsonl");
+    std::fs::write(&path, "before").unwrap();
+    let frontend = frontend(to(&path), &[&Scripted::quick("a", 1)]).await;
+    let writing = frontend.record_to_file().await.unwrap().unwrap();
+    infer(&frontend, request(&[1.0])).await.unwrap();
+    writing.end().await.unwrap();
+    let lines = lines(&std::fs::read(&path).unwrap());
+    assert!(matches!(lines.last(), Some(Line::End { .. })), "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| matches!(line, Line::Query(_))).count(), 1);
+    assert_eq!(std::fs::read_to_string(folder.path().join("run.jsonl.old")).unwrap(), "before");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_made_is_named() {
+    let frontend = frontend(to(&PathBuf::from("/no/such/folder/run.jsonl")), &[]).await;
+    let error = frontend.record_to_file().await.err().unwrap();
+    assert!(matches!(&error, Error::Recording { path, .. } if path.ends_with("run.jsonl")), "{error}");
+}
+
+fn to(path: &std::path::Path) -> Config {
+    let mut config = config(PolicyKind::None);
+    config.recording.file = Some(path.to_owned());
+    config
+}

@@ -1,0 +1,32 @@
+//! The idx format of MNIST and its family: two zero bytes, the element type, the rank, big-endian sizes, elements.
+
+use bytes::Bytes;
+use parm_protocol::{DataType, Tensor};
+
+/// The array, or what is wrong with the file.
+pub(super) fn parse(content: Vec<u8>) -> Result<Tensor, String> {
+    let Some(([0, 0, kind, rank], rest)) = content.split_first_chunk::<4>() else {
+        return Err("it is neither an npy nor an idx file".into());
+    };
+    let datatype = match kind {
+        0x08 => DataType::Uint8,
+        0x09 => DataType::Int8,
+        0x0B => DataType::Int16,
+        0x0C => DataType::Int32,
+        0x0D => DataType::Fp32,
+        0x0E => DataType::Fp64,
+        _ => return Err(format!("elements of type {kind:#04x}, which idx files do not have")),
+    };
+    let header = 4 * usize::from(*rank);
+    let sizes =
+        rest.get(..header).ok_or_else(|| format!("it ends within the sizes of its {rank} dimensions"))?;
+    let sizes = sizes.chunks_exact(4).map(|size| u32::from_be_bytes([size[0], size[1], size[2], size[3]]));
+    let shape: Vec<usize> = sizes.map(|size| size as usize).collect();
+    let mut data = content;
+    data.drain(..4 + header);
+    let size = datatype.size().unwrap_or(1);
+    if size > 1 {
+        data.chunks_exact_mut(size).for_each(<[u8]>::reverse);
+    }
+    super::elements(datatype, shape, Bytes::from(data))
+}

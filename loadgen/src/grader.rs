@@ -1,0 +1,128 @@
+//! Compares answers with labels: the class of a row is its largest output, or its output if that is a whole number.
+
+use parm_protocol::{DataType, InferResponse, ModelMetadata, Tensor};
+
+use crate::Error;
+
+/// Knows which output of a model tells the class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grader {
+    output: String,
+}
+
+impl Grader {
+    /// A grader by the output of this name; the only output needs no name.
+    pub fn new(model: &ModelMetadata, output: Option<&str>) -> Result<Self, Error> {
+        let known = || model.outputs.iter().map(|output| output.name.clone()).collect::<Vec<_>>().join(", ");
+        let found = match output {
+            Some(name) => model.outputs.iter().find(|output| output.name == name),
+            None => model.outputs.first().filter(|_| model.outputs.len() == 1),
+        };
+        let found = found.ok_or_else(|| Error::NoSuchTensor {
+            name: output.unwrap_or("(none named)").to_owned(),
+            known: known(),
+        })?;
+        let datatype: DataType = found.datatype.parse()?;
+        let scores = matches!(datatype, DataType::Fp32 | DataType::Fp64);
+        let whole = matches!(datatype, DataType::Int32 | DataType::Int64);
+        if !(whole || scores && found.shape.last() != Some(&1)) {
+            return Err(Error::NoClasses { output: found.name.clone(), datatype: found.datatype.clone() });
+        }
+        Ok(Self { output: found.name.clone() })
+    }
+
+    /// The class of each row; an answer that has none for a row, or not a number, has no class there.
+    pub fn classes(&self, response: &InferResponse, rows: usize) -> Vec<Option<i64>> {
+        let tensor =
+            response.outputs.iter().find(|output| output.name == self.output).map(|output| &output.tensor);
+        let Some(tensor) = tensor.filter(|tensor| rows > 0 && tensor.len() % rows == 0) else {
+            return vec![None; rows];
+        };
+        let width = (tensor.len() / rows).max(1);
+        match tensor.datatype() {
+            DataType::Fp32 => {
+                largest(&numbers(tensor, |bytes: [u8; 4]| f64::from(f32::from_le_bytes(bytes))), width)
+            }
+            DataType::Fp64 => largest(&numbers(tensor, f64::from_le_bytes), width),
+            DataType::Int32 => {
+                only(&numbers(tensor, |bytes: [u8; 4]| i64::from(i32::from_le_bytes(bytes))), width)
+            }
+            DataType::Int64 => only(&numbers(tensor, i64::from_le_bytes), width),
+            _ => vec![None; rows],
+        }
+    }
+}
+
+fn numbers<T, const N: usize>(tensor: &Tensor, read: impl Fn([u8; N]) -> T) -> Vec<T> {
+    tensor.data().as_chunks::<N>().0.iter().map(|bytes| read(*bytes)).collect()
+}
+
+fn largest(scores: &[f64], width: usize) -> Vec<Option<i64>> {
+    let class = |row: &[f64]| {
+        let (at, score) =
+            row.iter().enumerate().reduce(|best, next| if next.1 > best.1 { next } else { best })?;
+        (!score.is_nan()).then_some(at as i64)
+    };
+    scores.chunks(width).map(class).collect()
+}
+
+/// Whole numbers are classes where a row has one, and scores (of a quantised model) where it has more.
+fn only(numbers: &[i64], width: usize) -> Vec<Option<i64>> {
+    if width == 1 {
+        return numbers.iter().copied().map(Some).collect();
+    }
+    let class = |row: &[i64]| (0..row.len()).rev().max_by_key(|&at| row[at]).map(|at| at as i64);
+    numbers.chunks(width).map(class).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use parm_protocol::{NamedTensor, Parameters, TensorMetadata};
+
+    use super::*;
+
+    fn model(outputs: &[(&str, &str, &[i64])]) -> ModelMetadata {
+        let output = |(name, datatype, shape): &(&str, &str, &[i64])| TensorMetadata {
+            name: (*name).into(),
+            datatype: (*datatype).into(),
+            shape: shape.to_vec(),
+        };
+        ModelMetadata { outputs: outputs.iter().map(output).collect(), ..ModelMetadata::default() }
+    }
+
+    fn answer(tensor: Tensor) -> InferResponse {
+        InferResponse {
+            model_name: "m".into(),
+            model_version: "1".into(),
+            id: String::new(),
+            parameters: Parameters::new(),
+            outputs: vec![NamedTensor::new("y", tensor)],
+        }
+    }
+
+    #[test]
+    fn the_class_is_the_largest_score_or_the_whole_number() {
+        let grader = Grader::new(&model(&[("y", "FP32", &[-1, 3])]), None).unwrap();
+        let scores =
+            Tensor::from_f32(vec![3, 3], &[0.1, 0.9, 0.0, 2.0, 2.0, 1.0, f32::NAN, 1.0, 2.0]).unwrap();
+        assert_eq!(grader.classes(&answer(scores), 3), [Some(1), Some(0), None], "a tie goes to the first");
+        let whole: Vec<u8> = [7i64, 2].iter().flat_map(|class| class.to_le_bytes()).collect();
+        let whole = Tensor::new(DataType::Int64, vec![2], Bytes::from(whole)).unwrap();
+        assert_eq!(grader.classes(&answer(whole), 2), [Some(7), Some(2)]);
+        let few = Tensor::from_f32(vec![4], &[0.0; 4]).unwrap();
+        assert_eq!(grader.classes(&answer(few), 3), [None; 3], "four numbers are no three rows");
+    }
+
+    #[test]
+    fn an_output_that_tells_no_class_is_refused() {
+        let two = model(&[("a", "FP32", &[-1, 3]), ("b", "FP32", &[-1, 1]), ("c", "FP16", &[-1, 3])]);
+        assert!(Grader::new(&two, Some("a")).is_ok());
+        for (output, reason) in
+            [(None, "a, b, c"), (Some("z"), "a, b, c"), (Some("b"), "output 'b'"), (Some("c"), "FP16")]
+        {
+            let error = Grader::new(&two, output).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}

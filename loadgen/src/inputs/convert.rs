@@ -1,0 +1,110 @@
+//! Elements of one datatype as another, by way of the numbers that they stand for.
+
+use bytes::Bytes;
+use parm_protocol::{DataType, Tensor};
+
+use crate::arrays::{Array, Format};
+
+/// The array's elements as `datatype`, or why they cannot be had so. Pixels (bytes of an idx file) become 0 to 1 as floats.
+pub(super) fn elements(array: &Array, datatype: DataType) -> Result<Bytes, String> {
+    let Array { tensor, format } = array;
+    if tensor.datatype() == datatype {
+        return Ok(tensor.data().clone());
+    }
+    let from = tensor.datatype();
+    let refused = || format!("its elements are {from}, which cannot become the model's {datatype}");
+    let numbers = numbers(tensor).ok_or_else(refused)?;
+    let scale = match (format, from, datatype) {
+        (Format::Idx, DataType::Uint8, DataType::Fp32 | DataType::Fp64) => 1.0 / 255.0,
+        _ => 1.0,
+    };
+    let mut data = Vec::with_capacity(tensor.len() * datatype.size().unwrap_or(1));
+    for number in numbers {
+        if !write(&mut data, number * scale, datatype) {
+            return Err(format!("its element {number} is no {datatype}"));
+        }
+    }
+    // Nothing written for something read: a datatype that `write` does not know would have been refused above.
+    Ok(Bytes::from(data))
+}
+
+/// The numbers that the elements of a tensor stand for, if they stand for numbers.
+pub(crate) fn numbers(tensor: &Tensor) -> Option<Box<dyn Iterator<Item = f64> + '_>> {
+    macro_rules! read {
+        ($kind:ty) => {
+            Box::new(tensor.data().chunks_exact(size_of::<$kind>()).map(|bytes| {
+                <$kind>::from_le_bytes(bytes.try_into().unwrap_or_else(|_| unreachable!("chunks are exact")))
+                    as f64
+            }))
+        };
+    }
+    Some(match tensor.datatype() {
+        DataType::Bool | DataType::Uint8 => read!(u8),
+        DataType::Uint16 => read!(u16),
+        DataType::Uint32 => read!(u32),
+        DataType::Uint64 => read!(u64),
+        DataType::Int8 => read!(i8),
+        DataType::Int16 => read!(i16),
+        DataType::Int32 => read!(i32),
+        DataType::Int64 => read!(i64),
+        DataType::Fp32 => read!(f32),
+        DataType::Fp64 => read!(f64),
+        DataType::Fp16 | DataType::Bf16 | DataType::Bytes => return None,
+    })
+}
+
+/// Appends a number; false if it is none of that datatype.
+fn write(data: &mut Vec<u8>, number: f64, datatype: DataType) -> bool {
+    macro_rules! whole {
+        ($kind:ty) => {{
+            let value = number as $kind;
+            data.extend_from_slice(&value.to_le_bytes());
+            value as f64 == number
+        }};
+    }
+    match datatype {
+        DataType::Fp32 => data.extend_from_slice(&(number as f32).to_le_bytes()),
+        DataType::Fp64 => data.extend_from_slice(&number.to_le_bytes()),
+        DataType::Uint8 => return whole!(u8),
+        DataType::Uint16 => return whole!(u16),
+        DataType::Uint32 => return whole!(u32),
+        DataType::Uint64 => return whole!(u64),
+        DataType::Int8 => return whole!(i8),
+        DataType::Int16 => return whole!(i16),
+        DataType::Int32 => return whole!(i32),
+        DataType::Int64 => return whole!(i64),
+        DataType::Bool | DataType::Fp16 | DataType::Bf16 | DataType::Bytes => return false,
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn array(datatype: DataType, data: &[u8], format: Format) -> Array {
+        let count = data.len() / datatype.size().unwrap();
+        let tensor = Tensor::new(datatype, vec![count], Bytes::copy_from_slice(data)).unwrap();
+        Array { tensor, format }
+    }
+
+    #[test]
+    fn pixels_become_shares_and_other_bytes_stay_numbers() {
+        let floats =
+            |format| elements(&array(DataType::Uint8, &[0, 51, 255], format), DataType::Fp32).unwrap();
+        let bytes =
+            |values: [f32; 3]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
+        assert_eq!(floats(Format::Idx), bytes([0.0, 0.2, 1.0]));
+        assert_eq!(floats(Format::Npy), bytes([0.0, 51.0, 255.0]));
+    }
+
+    #[test]
+    fn whole_numbers_change_their_width_only_where_they_fit() {
+        let wide = array(DataType::Int64, &300i64.to_le_bytes(), Format::Npy);
+        assert_eq!(elements(&wide, DataType::Int32).unwrap().as_ref(), 300i32.to_le_bytes());
+        assert_eq!(elements(&wide, DataType::Uint8).unwrap_err(), "its element 300 is no UINT8");
+        let broken = array(DataType::Fp32, &0.5f32.to_le_bytes(), Format::Npy);
+        assert!(elements(&broken, DataType::Int32).is_err());
+        assert!(elements(&broken, DataType::Fp16).is_err());
+    }
+}

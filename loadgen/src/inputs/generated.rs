@@ -1,0 +1,78 @@
+//! Requests made up from a model's metadata, a few of them.
+//!
+//! The values are small and finite, so that no server answers faster or slower for their strangeness.
+
+use bytes::Bytes;
+use parm_protocol::{DataType, InferRequest, ModelMetadata, NamedTensor, Tensor, TensorMetadata};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::Error;
+
+/// Distinct requests that are made up; enough that no cache between here and the model sees one repeated at once.
+const DISTINCT: usize = 16;
+
+/// Requests of `rows` rows for a model.
+pub(super) fn requests(model: &ModelMetadata, rows: usize, seed: u64) -> Result<Vec<InferRequest>, Error> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let one = |_| {
+        let inputs = model.inputs.iter().map(|input| tensor(input, rows, &mut random));
+        Ok(super::request(&model.name, inputs.collect::<Result<_, Error>>()?))
+    };
+    (0..DISTINCT).map(one).collect()
+}
+
+fn tensor(input: &TensorMetadata, rows: usize, random: &mut ChaCha8Rng) -> Result<NamedTensor, Error> {
+    let refused = || Error::CannotGenerate { name: input.name.clone(), datatype: input.datatype.clone() };
+    let datatype: DataType = input.datatype.parse()?;
+    let mut shape: Vec<usize> = input.shape.iter().map(|&dim| usize::try_from(dim).unwrap_or(1)).collect();
+    if input.shape.first() == Some(&-1) {
+        shape[0] = rows;
+    }
+    let count: usize = shape.iter().product();
+    let mut data = Vec::with_capacity(count * datatype.size().unwrap_or(1));
+    for _ in 0..count {
+        let value: f32 = random.random();
+        match datatype {
+            DataType::Fp32 => data.extend_from_slice(&value.to_le_bytes()),
+            DataType::Fp64 => data.extend_from_slice(&f64::from(value).to_le_bytes()),
+            DataType::Bool => data.push(u8::from(value < 0.5)),
+            // A small whole number in the first byte and zeros above it: valid in every integer type.
+            datatype if datatype.size().is_some() && !matches!(datatype, DataType::Fp16 | DataType::Bf16) => {
+                data.push((value * 100.0) as u8);
+                data.resize(data.len() + datatype.size().unwrap_or(1) - 1, 0);
+            }
+            _ => return Err(refused()),
+        }
+    }
+    Ok(NamedTensor::new(&input.name, Tensor::new(datatype, shape, Bytes::from(data))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inputs::Inputs;
+
+    fn model(datatype: &str, shape: &[i64]) -> ModelMetadata {
+        let input = TensorMetadata { name: "x".into(), datatype: datatype.into(), shape: shape.to_vec() };
+        ModelMetadata { name: "m".into(), inputs: vec![input], ..ModelMetadata::default() }
+    }
+
+    #[test]
+    fn requests_fit_the_model_and_repeat_for_a_seed() {
+        for datatype in ["FP32", "FP64", "INT32", "INT64", "UINT8", "BOOL"] {
+            let model = model(datatype, &[-1, 3, -1]);
+            let inputs = Inputs::generate(&model, 4, 1).unwrap();
+            let request = inputs.request(0);
+            assert_eq!(request.inputs[0].tensor.shape(), [4, 3, 1]);
+            assert_eq!(request, Inputs::generate(&model, 4, 1).unwrap().request(DISTINCT));
+            assert_ne!(request, inputs.request(1));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_made_up_is_refused() {
+        let error = Inputs::generate(&model("BYTES", &[-1]), 1, 1).unwrap_err();
+        assert_eq!(error, Error::CannotGenerate { name: "x".into(), datatype: "BYTES".into() });
+    }
+}

@@ -1,0 +1,176 @@
+//! A run while it goes on: where results are recorded, and what can be seen of them so far.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use parking_lot::Mutex;
+use parm_protocol::Error as Refusal;
+
+use crate::outcome::{Outcome, Tally};
+use crate::recorder::{Recorder, Sample, histogram, nanos};
+
+/// A run as it is seen from outside: shared between who runs it and who watches it.
+#[derive(Debug)]
+pub struct Live {
+    state: Mutex<State>,
+    stopped: AtomicBool,
+}
+
+#[derive(Debug)]
+struct State {
+    recorder: Recorder,
+    tally: Tally,
+    first_failure: Option<Refusal>,
+    /// Since the last look, counted or not.
+    window: Histogram<u64>,
+}
+
+/// What came of one request.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) sample: Sample,
+    /// False during the warm-up.
+    pub(crate) counted: bool,
+    /// For rows whose label is known: how the row came about, and whether it is right.
+    pub(crate) rows: Vec<(Outcome, bool)>,
+    pub(crate) failure: Option<Refusal>,
+}
+
+/// What a run has recorded in the end.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) tally: Tally,
+    pub(crate) first_failure: Option<Refusal>,
+}
+
+/// What can be seen of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Snapshot {
+    /// Requests that ended since the last look.
+    pub recent: Quantiles,
+    /// Counted requests since the start.
+    pub counted: Quantiles,
+    /// How the counted requests ended.
+    pub tally: Tally,
+}
+
+/// A count of requests and the quantiles of their latency, where there are enough to have them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantiles {
+    /// Requests.
+    pub count: u64,
+    /// Half of them were faster.
+    pub p50: Option<Duration>,
+    /// One in a hundred was slower.
+    pub p99: Option<Duration>,
+    /// One in a thousand was slower.
+    pub p999: Option<Duration>,
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        let state = State {
+            recorder: Recorder::new(0),
+            tally: Tally::default(),
+            first_failure: None,
+            window: histogram(),
+        };
+        Self { state: Mutex::new(state), stopped: AtomicBool::new(false) }
+    }
+}
+
+impl Live {
+    /// Asks the run to send nothing more and to end with what it has.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody asked the run to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// What can be seen now. What is recent begins anew.
+    pub fn look(&self) -> Snapshot {
+        let mut state = self.state.lock();
+        let recent = Quantiles::of(&state.window);
+        state.window.reset();
+        Snapshot { recent, counted: Quantiles::of(state.recorder.latencies()), tally: state.tally }
+    }
+
+    pub(crate) fn expect(&self, samples: usize) {
+        self.state.lock().recorder = Recorder::new(samples);
+    }
+
+    pub(crate) fn record(&self, ended: Ended) {
+        let mut state = self.state.lock();
+        state.window.saturating_record(nanos(ended.sample.latency));
+        if !ended.counted {
+            return;
+        }
+        state.recorder.record(ended.sample);
+        state.tally.request(ended.sample.outcome);
+        for (outcome, right) in ended.rows {
+            state.tally.row(outcome, right);
+        }
+        if let Some(failure) = ended.failure {
+            state.first_failure.get_or_insert(failure);
+        }
+    }
+
+    pub(crate) fn recorded(&self) -> usize {
+        self.state.lock().recorder.len()
+    }
+
+    pub(crate) fn take(&self) -> Recorded {
+        let mut state = self.state.lock();
+        let recorder = std::mem::replace(&mut state.recorder, Recorder::new(0));
+        let (tally, first_failure) = (std::mem::take(&mut state.tally), state.first_failure.take());
+        drop(state);
+        Recorded { samples: recorder.in_order(), tally, first_failure }
+    }
+}
+
+impl Quantiles {
+    fn of(histogram: &Histogram<u64>) -> Self {
+        let count = histogram.len();
+        // One sample beyond a quantile is enough for a look; the report asks for more.
+        let quantile = |share: f64| {
+            ((1.0 - share) * count as f64 >= 1.0)
+                .then(|| Duration::from_nanos(histogram.value_at_quantile(share)))
+        };
+        Self { count, p50: quantile(0.5), p99: quantile(0.99), p999: quantile(0.999) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(latency_ms: u64, counted: bool) -> Ended {
+        let latency = Duration::from_millis(latency_ms);
+        let sample =
+            Sample { intended: Duration::ZERO, latency, lag: Duration::ZERO, outcome: Outcome::Exact };
+        Ended { sample, counted, rows: vec![(Outcome::Exact, true)], failure: None }
+    }
+
+    #[test]
+    fn a_look_shows_what_is_recent_and_what_counts() {
+        let live = Live::default();
+        (0..50).for_each(|_| live.record(ended(1, false)));
+        (0..200).for_each(|_| live.record(ended(8, true)));
+        let first = live.look();
+        assert_eq!((first.recent.count, first.counted.count), (250, 200));
+        let near =
+            |got: Option<Duration>, ms: f64| (got.unwrap().as_secs_f64() * 1e3 / ms - 1.0).abs() < 0.002;
+        assert!(near(first.counted.p50, 8.0) && near(first.counted.p99, 8.0));
+        assert_eq!(first.counted.p999, None, "200 requests have no thousandth");
+        assert_eq!(first.tally.of(Outcome::Exact).requests, 200);
+        let second = live.look();
+        assert_eq!((second.recent.count, second.counted.count), (0, 200));
+        let recorded = live.take();
+        assert_eq!((recorded.samples.len(), recorded.tally.total().right), (200, 200));
+    }
+}

@@ -1,0 +1,265 @@
+//! What a run says, for people and for programs. A quantile that the samples cannot carry is not printed.
+//!
+//! `docs/load.schema.json` is made of these types; a test keeps it so.
+
+mod text;
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::outcome::{Count, Outcome};
+use crate::recorder::Sample;
+use crate::requirement::{Finding, Requirement};
+use crate::run::Run;
+use crate::statistics::bootstrap::{Bootstrap, quantile_of};
+use crate::validity::{self, Fault};
+
+/// The quantiles of a report.
+const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
+/// Seed of the resampling behind the intervals: the same samples give the same report.
+const RESAMPLING_SEED: u64 = 1;
+
+/// A run, judged. Times are milliseconds unless a name says otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Report {
+    /// What was run.
+    pub setting: Setting,
+    /// Length of the counted part in seconds.
+    pub seconds: f64,
+    /// Requests that should have been sent in it.
+    pub offered: usize,
+    /// Requests that were.
+    pub sent: usize,
+    /// Requests not sent because too many were without an answer.
+    pub dropped: usize,
+    /// Requests per second that should have been sent.
+    pub offered_per_second: f64,
+    /// Requests per second that were answered.
+    pub answered_per_second: f64,
+    /// Rows per second that were answered.
+    pub rows_per_second: f64,
+    /// Requests by how they ended; only outcomes that occurred.
+    pub outcomes: Vec<Share>,
+    /// Share of all labelled rows that were answered rightly; absent without labels.
+    pub accuracy: Option<f64>,
+    /// Quantiles of the latency of all requests, from the intended send time. A request without an answer is as late as the
+    /// deadline.
+    pub latency: Vec<Quantile>,
+    /// Mean latency.
+    pub mean_ms: f64,
+    /// Longest latency.
+    pub max_ms: f64,
+    /// Whether the run tested what it was meant to.
+    pub validity: Validity,
+    /// The thresholds that were asked for.
+    pub requirements: Vec<Threshold>,
+    /// The first failure's message.
+    pub first_failure: Option<String>,
+}
+
+/// What was run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Setting {
+    /// The server.
+    pub url: String,
+    /// The model.
+    pub model: String,
+    /// `server`, `single-stream`, `multi-stream` or `offline`.
+    pub scenario: String,
+    /// How arrivals were spread, in the server scenario.
+    pub arrivals: Option<String>,
+    /// Requests at a time, in the other scenarios.
+    pub streams: Option<usize>,
+    /// Rows in a request.
+    pub rows: usize,
+    /// Seed of arrivals and made-up inputs.
+    pub seed: u64,
+    /// Seconds at the start that were sent and not counted.
+    pub warm_up_seconds: f64,
+    /// Milliseconds that a request may take.
+    pub deadline_ms: f64,
+    /// Share of the requests that may fail before the run is invalid.
+    pub allow_failed: f64,
+}
+
+/// Requests that ended in one way.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Share {
+    /// `exact`, `hedged`, `reconstructed`, `backup`, `default`, `failed` or `dropped`.
+    pub outcome: String,
+    /// How many.
+    pub requests: u64,
+    /// Their share of all.
+    pub share: f64,
+    /// Their median latency.
+    pub p50_ms: f64,
+    /// Rows that came about so and have a label.
+    pub graded: u64,
+    /// Those that were right.
+    pub right: u64,
+    /// Share of them; absent without labels.
+    pub accuracy: Option<f64>,
+}
+
+/// A quantile, if the samples carry it.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Quantile {
+    /// The share of requests, 0.999 for p99.9.
+    pub share: f64,
+    /// The latency; absent where fewer than ten requests lie beyond.
+    pub ms: Option<f64>,
+    /// Bounds of the 95 % interval; absent where the correlated samples are too few for one.
+    pub interval_ms: Option<(f64, f64)>,
+}
+
+/// Whether a run tested what it was meant to.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Validity {
+    /// The verdict.
+    pub valid: bool,
+    /// 99th percentile of how late requests were sent.
+    pub lag_p99_ms: f64,
+    /// What that must not exceed: 1 ms or 2 % of the median latency, whichever is more.
+    pub lag_limit_ms: f64,
+    /// Requests sent over requests offered; at least 0.995.
+    pub achieved: f64,
+    /// Share of the sent requests that failed; at most `allow_failed`.
+    pub failed: f64,
+    /// Why the run says nothing; empty when it is valid.
+    pub faults: Vec<String>,
+}
+
+/// A threshold and what the run shows of it.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Threshold {
+    /// As it was asked for.
+    pub requirement: String,
+    /// `met`, `missed`, `not enough data` or `not measured`.
+    pub finding: String,
+    /// Requests that would be enough if as few of them were beyond the threshold; where there is not enough data.
+    pub needed: Option<u64>,
+}
+
+impl Report {
+    /// Judges a run.
+    pub fn of(run: &Run, setting: Setting, requirements: &[Requirement]) -> Self {
+        let mut latencies: Vec<f64> = run.samples.iter().map(|sample| ms(sample.latency)).collect();
+        let mean_ms = latencies.iter().sum::<f64>() / latencies.len().max(1) as f64;
+        let max_ms = latencies.iter().copied().fold(0.0, f64::max);
+        let series = latencies.clone();
+        let seconds = run.length.as_secs_f64();
+        let per_second = |count: usize| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let answered = run.samples.iter().filter(|sample| sample.outcome.is_answer()).count();
+        Self {
+            seconds,
+            offered: run.offered,
+            sent: run.samples.len() - run.dropped.min(run.samples.len()),
+            dropped: run.dropped,
+            offered_per_second: per_second(run.offered),
+            answered_per_second: per_second(answered),
+            rows_per_second: per_second(answered) * setting.rows as f64,
+            outcomes: Outcome::ALL.into_iter().filter_map(|outcome| share(run, outcome)).collect(),
+            accuracy: run.tally.total().accuracy(),
+            latency: QUANTILES.map(|share| quantile(&mut latencies, &series, share)).to_vec(),
+            mean_ms,
+            max_ms,
+            validity: validity(run, setting.allow_failed),
+            requirements: requirements.iter().map(|requirement| threshold(requirement, run)).collect(),
+            first_failure: run.first_failure.as_ref().map(ToString::to_string),
+            setting,
+        }
+    }
+
+    /// Whether the run tested what it was meant to.
+    pub fn is_valid(&self) -> bool {
+        self.validity.valid
+    }
+
+    /// The thresholds that were not shown to hold.
+    pub fn missed(&self) -> impl Iterator<Item = &Threshold> {
+        self.requirements.iter().filter(|threshold| threshold.finding != MET)
+    }
+}
+
+const MET: &str = "met";
+
+fn share(run: &Run, outcome: Outcome) -> Option<Share> {
+    let count @ Count { requests, graded, right } = run.tally.of(outcome);
+    if requests == 0 && graded == 0 {
+        return None;
+    }
+    let of_it = |sample: &&Sample| sample.outcome == outcome;
+    let mut latencies: Vec<f64> = run.samples.iter().filter(of_it).map(|sample| ms(sample.latency)).collect();
+    Some(Share {
+        outcome: outcome.name().to_owned(),
+        requests,
+        share: requests as f64 / run.samples.len().max(1) as f64,
+        // A row may come about in a way that no whole request did.
+        p50_ms: if latencies.is_empty() { 0.0 } else { quantile_of(&mut latencies, 0.5) },
+        graded,
+        right,
+        accuracy: count.accuracy(),
+    })
+}
+
+fn quantile(latencies: &mut [f64], series: &[f64], share: f64) -> Quantile {
+    // Ten samples beyond a quantile are the least that make it more than one request's luck.
+    if (1.0 - share) * (latencies.len() as f64) < 10.0 {
+        return Quantile { share, ms: None, interval_ms: None };
+    }
+    let interval = Bootstrap::for_quantile(series, share, RESAMPLING_SEED).quantile(series, share);
+    Quantile {
+        share,
+        ms: Some(quantile_of(latencies, share)),
+        interval_ms: interval.map(|interval| (interval.low, interval.high)),
+    }
+}
+
+fn validity(run: &Run, allow_failed: f64) -> Validity {
+    let verdict = validity::judge_allowing(allow_failed, &run.samples, run.offered);
+    let failed =
+        verdict.failed as f64 / (run.samples.len() - run.dropped.min(run.samples.len())).max(1) as f64;
+    let fault = |fault: &Fault| match fault {
+        Fault::Lag => format!(
+            "requests were sent late: lag p99 {:.3} ms, at most {:.3} may be; use a lower rate or a quieter machine",
+            ms(verdict.lag_p99),
+            ms(verdict.lag_limit)
+        ),
+        Fault::Achieved => format!(
+            "only {:.2} % of the offered requests were sent, at least {} may be: the server cannot carry the rate",
+            verdict.achieved * 100.0,
+            validity::ACHIEVED * 100.0
+        ),
+        Fault::Failed => {
+            format!("{:.2} % of the requests failed, at most {} may", failed * 100.0, allow_failed * 100.0)
+        }
+        Fault::Empty => "no request was counted".to_owned(),
+    };
+    Validity {
+        valid: verdict.faults.is_empty(),
+        lag_p99_ms: ms(verdict.lag_p99),
+        lag_limit_ms: ms(verdict.lag_limit),
+        achieved: verdict.achieved,
+        failed,
+        faults: verdict.faults.iter().map(fault).collect(),
+    }
+}
+
+fn threshold(requirement: &Requirement, run: &Run) -> Threshold {
+    let (finding, needed) = match requirement.check(run) {
+        Finding::Met => (MET, None),
+        Finding::Missed => ("missed", None),
+        Finding::NotEnoughData { needed } => ("not enough data", Some(needed)),
+        Finding::NotMeasured => ("not measured", None),
+    };
+    Threshold { requirement: requirement.to_string(), finding: finding.to_owned(), needed }
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests;

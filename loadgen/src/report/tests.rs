@@ -1,0 +1,96 @@
+use std::fs;
+use std::path::Path;
+
+use super::*;
+use crate::outcome::Tally;
+
+fn run(count: u64, slow_every: u64, failed_every: u64) -> Run {
+    let sample = |i: u64| Sample {
+        intended: Duration::from_millis(i),
+        latency: Duration::from_millis(if i.is_multiple_of(slow_every) { 50 } else { 5 + i % 3 }),
+        lag: Duration::ZERO,
+        outcome: if i % failed_every == 1 { Outcome::Failed } else { Outcome::Exact },
+    };
+    let samples: Vec<Sample> = (0..count).map(sample).collect();
+    let mut tally = Tally::default();
+    for sample in &samples {
+        tally.request(sample.outcome);
+        tally.row(sample.outcome, sample.intended.as_millis() % 10 < 9);
+    }
+    let length = Duration::from_millis(count);
+    Run { samples, offered: count as usize, dropped: 0, tally, length, first_failure: None }
+}
+
+fn setting() -> Setting {
+    Setting {
+        url: "http://127.0.0.1:8000".into(),
+        model: "m".into(),
+        scenario: "server".into(),
+        arrivals: Some("poisson".into()),
+        rows: 2,
+        allow_failed: 0.01,
+        ..Setting::default()
+    }
+}
+
+#[test]
+fn a_quantile_without_enough_samples_is_not_printed() {
+    let report = Report::of(&run(5_000, 100, u64::MAX), setting(), &[]);
+    let known: Vec<bool> = report.latency.iter().map(|quantile| quantile.ms.is_some()).collect();
+    assert_eq!(known, [true, true, true, false, false]);
+    assert!(report.to_string().contains("p99.9       not enough data"), "{report}");
+    assert!(report.is_valid());
+}
+
+#[test]
+fn a_report_says_rates_outcomes_and_accuracies() {
+    let report = Report::of(&run(20_000, 100, 200), setting(), &[]);
+    assert_eq!((report.sent, report.offered_per_second, report.answered_per_second), (20_000, 1000.0, 995.0));
+    assert_eq!(report.rows_per_second, 1990.0);
+    let [exact, failed] = report.outcomes.as_slice() else { panic!("{:?}", report.outcomes) };
+    assert_eq!((exact.outcome.as_str(), exact.requests), ("exact", 19_900));
+    assert_eq!((failed.outcome.as_str(), failed.share), ("failed", 0.005));
+    assert_eq!(report.accuracy, Some(0.9));
+    assert!(report.is_valid(), "{report}");
+    let tolerating =
+        |allow_failed| Report::of(&run(20_000, 100, 20), Setting { allow_failed, ..setting() }, &[]);
+    assert!(!tolerating(0.01).is_valid() && tolerating(0.1).is_valid());
+}
+
+#[test]
+fn thresholds_that_are_not_shown_to_hold_are_missed() {
+    let require = |texts: &[&str]| {
+        let requirements: Vec<Requirement> = texts.iter().map(|text| text.parse().unwrap()).collect();
+        Report::of(&run(5_000, 100, u64::MAX), setting(), &requirements)
+    };
+    let report = require(&["p50<=10ms", "p99.99<=60ms", "p99<=1ms"]);
+    let missed: Vec<&str> = report.missed().map(|threshold| threshold.finding.as_str()).collect();
+    assert_eq!(missed, ["not enough data", "missed"]);
+    assert!(
+        report.to_string().contains("p99.99<=60ms: not enough data (29956 requests might do)"),
+        "{report}"
+    );
+}
+
+#[test]
+fn the_schema_in_the_documentation_is_that_of_the_report() {
+    let schema = serde_json::to_string_pretty(&schemars::schema_for!(Report)).unwrap() + "\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/load.schema.json");
+    #[allow(clippy::disallowed_methods)] // a switch for the people who run the tests, not configuration
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &schema).unwrap();
+    }
+    assert!(fs::read_to_string(&path).unwrap_or_default() == schema, "run this test with UPDATE_DOCS=1");
+}
+
+#[test]
+fn every_field_that_the_schema_requires_is_printed_and_no_other() {
+    let report = serde_json::to_value(Report::of(&run(100, 10, 50), setting(), &[])).unwrap();
+    let schema = schemars::schema_for!(Report).to_value();
+    let named: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
+    let printed: Vec<&String> = report.as_object().unwrap().keys().collect();
+    assert_eq!(named, printed);
+    for required in schema["required"].as_array().unwrap() {
+        assert!(!report[required.as_str().unwrap()].is_null(), "{required}");
+    }
+}

@@ -1,0 +1,88 @@
+//! A report as people read it.
+
+use std::fmt;
+
+use super::{Quantile, Report, Share};
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.head(f)?;
+        for share in &self.outcomes {
+            outcome(f, share)?;
+        }
+        if let Some(accuracy) = self.accuracy {
+            writeln!(f, "accuracy    {:.2} % of all labelled rows", accuracy * 100.0)?;
+        }
+        writeln!(f)?;
+        for quantile in &self.latency {
+            latency(f, quantile)?;
+        }
+        writeln!(f, "mean        {:.3} ms, longest {:.3} ms", self.mean_ms, self.max_ms)?;
+        self.verdict(f)
+    }
+}
+
+impl Report {
+    fn head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let setting = &self.setting;
+        let how = match (&setting.arrivals, setting.streams) {
+            (Some(arrivals), _) => format!("{arrivals} arrivals, seed {}", setting.seed),
+            (None, Some(streams)) => format!("{streams} at a time"),
+            (None, None) => String::new(),
+        };
+        writeln!(f, "{} of model {} at {}: {how}", setting.scenario, setting.model, setting.url)?;
+        writeln!(f, "requests    {} sent of {} offered, {} dropped", self.sent, self.offered, self.dropped)?;
+        writeln!(
+            f,
+            "length      {:.1} s after {} s of warm-up, {:.1} requests/s offered",
+            self.seconds, setting.warm_up_seconds, self.offered_per_second
+        )?;
+        writeln!(
+            f,
+            "answers     {:.1} requests/s, {:.1} rows/s",
+            self.answered_per_second, self.rows_per_second
+        )
+    }
+
+    fn verdict(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for threshold in &self.requirements {
+            write!(f, "require     {}: {}", threshold.requirement, threshold.finding)?;
+            match threshold.needed {
+                Some(needed) => writeln!(f, " ({needed} requests might do)")?,
+                None => writeln!(f)?,
+            }
+        }
+        if let Some(failure) = &self.first_failure {
+            writeln!(f, "failure     {failure}")?;
+        }
+        let validity = &self.validity;
+        write!(
+            f,
+            "{}lag p99 {:.3} ms (limit {:.3}), {:.2} % sent, {:.2} % failed",
+            if validity.valid { "valid       " } else { "INVALID     " },
+            validity.lag_p99_ms,
+            validity.lag_limit_ms,
+            validity.achieved * 100.0,
+            validity.failed * 100.0
+        )?;
+        validity.faults.iter().try_for_each(|fault| write!(f, "\n            {fault}"))
+    }
+}
+
+fn outcome(f: &mut fmt::Formatter<'_>, share: &Share) -> fmt::Result {
+    let Share { outcome, requests, p50_ms, accuracy, graded, .. } = share;
+    write!(f, "  {outcome:<14}{requests:>9}  {:>6.2} %   p50 {p50_ms:.3} ms", share.share * 100.0)?;
+    match accuracy {
+        Some(accuracy) => writeln!(f, "   {:.2} % right of {graded} rows", accuracy * 100.0),
+        None => writeln!(f),
+    }
+}
+
+fn latency(f: &mut fmt::Formatter<'_>, quantile: &Quantile) -> fmt::Result {
+    let name = format!("p{}", (quantile.share * 1e6).round() / 1e4);
+    match (quantile.ms, quantile.interval_ms) {
+        (None, _) => writeln!(f, "{name:<12}not enough data"),
+        (Some(ms), None) => writeln!(f, "{name:<12}{ms:.3} ms (not enough data for an interval)"),
+        (Some(ms), Some((low, high))) => writeln!(f, "{name:<12}{ms:.3} ms ({low:.3} to {high:.3})"),
+    }
+}

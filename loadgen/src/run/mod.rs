@@ -1,0 +1,67 @@
+//! Runs: requests to a server, open-loop (when the schedule says, however the earlier ones fare) or closed-loop (the next
+//! when one is answered), and what came of them.
+
+mod closed;
+mod exchange;
+mod open;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parm_protocol::Error as Refusal;
+use parm_protocol::client::Client;
+use tokio::runtime::Handle;
+
+pub use closed::Closed;
+pub use open::Plan;
+
+use crate::Error;
+use crate::grader::Grader;
+use crate::inputs::Inputs;
+use crate::live::Live;
+use crate::outcome::Tally;
+use crate::recorder::Sample;
+
+/// The most samples that a run keeps, some 300 MB of them: quantiles and their intervals need all, in order.
+pub const MOST_SAMPLES: usize = 5_000_000;
+
+/// A server to send to, and with what.
+#[derive(Clone)]
+pub struct Target {
+    /// The way to the server.
+    pub client: Arc<dyn Client>,
+    /// What is sent.
+    pub inputs: Inputs,
+    /// Compares answers with the labels of the inputs, where they have some.
+    pub grader: Option<Grader>,
+    /// Drives the client.
+    pub runtime: Handle,
+    /// Where results are recorded, and can be watched. One for each run.
+    pub live: Arc<Live>,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Run {
+    /// The counted samples, in order of their intended send times.
+    pub samples: Vec<Sample>,
+    /// Requests that should have been sent after the warm-up.
+    pub offered: usize,
+    /// Requests that were not sent because too many had no answer yet. They are among the samples, as late as the deadline.
+    pub dropped: usize,
+    /// How requests ended, and how many rows were right.
+    pub tally: Tally,
+    /// From the end of the warm-up to the last time a request was to be sent, or to the last answer of a closed loop.
+    pub length: Duration,
+    /// The first failure, if any.
+    pub first_failure: Option<Refusal>,
+}
+
+/// Runs an open-loop plan against a server, unwatched. Call it from a thread that may block.
+pub fn run(client: Arc<dyn Client>, inputs: &Inputs, plan: &Plan, runtime: &Handle) -> Result<Run, Error> {
+    let (inputs, runtime) = (inputs.clone(), runtime.clone());
+    Target { client, inputs, grader: None, runtime, live: Arc::default() }.open(plan)
+}
+
+#[cfg(test)]
+mod tests;

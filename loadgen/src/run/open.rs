@@ -1,0 +1,92 @@
+//! One open-loop run: requests go out when the schedule says, however the earlier ones fare.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+
+use super::exchange::Exchange;
+use super::{MOST_SAMPLES, Run, Target};
+use crate::Error;
+use crate::arrivals::Arrivals;
+use crate::pacer::{self, Continue};
+
+/// What an open-loop run does.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// When requests are sent.
+    pub arrivals: Arrivals,
+    /// Seed of the arrivals.
+    pub seed: u64,
+    /// How long requests are sent.
+    pub length: Duration,
+    /// Requests meant to be sent this early are not counted: connections, caches and queues settle meanwhile.
+    pub warm_up: Duration,
+    /// How long each request may take.
+    pub deadline: Duration,
+    /// Requests without an answer at most; beyond that a request is not sent and counts as late as the deadline, so that a
+    /// dead server cannot eat this machine's memory.
+    pub in_flight: usize,
+}
+
+impl Target {
+    /// Runs an open-loop plan. Call it from a thread that may block.
+    pub fn open(&self, plan: &Plan) -> Result<Run, Error> {
+        let counted_seconds = plan.length.saturating_sub(plan.warm_up).as_secs_f64();
+        let expected = plan.arrivals.rate() * counted_seconds;
+        if expected > MOST_SAMPLES as f64 {
+            return Err(Error::TooManySamples { expected: expected as u64, most: MOST_SAMPLES });
+        }
+        self.live.expect((1.05 * expected) as usize);
+        let schedule = plan.arrivals.schedule(plan.seed)?.take_while(|at| *at < plan.length);
+        let room = Arc::new(Semaphore::new(plan.in_flight));
+        let target = Arc::new(self.clone());
+        let (mut offered, mut dropped) = (0, 0);
+        let start = Instant::now() + Duration::from_millis(10);
+        pacer::run(start, schedule, |index, intended, lag| {
+            let counted = intended >= start + plan.warm_up;
+            if self.live.is_stopped() || offered == MOST_SAMPLES {
+                return Continue::Stop;
+            }
+            offered += usize::from(counted);
+            let exchange = Exchange { index, start, intended, lag, counted, deadline: plan.deadline };
+            match room.clone().try_acquire_owned() {
+                Ok(permit) => {
+                    let target = target.clone();
+                    self.runtime.spawn(async move {
+                        exchange.run(&target).await;
+                        drop(permit);
+                    });
+                }
+                Err(_) => {
+                    dropped += usize::from(counted);
+                    exchange.drop(self);
+                }
+            }
+            Continue::Next
+        });
+        let end = match &plan.arrivals {
+            _ if self.live.is_stopped() => start.elapsed().min(plan.length),
+            Arrivals::Trace { seconds } => plan.length.min(last_of(seconds)),
+            _ => plan.length,
+        };
+        wait_for_the_last(&room, plan);
+        let length = end.saturating_sub(plan.warm_up);
+        let recorded = self.live.take();
+        let (samples, tally, first_failure) = (recorded.samples, recorded.tally, recorded.first_failure);
+        Ok(Run { samples, offered, dropped, tally, length, first_failure })
+    }
+}
+
+fn last_of(seconds: &[f64]) -> Duration {
+    seconds.last().and_then(|last| Duration::try_from_secs_f64(*last).ok()).unwrap_or_default()
+}
+
+/// Every request ends by its deadline; a little longer is given for the client to say so.
+fn wait_for_the_last(room: &Semaphore, plan: &Plan) {
+    let patience = Instant::now() + plan.deadline + Duration::from_secs(5);
+    while room.available_permits() < plan.in_flight && Instant::now() < patience {
+        thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,258 @@
+//! Runs against a server that is scripted, in this process.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parm_protocol::client::{BoxFuture, CallContext};
+use parm_protocol::{
+    InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor, Parameters,
+    ServerMetadata, Tensor, TensorMetadata,
+};
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::arrivals::Arrivals;
+use crate::inputs::{Column, Recorded};
+use crate::outcome::Outcome;
+
+/// Answers with its input, and knows how many requests it had at a time.
+struct Echo {
+    /// What happens to request number n.
+    script: fn(usize) -> Fate,
+    seen: AtomicUsize,
+    now: AtomicUsize,
+    most: AtomicUsize,
+    never: Semaphore,
+}
+
+#[derive(Clone, Copy)]
+enum Fate {
+    Answer(&'static str),
+    Refuse,
+    /// Until the deadline.
+    Hang,
+}
+
+fn unused<T>() -> BoxFuture<'static, Result<T, Refusal>> {
+    unreachable!("a run only infers")
+}
+
+impl Client for Echo {
+    fn peer(&self) -> &str {
+        "echo"
+    }
+
+    fn infer(
+        &self,
+        request: InferRequest,
+        context: CallContext,
+    ) -> BoxFuture<'_, Result<InferResponse, Refusal>> {
+        Box::pin(async move {
+            let fate = (self.script)(self.seen.fetch_add(1, Ordering::SeqCst));
+            let now = 1 + self.now.fetch_add(1, Ordering::SeqCst);
+            self.most.fetch_max(now, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            if let Fate::Hang = fate {
+                let deadline = context.deadline.unwrap().into();
+                let _ = tokio::time::timeout_at(deadline, self.never.acquire()).await;
+            }
+            self.now.fetch_sub(1, Ordering::SeqCst);
+            match fate {
+                Fate::Answer(outcome) => {
+                    let mut parameters = Parameters::new();
+                    parameters.insert("parm_outcome".into(), outcome.into());
+                    Ok(InferResponse {
+                        model_name: request.model.name,
+                        model_version: "1".into(),
+                        id: request.id,
+                        parameters,
+                        outputs: vec![NamedTensor::new("y", request.inputs[0].tensor.clone())],
+                    })
+                }
+                Fate::Refuse => Err(Refusal::Malformed { message: "refused".into() }),
+                Fate::Hang => Err(Refusal::DeadlineExceeded { waited: Duration::ZERO }),
+            }
+        })
+    }
+
+    fn is_ready(&self) -> BoxFuture<'_, Result<bool, Refusal>> {
+        unused()
+    }
+
+    fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Refusal>> {
+        unused()
+    }
+
+    fn model_metadata<'a>(&'a self, _: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Refusal>> {
+        unused()
+    }
+
+    fn model_config<'a>(&'a self, _: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Refusal>> {
+        unused()
+    }
+
+    fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Refusal>> {
+        unused()
+    }
+}
+
+fn model() -> ModelMetadata {
+    let tensor =
+        |name: &str| TensorMetadata { name: name.into(), datatype: "FP32".into(), shape: vec![-1, 3] };
+    ModelMetadata {
+        name: "m".into(),
+        inputs: vec![tensor("x")],
+        outputs: vec![tensor("y")],
+        ..ModelMetadata::default()
+    }
+}
+
+fn target(script: fn(usize) -> Fate) -> (Runtime, Arc<Echo>, Target) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
+    let zero = AtomicUsize::default;
+    let echo = Arc::new(Echo { script, seen: zero(), now: zero(), most: zero(), never: Semaphore::new(0) });
+    let inputs = Inputs::generate(&model(), 1, 1).unwrap();
+    let target = Target {
+        client: echo.clone(),
+        inputs,
+        grader: None,
+        runtime: runtime.handle().clone(),
+        live: Arc::default(),
+    };
+    (runtime, echo, target)
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn plan() -> Plan {
+    Plan {
+        arrivals: Arrivals::Constant { rate: 1000.0 },
+        seed: 1,
+        length: ms(100),
+        warm_up: ms(20),
+        deadline: ms(5000),
+        in_flight: 1000,
+    }
+}
+
+#[test]
+fn an_open_run_sends_what_is_scheduled_and_counts_what_follows_the_warm_up() {
+    let (_runtime, echo, target) =
+        target(|n| if n % 2 == 0 { Fate::Answer("exact") } else { Fate::Answer("hedged") });
+    let run = target.open(&plan()).unwrap();
+    assert_eq!(echo.seen.load(Ordering::SeqCst), 99, "at 1, 2 .. 99 ms");
+    assert_eq!((run.offered, run.samples.len(), run.dropped), (80, 80, 0));
+    assert!(run.samples.iter().all(|sample| sample.intended >= ms(20)));
+    assert!(run.samples.windows(2).all(|pair| pair[0].intended < pair[1].intended));
+    let requests = |outcome| run.tally.of(outcome).requests;
+    assert_eq!((requests(Outcome::Exact), requests(Outcome::Hedged)), (40, 40));
+    assert_eq!(run.length, ms(80));
+}
+
+#[test]
+fn what_is_refused_or_hangs_or_is_not_sent_counts_as_late_as_the_deadline() {
+    let hangs = |n| if n < 3 { Fate::Hang } else { Fate::Refuse };
+    let (_runtime, echo, target) = target(hangs);
+    let deadline = ms(60);
+    let plan = Plan { warm_up: ms(0), deadline, in_flight: 3, ..plan() };
+    let run = target.open(&plan).unwrap();
+    assert!(echo.most.load(Ordering::SeqCst) <= 3);
+    assert!(run.dropped > 0 && run.tally.of(Outcome::Dropped).requests == run.dropped as u64);
+    assert_eq!(run.samples.len(), run.offered, "none is forgotten");
+    assert!(run.samples.iter().all(|sample| sample.latency >= deadline));
+    assert!(run.first_failure.is_some());
+}
+
+#[test]
+fn a_closed_run_keeps_so_many_in_flight_and_no_more() {
+    for streams in [1, 4] {
+        let (_runtime, echo, target) = target(|_| Fate::Answer("exact"));
+        let run = target.closed(&Closed { streams, length: ms(50), warm_up: ms(0), deadline: ms(5000) });
+        assert_eq!(echo.most.load(Ordering::SeqCst), streams);
+        assert_eq!(run.samples.len(), echo.seen.load(Ordering::SeqCst));
+        assert_eq!(run.tally.of(Outcome::Exact).requests, run.samples.len() as u64);
+    }
+}
+
+#[test]
+fn a_run_that_is_stopped_ends_with_what_it_has() {
+    let (_runtime, echo, target) = target(|_| Fate::Answer("exact"));
+    target.live.stop();
+    let run = target.open(&Plan { length: Duration::from_secs(3600), ..plan() }).unwrap();
+    assert_eq!((run.offered, echo.seen.load(Ordering::SeqCst)), (0, 0));
+    let closed = target.closed(&Closed {
+        streams: 2,
+        length: Duration::from_secs(3600),
+        warm_up: ms(0),
+        deadline: ms(1),
+    });
+    assert!(closed.samples.is_empty());
+}
+
+#[test]
+fn a_run_of_more_samples_than_are_kept_is_refused_beforehand() {
+    let (_runtime, _, target) = target(|_| Fate::Answer("exact"));
+    let error = target.open(&Plan { length: Duration::from_secs(86_400), ..plan() }).unwrap_err();
+    assert!(matches!(error, Error::TooManySamples { most: MOST_SAMPLES, .. }), "{error}");
+}
+
+#[test]
+fn answers_are_graded_against_the_labels_of_their_rows_by_outcome() {
+    let folder = tempfile::tempdir().unwrap();
+    let (rows, labels) = (folder.path().join("x"), folder.path().join("y"));
+    // Four rows of three bytes; the server answers with them, so the class is where the largest is: 0, 1, 2, 1.
+    std::fs::write(
+        &rows,
+        [&[0, 0, 8, 2, 0, 0, 0, 4, 0, 0, 0, 3][..], &[9, 1, 1, 0, 5, 2, 0, 0, 7, 1, 3, 2]].concat(),
+    )
+    .unwrap();
+    std::fs::write(&labels, [0, 0, 8, 1, 0, 0, 0, 4, 0, 1, 2, 2]).unwrap();
+    let (_runtime, _, target) =
+        target(|n| if n % 2 == 0 { Fate::Answer("exact") } else { Fate::Answer("reconstructed") });
+    let column = Column { input: Some("x".into()), path: rows };
+    let recorded = Recorded::read(&model(), &[column], 2).unwrap().with_labels(&labels).unwrap();
+    let inputs = Inputs::recorded(recorded);
+    let grader = Some(Grader::new(&model(), None).unwrap());
+    // Requests of two rows: rows 0 and 1 are right, of rows 2 and 3 one is.
+    let one_by_one = Closed { streams: 1, length: ms(30), warm_up: ms(0), deadline: ms(5000) };
+    let run = Target { inputs, grader, ..target }.closed(&one_by_one);
+    assert_eq!(run.tally.of(Outcome::Exact).accuracy(), Some(1.0));
+    assert_eq!(run.tally.of(Outcome::Reconstructed).accuracy(), Some(0.5));
+    assert_eq!(run.tally.total().graded, 2 * run.samples.len() as u64);
+}
+
+#[test]
+fn rows_of_files_must_fit_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    };
+    let good = file("good", &[0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3]);
+    let wide = file("wide", &[0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 4, 1, 2, 3, 4]);
+    let check = |columns: &[Column], rows, reason: &str| {
+        let error = Recorded::read(&model(), columns, rows).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    };
+    let column = |input: Option<&str>, path: &std::path::Path| Column {
+        input: input.map(Into::into),
+        path: path.into(),
+    };
+    check(&[column(None, &wide)], 1, "[1, 4], but input 'x' wants rows of shape [3]");
+    check(&[column(Some("z"), &good)], 1, "x=FILE");
+    check(&[column(Some("x"), &good), column(Some("z"), &good)], 1, "'z': name one of x");
+    check(&[column(None, &good)], 2, "1 rows make no request of 2");
+    let recorded = Recorded::read(&model(), &[column(None, &good)], 1).unwrap();
+    let labels = recorded.with_labels(&wide).unwrap_err().to_string();
+    assert!(labels.contains("4 labels for 1 rows"), "{labels}");
+    let whole = Inputs::recorded(Recorded::read(&model(), &[column(None, &good)], 1).unwrap());
+    let sent = whole.request(5).inputs[0].tensor.clone();
+    assert_eq!(
+        sent,
+        Tensor::from_f32(vec![1, 3], &[1.0, 2.0, 3.0].map(|pixel| (pixel / 255.0f64) as f32)).unwrap()
+    );
+}

@@ -1,0 +1,59 @@
+//! How an experiment runs with real processes.
+
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The processes of an experiment: workers on this machine, unless others are named, and a frontend for every run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Processes {
+    /// Workers that run already, in the order in which faults count instances. Default: none, `instances` are started.
+    pub workers: Vec<Remote>,
+    /// Folder of models for workers that are started. Default: none; they emulate a linear model that takes the time
+    /// that `service` says.
+    pub models: Option<PathBuf>,
+    /// Engine that runs them. Default `tract`.
+    pub engine: String,
+    /// The model that is asked. Default `emulated`.
+    pub model: String,
+    /// Values in a row of the emulated model's input. Default 784.
+    pub input: usize,
+    /// Values in a row of its output. Default 10.
+    pub outputs: usize,
+    /// The code of groups of a model that has no parity models of its own, as the frontend's configuration names it.
+    /// Default `mds`, which is exact for a linear model such as the emulated one.
+    pub code: String,
+    /// Milliseconds that processes have to start. Default 30000.
+    pub patience_ms: NonZeroU64,
+    /// Keep every answered query in the results folder, one line each. Default true.
+    pub raw: bool,
+}
+
+/// A worker that runs already.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Remote {
+    /// Its address: `http://HOST:PORT`, `grpc://HOST:PORT` or `unix:/PATH`.
+    pub url: String,
+    /// HOST:PORT of its metrics, where faults are injected (`parm worker --faults`). Default: none, it is spared.
+    #[serde(default)]
+    pub faults: Option<String>,
+}
+
+impl Default for Processes {
+    fn default() -> Self {
+        Self {
+            workers: Vec::new(),
+            models: None,
+            engine: "tract".into(),
+            model: "emulated".into(),
+            input: 784,
+            outputs: 10,
+            code: "mds".into(),
+            patience_ms: NonZeroU64::new(30_000).expect("positive"),
+            raw: true,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! One policy's frontend and its six instances.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use parking_lot::Mutex;
+use parm_backend::{Embedded, Metrics};
+use parm_frontend::discovery::Wire;
+use parm_frontend::{Frontend, Timers};
+use parm_loadgen::outcome::Outcome;
+use parm_protocol::client;
+use parm_protocol::{Context, InferRequest, InferenceService, ModelMetadata, ModelRef, Transport};
+use prometheus::Registry;
+use tokio::runtime::Handle;
+
+use super::paced::{Pace, Paced};
+use super::policy::Policy;
+use super::script::INSTANCES;
+use super::tally::{Standing, Tally};
+use super::traffic::Traffic;
+
+/// The deployed model.
+pub const MODEL: &str = "fashion-linear";
+
+/// Longest that loading and joining may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A policy at work.
+pub struct Cluster {
+    pub policy: Policy,
+    frontend: Frontend,
+    tally: Mutex<Tally>,
+    runs: Arc<AtomicU64>,
+}
+
+impl Cluster {
+    /// Loads the models on six instances and waits until all have joined. Blocks while models load.
+    pub async fn start(policy: Policy, models: &Path, pace: &Pace) -> anyhow::Result<Self> {
+        let config =
+            parm_frontend::Config { dispatch: policy.settings(), ..parm_frontend::Config::default() };
+        let wire = Arc::new(Wire::new(client::Config::default()));
+        let frontend = Frontend::start(config, wire, Timers::Precise)
+            .with_context(|| format!("cannot start policy {}", policy.name()))?;
+        let runs = Arc::new(AtomicU64::new(0));
+        for (number, instance) in (0..).zip(instances(models)?) {
+            let pace = Pace { instance: number, runs: runs.clone(), ..pace.clone() };
+            let paced = Paced::start(instance, pace, Handle::current())?;
+            frontend.embed(Arc::new(paced), None)?;
+            // One after another: which instances a policy keeps for parities goes by the order in which they joined.
+            until_settled(&frontend).await?;
+        }
+        let shown = models.display();
+        ensure!(frontend.is_ready(), "no instance can serve '{MODEL}' from {shown}: say --models FOLDER");
+        Ok(Self { policy, frontend, tally: Mutex::new(Tally::new()), runs })
+    }
+
+    /// How the policy stands.
+    pub fn standing(&self) -> Standing {
+        self.tally.lock().standing(self.policy.name(), self.runs.load(Ordering::Relaxed))
+    }
+
+    /// What the deployed model takes.
+    pub fn model(&self) -> anyhow::Result<ModelMetadata> {
+        Ok(self.frontend.model_metadata(&ModelRef::latest(MODEL))?)
+    }
+
+    /// Asks one query and records what comes of it.
+    pub async fn ask(&self, query: Query) {
+        let Query { request, index, intended, since, deadline, traffic } = query;
+        let context = Context {
+            arrived: Instant::now(),
+            deadline: Some(deadline),
+            transport: Transport::Http,
+            traceparent: None,
+        };
+        let answered = self.frontend.infer(request, context).await;
+        let end = answered.map_or((Outcome::Failed, false), |response| {
+            (Outcome::of(&response), traffic.is_right(index, &response))
+        });
+        // A refusal is quick, and yet no better than an answer that never came.
+        let waited = intended.elapsed();
+        let latency = if end.0.is_answer() { waited } else { waited.max(deadline - intended) };
+        self.tally.lock().record(since, latency, end);
+    }
+}
+
+/// A query on its way.
+pub struct Query {
+    pub request: InferRequest,
+    /// Which of the traffic's it is.
+    pub index: usize,
+    /// When it was meant to be sent; latency counts from here.
+    pub intended: Instant,
+    /// The same, since the traffic began.
+    pub since: Duration,
+    pub deadline: Instant,
+    pub traffic: Arc<Traffic>,
+}
+
+async fn until_settled(frontend: &Frontend) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !frontend.is_settled() {
+        ensure!(Instant::now() < deadline, "an instance did not join within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
+fn instances(models: &Path) -> anyhow::Result<Vec<Embedded>> {
+    let config = parm_backend::Config {
+        models: Some(models.to_owned()),
+        load: vec![MODEL.to_owned()],
+        instances: std::num::NonZeroUsize::new(INSTANCES as usize).context("no instances")?,
+        reload_ms: 0,
+        ..parm_backend::Config::default()
+    };
+    let metrics = Metrics::embedded(&Registry::new())?;
+    Embedded::start(config, metrics)
+        .with_context(|| format!("cannot load '{MODEL}' from {}: say --models FOLDER", models.display()))
+}

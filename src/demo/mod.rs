@@ -1,0 +1,187 @@
+//! `parm demo`: what stragglers and a hanging instance do to the same traffic under four policies, live.
+//!
+//! Reading order: `policy` says who competes, `script` what goes wrong, `traffic` what is asked; a `cluster` is a policy's
+//! frontend over six `paced` instances; `run` sends to all clusters at once, `tally` counts; `view` draws what `screen`
+//! shows, and `summary` ends it.
+
+mod cluster;
+mod paced;
+mod policy;
+mod run;
+mod screen;
+mod script;
+mod summary;
+mod tally;
+mod traffic;
+mod view;
+
+use std::io::Write;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, ensure};
+use parm_faults::Schedule;
+use parm_faults::distribution::Distribution;
+use parm_faults::service::Service;
+use tokio::runtime::Handle;
+
+use crate::cli::{self, Output};
+use crate::{Failure, runtime, shutdown};
+use cluster::Cluster;
+use paced::Pace;
+use run::{Run, Running};
+use screen::Screen;
+use summary::Summary;
+use tally::Standing;
+use traffic::Traffic;
+use view::Scene;
+
+pub use policy::Policy;
+
+/// Milliseconds that a run usually takes, give or take 5 %.
+const SERVICE_MS: f64 = 10.0;
+
+/// Between two pictures.
+const FRAME: Duration = Duration::from_millis(200);
+
+/// Runs the command.
+pub fn main(flags: &cli::Demo) -> Result<(), Failure> {
+    check(flags).map_err(Failure::Configuration)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(anyhow::Error::from)?;
+    runtime::raise_open_files();
+    let outcome = runtime.block_on(demonstrate(flags));
+    // Instances that are still asleep have nothing left to say.
+    runtime.shutdown_background();
+    Ok(outcome?)
+}
+
+fn check(flags: &cli::Demo) -> anyhow::Result<()> {
+    let able = capacity();
+    ensure!((5.0..=3600.0).contains(&flags.seconds), "--seconds {}: give 5 to 3600", flags.seconds);
+    ensure!(
+        flags.rate >= 1.0 && flags.rate <= able,
+        "--rate {}: {} instances of {SERVICE_MS} ms can do {able:.0} queries a second, give 1 to that",
+        flags.rate,
+        script::INSTANCES
+    );
+    ensure!(!flags.policies.is_empty(), "--policies: name at least one of equal, hedge, parm, parm+");
+    Ok(())
+}
+
+/// Queries per second that the instances of a policy can do at most.
+fn capacity() -> f64 {
+    f64::from(script::INSTANCES) * 1e3 / SERVICE_MS
+}
+
+async fn demonstrate(flags: &cli::Demo) -> anyhow::Result<()> {
+    let stop = shutdown::token()?;
+    let length = Duration::from_secs_f64(flags.seconds);
+    let began = Arc::new(OnceLock::new());
+    let schedule = Schedule::new(&script::faults(length), flags.seed, script::INSTANCES)?;
+    let time_ms = Distribution::Lognormal { median: SERVICE_MS, sigma: 0.05 };
+    let service = Service { time_ms, ..Service::default() };
+    let pace = Pace {
+        service,
+        schedule: schedule.clone(),
+        seed: flags.seed,
+        instance: 0,
+        began: began.clone(),
+        runs: Arc::default(),
+    };
+    let mut clusters = Vec::new();
+    for policy in &flags.policies {
+        clusters.push(Arc::new(Cluster::start(*policy, &flags.models, &pace).await?));
+    }
+    let model = clusters.first().ok_or_else(|| anyhow!("no policy to show"))?.model()?;
+    let traffic = Arc::new(Traffic::read(&flags.images, &model)?);
+    let mut screen = match flags.output {
+        Output::Text => {
+            writeln!(std::io::stdout(), "{}", Summary::introduction(flags.rate, flags.seed))?;
+            Screen::of_stdout()
+        }
+        Output::Json => Screen::Silent,
+    };
+    let arrivals = Run::arrivals(flags.rate, flags.seed)?;
+    let run = Run { clusters: clusters.clone(), traffic, arrivals, length, began };
+    let running = run.start(Handle::current())?;
+    let mut stage = Stage { schedule, clusters: &clusters, length, width: screen.width() };
+    let ended = watch(&mut stage, &running, &stop, &mut screen).await?;
+    let summary = stage.summary(flags, &running, ended);
+    drop(screen);
+    match flags.output {
+        Output::Text => writeln!(std::io::stdout(), "{summary}")?,
+        Output::Json => writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&summary)?)?,
+    }
+    Ok(())
+}
+
+/// Shows the run until its end, or until it is interrupted; returns how long it was.
+async fn watch(
+    stage: &mut Stage<'_>,
+    running: &Running,
+    stop: &tokio_util::sync::CancellationToken,
+    screen: &mut Screen,
+) -> anyhow::Result<Duration> {
+    let mut ended = None;
+    loop {
+        let elapsed = Instant::now().saturating_duration_since(running.began);
+        let end = running.is_sent() || stop.is_cancelled();
+        if end && ended.is_none() {
+            running.stop();
+            ended = Some(elapsed.min(stage.length));
+        }
+        let standings = stage.standings();
+        let shown = ended.unwrap_or(elapsed);
+        // The last queries are answered or missed a deadline later.
+        if let Some(ended) = ended
+            && elapsed > ended + run::DEADLINE + 2 * FRAME
+        {
+            stage.scene(&standings, shown, |scene| screen.finish(scene))?;
+            return Ok(ended);
+        }
+        stage.scene(&standings, shown, |scene| screen.show(scene))?;
+        tokio::time::sleep(FRAME).await;
+    }
+}
+
+/// What there is to see.
+struct Stage<'a> {
+    schedule: Schedule,
+    clusters: &'a [Arc<Cluster>],
+    length: Duration,
+    width: usize,
+}
+
+impl Stage<'_> {
+    fn standings(&self) -> Vec<Standing> {
+        self.clusters.iter().map(|cluster| cluster.standing()).collect()
+    }
+
+    fn scene<T>(
+        &mut self,
+        standings: &[Standing],
+        elapsed: Duration,
+        show: impl FnOnce(&Scene<'_>) -> T,
+    ) -> T {
+        let instances: Vec<_> = (0..script::INSTANCES)
+            .map(|instance| script::condition(&mut self.schedule, instance, elapsed))
+            .collect();
+        let Self { length, width, .. } = *self;
+        show(&Scene { standings, instances: &instances, elapsed, length, usual_ms: SERVICE_MS, width })
+    }
+
+    fn summary(&self, flags: &cli::Demo, running: &Running, ended: Duration) -> Summary {
+        let lag = running.lag(0.99);
+        Summary {
+            seconds: ended.as_secs_f64(),
+            rate: flags.rate,
+            seed: flags.seed,
+            service_ms: SERVICE_MS,
+            load: flags.rate / capacity(),
+            lag_p99_ms: lag.as_secs_f64() * 1e3,
+            valid: Summary::is_valid(lag),
+            policies: self.standings(),
+        }
+    }
+}

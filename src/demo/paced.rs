@@ -1,0 +1,132 @@
+//! An embedded instance that takes its time.
+//!
+//! Its predictions are the model's own. What is emulated is how long they take: four policies with six instances each
+//! want more processors than a laptop has, so every answer of a small model is held back as long as one of a larger
+//! model would have taken, and longer when the script says that something is wrong. Like any instance it does one thing
+//! after another, and what has begun is finished whether somebody still waits for it or not.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parm_backend::Embedded;
+use parm_faults::clock::Moment;
+use parm_faults::service::{self, Service};
+use parm_faults::{Ending, Schedule};
+use parm_protocol::client::{BoxFuture, CallContext, Client};
+use parm_protocol::{
+    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
+};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// Requests that may wait for an instance. The dispatcher sends one at a time, and one more when it gave up on the first.
+const WAITING: usize = 64;
+
+/// How long an instance takes, and when.
+#[derive(Clone)]
+pub struct Pace {
+    pub service: Service,
+    pub schedule: Schedule,
+    pub seed: u64,
+    pub instance: u32,
+    /// When the traffic began; before that nothing goes wrong and nothing takes time.
+    pub began: Arc<OnceLock<Instant>>,
+    /// Runs since then, of all instances of a policy.
+    pub runs: Arc<AtomicU64>,
+}
+
+/// An instance at a pace.
+pub struct Paced {
+    inner: Embedded,
+    jobs: SyncSender<Job>,
+}
+
+struct Job {
+    request: InferRequest,
+    context: CallContext,
+    answer: oneshot::Sender<Result<InferResponse, Error>>,
+}
+
+impl Paced {
+    /// Starts the instance's thread.
+    pub fn start(inner: Embedded, pace: Pace, runtime: Handle) -> std::io::Result<Self> {
+        let (jobs, queue) = sync_channel(WAITING);
+        let own = inner.clone();
+        thread::Builder::new()
+            .name(inner.peer().to_owned())
+            .spawn(move || work(&queue, &own, pace, &runtime))?;
+        Ok(Self { inner, jobs })
+    }
+}
+
+fn work(queue: &Receiver<Job>, inner: &Embedded, mut pace: Pace, runtime: &Handle) {
+    while let Ok(Job { request, context, answer }) = queue.recv() {
+        if answer.is_closed() {
+            continue;
+        }
+        let (began, rows) = (Instant::now(), request.inputs.first().map_or(1, |input| input.tensor.rows()));
+        let predicted = runtime.block_on(inner.infer(request, context));
+        thread::sleep(pace.length(began, rows).saturating_sub(began.elapsed()));
+        // Nobody waits any more: the time was spent all the same.
+        let _ = answer.send(predicted);
+    }
+}
+
+impl Pace {
+    /// How long a run that begins now takes in all.
+    fn length(&mut self, began: Instant, rows: usize) -> Duration {
+        let Some(traffic) = self.began.get() else { return Duration::ZERO };
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        let start = Moment::after(began.saturating_duration_since(*traffic));
+        let nanos =
+            self.service.nanos(rows, service::Run { seed: self.seed, instance: self.instance, start });
+        match self.schedule.run(self.instance, start, nanos) {
+            Ending::Answered { at, .. } => Duration::from_nanos(at.nanos_since(start)),
+            // The script has neither crashes nor hangs without an end.
+            Ending::Lost { .. } | Ending::Never => Duration::ZERO,
+        }
+    }
+}
+
+impl Client for Paced {
+    fn peer(&self) -> &str {
+        self.inner.peer()
+    }
+
+    fn infer(
+        &self,
+        request: InferRequest,
+        context: CallContext,
+    ) -> BoxFuture<'_, Result<InferResponse, Error>> {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.jobs.try_send(Job { request, context, answer });
+        Box::pin(async move {
+            let full = || Error::Unavailable { message: format!("{} has too much to do", self.peer()) };
+            sent.map_err(|_| full())?;
+            answered.await.unwrap_or_else(|_| Err(full()))
+        })
+    }
+
+    fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
+        self.inner.is_ready()
+    }
+
+    fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Error>> {
+        self.inner.server_metadata()
+    }
+
+    fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
+        self.inner.model_metadata(model)
+    }
+
+    fn model_config<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
+        self.inner.model_config(model)
+    }
+
+    fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
+        self.inner.repository_index()
+    }
+}

@@ -1,0 +1,95 @@
+//! The traffic: the same queries to every policy at the same moments, in open loop.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use parm_loadgen::arrivals::{Arrivals, Schedule};
+use parm_loadgen::pacer::{self, Continue};
+use tokio::runtime::Handle;
+
+use super::cluster::{Cluster, Query};
+use super::traffic::Traffic;
+
+/// How long a client waits for an answer. What takes longer is missed.
+pub const DEADLINE: Duration = Duration::from_secs(1);
+
+/// From everything being ready to the first query.
+const LEAD: Duration = Duration::from_millis(50);
+
+/// What is sent, to whom, for how long.
+pub struct Run {
+    pub clusters: Vec<Arc<Cluster>>,
+    pub traffic: Arc<Traffic>,
+    pub arrivals: Schedule,
+    pub length: Duration,
+    /// Set to the moment from which everything is counted.
+    pub began: Arc<OnceLock<Instant>>,
+}
+
+/// Traffic on its way.
+pub struct Running {
+    pub began: Instant,
+    stop: Arc<AtomicBool>,
+    lags: Arc<Mutex<Vec<Duration>>>,
+    pacer: JoinHandle<()>,
+}
+
+impl Run {
+    /// Queries of the first seconds of an arrival process.
+    pub fn arrivals(rate: f64, seed: u64) -> anyhow::Result<Schedule> {
+        Ok(Arrivals::Poisson { rate }.schedule(seed)?)
+    }
+
+    /// Begins to send, on a thread of its own.
+    pub fn start(self, runtime: Handle) -> anyhow::Result<Running> {
+        let began = *self.began.get_or_init(|| Instant::now() + LEAD);
+        let (stop, lags) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (stopped, noted) = (stop.clone(), lags.clone());
+        let Run { clusters, traffic, arrivals, length, .. } = self;
+        let schedule = arrivals.take_while(move |at| *at < length);
+        let send = move |index: usize, intended: Instant, lag: Duration| {
+            if stopped.load(Ordering::Relaxed) {
+                return Continue::Stop;
+            }
+            noted.lock().push(lag);
+            for cluster in &clusters {
+                let query = Query {
+                    request: traffic.request(index),
+                    index,
+                    intended,
+                    since: intended - began,
+                    deadline: intended + DEADLINE,
+                    traffic: traffic.clone(),
+                };
+                let cluster = cluster.clone();
+                runtime.spawn(async move { cluster.ask(query).await });
+            }
+            Continue::Next
+        };
+        let pacer =
+            thread::Builder::new().name("pacer".into()).spawn(move || pacer::run(began, schedule, send))?;
+        Ok(Running { began, stop, lags, pacer })
+    }
+}
+
+impl Running {
+    /// Whether the last query has been sent.
+    pub fn is_sent(&self) -> bool {
+        self.pacer.is_finished()
+    }
+
+    /// Sends nothing more.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// How late queries were sent, as a quantile over all of them; late sending means a machine that is too busy.
+    pub fn lag(&self, share: f64) -> Duration {
+        let mut lags = self.lags.lock().clone();
+        lags.sort_unstable();
+        lags.get((share * lags.len() as f64) as usize).copied().unwrap_or_default()
+    }
+}

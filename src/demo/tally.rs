@@ -1,0 +1,156 @@
+//! What came of one policy's queries, counted as they end.
+
+use std::time::Duration;
+
+use parm_loadgen::outcome::Outcome;
+use parm_loadgen::recorder::{Recorder, Sample};
+use parm_loadgen::statistics::evidence;
+use serde::Serialize;
+
+/// Confidence with which a quantile must be supported before it is shown.
+const CONFIDENCE: f64 = 0.95;
+
+/// The counts of one policy.
+pub struct Tally {
+    recorder: Recorder,
+    counts: [Count; Outcome::ALL.len()],
+    /// The longest latency of each second.
+    slowest: Vec<Duration>,
+}
+
+/// Answers of one kind.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Count {
+    /// How many.
+    pub queries: u64,
+    /// How many of them have the right class.
+    pub right: u64,
+}
+
+impl Count {
+    /// Share of right ones, if there are any.
+    pub fn accuracy(self) -> Option<f64> {
+        (self.queries > 0).then(|| self.right as f64 / self.queries as f64)
+    }
+
+    fn with(self, other: Self) -> Self {
+        Self { queries: self.queries + other.queries, right: self.right + other.right }
+    }
+}
+
+/// What can be said of a policy so far.
+#[derive(Clone, Debug, Serialize)]
+pub struct Standing {
+    pub policy: &'static str,
+    pub queries: u64,
+    /// Milliseconds; none while there is too little data for it.
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    pub p999_ms: Option<f64>,
+    pub exact: Count,
+    pub hedged: Count,
+    pub reconstructed: Count,
+    pub missed: u64,
+    /// Runs of instances for all this, parities and duplicates included.
+    pub runs: u64,
+    /// Milliseconds of the slowest query that was sent in each second.
+    pub slowest_ms: Vec<f64>,
+}
+
+impl Tally {
+    pub fn new() -> Self {
+        Self {
+            recorder: Recorder::new(0),
+            counts: [Count::default(); Outcome::ALL.len()],
+            slowest: Vec::new(),
+        }
+    }
+
+    /// A query that was meant to be sent `since` the start has ended, and its answer is right or not.
+    pub fn record(&mut self, since: Duration, latency: Duration, (outcome, right): (Outcome, bool)) {
+        self.recorder.record(Sample { intended: since, latency, lag: Duration::ZERO, outcome });
+        let count = &mut self.counts[outcome as usize];
+        count.queries += 1;
+        count.right += u64::from(right);
+        let second = since.as_secs() as usize;
+        if self.slowest.len() <= second {
+            self.slowest.resize(second + 1, Duration::ZERO);
+        }
+        self.slowest[second] = self.slowest[second].max(latency);
+    }
+
+    /// How the policy stands.
+    pub fn standing(&self, policy: &'static str, runs: u64) -> Standing {
+        let count = |outcome: Outcome| self.counts[outcome as usize];
+        let queries = self.recorder.len() as u64;
+        let quantile = |share| {
+            let enough = queries >= evidence::needed(0, share, CONFIDENCE);
+            enough.then(|| self.recorder.quantile(share).as_secs_f64() * 1e3)
+        };
+        Standing {
+            policy,
+            queries,
+            p50_ms: quantile(0.5),
+            p99_ms: quantile(0.99),
+            p999_ms: quantile(0.999),
+            exact: count(Outcome::Exact),
+            hedged: count(Outcome::Hedged),
+            reconstructed: count(Outcome::Reconstructed),
+            // Models without a default answer and without a backup have no other ends.
+            missed: count(Outcome::Failed).queries,
+            runs,
+            slowest_ms: self.slowest.iter().map(|latency| latency.as_secs_f64() * 1e3).collect(),
+        }
+    }
+}
+
+impl Standing {
+    /// The deployed model's own answers, whichever instance gave them.
+    pub fn own(&self) -> Count {
+        self.exact.with(self.hedged)
+    }
+
+    /// Every query; one without an answer has no right one.
+    pub fn all(&self) -> Count {
+        let missed = Count { queries: self.missed, right: 0 };
+        self.own().with(self.reconstructed).with(missed)
+    }
+
+    /// A share of the queries.
+    pub fn share(&self, queries: u64) -> f64 {
+        queries as f64 / self.queries.max(1) as f64
+    }
+
+    /// Runs for each query that has ended.
+    pub fn runs_per_query(&self) -> f64 {
+        self.runs as f64 / self.queries.max(1) as f64
+    }
+
+    /// From the median to the tail, in milliseconds.
+    pub fn gap_ms(&self) -> Option<f64> {
+        Some(self.p999_ms? - self.p50_ms?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_wait_for_data_and_missed_queries_are_never_right() {
+        let mut tally = Tally::new();
+        let ms = Duration::from_millis;
+        for index in 0..100u64 {
+            let missed = index % 10 == 0;
+            let outcome = if missed { Outcome::Failed } else { Outcome::Exact };
+            tally.record(ms(index * 30), ms(index + 1), (outcome, !missed && index % 2 == 0));
+        }
+        let standing = tally.standing("equal", 120);
+        assert!(standing.p50_ms.is_some_and(|p50| (p50 - 50.0).abs() < 1.0), "{standing:?}");
+        assert_eq!((standing.p99_ms, standing.p999_ms, standing.gap_ms()), (None, None, None));
+        assert_eq!((standing.own().queries, standing.missed, standing.all().queries), (90, 10, 100));
+        assert_eq!(standing.all().accuracy(), Some(0.4));
+        assert_eq!(standing.slowest_ms.len(), 3);
+        assert_eq!(standing.reconstructed.accuracy(), None);
+    }
+}

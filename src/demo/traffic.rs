@@ -1,0 +1,42 @@
+//! The queries of the demonstration: labelled images that no model in the box was trained on.
+
+use std::path::Path;
+
+use anyhow::Context;
+use parm_loadgen::grader::Grader;
+use parm_loadgen::inputs::{Column, Inputs, Recorded};
+use parm_protocol::{InferRequest, InferResponse, ModelMetadata};
+
+/// Images and labels, in the format of MNIST's files.
+const IMAGES: &str = "images.idx3-ubyte.gz";
+const LABELS: &str = "labels.idx1-ubyte.gz";
+
+/// Requests with known right answers.
+pub struct Traffic {
+    inputs: Inputs,
+    grader: Grader,
+}
+
+impl Traffic {
+    /// Reads a folder's images for a model that takes them.
+    pub fn read(folder: &Path, model: &ModelMetadata) -> anyhow::Result<Self> {
+        let images = Column { input: None, path: folder.join(IMAGES) };
+        let recorded = Recorded::read(model, &[images], 1)
+            .and_then(|recorded| recorded.with_labels(&folder.join(LABELS)))
+            .context(
+                "no images to ask about: run the demo in the project's folder, or say --images FOLDER",
+            )?;
+        Ok(Self { inputs: Inputs::recorded(recorded), grader: Grader::new(model, None)? })
+    }
+
+    /// The request number `index`: the images again and again.
+    pub fn request(&self, index: usize) -> InferRequest {
+        self.inputs.request(index)
+    }
+
+    /// Whether a response has the right class.
+    pub fn is_right(&self, index: usize, response: &InferResponse) -> bool {
+        let right = self.inputs.labels(index).and_then(|labels| labels.first().copied());
+        right.is_some() && self.grader.classes(response, 1) == [right]
+    }
+}

@@ -1,0 +1,146 @@
+//! `parm load`: load on any server of the Open Inference Protocol, and what may be said of its tail.
+
+mod flags;
+mod view;
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use parm_loadgen::grader::Grader;
+use parm_loadgen::inputs::{Column, Inputs, Recorded};
+use parm_loadgen::live::Live;
+use parm_loadgen::recorder;
+use parm_loadgen::report::{Report, Setting};
+use parm_loadgen::run::{Closed, Plan, Run, Target};
+use parm_protocol::client::{self, Endpoint, Prefer};
+use parm_protocol::{ModelMetadata, ModelRef};
+use tokio::runtime::Runtime;
+
+pub use flags::Load;
+
+use crate::cli::Output;
+use flags::Scenario;
+use view::View;
+
+/// Runs the command. A run that is invalid, is interrupted or misses a requirement ends with status 1.
+pub fn main(flags: &Load) -> anyhow::Result<()> {
+    let endpoint: Endpoint = flags.url.parse()?;
+    let arrivals = flags.arrivals.at(flags.rate)?;
+    arrivals.schedule(flags.seed)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(flags.threads.get())
+        .enable_all()
+        .build()?;
+    let target = target(flags, &endpoint, &runtime)?;
+    let samples = flags.samples.as_deref().map(create).transpose()?;
+    stop_when_asked(&runtime, target.live.clone())?;
+    let view = View::start(target.live.clone(), flags);
+    let outcome = match flags.scenario {
+        Scenario::Server => target.open(&Plan {
+            arrivals,
+            seed: flags.seed,
+            length: flags.length(),
+            warm_up: flags.warm_up(),
+            deadline: flags.deadline(),
+            in_flight: flags.in_flight.get() as usize,
+        })?,
+        Scenario::SingleStream | Scenario::MultiStream | Scenario::Offline => target.closed(&Closed {
+            streams: flags.streams(),
+            length: flags.length(),
+            warm_up: flags.warm_up(),
+            deadline: flags.deadline(),
+        }),
+    };
+    view.end();
+    if let Some(file) = samples {
+        recorder::write(&outcome.samples, BufWriter::new(file)).context("cannot write the samples")?;
+    }
+    let report = Report::of(&outcome, setting(flags), &flags.require);
+    match flags.output {
+        Output::Json => writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?,
+        Output::Text => writeln!(std::io::stdout(), "{report}")?,
+    }
+    verdict(&report, &outcome, target.live.is_stopped())
+}
+
+fn target(flags: &Load, endpoint: &Endpoint, runtime: &Runtime) -> anyhow::Result<Target> {
+    let _inside = runtime.enter();
+    let config = client::Config {
+        // What is measured is what was named: frames only where the address says so.
+        transport: Prefer::Http,
+        max_connections: NonZeroU32::new(flags.streams() as u32)
+            .map_or(flags.in_flight, |n| n.max(flags.in_flight)),
+        ..client::Config::default()
+    };
+    let client = client::connect(endpoint, &config)?;
+    let model = runtime
+        .block_on(client.model_metadata(&ModelRef::latest(&flags.model)))
+        .with_context(|| format!("cannot ask {} about model '{}'", flags.url, flags.model))?;
+    let grader = match &flags.labels {
+        Some(_) => Some(Grader::new(&model, flags.label_output.as_deref())?),
+        None => None,
+    };
+    let (inputs, live) = (inputs(flags, &model)?, Arc::new(Live::default()));
+    Ok(Target { client, inputs, grader, runtime: runtime.handle().clone(), live })
+}
+
+fn inputs(flags: &Load, model: &ModelMetadata) -> anyhow::Result<Inputs> {
+    if flags.input.is_empty() {
+        return Ok(Inputs::generate(model, flags.rows(), flags.seed)?);
+    }
+    let columns: Vec<Column> = flags.input.iter().map(|text| Column::from(text.as_str())).collect();
+    let recorded = Recorded::read(model, &columns, flags.rows())?;
+    Ok(Inputs::recorded(match &flags.labels {
+        Some(path) => recorded.with_labels(path)?,
+        None => recorded,
+    }))
+}
+
+/// Before the run: a path that cannot be written must not cost one.
+fn create(path: &std::path::Path) -> anyhow::Result<File> {
+    File::create(path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn stop_when_asked(runtime: &Runtime, live: Arc<Live>) -> anyhow::Result<()> {
+    let _inside = runtime.enter();
+    let token = crate::shutdown::token()?;
+    runtime.spawn(async move {
+        token.cancelled().await;
+        live.stop();
+    });
+    Ok(())
+}
+
+fn setting(flags: &Load) -> Setting {
+    let open = flags.scenario == Scenario::Server;
+    Setting {
+        url: flags.url.clone(),
+        model: flags.model.clone(),
+        scenario: flags.scenario.name().to_owned(),
+        arrivals: open.then(|| flags.arrivals.to_string()),
+        streams: (!open).then(|| flags.streams()),
+        rows: flags.rows(),
+        seed: flags.seed,
+        warm_up_seconds: flags.warm_up().as_secs_f64(),
+        deadline_ms: flags.deadline().as_secs_f64() * 1e3,
+        allow_failed: flags.allow_failed / 100.0,
+    }
+}
+
+fn verdict(report: &Report, outcome: &Run, interrupted: bool) -> anyhow::Result<()> {
+    if interrupted {
+        bail!("interrupted: the report is of the {:.1} s that were run", outcome.length.as_secs_f64());
+    }
+    if !report.is_valid() {
+        bail!("the run is invalid: {}", report.validity.faults.join("; "));
+    }
+    let missed: Vec<String> =
+        report.missed().map(|missed| format!("{} ({})", missed.requirement, missed.finding)).collect();
+    if !missed.is_empty() {
+        bail!("not shown to hold: {}", missed.join(", "));
+    }
+    Ok(())
+}

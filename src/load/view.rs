@@ -1,0 +1,149 @@
+//! What is seen of a run while it goes on: a few lines that are drawn again every second on a terminal, and one line every
+//! five seconds elsewhere.
+
+use std::fmt::Write;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parm_loadgen::live::{Live, Quantiles, Snapshot};
+use parm_loadgen::outcome::Outcome;
+
+use super::flags::Load;
+
+/// Somebody is watching until [`View::end`].
+pub struct View(Option<(SyncSender<()>, JoinHandle<()>)>);
+
+impl View {
+    pub fn start(live: Arc<Live>, flags: &Load) -> Self {
+        if flags.quiet {
+            return Self(None);
+        }
+        let (end, ended) = sync_channel(0);
+        let clock = Clock { start: Instant::now(), warm_up: flags.warm_up(), length: flags.length() };
+        let watch = move || {
+            let bar = std::io::stderr().is_terminal().then(bar);
+            let every = Duration::from_secs(if bar.is_some() { 1 } else { 5 });
+            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                let (snapshot, elapsed) = (live.look(), clock.start.elapsed());
+                match &bar {
+                    Some(bar) => bar.set_message(page(&clock, elapsed, &snapshot, every)),
+                    None => eprintln!("{}", line(&clock, elapsed, &snapshot, every)),
+                }
+            }
+            if let Some(bar) = bar {
+                bar.finish_and_clear();
+            }
+        };
+        Self(Some((end, std::thread::spawn(watch))))
+    }
+
+    pub fn end(self) {
+        if let Some((end, watch)) = self.0 {
+            drop(end);
+            // Watching failed if it did: the run has not.
+            let _ = watch.join();
+        }
+    }
+}
+
+struct Clock {
+    start: Instant,
+    warm_up: Duration,
+    length: Duration,
+}
+
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    bar.with_style(style)
+}
+
+fn page(clock: &Clock, elapsed: Duration, snapshot: &Snapshot, every: Duration) -> String {
+    let Snapshot { recent, counted, .. } = snapshot;
+    let mut page = format!("{}\n\n", time(clock, elapsed));
+    let rate = recent.count as f64 / every.as_secs_f64();
+    let _ = writeln!(page, "  {:<12}{:>12}{:>12}{:>12}", "", "p50 ms", "p99 ms", "p99.9 ms");
+    for (name, quantiles, note) in [
+        ("last second", recent, format!("{rate:.0} requests/s")),
+        ("counted", counted, format!("{} requests", counted.count)),
+    ] {
+        let [p50, p99, p999] = times(quantiles);
+        let _ = writeln!(page, "  {name:<12}{p50:>12}{p99:>12}{p999:>12}   {note}");
+    }
+    page + "\n  " + &outcomes(snapshot)
+}
+
+fn line(clock: &Clock, elapsed: Duration, snapshot: &Snapshot, every: Duration) -> String {
+    let [p50, p99, p999] = times(&snapshot.recent);
+    let rate = snapshot.recent.count as f64 / every.as_secs_f64();
+    let (time, outcomes) = (time(clock, elapsed), outcomes(snapshot));
+    format!("{time}: {rate:.0} requests/s, p50 {p50}, p99 {p99}, p99.9 {p999} ms  {outcomes}")
+}
+
+fn time(clock: &Clock, elapsed: Duration) -> String {
+    let phase = match elapsed {
+        elapsed if elapsed < clock.warm_up => ", warming up",
+        elapsed if elapsed > clock.length => ", waiting for the last answers",
+        _ => "",
+    };
+    format!("{:.0} of {:.0} s{phase}", elapsed.as_secs_f64(), clock.length.as_secs_f64())
+}
+
+fn times(Quantiles { p50, p99, p999, .. }: &Quantiles) -> [String; 3] {
+    [p50, p99, p999].map(|time| match time {
+        Some(time) => format!("{:.3}", time.as_secs_f64() * 1e3),
+        None => "-".to_owned(),
+    })
+}
+
+fn outcomes(snapshot: &Snapshot) -> String {
+    let total = snapshot.tally.total().requests.max(1) as f64;
+    let seen = Outcome::ALL.into_iter().map(|outcome| (outcome, snapshot.tally.of(outcome).requests));
+    let shares = seen
+        .filter(|(_, requests)| *requests > 0)
+        .map(|(outcome, requests)| format!("{} {:.2} %", outcome.name(), 100.0 * requests as f64 / total));
+    shares.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_loadgen::outcome::Tally;
+
+    use super::*;
+
+    fn seen() -> (Clock, Snapshot) {
+        let second = Duration::from_secs(1);
+        let clock = Clock { start: Instant::now(), warm_up: second, length: 11 * second };
+        let mut tally = Tally::default();
+        (0..3).for_each(|_| tally.request(Outcome::Exact));
+        tally.request(Outcome::Reconstructed);
+        let p50 = Some(Duration::from_micros(1500));
+        let quantiles = Quantiles { count: 4, p50, p99: None, p999: None };
+        (clock, Snapshot { recent: quantiles, counted: quantiles, tally })
+    }
+
+    #[test]
+    fn a_line_has_rate_quantiles_and_outcomes() {
+        let (clock, snapshot) = seen();
+        let second = Duration::from_secs(1);
+        assert_eq!(
+            line(&clock, 3 * second, &snapshot, 2 * second),
+            "3 of 11 s: 2 requests/s, p50 1.500, p99 -, p99.9 - ms  exact 75.00 %, reconstructed 25.00 %"
+        );
+    }
+
+    #[test]
+    fn a_page_fits_a_narrow_terminal_and_says_what_phase_it_is() {
+        let (clock, snapshot) = seen();
+        let second = Duration::from_secs(1);
+        for (at, phase) in [(0, "warming up"), (5, "5 of 11 s\n"), (12, "waiting for the last answers")] {
+            let page = page(&clock, at * second, &snapshot, second);
+            assert!(page.contains(phase), "{page}");
+            assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `parm record`: a stretch of a running frontend's life, as JSON lines, and what can be read out of it.
+
+use std::fs;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use parm_simulator::Progress;
+use parm_tuner::{Profile, Recording};
+use serde_json::json;
+use tokio::net::TcpStream;
+
+use crate::Failure;
+use crate::bar::Bar;
+use crate::cli::Output;
+use crate::cli::record::Record;
+
+/// How long the frontend may take to accept the request.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may be silent: it says something every half second at least once it is asked to end.
+const SLACK: Duration = Duration::from_secs(10);
+/// Longest refusal that is shown, in bytes.
+const REFUSAL: usize = 4096;
+
+/// Runs the command.
+pub fn main(flags: &Record) -> Result<(), Failure> {
+    let path = match (&flags.summary, &flags.frontend) {
+        (Some(path), _) => path,
+        (None, Some(url)) => {
+            let authority = authority(url).map_err(Failure::Configuration)?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.context("cannot start the runtime")?;
+            runtime.block_on(record(flags, authority))?;
+            &flags.file
+        }
+        (None, None) => return Err(Failure::Configuration(anyhow!("give --frontend URL or --summary FILE"))),
+    };
+    summary(path, flags)?;
+    Ok(())
+}
+
+fn authority(url: &str) -> anyhow::Result<&str> {
+    let rest = url.strip_prefix("http://").unwrap_or_default().trim_end_matches('/');
+    if rest.is_empty() || rest.contains('/') || !rest.contains(':') {
+        bail!("--frontend {url}: give the address of the admin API, http://HOST:PORT");
+    }
+    Ok(rest)
+}
+
+async fn record(flags: &Record, authority: &str) -> anyhow::Result<()> {
+    let mut body = ask(flags, authority).await?;
+    let path = &flags.file;
+    let file = fs::File::create_new(path)
+        .with_context(|| format!("cannot make {}: name another file with --file", path.display()))?;
+    let mut file = BufWriter::new(file);
+    let bar = Bar::spinner("bytes recorded");
+    let limit = tokio::time::sleep(Duration::from_secs(flags.seconds) + SLACK);
+    tokio::pin!(limit);
+    loop {
+        let frame = tokio::select! {
+            frame = body.frame() => frame,
+            // What has come so far is a recording, too.
+            _ = tokio::signal::ctrl_c() => break,
+            () = &mut limit => bail!("the frontend does not end the recording: {} holds what came", path.display()),
+        };
+        let Some(frame) = frame else { break };
+        let frame =
+            frame.with_context(|| format!("the frontend went away; {} holds what came", path.display()))?;
+        if let Ok(data) = frame.into_data() {
+            file.write_all(&data).with_context(|| format!("cannot write {}", path.display()))?;
+            bar.advanced(data.len() as u64);
+        }
+    }
+    bar.done();
+    file.flush().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Asks the admin API to begin. It answers when the first lines are there.
+async fn ask(flags: &Record, authority: &str) -> anyhow::Result<Incoming> {
+    let asked = async {
+        let socket = TcpStream::connect(authority).await?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
+        tokio::spawn(connection);
+        let mut request =
+            Request::get(format!("/admin/v1/recording?seconds={}", flags.seconds)).header("host", authority);
+        if let Some(token) = &flags.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        anyhow::Ok(sender.send_request(request.body(Empty::<Bytes>::new())?).await?)
+    };
+    let answer = tokio::time::timeout(PATIENCE, asked).await.map_err(|_| anyhow!("no answer within 10 s"));
+    let response = answer
+        .and_then(|answer| answer)
+        .with_context(|| format!("cannot reach {authority}: start the frontend with --admin {authority}"))?;
+    if response.status() == StatusCode::OK { Ok(response.into_body()) } else { Err(refusal(response).await) }
+}
+
+async fn refusal(response: Response<Incoming>) -> anyhow::Error {
+    let status = response.status();
+    let body = http_body_util::Limited::new(response.into_body(), REFUSAL).collect().await;
+    let text = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).into_owned()).unwrap_or_default();
+    match status {
+        StatusCode::NOT_FOUND => {
+            anyhow!("this is no admin API ({text}): give the address that --admin names")
+        }
+        StatusCode::UNAUTHORIZED => anyhow!("the admin API wants its token: give it with --token"),
+        _ => anyhow!("the frontend refuses to record ({status}): {text}"),
+    }
+}
+
+/// What a recording holds. Little of it is no error: it may be wanted for its arrivals.
+fn summary(path: &Path, flags: &Record) -> Result<(), Failure> {
+    let file = fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let named = || path.display().to_string();
+    let reader = std::io::BufReader::new(file);
+    let recording = Recording::read(reader, flags.model.as_deref()).with_context(named)?;
+    let profile = parm_tuner::fit(&recording);
+    let mut out = std::io::stdout().lock();
+    match flags.output {
+        Output::Json => {
+            let text = serde_json::to_string_pretty(&described(&recording, profile.as_ref().ok()));
+            writeln!(out, "{}", text.map_err(anyhow::Error::from)?)
+        }
+        Output::Text => writeln!(out, "{}", worded(&recording, &profile)),
+    }
+    .map_err(anyhow::Error::from)?;
+    Ok(())
+}
+
+fn worded(recording: &Recording, profile: &Result<Profile, parm_tuner::Error>) -> String {
+    let count = recording.arrivals.len();
+    let rate = count as f64 / recording.seconds.max(1e-9);
+    let mut text = format!(
+        "{count} queries of model '{}' in {:.1} s ({rate:.1} per second)",
+        recording.model, recording.seconds
+    );
+    match profile {
+        Ok(profile) => text.push_str(&format!("\n{profile}")),
+        Err(error) => text.push_str(&format!("\nnot enough data for a profile: {error}")),
+    }
+    if recording.dropped > 0 {
+        text.push_str(&format!("\n{} notes were lost: raise frontend.recording.buffer", recording.dropped));
+    }
+    text
+}
+
+fn described(recording: &Recording, profile: Option<&Profile>) -> serde_json::Value {
+    json!({
+        "model": recording.model,
+        "seconds": recording.seconds,
+        "queries": recording.arrivals.len(),
+        "jobs": recording.jobs.len(),
+        "instances": recording.instances,
+        "dropped": recording.dropped,
+        "profile": profile.map(|profile| json!({
+            "service_ms": profile.service.time_ms.mean(),
+            "row_share": profile.service.row_share,
+            "stragglers": profile.stragglers.as_ref().map(|s| json!({"share": s.share, "median_factor": s.median_factor})),
+            "interference": profile.interference,
+            "hangs": profile.hangs,
+            "failed": profile.failed,
+        })),
+    })
+}

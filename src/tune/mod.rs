@@ -1,0 +1,48 @@
+//! `parm tune`: from what a cluster is to expect to a configuration of `parm serve`.
+
+mod files;
+mod problem;
+mod worth;
+
+pub use problem::read as recorded;
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::thread;
+
+use parm_tuner::{Plan, Report, Search};
+
+use crate::Failure;
+use crate::bar::Bar;
+use crate::cli::Output;
+use crate::cli::tune::Tune;
+
+/// Runs the command. What cannot be tuned ends with status 64.
+pub fn main(flags: &Tune) -> Result<(), Failure> {
+    let problem = problem::of(flags)?;
+    files::check(&flags.out).map_err(Failure::Configuration)?;
+    let plan = Plan {
+        seed: flags.seed,
+        queries: flags.queries,
+        repeats: flags.repeats,
+        candidates: flags.candidates,
+        threads: flags.threads.or(thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get),
+    };
+    let search = Search::new(&problem, plan).map_err(|error| Failure::Configuration(error.into()))?;
+    let bar = Bar::new(search.queries(), "queries");
+    let report = search.run(&bar).map_err(|error| Failure::Run(error.into()))?;
+    bar.done();
+    let written = files::write(&flags.out, &report).map_err(Failure::Run)?;
+    print(&report, flags.output).map_err(Failure::Run)?;
+    written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
+    Ok(())
+}
+
+fn print(report: &Report, output: Output) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match output {
+        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(report)?)?,
+        Output::Text => writeln!(out, "{report}")?,
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! What the cluster is to expect, put together from flags, files, a recording and measurements.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use parm_faults::Faults;
+use parm_faults::distribution::Distribution;
+use parm_faults::service::Service;
+use parm_loadgen::arrivals::Arrivals;
+use parm_protocol::client::{self, Client, Endpoint};
+use parm_simulator::{Config, SCENARIOS, Scenario};
+use parm_tuner::{Limits, Objective, Problem, Profile, Recording, fit, measure};
+
+use super::worth;
+use crate::Failure;
+use crate::bar::Bar;
+use crate::cli::tune::{Cluster, Tune, Wanted};
+
+/// The problem that the flags describe.
+pub fn of(flags: &Tune) -> Result<Problem, Failure> {
+    let configuration = Failure::Configuration;
+    let cluster = &flags.cluster;
+    let recorded = recorded(cluster).map_err(configuration)?;
+    let profile = recorded.as_ref().map(|(_, profile)| profile);
+    // Everything that can be refused is looked at before anything is measured.
+    let arrivals =
+        arrivals(cluster, recorded.as_ref().map(|(recording, _)| recording)).map_err(configuration)?;
+    let faults = faults(cluster, profile).map_err(configuration)?;
+    let quality = worth::of(&flags.worth).map_err(configuration)?;
+    let instances = instances(cluster, profile).map_err(configuration)?;
+    let mut service = match cluster.worker.is_empty() {
+        true => service(cluster, profile).map_err(configuration)?,
+        false => measured(cluster).map_err(Failure::Run)?,
+    };
+    service.row_share = cluster.row_share.unwrap_or(service.row_share);
+    Ok(Problem {
+        slo: Duration::try_from_secs_f64(flags.slo_ms / 1e3)
+            .map_err(|_| configuration(anyhow!("--slo-ms {}: give milliseconds above 0", flags.slo_ms)))?,
+        arrivals,
+        service,
+        faults,
+        instances,
+        slots: cluster.slots.max(1),
+        max_batch: cluster.max_batch.max(1),
+        deadline: Duration::from_millis(cluster.deadline_ms.max(1)),
+        quality,
+        limits: Limits { p999_ms: flags.max_p999_ms, extra: flags.max_extra, accuracy: flags.min_accuracy },
+        objective: match flags.objective {
+            Wanted::Goodput => Objective::Goodput,
+            Wanted::Tail => Objective::Tail,
+            Wanted::Gap => Objective::Gap,
+        },
+    })
+}
+
+fn recorded(cluster: &Cluster) -> anyhow::Result<Option<(Recording, Profile)>> {
+    let Some(path) = &cluster.recording else { return Ok(None) };
+    let (recording, profile) = read(path, cluster.model.as_deref())?;
+    eprintln!("{}: {profile}", path.display());
+    Ok(Some((recording, profile)))
+}
+
+/// Reads a recording and what it says.
+pub fn read(path: &Path, model: Option<&str>) -> anyhow::Result<(Recording, Profile)> {
+    let named = || path.display().to_string();
+    let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", named()))?;
+    let recording = Recording::read(std::io::BufReader::new(file), model).with_context(named)?;
+    let profile = fit(&recording).with_context(named)?;
+    Ok((recording, profile))
+}
+
+fn arrivals(cluster: &Cluster, recording: Option<&Recording>) -> anyhow::Result<Arrivals> {
+    if let Some(path) = &cluster.trace {
+        return Arrivals::trace(&text(path)?).with_context(|| path.display().to_string());
+    }
+    Ok(match (cluster.rate, cluster.cv, recording) {
+        (Some(rate), Some(0.0), _) => Arrivals::Constant { rate },
+        (Some(rate), Some(cv), _) => Arrivals::Gamma { rate, cv },
+        (Some(rate), None, _) => Arrivals::Poisson { rate },
+        (None, _, Some(recording)) => recording.trace(),
+        (None, _, None) => bail!("how do queries arrive? give --rate, --trace or --recording"),
+    })
+}
+
+fn faults(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<Faults> {
+    let Some(name) = &cluster.scenario else {
+        return Ok(profile.map(Profile::faults).unwrap_or_default());
+    };
+    let own = match &cluster.scenarios {
+        Some(path) => Config::parse(&text(path)?).with_context(|| path.display().to_string())?.scenario,
+        None => Default::default(),
+    };
+    let known = || SCENARIOS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let scenario = own.get(name).cloned().or_else(|| Scenario::named(name));
+    let scenario =
+        scenario.ok_or_else(|| anyhow!("there is no scenario '{name}': use one of {}", known()))?;
+    Ok(scenario.faults)
+}
+
+fn instances(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<u32> {
+    let workers = (!cluster.worker.is_empty()).then_some(cluster.worker.len() as u32);
+    let known = cluster.instances.or(profile.map(|profile| profile.instances)).or(workers);
+    known.context("how many instances are there? give --instances")
+}
+
+fn service(cluster: &Cluster, profile: Option<&Profile>) -> anyhow::Result<Service> {
+    if let Some(path) = &cluster.service {
+        let values = times(&text(path)?).with_context(|| path.display().to_string())?;
+        return Ok(Service { time_ms: Distribution::Sample { values }, ..Service::default() });
+    }
+    if let Some(median) = cluster.service_ms {
+        return Ok(Service {
+            time_ms: Distribution::Lognormal { median, sigma: 0.05 },
+            ..Service::default()
+        });
+    }
+    Ok(profile.map(|profile| profile.service.clone()).unwrap_or_default())
+}
+
+fn times(text: &str) -> anyhow::Result<Vec<f64>> {
+    let mut values = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let content = line.split('#').next().unwrap_or_default().trim();
+        if !content.is_empty() {
+            let value = content.parse::<f64>().ok().filter(|value| value.is_finite() && *value > 0.0);
+            values.push(
+                value.with_context(|| format!("line {number}: '{content}' is no time in milliseconds"))?,
+            );
+        }
+    }
+    if values.is_empty() {
+        bail!("there is no time in it: give milliseconds, one a line")
+    } else {
+        Ok(values)
+    }
+}
+
+/// Asks the workers, all at once.
+fn measured(cluster: &Cluster) -> anyhow::Result<Service> {
+    let model = cluster.model.clone().context("which model? give --model")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let _inside = runtime.enter();
+    let workers = cluster.worker.iter().map(|url| {
+        let endpoint: Endpoint = url.parse().with_context(|| format!("'{url}' is no address"))?;
+        Ok(client::connect(&endpoint, &client::Config::default())?)
+    });
+    let workers: Vec<Arc<dyn Client>> = workers.collect::<anyhow::Result<_>>()?;
+    let plan =
+        measure::Plan { model, length: Duration::from_secs(cluster.seconds), rows: cluster.max_batch.min(8) };
+    let bar = Arc::new(Bar::spinner("requests measured"));
+    let service = runtime.block_on(measure::service(&workers, &plan, bar.clone()))?;
+    bar.done();
+    if let Distribution::Sample { values } = &service.time_ms {
+        eprintln!("measured {} requests: {:.2} ms on average", values.len(), service.time_ms.mean());
+    }
+    Ok(service)
+}
+
+/// Largest trace or sample that is read, in bytes.
+const LARGEST: u64 = 1 << 30;
+
+fn text(path: &Path) -> anyhow::Result<String> {
+    let named = || format!("cannot read {}", path.display());
+    let size = std::fs::metadata(path).with_context(named)?.len();
+    if size > LARGEST {
+        bail!("{} has {size} bytes, at most {LARGEST} are read: cut it", path.display());
+    }
+    std::fs::read_to_string(path).with_context(named)
+}

@@ -1,0 +1,73 @@
+//! `parm demo`: ends by itself or when interrupted, and says what it saw.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::support::process::command;
+
+/// As short and as light as it can be; what depends on time is not looked at.
+const BRIEF: [&str; 5] = ["demo", "--seconds", "5", "--rate", "40"];
+
+fn run(arguments: &[&str]) -> Output {
+    command().args(arguments).output().unwrap()
+}
+
+#[test]
+fn every_policy_answers_the_same_queries_and_reports_them_as_json() {
+    let output = run(&[&BRIEF[..], &["--policies", "equal,hedge", "--output", "json"]].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let policies = report["policies"].as_array().unwrap();
+    let names: Vec<&str> = policies.iter().map(|policy| policy["policy"].as_str().unwrap()).collect();
+    assert_eq!(names, ["equal", "hedge"]);
+    let count = |policy: &Value, what: &str| policy[what]["queries"].as_u64().unwrap();
+    for policy in policies {
+        let answered =
+            ["exact", "hedged", "reconstructed"].map(|what| count(policy, what)).iter().sum::<u64>();
+        assert_eq!(policy["queries"].as_u64().unwrap(), answered + policy["missed"].as_u64().unwrap());
+        let right = policy["exact"]["right"].as_f64().unwrap() / count(policy, "exact") as f64;
+        assert!(right > 0.6, "{right} of the answers are right: {report}");
+    }
+    assert_eq!(policies[0]["queries"], policies[1]["queries"], "{report}");
+    assert_eq!(count(&policies[0], "hedged") + count(&policies[0], "reconstructed"), 0);
+}
+
+#[test]
+fn an_interrupted_demonstration_still_sums_up() {
+    let mut child = command()
+        .args(["demo", "--seconds", "3600", "--rate", "40", "--policies", "equal"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("0:0") {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "it ended before it began");
+    }
+    Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().unwrap();
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(rest.contains("p50") && rest.contains("To go on"), "{rest}");
+    assert!(!rest.contains('\x1b'), "no escapes where there is no terminal: {rest:?}");
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused_before_anything_starts() {
+    for (flags, status, words) in [
+        (&["demo", "--rate", "1000"][..], 64, "600 queries a second"),
+        (&["demo", "--seconds", "1"], 64, "5 to 3600"),
+        (&["demo", "--policies", "equal,magic"], 2, "none of equal, hedge, parm, parm+"),
+        (&["demo", "--policies", "equal", "--models", "nowhere"], 1, "say --models FOLDER"),
+        (&["demo", "--policies", "equal", "--images", "nowhere"], 1, "say --images FOLDER"),
+    ] {
+        let output = run(flags);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{flags:?}: {errors}");
+        assert!(errors.contains(words), "{flags:?}: {errors}");
+    }
+}

@@ -1,0 +1,83 @@
+//! `parm record` and `parm serve --record` on real traffic.
+
+use std::fs;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::process::command;
+use crate::support::{Parm, affine, http};
+
+fn infer(parm: &Parm) {
+    let rows = affine::rows(1, 3);
+    let body = json!({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": rows}]});
+    let answer = http::post(parm.http, "/v2/models/affine/infer", body.to_string().as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.body_text());
+}
+
+#[test]
+fn a_second_of_a_running_frontend_is_recorded_and_summed_up() {
+    let parm = Parm::serve(&["--instances", "2", "--admin", "127.0.0.1:0"]);
+    parm.until_model_ready();
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("run.jsonl");
+    let url = format!("http://{}", parm.admin.unwrap());
+    let mut record = command();
+    record.args(["record", "--frontend", &url, "--seconds", "1", "--output", "json", "--file"]).arg(&file);
+    let mut child = record.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while child.try_wait().unwrap().is_none() {
+        infer(&parm);
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&summary["model"], &summary["dropped"]), (&json!("affine"), &json!(0)));
+    let (queries, jobs) = (summary["queries"].as_u64().unwrap(), summary["jobs"].as_u64().unwrap());
+    assert!(queries > 0 && jobs >= queries - 1, "{summary}");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.lines().last().unwrap().starts_with("{\"end\""), "{text}");
+
+    let again = record.output().unwrap();
+    assert!(!again.status.success(), "a recording is not overwritten");
+    let simulate = ["simulate", "--policy", "equal", "--queries", "1000", "--recording"];
+    let few = command().args(simulate).arg(&file).output().unwrap();
+    let said = String::from_utf8_lossy(&few.stderr).into_owned();
+    assert!(
+        few.status.success() || said.contains("at least 1000"),
+        "as many jobs as it takes, or told so: {said}"
+    );
+    let told = command().args(["record", "--summary"]).arg(&file).output().unwrap();
+    assert!(String::from_utf8_lossy(&told.stdout).contains("queries of model 'affine'"));
+}
+
+#[test]
+fn a_frontend_records_itself_until_it_ends() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("run.jsonl");
+    let mut parm = Parm::serve(&["--instances", "1", "--record", file.to_str().unwrap()]);
+    parm.until_model_ready();
+    (0..3).for_each(|_| infer(&parm));
+    parm.signal("TERM");
+    assert!(parm.wait().success(), "{}", parm.log());
+    let text = fs::read_to_string(&file).unwrap();
+    assert_eq!(text.lines().filter(|line| line.starts_with("{\"query\"")).count(), 3, "{text}");
+    assert!(text.lines().last().unwrap().starts_with("{\"end\""), "{text}");
+}
+
+#[test]
+fn a_frontend_that_cannot_be_recorded_is_named_with_what_to_do() {
+    let parm = Parm::serve(&["--instances", "1"]);
+    for (url, code, word) in [
+        ("https://127.0.0.1:1".to_owned(), 64, "http://HOST:PORT"),
+        ("http://127.0.0.1:1".to_owned(), 1, "--admin"),
+        (format!("http://{}", parm.http), 1, "no admin API"),
+    ] {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("run.jsonl");
+        let output = command().args(["record", "--frontend", &url, "--file"]).arg(file).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{url}: {said}");
+        assert!(said.contains(word), "{url} must name {word}: {said}");
+    }
+}

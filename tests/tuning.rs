@@ -1,0 +1,125 @@
+//! `parm tune` on the command line: what it prints, what it leaves behind, and what it says about bad input.
+
+use std::fs;
+use std::process::Output;
+
+use parm_loadgen::draw::Draw;
+use tempfile::TempDir;
+
+use crate::support::Parm;
+use crate::support::process::command;
+
+/// A small search: as little as it takes.
+const SMALL: [&str; 8] = ["--queries", "12000", "--repeats", "2", "--candidates", "8", "--seed", "7"];
+
+fn tune(folder: &TempDir, arguments: &[&str]) -> Output {
+    let out = folder.path().join("tuned");
+    let out = out.to_str().unwrap();
+    command().arg("tune").args(arguments).args(SMALL).args(["--out", out]).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn what_is_found_is_a_configuration_that_serve_takes() {
+    let folder = TempDir::new().unwrap();
+    let arguments =
+        ["--slo-ms", "60", "--rate", "200", "--instances", "12", "--scenario", "A", "--degraded", "2=0.9"];
+    let output = tune(&folder, &[&arguments[..], &["--output", "json"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let winner = &report["ranked"][0];
+    assert!(winner["score"]["within"].as_f64().unwrap() > 0.9, "{winner}");
+    assert!(report["reason"][0].as_str().unwrap().contains("goodput"), "{report}");
+
+    let file = folder.path().join("tuned/parm.toml");
+    let dumped = command().args(["serve", "--dump-config", "--config"]).arg(&file).output().unwrap();
+    assert!(dumped.status.success(), "{}", text(&dumped.stderr));
+    let dumped: toml::Table = text(&dumped.stdout).parse().unwrap();
+    let settings = &winner["settings"];
+    let dispatch = serde_json::to_value(&dumped["frontend"]["dispatch"]).unwrap();
+    assert_eq!(&dispatch, settings, "serve reads what was found");
+    let svg = fs::read_to_string(folder.path().join("tuned/tradeoff.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+
+    let again = tune(&folder, &arguments);
+    assert!(again.status.success(), "its own files may be replaced: {}", text(&again.stderr));
+    let table = text(&again.stdout);
+    assert!(table.contains("goodput %") && table.contains("combinations"), "{table}");
+}
+
+#[test]
+fn bad_input_ends_with_64_and_says_what_to_do() {
+    let folder = TempDir::new().unwrap();
+    let sample = folder.path().join("times");
+    fs::write(&sample, "20\n21 # quick\nslow\n").unwrap();
+    let sample = sample.to_str().unwrap();
+    let base = ["--slo-ms", "60", "--instances", "4"];
+    for (arguments, word) in [
+        (&[][..], "--rate"),
+        (&["--rate", "1000"], "add instances"),
+        (&["--rate", "50", "--scenario", "mayhem"], "shuffles"),
+        (&["--rate", "50", "--available", "93"], "0.93"),
+        (&["--rate", "50", "--service", sample], "line 3"),
+        (&["--rate", "50", "--bundle", "/no/such/parm.toml"], "/no/such/parm.toml"),
+        (&["--recording", "/no/such/recording"], "/no/such/recording"),
+        (&["--rate", "50", "--queries", "100"], "12000"),
+    ] {
+        // A flag that is given twice is refused: these give their own.
+        let small = if arguments.contains(&"--queries") { &[][..] } else { &SMALL[..] };
+        let output = command().arg("tune").args(base).args(arguments).args(small).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
+        assert!(said.contains(word), "{arguments:?} must name {word}: {said}");
+    }
+}
+
+#[test]
+fn a_configuration_by_somebody_else_is_not_overwritten() {
+    let folder = TempDir::new().unwrap();
+    fs::create_dir(folder.path().join("tuned")).unwrap();
+    let path = folder.path().join("tuned/parm.toml");
+    fs::write(&path, "[server]\n").unwrap();
+    let output = tune(&folder, &["--slo-ms", "60", "--rate", "100", "--instances", "4"]);
+    assert_eq!(output.status.code(), Some(64));
+    assert!(text(&output.stderr).contains("another folder"), "{}", text(&output.stderr));
+    assert_eq!(fs::read_to_string(path).unwrap(), "[server]\n");
+}
+
+#[test]
+fn few_measured_times_are_not_enough_for_the_far_tail() {
+    let folder = TempDir::new().unwrap();
+    let mut draw = Draw::new(1, [0]);
+    let times: String = (0..300).map(|_| format!("{:.3}\n", 20.0 + draw.uniform())).collect();
+    let sample = folder.path().join("times");
+    fs::write(&sample, times).unwrap();
+    let base = ["--slo-ms", "60", "--rate", "50", "--instances", "4", "--service", sample.to_str().unwrap()];
+    let tail = tune(&folder, &[&base[..], &["--objective", "tail"]].concat());
+    assert_eq!(tail.status.code(), Some(64));
+    assert!(text(&tail.stderr).contains("not enough data"), "{}", text(&tail.stderr));
+    let goodput = tune(&folder, &base);
+    assert!(goodput.status.success(), "{}", text(&goodput.stderr));
+    assert!(text(&goodput.stdout).contains("not enough data"), "{}", text(&goodput.stdout));
+}
+
+#[test]
+fn a_worker_is_measured() {
+    let worker = Parm::worker(&[]);
+    worker.until_model_ready();
+    let folder = TempDir::new().unwrap();
+    let url = format!("http://{}", worker.http);
+    let measure = ["--worker", &url, "--model", "affine", "--seconds", "1", "--max-batch", "4"];
+    let output =
+        tune(&folder, &[&["--slo-ms", "60", "--rate", "5", "--instances", "4"], &measure[..]].concat());
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("measured") && said.contains("requests"), "{said}");
+    let gone = tune(
+        &folder,
+        &["--slo-ms", "60", "--rate", "5", "--worker", "http://127.0.0.1:1", "--model", "affine"],
+    );
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(text(&gone.stderr).contains("127.0.0.1:1"), "{}", text(&gone.stderr));
+}

@@ -1,0 +1,176 @@
+//! Loses predictions and judges what the code makes of the rest.
+
+use parm_encoder::{Received, Set, Workspace};
+
+use super::confidence::{self, Kept};
+use super::groups::row_len;
+use super::losses::{arrived, patterns};
+use super::{Degraded, Error, Evaluation, Truth};
+use crate::Array;
+
+/// What came of all losses.
+pub(super) struct Outcomes {
+    /// The mean score of a code that is not systematic while nothing is lost; 0 for others.
+    pub(super) undisturbed: f64,
+    /// By the number of losses, from one on.
+    pub(super) degraded: Vec<Degraded>,
+    /// Over the reconstructions from single losses.
+    pub(super) confidence: Vec<Kept>,
+}
+
+pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Error> {
+    check(evaluation)?;
+    let recovery = evaluation.code.recovery();
+    let mut bench = Bench::new(evaluation);
+    let undisturbed = if recovery.is_systematic() { 0.0 } else { bench.judge(0, &[Set::EMPTY])?.score };
+    bench.surest.clear();
+    let mut degraded = Vec::new();
+    let mut confidence = Vec::new();
+    for lost in 1..=evaluation.code.spec().r.min(recovery.k) {
+        let patterns = patterns(recovery, lost);
+        if patterns.is_empty() {
+            break;
+        }
+        degraded.push(bench.judge(lost, &patterns)?);
+        if lost == 1 {
+            confidence = confidence::curve(std::mem::take(&mut bench.surest));
+        }
+    }
+    Ok(Outcomes { undisturbed, degraded, confidence })
+}
+
+fn check(evaluation: &Evaluation<'_>) -> Result<(), Error> {
+    let Evaluation { code, groups, deployed, parities, .. } = *evaluation;
+    let (recovery, width) = (code.recovery(), row_len(deployed));
+    if groups.k() != recovery.k {
+        return Err(Error::GroupSize { groups: groups.k(), code: recovery.k });
+    }
+    if parities.len() != recovery.parities {
+        return Err(Error::Parities { expected: recovery.parities, actual: parities.len() });
+    }
+    let rows = |array: &Array<f32>| array.shape().first().copied().unwrap_or(0);
+    let last = groups.iter().flatten().max().copied().unwrap_or(0);
+    if last >= rows(deployed) {
+        return Err(Error::Rows { what: "deployed outputs", expected: last + 1, actual: rows(deployed) });
+    }
+    for parity in parities {
+        let (expected, actual) = (groups.len(), rows(parity));
+        if expected != actual {
+            return Err(Error::Rows { what: "parity outputs", expected, actual });
+        }
+        let (expected, actual) = (width * code.output_scale(), row_len(parity));
+        if expected != actual {
+            return Err(Error::Width { what: "parity outputs", expected, actual });
+        }
+    }
+    Ok(())
+}
+
+/// The evaluation with what it needs again and again.
+struct Bench<'a> {
+    evaluation: &'a Evaluation<'a>,
+    /// The deployed model's answers as if they were the truth.
+    teacher: Truth,
+    width: usize,
+    workspace: Workspace,
+    /// Confidence and score of reconstructions.
+    surest: Vec<(f32, f64)>,
+}
+
+impl<'a> Bench<'a> {
+    fn new(evaluation: &'a Evaluation<'a>) -> Self {
+        let teacher = match evaluation.metric {
+            super::Metric::Top(_) => super::Metric::TOP_1,
+            other => other,
+        };
+        Self {
+            evaluation,
+            teacher: Truth::deployed(evaluation.deployed, teacher),
+            width: row_len(evaluation.deployed),
+            workspace: Workspace::new(),
+            surest: Vec::new(),
+        }
+    }
+
+    /// The score over all groups and patterns. Pattern by pattern, for some codes' decoding matrix depends on it.
+    fn judge(&mut self, lost: usize, patterns: &[Set]) -> Result<Degraded, Error> {
+        let recovery = self.evaluation.code.recovery();
+        let mut slots = vec![Mean::default(); recovery.k];
+        let mut agreement = Mean::default();
+        for &pattern in patterns {
+            let arrived = arrived(recovery, pattern);
+            let asked = arrived.members.without(arrived.predictions);
+            for (at, group) in self.evaluation.groups.iter().enumerate() {
+                let (predictions, parities) =
+                    self.received(at, group, (arrived.predictions, arrived.parities));
+                for slot in asked.iter() {
+                    let received =
+                        Received { members: arrived.members, predictions: &predictions, parities: &parities };
+                    let mut answer = vec![0.0; self.width];
+                    self.evaluation.code.decode(received, slot, &mut answer, &mut self.workspace)?;
+                    let (score, agrees) = self.score(group[slot], &answer);
+                    slots[slot].add(score);
+                    agreement.add(agrees);
+                }
+            }
+        }
+        let all = slots.iter().fold(Mean::default(), |all, slot| all.with(*slot));
+        Ok(Degraded {
+            lost,
+            score: all.mean(),
+            agreement: agreement.mean(),
+            by_slot: slots.iter().map(|slot| slot.mean()).collect(),
+            patterns: patterns.len(),
+            reconstructions: all.count,
+        })
+    }
+
+    #[allow(clippy::type_complexity)] // two lists of what arrived
+    fn received(
+        &self,
+        at: usize,
+        group: &[usize],
+        (predictions, parities): (Set, Set),
+    ) -> (Vec<Option<&'a [f32]>>, Vec<Option<&'a [f32]>>) {
+        let Evaluation { deployed, parities: outputs, .. } = *self.evaluation;
+        let of = |array: &'a Array<f32>, row: usize, width: usize| &array.data()[row * width..][..width];
+        let slots = group.iter().enumerate();
+        let predictions =
+            slots.map(|(slot, &row)| predictions.contains(slot).then(|| of(deployed, row, self.width)));
+        let outputs = outputs.iter().enumerate();
+        let outputs =
+            outputs.map(|(index, output)| parities.contains(index).then(|| of(output, at, row_len(output))));
+        (predictions.collect(), outputs.collect())
+    }
+
+    fn score(&mut self, row: usize, answer: &[f32]) -> (f64, f64) {
+        let Evaluation { truth, metric, confidence, .. } = *self.evaluation;
+        let score = truth.score(metric, row, answer);
+        if let Some(confidence) = confidence {
+            self.surest.push((confidence.measure(answer), score));
+        }
+        let metric = if matches!(metric, super::Metric::Top(_)) { super::Metric::TOP_1 } else { metric };
+        (score, self.teacher.score(metric, row, answer))
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    sum: f64,
+    count: u64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1;
+    }
+
+    fn with(self, other: Mean) -> Mean {
+        Mean { sum: self.sum + other.sum, count: self.count + other.count }
+    }
+
+    fn mean(self) -> f64 {
+        self.sum / self.count.max(1) as f64
+    }
+}

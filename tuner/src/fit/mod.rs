@@ -1,0 +1,175 @@
+//! What a recording says about instances: how long they take when all is well, and what goes wrong.
+//!
+//! A job's time over what is usual for its rows says whether it was slow. Slow jobs in a row on one instance are an
+//! episode of interference, for independent stragglers hardly ever come three at a time; a job that took as long as dozens
+//! is a hang; the slow ones that are left are stragglers. What is slow is told by the spread of the faster half, which
+//! nothing that goes wrong touches: where times vary widely by nature nothing is called slow, and the sample itself has
+//! the tail. Rejected: fitting a mixture or a hidden Markov model, which needs to be told the shapes that it looks for.
+
+mod episodes;
+mod rows;
+
+use std::collections::BTreeMap;
+
+use parm_faults::distribution::Distribution;
+use parm_faults::service::Service;
+use parm_faults::{Fault, Faults, Targets, When};
+use parm_frontend::record::Role;
+use parm_loadgen::statistics::bootstrap::quantile_of;
+use serde::Serialize;
+
+use crate::{Error, Job, Recording};
+pub use episodes::Episodes;
+use episodes::{Found, Timed};
+
+/// What a recording says about instances.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// How long they take when all is well.
+    pub service: Service,
+    /// Runs that take longer, each on its own.
+    pub stragglers: Option<Stragglers>,
+    /// Times in which an instance is slow.
+    pub interference: Option<Episodes>,
+    /// Times in which an instance does nothing.
+    pub hangs: Option<Episodes>,
+    /// Jobs that this rests on.
+    pub jobs: usize,
+    /// Jobs that failed and are left out.
+    pub failed: usize,
+    /// Instances that did them.
+    pub instances: u32,
+}
+
+/// Runs that take longer, each on its own.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Stragglers {
+    /// Share of the runs.
+    pub share: f64,
+    /// How many times as long half of them take at most.
+    pub median_factor: f64,
+    /// How many times as long they take.
+    pub factor: Distribution,
+}
+
+/// Jobs without which a profile says nothing.
+const LEAST: usize = 1000;
+/// Values that are kept of the service times, and of the stragglers.
+const SAMPLE: usize = 20_000;
+const STRAGGLERS: usize = 1000;
+
+/// Fits a profile to a recording.
+pub fn fit(recording: &Recording) -> Result<Profile, Error> {
+    // Parities and backups run other models.
+    let own = |job: &&Job| matches!(job.role, Role::Deployed | Role::Copy) && job.rows > 0;
+    let (jobs, failed): (Vec<Job>, Vec<Job>) = recording.jobs.iter().filter(own).partition(|job| job.ok);
+    if jobs.len() < LEAST {
+        return Err(Error::FewJobs { jobs: jobs.len(), least: LEAST });
+    }
+    let row_share = rows::share(&jobs);
+    let alone = |job: &Job| job.took / (1.0 + row_share * f64::from(job.rows - 1));
+    let mut times: Vec<f64> = jobs.iter().map(alone).collect();
+    let median = quantile_of(&mut times, 0.5);
+    let usual = Usual { median, slow: slow_from(&mut times) };
+
+    let mut by_instance: BTreeMap<u32, Vec<Timed>> = BTreeMap::new();
+    for job in &jobs {
+        let timed = Timed { at: job.at, took: job.took, factor: alone(job) / usual.median };
+        by_instance.entry(job.instance).or_default().push(timed);
+    }
+    let mut found = Found::default();
+    by_instance.values().for_each(|jobs| found.look(jobs, usual.slow));
+    let span = recording.seconds * by_instance.len() as f64;
+
+    let (slow, well): (Vec<f64>, Vec<f64>) = found.others.iter().partition(|factor| **factor > usual.slow);
+    let values = thinned(well.iter().map(|factor| factor * usual.median * 1e3).collect(), SAMPLE);
+    Ok(Profile {
+        service: Service { time_ms: Distribution::Sample { values }, row_share },
+        stragglers: stragglers(slow, found.others.len()),
+        interference: Episodes::of(&found.slow, span),
+        hangs: Episodes::of(&found.hung, span),
+        jobs: jobs.len(),
+        failed: failed.len(),
+        instances: by_instance.len() as u32,
+    })
+}
+
+#[derive(Clone, Copy)]
+struct Usual {
+    /// Seconds for one row.
+    median: f64,
+    /// Medians beyond which a job is slow.
+    slow: f64,
+}
+
+/// Four standard deviations of the faster half's logarithms, and at least half as long again as the median.
+fn slow_from(times: &mut [f64]) -> f64 {
+    let (low, median) = (quantile_of(times, 0.16), quantile_of(times, 0.5));
+    (median / low).powi(4).max(1.5)
+}
+
+fn stragglers(slow: Vec<f64>, of: usize) -> Option<Stragglers> {
+    if slow.is_empty() {
+        return None;
+    }
+    let share = slow.len() as f64 / of as f64;
+    let values = thinned(slow, STRAGGLERS);
+    let median_factor = quantile_of(&mut values.clone(), 0.5);
+    Some(Stragglers { share, median_factor, factor: Distribution::Sample { values } })
+}
+
+/// As many of the values as asked for, from all over their range.
+fn thinned(mut values: Vec<f64>, most: usize) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    if values.len() <= most {
+        return values;
+    }
+    let last = (values.len() - 1) as f64;
+    (0..most).map(|n| values[(n as f64 / (most - 1) as f64 * last).round() as usize]).collect()
+}
+
+impl Profile {
+    /// What goes wrong, for a simulation.
+    pub fn faults(&self) -> Faults {
+        let when = |episodes: &Episodes| When::Episodes {
+            share: episodes.share.min(0.99),
+            length_ms: (episodes.length_ms as u64).max(1),
+        };
+        let straggle = self.stragglers.iter().map(|stragglers| Fault::Straggle {
+            share: stragglers.share,
+            factor: stragglers.factor.clone(),
+            on: Targets::Each,
+        });
+        let slow = self.interference.iter().map(|episodes| Fault::Slow {
+            factor: episodes.factor,
+            when: when(episodes),
+            on: Targets::Each,
+        });
+        let hang = self.hangs.iter().map(|hangs| Fault::Hang { when: when(hangs), on: Targets::Each });
+        Faults(straggle.chain(slow).chain(hang).collect())
+    }
+}
+
+impl std::fmt::Display for Profile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mean_ms = self.service.time_ms.mean();
+        write!(f, "{} jobs on {} instances: {mean_ms:.2} ms when all is well", self.jobs, self.instances)?;
+        if self.service.row_share < 1.0 {
+            write!(f, ", {:.0} % of it for each further row", 100.0 * self.service.row_share)?;
+        }
+        if let Some(Stragglers { share, median_factor, .. }) = &self.stragglers {
+            write!(f, "; {:.2} % stragglers of {median_factor:.1} times that", 100.0 * share)?;
+        }
+        if let Some(Episodes { share, length_ms, factor, count }) = &self.interference {
+            let percent = 100.0 * share;
+            write!(
+                f,
+                "; {factor:.1} times slower {percent:.1} % of the time, {count} times for {length_ms:.0} ms"
+            )?;
+        }
+        if let Some(Episodes { share, length_ms, count, .. }) = &self.hangs {
+            write!(f, "; hung {:.2} % of the time, {count} times for {length_ms:.0} ms", 100.0 * share)?;
+        }
+        Ok(())
+    }
+}

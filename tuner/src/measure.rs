@@ -1,0 +1,99 @@
+//! Service times of a worker, measured: one request at a time, so that none waits for another.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parm_faults::distribution::Distribution;
+use parm_faults::service::Service;
+use parm_loadgen::inputs::Inputs;
+use parm_loadgen::statistics::bootstrap::quantile_of;
+use parm_protocol::ModelRef;
+use parm_protocol::client::{CallContext, Client};
+use parm_simulator::Progress;
+
+use crate::Error;
+
+/// How to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The model.
+    pub model: String,
+    /// How long, for each worker; all are measured at once.
+    pub length: Duration,
+    /// Rows of the batches that the cost of a further row is told by; 1 if there are no batches.
+    pub rows: u16,
+}
+
+/// Requests that are not counted: caches and compilers are cold at first.
+const WARM_UP: usize = 5;
+/// How long one request may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Share of the time for requests of one row, where batches are measured too.
+const ALONE: f64 = 0.8;
+
+/// Measures workers. Progress is told in requests.
+pub async fn service(
+    workers: &[Arc<dyn Client>],
+    plan: &Plan,
+    progress: Arc<dyn Told>,
+) -> Result<Service, Error> {
+    let measured = workers.iter().map(|worker| {
+        let (worker, plan, progress) = (worker.clone(), plan.clone(), progress.clone());
+        tokio::spawn(async move { one(&*worker, &plan, &*progress).await })
+    });
+    let (mut values, mut batches) = (Vec::new(), Vec::new());
+    for measured in measured.collect::<Vec<_>>() {
+        let (alone, batched) = measured.await.unwrap_or_else(|error| {
+            Err(Error::Unmeasured { url: "a worker".into(), reason: error.to_string() })
+        })?;
+        values.extend(alone);
+        batches.extend(batched);
+    }
+    let row_share = share(&mut values.clone(), &mut batches, plan.rows);
+    Ok(Service { time_ms: Distribution::Sample { values }, row_share })
+}
+
+/// Told of requests that were measured, by several tasks.
+pub trait Told: Progress + Send {}
+
+impl<T: Progress + Send> Told for T {}
+
+/// Milliseconds of requests of one row, and of batches.
+async fn one(worker: &dyn Client, plan: &Plan, progress: &dyn Told) -> Result<(Vec<f64>, Vec<f64>), Error> {
+    let failed = |error: parm_protocol::Error| Error::Unmeasured {
+        url: worker.peer().to_owned(),
+        reason: error.to_string(),
+    };
+    let metadata = worker.model_metadata(&ModelRef::latest(&plan.model)).await.map_err(failed)?;
+    let alone = if plan.rows > 1 { plan.length.mul_f64(ALONE) } else { plan.length };
+    let mut times = [Vec::new(), Vec::new()];
+    for (times, (rows, length)) in times.iter_mut().zip([(1, alone), (plan.rows, plan.length - alone)]) {
+        let inputs = Inputs::generate(&metadata, usize::from(rows), 1)?;
+        let mut until = Instant::now() + length;
+        let count = if length.is_zero() { 0 } else { usize::MAX };
+        for number in 0..count {
+            let began = Instant::now();
+            let context = CallContext { deadline: Some(began + PATIENCE), traceparent: None };
+            worker.infer(inputs.request(number), context).await.map_err(failed)?;
+            if number < WARM_UP {
+                until = Instant::now() + length;
+                continue;
+            }
+            times.push(began.elapsed().as_secs_f64() * 1e3);
+            progress.advanced(1);
+            if Instant::now() >= until {
+                break;
+            }
+        }
+    }
+    let [alone, batched] = times;
+    Ok((alone, batched))
+}
+
+fn share(alone: &mut [f64], batched: &mut [f64], rows: u16) -> f64 {
+    if rows < 2 || batched.is_empty() {
+        return 1.0;
+    }
+    let (one, many) = (quantile_of(alone, 0.5), quantile_of(batched, 0.5));
+    ((many / one - 1.0) / f64::from(rows - 1)).clamp(0.0, 1.0)
+}

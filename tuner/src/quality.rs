@@ -1,0 +1,127 @@
+//! What answers are worth: accuracies by how an answer came about, as a bundle's manifest has them.
+
+use parm_encoder::{Head, Kind};
+use parm_frontend::dispatch::Needs;
+use parm_parity_models::bundle::Manifest;
+use parm_simulator::{Answered, Outcome};
+use serde::Serialize;
+
+use crate::Error;
+
+/// Accuracies, as fractions of 1.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Quality {
+    /// Of predictions.
+    pub available: f64,
+    /// Of the default answer.
+    pub default: f64,
+    /// The backup model's time as a share of the deployed model's, and its accuracy.
+    pub backup: Option<(f64, f64)>,
+    /// The codes that there are parity models for, or that need none.
+    pub codes: Vec<Coded>,
+}
+
+/// A code and how good its reconstructions are.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Coded {
+    /// Queries per group.
+    pub k: u8,
+    /// Parities per group.
+    pub r: u8,
+    /// What its decoder needs.
+    pub needs: Needs,
+    /// Accuracy of reconstructions (A_d).
+    pub degraded: f64,
+}
+
+/// Where no accuracy is known every exact answer counts as one.
+impl Default for Quality {
+    fn default() -> Self {
+        Self { available: 1.0, default: 0.0, backup: None, codes: Vec::new() }
+    }
+}
+
+impl Quality {
+    /// What a bundle was measured to be worth. Codes without a measurement are left out: they could be worth nothing.
+    pub fn of(manifest: &Manifest) -> Result<Self, Error> {
+        let measured: Vec<_> =
+            manifest.parities.iter().filter_map(|p| Some((p, p.accuracy.as_ref()?))).collect();
+        let Some((_, first)) = measured.first() else { return Err(Error::NotMeasured) };
+        let codes = measured.iter().filter_map(|(parity, accuracy)| {
+            let (k, r) = (u8::try_from(parity.code.k).ok()?, u8::try_from(parity.code.r).ok()?);
+            let slots = matches!(parity.code.kind, Kind::Slots | Kind::Tiles);
+            let one_parity = slots && parity.code.head != Some(Head::Sum);
+            let needs = if one_parity { Needs::OneParity } else { Needs::AnyK };
+            Some(Coded { k, r, needs, degraded: accuracy.degraded })
+        });
+        let backup = measured
+            .iter()
+            .find_map(|(parity, accuracy)| Some((1.0 / parity.code.k as f64, accuracy.backup?)));
+        let mut codes: Vec<Coded> = codes.filter(|coded| coded.k > 1).collect();
+        // Of two codes with the same numbers the more accurate one would be served.
+        codes.sort_by(|a, b| (a.k, a.r).cmp(&(b.k, b.r)).then(b.degraded.total_cmp(&a.degraded)));
+        codes.dedup_by_key(|coded| (coded.k, coded.r));
+        let default = first.constant_answer.unwrap_or(0.0);
+        Ok(Self { available: first.available, default, backup, codes })
+    }
+
+    /// Refuses what is no accuracy.
+    pub fn check(&self) -> Result<(), Error> {
+        let degraded = self.codes.iter().map(|coded| coded.degraded);
+        let all = [self.available, self.default].into_iter().chain(degraded).chain(self.backup.map(|b| b.1));
+        let wrong = all.into_iter().find(|value| !(0.0..=1.0).contains(value));
+        wrong.map_or(Ok(()), |value| Err(Error::NoAccuracy { value }))
+    }
+
+    /// What an answer is worth.
+    pub fn worth(&self, answer: &Answered, r: u8) -> f64 {
+        match answer.outcome {
+            _ if answer.wrong => 0.0,
+            Outcome::Exact | Outcome::Hedged => self.available,
+            Outcome::Reconstructed => self.degraded(answer.members, r),
+            Outcome::Backup => self.backup.map_or(0.0, |(_, accuracy)| accuracy),
+            Outcome::Default => self.default,
+            Outcome::Rejected => 0.0,
+        }
+    }
+
+    /// Accuracy of a reconstruction from a group of this many: a group that was not full used the code of a larger one.
+    fn degraded(&self, members: u8, r: u8) -> f64 {
+        let fits = |coded: &&Coded| coded.k >= members && coded.r == r;
+        let smallest = self.codes.iter().filter(fits).min_by_key(|coded| coded.k);
+        smallest.or(self.codes.last()).map_or(0.0, |coded| coded.degraded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CODES: [(u8, u8, f64); 3] = [(2, 1, 0.9), (4, 1, 0.8), (4, 2, 0.7)];
+
+    fn quality() -> Quality {
+        let coded = |(k, r, degraded)| Coded { k, r, needs: Needs::AnyK, degraded };
+        Quality { available: 0.95, codes: CODES.map(coded).to_vec(), ..Quality::default() }
+    }
+
+    fn worth(outcome: Outcome, members: u8, r: u8) -> f64 {
+        quality().worth(&Answered { latency: 1, outcome, members, wrong: false }, r)
+    }
+
+    #[test]
+    fn an_answer_is_worth_what_its_kind_was_measured_to_be() {
+        assert_eq!(worth(Outcome::Exact, 0, 1), 0.95);
+        assert_eq!(worth(Outcome::Hedged, 0, 1), 0.95);
+        assert_eq!(worth(Outcome::Rejected, 0, 1), 0.0);
+        assert_eq!([2, 3, 4].map(|members| worth(Outcome::Reconstructed, members, 1)), [0.9, 0.8, 0.8]);
+        assert_eq!(worth(Outcome::Reconstructed, 3, 2), 0.7);
+        let wrong = Answered { latency: 1, outcome: Outcome::Exact, members: 0, wrong: true };
+        assert_eq!(quality().worth(&wrong, 1), 0.0);
+    }
+
+    #[test]
+    fn what_is_no_accuracy_is_refused() {
+        let quality = Quality { available: 93.0, ..Quality::default() };
+        assert_eq!(quality.check(), Err(Error::NoAccuracy { value: 93.0 }));
+    }
+}

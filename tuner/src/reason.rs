@@ -1,0 +1,136 @@
+//! Why the winner wins, in words: against no redundancy, against the next policy, and at what price.
+
+use crate::report::Line;
+use crate::{Objective, Problem};
+
+/// The reason, in sentences.
+pub(crate) fn why(problem: &Problem, ranked: &[Line]) -> Vec<String> {
+    let Some(first) = ranked.first() else { return Vec::new() };
+    let mut said = Vec::new();
+    if !first.allowed {
+        said.push(format!(
+            "Nothing that was tried keeps the limits; {} comes nearest. Loosen a limit or add instances.",
+            name(first)
+        ));
+    }
+    said.push(wins(problem, first));
+    if let Some(baseline) =
+        ranked.iter().find(|line| line.policy == "equal").filter(|line| line.policy != first.policy)
+    {
+        said.push(against_nothing(first, baseline));
+    }
+    said.extend(price(first));
+    if let Some(second) =
+        ranked.iter().skip(1).find(|line| line.policy != first.policy && line.policy != "equal")
+    {
+        said.push(against_next(problem, first, second));
+    }
+    if let Some(same) = ranked.iter().skip(1).find(|line| line.tied && line.allowed) {
+        said.push(format!("The runs cannot tell it from {}: either will do.", name(same)));
+    }
+    said
+}
+
+/// What the answer does not rest on.
+pub(crate) fn caveats(problem: &Problem, ranked: &[Line]) -> Vec<String> {
+    let mut said = Vec::new();
+    if let Some(values) = problem.sample_is_small() {
+        said.push(format!(
+            "not enough data for p99.9: {values} service times are measured, 10000 would do; what is rarer than they show is \
+             not in the figures"
+        ));
+    }
+    if problem.quality.codes.is_empty() {
+        said.push(
+            "no coded policy was tried: give a bundle with measured accuracies (--bundle), or accuracies of your own \
+             (--degraded)"
+                .to_owned(),
+        );
+    }
+    if problem.load() > 0.8 {
+        said.push(format!(
+            "the instances are {:.0} % busy before anything goes wrong: queues make the tail, and more instances help more \
+             than any policy",
+            100.0 * problem.load()
+        ));
+    }
+    if ranked.first().is_some_and(|first| first.score.failed > 1e-4) {
+        said.push(format!("{:.2} % of the queries get no answer at all", 100.0 * ranked[0].score.failed));
+    }
+    said
+}
+
+fn name(line: &Line) -> String {
+    if line.label.is_empty() { line.policy.clone() } else { format!("{} ({})", line.policy, line.label) }
+}
+
+fn wins(problem: &Problem, first: &Line) -> String {
+    let slo = problem.slo.as_secs_f64() * 1e3;
+    let what = match problem.objective {
+        Objective::Goodput => "has the highest goodput",
+        Objective::Tail => "has the shortest p99.9",
+        Objective::Gap => "has the smallest gap",
+    };
+    let tail =
+        first.p999_ms.map_or(String::new(), |tail| format!(", and 99.9 % within {:.1} ms", tail.value));
+    format!(
+        "{} {what}: {:.3} % of the queries are answered within {slo} ms{tail}.",
+        name(first),
+        100.0 * first.score.within
+    )
+}
+
+fn against_nothing(first: &Line, baseline: &Line) -> String {
+    let (own, other) = (first.score, baseline.score);
+    let tails = match (first.gap_ms, baseline.gap_ms) {
+        (Some(own), Some(other)) if own.value > 0.0 => {
+            let (more, less) = (other.value / own.value, own.value / other.value);
+            if more >= 1.0 {
+                format!("; its gap from p50 to p99.9 is {more:.1} times smaller")
+            } else {
+                format!("; its gap from p50 to p99.9 is {less:.1} times larger")
+            }
+        }
+        _ => String::new(),
+    };
+    format!(
+        "Without redundancy on the same instances {:.3} % are in time{tails}, p50 is {:.1} ms against {:.1} ms.",
+        100.0 * other.within,
+        own.p50_ms,
+        other.p50_ms,
+    )
+}
+
+fn price(first: &Line) -> Option<String> {
+    let score = first.score;
+    let work = (score.extra > 5e-4).then(|| format!("{:.1} % more executions", 100.0 * score.extra));
+    let answers = (score.reconstructed > 5e-6).then(|| {
+        format!(
+            "{:.2} % of the answers are reconstructions, which leaves an accuracy of {:.4} over all",
+            100.0 * score.reconstructed,
+            score.accuracy
+        )
+    });
+    let parts: Vec<String> = [work, answers].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("It costs {}.", parts.join("; ")))
+}
+
+fn against_next(problem: &Problem, first: &Line, second: &Line) -> String {
+    let why = if first.allowed && !second.allowed {
+        "breaks a limit".to_owned()
+    } else {
+        match problem.objective {
+            Objective::Goodput => {
+                format!("has {:.3} % goodput against {:.3} %", percent(second), percent(first))
+            }
+            Objective::Tail | Objective::Gap => {
+                format!("has a p99.9 of {:.1} ms against {:.1} ms", second.score.p999_ms, first.score.p999_ms)
+            }
+        }
+    };
+    format!("The best of another policy, {}, {why}.", name(second))
+}
+
+fn percent(line: &Line) -> f64 {
+    100.0 * line.score.goodput
+}

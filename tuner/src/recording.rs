@@ -1,0 +1,207 @@
+//! Reads what a frontend recorded of itself, for one model.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Read};
+
+use parm_frontend::record::{FORMAT, Line, Role};
+use parm_loadgen::arrivals::Arrivals;
+
+use crate::Error;
+
+/// What was recorded of one model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recording {
+    /// The model.
+    pub model: String,
+    /// How long the recording is.
+    pub seconds: f64,
+    /// When queries arrived, in seconds from its beginning, in order.
+    pub arrivals: Vec<f64>,
+    /// What instances did, in the order in which they were given it.
+    pub jobs: Vec<Job>,
+    /// The instances' addresses, by number.
+    pub instances: BTreeMap<u32, String>,
+    /// Notes that the recorder lost.
+    pub dropped: u64,
+}
+
+/// A job that an instance did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Job {
+    /// Which instance.
+    pub instance: u32,
+    /// When it was given the job, in seconds from the recording's beginning.
+    pub at: f64,
+    /// How long it took, in seconds.
+    pub took: f64,
+    /// Rows of the batch.
+    pub rows: u32,
+    /// What it was for.
+    pub role: Role,
+    /// Whether there was an answer.
+    pub ok: bool,
+}
+
+/// Longest line in bytes, and most lines: what is longer is no recording, or one to be cut.
+const LINE: u64 = 4096;
+const LINES: usize = 20_000_000;
+
+impl Recording {
+    /// Reads a recording. A model must be named where there are queries of several.
+    pub fn read(mut from: impl BufRead, model: Option<&str>) -> Result<Self, Error> {
+        let mut page = Page::default();
+        let mut text = Vec::new();
+        for number in 1.. {
+            let bad = |reason: String| Error::BadLine { line: number, reason };
+            text.clear();
+            let read = from.by_ref().take(LINE).read_until(b'\n', &mut text);
+            match read.map_err(|error| bad(error.to_string()))? {
+                0 => break,
+                _ if number > LINES => return Err(Error::LongRecording { limit: LINES }),
+                read if read as u64 == LINE => return Err(bad(format!("it is longer than {LINE} bytes"))),
+                _ => {}
+            }
+            let line = std::str::from_utf8(&text).map_err(|error| bad(error.to_string()))?;
+            // A recorder that was killed leaves half a line at the end.
+            let whole = line.ends_with('\n');
+            match Line::parse(line) {
+                Ok(line) => page.add(line)?,
+                Err(_) if !whole && number > 1 => break,
+                Err(error) => return Err(bad(error.to_string())),
+            }
+        }
+        page.of(model)
+    }
+
+    /// The recorded arrivals, to be replayed.
+    pub fn trace(&self) -> Arrivals {
+        Arrivals::Trace { seconds: self.arrivals.clone() }
+    }
+}
+
+/// Everything that was read.
+#[derive(Default)]
+struct Page {
+    models: BTreeMap<u32, Of>,
+    instances: BTreeMap<u32, String>,
+    dropped: u64,
+    end: f64,
+}
+
+/// What was read of one model.
+#[derive(Default)]
+struct Of {
+    name: String,
+    arrivals: Vec<f64>,
+    jobs: Vec<Job>,
+}
+
+impl Page {
+    fn add(&mut self, line: Line) -> Result<(), Error> {
+        match line {
+            Line::Recording { format, .. } if format != FORMAT => {
+                return Err(Error::OtherFormat { format, known: FORMAT });
+            }
+            Line::Recording { .. } => {}
+            Line::Model { number, name, .. } => self.models.entry(number).or_default().name = name,
+            Line::Instance { number, name } => _ = self.instances.insert(number, name),
+            Line::Query(query) => {
+                let at = self.seen(query.at_us);
+                let rows = std::iter::repeat_n(at, query.rows as usize);
+                self.models.entry(query.model).or_default().arrivals.extend(rows);
+            }
+            Line::Job(job) => {
+                let at = self.seen(job.at_us);
+                let took = self.seen(job.at_us.saturating_add(job.took_us)) - at;
+                let (instance, rows, role, ok) = (job.instance, job.rows, job.role, job.ok);
+                let jobs = &mut self.models.entry(job.model).or_default().jobs;
+                jobs.push(Job { instance, at, took, rows, role, ok });
+            }
+            Line::Dropped { notes } => self.dropped += notes,
+            Line::End { at_us } => _ = self.seen(at_us),
+        }
+        Ok(())
+    }
+
+    fn seen(&mut self, micros: u64) -> f64 {
+        let at = micros as f64 / 1e6;
+        self.end = self.end.max(at);
+        at
+    }
+
+    fn of(self, model: Option<&str>) -> Result<Recording, Error> {
+        let with: Vec<&Of> = self.models.values().filter(|of| !of.arrivals.is_empty()).collect();
+        let names = || with.iter().map(|of| of.name.as_str()).collect::<Vec<_>>().join(", ");
+        let chosen = match (model, with.len()) {
+            (_, 0) => {
+                return Err(Error::EmptyRecording { what: model.unwrap_or("any model").to_owned() });
+            }
+            (Some(model), _) => with
+                .iter()
+                .position(|of| of.name == model)
+                .ok_or_else(|| Error::NoSuchModel { model: model.to_owned(), models: names() })?,
+            (None, 1) => 0,
+            (None, _) => return Err(Error::WhichModel { models: names() }),
+        };
+        let name = with[chosen].name.clone();
+        // Versions of one model are one model here.
+        let mut all = Of::default();
+        for of in self.models.into_values().filter(|of| of.name == name) {
+            all.arrivals.extend(of.arrivals);
+            all.jobs.extend(of.jobs);
+        }
+        all.arrivals.sort_by(f64::total_cmp);
+        all.jobs.sort_by(|a, b| a.at.total_cmp(&b.at));
+        let (instances, dropped, seconds) = (self.instances, self.dropped, self.end);
+        Ok(Recording { model: name, seconds, arrivals: all.arrivals, jobs: all.jobs, instances, dropped })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"{"recording":{"format":1,"unix_ms":5}}
+{"model":{"number":0,"name":"a","version":"1"}}
+{"query":{"at_us":1000,"model":0,"rows":2}}
+{"instance":{"number":3,"name":"http://x"}}
+{"job":{"at_us":1500,"took_us":20000,"model":0,"instance":3,"rows":2,"role":"deployed","ok":true}}
+{"model":{"number":1,"name":"b","version":"1"}}
+{"query":{"at_us":2000,"model":1,"rows":1}}
+{"dropped":{"notes":3}}
+{"end":{"at_us":1000000}}
+"#;
+
+    fn read(text: &str, model: Option<&str>) -> Result<Recording, Error> {
+        Recording::read(text.as_bytes(), model)
+    }
+
+    #[test]
+    fn a_model_is_read_with_every_row_as_a_query() {
+        let recording = read(TEXT, Some("a")).unwrap();
+        assert_eq!(recording.arrivals, [0.001, 0.001]);
+        assert_eq!((recording.seconds, recording.dropped, recording.jobs.len()), (1.0, 3, 1));
+        assert_eq!(recording.instances[&3], "http://x");
+        assert!((recording.jobs[0].took - 0.020).abs() < 1e-12);
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        assert_eq!(read(TEXT, None), Err(Error::WhichModel { models: "a, b".into() }));
+        let missing = Error::NoSuchModel { model: "c".into(), models: "a, b".into() };
+        assert_eq!(read(TEXT, Some("c")), Err(missing));
+        let newer = TEXT.replace("\"format\":1", "\"format\":2");
+        assert_eq!(read(&newer, Some("a")), Err(Error::OtherFormat { format: 2, known: 1 }));
+        let broken = TEXT.replace("\"took_us\"", "\"took\"");
+        assert!(matches!(read(&broken, Some("a")), Err(Error::BadLine { line: 5, .. })));
+        assert!(matches!(read("", None), Err(Error::EmptyRecording { .. })));
+        let long = "x".repeat(5000);
+        assert!(matches!(read(&long, None), Err(Error::BadLine { line: 1, .. })));
+    }
+
+    #[test]
+    fn half_a_line_at_the_end_is_what_a_killed_recorder_leaves() {
+        let cut = &TEXT[..TEXT.len() - 12];
+        assert_eq!(read(cut, Some("a")).unwrap().arrivals.len(), 2);
+    }
+}

@@ -1,0 +1,237 @@
+//! What was found: the finalists, ranked, and everything that was tried.
+
+use std::fmt;
+
+use parm_frontend::dispatch::PoolSettings;
+use parm_simulator::Estimate;
+use serde::Serialize;
+
+use crate::reason;
+use crate::score::Score;
+use crate::search::{Effort, Tried};
+use crate::{Limits, Objective, Problem, Space};
+
+/// What was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was asked for.
+    pub asked: Asked,
+    /// The finalists, the best first.
+    pub ranked: Vec<Line>,
+    /// Why the first of them is the first, in sentences.
+    pub reason: Vec<String>,
+    /// What to know about the answer: what it does not rest on.
+    pub caveats: Vec<String>,
+    /// What was spent.
+    pub effort: Effort,
+    /// Every candidate that was tried, as its longest run had it.
+    pub tried: Vec<Point>,
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[allow(missing_docs)] // as in `Problem`
+pub struct Asked {
+    pub slo_ms: f64,
+    pub queries_per_second: f64,
+    pub instances: u32,
+    /// Share of what the instances can do.
+    pub load: f64,
+    pub objective: Objective,
+    pub limits: Limits,
+}
+
+/// A finalist.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// The policy.
+    pub policy: String,
+    /// What was chosen under it.
+    pub label: String,
+    /// Means over the runs.
+    pub score: Score,
+    /// p99.9 with its interval; `None`: not enough data.
+    pub p999_ms: Option<Estimate>,
+    /// The gap p99.9 - p50, likewise.
+    pub gap_ms: Option<Estimate>,
+    /// Goodput with its interval.
+    pub goodput: Estimate,
+    /// Whether the runs cannot tell it from the first.
+    pub tied: bool,
+    /// Whether it keeps the limits.
+    pub allowed: bool,
+    /// What the dispatcher is told.
+    pub settings: PoolSettings,
+}
+
+/// A candidate in the chart.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)] // as in `Line`
+pub struct Point {
+    pub policy: String,
+    pub label: String,
+    pub score: Score,
+}
+
+impl Report {
+    pub(crate) fn new(
+        problem: &Problem,
+        space: &Space,
+        mut finals: Vec<Tried>,
+        tried: Vec<Tried>,
+        effort: Effort,
+    ) -> Self {
+        let utility = |tried: &Tried| Score::mean(&tried.scores).utility(problem);
+        finals.sort_by(|a, b| utility(b).total_cmp(&utility(a)));
+        let first = finals.first().map(|tried| tried.scores.clone()).unwrap_or_default();
+        let ranked: Vec<Line> = finals.iter().map(|tried| Line::of(problem, space, tried, &first)).collect();
+        let point = |tried: &Tried| Point {
+            policy: space.policy(&tried.candidate).to_owned(),
+            label: space.label(&tried.candidate),
+            score: Score::mean(&tried.scores),
+        };
+        let asked = Asked {
+            slo_ms: problem.slo.as_secs_f64() * 1e3,
+            queries_per_second: problem.arrivals.rate(),
+            instances: problem.instances,
+            load: problem.load(),
+            objective: problem.objective,
+            limits: problem.limits,
+        };
+        Self {
+            reason: reason::why(problem, &ranked),
+            caveats: reason::caveats(problem, &ranked),
+            tried: tried.iter().map(point).collect(),
+            asked,
+            ranked,
+            effort,
+        }
+    }
+
+    /// The best of what was tried.
+    pub fn winner(&self) -> Option<&Line> {
+        self.ranked.first()
+    }
+}
+
+impl Line {
+    fn of(problem: &Problem, space: &Space, tried: &Tried, first: &[Score]) -> Self {
+        let score = Score::mean(&tried.scores);
+        let enough = problem.sample_is_small().is_none() && score.count >= 1e4;
+        let spread = |of: fn(&Score) -> f64| estimate(tried.scores.iter().map(of));
+        let utility = |score: &Score| score.utility(problem);
+        let behind = estimate(first.iter().zip(&tried.scores).map(|(a, b)| utility(a) - utility(b)));
+        Self {
+            policy: space.policy(&tried.candidate).to_owned(),
+            label: space.label(&tried.candidate),
+            p999_ms: enough.then(|| spread(|score| score.p999_ms)),
+            gap_ms: enough.then(|| spread(Score::gap_ms)),
+            goodput: spread(|score| score.goodput),
+            tied: behind.low <= 0.0,
+            allowed: score.beyond(problem) == 0.0,
+            settings: space.settings(&tried.candidate),
+            score,
+        }
+    }
+}
+
+/// Student's factors for 95 %, by runs less one.
+const STUDENT: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
+
+/// The mean of some runs and the interval that it lies in; a single run says nothing about that.
+fn estimate(values: impl Iterator<Item = f64>) -> Estimate {
+    let values: Vec<f64> = values.collect();
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count.max(1.0);
+    let Some(free) = values.len().checked_sub(2) else {
+        return Estimate { value: mean, low: f64::NEG_INFINITY, high: f64::INFINITY };
+    };
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    let half = STUDENT.get(free).unwrap_or(&1.96) * (variance / count).sqrt();
+    Estimate { value: mean, low: mean - half, high: mean + half }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.ranked.iter().map(|line| line.label.len()).max().unwrap_or(0).max(8);
+        writeln!(
+            f,
+            "    {:<18} {:<width$} {:>9} {:>9} {:>8} {:>8} {:>17} {:>8} {:>7} {:>7} {:>7}",
+            "policy",
+            "settings",
+            "goodput %",
+            "in time %",
+            "accuracy",
+            "p50 ms",
+            "p99.9 ms (95 %)",
+            "gap ms",
+            "recon %",
+            "extra %",
+            "busy %",
+        )?;
+        for (rank, line) in (1..).zip(&self.ranked) {
+            line.write(f, rank, width)?;
+        }
+        writeln!(
+            f,
+            "= cannot be told from the first; ! breaks a limit; goodput: in time, weighted by accuracy"
+        )?;
+        self.reason.iter().try_for_each(|sentence| write!(f, "\n{sentence}"))?;
+        self.caveats.iter().try_for_each(|caveat| write!(f, "\nnote: {caveat}"))?;
+        let Effort { runs, queries, grid } = self.effort;
+        write!(f, "\n{runs} runs, {queries} queries simulated; the grid has {grid} combinations")
+    }
+}
+
+impl Line {
+    fn write(&self, f: &mut fmt::Formatter<'_>, rank: usize, width: usize) -> fmt::Result {
+        let mark = match (self.allowed, self.tied && rank > 1) {
+            (false, _) => '!',
+            (true, true) => '=',
+            (true, false) => ' ',
+        };
+        let tail = self.p999_ms.map_or("not enough data".to_owned(), |tail| {
+            let within = if tail.low.is_finite() {
+                format!(" ±{:.1}", tail.high - tail.value)
+            } else {
+                String::new()
+            };
+            format!("{:.1}{within}", tail.value)
+        });
+        let gap = self.gap_ms.map_or("-".to_owned(), |gap| format!("{:.1}", gap.value));
+        let Score { goodput, within, accuracy, p50_ms, reconstructed, extra, utilisation, .. } = self.score;
+        writeln!(
+            f,
+            "{rank:>2}{mark} {:<18} {:<width$} {:>9.3} {:>9.3} {accuracy:>8.4} {p50_ms:>8.1} {tail:>17} {gap:>8} {:>7.2} {:>7.1} {:>7.1}",
+            self.policy,
+            self.label,
+            100.0 * goodput,
+            100.0 * within,
+            100.0 * reconstructed,
+            100.0 * extra,
+            100.0 * utilisation,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_is_as_wide_as_student_says() {
+        let estimate = estimate([1.0, 2.0, 3.0, 4.0, 5.0].into_iter());
+        // Standard deviation sqrt(2.5), over sqrt 5, times 2.776.
+        let half = 2.776 * (2.5f64 / 5.0).sqrt();
+        assert!((estimate.high - 3.0 - half).abs() < 1e-12 && (3.0 - half - estimate.low).abs() < 1e-12);
+    }
+
+    #[test]
+    fn one_run_has_no_bounds() {
+        let estimate = estimate([7.0].into_iter());
+        assert_eq!(
+            (estimate.value, estimate.low.is_finite(), estimate.high.is_finite()),
+            (7.0, false, false)
+        );
+    }
+}

@@ -1,0 +1,235 @@
+//! The search: many candidates in short runs, the best of them and what is near them in longer ones, a few in long ones.
+//!
+//! Successive halving, for most of a grid is visibly bad after a few seconds of virtual time. Every candidate of a stage
+//! faces the very same arrivals, service times and faults, so that what is compared is the setting and not the luck
+//! (common random numbers). Two things keep short runs from deciding too much: the best candidate of every policy goes
+//! on, and survivors bring their neighbours into the next stage, so that what the sample missed can still be found.
+//! Rejected: a model of the objective (Bayesian optimisation), which pays where a run takes hours; here it takes a second.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parm_simulator::Progress;
+use serde::Serialize;
+
+use crate::report::Report;
+use crate::score::{Length, Score};
+use crate::{Candidate, Error, Objective, Problem, Space};
+
+/// How much is searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Seed of the sample and of the first run; each further run adds one.
+    pub seed: u64,
+    /// Queries of a run of the last stage.
+    pub queries: u64,
+    /// Runs of every candidate in the last stage, each with a seed of its own.
+    pub repeats: u32,
+    /// Candidates of the first stage.
+    pub candidates: usize,
+    /// Runs at a time; the result does not depend on it.
+    pub threads: usize,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { seed: 1, queries: 400_000, repeats: 5, candidates: 72, threads: 1 }
+    }
+}
+
+/// What was spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Effort {
+    /// Runs.
+    pub runs: u64,
+    /// Queries in them.
+    pub queries: u64,
+    /// Combinations that there are.
+    pub grid: u64,
+}
+
+/// A search for the best of a space.
+pub struct Search<'a> {
+    problem: &'a Problem,
+    space: Space,
+    plan: Plan,
+}
+
+/// A candidate and how it did, run by run.
+#[derive(Clone, Debug)]
+pub(crate) struct Tried {
+    pub(crate) candidate: Candidate,
+    pub(crate) scores: Vec<Score>,
+}
+
+/// Each stage's runs are so many times as long as those before.
+const LONGER: u64 = 3;
+/// Of each stage one in so many goes on.
+const KEPT: usize = 3;
+/// Stages of single runs before the last.
+const STAGES: u32 = 3;
+/// Candidates of the last stage beside the best of every policy.
+const FINALISTS: usize = 4;
+/// Queries in the shortest run: ten beyond p99.9.
+const SHORTEST: u64 = 12_000;
+
+impl<'a> Search<'a> {
+    /// A search; refuses what cannot be answered.
+    pub fn new(problem: &'a Problem, plan: Plan) -> Result<Self, Error> {
+        problem.check()?;
+        if problem.queries(plan.queries) < SHORTEST {
+            return Err(Error::FewQueries { queries: problem.queries(plan.queries), least: SHORTEST });
+        }
+        let asks_for_tail = problem.objective != Objective::Goodput || problem.limits.p999_ms.is_some();
+        if let (Some(values), true) = (problem.sample_is_small(), asks_for_tail) {
+            return Err(Error::SmallSample { values });
+        }
+        Ok(Self { problem, space: Space::of(problem), plan })
+    }
+
+    /// What can be set.
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// About how many queries it takes; never fewer.
+    pub fn queries(&self) -> u64 {
+        let (mut count, mut total) = (self.plan.candidates as u64, 0);
+        for stage in 0..STAGES {
+            total += count * self.length(stage);
+            count = 2 * (count / KEPT as u64 + 6);
+        }
+        let finalists = (FINALISTS + self.space.usual().len()) as u64;
+        total + finalists * u64::from(self.plan.repeats) * self.problem.queries(self.plan.queries)
+    }
+
+    /// Searches.
+    pub fn run(&self, progress: &dyn Progress) -> Result<Report, Error> {
+        let mut effort = Effort { grid: self.space.size() as u64, ..Effort::default() };
+        let mut seen = BTreeSet::new();
+        let mut known: BTreeMap<Candidate, Tried> = BTreeMap::new();
+        let mut stage = self.space.sample(self.plan.candidates, self.plan.seed);
+        for number in 0..STAGES {
+            seen.extend(stage.iter().cloned());
+            let tried = self.try_all(&stage, 1, self.length(number), progress, &mut effort)?;
+            let survivors = self.best(&tried, stage.len().div_ceil(KEPT));
+            known.extend(tried.into_iter().map(|tried| (tried.candidate.clone(), tried)));
+            let entrants = if number + 1 < STAGES { self.entrants(&survivors, &seen) } else { Vec::new() };
+            stage = survivors.into_iter().chain(entrants).collect();
+        }
+        stage = self.finalists(stage);
+        let finals = self.try_all(&stage, self.plan.repeats, self.plan.queries, progress, &mut effort)?;
+        known.extend(finals.iter().map(|tried| (tried.candidate.clone(), tried.clone())));
+        Ok(Report::new(self.problem, &self.space, finals, known.into_values().collect(), effort))
+    }
+
+    /// Tries one in so many of all combinations in runs of the last stage's length: what a search is to be held against.
+    pub fn brute_force(
+        &self,
+        one_in: usize,
+        progress: &dyn Progress,
+    ) -> Result<Vec<(Candidate, Score)>, Error> {
+        let mut effort = Effort::default();
+        let grid: Vec<Candidate> = self.space.grid().into_iter().step_by(one_in.max(1)).collect();
+        let tried = self.try_all(&grid, 1, self.plan.queries, progress, &mut effort)?;
+        Ok(tried.into_iter().map(|tried| (tried.candidate, tried.scores[0])).collect())
+    }
+
+    /// How a candidate does in one run of its own.
+    pub fn score(&self, candidate: &Candidate, seed: u64, queries: u64) -> Result<Score, Error> {
+        let length = Length { seed, queries };
+        Score::of(self.problem, &self.space.settings(candidate), length, &parm_simulator::Quiet)
+    }
+
+    fn length(&self, stage: u32) -> u64 {
+        let queries = self.problem.queries(self.plan.queries);
+        (queries / LONGER.pow(STAGES - stage)).clamp(SHORTEST, queries)
+    }
+
+    /// The best so many, and the best of every policy.
+    fn best(&self, tried: &[Tried], count: usize) -> Vec<Candidate> {
+        let mut ranked: Vec<&Tried> = tried.iter().collect();
+        ranked.sort_by(|a, b| self.utility(b).total_cmp(&self.utility(a)));
+        let mut policies = BTreeSet::new();
+        let mut kept = Vec::new();
+        for (rank, tried) in ranked.into_iter().enumerate() {
+            if policies.insert(self.space.policy(&tried.candidate)) || rank < count {
+                kept.push(tried.candidate.clone());
+            }
+        }
+        kept
+    }
+
+    /// What is near the survivors and new, the best survivors' neighbours first; as many as there are survivors.
+    fn entrants(&self, survivors: &[Candidate], seen: &BTreeSet<Candidate>) -> Vec<Candidate> {
+        let mut new = Vec::new();
+        for near in survivors.iter().flat_map(|survivor| self.space.neighbours(survivor)) {
+            if new.len() < survivors.len() && !seen.contains(&near) && !new.contains(&near) {
+                new.push(near);
+            }
+        }
+        new
+    }
+
+    /// The first few of a ranked stage, the best of every policy, and what all are compared with.
+    fn finalists(&self, ranked: Vec<Candidate>) -> Vec<Candidate> {
+        let mut policies = BTreeSet::new();
+        let mut kept = Vec::new();
+        for candidate in ranked {
+            let first = policies.insert(self.space.policy(&candidate));
+            if first || kept.len() < FINALISTS {
+                kept.push(candidate);
+            }
+        }
+        let baseline = self.space.baseline();
+        if !kept.contains(&baseline) {
+            kept.push(baseline);
+        }
+        kept
+    }
+
+    fn utility(&self, tried: &Tried) -> f64 {
+        Score::mean(&tried.scores).utility(self.problem)
+    }
+
+    fn try_all(
+        &self,
+        candidates: &[Candidate],
+        repeats: u32,
+        queries: u64,
+        progress: &dyn Progress,
+        effort: &mut Effort,
+    ) -> Result<Vec<Tried>, Error> {
+        let queries = self.problem.queries(queries);
+        let runs: Vec<(usize, u32)> =
+            (0..candidates.len()).flat_map(|index| (0..repeats).map(move |repeat| (index, repeat))).collect();
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new(BTreeMap::new());
+        std::thread::scope(|scope| {
+            for _ in 0..self.plan.threads.clamp(1, runs.len().max(1)) {
+                scope.spawn(|| {
+                    while let Some((index, repeat)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let settings = self.space.settings(&candidates[*index]);
+                        let length =
+                            Length { seed: self.plan.seed.wrapping_add(u64::from(*repeat)), queries };
+                        let score = Score::of(self.problem, &settings, length, progress);
+                        done.lock()
+                            .unwrap_or_else(|broken| broken.into_inner())
+                            .insert((*index, *repeat), score);
+                    }
+                });
+            }
+        });
+        effort.runs += runs.len() as u64;
+        effort.queries += runs.len() as u64 * queries;
+        let mut tried: Vec<Tried> = candidates
+            .iter()
+            .map(|candidate| Tried { candidate: candidate.clone(), scores: Vec::new() })
+            .collect();
+        for ((index, _), score) in done.into_inner().unwrap_or_else(|broken| broken.into_inner()) {
+            tried[index].scores.push(score?);
+        }
+        Ok(tried)
+    }
+}

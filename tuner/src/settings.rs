@@ -1,0 +1,80 @@
+//! The winner as a configuration file of `parm serve`: what differs from the defaults, and why it is there.
+
+use parm_frontend::dispatch::PoolSettings;
+use toml::{Table, Value};
+
+use crate::Report;
+
+/// The first line of every file that is written here: such a file may be replaced.
+pub const MARK: &str = "# Found by `parm tune`";
+
+/// The winner as a configuration file.
+pub fn to_toml(report: &Report) -> String {
+    let mut text = String::new();
+    let Some(winner) = report.winner() else { return text };
+    text.push_str(MARK);
+    let asked = &report.asked;
+    let wanted = format!(
+        " for {:.1} queries per second on {} instances and an SLO of {} ms.\n#\n",
+        asked.queries_per_second, asked.instances, asked.slo_ms
+    );
+    text.push_str(&wanted);
+    let notes = report.caveats.iter().map(|caveat| format!("note: {caveat}"));
+    for line in report.reason.iter().cloned().chain(notes) {
+        text.push_str(&format!("# {line}\n"));
+    }
+    let dispatch = changes(&winner.settings);
+    let inner: Table = [("dispatch".to_owned(), Value::Table(dispatch))].into_iter().collect();
+    let outer: Table = [("frontend".to_owned(), Value::Table(inner))].into_iter().collect();
+    text.push('\n');
+    text.push_str(&outer.to_string());
+    text
+}
+
+/// The policy, and whatever else is not as it is by default.
+fn changes(settings: &PoolSettings) -> Table {
+    let table =
+        |settings: &PoolSettings| Table::try_from(settings).expect("every setting has a form in TOML");
+    let mut own = differing(table(settings), &table(&PoolSettings::default()));
+    let policy = table(settings).remove("policy");
+    own.extend(policy.map(|policy| ("policy".to_owned(), policy)));
+    // A budget is written whole: its fields have no defaults of their own.
+    if let Some(hedge) = own.get_mut("hedge").and_then(Value::as_table_mut)
+        && hedge.contains_key("budget")
+    {
+        let budget = Value::try_from(&settings.hedge.budget).expect("every setting has a form in TOML");
+        hedge.insert("budget".to_owned(), budget);
+    }
+    own
+}
+
+fn differing(own: Table, usual: &Table) -> Table {
+    let entries = own.into_iter().filter_map(|(name, value)| match (value, usual.get(&name)) {
+        (Value::Table(own), Some(Value::Table(usual))) => {
+            let inner = differing(own, usual);
+            (!inner.is_empty()).then_some((name, Value::Table(inner)))
+        }
+        (value, usual) => (Some(&value) != usual).then_some((name, value)),
+    });
+    entries.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_frontend::dispatch::{Fraction, PolicyKind};
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_makes_the_same_settings_again() {
+        let mut settings = PoolSettings { policy: PolicyKind::ParmPlus, ..PoolSettings::default() };
+        settings.hedge.budget.ratio = Fraction::percent(5);
+        settings.coding.grace.factor = 1.5;
+        settings.coding.k_follows_load = false;
+        let written = changes(&settings).to_string();
+        assert_eq!(toml::from_str::<PoolSettings>(&written).unwrap(), settings, "{written}");
+        assert!(!written.contains("queue_limit"), "defaults are left out: {written}");
+        let usual = changes(&PoolSettings::default()).to_string();
+        assert_eq!(usual.trim(), "policy = \"hedge\"");
+    }
+}

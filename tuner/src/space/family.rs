@@ -1,0 +1,127 @@
+//! What can be chosen under each policy. Choices are in order, so that one step is a small change.
+
+use parm_frontend::dispatch::{PolicyKind, Usual};
+
+use super::Knob;
+use crate::{Coded, Problem};
+
+/// A policy and what can be chosen under it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Family {
+    pub(super) name: &'static str,
+    pub(super) policy: PolicyKind,
+    pub(super) dimensions: Vec<Dimension>,
+}
+
+/// One thing to choose.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Dimension {
+    pub(super) choices: Vec<Knob>,
+    /// The choice that comes by default, or is nearest to it.
+    pub(super) usual: usize,
+}
+
+/// Times of what is usual that a reconstruction or a duplicate may wait.
+const FACTORS: [f64; 4] = [1.1, 1.25, 1.5, 2.0];
+/// Duplicates, in percent of all jobs.
+const BUDGETS: [u8; 4] = [2, 5, 10, 20];
+/// Rows of a batch.
+const BATCHES: [u16; 4] = [1, 2, 4, 8];
+
+impl Family {
+    pub(super) fn size(&self) -> usize {
+        self.dimensions.iter().map(|dimension| dimension.choices.len()).product()
+    }
+
+    pub(super) fn weight(&self) -> f64 {
+        (self.size() as f64).sqrt()
+    }
+}
+
+/// The families of a problem, the one without redundancy first.
+pub(super) fn all(problem: &Problem) -> Vec<Family> {
+    let family = |name, policy, own: Vec<Dimension>| {
+        let common = [ejection(), batches(problem)];
+        Family { name, policy, dimensions: own.into_iter().chain(common).collect() }
+    };
+    let mut families = vec![
+        family("equal", PolicyKind::Equal, vec![]),
+        family("hedge", PolicyKind::Hedge, vec![budgets(false), late()]),
+    ];
+    // A copy of every batch is a whole extra execution of each.
+    if problem.limits.extra.is_none_or(|most| most >= 0.5) && problem.instances > 1 {
+        families.push(family("replicate", PolicyKind::Replicate, vec![]));
+    }
+    let codes = &problem.quality.codes;
+    if !codes.is_empty() && problem.instances > 1 {
+        let fixed: Vec<Knob> = codes.iter().copied().map(Knob::Code).collect();
+        let split = splits(problem.instances);
+        families.push(family("parm", PolicyKind::Parm, vec![usual(fixed.clone(), 0), split]));
+        let following = following(codes);
+        let choices: Vec<Knob> = fixed.into_iter().chain(following).collect();
+        let last = choices.len() - 1;
+        let plus = vec![usual(choices, last), graces(), of(), budgets(true), late()];
+        families.push(family("parm+", PolicyKind::ParmPlus, plus));
+    }
+    if problem.quality.backup.is_some() && problem.instances > 1 {
+        families.push(family("approximate-backup", PolicyKind::ApproximateBackup, vec![graces(), of()]));
+    }
+    families
+}
+
+fn usual(choices: Vec<Knob>, usual: usize) -> Dimension {
+    Dimension { choices, usual }
+}
+
+fn ejection() -> Dimension {
+    usual(vec![Knob::Ejection(false), Knob::Ejection(true)], 1)
+}
+
+/// Larger batches only where a further row costs less than the first.
+fn batches(problem: &Problem) -> Dimension {
+    let gains = problem.service.row_share < 1.0;
+    let most = if gains { problem.max_batch } else { 1 };
+    let tenth_us = (problem.service.mean_seconds() * 1e5) as u64;
+    let sizes = BATCHES.into_iter().filter(|rows| *rows == 1 || *rows <= most);
+    let choices = sizes.flat_map(|rows| {
+        let waits = if rows == 1 { vec![0] } else { vec![0, tenth_us] };
+        waits.into_iter().map(move |wait| Knob::Batch(rows, wait))
+    });
+    usual(choices.collect(), 0)
+}
+
+fn budgets(or_none: bool) -> Dimension {
+    let none = or_none.then_some(None);
+    let choices = none.into_iter().chain(BUDGETS.map(Some)).map(Knob::Hedge);
+    usual(choices.collect(), 2 + usize::from(or_none))
+}
+
+fn late() -> Dimension {
+    usual(FACTORS.map(Knob::Late).to_vec(), 1)
+}
+
+fn graces() -> Dimension {
+    usual(FACTORS.map(Knob::Grace).to_vec(), 1)
+}
+
+fn of() -> Dimension {
+    usual([Usual::Median, Usual::Tail].map(Knob::Usual).to_vec(), 0)
+}
+
+/// From one instance for parities to half of them, and the paper's share of each k.
+fn splits(instances: u32) -> Dimension {
+    let most = (instances / 2).max(1);
+    let steps = most.min(6);
+    let mut counts: Vec<u32> = (1..=steps).map(|step| (most * step).div_ceil(steps)).collect();
+    counts.dedup();
+    usual(std::iter::once(None).chain(counts.into_iter().map(Some)).map(Knob::Split).collect(), 0)
+}
+
+/// Codes of several k: one choice for each number of parities.
+fn following(codes: &[Coded]) -> Vec<Knob> {
+    let mut parities: Vec<u8> = codes.iter().map(|code| code.r).collect();
+    parities.sort_unstable();
+    parities.dedup();
+    let of = |r| codes.iter().copied().filter(move |code: &Coded| code.r == r).collect::<Vec<_>>();
+    parities.into_iter().map(of).filter(|codes| !codes.is_empty()).map(Knob::Following).collect()
+}

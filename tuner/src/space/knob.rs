@@ -1,0 +1,96 @@
+//! One thing that is set, and to what.
+
+use std::fmt;
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
+use std::time::Duration;
+
+use parm_frontend::dispatch::{Fraction, PoolSettings, Usual};
+
+use crate::Coded;
+
+/// One thing that is set, and to what.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Knob {
+    /// Groups of one size.
+    Code(Coded),
+    /// Groups whose size follows the load, among those of these codes.
+    Following(Vec<Coded>),
+    /// Instances kept for parities; `None` for the paper's share.
+    Split(Option<u32>),
+    /// How long reconstructions are held back, in times of what is usual.
+    Grace(f64),
+    /// What is usual.
+    Usual(Usual),
+    /// Duplicates of late jobs, as a share of all; `None` for none.
+    Hedge(Option<u8>),
+    /// Medians before which no job is late.
+    Late(f64),
+    /// Rows of a batch, and microseconds that a query waits for others.
+    Batch(u16, u64),
+    /// Whether slow instances are ejected.
+    Ejection(bool),
+}
+
+impl Knob {
+    /// Sets it.
+    pub(super) fn turn(&self, settings: &mut PoolSettings) {
+        let coding = &mut settings.coding;
+        match self {
+            Knob::Code(code) => {
+                code_of(code, settings);
+                settings.coding.k_follows_load = false;
+            }
+            Knob::Following(codes) => {
+                codes.iter().for_each(|code| code_of(code, settings));
+                let k = |code: &Coded| NonZeroU8::new(code.k);
+                settings.coding.k = codes.iter().filter_map(k).min().unwrap_or(settings.coding.k);
+                settings.coding.k_choices =
+                    codes.iter().filter_map(k).filter(|k| *k != settings.coding.k).collect();
+                settings.coding.k_follows_load = true;
+            }
+            Knob::Split(kept) => coding.parity_instances = kept.and_then(NonZeroU32::new),
+            Knob::Grace(factor) => coding.grace.factor = *factor,
+            Knob::Usual(usual) => coding.grace.of = *usual,
+            Knob::Hedge(None) => coding.hedge = false,
+            Knob::Hedge(Some(percent)) => settings.hedge.budget.ratio = Fraction::percent(*percent),
+            Knob::Late(factor) => settings.hedge.median_factor = *factor,
+            Knob::Batch(rows, wait_us) => {
+                settings.batch.max_size = NonZeroU16::new(*rows).unwrap_or(NonZeroU16::MIN);
+                settings.batch.max_delay = Duration::from_micros(*wait_us);
+            }
+            Knob::Ejection(enabled) => settings.ejection.enabled = *enabled,
+        }
+    }
+}
+
+fn code_of(code: &Coded, settings: &mut PoolSettings) {
+    let coding = &mut settings.coding;
+    coding.k = NonZeroU8::new(code.k).unwrap_or(coding.k);
+    coding.r = NonZeroU8::new(code.r).unwrap_or(coding.r);
+    coding.needs = code.needs;
+}
+
+impl fmt::Display for Knob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Knob::Code(code) => write!(f, "k={} r={}", code.k, code.r),
+            Knob::Following(codes) => {
+                let (least, most) = (codes.iter().map(|c| c.k).min(), codes.iter().map(|c| c.k).max());
+                let r = codes.first().map_or(1, |code| code.r);
+                write!(f, "k={}..{} by load r={r}", least.unwrap_or(1), most.unwrap_or(1))
+            }
+            Knob::Split(None) => f.write_str("paper's split"),
+            Knob::Split(Some(kept)) => write!(f, "{kept} for parities"),
+            Knob::Grace(factor) => write!(f, "grace {factor}x"),
+            Knob::Usual(Usual::Median) => f.write_str("of median"),
+            Knob::Usual(Usual::Tail) => f.write_str("of tail"),
+            Knob::Hedge(None) => f.write_str("no hedge"),
+            Knob::Hedge(Some(percent)) => write!(f, "hedge {percent} %"),
+            Knob::Late(factor) => write!(f, "after {factor}x"),
+            Knob::Batch(rows, 0) => write!(f, "batch {rows}"),
+            Knob::Batch(rows, wait_us) => write!(f, "batch {rows} in {wait_us} us"),
+            Knob::Ejection(true) => f.write_str("ejection"),
+            Knob::Ejection(false) => f.write_str("no ejection"),
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The tuner on whole problems.
+
+mod recorded;
+mod tuning;

@@ -1,0 +1,163 @@
+//! A simulated frontend is recorded, and what was injected is found in the recording.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use parm_faults::clock::Moment;
+use parm_faults::distribution::Distribution;
+use parm_faults::service::Service;
+use parm_faults::{Fault, Faults, Targets, When};
+use parm_frontend::dispatch::{PolicyKind, PoolSettings};
+use parm_frontend::record::{FORMAT, Job, Line, Query};
+use parm_loadgen::arrivals::Arrivals;
+use parm_simulator::{Execution, Quiet, Run, Scenario, Shape, Witness};
+use parm_tuner::{Error, Profile, Recording, fit};
+
+/// Writes what a frontend would.
+#[derive(Default)]
+struct Transcript {
+    text: Vec<u8>,
+    instances: BTreeSet<u32>,
+}
+
+impl Transcript {
+    fn line(&mut self, line: Line) {
+        line.write(&mut self.text);
+    }
+}
+
+impl Witness for Transcript {
+    fn arrived(&mut self, at: Moment) {
+        self.line(Line::Query(Query { at_us: at.as_nanos() / 1000, model: 0, rows: 1 }));
+    }
+
+    fn executed(&mut self, execution: Execution) {
+        let Execution { instance, role, rows, given, ended } = execution;
+        if self.instances.insert(instance) {
+            self.line(Line::Instance { number: instance, name: format!("test://{instance}") });
+        }
+        let (at_us, took_us) = (given.as_nanos() / 1000, ended.nanos_since(given) / 1000);
+        let (rows, role) = (rows as u32, role.into());
+        self.line(Line::Job(Job { at_us, took_us, model: 0, instance, rows, role, ok: true }));
+    }
+}
+
+fn run(faults: Faults, policy: PolicyKind, ejection: bool) -> Run {
+    let mut settings = PoolSettings { policy, ..PoolSettings::default() };
+    settings.ejection.enabled = ejection;
+    Run {
+        seed: 5,
+        queries: 80_000,
+        warm_up: 0,
+        arrivals: Arrivals::Poisson { rate: 450.0 },
+        faults,
+        service: Service::default(),
+        backup_share: 0.5,
+        shape: Shape { instances: 18, parity_only: 0, slots: 1 },
+        settings,
+        deadline: Duration::from_secs(10),
+        encode: Duration::from_micros(93),
+        decode: Duration::from_micros(8),
+    }
+}
+
+fn recorded(run: &Run) -> Recording {
+    eprintln!("seed {}", run.seed);
+    let mut transcript = Transcript::default();
+    transcript.line(Line::Recording { format: FORMAT, unix_ms: 0 });
+    transcript.line(Line::Model { number: 0, name: "m".into(), version: "1".into() });
+    run.watched(&Quiet, &mut transcript).unwrap();
+    Recording::read(transcript.text.as_slice(), None).unwrap()
+}
+
+fn profile(scenario: &str, policy: PolicyKind, ejection: bool) -> Profile {
+    let profile = fit(&recorded(&run(Scenario::named(scenario).unwrap().faults, policy, ejection))).unwrap();
+    eprintln!("{profile}");
+    profile
+}
+
+fn near(what: &str, found: f64, injected: f64, tolerance: f64) {
+    assert!((found / injected - 1.0).abs() < tolerance, "{what}: {found}, injected was {injected}");
+}
+
+#[test]
+fn stragglers_and_interference_are_told_apart_and_measured() {
+    let profile = profile("AB", PolicyKind::Equal, false);
+    near("median service time", profile.service.time_ms.mean(), 20.0, 0.01);
+    let stragglers = profile.stragglers.as_ref().unwrap();
+    near("share of stragglers", stragglers.share, 0.005, 0.15);
+    near("their factor", stragglers.median_factor, 7.5, 0.1);
+    let interference = profile.interference.unwrap();
+    near("share of interference", interference.share, 1.0 / 24.0, 0.3);
+    near("its length", interference.length_ms, 2000.0, 0.1);
+    near("its factor", interference.factor, 5.0, 0.05);
+    assert_eq!(profile.hangs, None);
+    assert_eq!(profile.faults().0.len(), 2);
+}
+
+#[test]
+fn nothing_is_found_on_a_clean_cluster_nor_in_times_that_vary_by_nature() {
+    let clean = profile("clean", PolicyKind::Hedge, true);
+    assert_eq!(clean.faults(), Faults::default());
+    let varying = profile("lognormal", PolicyKind::Equal, false);
+    assert_eq!(varying.interference, None);
+    let share = varying.stragglers.as_ref().map_or(0.0, |stragglers| stragglers.share);
+    assert!(share < 2e-4, "{share}");
+    let Distribution::Sample { mut values } = varying.service.time_ms else { panic!("it is measured") };
+    let p99 = parm_loadgen::statistics::bootstrap::quantile_of(&mut values, 0.99);
+    near("p99 of the sample", p99, 20.0 * (2.326f64 * 0.5).exp(), 0.05);
+}
+
+#[test]
+fn hangs_are_found_by_the_jobs_that_they_hold() {
+    let profile = profile("hang", PolicyKind::Hedge, false);
+    let hangs = profile.hangs.unwrap();
+    near("length of a hang", hangs.length_ms, 3000.0, 0.05);
+    near("share of hangs", hangs.share, 0.1, 0.25);
+    assert_eq!(profile.interference, None);
+}
+
+#[test]
+fn interference_is_found_though_slow_instances_are_ejected() {
+    let profile = profile("B", PolicyKind::Hedge, true);
+    let interference = profile.interference.unwrap();
+    near("factor of interference", interference.factor, 5.0, 0.1);
+    // An ejected instance shows that it is slow only when it is tried again: the ends are blurred by the wait for that.
+    near("share of interference", interference.share, 1.0 / 12.0, 0.5);
+    assert_eq!(profile.hangs, None);
+}
+
+#[test]
+fn a_simulation_of_the_profile_has_the_tail_of_the_original() {
+    let original = run(Scenario::named("AB").unwrap().faults, PolicyKind::Equal, false);
+    let recording = recorded(&original);
+    let profile = fit(&recording).unwrap();
+    let fitted = Run {
+        seed: 77,
+        arrivals: recording.trace(),
+        queries: recording.arrivals.len() as u64,
+        service: profile.service.clone(),
+        faults: profile.faults(),
+        ..original.clone()
+    };
+    let [before, after] = [original, fitted].map(|run| run.simulate(&Quiet).unwrap().mean().0);
+    near("mean latency", after, before, 0.05);
+}
+
+#[test]
+fn batches_tell_what_a_further_row_costs() {
+    let mut run = run(Faults::default(), PolicyKind::Equal, false);
+    run.service.row_share = 0.25;
+    run.settings.batch.max_size = 4.try_into().unwrap();
+    run.arrivals = Arrivals::Poisson { rate: 1400.0 };
+    let profile = fit(&recorded(&run)).unwrap();
+    near("share of a further row", profile.service.row_share, 0.25, 0.1);
+    near("service time of one row", profile.service.time_ms.mean(), 20.0, 0.05);
+}
+
+#[test]
+fn a_recording_with_few_jobs_is_refused() {
+    let hang = Fault::Hang { when: When::Always, on: Targets::Only(vec![0]) };
+    let short = Run { queries: 500, ..run(Faults(vec![hang]), PolicyKind::Hedge, false) };
+    assert!(matches!(fit(&recorded(&short)), Err(Error::FewJobs { least: 1000, .. })));
+}
