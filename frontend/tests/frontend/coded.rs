@@ -279,5 +279,5 @@ async fn a_code_that_does_not_exist_is_refused_at_run_time() {
         assert_eq!(status, 400, "{answer}");
         assert!(answer.to_string().contains(word), "{answer}");
     }
-    until("the old settings hold", || metric(&frontend, "parm_codes", &[]) == 7.0).await;
+    until("the old settings hold", || metric(&frontend, "parm_codes", &[]) == 3.0).await;
 }
