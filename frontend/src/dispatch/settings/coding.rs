@@ -19,8 +19,8 @@ pub struct CodingSettings {
     pub code: Option<Kind>,
     /// Queries per group: a parity costs one job per `k` queries. Default 2.
     pub k: NonZeroU8,
-    /// Values of `k` that groups may have besides, under `parm+`. Default: all that the bundle has a code of this kind and
-    /// `r` for.
+    /// Values of `k` that groups may have besides, under `parm+`. Default: all up to 4 that the bundle has a code of
+    /// this kind and `r` for.
     pub k_choices: Vec<NonZeroU8>,
     /// Parities per group: as many predictions of a group can be missing at a time. Default 1.
     pub r: NonZeroU8,
