@@ -1,5 +1,6 @@
 //! The crate from outside: operators and their gradients, whole networks, data sets.
 
+mod base;
 mod data;
 mod evaluate;
 mod network;
