@@ -18,6 +18,11 @@ mod serve;
 mod settings;
 mod shutdown;
 mod simulate;
+#[cfg(feature = "train")]
+mod train;
+#[cfg(not(feature = "train"))]
+#[path = "train/absent.rs"]
+mod train;
 mod tune;
 mod worker;
 
@@ -40,6 +45,7 @@ fn main() -> ExitCode {
         Command::Simulate(flags) => simulate::main(&flags),
         Command::Tune(flags) => tune::main(&flags),
         Command::Record(flags) => record::main(&flags),
+        Command::Train(flags) => train::main(&flags.command),
         Command::Models(flags) => models::main(&flags.command).map_err(Failure::from),
     };
     match outcome {

@@ -1,7 +1,10 @@
 //! The crate from outside: operators and their gradients, whole networks, data sets.
 
+mod code;
 mod data;
 mod evaluate;
 mod network;
 mod operators;
+mod parity;
 mod support;
+mod task;
