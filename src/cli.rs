@@ -60,6 +60,13 @@ pub enum Command {
     /// Nothing that clients send is recorded, only when queries came and how long instances took.
     #[command(after_long_help = record::EXAMPLES)]
     Record(record::Record),
+    /// Run an experiment: policies under load and faults, with real processes or in virtual time, and a report of it
+    ///
+    /// Starts the workers that the file asks for on this machine (or uses those it names) and a frontend for every run.
+    /// Policies take turns on the same arrivals and faults. Results go to a folder: raw data, JSON, and a report as one
+    /// HTML file. An interrupt (Ctrl-C) ends it early and leaves the results so far.
+    #[command(after_long_help = EXPERIMENT_EXAMPLES)]
+    Experiment(Experiment),
 }
 
 const DEMO_EXAMPLES: &str = "Examples:
@@ -103,6 +110,8 @@ const SIMULATE_EXAMPLES: &str = "Examples:
       all policies on 18 instances of 20 ms, as in the paper, under stragglers and interference
   parm simulate experiment.toml --repeats 5 --output json
       an experiment of your own: policies, scenarios, service times
+  parm simulate --recording busy-hour.jsonl --policy equal --policy hedge --policy parm+
+      what the recorded traffic would have met with another policy
   parm simulate --list
       the ready-made policies and scenarios";
 
@@ -131,6 +140,13 @@ pub struct Demo {
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }
+const EXPERIMENT_EXAMPLES: &str = "Examples:
+  parm experiment experiments/tail.toml
+      every policy of the file with real processes on this machine; the report is results/tail/report.html
+  parm experiment experiments/tail.toml --simulate
+      the same in virtual time
+  parm experiment experiments/chaos.toml --policy hedge --policy parm+ --repeats 1 --results /tmp/chaos
+      a part of it, elsewhere";
 
 /// Flags that every long-running command has.
 #[derive(Debug, Args)]
@@ -190,9 +206,13 @@ pub struct Serve {
     /// A file of such URLs, one a line, that is watched for changes
     #[arg(long, value_name = "FILE")]
     pub workers_file: Option<PathBuf>,
-    /// How redundancy is used: none, equal, replicate or hedge
+    /// How redundancy is used: none, equal, replicate, hedge, parm, parm+ or approximate-backup
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
+    /// Bundles of codes and parity models for the policies parm and parm+: a model repository with NAME/parm.toml files, or
+    /// one such file [default: the folder of --models]
+    #[arg(long, value_name = "PATH")]
+    pub bundles: Option<PathBuf>,
     /// Address of the admin API [default: off]
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
@@ -223,6 +243,13 @@ pub struct Models {
 pub enum ModelsCommand {
     /// The models of a repository, with versions, sizes and digests
     List {
+        #[command(flatten)]
+        view: View,
+    },
+    /// Bundles of codes and parity models: whether their files are the ones that they were made of, and fit
+    Verify {
+        /// The deployed model's name; all models with a bundle unless given
+        model: Option<String>,
         #[command(flatten)]
         view: View,
     },
@@ -262,6 +289,12 @@ pub struct Simulate {
     /// Experiment file (TOML); flags override it
     #[arg(value_name = "FILE")]
     pub experiment: Option<PathBuf>,
+    /// What `parm record` wrote: its arrivals, service times and faults become the scenario `recorded`
+    #[arg(long, value_name = "FILE")]
+    pub recording: Option<PathBuf>,
+    /// The model, where the recording has several
+    #[arg(long, value_name = "NAME", requires = "recording")]
+    pub model: Option<String>,
     /// A policy, ready-made or from the file (repeat) [default: all ready-made ones]
     #[arg(long, value_name = "NAME")]
     pub policy: Vec<String>,
@@ -292,6 +325,41 @@ pub struct Simulate {
     /// Print the ready-made policies and scenarios, and end
     #[arg(long)]
     pub list: bool,
+    /// `text` for people, `json` for programs
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+/// `parm experiment`.
+#[derive(Debug, Args)]
+pub struct Experiment {
+    /// Experiment file (TOML); flags override it
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// In virtual time, instead of with real processes
+    #[arg(long)]
+    pub simulate: bool,
+    /// Folder for results; it must not have any yet [default: results/NAME, numbered where that is taken]
+    #[arg(long, value_name = "FOLDER")]
+    pub results: Option<PathBuf>,
+    /// A policy, ready-made or from the file, instead of the file's (repeat)
+    #[arg(long, value_name = "NAME")]
+    pub policy: Vec<String>,
+    /// A scenario, ready-made or from the file, instead of the file's (repeat)
+    #[arg(long, value_name = "NAME")]
+    pub scenario: Vec<String>,
+    /// A load, as a share of what the deployed instances could do, instead of the file's (repeat)
+    #[arg(long, value_name = "SHARE")]
+    pub load: Vec<f64>,
+    /// Queries in a run, instead of the file's
+    #[arg(long, value_name = "N")]
+    pub queries: Option<std::num::NonZeroU64>,
+    /// Runs of each kind, instead of the file's
+    #[arg(long, value_name = "N")]
+    pub repeats: Option<std::num::NonZeroU32>,
+    /// Seed of arrivals, service times and faults, instead of the file's
+    #[arg(long)]
+    pub seed: Option<u64>,
     /// `text` for people, `json` for programs
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,

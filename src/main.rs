@@ -7,10 +7,12 @@ mod bar;
 mod cli;
 mod demo;
 mod environment;
+mod experiment;
 mod load;
 mod logging;
 mod metrics;
 mod models;
+mod nets;
 mod ready;
 mod record;
 mod runtime;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Command::Simulate(flags) => simulate::main(&flags),
         Command::Tune(flags) => tune::main(&flags),
         Command::Record(flags) => record::main(&flags),
+        Command::Experiment(flags) => experiment::main(&flags),
         Command::Models(flags) => models::main(&flags.command).map_err(Failure::from),
     };
     match outcome {

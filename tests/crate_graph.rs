@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("loadgen", &["protocol", "faults"]),
     ("simulator", &["frontend", "faults", "loadgen"]),
     ("tuner", &["protocol", "encoder", "faults", "parity-models", "frontend", "loadgen", "simulator"]),
+    ("experiments", &["protocol", "faults", "loadgen", "simulator"]),
     ("training", &["encoder", "parity-models"]),
 ];
 

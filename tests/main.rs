@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, missing_docs)]
 
 mod chaos;
+mod coded;
 mod commands;
 mod crate_graph;
 
@@ -11,8 +12,8 @@ mod demo;
 mod discovery;
 mod documents;
 mod links;
-mod recording;
 mod load;
+mod recording;
 mod robustness;
 mod serving;
 mod support;

@@ -8,7 +8,7 @@ pub enum Accept {
     /// Any outcome.
     #[default]
     Any,
-    /// Never a reconstruction (`parm_accept: exact`).
+    /// Nothing but predictions of the deployed model (`parm_accept: exact`).
     Exact,
 }
 

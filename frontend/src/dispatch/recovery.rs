@@ -24,7 +24,8 @@ impl Dispatcher {
                 new = true;
             }
         }
-        let keeps = new && group.reads_predictions();
+        // An open group is yet to be encoded, from inputs that the driver keeps with the job.
+        let keeps = new && (group.stage == Stage::Open || group.reads_predictions());
         if keeps {
             group.outputs.push(key);
         }

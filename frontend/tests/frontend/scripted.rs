@@ -21,6 +21,10 @@ pub(crate) enum Act {
     Fail(Duration, Error),
     /// Never answers.
     Hang,
+    /// Answers at once, with values that are none.
+    Nan,
+    /// Answers after a while, and wrongly: as if `x` were another.
+    Wrong(Duration),
     /// Answers at once, one row too few.
     Short,
 }
@@ -108,9 +112,23 @@ impl Scripted {
                 tokio::time::sleep(after).await;
                 Ok(answer(request))
             }
+            Act::Wrong(after) => {
+                tokio::time::sleep(after).await;
+                let mut other = request.clone();
+                let x = &mut other.inputs[0].tensor;
+                let values: Vec<f32> = x.as_f32().unwrap().iter().map(|value| 3.0 - 2.0 * value).collect();
+                *x = Tensor::from_f32(x.shape(), &values).unwrap();
+                Ok(answer(&other))
+            }
             Act::Fail(after, error) => {
                 tokio::time::sleep(after).await;
                 Err(error)
+            }
+            Act::Nan => {
+                let mut nonsense = request.clone();
+                let x = &mut nonsense.inputs[0].tensor;
+                *x = Tensor::from_f32(x.shape(), &vec![f32::NAN; x.len()]).unwrap();
+                Ok(answer(&nonsense))
             }
             Act::Short => {
                 let mut short = request.clone();

@@ -4,4 +4,6 @@ mod data;
 mod evaluate;
 mod network;
 mod operators;
+mod pytorch;
+mod sources;
 mod support;

@@ -1,0 +1,117 @@
+//! The report of an experiment as one HTML file that needs nothing else: tables, and charts as inline SVG.
+//!
+//! `section` puts together what belongs to one scenario and load; `verdicts` is its table, `spectrum`, `timeline` and
+//! `outcomes` its pictures, `rates` what all loads of a scenario have in common; `svg` draws axes and lines.
+
+mod outcomes;
+mod preamble;
+mod rates;
+mod section;
+mod spectrum;
+mod svg;
+mod timeline;
+mod verdicts;
+
+use parm_simulator::{Estimate, Row};
+
+use crate::Results;
+
+/// The whole report.
+pub fn page(results: &Results) -> String {
+    let palette = Palette::of(&results.report.rows);
+    let groups = section::groups(&results.report.rows);
+    let mut body = preamble::head(results);
+    body += &preamble::contents(&groups);
+    let mut scenario = "";
+    for group in &groups {
+        if group[0].scenario != scenario {
+            scenario = &group[0].scenario;
+            let rows: Vec<&Row> = results.report.rows.iter().filter(|row| row.scenario == scenario).collect();
+            body += &format!("<h2>Scenario {}</h2>", text(scenario));
+            body += &rates::chart(&rows, &palette);
+        }
+        body += &section::section(group, &palette);
+    }
+    body += &preamble::foot(results);
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\"><title>{}</title><style>{}</style></head><body>{body}</body></html>\n",
+        text(&results.command),
+        include_str!("style.css"),
+    )
+}
+
+/// The colour of every policy, the same in all pictures.
+pub(crate) struct Palette(Vec<String>);
+
+/// Colours that the style sheet knows.
+const COLOURS: usize = 10;
+
+impl Palette {
+    fn of(rows: &[Row]) -> Self {
+        let mut names: Vec<String> = Vec::new();
+        for row in rows {
+            if !names.contains(&row.policy) {
+                names.push(row.policy.clone());
+            }
+        }
+        Self(names)
+    }
+
+    /// The class of a policy's lines and marks.
+    pub(crate) fn class(&self, policy: &str) -> String {
+        let place = self.0.iter().position(|name| name == policy).unwrap_or(0);
+        format!("c{}", place % COLOURS)
+    }
+
+    /// What tells the policies of a picture apart.
+    pub(crate) fn legend(&self, rows: &[&Row]) -> String {
+        let mut seen: Vec<&str> = Vec::new();
+        for row in rows {
+            if !seen.contains(&row.policy.as_str()) {
+                seen.push(&row.policy);
+            }
+        }
+        let entry =
+            |policy: &&str| format!("<span class=\"{}\"><i></i>{}</span>", self.class(policy), text(policy));
+        format!("<p class=\"legend\">{}</p>", seen.iter().map(entry).collect::<String>())
+    }
+}
+
+/// Text as HTML has it.
+pub(crate) fn text(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Three digits, as many as a latency is known to.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        ..10.0 => format!("{value:.2}"),
+        ..100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// A share in percent.
+pub(crate) fn percent(share: f64) -> String {
+    match share * 100.0 {
+        0.0 => "0 %".into(),
+        value if value < 99.95 => format!("{value:.2} %"),
+        value if value < 99.995 => format!("{value:.3} %"),
+        _ => "100 %".into(),
+    }
+}
+
+/// An estimate with the bounds of its interval, or that there is none.
+pub(crate) fn estimate(of: Option<Estimate>, unit: &str) -> String {
+    match of {
+        None => "<td class=\"none\">not enough data</td>".into(),
+        Some(Estimate { value, low, high }) => format!(
+            "<td><b>{}</b>{unit}<small>{} to {}</small></td>",
+            number(value),
+            number(low),
+            number(high)
+        ),
+    }
+}
