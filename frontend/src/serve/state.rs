@@ -75,6 +75,8 @@ impl State {
                 None => self.follow_up.push(Event::ProbeAnswered(instance, false)),
             },
             Action::WakeAt(at) => effects.push(Effect::Wake(at)),
+            Action::Suspect(instance, pool) => self.suspect(instance, pool),
+            Action::Compare(comparison) => self.compare(&comparison, effects),
             Action::Encode(group, slots) => self.encode(group, &slots, effects),
             Action::Decode(recovery) => self.decode(&recovery, effects),
             Action::Forget(group) => {
@@ -82,10 +84,6 @@ impl State {
                     effects.push(Effect::Discard(Garbage::Group(Box::new(group))));
                 }
             }
-            Action::Suspect(instance, _) => {
-                tracing::warn!(instance = instance.0, "answers disagree with parities");
-            }
-            Action::Compare(comparison) => self.follow_up.push(Event::Compared(comparison.group, Vec::new())),
         }
     }
 
