@@ -1,5 +1,6 @@
 //! The command line. What a flag means is said here, once; the configuration file knows the same settings by their paths.
 
+pub mod experiment;
 pub mod record;
 pub mod train;
 pub mod tune;
@@ -49,6 +50,13 @@ pub enum Command {
     /// p99.9 - p50, and how many times smaller it is than without redundancy on the same instances (`equal`).
     #[command(after_long_help = SIMULATE_EXAMPLES)]
     Simulate(Simulate),
+    /// Run an experiment: policies under load and faults, with real processes or in virtual time, and a report of it
+    ///
+    /// Starts the workers that the file asks for on this machine (or uses those it names) and a frontend for every run.
+    /// Policies take turns on the same arrivals and faults. Results go to a folder: raw data, JSON, and a report as one
+    /// HTML file. An interrupt (Ctrl-C) ends it early and leaves the results so far.
+    #[command(after_long_help = experiment::EXAMPLES)]
+    Experiment(experiment::Experiment),
     /// Find the policy and the settings that answer the most queries in time, by simulation
     ///
     /// Searches policies, codes, grace, hedge budgets, batches and splits with the dispatcher that serves, under the
@@ -110,6 +118,8 @@ const SIMULATE_EXAMPLES: &str = "Examples:
       all policies on 18 instances of 20 ms, as in the paper, under stragglers and interference
   parm simulate experiment.toml --repeats 5 --output json
       an experiment of your own: policies, scenarios, service times
+  parm simulate --recording busy-hour.jsonl --policy equal --policy hedge --policy parm+
+      what the recorded traffic would have met with another policy
   parm simulate --list
       the ready-made policies and scenarios";
 
@@ -197,9 +207,13 @@ pub struct Serve {
     /// A file of such URLs, one a line, that is watched for changes
     #[arg(long, value_name = "FILE")]
     pub workers_file: Option<PathBuf>,
-    /// How redundancy is used: none, equal, replicate or hedge
+    /// How redundancy is used: none, equal, replicate, hedge, parm, parm+ or approximate-backup
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
+    /// Bundles of codes and parity models for the policies parm and parm+: a model repository with NAME/parm.toml files, or
+    /// one such file [default: the folder of --models]
+    #[arg(long, value_name = "PATH")]
+    pub bundles: Option<PathBuf>,
     /// Address of the admin API [default: off]
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
@@ -230,6 +244,13 @@ pub struct Models {
 pub enum ModelsCommand {
     /// The models of a repository, with versions, sizes and digests
     List {
+        #[command(flatten)]
+        view: View,
+    },
+    /// Bundles of codes and parity models: whether their files are the ones that they were made of, and fit
+    Verify {
+        /// The deployed model's name; all models with a bundle unless given
+        model: Option<String>,
         #[command(flatten)]
         view: View,
     },
@@ -269,6 +290,12 @@ pub struct Simulate {
     /// Experiment file (TOML); flags override it
     #[arg(value_name = "FILE")]
     pub experiment: Option<PathBuf>,
+    /// What `parm record` wrote: its arrivals, service times and faults become the scenario `recorded`
+    #[arg(long, value_name = "FILE")]
+    pub recording: Option<PathBuf>,
+    /// The model, where the recording has several
+    #[arg(long, value_name = "NAME", requires = "recording")]
+    pub model: Option<String>,
     /// A policy, ready-made or from the file (repeat) [default: all ready-made ones]
     #[arg(long, value_name = "NAME")]
     pub policy: Vec<String>,

@@ -7,10 +7,12 @@ mod bar;
 mod cli;
 mod demo;
 mod environment;
+mod experiment;
 mod load;
 mod logging;
 mod metrics;
 mod models;
+mod nets;
 mod ready;
 mod record;
 mod runtime;
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::Worker(flags) => worker::main(&flags),
         Command::Load(flags) => load::main(&flags).map_err(Failure::from),
         Command::Simulate(flags) => simulate::main(&flags),
+        Command::Experiment(flags) => experiment::main(&flags),
         Command::Tune(flags) => tune::main(&flags),
         Command::Record(flags) => record::main(&flags),
         Command::Train(flags) => train::main(&flags.command),

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use parm_parity_models::bundle;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::{Format, Repository};
 use serde::Serialize;
@@ -14,6 +15,7 @@ use crate::cli::{ModelsCommand, Output, View};
 pub fn main(command: &ModelsCommand) -> anyhow::Result<()> {
     match command {
         ModelsCommand::List { view } => list(view),
+        ModelsCommand::Verify { model, view } => verify(model.as_deref(), view),
         ModelsCommand::Inspect { model, model_version, view } => inspect(model, *model_version, view),
     }
 }
@@ -69,6 +71,57 @@ fn table(listed: &[Listed]) -> String {
             "\n{model:width$}  {version:>7}  {format:>8}  {bytes:>10}  {}",
             &sha256[..16]
         ));
+    }
+    text
+}
+
+/// Holds bundles to their files. A problem makes the command fail, with everything printed.
+fn verify(model: Option<&str>, view: &View) -> anyhow::Result<()> {
+    let repository = Repository::open(&view.models)?;
+    let names: Vec<String> = match model {
+        Some(model) => vec![model.to_owned()],
+        None => {
+            let models = repository.scan()?.models.into_values();
+            models.filter(|model| model.bundle.is_some()).map(|model| model.name).collect()
+        }
+    };
+    if names.is_empty() {
+        bail!(
+            "no model in {} has a bundle (NAME/parm.toml): train parity models for one",
+            view.models.display()
+        );
+    }
+    let reports = names.iter().map(|name| bundle::verify(&repository, name));
+    let reports: Vec<bundle::Report> = reports.collect::<Result<_, _>>()?;
+    match view.output {
+        Output::Json => print(&serde_json::to_string_pretty(&reports)?)?,
+        Output::Text => print(&bundles(&reports))?,
+    }
+    let broken: Vec<&str> =
+        reports.iter().filter(|report| !report.is_sound()).map(|report| report.model.as_str()).collect();
+    if broken.is_empty() { Ok(()) } else { bail!("bundles that do not fit: {}", broken.join(", ")) }
+}
+
+/// A line for each code, and one for each problem below it.
+fn bundles(reports: &[bundle::Report]) -> String {
+    let codes = reports.iter().flat_map(|report| report.parities.iter().map(|parity| parity.code.len()));
+    let (model, code) = (
+        reports.iter().map(|report| report.model.len()).max().unwrap_or(0).max("MODEL".len()),
+        codes.max().unwrap_or(0).max("CODE".len()),
+    );
+    let mut text = format!("{:model$}  {:code$}  {:12}  MODELS", "MODEL", "CODE", "STATE");
+    let state = |problems: &[bundle::Problem]| if problems.is_empty() { "ok" } else { "does not fit" };
+    let mut line = |columns: [&str; 4], problems: &[bundle::Problem]| {
+        let [name, kind, state, models] = columns;
+        text.push_str(format!("\n{name:model$}  {kind:code$}  {state:12}  {models}").trim_end());
+        problems.iter().for_each(|problem| text.push_str(&format!("\n  {problem}")));
+    };
+    for report in reports {
+        line([&report.model, "(deployed)", state(&report.problems), ""], &report.problems);
+        for parity in &report.parities {
+            let models = parity.models.join(", ");
+            line([&report.model, &parity.code, state(&parity.problems), &models], &parity.problems);
+        }
     }
     text
 }

@@ -13,6 +13,7 @@ use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli;
+use crate::nets::Engine;
 use crate::settings::Settings;
 use crate::{Failure, metrics, ready, runtime, shutdown};
 
@@ -32,7 +33,9 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     let drain_timeout = settings.server.drain_timeout();
     let wire = Wire::new(settings.frontend.client.clone());
     let wire = Arc::new(wire.with_name_servers(settings.frontend.instances.name_servers.clone()));
-    let frontend = Frontend::start(settings.frontend, wire, Timers::Precise).map_err(configuration)?;
+    let nets = Arc::new(Engine(settings.backend.engine.clone()));
+    let frontend =
+        Frontend::start_with_nets(settings.frontend, wire, Timers::Precise, nets).map_err(configuration)?;
     let recording = frontend.record_to_file().await.map_err(configuration)?;
     let registry = Registry::new();
     let pages = (frontend.clone(), registry.clone());

@@ -38,6 +38,9 @@ impl Settings {
         if let Some(file) = &flags.workers_file {
             figment = figment.merge(Serialized::default("frontend.workers_file", file));
         }
+        if let Some(bundles) = &flags.bundles {
+            figment = figment.merge(Serialized::default("frontend.bundles", bundles));
+        }
         if let Some(policy) = &flags.policy {
             figment = figment.merge(Serialized::default("frontend.dispatch.policy", policy));
         }
@@ -48,7 +51,12 @@ impl Settings {
             figment = figment.merge(Serialized::default("frontend.recording.file", file));
         }
         let settings = extract(figment)?;
-        if settings.embeds() { settings.with_models() } else { Ok(settings) }
+        let mut settings = if settings.embeds() { settings.with_models()? } else { settings };
+        // Models that are served from a folder have their bundles there.
+        if settings.frontend.bundles.is_none() {
+            settings.frontend.bundles = settings.backend.models.clone();
+        }
+        Ok(settings)
     }
 
     /// Settings of `parm worker`.

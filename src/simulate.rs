@@ -5,11 +5,12 @@ use std::num::NonZeroUsize;
 use std::thread;
 
 use anyhow::Context;
-use parm_simulator::{Config, Experiment, POLICIES, SCENARIOS};
+use parm_simulator::{Config, Experiment, POLICIES, SCENARIOS, Scenario};
 
 use crate::Failure;
 use crate::bar::Bar;
 use crate::cli::{Output, Simulate};
+use crate::tune;
 
 /// Runs the command. A file or a name that cannot be used ends with status 64.
 pub fn main(flags: &Simulate) -> Result<(), Failure> {
@@ -35,8 +36,14 @@ fn config(flags: &Simulate) -> anyhow::Result<Config> {
         }
         None => Config::default(),
     };
+    if let Some(path) = &flags.recording {
+        recorded(&mut config, path, flags.model.as_deref())?;
+    }
     replace(&mut config.policies, &flags.policy);
     replace(&mut config.scenarios, &flags.scenario);
+    if !flags.load.is_empty() {
+        config.rates.clear();
+    }
     replace(&mut config.loads, &flags.load);
     config.queries = flags.queries.unwrap_or(config.queries);
     config.repeats = flags.repeats.unwrap_or(config.repeats);
@@ -46,7 +53,24 @@ fn config(flags: &Simulate) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-fn replace<T: Clone>(values: &mut Vec<T>, given: &[T]) {
+/// The recorded arrivals, service times and faults become the scenario `recorded`, at the recorded rate.
+fn recorded(config: &mut Config, path: &std::path::Path, model: Option<&str>) -> anyhow::Result<()> {
+    let (recording, profile) = tune::recorded(path, model)?;
+    eprintln!("{}: {profile}", path.display());
+    if let Some(instances) = std::num::NonZeroU32::new(profile.instances) {
+        config.instances = instances;
+        config.deployed = instances;
+    }
+    config.loads = Vec::new();
+    config.rates = vec![recording.trace().rate()];
+    config.service = profile.service.clone();
+    let scenario = Scenario { faults: profile.faults(), trace: recording.arrivals, ..Scenario::default() };
+    config.scenario.insert("recorded".to_owned(), scenario);
+    config.scenarios = vec!["recorded".to_owned()];
+    Ok(())
+}
+
+pub fn replace<T: Clone>(values: &mut Vec<T>, given: &[T]) {
     if !given.is_empty() {
         *values = given.to_vec();
     }
@@ -63,7 +87,7 @@ fn list() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn print(report: &parm_simulator::Report, output: Output) -> anyhow::Result<()> {
+pub fn print(report: &parm_simulator::Report, output: Output) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match output {
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(report)?)?,

@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("frontend", &["protocol", "encoder", "parity-models"]),
     ("loadgen", &["protocol", "faults"]),
     ("simulator", &["frontend", "faults", "loadgen"]),
+    ("experiments", &["protocol", "faults", "loadgen", "simulator"]),
     ("tuner", &["protocol", "encoder", "faults", "parity-models", "frontend", "loadgen", "simulator"]),
     ("training", &["encoder", "parity-models"]),
 ];

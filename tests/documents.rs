@@ -26,6 +26,7 @@ fn the_command_line_reference_is_the_help() {
     let mut page = String::from("# Command line\n\nGenerated from `parm --help` by `just docs-refresh`.\n");
     for command in [
         &["--help"][..],
+        &["demo", "--help"],
         &["serve", "--help"],
         &["worker", "--help"],
         &["load", "--help"],

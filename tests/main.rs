@@ -4,15 +4,17 @@
 #![allow(unreachable_pub, missing_docs)]
 
 mod chaos;
+mod coded;
 mod commands;
 mod crate_graph;
 
 mod demo;
 mod discovery;
 mod documents;
+mod experiment;
 mod links;
-mod recording;
 mod load;
+mod recording;
 mod robustness;
 mod serving;
 mod support;

@@ -13,7 +13,7 @@ use crate::dispatch::PoolSettings;
 use crate::{admin, record};
 
 /// The frontend's configuration.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Servers to send work to: `http://HOST:PORT`, `grpc://HOST:PORT`, `frames://HOST:PORT` or `unix:/PATH`; or names that
@@ -23,6 +23,13 @@ pub struct Config {
     /// A file of such URLs, one a line (`#` starts a comment), that is watched for changes. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers_file: Option<PathBuf>,
+    /// Bundles of codes and parity models, for the policies `parm` and `parm+`: a model repository whose models have a
+    /// `NAME/parm.toml`, or one such file. Default: where `backend.models` is, if models are served from there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bundles: Option<PathBuf>,
+    /// Milliseconds between two looks for changes of the bundles. Default 1000.
+    #[serde(rename = "bundles_interval_ms", with = "millis")]
+    pub bundles_interval: Duration,
     /// Limits on requests.
     pub requests: Requests,
     /// How instances are connected to, watched and used.
@@ -55,7 +62,8 @@ pub struct Requests {
     #[serde(rename = "retry_after_ms", with = "millis")]
     pub retry_after: Duration,
     /// Largest magnitude of an FP32 input that may be mixed with other clients' queries by a code; a query with larger
-    /// or non-finite values is served alone. Default 1000000.
+    /// or non-finite values is served alone, and so is one far outside what the bundle gives as the input's range (or, where
+    /// it gives none, of what is usual). Default 1000000.
     pub codable_magnitude: f32,
 }
 
@@ -105,6 +113,24 @@ pub struct Instances {
     pub dns_interval: Duration,
     /// Name servers to ask for such workers, as `ADDRESS:PORT`. Default: none, that is the system's.
     pub name_servers: Vec<SocketAddr>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            workers: Vec::new(),
+            workers_file: None,
+            bundles: None,
+            bundles_interval: Duration::from_secs(1),
+            requests: Requests::default(),
+            instances: Instances::default(),
+            client: client::Config::default(),
+            admin: admin::Config::default(),
+            recording: record::Config::default(),
+            dispatch: PoolSettings::default(),
+            models: BTreeMap::new(),
+        }
+    }
 }
 
 impl Default for Requests {

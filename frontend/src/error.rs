@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use parm_protocol::DataType;
+
 /// An error of the frontend.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
@@ -34,6 +36,22 @@ pub enum Error {
     Timer { reason: String },
     #[error("instance {instance} answered with {actual} rows of '{output}' to {expected}")]
     WrongRows { instance: String, output: String, expected: usize, actual: usize },
+    #[error("code: {0}")]
+    Code(#[from] parm_encoder::Error),
+    #[error("tensor: {0}")]
+    Tensor(#[from] parm_protocol::Error),
+    #[error("input '{input}' is {datatype}, which no code can take")]
+    NotCodable { input: String, datatype: DataType },
+    #[error("output '{output}' is {datatype}: only FP32 can be reconstructed")]
+    NotDecodable { output: String, datatype: DataType },
+    #[error("the reconstruction of output '{output}' is not finite")]
+    NotFinite { output: String },
+    #[error("output '{output}' is missing in what a reconstruction needs")]
+    PartMissing { output: String },
+    #[error("{limit} groups are being coded already")]
+    CodersBusy { limit: usize },
+    #[error("a code panicked: please report it")]
+    CoderPanicked,
     #[error("instance {instance} left out output '{output}'")]
     MissingOutput { instance: String, output: String },
     #[error("{limit} recordings are under way, no more are accepted: end one of them")]

@@ -3,11 +3,13 @@
 //! Deadlines are absolute, so that one late wake-up does not shift all that follow (the drift that lowers the offered rate
 //! of a sleep-in-a-loop generator). It sleeps to shortly before the deadline with the kernel's coarsest slack turned off,
 //! then spins for the rest. How shortly is learned from how late the sleeps end: spinning longer than needed takes a core
-//! from the server where both share a machine. And the kernel is asked for a short time slice, so that this thread is run
-//! soon after it wakes even where all cores are busy; it needs little, and gets no more than its share for it.
+//! from the server where both share a machine. And the kernel is asked to run this thread as soon as it wakes, even where all
+//! cores are busy: see [`crate::prompt`].
 
 use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::prompt::Prompt;
 
 /// The least and the most that is left to spinning.
 const LEAST_SPIN: Duration = Duration::from_micros(10);
@@ -21,8 +23,7 @@ pub fn run(
     schedule: impl IntoIterator<Item = Duration>,
     mut send: impl FnMut(usize, Instant, Duration) -> Continue,
 ) {
-    precise_sleeps();
-    short_slices();
+    let _until_the_end = Prompt::ask();
     let mut sleeper = Sleeper { spin: MOST_SPIN };
     for (index, offset) in schedule.into_iter().enumerate() {
         let intended = start + offset;
@@ -71,35 +72,6 @@ impl Sleeper {
         let wanted = (overshoot + overshoot / 2).clamp(LEAST_SPIN, MOST_SPIN);
         self.spin =
             if wanted > self.spin { (self.spin + wanted) / 2 } else { (15 * self.spin + wanted) / 16 };
-    }
-}
-
-/// Asks the kernel not to round this thread's sleeps up (50 us by default).
-#[allow(unsafe_code)] // prctl has no safe wrapper in std; it touches this thread's timer slack only
-fn precise_sleeps() {
-    #[cfg(target_os = "linux")]
-    // SAFETY: PR_SET_TIMERSLACK takes one integer and changes nothing but the calling thread's slack.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1usize, 0usize, 0usize, 0usize);
-    }
-}
-
-/// Asks the kernel (Linux 6.12 and later; others ignore it) to run this thread in slices of 0.1 ms instead of 3: one of shorter
-/// slices is let in when it wakes. The slice is all that is changed.
-#[allow(unsafe_code)] // there is no safe wrapper; a plain system call that reads one struct
-fn short_slices() {
-    #[cfg(target_os = "linux")]
-    // SAFETY: the struct is as long as it says it is and lives through the calls, which concern this thread only.
-    unsafe {
-        let mut attributes: libc::sched_attr = std::mem::zeroed();
-        let size = size_of::<libc::sched_attr>() as u32;
-        if libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0u32) != 0
-            || attributes.sched_policy != libc::SCHED_OTHER as u32
-        {
-            return;
-        }
-        attributes.sched_runtime = 100_000;
-        libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0u32);
     }
 }
 

@@ -31,7 +31,7 @@ struct Entrant {
 
 impl Cell {
     /// Whether two cells differ in their policies only.
-    pub(crate) fn faces_the_same(&self, other: &Cell) -> bool {
+    pub fn faces_the_same(&self, other: &Cell) -> bool {
         (&self.scenario, self.load, self.batch) == (&other.scenario, other.load, other.batch)
     }
 }
@@ -100,11 +100,12 @@ impl Config {
         }
         let what = self.scenario(scenario)?;
         what.faults.check(instances)?;
+        let (queries, warm_up) = what.length(self.queries.get(), self.warm_up);
         let run = |repeat| Run {
             seed: self.seed.wrapping_add(u64::from(repeat)),
-            queries: self.queries.get(),
-            warm_up: self.warm_up,
-            arrivals: what.arrivals.unwrap_or(self.arrivals).at(rate),
+            queries,
+            warm_up,
+            arrivals: what.at(self.arrivals, rate),
             faults: what.faults.clone(),
             service: self.service.clone(),
             backup_share: self.backup_share,

@@ -2,6 +2,7 @@
 
 use parm_faults::distribution::Distribution;
 use parm_faults::{Fault, Faults, Targets, When};
+use parm_loadgen::arrivals::Arrivals;
 use serde::{Deserialize, Serialize};
 
 use crate::Pattern;
@@ -14,6 +15,10 @@ pub struct Scenario {
     pub faults: Faults,
     /// How queries arrive. Default: as the experiment says.
     pub arrivals: Option<Pattern>,
+    /// Recorded arrivals in seconds, replayed as much faster or slower as the load says; empty where there are none. They
+    /// come from a recording and not from an experiment file.
+    #[serde(skip)]
+    pub trace: Vec<f64>,
 }
 
 /// The ready-made scenarios and what they are.
@@ -72,7 +77,28 @@ impl Scenario {
             "partition" => vec![Fault::Partition { when: episodes(0.01, 1000), on: Targets::Each }],
             _ => return None,
         };
-        Some(Self { faults: Faults(faults), arrivals: None })
+        Some(Self { faults: Faults(faults), ..Self::default() })
+    }
+}
+
+impl Scenario {
+    /// Its arrivals at a mean rate per second, where it says nothing of this shape.
+    pub(crate) fn at(&self, usual: Pattern, rate: f64) -> Arrivals {
+        if self.trace.is_empty() {
+            return self.arrivals.unwrap_or(usual).at(rate);
+        }
+        let recorded = Arrivals::Trace { seconds: self.trace.clone() }.rate();
+        Arrivals::Trace { seconds: self.trace.iter().map(|seconds| seconds * recorded / rate).collect() }
+    }
+
+    /// Queries of a run of which so many are wanted, and how many of them are its warm-up: a recording may have fewer.
+    pub(crate) fn length(&self, wanted: u64, warm_up: u64) -> (u64, u64) {
+        let recorded = self.trace.len() as u64;
+        if recorded == 0 || recorded >= wanted {
+            (wanted, warm_up)
+        } else {
+            (recorded, warm_up.min(recorded / 10))
+        }
     }
 }
 
@@ -95,6 +121,19 @@ fn episodes(share: f64, length_ms: u64) -> When {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn recorded_arrivals_are_replayed_at_the_rate_asked_for() {
+        let trace: Vec<f64> = (1..=100).map(|n| f64::from(n * n) / 1e3).collect();
+        let scenario = Scenario { trace, ..Scenario::default() };
+        let Arrivals::Trace { seconds } = scenario.at(Pattern::Poisson, 20.0) else {
+            panic!("it is a trace")
+        };
+        assert!((seconds[99] - 5.0).abs() < 1e-9 && (seconds[9] - 0.05).abs() < 1e-9, "{seconds:?}");
+        assert_eq!(scenario.length(1000, 50), (100, 10));
+        assert_eq!(scenario.length(80, 5), (80, 5));
+        assert_eq!(Scenario::default().at(Pattern::Constant, 3.0), Arrivals::Constant { rate: 3.0 });
+    }
 
     #[test]
     fn every_scenario_that_is_listed_is_there_and_can_happen() {

@@ -49,11 +49,8 @@ impl Cluster {
             let pace = Pace { instance: number, runs: runs.clone(), ..pace.clone() };
             let paced = Paced::start(instance, pace, Handle::current())?;
             frontend.embed(Arc::new(paced), None)?;
-        }
-        let deadline = Instant::now() + PATIENCE;
-        while !frontend.is_settled() {
-            ensure!(Instant::now() < deadline, "the instances did not join within {PATIENCE:?}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            // One after another: which instances a policy keeps for parities goes by the order in which they joined.
+            until_settled(&frontend).await?;
         }
         let shown = models.display();
         ensure!(frontend.is_ready(), "no instance can serve '{MODEL}' from {shown}: say --models FOLDER");
@@ -101,6 +98,15 @@ pub struct Query {
     pub since: Duration,
     pub deadline: Instant,
     pub traffic: Arc<Traffic>,
+}
+
+async fn until_settled(frontend: &Frontend) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !frontend.is_settled() {
+        ensure!(Instant::now() < deadline, "an instance did not join within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
 }
 
 fn instances(models: &Path) -> anyhow::Result<Vec<Embedded>> {

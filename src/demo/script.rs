@@ -17,7 +17,8 @@ pub const SLOW: f64 = 5.0;
 /// No hang is longer.
 const LONGEST_HANG: Duration = Duration::from_secs(3);
 
-/// Calm at first, but for stragglers; then instance 2 is slow, then 5 hangs, then 3 and 4 are slow in turns.
+/// Calm at first, but for stragglers; then instance 2 is slow, then 3 hangs, then 4 and 6 are slow in turns. The paper's
+/// policy keeps the last two for parities, so that its share of the trouble is met by both kinds.
 pub fn faults(length: Duration) -> Faults {
     let part = |share: f64| (length.as_secs_f64() * share * 1e3) as u64;
     let once = |at: f64, share: f64| When::Once { at_ms: part(at), length_ms: part(share).max(1) };
@@ -31,9 +32,9 @@ pub fn faults(length: Duration) -> Faults {
     Faults(vec![
         Fault::Straggle { share: STRAGGLERS, factor: Distribution::Uniform { min, max }, on: Targets::Each },
         slow(1, 0.2, 0.15),
-        Fault::Hang { when: When::Once { at_ms: part(0.5), length_ms: hang_ms }, on: Targets::Only(vec![4]) },
-        slow(2, 0.7, 0.1),
-        slow(3, 0.75, 0.1),
+        Fault::Hang { when: When::Once { at_ms: part(0.5), length_ms: hang_ms }, on: Targets::Only(vec![2]) },
+        slow(3, 0.7, 0.1),
+        slow(5, 0.75, 0.1),
     ])
 }
 

@@ -4,6 +4,8 @@ mod files;
 mod problem;
 mod worth;
 
+pub use problem::read as recorded;
+
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::thread;

@@ -20,7 +20,7 @@ pub(super) async fn change(
     patch: Result<Json<Value>, JsonRejection>,
 ) -> Result<Json<Value>, Refusal> {
     let Json(patch) = patch?;
-    let settings = frontend.core.change_settings(|settings| {
+    let settings = frontend.core.change_settings(None, |settings| {
         settings.default = patched(&settings.default, &patch)?;
         Ok(())
     })?;
@@ -45,7 +45,7 @@ pub(super) async fn change_model(
 ) -> Result<Json<PoolSettings>, Refusal> {
     let (Path(model), Json(patch)) = (model?, patch?);
     known(&frontend, &model)?;
-    let settings = frontend.core.change_settings(|settings| {
+    let settings = frontend.core.change_settings(Some(&model), |settings| {
         let own = patched(settings.of(&model), &patch)?;
         settings.models.insert(model.clone(), own);
         Ok(())
@@ -60,7 +60,7 @@ pub(super) async fn forget_model(
     model: Result<Path<String>, PathRejection>,
 ) -> Result<Json<PoolSettings>, Refusal> {
     let Path(model) = model?;
-    let settings = frontend.core.change_settings(|settings| match settings.models.remove(&model) {
+    let settings = frontend.core.change_settings(None, |settings| match settings.models.remove(&model) {
         Some(_) => Ok(()),
         None => Err(Error::UnknownModel { name: model.clone() }),
     })?;

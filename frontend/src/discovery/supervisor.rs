@@ -16,7 +16,6 @@ use super::connect::Connect;
 use super::describe;
 use super::fleet::Fleet;
 use super::member::{Member, State, Wish};
-use crate::dispatch::Event;
 use crate::serve::{Core, Departure, Description, Instance};
 
 /// Watches over one member.
@@ -135,7 +134,7 @@ impl Supervisor {
         let refused = self.core.join(&ward.instance, self.member.node, ward.models.clone());
         let wished = *self.wish.borrow() == Wish::Serve;
         if !wished || !ward.ready {
-            self.core.driver.on(Event::InstanceDraining(ward.instance.id));
+            self.core.drain(&ward.instance);
         }
         let problem = if ward.models.is_empty() {
             Some("it serves no model".to_owned())
@@ -186,7 +185,7 @@ impl Supervisor {
         if wish == Wish::Serve && state == State::Draining && ward.ready {
             self.joined(ward);
         } else if wish == Wish::Drain && state == State::Ready {
-            self.core.driver.on(Event::InstanceDraining(ward.instance.id));
+            self.core.drain(&ward.instance);
             self.member.show(State::Draining, Some(ward.instance.clone()), None);
         }
     }
@@ -210,7 +209,7 @@ impl Supervisor {
             if ready {
                 self.joined(ward);
             } else {
-                self.core.driver.on(Event::InstanceDraining(ward.instance.id));
+                self.core.drain(&ward.instance);
                 let problem = problem.or_else(|| Some("it says that it is not ready".to_owned()));
                 self.member.show(State::Draining, Some(ward.instance.clone()), problem);
             }
@@ -234,7 +233,7 @@ impl Supervisor {
 
     /// Lets a removed instance end what it holds.
     async fn finish(&self, ward: &Ward) -> End {
-        self.core.driver.on(Event::InstanceDraining(ward.instance.id));
+        self.core.drain(&ward.instance);
         self.member.show(State::Draining, Some(ward.instance.clone()), None);
         if timeout(self.core.config.instances.drain_timeout, ward.instance.until_idle()).await.is_err() {
             tracing::warn!(instance = %self.member.name, "removed with work that it did not finish");

@@ -5,7 +5,7 @@ use super::dispatcher::Dispatcher;
 use super::pool::Pool;
 use super::query::{Keys, Query};
 use super::timers::Timer;
-use super::{Action, Answer, PoolId, QueryId, Reject};
+use super::{Accept, Action, Answer, PoolId, QueryId, Reject};
 
 impl Dispatcher {
     pub(super) fn arrived(&mut self, query: super::Query) {
@@ -68,7 +68,8 @@ impl Dispatcher {
 
     pub(super) fn expired(&mut self, key: Key<Query>) {
         let Some(query) = self.queries.get(key) else { return };
-        let default = self.pools[query.pool].settings.default_answer;
+        // A client that takes nothing but predictions takes no default either.
+        let default = query.accept == Accept::Any && self.pools[query.pool].settings.default_answer;
         self.answer(key, if default { Answer::Default } else { Answer::Rejected(Reject::Deadline) });
     }
 
@@ -145,8 +146,7 @@ impl Dispatcher {
     pub(super) fn pool_removed(&mut self, id: PoolId) {
         let Some(key) = self.pool_names.remove(id) else { return };
         self.settings.pools.remove(&id);
-        let served: Vec<_> = self.instances.iter().map(|(instance, _)| instance).collect();
-        for instance in served {
+        for instance in self.instances.keys() {
             self.instances[instance].serves.retain(|serves| serves.pool != key);
         }
         let waiting = self.without_instance(key);

@@ -1,20 +1,21 @@
 //! What a frontend is made of, shared by its service, its instances' supervisors and its admin API.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::catalog::{Admitted, Catalog};
 use super::clock::Timers;
-use super::coding;
+use super::coding::{self, Codes, Library, LoadNets, Plan};
 use super::driver::Driver;
 use super::instance::Instance;
 use super::pool::{Description, Pool};
+use super::roster::{Joined, Roster};
 use crate::config::Config;
-use crate::dispatch::{Event, InstanceId, InstanceSpec, NodeId, PoolSettings, Served, Settings};
+use crate::dispatch::{InstanceId, NodeId, PolicyKind, PoolSettings, Settings};
 use crate::error::Error;
 use crate::metrics::{self, Metrics};
 
@@ -29,6 +30,8 @@ pub(crate) struct Core {
     active: AtomicUsize,
     instances: AtomicU32,
     idle: Notify,
+    library: Library,
+    roster: Roster,
 }
 
 /// Dispatch settings in force: those of the configuration until the admin API changes them.
@@ -52,11 +55,16 @@ pub(crate) enum Departure {
 
 impl Core {
     /// Must be called inside a runtime.
-    pub(crate) fn start(config: Config, timers: Timers) -> Result<Arc<Self>, Error> {
-        coding::check(&config.dispatch)?;
-        config.models.values().try_for_each(coding::check)?;
+    pub(crate) fn start(
+        config: Config,
+        timers: Timers,
+        nets: Option<Arc<dyn LoadNets>>,
+    ) -> Result<Arc<Self>, Error> {
+        let library = Library::open(config.bundles.clone(), nets);
+        check(&config.dispatch, &library)?;
+        config.models.values().try_for_each(|own| check(own, &library))?;
         let settings = Settings::uniform(config.dispatch.clone());
-        Ok(Arc::new(Self {
+        let core = Arc::new(Self {
             driver: Driver::start(config.instances.clone(), settings, timers)
                 .map_err(|error| Error::Timer { reason: error.to_string() })?,
             catalog: Catalog::default(),
@@ -69,8 +77,14 @@ impl Core {
             active: AtomicUsize::new(0),
             instances: AtomicU32::new(0),
             idle: Notify::new(),
+            library,
+            roster: Roster::default(),
             config,
-        }))
+        });
+        if core.library.exists() {
+            tokio::spawn(follow(Arc::downgrade(&core)));
+        }
+        Ok(core)
     }
 
     /// A name for an instance, never given before.
@@ -88,8 +102,8 @@ impl Core {
     ) -> Vec<Error> {
         let mut refused = Vec::new();
         let mut pools = Vec::new();
-        for description in models {
-            match self.admit(description, instance) {
+        for description in &models {
+            match self.admit(description.clone(), instance) {
                 Ok(pool) => pools.push(pool),
                 Err(error) => {
                     self.metrics.disagreements.inc();
@@ -100,11 +114,12 @@ impl Core {
         let before = instance.pools();
         instance.set_pools(pools.clone());
         if pools.is_empty() {
+            self.roster.remove(instance.id);
             self.driver.leave(instance.id);
         } else {
-            let serves = pools.iter().map(|pool| Served::deployed(pool.id)).collect();
-            let spec = InstanceSpec { serves, slots: self.config.instances.slots.get(), node };
-            self.driver.join(instance, spec);
+            let slots = self.config.instances.slots.get();
+            self.roster.join(Joined::new(instance.clone(), node, (models, slots)));
+            self.roster.settle(&self.driver, &self.catalog);
         }
         for pool in before.iter().filter(|pool| !pools.iter().any(|kept| kept.id == pool.id)) {
             pool.leave(instance.id);
@@ -115,6 +130,7 @@ impl Core {
 
     /// An instance is gone.
     pub(crate) fn leave(&self, instance: &Instance, departure: Departure) {
+        self.roster.remove(instance.id);
         self.driver.leave(instance.id);
         for pool in instance.pools() {
             pool.leave(instance.id);
@@ -135,7 +151,7 @@ impl Core {
             })?;
         pool.join(instance.id);
         if let Some(replaced) = replaced {
-            self.driver.on(Event::PoolRemoved(replaced.id));
+            self.driver.forget(replaced.id);
         }
         if is_new {
             self.apply_settings(&pool);
@@ -146,7 +162,7 @@ impl Core {
     fn forget_unserved(&self, pool: &Pool) {
         if self.catalog.remove_unserved(pool) {
             tracing::info!(model = %pool.model.name, version = %pool.version, "no instance serves the model any more");
-            self.driver.on(Event::PoolRemoved(pool.id));
+            self.driver.forget(pool.id);
         }
     }
 
@@ -155,34 +171,88 @@ impl Core {
         self.settings.lock().clone()
     }
 
-    /// Changes dispatch settings; queries under way stay. If `change` fails nothing is changed.
+    /// An instance gets no more work; what it holds it will still complete.
+    pub(crate) fn drain(&self, instance: &Instance) {
+        self.roster.drain(&self.driver, instance.id);
+    }
+
+    /// Changes dispatch settings; queries under way stay. If `change` fails nothing is changed, nor if a policy is wanted
+    /// for which there are no codes: `of` names the model that the change is about, or none for all.
     pub(crate) fn change_settings(
         &self,
+        of: Option<&str>,
         change: impl FnOnce(&mut PoolSettingsByModel) -> Result<(), Error>,
     ) -> Result<PoolSettingsByModel, Error> {
+        let pools = self.catalog.all();
         let changed = {
             let mut settings = self.settings.lock();
             let mut next = settings.clone();
             change(&mut next)?;
-            coding::check(&next.default)?;
-            next.models.values().try_for_each(coding::check)?;
+            check(&next.default, &self.library)?;
+            next.models.values().try_for_each(|own| check(own, &self.library))?;
+            self.check_plans(&pools, &next, of)?;
             *settings = next.clone();
             next
         };
-        for pool in self.catalog.all() {
-            self.apply_settings(&pool);
-        }
+        pools.iter().for_each(|pool| self.apply_settings(pool));
+        self.roster.settle(&self.driver, &self.catalog);
         Ok(changed)
     }
 
-    fn apply_settings(&self, pool: &Pool) {
-        let mut settings = self.settings.lock().of(&pool.model.name).clone();
+    /// Settings that no served model of those concerned could follow are a mistake.
+    fn check_plans(
+        &self,
+        pools: &[Arc<Pool>],
+        settings: &PoolSettingsByModel,
+        of: Option<&str>,
+    ) -> Result<(), Error> {
+        let mut problem = None;
+        let concerned = |pool: &&Arc<Pool>| match of {
+            Some(name) => pool.model.name == name,
+            None => !settings.models.contains_key(&pool.model.name),
+        };
+        for pool in pools.iter().filter(concerned) {
+            match self.plan(pool, settings.of(&pool.model.name)) {
+                Ok(_) => return Ok(()),
+                Err(reason) => {
+                    let name = &pool.model.name;
+                    problem.get_or_insert_with(|| format!("model '{name}' cannot be coded so: {reason}"));
+                }
+            }
+        }
+        problem.map_or(Ok(()), |reason| Err(Error::BadSettings { reason }))
+    }
+
+    fn plan(&self, pool: &Pool, settings: &PoolSettings) -> Result<Plan, String> {
+        let bundle = self.library.bundle(&pool.model.name, &pool.version);
+        coding::plan(pool, settings, bundle.as_deref(), self.config.requests.codable_magnitude)
+    }
+
+    /// Puts a pool's settings in force. One that cannot be coded as they say is hedged instead, and the log says why: the
+    /// settings for all models hold for parity models too, which have no parities of their own.
+    fn apply_settings(&self, pool: &Arc<Pool>) {
+        let wanted = self.settings.lock().of(&pool.model.name).clone();
+        let plan = self.plan(pool, &wanted).or_else(|reason| {
+            tracing::info!(model = %pool.model.name, %reason, "not coded: its late queries are hedged instead");
+            self.plan(pool, &PoolSettings { policy: PolicyKind::Hedge, ..wanted.clone() })
+        });
+        let plan = plan.unwrap_or_else(|_| Plan { settings: wanted, codes: Codes::default() });
+        let Plan { mut settings, codes } = plan;
         if let Some(most) = pool.max_batch().and_then(std::num::NonZeroU16::new) {
             settings.batch.max_size = settings.batch.max_size.min(most);
         }
-        pool.coded.store(coding::mixes(settings.policy), Ordering::Relaxed);
+        pool.set_codes(codes);
         self.metrics.policy_changed(&pool.metrics, settings.policy);
-        self.driver.on(Event::SettingsChanged(pool.id, Box::new(settings)));
+        self.driver.configure(pool, settings);
+    }
+
+    /// Reads the bundles again, and uses what they offer now.
+    fn reload(&self) {
+        if self.library.read() {
+            tracing::info!("bundles changed");
+            self.catalog.all().iter().for_each(|pool| self.apply_settings(pool));
+            self.roster.settle(&self.driver, &self.catalog);
+        }
     }
 
     /// Counts a request in.
@@ -226,6 +296,44 @@ impl PoolSettingsByModel {
     /// The settings of a model.
     pub(crate) fn of(&self, model: &str) -> &PoolSettings {
         self.models.get(model).unwrap_or(&self.default)
+    }
+}
+
+/// Refuses policies that could never be followed, whatever models come.
+fn check(settings: &PoolSettings, library: &Library) -> Result<(), Error> {
+    let reason = match settings.policy {
+        PolicyKind::Parm | PolicyKind::ParmPlus if library.is_empty() && settings.coding.code.is_none() => {
+            "policies parm and parm+ need codes: name a folder with bundles (NAME/parm.toml) with frontend.bundles or \
+             --bundles, or, for linear models, set coding.code = \"mds\""
+        }
+        PolicyKind::ApproximateBackup if settings.backup_model.is_none() => {
+            "policy approximate-backup needs a cheaper model: name one with backup_model"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::BadSettings { reason: reason.into() })
+}
+
+/// Looks for changes of the bundles as long as the frontend lives.
+async fn follow(core: Weak<Core>) {
+    let (mut known, mut settling) = (None, None);
+    while let Some(strong) = core.upgrade() {
+        let every = strong.config.bundles_interval;
+        let look = tokio::task::spawn_blocking(move || {
+            let stamp = strong.library.stamp();
+            let first = known.is_none();
+            if first || (known.as_ref() != Some(&stamp) && settling.as_ref() == Some(&stamp)) {
+                if !first {
+                    strong.reload();
+                }
+                // A new manifest names new files.
+                known = Some(strong.library.stamp());
+            }
+            (known, Some(stamp))
+        });
+        let Ok(looked) = look.await else { return };
+        (known, settling) = looked;
+        tokio::time::sleep(every).await;
     }
 }
 

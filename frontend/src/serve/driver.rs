@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 
 use super::alarm::{Alarm, Wake};
 use super::clock::{Clock, Timers};
+use super::coding::{Decoded, Desk, ParityQuery, Stock};
 use super::effect::{Effect, Effects, Garbage};
 use super::inputs::{Inputs, Row};
 use super::instance::Instance;
@@ -28,9 +29,10 @@ use super::state::State;
 use super::terms::Terms;
 use crate::config;
 use crate::dispatch::{
-    Dispatcher, Event, InstanceId, InstanceSpec, JobId, PoolId, PoolStatus, Query, Reject, Settings, ShapeId,
-    Time,
+    Dispatcher, Event, GroupId, InstanceId, InstanceSpec, JobId, PoolId, PoolSettings, PoolStatus, Query,
+    QueryId, Reject, Settings, ShapeId, Time,
 };
+use crate::error::Error;
 use crate::record::{Note, Recorder};
 
 /// The dispatcher with what it needs to act.
@@ -39,6 +41,8 @@ pub(crate) struct Driver {
     pub(super) runtime: Handle,
     pub(super) limits: config::Instances,
     pub(crate) recorder: Recorder,
+    pub(super) stock: Arc<Stock>,
+    pub(super) desk: Desk,
     alarm: Alarm,
     state: Mutex<State>,
 }
@@ -73,6 +77,8 @@ impl Driver {
             runtime: Handle::current(),
             limits,
             recorder: Recorder::default(),
+            stock: Arc::default(),
+            desk: Desk::default(),
             alarm: Alarm::new(timers),
             state: Mutex::new(state),
         });
@@ -152,6 +158,42 @@ impl Driver {
     pub(super) fn finished(self: &Arc<Self>, job: JobId, ending: Ending) {
         let mut effects = Effects::new();
         self.state.lock().finish(self, job, ending, &mut effects);
+        self.act(effects);
+    }
+
+    /// A group was encoded, or could not be.
+    pub(super) fn encoded(self: &Arc<Self>, group: GroupId, made: Result<Vec<ParityQuery>, Error>) {
+        let mut effects = Effects::new();
+        self.state.lock().encoded(self, (group, made), &mut effects);
+        self.act(effects);
+    }
+
+    /// A prediction was decoded, or could not be.
+    pub(super) fn decoded(self: &Arc<Self>, of: (GroupId, QueryId), made: Result<Decoded, Error>) {
+        let mut effects = Effects::new();
+        self.state.lock().decoded(self, (of, made), &mut effects);
+        self.act(effects);
+    }
+
+    /// A pool is dispatched with these settings from now on.
+    pub(crate) fn configure(self: &Arc<Self>, pool: &Arc<Pool>, settings: PoolSettings) {
+        let mut effects = Effects::new();
+        {
+            let mut state = self.state.lock();
+            state.ledger.pools.insert(pool.id, pool.clone());
+            state.react(self, Event::SettingsChanged(pool.id, Box::new(settings)), &mut effects);
+        }
+        self.act(effects);
+    }
+
+    /// A model is not served any more.
+    pub(crate) fn forget(self: &Arc<Self>, pool: PoolId) {
+        let mut effects = Effects::new();
+        {
+            let mut state = self.state.lock();
+            state.react(self, Event::PoolRemoved(pool), &mut effects);
+            state.ledger.pools.remove(&pool);
+        }
         self.act(effects);
     }
 

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
+use super::coding::{Group, Work};
 use super::driver::Driver;
+use super::inputs::Inputs;
 use super::instance::Instance;
 use super::job::{self, Launch};
-use super::ledger::{Call, Running, Verdict, Waiting};
+use super::ledger::{Call, Running, Verdict};
 use super::probe;
 use crate::dispatch::Time;
 
@@ -23,6 +25,8 @@ pub(super) enum Effect {
     Tell(oneshot::Sender<Verdict>, Verdict),
     /// Find out whether an instance works.
     Probe(Arc<Instance>),
+    /// Encode a group or decode a prediction.
+    Code(Box<Work>),
     /// Set the alarm.
     Wake(Time),
     /// Free what may hold many bytes.
@@ -33,8 +37,9 @@ pub(super) enum Effect {
 #[allow(dead_code)] // held for the sake of its drop
 pub(super) enum Garbage {
     Call(Call),
-    Query(Waiting),
-    Job(Running),
+    Inputs(Arc<Inputs>),
+    Job(Running, SmallVec<[Arc<Inputs>; 1]>),
+    Group(Box<Group>),
 }
 
 impl Effect {
@@ -45,6 +50,7 @@ impl Effect {
                 // The client may have gone away just now; its guard cleans up.
                 let _ = told.send(verdict);
             }
+            Self::Code(work) => work.start(driver),
             Self::Probe(instance) => probe::send(driver, instance),
             Self::Wake(_) | Self::Discard(_) => {}
         }

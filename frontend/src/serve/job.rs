@@ -6,17 +6,18 @@
 //! one that hangs does not collect work.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use parm_protocol::client::CallContext;
-use parm_protocol::{Code, Error, InferResponse};
+use parm_protocol::{Code, Error, InferRequest, InferResponse, ModelRef, Parameters};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::Instrument;
 
-use super::coding;
+use super::coding::ParityQuery;
 use super::driver::Driver;
-use super::inputs::{self, JobRows};
+use super::inputs::{self, JobRows, Row};
 use super::instance::Instance;
 use super::ledger::Stop;
 use super::outputs::{Expected, Outputs};
@@ -24,13 +25,23 @@ use super::pool::Pool;
 use super::trace;
 use crate::dispatch::{Failure, JobId, Role};
 
+/// What a job runs.
+pub(super) enum Task {
+    /// The deployed model on these queries.
+    Deployed(JobRows),
+    /// The cheaper model on them.
+    Backup(ModelRef, JobRows),
+    /// A parity model, or the deployed one, on the parity query of a group.
+    Parity(Option<ModelRef>, ParityQuery),
+}
+
 /// A job about to start.
 pub(super) struct Launch {
     pub(super) job: JobId,
     pub(super) role: Role,
     pub(super) instance: Arc<Instance>,
     pub(super) pool: Arc<Pool>,
-    pub(super) rows: JobRows,
+    pub(super) task: Task,
     /// When the instance has had it for too long.
     pub(super) deadline: Instant,
     pub(super) stopped: oneshot::Receiver<Stop>,
@@ -83,11 +94,7 @@ impl Launch {
         if !matches!(self.stopped.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
             return Ending::GivenUp;
         }
-        let Some(model) = coding::model(&self.pool, self.role) else {
-            let message = format!("model '{}' has nothing to run as {:?}", self.pool.model.name, self.role);
-            return Ending::Failed(Failure::Query, Error::Internal { message });
-        };
-        let request = match inputs::request(model, &self.rows) {
+        let request = match self.request() {
             Ok(request) => request,
             Err(error) => return Ending::Failed(Failure::Query, error),
         };
@@ -118,6 +125,28 @@ impl Launch {
         }
     }
 
+    fn request(&self) -> Result<InferRequest, Error> {
+        let deployed = &self.pool.model;
+        match &self.task {
+            Task::Deployed(rows) => {
+                let mut request = inputs::request(deployed, rows)?;
+                if self.pool.coded.load(Ordering::Relaxed) {
+                    // What this client does not want a reconstruction for another may need.
+                    request.outputs.clear();
+                }
+                Ok(request)
+            }
+            Task::Backup(model, rows) => inputs::request(model, rows),
+            Task::Parity(model, query) => Ok(InferRequest {
+                model: model.as_ref().unwrap_or(deployed).clone(),
+                id: String::new(),
+                parameters: Parameters::new(),
+                inputs: query.inputs.clone(),
+                outputs: Vec::new(),
+            }),
+        }
+    }
+
     fn settle(
         &self,
         answer: Result<InferResponse, Error>,
@@ -128,7 +157,7 @@ impl Launch {
             model: &self.pool.metadata,
             wanted,
             batched: self.pool.batched,
-            rows: self.rows.len(),
+            rows: self.task.rows(),
         };
         let outputs = answer.and_then(|response| {
             Outputs::check(response, &expected)
@@ -136,9 +165,9 @@ impl Launch {
         });
         match outputs {
             Ok(outputs) => {
-                if self.pool.sample.get().is_none() {
+                if let (Task::Deployed(rows), None) = (&self.task, self.pool.sample.get()) {
                     // Another may have been first.
-                    let _ = self.pool.sample.set(Arc::new(self.rows[0].inputs.untraced()));
+                    let _ = self.pool.sample.set(Arc::new(rows[0].inputs.untraced()));
                 }
                 Ending::Completed(outputs)
             }
@@ -150,6 +179,24 @@ impl Launch {
                 }
                 Ending::Failed(failure, error)
             }
+        }
+    }
+}
+
+impl Task {
+    /// Its queries.
+    pub(super) fn queries(&self) -> &[Row] {
+        match self {
+            Self::Deployed(rows) | Self::Backup(_, rows) => rows,
+            Self::Parity(..) => &[],
+        }
+    }
+
+    /// Rows of its inputs.
+    pub(super) fn rows(&self) -> usize {
+        match self {
+            Self::Deployed(rows) | Self::Backup(_, rows) => rows.len(),
+            Self::Parity(_, query) => query.rows,
         }
     }
 }

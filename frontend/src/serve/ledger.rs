@@ -9,11 +9,12 @@ use slab::Slab;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::inputs::Row;
+use super::coding::Group;
+use super::inputs::{Inputs, Row};
 use super::instance::Instance;
 use super::outputs::{Answers, Outputs, RowAnswer};
 use super::pool::Pool;
-use crate::dispatch::{InstanceId, JobId, QueryId, Role, Rows, Time};
+use crate::dispatch::{GroupId, InstanceId, JobId, PoolId, QueryId, Role, Rows, Time};
 use crate::record::{Done, Note};
 
 /// What a request is told in the end.
@@ -44,9 +45,10 @@ pub(crate) struct Call {
     serial: u32,
 }
 
-/// A query without an answer.
+/// A query without an answer; or with one, as long as jobs that have it are not released, for a code may want its inputs.
 pub(crate) struct Waiting {
     pub(crate) call: CallId,
+    pub(crate) pool: PoolId,
     pub(crate) row: Row,
     pub(crate) arrived: Time,
     pub(crate) deadline: Time,
@@ -54,16 +56,29 @@ pub(crate) struct Waiting {
     pub(crate) sent: bool,
     /// What the last instance said that failed it.
     pub(crate) failure: Option<Error>,
+    /// Jobs that have it and are not released.
+    jobs: u16,
+    answered: bool,
     serial: u32,
+}
+
+/// A query that is being answered.
+pub(crate) struct Settled {
+    pub(crate) call: CallId,
+    pub(crate) failure: Option<Error>,
+    index: usize,
+    rows: usize,
+    /// Its inputs, where nobody wants them any more.
+    pub(crate) gone: Option<Arc<Inputs>>,
 }
 
 /// A job that is not released yet.
 pub(crate) struct Running {
     pub(crate) instance: Arc<Instance>,
     pub(crate) pool: Arc<Pool>,
+    pub(crate) role: Role,
     pub(crate) rows: Rows,
     pub(crate) started: Time,
-    pub(crate) role: Role,
     /// Tells the job's task that nobody waits any more.
     pub(crate) stop: Option<oneshot::Sender<Stop>>,
     pub(crate) outputs: Option<Arc<Outputs>>,
@@ -93,6 +108,8 @@ pub(crate) struct Ledger {
     queries: Slab<Waiting>,
     pub(crate) jobs: HashMap<JobId, Running>,
     pub(crate) instances: HashMap<InstanceId, Arc<Instance>>,
+    pub(crate) pools: HashMap<PoolId, Arc<Pool>>,
+    pub(crate) groups: HashMap<GroupId, Group>,
     serial: u32,
 }
 
@@ -110,47 +127,93 @@ impl Ledger {
     pub(crate) fn enter(&mut self, call: CallId, row: Row, times: (Time, Time)) -> QueryId {
         let serial = self.next_serial();
         let (arrived, deadline) = times;
-        let waiting = Waiting { call, row, arrived, deadline, sent: false, failure: None, serial };
-        let key = self.queries.insert(waiting);
-        let id = QueryId((u64::from(serial) << 32) | key as u64);
+        let call_id = call;
         let call = &mut self.calls[call.place];
+        let key = self.queries.insert(Waiting {
+            call: call_id,
+            pool: call.pool.id,
+            row,
+            arrived,
+            deadline,
+            sent: false,
+            failure: None,
+            jobs: 0,
+            answered: false,
+            serial,
+        });
+        let id = QueryId((u64::from(serial) << 32) | key as u64);
         call.queries.push(id);
         call.answers.push(None);
         call.missing += 1;
         id
     }
 
+    /// A query without an answer.
     pub(crate) fn query(&mut self, id: QueryId) -> Option<&mut Waiting> {
+        self.known(id).filter(|query| !query.answered)
+    }
+
+    /// A query with or without an answer.
+    pub(crate) fn known(&mut self, id: QueryId) -> Option<&mut Waiting> {
         let serial = (id.0 >> 32) as u32;
         self.queries.get_mut(place(id)).filter(|query| query.serial == serial)
+    }
+
+    /// A job was started with these queries.
+    pub(crate) fn hold(&mut self, job: JobId, running: Running) {
+        for id in &running.rows {
+            if let Some(query) = self.known(*id) {
+                query.jobs += 1;
+            }
+        }
+        self.jobs.insert(job, running);
+    }
+
+    /// A job is released, and with it the inputs of queries that only it held.
+    pub(crate) fn release(&mut self, job: JobId) -> Option<(Running, SmallVec<[Arc<Inputs>; 1]>)> {
+        let running = self.jobs.remove(&job)?;
+        let mut gone = SmallVec::new();
+        for id in &running.rows {
+            let Some(query) = self.known(*id) else { continue };
+            query.jobs -= 1;
+            if query.answered && query.jobs == 0 {
+                gone.push(self.queries.remove(place(*id)).row.inputs);
+            }
+        }
+        Some((running, gone))
     }
 
     pub(crate) fn call(&self, call: CallId) -> Option<&Call> {
         self.calls.get(call.place).filter(|known| known.serial == call.serial)
     }
 
-    /// Takes a query out.
-    pub(crate) fn forget(&mut self, id: QueryId) -> Option<Waiting> {
-        self.query(id)?;
-        Some(self.queries.remove(place(id)))
+    /// A query is answered.
+    pub(crate) fn settle(&mut self, id: QueryId) -> Option<Settled> {
+        let query = self.query(id)?;
+        query.answered = true;
+        let (call, failure) = (query.call, query.failure.take());
+        let (index, rows) = (query.row.index, query.row.inputs.rows);
+        let held = query.jobs > 0;
+        let gone = (!held).then(|| self.queries.remove(place(id)).row.inputs);
+        Some(Settled { call, failure, index, rows, gone })
     }
 
     /// Notes the answer to a row of a request; returns the request when that was the last.
     pub(crate) fn answer(
         &mut self,
-        waiting: &Waiting,
+        settled: &Settled,
         answer: RowAnswer,
     ) -> Option<(oneshot::Sender<Verdict>, Answers)> {
-        let call = self.calls.get_mut(waiting.call.place)?;
-        let slot = call.answers.get_mut(waiting.row.index)?;
+        let call = self.calls.get_mut(settled.call.place)?;
+        let slot = call.answers.get_mut(settled.index)?;
         if slot.replace(answer).is_none() {
             call.missing -= 1;
         }
         // A request whose queries are still being entered is not complete, whatever is missing.
-        if call.missing > 0 || call.answers.len() < waiting.row.inputs.rows {
+        if call.missing > 0 || call.answers.len() < settled.rows {
             return None;
         }
-        let call = self.calls.remove(waiting.call.place);
+        let call = self.calls.remove(settled.call.place);
         Some((call.told, call.answers.into_iter().flatten().collect()))
     }
 
@@ -158,7 +221,7 @@ impl Ledger {
     pub(crate) fn close(&mut self, call: CallId) -> Option<(Call, SmallVec<[QueryId; 1]>)> {
         self.call(call)?;
         let call = self.calls.remove(call.place);
-        let open = call.queries.iter().copied().filter(|query| self.forget(*query).is_some()).collect();
+        let open = call.queries.iter().copied().filter(|query| self.settle(*query).is_some()).collect();
         Some((call, open))
     }
 

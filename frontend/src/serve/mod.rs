@@ -1,17 +1,18 @@
 //! Serving: the dispatcher driven by tokio.
 //!
 //! The life of a request, in reading order: `service` takes it from the server, `terms` reads what it asks for, `driver`
-//! hands its rows to the dispatcher, `state` notes in the `ledger` who waits for what, `job` runs them at an instance,
+//! hands its rows to the dispatcher, `state` (and `groups`) note in the `ledger` who waits for what, `coding` encodes and
+//! decodes, `job` runs them at an instance,
 //! `outputs` puts the answer together. `catalog` and `pool` know the models, `core` holds it all.
 
 mod alarm;
 mod catalog;
 mod clock;
-mod codable;
 mod coding;
 mod core;
 mod driver;
 mod effect;
+mod groups;
 mod inputs;
 mod instance;
 mod job;
@@ -21,6 +22,7 @@ mod outputs;
 mod pool;
 mod probe;
 mod refusal;
+mod roster;
 mod service;
 mod shape;
 mod state;
@@ -28,6 +30,7 @@ mod terms;
 mod trace;
 
 pub use clock::Timers;
+pub use coding::LoadNets;
 pub(crate) use core::{Core, Departure, PoolSettingsByModel};
 pub(crate) use instance::{Instance, Quantiles};
 pub use outcome::Outcome;

@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
-    BatchStatistics, DurationStatistics, ModelConfig, ModelMetadata, ModelRef, ModelStatistics, Rows,
+    BatchStatistics, DurationStatistics, ModelConfig, ModelMetadata, ModelRef, ModelStatistics, NamedTensor,
+    Rows,
 };
 
+use super::coding::Codes;
 use super::inputs::Inputs;
 use super::shape::Shapes;
 use crate::dispatch::{InstanceId, PoolId};
@@ -44,6 +46,7 @@ pub(crate) struct Pool {
     pub(crate) sample: OnceLock<Arc<Inputs>>,
     /// Whether a code may mix its queries, so that their values matter.
     pub(crate) coded: AtomicBool,
+    codes: RwLock<Arc<Codes>>,
     members: Mutex<BTreeSet<InstanceId>>,
     tally: Tally,
 }
@@ -71,6 +74,7 @@ impl Pool {
             metrics,
             sample: OnceLock::new(),
             coded: AtomicBool::new(false),
+            codes: RwLock::default(),
             members: Mutex::default(),
             tally: Tally::default(),
             model,
@@ -90,6 +94,25 @@ impl Pool {
             (true, size) if size > 0 => Some(u16::try_from(size).unwrap_or(u16::MAX)),
             (true, _) => None,
         }
+    }
+
+    /// What stands in for its predictions.
+    pub(crate) fn codes(&self) -> Arc<Codes> {
+        self.codes.read().clone()
+    }
+
+    /// Other codes from now on; groups that are encoded keep theirs.
+    pub(crate) fn set_codes(&self, codes: Codes) {
+        self.coded.store(codes.guards.is_some(), Ordering::Relaxed);
+        self.metrics.coding.codes.set(codes.len() as i64);
+        *self.codes.write() = Arc::new(codes);
+    }
+
+    /// Whether a query with these inputs may be mixed with others by the codes in force.
+    pub(crate) fn mixes(&self, inputs: &[NamedTensor]) -> bool {
+        // Where nothing is coded nothing is mixed, and the look at the values can be spared.
+        !self.coded.load(Ordering::Relaxed)
+            || self.codes.read().guards.as_ref().is_none_or(|guards| guards.pass(inputs))
     }
 
     pub(crate) fn join(&self, instance: InstanceId) {

@@ -11,7 +11,7 @@ use parm_protocol::{
 use tracing::Instrument;
 
 use super::clock::Timers;
-use super::codable::is_codable;
+use super::coding::LoadNets;
 use super::core::Core;
 use super::driver::Submission;
 use super::inputs::Inputs;
@@ -39,7 +39,19 @@ pub struct Frontend {
 impl Frontend {
     /// Starts a frontend that finds the configured workers through `connect`. Must be called inside a runtime.
     pub fn start(config: Config, connect: Arc<dyn Connect>, timers: Timers) -> Result<Self, crate::Error> {
-        let core = Core::start(config, timers)?;
+        let core = Core::start(config, timers, None)?;
+        let fleet = Fleet::start(core.clone(), connect)?;
+        Ok(Self { core, fleet })
+    }
+
+    /// The same for bundles with learned codes too, whose nets are loaded by `nets`.
+    pub fn start_with_nets(
+        config: Config,
+        connect: Arc<dyn Connect>,
+        timers: Timers,
+        nets: Arc<dyn LoadNets>,
+    ) -> Result<Self, crate::Error> {
+        let core = Core::start(config, timers, Some(nets))?;
         let fleet = Fleet::start(core.clone(), connect)?;
         Ok(Self { core, fleet })
     }
@@ -104,9 +116,7 @@ impl Frontend {
         let parameters = terms::forwarded(request.parameters);
         // What an instance is told beside the inputs holds for its whole batch: such a query shares with nobody.
         let plain = parameters.is_empty() && tensors.iter().all(|input| input.parameters.is_empty());
-        let coded = pool.coded.load(std::sync::atomic::Ordering::Relaxed);
-        // Where nothing is coded nothing is mixed, and the look at the values can be spared.
-        let codable = plain && (!coded || is_codable(&tensors, limits.codable_magnitude));
+        let codable = plain && pool.mixes(&tensors);
         let shape = if plain { pool.shapes.name(&tensors, pool.batched) } else { pool.shapes.alone() };
         let (id, outputs) = (request.id, request.outputs);
         let inputs = Arc::new(Inputs { id, parameters, tensors, outputs, rows, span });

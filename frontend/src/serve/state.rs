@@ -5,15 +5,15 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::coding;
 use super::driver::Driver;
 use super::effect::{Effect, Effects, Garbage};
-use super::job::{Ending, Launch};
-use super::ledger::{CallId, Failed, Ledger, Running, Stop};
+use super::job::{Ending, Launch, Task};
+use super::ledger::{CallId, Failed, Ledger, Running, Settled, Stop};
 use super::outcome::Outcome;
-use super::outputs::RowAnswer;
+use super::outputs::{Outputs, RowAnswer};
+use super::pool::Pool;
 use crate::dispatch::{
-    Action, Actions, Answer, Dispatcher, Event, Failure, Job, JobId, QueryId, Reject, Rows,
+    Action, Actions, Answer, Dispatcher, Event, Failure, Job, JobId, QueryId, Reject, Role, Rows, Time,
 };
 
 /// The dispatcher and the ledger, behind the driver's lock.
@@ -23,7 +23,7 @@ pub(super) struct State {
     /// Reused from event to event.
     actions: Actions,
     /// Events that follow from actions, handled under the same lock.
-    follow_up: Vec<Event>,
+    pub(super) follow_up: Vec<Event>,
     /// The event at hand is a client going away.
     pub(super) cancelling: bool,
 }
@@ -65,9 +65,9 @@ impl State {
             }
             Action::Answer(query, answer) => self.answer(query, answer, effects),
             Action::Release(job) => {
-                if let Some(running) = self.ledger.jobs.remove(&job) {
+                if let Some((running, inputs)) = self.ledger.release(job) {
                     running.instance.job_ended();
-                    effects.push(Effect::Discard(Garbage::Job(running)));
+                    effects.push(Effect::Discard(Garbage::Job(running, inputs)));
                 }
             }
             Action::Probe(instance) => match self.ledger.instances.get(&instance) {
@@ -75,35 +75,33 @@ impl State {
                 None => self.follow_up.push(Event::ProbeAnswered(instance, false)),
             },
             Action::WakeAt(at) => effects.push(Effect::Wake(at)),
-            coded @ (Action::Encode(..) | Action::Decode(..) | Action::Forget(_)) => {
-                coding::note(coded, &mut self.follow_up);
+            Action::Encode(group, slots) => self.encode(group, &slots, effects),
+            Action::Decode(recovery) => self.decode(&recovery, effects),
+            Action::Forget(group) => {
+                if let Some(group) = self.ledger.groups.remove(&group) {
+                    effects.push(Effect::Discard(Garbage::Group(Box::new(group))));
+                }
             }
+            Action::Suspect(instance, _) => {
+                tracing::warn!(instance = instance.0, "answers disagree with parities");
+            }
+            Action::Compare(comparison) => self.follow_up.push(Event::Compared(comparison.group, Vec::new())),
         }
     }
 
     fn run(&mut self, driver: &Driver, job: Job, rows: Rows, effects: &mut Effects) {
         let now = driver.clock.now();
-        let mut launch = None;
-        let mut inputs = SmallVec::new();
-        let mut latest = now;
-        for id in &rows {
-            let Some(query) = self.ledger.query(*id) else { continue };
-            let waited = (!query.sent).then(|| now.since(query.arrived));
-            query.sent = true;
-            latest = latest.max(query.deadline);
-            inputs.push(query.row.clone());
-            let call = query.call;
-            if let Some(call) = self.ledger.call(call) {
-                if let Some(waited) = waited {
-                    call.pool.dequeued(waited);
-                }
-                launch.get_or_insert_with(|| call.pool.clone());
-            }
-        }
+        let task = match job.role {
+            Role::Parity(group, index) => self.parity(group, index),
+            role => self.batch(role, &rows, now),
+        };
         let instance = self.ledger.instances.get(&job.instance).cloned();
         // Neither can be missing while the dispatcher keeps its word; then the job goes elsewhere or nowhere.
-        let (Some(pool), Some(instance), true) = (launch, instance, inputs.len() == rows.len()) else {
-            self.follow_up.push(Event::JobFailed(job.id, Failure::Instance));
+        let (Some((pool, task, latest)), Some(instance)) = (task, instance) else {
+            // Nor is it the instance's fault that a backup model is no longer named.
+            let extra = matches!(job.role, Role::Parity(..) | Role::Backup);
+            let failure = if extra { Failure::Query } else { Failure::Instance };
+            self.follow_up.push(Event::JobFailed(job.id, failure));
             return;
         };
         let (stop, stopped) = oneshot::channel();
@@ -111,51 +109,87 @@ impl State {
         let running = Running {
             instance: instance.clone(),
             pool: pool.clone(),
+            role: job.role,
             rows,
             started: now,
-            role: job.role,
             stop: Some(stop),
             outputs: None,
         };
-        self.ledger.jobs.insert(job.id, running);
-        let deadline = driver.clock.instant(latest + driver.limits.overrun).into_std();
+        self.ledger.hold(job.id, running);
+        let deadline = driver.clock.instant(latest.max(now) + driver.limits.overrun).into_std();
         effects.push(Effect::Launch(Launch {
             job: job.id,
             role: job.role,
             instance,
             pool,
-            rows: inputs,
+            task,
             deadline,
             stopped,
         }));
     }
 
-    fn answer(&mut self, id: QueryId, answer: Answer, effects: &mut Effects) {
-        let Some(waiting) = self.ledger.forget(id) else { return };
-        let row = match answer {
-            Answer::Exact { job, row } | Answer::Hedged { job, row } | Answer::Backup { job, row } => {
-                self.ledger.jobs.get(&job).and_then(|running| running.outputs.clone()).zip(Some(row as usize))
+    /// What a job on queries is to run, and the latest of their deadlines.
+    fn batch(&mut self, role: Role, rows: &Rows, now: Time) -> Option<(Arc<Pool>, Task, Time)> {
+        let (mut pool, mut inputs, mut latest) = (None, SmallVec::new(), now);
+        for id in rows {
+            let query = self.ledger.query(*id)?;
+            let waited = (!query.sent).then(|| now.since(query.arrived));
+            query.sent = true;
+            latest = latest.max(query.deadline);
+            inputs.push(query.row.clone());
+            let call = query.call;
+            let call = self.ledger.call(call)?;
+            if let Some(waited) = waited {
+                call.pool.dequeued(waited);
             }
-            Answer::Reconstructed { group, .. } => coding::reconstruction(group, id),
-            // Until a model brings a default answer with it there is none to give.
-            Answer::Default | Answer::Rejected(_) => None,
+            pool.get_or_insert_with(|| call.pool.clone());
+        }
+        let pool = pool?;
+        let task = match role {
+            Role::Backup => Task::Backup(pool.codes().backup.clone()?, inputs),
+            _ => Task::Deployed(inputs),
         };
+        Some((pool, task, latest))
+    }
+
+    fn answer(&mut self, id: QueryId, answer: Answer, effects: &mut Effects) {
+        let Some(mut settled) = self.ledger.settle(id) else { return };
+        if let Some(inputs) = settled.gone.take() {
+            effects.push(Effect::Discard(Garbage::Inputs(inputs)));
+        }
+        let row = self.outputs(id, &answer, &settled);
         let (Some((outputs, row)), Some(outcome)) = (row, Outcome::of(&answer)) else {
             let why = match answer {
                 Answer::Rejected(why) => why,
                 _ => Reject::Deadline,
             };
-            return self.fail(waiting.call, Failed { why, last: waiting.failure }, effects);
+            return self.fail(settled.call, Failed { why, last: settled.failure }, effects);
         };
         let (confidence, group) = match answer {
             Answer::Reconstructed { group, confidence } => (confidence, Some(group.0)),
             _ => (None, None),
         };
         let answer = RowAnswer { outcome, outputs, row, confidence, group };
-        if let Some((told, answers)) = self.ledger.answer(&waiting, answer) {
+        if let Some((told, answers)) = self.ledger.answer(&settled, answer) {
             effects.push(Effect::Tell(told, Ok(answers)));
         }
-        effects.push(Effect::Discard(Garbage::Query(waiting)));
+    }
+
+    /// Where the outputs of an answer are.
+    fn outputs(&self, id: QueryId, answer: &Answer, settled: &Settled) -> Option<(Arc<Outputs>, usize)> {
+        match *answer {
+            Answer::Exact { job, row } | Answer::Hedged { job, row } | Answer::Backup { job, row } => {
+                Some((self.ledger.jobs.get(&job)?.outputs.clone()?, row as usize))
+            }
+            Answer::Reconstructed { group, .. } => {
+                Some((self.ledger.groups.get(&group)?.reconstruction(id)?, 0))
+            }
+            Answer::Default => {
+                let codes = self.ledger.call(settled.call)?.pool.codes();
+                Some((codes.default_answer.as_ref()?.outputs(), 0))
+            }
+            Answer::Rejected(_) => None,
+        }
     }
 
     /// One row's failure is its request's: nobody waits for the other rows any more.
@@ -174,7 +208,9 @@ impl State {
         let event = match ending {
             Ending::Completed(outputs) => {
                 running.instance.served(took);
-                running.pool.executed(outputs.rows, took);
+                if matches!(running.role, Role::Deployed | Role::Copy) {
+                    running.pool.executed(outputs.rows, took);
+                }
                 running.outputs = Some(Arc::new(outputs));
                 Event::JobCompleted(job)
             }

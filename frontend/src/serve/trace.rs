@@ -26,7 +26,8 @@ pub(super) fn query(request: &InferRequest, context: &Context) -> Span {
 
 /// The span of a job, below that of its first query; those of the others are linked.
 pub(super) fn job(launch: &Launch) -> Span {
-    let Some(first) = launch.rows.first() else { return Span::none() };
+    let queries = launch.task.queries();
+    let Some(first) = queries.first() else { return Span::none() };
     if first.inputs.span.is_disabled() {
         return Span::none();
     }
@@ -37,9 +38,9 @@ pub(super) fn job(launch: &Launch) -> Span {
         job = launch.job.0,
         role = ?launch.role,
         instance = %launch.instance.name,
-        rows = launch.rows.len(),
+        rows = launch.task.rows(),
     );
-    for other in &launch.rows[1..] {
+    for other in &queries[1..] {
         span.follows_from(&other.inputs.span);
     }
     span

@@ -1,6 +1,8 @@
 //! The frontend over scripted instances: time is paused, the test decides what every instance answers and when.
 
 mod admin;
+mod bundles;
+mod coded;
 mod instances;
 mod metrics;
 mod recording;

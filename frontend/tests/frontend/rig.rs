@@ -155,3 +155,27 @@ pub(crate) fn column(response: &InferResponse) -> Vec<f32> {
 pub(crate) fn outcome(response: &InferResponse) -> &str {
     response.parameters["parm_outcome"].as_str().unwrap()
 }
+
+/// Changes dispatch settings for all models by the admin API.
+pub(crate) async fn change(frontend: &Frontend, settings: &PoolSettings) {
+    let (status, answer) = patch(frontend, "/settings", settings).await;
+    assert_eq!(status, 200, "{answer}");
+}
+
+/// A patch by the admin API: status and answer.
+pub(crate) async fn patch(
+    frontend: &Frontend,
+    path: &str,
+    settings: &PoolSettings,
+) -> (u16, serde_json::Value) {
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+    let body = serde_json::to_string(settings).unwrap();
+    let request =
+        axum::http::Request::patch(format!("/admin/v1{path}")).header("content-type", "application/json");
+    let response =
+        frontend.admin().router().oneshot(request.body(axum::body::Body::from(body)).unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&body).unwrap())
+}

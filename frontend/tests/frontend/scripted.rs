@@ -21,6 +21,8 @@ pub(crate) enum Act {
     Fail(Duration, Error),
     /// Never answers.
     Hang,
+    /// Answers at once, with values that are none.
+    Nan,
     /// Answers at once, one row too few.
     Short,
 }
@@ -111,6 +113,12 @@ impl Scripted {
             Act::Fail(after, error) => {
                 tokio::time::sleep(after).await;
                 Err(error)
+            }
+            Act::Nan => {
+                let mut nonsense = request.clone();
+                let x = &mut nonsense.inputs[0].tensor;
+                *x = Tensor::from_f32(x.shape(), &vec![f32::NAN; x.len()]).unwrap();
+                Ok(answer(&nonsense))
             }
             Act::Short => {
                 let mut short = request.clone();

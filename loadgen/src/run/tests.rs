@@ -253,7 +253,6 @@ fn rows_of_files_must_fit_the_model() {
     let sent = whole.request(5).inputs[0].tensor.clone();
     assert_eq!(
         sent,
-        Tensor::from_f32(vec![1, 3], &[1.0, 2.0, 3.0].map(|pixel| (f64::from(pixel) / 255.0) as f32))
-            .unwrap()
+        Tensor::from_f32(vec![1, 3], &[1.0, 2.0, 3.0].map(|pixel| (pixel / 255.0f64) as f32)).unwrap()
     );
 }

@@ -22,4 +22,34 @@ pub enum Error {
     LabelCount { rows: usize, labels: usize },
     #[error("row {row} holds a value that is not a finite number: clean the data")]
     NotFinite { row: usize },
+    #[error("no row has label {class}, though {classes} classes are expected: check the labels")]
+    EmptyClass { class: usize, classes: usize },
+    #[error("'{}', line {line}: {detail}", path.display())]
+    Line { path: PathBuf, line: u64, detail: String },
+    #[error("'{}' has shape {actual:?} where other files have {expected:?}: give a size to bring all to", path.display())]
+    Shape { path: PathBuf, expected: Vec<usize>, actual: Vec<usize> },
+    #[error("'{}' holds {wanted}: put some there or name another folder", path.display())]
+    Nothing { path: PathBuf, wanted: String },
+    #[error("'{}' holds more than {limit} files: split it", path.display())]
+    TooManyFiles { path: PathBuf, limit: usize },
+    #[error("'{}' has no array '{name}': it has {}", path.display(), available.join(", "))]
+    NoArray { path: PathBuf, name: String, available: Vec<String> },
+    #[error("'{}' has no column '{name}': it has {}", path.display(), available.join(", "))]
+    NoColumn { path: PathBuf, name: String, available: Vec<String> },
+    #[error("'{text}' is no source of data: {message}")]
+    Source { text: String, message: String },
+    #[error("setting '{name}': {message}")]
+    Setting { name: String, message: String },
+    #[error("'{source_text}' holds no row")]
+    NoRows { source_text: String },
+    #[error(
+        "rows {from}..{to} are wanted where there are {rows}: the range is half open and must not be empty"
+    )]
+    Range { from: usize, to: usize, rows: usize },
+    #[error("{held_out} of {rows} rows cannot be held out: leave some on either side")]
+    HeldOut { held_out: usize, rows: usize },
+    #[error("rows of shape {row:?} have no {channels} channels to normalise")]
+    Channels { row: Vec<usize>, channels: usize },
+    #[error("no data set is called '{name}': there are {known}")]
+    Unknown { name: String, known: String },
 }

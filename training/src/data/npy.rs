@@ -7,9 +7,13 @@ use super::file::{self, Limit};
 use crate::Array;
 
 pub(super) fn read(path: &Path, limit: Limit) -> Result<Array<f64>, Error> {
-    let content = file::read(path, limit)?;
+    parse(path, &file::read(path, limit)?)
+}
+
+/// Reads a file's content; `path` is for messages.
+pub(super) fn parse(path: &Path, content: &[u8]) -> Result<Array<f64>, Error> {
     let format = |detail: String| Error::Format { path: path.into(), expected: "an npy file", detail };
-    let (header, data) = split(&content).ok_or_else(|| format("its header is cut short".into()))?;
+    let (header, data) = split(content).ok_or_else(|| format("its header is cut short".into()))?;
     let header = std::str::from_utf8(header).map_err(|_| format("its header is no text".into()))?;
     let descr = quoted(header, "descr").ok_or_else(|| format("its header names no element type".into()))?;
     if after(header, "fortran_order").is_none_or(|rest| !rest.starts_with("False")) {

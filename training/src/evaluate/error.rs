@@ -24,6 +24,16 @@ pub enum Error {
     NoMetric { text: String },
     #[error("the picture cannot be drawn: {message}")]
     Picture { message: String },
+    #[error("code {kind} wants {expected} parity models, {actual} were given")]
+    Models { kind: parm_encoder::Kind, expected: usize, actual: usize },
+    #[error(transparent)]
+    Network(Box<crate::Error>),
     #[error(transparent)]
     Code(#[from] parm_encoder::Error),
+}
+
+impl From<crate::Error> for Error {
+    fn from(error: crate::Error) -> Self {
+        Error::Network(Box::new(error))
+    }
 }

@@ -7,14 +7,16 @@
 //!
 //! [`parity`] works on arrays: whoever ran the models, here or elsewhere, can ask. [`encode`] makes the coded queries
 //! that the outputs must come from, over [`Groups`] that a seed decides, so that two evaluations with one seed are
-//! the same.
+//! the same. [`Bench`] does all of it for models that it can run.
 
 mod baseline;
+mod bench;
 mod confidence;
 mod error;
 mod groups;
 mod losses;
 mod metric;
+mod nets;
 mod picture;
 mod reconstruct;
 mod report;
@@ -22,10 +24,12 @@ mod table;
 mod truth;
 
 pub use baseline::constant_answer;
+pub use bench::{Bench, Contender, Order, Rules};
 pub use confidence::{Confidence, Kept};
 pub use error::Error;
 pub use groups::{Groups, encode};
 pub use metric::Metric;
+pub use nets::{Model, Pair};
 pub use picture::picture;
 pub use report::{Degraded, Overall, Report};
 pub use table::Table;

@@ -1,7 +1,10 @@
 //! What evaluation says of codes whose accuracy is known beforehand.
 
-use parm_encoder::{CodeSpec, Kind};
+use parm_encoder::{Code, CodeSpec, Kind, Learned};
+use parm_parity_models::bundle::{Calibration, Meaning};
 use parm_training::Array;
+use parm_training::data::Samples;
+use parm_training::evaluate::{Bench, Contender, Model, Order, Pair, Rules};
 use parm_training::evaluate::{Confidence, Error, Evaluation, Groups, Metric, Report, Table, Truth};
 use parm_training::evaluate::{constant_answer, encode, parity, picture};
 
@@ -12,7 +15,7 @@ const CLASSES: usize = 4;
 fn inputs() -> (Array<f32>, Vec<usize>) {
     let labels: Vec<usize> = (0..ROWS).map(|row| row * 7 % CLASSES).collect();
     let value = |row: usize, class: usize| {
-        let shown = if row % 10 == 0 { (labels[row] + 1) % CLASSES } else { labels[row] };
+        let shown = if row.is_multiple_of(10) { (labels[row] + 1) % CLASSES } else { labels[row] };
         (row * 31 + class * 17) as f32 % 5.0 * 0.1 + if class == shown { 3.0 } else { 0.0 }
     };
     let data = (0..ROWS).flat_map(|row| (0..CLASSES).map(move |class| (row, class)));
@@ -190,6 +193,46 @@ fn boxes_are_judged_by_what_they_share() {
     let error = parity(&Evaluation { metric: Metric::AbsoluteError, ..evaluation }).unwrap();
     assert_eq!(error.degraded(), 0.5);
     assert_eq!(error.accuracy(), None);
+}
+
+#[test]
+fn a_bench_runs_the_models_of_trained_untrained_and_learned_codes() {
+    let (inputs, labels) = inputs();
+    let samples =
+        Samples::new(inputs, Some(labels.iter().map(|label| (label + 1) % CLASSES).collect())).unwrap();
+    let model = |rows: &Array<f32>| Ok(linear(rows));
+    let rules = Rules { metric: Metric::TOP_1, meaning: Meaning::Logits, seed: 3 };
+    let bench = Bench::new(&model, &samples, rules).unwrap().with_backup(&model).unwrap();
+    let judge = |code: &dyn Code, models: &[&Model<'_>]| {
+        let (calibration, order) = (Calibration::default(), Order::Path);
+        bench.judge(&Contender { code, models, calibration, order })
+    };
+    let sum = CodeSpec::new(Kind::Sum, 3, 1).build().unwrap();
+    let report = judge(&*sum, &[&model]).unwrap();
+    assert_eq!((report.degraded(), report.backup), (0.9, Some(0.9)));
+    assert_eq!(judge(&*CodeSpec::new(Kind::Mds, 2, 1).build().unwrap(), &[]).unwrap().degraded(), 0.9);
+    let error = judge(&*sum, &[]).unwrap_err();
+    assert_eq!(error, Error::Models { kind: Kind::Sum, expected: 1, actual: 0 });
+
+    // Networks that happen to be the sum code: one parity, and what it lacks.
+    let add = |parts: &Array<f32>, width: usize| -> Vec<f32> {
+        (0..width).map(|at| parts.data().iter().skip(at).step_by(width).sum()).collect()
+    };
+    let encoder = move |queries: &Array<f32>| {
+        assert_eq!(queries.shape(), [1, 2 * CLASSES]);
+        Ok(Array::new(vec![1, CLASSES], add(queries, CLASSES)).unwrap())
+    };
+    let decoder = |outputs: &Array<f32>| {
+        assert_eq!(outputs.shape(), [1, 3, CLASSES]);
+        let (exact, parity) = outputs.data().split_at(2 * CLASSES);
+        let missing = |at: usize| parity[at % CLASSES] - exact[(at + CLASSES) % (2 * CLASSES)];
+        Ok(Array::new(vec![1, 2, CLASSES], (0..2 * CLASSES).map(missing).collect()).unwrap())
+    };
+    let spec = CodeSpec::new(Kind::Learned, 2, 1);
+    let pair = Pair::new(&spec, &[CLASSES], Box::new(encoder), Box::new(decoder));
+    let learned = Learned::new(&spec, Box::new(pair)).unwrap();
+    let report = judge(&learned, &[]).unwrap();
+    assert_eq!((report.degraded(), report.degraded[0].agreement), (0.9, 1.0));
 }
 
 #[test]

@@ -6,5 +6,7 @@ mod evaluate;
 mod network;
 mod operators;
 mod parity;
+mod pytorch;
+mod sources;
 mod support;
 mod task;

@@ -123,9 +123,11 @@ fn step(network: &mut Network, inputs: &[Host], targets: &Array<f32>) -> f32 {
     loss
 }
 
-fn tract(file: &[u8], input: &Host) -> Host {
-    let model = tract_onnx::onnx().model_for_read(&mut &*file).unwrap().into_runnable().unwrap();
+pub(crate) fn tract(file: &[u8], input: &Host) -> Host {
     let floats = input.floats().unwrap();
+    let fact = f32::fact(floats.shape()).into();
+    let model = tract_onnx::onnx().model_for_read(&mut &*file).unwrap().with_input_fact(0, fact).unwrap();
+    let model = model.into_runnable().unwrap();
     let input = Tensor::from_shape(floats.shape(), floats.data()).unwrap();
     let output = model.run(tvec!(input.into())).unwrap().remove(0);
     let view = output.to_plain_array_view::<f32>().unwrap();

@@ -3,21 +3,28 @@
 use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
+use parm_encoder::Kind;
 use serde::{Deserialize, Serialize};
 
-use super::{Fraction, duration};
+use super::{DetectionSettings, Fraction, duration};
 
 /// How queries are grouped, and what is done with the parities.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CodingSettings {
+    /// Which of the bundle's codes: `sum`, `weighted`, `tiles`, `slots` or `mds`. `mds` needs no bundle where the model is
+    /// linear, as that computes its own parities; with any other model its reconstructions are wrong. Default: the
+    /// bundle's most accurate for `k` and `r`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<Kind>,
     /// Queries per group: a parity costs one job per `k` queries. Default 2.
     pub k: NonZeroU8,
-    /// Values of `k` that there are parity models for, besides `k`. Default none.
+    /// Values of `k` that groups may have besides, under `parm+`. Default: all that the bundle has a code of this kind and
+    /// `r` for.
     pub k_choices: Vec<NonZeroU8>,
     /// Parities per group: as many predictions of a group can be missing at a time. Default 1.
     pub r: NonZeroU8,
-    /// What the decoder needs. Default `any-k`.
+    /// What the decoder needs; when serving, what the code says counts. Default `any-k`.
     pub needs: Needs,
     /// Milliseconds after which a group that is not full is coded as it is, with blank slots. Default 20.
     #[serde(rename = "max_age_ms", with = "duration::millis")]
@@ -26,7 +33,8 @@ pub struct CodingSettings {
     pub partial_groups: bool,
     /// How long a reconstruction is held back in favour of the prediction, under `parm+` and `approximate-backup`.
     pub grace: GraceSettings,
-    /// Reconstructions below this confidence are not given. Default 0: all are.
+    /// Reconstructions below this confidence are not given; the threshold of the bundle's calibration counts where it is
+    /// higher. Default 0.
     pub min_confidence: Fraction,
     /// What to do for a query whose reconstruction is not confident enough. Default `hedge`.
     pub unsure: Unsure,
@@ -41,6 +49,8 @@ pub struct CodingSettings {
     pub hedge: bool,
     /// Under `parm+`: groups grow with the load, and end where there is no room for parities. Default true.
     pub k_follows_load: bool,
+    /// How instances whose answers are wrong are found.
+    pub detection: DetectionSettings,
     /// Instances kept for parities under `parm`, and under `parm+` without a shared pool. Default: one of `k + 1`, as in
     /// the paper; fewer leave more for queries where the load is high.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,6 +106,7 @@ pub enum Usual {
 impl Default for CodingSettings {
     fn default() -> Self {
         Self {
+            code: None,
             k: NonZeroU8::new(2).expect("positive"),
             k_choices: Vec::new(),
             r: NonZeroU8::MIN,
@@ -110,6 +121,7 @@ impl Default for CodingSettings {
             headroom: Fraction::percent(5),
             hedge: true,
             k_follows_load: true,
+            detection: DetectionSettings::default(),
             parity_instances: None,
         }
     }

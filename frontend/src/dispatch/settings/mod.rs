@@ -1,6 +1,7 @@
 //! What an operator can set about dispatch, pool by pool. Every bound of the dispatcher is a field here.
 
 mod coding;
+mod detection;
 mod duration;
 mod ejection;
 mod fraction;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PoolId;
 pub use coding::{CodingSettings, GraceSettings, Needs, Unsure, Usual};
+pub use detection::DetectionSettings;
 pub use ejection::EjectionSettings;
 pub use fraction::{Fraction, NotAFraction};
 pub use redundancy::{BudgetSettings, HedgeSettings, PolicyKind, ReplicateSettings};
@@ -60,6 +62,9 @@ pub struct PoolSettings {
     /// Milliseconds that a query waits for a first instance (or one that works) before it is refused. Default 1000.
     #[serde(rename = "no_instance_grace_ms", with = "duration::millis")]
     pub no_instance_grace: Duration,
+    /// The cheaper model of the policy `approximate-backup`, by name: it takes and gives the same tensors. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup_model: Option<String>,
     /// Answer with the model's default answer when the deadline passes, instead of an error. Default false.
     pub default_answer: bool,
 }
@@ -102,6 +107,7 @@ impl Default for PoolSettings {
             ejection: EjectionSettings::default(),
             spare_limit: NonZeroU32::new(256).expect("positive"),
             no_instance_grace: Duration::from_secs(1),
+            backup_model: None,
             default_answer: false,
         }
     }

@@ -1,8 +1,10 @@
-//! Every metric of the frontend, defined in this file and nowhere else.
+//! Every metric of the frontend, defined in this file and its neighbour `coding` and nowhere else.
 //!
 //! Names are Triton's (`nv_*`) where the meaning is Triton's; ours are `parm_*`. Handles are resolved once, when a model
 //! or an instance appears, so that the request path touches atomics only. What the dispatcher counts by itself is
 //! copied over when the page is read.
+
+mod coding;
 
 use std::time::Duration;
 
@@ -16,6 +18,8 @@ use prometheus::{
 
 use crate::dispatch::{PolicyKind, PoolStatus};
 use crate::serve::Outcome;
+
+pub(crate) use coding::Coding;
 
 const MODEL: &[&str] = &["model", "version"];
 
@@ -45,6 +49,7 @@ pub(crate) struct Metrics {
     service_time: HistogramVec,
     failures: IntCounterVec,
     instances: IntGaugeVec,
+    coding: coding::Families,
     /// Instances turned away because their model is not the others'.
     pub(crate) disagreements: IntCounter,
     /// Lines of the watched file that are no addresses, now.
@@ -63,6 +68,7 @@ pub(crate) struct Pool {
     pub(crate) queue_time: IntCounter,
     pub(crate) compute_time: IntCounter,
     durations: RwLock<Durations>,
+    pub(crate) coding: Coding,
     status: Status,
 }
 
@@ -183,6 +189,7 @@ impl Metrics {
                 &["instance"],
             ),
             failures: counter("parm_instance_failures_total", "Jobs that an instance failed", &["instance"]),
+            coding: coding::Families::new(&registry),
             instances: gauge("parm_instances", "Instances by state", &["state"]),
             disagreements: register(&registry, IntCounter::with_opts(single)),
             bad_lines: register(&registry, IntGauge::with_opts(lines)),
@@ -220,6 +227,7 @@ impl Metrics {
             queue_time: self.queue_time.with_label_values(&labels),
             compute_time: self.compute_time.with_label_values(&labels),
             durations: RwLock::new(self.durations(labels, policy)),
+            coding: self.coding.of(labels),
             status: Status {
                 pending: self.pending.with_label_values(&labels),
                 queue_depth: self.queue_depth.with_label_values(&labels),
@@ -296,7 +304,7 @@ impl Pool {
         self.status.queue_depth.set(status.queued.into());
         self.status.jobs_running.set(status.running.into());
         self.status.usable.set(status.usable_instances.into());
-        for (metric, value) in [
+        let own = [
             (&self.status.arrived, counters.arrived),
             (&self.status.cancelled, counters.cancelled),
             (&self.status.jobs, counters.jobs),
@@ -309,7 +317,8 @@ impl Pool {
             (&self.status.ejected_slow, counters.ejected_slow),
             (&self.status.ejected_failing, counters.ejected_failing),
             (&self.status.ejections_refused, counters.ejections_refused),
-        ] {
+        ];
+        for (metric, value) in own.into_iter().chain(self.coding.counted(counters)) {
             metric.inc_by(value.saturating_sub(metric.get()));
         }
     }

@@ -1,0 +1,106 @@
+//! What a reader must know before and after the figures: what ran, whether it is worth anything, how to repeat it.
+
+use std::fmt::Write;
+
+use parm_simulator::Row;
+
+use super::section::{anchor, title};
+use super::text;
+use crate::{Mode, Results, RunRecord};
+
+/// Problems that are listed one by one.
+const LISTED: usize = 12;
+
+/// Title, how it ran, and the validity box.
+pub(super) fn head(results: &Results) -> String {
+    let report = &results.report;
+    let how = match results.mode {
+        Mode::Processes => "Real processes",
+        Mode::Simulation => "Simulated in virtual time, by the dispatcher that serves",
+    };
+    let seeds = match report.repeats {
+        1 => format!("seed {}", report.seed),
+        repeats => format!("seeds {} to {}", report.seed, report.seed.wrapping_add(u64::from(repeats) - 1)),
+    };
+    format!(
+        "<h1>Experiment</h1><p class=\"soft\">{how}; {} queries a run, {} repeats, {seeds}; {}</p>\
+         <p>Repeat it with <code>{}</code></p>{}",
+        report.queries,
+        report.repeats,
+        text(&results.machine),
+        text(&results.command),
+        validity(results),
+    )
+}
+
+fn validity(results: &Results) -> String {
+    let invalid: Vec<&RunRecord> = results.runs.iter().filter(|run| !run.validity.is_valid()).collect();
+    let class = if invalid.is_empty() && results.ended_early.is_none() { "box" } else { "box bad" };
+    let mut out = format!("<div class=\"{class}\"><b>Validity.</b> ");
+    match results.mode {
+        Mode::Simulation => {
+            out += "Simulated runs are exact for their seeds; what they leave out is said below."
+        }
+        Mode::Processes => {
+            let lag = results.runs.iter().map(|run| run.validity.lag_p99_ms).fold(0.0, f64::max);
+            let failed: u64 = results.runs.iter().map(|run| run.validity.failed).sum();
+            let (all, good) = (results.runs.len(), results.runs.len() - invalid.len());
+            let _ = write!(
+                out,
+                "{good} of {all} runs tested what they were meant to: queries were sent at their times (worst lag p99 \
+                 {lag:.2} ms), and all of them. {failed} queries failed; they count as late as their deadline."
+            );
+        }
+    }
+    if let Some(reason) = &results.ended_early {
+        let _ = write!(out, "<p><b>Ended early:</b> {}. What was done by then is below.</p>", text(reason));
+    }
+    let problem = |run: &&RunRecord| {
+        let what = text(&run.validity.problems.join("; "));
+        format!(
+            "<li>{} at {}, {}, repeat {}: {what}</li>",
+            text(&run.scenario),
+            run.load,
+            text(&run.policy),
+            run.repeat + 1
+        )
+    };
+    let listed: String = invalid.iter().take(LISTED).map(problem).collect();
+    if !listed.is_empty() {
+        let _ = write!(out, "<ul>{listed}</ul>");
+    }
+    if invalid.len() > LISTED {
+        let _ = write!(out, "<p>and {} more</p>", invalid.len() - LISTED);
+    }
+    out + "</div>"
+}
+
+/// Links to the sections, where there are several.
+pub(super) fn contents(groups: &[Vec<&Row>]) -> String {
+    if groups.len() < 2 {
+        return String::new();
+    }
+    let link =
+        |group: &Vec<&Row>| format!("<li><a href=\"#{}\">{}</a></li>", anchor(group[0]), title(group[0]));
+    format!("<ul class=\"contents\">{}</ul>", groups.iter().map(link).collect::<String>())
+}
+
+/// What the words mean.
+pub(super) fn foot(results: &Results) -> String {
+    let left_out = match results.mode {
+        Mode::Processes => "",
+        Mode::Simulation => {
+            "<p>A simulation knows nothing of networks, processors and operating systems, and does not compute predictions: an \
+             answer counts as right unless a fault made it wrong.</p>"
+        }
+    };
+    format!(
+        "<h2>How to read this</h2><p>Latency is counted from the time at which a query was meant to be sent. The gap is p99.9 - p50; \
+         beside it stands how many times smaller it is than that of <code>equal</code>, which has the same instances and no \
+         redundancy. Small numbers are 95 % intervals from a bootstrap of blocks of consecutive queries, paired between \
+         policies; green and red say that the interval lies on one side of 1. Where fewer than ten queries lie beyond a \
+         quantile, there is not enough data for it. Policies ran in turns, on the same arrivals and the same faults. A \
+         right answer is one that says what the deployed model says.</p>{left_out}\
+         <p class=\"note\">Raw data, logs and the configuration of every process are in the folder of this report.</p>"
+    )
+}

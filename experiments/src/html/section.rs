@@ -1,0 +1,45 @@
+//! What belongs to one scenario at one load and batch size: the policies that faced the same.
+
+use parm_simulator::Row;
+
+use super::{Palette, outcomes, spectrum, text, timeline, verdicts};
+
+/// The rows that are compared with each other.
+pub(super) fn groups(rows: &[Row]) -> Vec<Vec<&Row>> {
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    for row in rows {
+        match groups.last_mut() {
+            Some(group) if same(group[0], row) => group.push(row),
+            _ => groups.push(vec![row]),
+        }
+    }
+    groups
+}
+
+fn same(a: &Row, b: &Row) -> bool {
+    (&a.scenario, a.load, a.batch) == (&b.scenario, b.load, b.batch)
+}
+
+/// What a group is called.
+pub(super) fn title(row: &Row) -> String {
+    let batch = if row.batch > 1 { format!(", batches of {}", row.batch) } else { String::new() };
+    format!("{} at load {}{batch}", text(&row.scenario), row.load)
+}
+
+/// Where a group is on the page.
+pub(super) fn anchor(row: &Row) -> String {
+    let name = format!("{}-{}-{}", row.scenario, row.load, row.batch);
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+}
+
+/// The section.
+pub(super) fn section(rows: &[&Row], palette: &Palette) -> String {
+    let (id, title, rate) = (anchor(rows[0]), title(rows[0]), rows[0].rate);
+    format!(
+        "<h3 id=\"{id}\">{title} <span class=\"soft\">({rate:.0} queries per second)</span></h3>{}{}{}{}",
+        verdicts::table(rows, palette),
+        spectrum::chart(rows, palette),
+        timeline::chart(rows, palette),
+        outcomes::chart(rows),
+    )
+}

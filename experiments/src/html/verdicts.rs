@@ -1,0 +1,46 @@
+//! A line for every policy: what may be said of its tail, what it cost, and against what it is measured.
+
+use std::fmt::Write;
+
+use parm_simulator::Row;
+
+use super::{Palette, estimate, number, percent, text};
+
+/// The table.
+pub(super) fn table(rows: &[&Row], palette: &Palette) -> String {
+    let mut out = String::from(
+        "<div class=\"wide\"><table><tr><th>policy</th><th>p50, ms</th><th>p99, ms</th><th>p99.9, ms</th><th>gap, ms</th>\
+         <th>gap of equal<br>over this gap</th><th>extra jobs</th><th>instances<br>busy</th><th>N</th></tr>",
+    );
+    for row in rows {
+        let verdict = &row.verdict;
+        let (class, name) = (palette.class(&row.policy), text(&row.name()));
+        let _ = write!(out, "<tr><td class=\"name {class}\"><i></i><span>{name}</span></td>");
+        for of in [verdict.p50_ms, verdict.p99_ms, verdict.p999_ms, verdict.gap_ms] {
+            out += &estimate(of, "");
+        }
+        out += &ratio(row);
+        let (extra, busy) = (percent(verdict.extra), percent(verdict.utilisation));
+        let _ = write!(out, "<td>{extra}</td><td>{busy}</td><td>{}</td></tr>", verdict.count);
+    }
+    out + "</table></div>"
+}
+
+/// Better or worse than the baseline is said only where the interval says so.
+fn ratio(row: &Row) -> String {
+    match row.verdict.gap_ratio {
+        None => "<td></td>".into(),
+        Some(_) if row.policy == "equal" => "<td class=\"soft\">1</td>".into(),
+        Some(of) => {
+            let class = if of.low > 1.0 {
+                "better"
+            } else if of.high < 1.0 {
+                "worse"
+            } else {
+                ""
+            };
+            let (value, low, high) = (number(of.value), number(of.low), number(of.high));
+            format!("<td class=\"{class}\"><b>{value}</b><small>{low} to {high}</small></td>")
+        }
+    }
+}

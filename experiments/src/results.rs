@@ -1,0 +1,150 @@
+//! The folder of an experiment's results, which can be read whenever it ends.
+//!
+//! `experiment.toml` is the experiment as it ran, `raw/` has a line for every query, `runs.jsonl` a line for every run,
+//! written as it ends, `results.json` what may be said of all of it, and `report.html` shows that.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use parm_simulator::{Cell, Config, Report};
+use serde::Serialize;
+
+use crate::drive::Sample;
+use crate::{Error, Validity};
+
+/// How an experiment ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// With real processes.
+    Processes,
+    /// In virtual time.
+    Simulation,
+}
+
+/// Everything that is known of an experiment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    /// How it ran.
+    pub mode: Mode,
+    /// The command that repeats it.
+    pub command: String,
+    /// When it began, in seconds since 1970.
+    pub began: u64,
+    /// The machine and the program.
+    pub machine: String,
+    /// Why it ended early, if it did.
+    pub ended_early: Option<String>,
+    /// What may be said of every policy.
+    pub report: Report,
+    /// Every run with real processes, in order.
+    pub runs: Vec<RunRecord>,
+}
+
+/// One run with real processes.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunRecord {
+    /// The scenario.
+    pub scenario: String,
+    /// Share of what the deployed instances could do.
+    pub load: f64,
+    /// Most queries in a batch.
+    pub batch: u16,
+    /// The policy.
+    pub policy: String,
+    /// Which repeat, counted from 0.
+    pub repeat: usize,
+    /// Its seed.
+    pub seed: u64,
+    /// Seconds since the experiment began.
+    pub began_s: f64,
+    /// Whether it says anything.
+    pub validity: Validity,
+    /// Its queries, in the results folder.
+    pub raw: Option<PathBuf>,
+}
+
+/// Where results are kept.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// A new folder. One that has results already is left alone.
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        if path.join("experiment.toml").exists() {
+            let reason = "it has results already: name another with --results".to_owned();
+            return Err(Error::File { what: "use", path: path.into(), reason });
+        }
+        fs::create_dir_all(path).map_err(Error::file("create", path))?;
+        Ok(Self { path: path.into() })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Keeps the experiment as it runs.
+    pub fn keep_config(&self, config: &Config) -> Result<(), Error> {
+        let text =
+            toml::to_string(config).map_err(|error| self.failed("experiment.toml", &error.to_string()))?;
+        self.write("experiment.toml", text.as_bytes())
+    }
+
+    /// Keeps a run's queries. Returns the file's place in the folder.
+    pub(crate) fn keep_raw(&self, cell: &Cell, repeat: usize, samples: &[Sample]) -> Result<PathBuf, Error> {
+        let policy = if cell.batch > 1 {
+            format!("{} batch={}", cell.policy, cell.batch)
+        } else {
+            cell.policy.clone()
+        };
+        let name = format!("{}-{}-{policy}-{repeat}.csv", cell.scenario, cell.load).replace([' ', '/'], "_");
+        let place = Path::new("raw").join(name);
+        let raw = self.path.join("raw");
+        fs::create_dir_all(&raw).map_err(Error::file("create", &raw))?;
+        let path = self.path.join(&place);
+        let failed = || Error::file("write", &path);
+        let mut file = std::io::BufWriter::new(File::create(&path).map_err(failed())?);
+        writeln!(file, "number,intended_us,latency_us,lag_us,outcome,right").map_err(failed())?;
+        for Sample { number, intended, latency, lag, outcome, right } in samples {
+            let [intended, latency, lag] = [intended, latency, lag].map(std::time::Duration::as_micros);
+            let (outcome, right) = (outcome.name(), u8::from(*right));
+            writeln!(file, "{number},{intended},{latency},{lag},{outcome},{right}").map_err(failed())?;
+        }
+        file.flush().map_err(failed())?;
+        Ok(place)
+    }
+
+    /// Notes that a run has ended.
+    pub(crate) fn note(&self, record: &RunRecord) -> Result<(), Error> {
+        let path = self.path.join("runs.jsonl");
+        let failed = || Error::file("write", &path);
+        let line =
+            serde_json::to_string(record).map_err(|error| self.failed("runs.jsonl", &error.to_string()))?;
+        let mut file = File::options().create(true).append(true).open(&path).map_err(failed())?;
+        writeln!(file, "{line}").map_err(failed())
+    }
+
+    /// Writes what is known so far, for programs and for people.
+    pub fn keep(&self, results: &Results) -> Result<(), Error> {
+        let json = serde_json::to_vec_pretty(results)
+            .map_err(|error| self.failed("results.json", &error.to_string()))?;
+        self.write("results.json", &json)?;
+        self.write("report.html", crate::html::page(results).as_bytes())
+    }
+
+    /// Beside its place first, so that whoever sees a file sees it whole.
+    fn write(&self, name: &str, content: &[u8]) -> Result<(), Error> {
+        let (path, beside) = (self.path.join(name), self.path.join(format!("{name}.partial")));
+        fs::write(&beside, content)
+            .and_then(|()| fs::rename(&beside, &path))
+            .map_err(Error::file("write", &path))
+    }
+
+    fn failed(&self, name: &str, reason: &str) -> Error {
+        Error::File { what: "write", path: self.path.join(name), reason: reason.to_owned() }
+    }
+}

@@ -1,0 +1,174 @@
+//! The workers of an experiment: started here, or running elsewhere.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use parm_faults::distribution::Distribution;
+use parm_faults::service::Service;
+use parm_faults::{Faults, State};
+use parm_simulator::Remote;
+use serde_json::json;
+
+use crate::Error;
+use crate::page::Page;
+use crate::process::{Addresses, Launch, Process};
+
+/// One worker.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    /// Where the frontend reaches it.
+    pub(crate) url: String,
+    /// Where faults are injected.
+    faults: Option<String>,
+    local: Option<Local>,
+}
+
+/// A worker on this machine.
+#[derive(Debug)]
+struct Local {
+    process: Process,
+    addresses: Addresses,
+    /// What was done to it last.
+    state: State,
+}
+
+/// A schedule that workers are told of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Script<'a> {
+    pub(crate) faults: &'a Faults,
+    pub(crate) seed: u64,
+    pub(crate) instances: u32,
+    pub(crate) start: Instant,
+}
+
+impl Worker {
+    /// A worker that runs already.
+    pub(crate) fn remote(remote: &Remote) -> Self {
+        Self { url: remote.url.clone(), faults: remote.faults.clone(), local: None }
+    }
+
+    /// Starts workers and waits until all are ready.
+    pub(crate) fn start(launches: Vec<Launch>, until: Instant) -> Result<Vec<Self>, Error> {
+        let processes: Result<Vec<_>, _> = launches.into_iter().map(|launch| launch.start(None)).collect();
+        let ready = |mut process: Process| {
+            let addresses = process.ready(until)?;
+            Ok(Self {
+                url: format!("http://{}", addresses.http),
+                faults: Some(addresses.metrics.to_string()),
+                local: Some(Local { process, addresses, state: State::Works }),
+            })
+        };
+        processes?.into_iter().map(ready).collect()
+    }
+
+    /// Tells it what it will live through, or that nothing is wrong any more.
+    pub(crate) fn tell(&self, number: u32, script: Option<Script<'_>>) -> Result<(), Error> {
+        let Some(address) = &self.faults else { return Ok(()) };
+        let plan = match script {
+            None => json!({}),
+            Some(Script { faults, seed, instances, start }) => {
+                let now = Instant::now();
+                let away = start.saturating_duration_since(now).as_millis() as i64;
+                let ago = now.saturating_duration_since(start).as_millis() as i64;
+                let starts_in_ms = away - ago;
+                json!({"schedule": {
+                    "faults": faults, "seed": seed, "first": number, "instances": instances,
+                    "starts_in_ms": starts_in_ms,
+                }})
+            }
+        };
+        Page { address, path: "/faults" }.post(plan.to_string().as_bytes()).map(drop)
+    }
+
+    /// Does to its process what the schedule says: what a process cannot do to itself.
+    pub(crate) fn follow(&mut self, state: State, number: u32, script: Script<'_>) -> Result<(), Error> {
+        let Some(local) = &mut self.local else { return Ok(()) };
+        // A worker that is cut off works, and holds its answers back by itself.
+        let state = if state == State::CutOff { State::Works } else { state };
+        match (local.state, state) {
+            (before, state) if before == state => {
+                if state != State::Down {
+                    local.process.check()?;
+                }
+                return Ok(());
+            }
+            (_, State::Down) => local.process.kill(),
+            (State::Down, _) => local.restart()?,
+            (_, state) => local.process.stop(state == State::Hangs)?,
+        }
+        let came_back = local.state == State::Down;
+        local.state = state;
+        if came_back {
+            local.ready()?;
+            self.tell(number, Some(script))?;
+        }
+        Ok(())
+    }
+
+    /// Makes it well again.
+    pub(crate) fn recover(&mut self) -> Result<(), Error> {
+        if let Some(local) = &mut self.local {
+            match local.state {
+                State::Hangs => local.process.stop(false)?,
+                State::Down => {
+                    local.restart()?;
+                    local.ready()?;
+                }
+                State::Works | State::CutOff => local.process.check()?,
+            }
+            local.state = State::Works;
+        }
+        self.tell(0, None)
+    }
+}
+
+impl Local {
+    /// On the addresses that it had: the frontend waits for it there.
+    fn restart(&mut self) -> Result<(), Error> {
+        self.process = self.process.launch().start(Some(self.addresses))?;
+        Ok(())
+    }
+
+    fn ready(&mut self) -> Result<(), Error> {
+        self.process.ready(Instant::now() + RESTART).map(drop)
+    }
+}
+
+/// How long a worker may take to come back.
+const RESTART: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// The configuration of workers that emulate a model, written where they find it.
+pub(crate) fn emulated(
+    folder: &Path,
+    service: &Service,
+    processes: &parm_simulator::Processes,
+) -> Result<PathBuf, Error> {
+    let service_time = match service.time_ms {
+        Distribution::Constant { value } => json!({"kind": "constant", "ms": value}),
+        Distribution::Uniform { min, max } => json!({"kind": "uniform", "min_ms": min, "max_ms": max}),
+        Distribution::Exponential { mean, shift } => {
+            json!({"kind": "exponential", "mean_ms": mean, "shift_ms": shift})
+        }
+        Distribution::Lognormal { median, sigma } => {
+            json!({"kind": "lognormal", "median_ms": median, "sigma": sigma})
+        }
+        Distribution::Pareto { min, shape } => json!({"kind": "pareto", "min_ms": min, "shape": shape}),
+        Distribution::Sample { .. } => return Err(Error::Sample),
+    };
+    let model = json!({
+        "input": [processes.input],
+        "outputs": processes.outputs,
+        "service_time": service_time,
+        "per_row_ms": service.row_share * service.time_ms.mean(),
+    });
+    let config = json!({"backend": {"emulated": {processes.model.clone(): model}}});
+    let path = folder.join("worker.toml");
+    let text = toml::to_string(&config).map_err(|error| Error::File {
+        what: "write",
+        path: path.clone(),
+        reason: error.to_string(),
+    })?;
+    fs::write(&path, text).map_err(Error::file("write", &path))?;
+    Ok(path)
+}

@@ -1,0 +1,212 @@
+//! What coding costs the frontend: the same open traffic of 3 KB queries with and without a code of k = 4, over instances that
+//! take a fixed time and do nothing in it. Prints the processor time of the whole process per query, and the latency that
+//! clients see. A plain program: `cargo bench -p parm-frontend --bench coded`.
+//!
+//! Instances are in the process, so there is no wire on either side: against the whole cost of a query in a real frontend
+//! the share that is printed is too large, never too small. Runs with and without the code alternate.
+
+#![allow(clippy::print_stdout, missing_docs)]
+
+use std::num::NonZeroU8;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parm_frontend::discovery::Wire;
+use parm_frontend::dispatch::PolicyKind;
+use parm_frontend::{Config, Frontend, Timers};
+use parm_protocol::client::{BoxFuture, CallContext, Client};
+use parm_protocol::{
+    Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
+    ModelRef, NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata, Transport,
+};
+
+const SERVICE: Duration = Duration::from_millis(5);
+const INSTANCES: usize = 16;
+const QUERIES: usize = 30_000;
+const ROUNDS: usize = 5;
+/// Between two queries: 60 % of what the instances can do.
+const GAP: Duration = Duration::from_nanos(5_000_000 / 16 * 10 / 6);
+
+/// Answers after a while.
+struct Slow(Tensor);
+
+impl Client for Slow {
+    fn peer(&self) -> &str {
+        "slow"
+    }
+
+    fn infer(&self, request: InferRequest, _: CallContext) -> BoxFuture<'_, Result<InferResponse, Error>> {
+        Box::pin(async move {
+            tokio::time::sleep(SERVICE).await;
+            Ok(InferResponse {
+                model_name: request.model.name,
+                model_version: "1".into(),
+                id: request.id,
+                parameters: Parameters::new(),
+                outputs: vec![NamedTensor::new("y", self.0.clone())],
+            })
+        })
+    }
+
+    fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
+        Box::pin(async { Ok(true) })
+    }
+
+    fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Error>> {
+        Box::pin(async { Ok(ServerMetadata::default()) })
+    }
+
+    fn model_metadata<'a>(&'a self, _: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
+        let tensor = |name: &str, columns| TensorMetadata {
+            name: name.into(),
+            datatype: "FP32".into(),
+            shape: vec![-1, columns],
+        };
+        let (inputs, outputs) = (vec![tensor("x", 784)], vec![tensor("y", 10)]);
+        Box::pin(async move {
+            Ok(ModelMetadata { name: "slow".into(), inputs, outputs, ..ModelMetadata::default() })
+        })
+    }
+
+    fn model_config<'a>(&'a self, _: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
+        Box::pin(async { Err(Error::Unimplemented { what: "configuration".into() }) })
+    }
+
+    fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
+        let (name, version) = ("slow".into(), "1".into());
+        let model = ModelIndex { name, version, state: "READY".into(), reason: String::new() };
+        Box::pin(async { Ok(vec![model]) })
+    }
+}
+
+/// One way to serve.
+#[derive(Clone, Copy)]
+struct Way {
+    name: &'static str,
+    policy: PolicyKind,
+    coded: bool,
+}
+
+const WAYS: [Way; 3] = [
+    Way { name: "hedge", policy: PolicyKind::Hedge, coded: false },
+    Way { name: "parm+, k = 4", policy: PolicyKind::ParmPlus, coded: true },
+    Way { name: "parm, k = 4", policy: PolicyKind::Parm, coded: true },
+];
+
+async fn frontend(way: Way) -> Frontend {
+    let mut config = Config::default();
+    config.dispatch.policy = way.policy;
+    if way.coded {
+        let coding = &mut config.dispatch.coding;
+        coding.code = Some(parm_encoder::Kind::Mds);
+        coding.k = NonZeroU8::new(4).unwrap();
+        coding.k_follows_load = false;
+    }
+    let frontend = Frontend::start(config, Arc::new(Wire::default()), Timers::Precise).unwrap();
+    let answer = Tensor::from_f32([1, 10].as_slice(), &[0.1; 10]).unwrap();
+    // The paper's split costs instances: 16 serve queries whatever the policy.
+    let instances = if way.policy == PolicyKind::Parm { INSTANCES * 5 / 4 } else { INSTANCES };
+    for _ in 0..instances {
+        frontend.embed(Arc::new(Slow(answer.clone())), None).unwrap();
+    }
+    while !frontend.is_settled() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    frontend
+}
+
+/// What a run took.
+struct Run {
+    cpu_us: f64,
+    median: f64,
+    p99: f64,
+    parities: f64,
+}
+
+async fn run(way: Way) -> Run {
+    let frontend = frontend(way).await;
+    send(&frontend, QUERIES / 10).await;
+    let before = cpu();
+    let mut times = send(&frontend, QUERIES).await;
+    let cpu_us = (cpu() - before).as_secs_f64() * 1e6 / QUERIES as f64;
+    times.sort_unstable();
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
+    let page = frontend.metrics();
+    let sent = page.lines().find(|line| line.starts_with("parm_parities_total{event=\"sent\""));
+    let parities = sent.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0);
+    Run { cpu_us, median: at(0.5), p99: at(0.99), parities: parities / (QUERIES * 11 / 10) as f64 }
+}
+
+/// Queries at a steady pace, whatever becomes of them; all that the generator does is the same every way.
+async fn send(frontend: &Frontend, count: usize) -> Vec<Duration> {
+    let start = tokio::time::Instant::now();
+    let data: Vec<f32> = (0..784).map(|i| (i % 29) as f32 / 29.0).collect();
+    let tensor = Tensor::from_f32([1, 784].as_slice(), &data).unwrap();
+    let request = InferRequest {
+        model: ModelRef::latest("slow"),
+        id: String::new(),
+        parameters: Parameters::new(),
+        inputs: vec![NamedTensor::new("x", tensor)],
+        outputs: Vec::new(),
+    };
+    let mut asked = Vec::with_capacity(count);
+    for index in 0..count {
+        let due = start + GAP * index as u32;
+        if due > tokio::time::Instant::now() {
+            tokio::time::sleep_until(due).await;
+        }
+        let (frontend, request) = (frontend.clone(), request.clone());
+        asked.push(tokio::spawn(async move {
+            let arrived = Instant::now();
+            let context = Context { arrived, deadline: None, transport: Transport::Http, traceparent: None };
+            frontend.infer(request, context).await.unwrap();
+            arrived.elapsed()
+        }));
+    }
+    let mut times = Vec::with_capacity(count);
+    for asked in asked {
+        times.push(asked.await.unwrap());
+    }
+    times
+}
+
+/// Processor time of this process, user and system.
+fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    let own: u64 = stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let all: u64 = threads
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok())
+        .filter_map(|stat| stat.split(' ').next()?.parse::<u64>().ok())
+        .sum();
+    Duration::from_nanos(all.max(own))
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    println!("| way | CPU us per query | beside hedge | p50 ms | p99 ms | parities per query |");
+    println!("|---|---|---|---|---|---|");
+    let mut all: [Vec<Run>; 3] = Default::default();
+    for _ in 0..ROUNDS {
+        for (way, runs) in WAYS.iter().zip(&mut all) {
+            runs.push(runtime.block_on(async { tokio::spawn(run(*way)).await.unwrap() }));
+        }
+    }
+    let middle = |runs: &[Run], value: fn(&Run) -> f64| {
+        let mut values: Vec<f64> = runs.iter().map(value).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let plain = middle(&all[0], |run| run.cpu_us);
+    for (way, runs) in WAYS.iter().zip(&all) {
+        let cpu = middle(runs, |run| run.cpu_us);
+        println!(
+            "| {} | {cpu:.1} | {:+.1} % | {:.2} | {:.2} | {:.2} |",
+            way.name,
+            100.0 * (cpu / plain - 1.0),
+            middle(runs, |run| run.median),
+            middle(runs, |run| run.p99),
+            middle(runs, |run| run.parities),
+        );
+    }
+}

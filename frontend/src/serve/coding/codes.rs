@@ -1,0 +1,66 @@
+//! Everything of a pool's that is not its deployed model: codes by group size, a backup model, a default answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parm_protocol::ModelRef;
+
+use super::Guards;
+use super::coder::Coder;
+use super::default::DefaultAnswer;
+use crate::serve::pool::Description;
+
+/// The codes of a pool, and what else stands in for its predictions.
+#[derive(Debug, Default)]
+pub(crate) struct Codes {
+    pub(super) coders: BTreeMap<usize, Arc<Coder>>,
+    /// What keeps bad queries apart; `None` where nothing is mixed.
+    pub(crate) guards: Option<Guards>,
+    /// The cheaper model.
+    pub(crate) backup: Option<ModelRef>,
+    pub(crate) default_answer: Option<DefaultAnswer>,
+}
+
+impl Codes {
+    /// The code for groups of `k`.
+    pub(crate) fn coder(&self, k: usize) -> Option<&Arc<Coder>> {
+        self.coders.get(&k)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.coders.len()
+    }
+
+    /// Whether an instance with these models can run every parity; `deployed` says whether it has the deployed model.
+    pub(crate) fn parity_at(&self, models: &[Description], deployed: bool) -> Result<bool, String> {
+        if self.coders.is_empty() {
+            return Ok(false);
+        }
+        for coder in self.coders.values() {
+            if coder.models.is_empty() && !deployed {
+                return Ok(false);
+            }
+            for wanted in &coder.models {
+                let Some(served) = models.iter().find(|served| is(wanted, served)) else { return Ok(false) };
+                if let Some(problem) = coder.misfit(wanted, &served.metadata) {
+                    return Err(problem);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether an instance with these models can run the backup model.
+    pub(crate) fn backup_at(&self, models: &[Description]) -> bool {
+        self.backup.as_ref().is_some_and(|wanted| models.iter().any(|served| is(wanted, served)))
+    }
+}
+
+/// A server that names no versions has the one that is meant.
+fn is(wanted: &ModelRef, served: &Description) -> bool {
+    wanted.name == served.model.name
+        && (wanted.version.is_none()
+            || served.model.version.is_none()
+            || wanted.version == served.model.version)
+}

@@ -1,0 +1,172 @@
+//! From the queries of a group to what its parity models run.
+//!
+//! Row `i` of every parity query encodes the `i`-th query of each slot that has one. Each input tensor is read once. What
+//! codes add up is read in place where the bytes lie at a float's address, else through a buffer that is kept.
+
+use std::sync::Arc;
+
+use parm_encoder::{Element, Input, Members};
+use parm_protocol::{DataType, NamedTensor, Tensor};
+use smallvec::SmallVec;
+
+use super::coder::Coder;
+use super::group::ParityQuery;
+use super::stock::{Buffer, Stock};
+use super::work::Scratch;
+use crate::dispatch::GroupId;
+use crate::error::Error;
+use crate::serve::inputs::JobRows;
+use crate::serve::pool::Pool;
+
+/// A group to be encoded.
+pub(crate) struct Encoding {
+    pub(crate) group: GroupId,
+    pub(crate) coder: Arc<Coder>,
+    pub(crate) pool: Arc<Pool>,
+    /// The queries of each slot; none in a blank one.
+    pub(crate) slots: SmallVec<[JobRows; 4]>,
+}
+
+/// One input of the whole group.
+struct Column<'a> {
+    name: &'a str,
+    datatype: DataType,
+    /// Dimensions of one query.
+    dims: &'a [usize],
+    /// Bytes of one query.
+    bytes: usize,
+    place: usize,
+}
+
+impl Encoding {
+    /// Bytes that are read.
+    pub(super) fn bytes(&self) -> usize {
+        let of = |row: &crate::serve::inputs::Row| -> usize {
+            let tensors = &row.inputs.tensors;
+            tensors.iter().map(|input| input.tensor.data().len() / row.inputs.rows.max(1)).sum()
+        };
+        self.slots.iter().flatten().map(of).sum()
+    }
+
+    pub(super) fn runs_models(&self) -> bool {
+        self.coder.code.spec().kind == parm_encoder::Kind::Learned
+    }
+
+    pub(super) fn encode(
+        &self,
+        stock: &Arc<Stock>,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<ParityQuery>, Error> {
+        let rows = self.slots.iter().map(|slot| slot.len()).max().unwrap_or_default();
+        let first = self.slots.iter().flatten().next().ok_or(parm_encoder::Error::EmptyGroup)?;
+        let parities = self.coder.code.recovery().parities;
+        let mut queries = vec![ParityQuery { inputs: Vec::new(), rows }; parities];
+        for (place, input) in first.inputs.tensors.iter().enumerate() {
+            let column = Column::of(place, input, self.pool.batched)?;
+            let (dims, buffers) = self.column(&column, rows, (stock, scratch))?;
+            let mut shape: SmallVec<[usize; 4]> = SmallVec::new();
+            shape.extend(self.pool.batched.then_some(rows));
+            shape.extend_from_slice(&dims);
+            for (query, buffer) in queries.iter_mut().zip(buffers) {
+                let tensor = Tensor::new(column.datatype, shape.clone(), buffer.freeze())?;
+                query.inputs.push(NamedTensor::new(column.name, tensor));
+            }
+        }
+        Ok(queries)
+    }
+
+    /// Encodes one input. Returns the dimensions of a parity query and a buffer for each parity.
+    fn column(
+        &self,
+        column: &Column<'_>,
+        rows: usize,
+        (stock, scratch): (&Arc<Stock>, &mut Scratch),
+    ) -> Result<(Vec<usize>, SmallVec<[Buffer; 4]>), Error> {
+        let code = &self.coder.code;
+        let element = match (column.datatype, column.datatype.size()) {
+            (DataType::Fp32, _) => Element::Float32,
+            (_, Some(bytes)) => Element::Bytes(bytes),
+            (datatype, None) => return Err(Error::NotCodable { input: column.name.into(), datatype }),
+        };
+        let input = Input { dims: column.dims, element };
+        let dims = code.parity_dims(input)?;
+        let scale = code.query_scale();
+        let parities = code.recovery().parities;
+        let mut buffers: SmallVec<[Buffer; 4]> =
+            (0..parities).map(|_| stock.take(rows * column.bytes * scale)).collect();
+        for row in 0..rows {
+            if element == Element::Float32 {
+                let len = column.bytes / 4;
+                align(&self.slots, row, column, &mut scratch.aligned)?;
+                let queries: SmallVec<[Option<&[f32]>; 8]> = self
+                    .queries(row, column)
+                    .enumerate()
+                    .map(|(slot, bytes)| {
+                        bytes.map(|bytes| floats(bytes).unwrap_or(&scratch.aligned[slot * len..][..len]))
+                    })
+                    .collect();
+                let at = row * len * scale..(row + 1) * len * scale;
+                let mut outs: SmallVec<[&mut [f32]; 4]> =
+                    buffers.iter_mut().map(|buffer| &mut buffer.floats()[at.clone()]).collect();
+                code.encode(Members { input, queries: &queries }, &mut outs, &mut scratch.workspace)?;
+            } else {
+                let queries: SmallVec<[Option<&[u8]>; 8]> = self.queries(row, column).collect();
+                let at = row * column.bytes * scale..(row + 1) * column.bytes * scale;
+                let mut outs: SmallVec<[&mut [u8]; 4]> =
+                    buffers.iter_mut().map(|buffer| &mut buffer.bytes()[at.clone()]).collect();
+                code.encode_bytes(Members { input, queries: &queries }, &mut outs)?;
+            }
+        }
+        Ok((dims, buffers))
+    }
+
+    /// The bytes of a row in every slot.
+    fn queries<'a>(&'a self, row: usize, column: &'a Column<'_>) -> impl Iterator<Item = Option<&'a [u8]>> {
+        self.slots.iter().map(move |slot| bytes(slot, row, column))
+    }
+}
+
+impl<'a> Column<'a> {
+    fn of(place: usize, input: &'a NamedTensor, batched: bool) -> Result<Self, Error> {
+        let (tensor, name) = (&input.tensor, input.name.as_str());
+        let dims = tensor.shape().get(usize::from(batched)..).unwrap_or_default();
+        let size = tensor.datatype().size();
+        let size =
+            size.ok_or_else(|| Error::NotCodable { input: name.into(), datatype: tensor.datatype() })?;
+        Ok(Self {
+            name,
+            datatype: tensor.datatype(),
+            dims,
+            bytes: dims.iter().product::<usize>() * size,
+            place,
+        })
+    }
+}
+
+fn bytes<'a>(slot: &'a JobRows, row: usize, column: &Column<'_>) -> Option<&'a [u8]> {
+    let row = slot.get(row)?;
+    let tensor = &row.inputs.tensors.get(column.place)?.tensor;
+    tensor.data().get(row.index * column.bytes..(row.index + 1) * column.bytes)
+}
+
+/// Copies the floats of a row that lie at odd addresses to where they do not.
+fn align(slots: &[JobRows], row: usize, column: &Column<'_>, aligned: &mut Vec<f32>) -> Result<(), Error> {
+    let len = column.bytes / 4;
+    for (index, slot) in slots.iter().enumerate() {
+        let Some(bytes) = bytes(slot, row, column) else { continue };
+        if floats(bytes).is_some() {
+            continue;
+        }
+        if aligned.len() < slots.len() * len {
+            aligned.resize(slots.len() * len, 0.0);
+        }
+        let values = bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value));
+        aligned[index * len..][..len].iter_mut().zip(values).for_each(|(to, value)| *to = value);
+    }
+    Ok(())
+}
+
+/// Floats in place, where they lie as this machine wants them.
+pub(super) fn floats(bytes: &[u8]) -> Option<&[f32]> {
+    if cfg!(target_endian = "little") { bytemuck::try_cast_slice(bytes).ok() } else { None }
+}

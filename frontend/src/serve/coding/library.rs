@@ -1,0 +1,223 @@
+//! The bundles of a folder, by the model that they are for, and when to read them again.
+//!
+//! Bundles are looked at as their models are: by polling, as network mounts tell nobody of changes, and read again once two
+//! looks in a row saw the same new state, so that half a copy is not read. A manifest that has become unreadable changes
+//! nothing; one whose models have other digests than it says takes their codes out of use.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use parking_lot::RwLock;
+use parm_encoder::{Code, Kind, Learned};
+use parm_parity_models::bundle::{Manifest, ModelFile, Parity};
+use parm_parity_models::repository::Repository;
+
+use super::LoadNets;
+
+/// The name of a bundle's manifest.
+const MANIFEST: &str = "parm.toml";
+/// Bundles that are read; more is another kind of folder.
+const MOST: usize = 4096;
+
+/// What a bundle offers.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Bundle {
+    pub(crate) manifest: Manifest,
+    /// Its codes that fit the files that are there.
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// One code of a bundle.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) parity: Parity,
+    pub(crate) code: Arc<dyn Code>,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.parity == other.parity
+    }
+}
+
+/// All bundles.
+#[derive(Default)]
+pub(crate) struct Library {
+    path: Option<PathBuf>,
+    nets: Option<Arc<dyn LoadNets>>,
+    bundles: RwLock<BTreeMap<String, Arc<Bundle>>>,
+}
+
+/// Names, sizes and times of everything that bundles are made of.
+pub(crate) type Stamp = BTreeMap<PathBuf, Option<(u64, Option<SystemTime>)>>;
+
+impl Library {
+    /// The bundles of a repository, or of one manifest; learned codes need somebody who runs their nets.
+    pub(crate) fn open(path: Option<PathBuf>, nets: Option<Arc<dyn LoadNets>>) -> Self {
+        let library = Self { path, nets, bundles: RwLock::default() };
+        library.read();
+        library
+    }
+
+    /// Whether there can be any.
+    pub(crate) fn exists(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// Whether there is none now.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bundles.read().is_empty()
+    }
+
+    /// The bundle for a version of a model; a server that names no version has the one that is meant.
+    pub(crate) fn bundle(&self, model: &str, version: &str) -> Option<Arc<Bundle>> {
+        let bundles = self.bundles.read();
+        let bundle = bundles.get(model)?;
+        let meant = version.is_empty() || version == bundle.manifest.deployed.version.to_string();
+        meant.then(|| bundle.clone())
+    }
+
+    /// Reads all again; what cannot be read any more stays as it was. Returns whether anything is another.
+    pub(crate) fn read(&self) -> bool {
+        let mut next = BTreeMap::new();
+        for (name, path) in self.manifests() {
+            match self.bundle_at(&name, &path) {
+                Ok(bundle) => drop(next.insert(name, Arc::new(bundle))),
+                Err(problem) => {
+                    tracing::warn!(model = %name, %problem, "a bundle cannot be read");
+                    if let Some(known) = self.bundles.read().get(&name) {
+                        next.insert(name, known.clone());
+                    }
+                }
+            }
+        }
+        let mut bundles = self.bundles.write();
+        let changed = *bundles != next;
+        *bundles = next;
+        changed
+    }
+
+    /// What the bundles are made of now.
+    pub(crate) fn stamp(&self) -> Stamp {
+        let mut stamp = Stamp::new();
+        let of = |path: &Path| fs::metadata(path).ok().map(|file| (file.len(), file.modified().ok()));
+        for (name, path) in self.manifests() {
+            let root = path.parent().and_then(Path::parent).unwrap_or(Path::new("."));
+            if let Some(bundle) = self.bundles.read().get(&name) {
+                let deployed = &bundle.manifest.deployed;
+                let own = [(name.as_str(), deployed.version)];
+                let others = bundle.manifest.parities.iter().flat_map(Parity::files);
+                for (model, version) in own.into_iter().chain(others.map(|file| (&*file.name, file.version)))
+                {
+                    let file = root.join(model).join(version.to_string()).join("model.onnx");
+                    stamp.insert(file.clone(), of(&file));
+                }
+            }
+            let state = of(&path);
+            stamp.insert(path, state);
+        }
+        stamp
+    }
+
+    /// Reads a manifest and holds to it the files that lie beside it. Those that do not are at the workers; how their tensors
+    /// look is seen when an instance joins.
+    fn bundle_at(&self, name: &str, path: &Path) -> Result<Bundle, String> {
+        let manifest = Manifest::read(path).map_err(|error| error.to_string())?;
+        let root = path.parent().and_then(Path::parent);
+        let repository = root.and_then(|root| Repository::open(root).ok());
+        let deployed = &manifest.deployed;
+        let own = ModelFile { name: name.into(), version: deployed.version, sha256: deployed.sha256.clone() };
+        let mut problems: Vec<String> = manifest.check().iter().map(ToString::to_string).collect();
+        problems.extend(repository.as_ref().and_then(|repository| other_file(repository, &own)));
+        problems.iter().for_each(|problem| tracing::warn!(model = name, %problem, "a bundle does not fit"));
+        let mut entries = Vec::new();
+        for parity in manifest.parities.iter().filter(|_| problems.is_empty()) {
+            let mut found: Vec<String> = parity.check().iter().map(ToString::to_string).collect();
+            let files = parity.files();
+            found.extend(files.filter_map(|file| other_file(repository.as_ref()?, file)));
+            let code = if found.is_empty() { self.code(parity, root) } else { Err(found.join("; ")) };
+            match code {
+                Ok(code) => entries.push(Entry { parity: parity.clone(), code }),
+                Err(problem) => {
+                    let (kind, k) = (parity.code.kind, parity.code.k);
+                    tracing::warn!(model = name, %kind, k, %problem, "a code is not used");
+                }
+            }
+        }
+        Ok(Bundle { manifest, entries })
+    }
+
+    /// The code of an entry; that of a learned one runs the two nets that lie beside the bundle.
+    fn code(&self, parity: &Parity, root: Option<&Path>) -> Result<Arc<dyn Code>, String> {
+        let (Some(learned), Kind::Learned) = (&parity.learned, parity.code.kind) else {
+            return parity.code.build().map(Arc::from).map_err(|error| error.to_string());
+        };
+        let nets = self.nets.as_ref().ok_or("this frontend has no engine for learned codes")?;
+        let root = root.unwrap_or(Path::new("."));
+        let nets = nets.load(&file(root, &learned.encoder), &file(root, &learned.decoder))?;
+        let code = Learned::new(&parity.code, nets).map_err(|error| error.to_string())?;
+        Ok(Arc::new(code))
+    }
+
+    /// Manifests by model.
+    fn manifests(&self) -> Vec<(String, PathBuf)> {
+        let Some(path) = &self.path else { return Vec::new() };
+        let named = |folder: &Path| Some((folder.file_name()?.to_str()?.to_owned(), folder.join(MANIFEST)));
+        if path.is_file() {
+            let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+            let name = folder.as_deref().and_then(named).map(|(name, _)| name);
+            return name.map(|name| (name, path.clone())).into_iter().collect();
+        }
+        let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
+        let folders = entries.flatten().filter_map(|entry| named(&entry.path()));
+        let mut found: Vec<_> = folders.filter(|(_, path)| path.is_file()).take(MOST).collect();
+        found.sort();
+        found
+    }
+}
+
+impl Bundle {
+    /// The most accurate entry for k and r.
+    pub(crate) fn best(&self, k: usize, r: usize) -> Option<&Entry> {
+        let fitting =
+            self.entries.iter().filter(|entry| entry.parity.code.k == k && entry.parity.code.r == r);
+        fitting.max_by(|a, b| degraded(a).total_cmp(&degraded(b)))
+    }
+
+    /// The entries of a kind with r parities, the most accurate first.
+    pub(crate) fn of(&self, kind: Kind, r: usize) -> Vec<&Entry> {
+        let mut found: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|entry| entry.parity.code.kind == kind && entry.parity.code.r == r)
+            .collect();
+        found.sort_by(|a, b| degraded(b).total_cmp(&degraded(a)));
+        found
+    }
+}
+
+fn degraded(entry: &Entry) -> f64 {
+    entry.parity.accuracy.as_ref().map_or(0.0, |accuracy| accuracy.degraded)
+}
+
+/// Where a model lies in a repository.
+fn file(root: &Path, file: &ModelFile) -> PathBuf {
+    root.join(&file.name).join(file.version.to_string()).join("model.onnx")
+}
+
+/// What is wrong with a model's file, if it is there.
+fn other_file(repository: &Repository, file: &ModelFile) -> Option<String> {
+    let model = repository.model(&file.name).ok()?;
+    let digest = model.versions.get(&file.version)?.digest().map_err(|error| error.to_string());
+    match digest {
+        Ok(actual) if actual.eq_ignore_ascii_case(&file.sha256) => None,
+        Ok(actual) => Some(format!(
+            "model '{}' version {} has sha256 {actual}, the manifest says {}: restore the file or train again",
+            file.name, file.version, file.sha256
+        )),
+        Err(error) => Some(error),
+    }
+}

@@ -1,0 +1,103 @@
+//! What every instance is to the dispatcher, kept right while models, codes and settings come and go.
+//!
+//! Whether an instance can run a pool's parities depends on the models that it has, on the codes in force, and on pools
+//! that may come after it. So what all instances have is kept here, and worked out again whenever one of these changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::catalog::Catalog;
+use super::driver::Driver;
+use super::instance::Instance;
+use super::pool::{Description, Pool};
+use crate::dispatch::{Event, InstanceId, InstanceSpec, NodeId, Served};
+
+/// The instances that have joined.
+#[derive(Default)]
+pub(crate) struct Roster {
+    joined: Mutex<BTreeMap<InstanceId, Joined>>,
+}
+
+/// An instance that has joined.
+pub(crate) struct Joined {
+    instance: Arc<Instance>,
+    node: Option<NodeId>,
+    models: Vec<Description>,
+    slots: u16,
+    draining: bool,
+    /// What the dispatcher was told last.
+    told: Option<InstanceSpec>,
+}
+
+impl Joined {
+    /// An instance with these models, not draining.
+    pub(crate) fn new(
+        instance: Arc<Instance>,
+        node: Option<NodeId>,
+        (models, slots): (Vec<Description>, u16),
+    ) -> Self {
+        Self { instance, node, models, slots, draining: false, told: None }
+    }
+
+    /// What it is to these pools, and what is wrong with its parity models.
+    fn spec(&self, pools: &[Arc<Pool>]) -> (InstanceSpec, Vec<String>) {
+        let own = self.instance.pools();
+        let mut problems = Vec::new();
+        let mut serves = Vec::new();
+        for pool in pools {
+            let deployed = own.iter().any(|known| known.id == pool.id);
+            let codes = pool.codes();
+            let parity = codes.parity_at(&self.models, deployed).unwrap_or_else(|problem| {
+                problems.push(problem);
+                false
+            });
+            let backup = codes.backup_at(&self.models);
+            if deployed || parity || backup {
+                serves.push(Served { pool: pool.id, deployed, parity, backup });
+            }
+        }
+        (InstanceSpec { serves, slots: self.slots, node: self.node }, problems)
+    }
+}
+
+impl Roster {
+    /// An instance joins, or has other models; the dispatcher hears of it when all is settled.
+    pub(crate) fn join(&self, joined: Joined) {
+        self.joined.lock().insert(joined.instance.id, joined);
+    }
+
+    pub(crate) fn remove(&self, instance: InstanceId) {
+        self.joined.lock().remove(&instance);
+    }
+
+    /// An instance gets no more work.
+    pub(crate) fn drain(&self, driver: &Arc<Driver>, instance: InstanceId) {
+        let mut all = self.joined.lock();
+        if let Some(joined) = all.get_mut(&instance) {
+            joined.draining = true;
+        }
+        driver.on(Event::InstanceDraining(instance));
+    }
+
+    /// Tells the dispatcher what the instances are to the pools, where that is something new.
+    pub(crate) fn settle(&self, driver: &Arc<Driver>, catalog: &Catalog) {
+        // One at a time: what is told last must be what is known last.
+        let mut all = self.joined.lock();
+        let pools = catalog.all();
+        for (id, joined) in all.iter_mut() {
+            let (spec, problems) = joined.spec(&pools);
+            if joined.told.as_ref() != Some(&spec) {
+                for problem in problems {
+                    tracing::warn!(instance = %joined.instance.name, %problem, "it takes no parities");
+                }
+                joined.told = Some(spec.clone());
+                driver.join(&joined.instance, spec);
+                if joined.draining {
+                    driver.on(Event::InstanceDraining(*id));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Bundles decide which codes are used, with which parity models, and how sure a reconstruction must be.
+
+use std::fs;
+use std::num::NonZeroU8;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parm_encoder::{CodeSpec, Kind, Nets};
+use parm_frontend::dispatch::{PolicyKind, Unsure};
+use parm_frontend::{Config, Frontend, LoadNets, Timers};
+use parm_parity_models::bundle::{
+    Calibration, Deployed, Input, Learned, Manifest, Meaning, ModelFile, Output, Parity, Range,
+};
+use parm_protocol::{DataType, ModelMetadata, Parameter};
+
+use crate::rig::{
+    Network, column, config, frontend, infer, metric, outcome, ready, request, start, until, with,
+};
+use crate::scripted::{Act, Scripted, doubler};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// An entry whose model is called after the code, as `sum2`.
+fn parity(kind: Kind, k: usize) -> Parity {
+    let model = ModelFile { name: format!("{kind}{k}"), version: 1, sha256: "0".repeat(64) };
+    let calibration = Some(Calibration { temperature: 1.0, threshold: 0.0 });
+    let code = CodeSpec::new(kind, k, 1);
+    Parity { code, models: vec![model], learned: None, training: None, accuracy: None, calibration }
+}
+
+fn manifest(parities: Vec<Parity>) -> Manifest {
+    let (datatype, shape) = (DataType::Fp32, vec![-1, 2]);
+    let output = |name: &str| Output {
+        name: name.into(),
+        datatype,
+        shape: shape.clone(),
+        meaning: Meaning::Logits,
+        default_answer: Some(vec![0.5, -0.5]),
+    };
+    let range = Some(Range { low: -100.0, high: 100.0 });
+    let mut manifest = Manifest::new(Deployed {
+        version: 1,
+        sha256: "0".repeat(64),
+        inputs: vec![Input { name: "x".into(), datatype, shape: shape.clone(), range }],
+        outputs: vec![output("y"), output("z")],
+        preprocessing: None,
+    });
+    manifest.parities = parities;
+    manifest
+}
+
+fn write(folder: &Path, manifest: &Manifest) {
+    fs::create_dir_all(folder.join("double")).unwrap();
+    manifest.write(&folder.join("double/parm.toml")).unwrap();
+}
+
+/// A scripted parity model; those of the code `slots` take the queries side by side.
+fn model(name: &str, width: i64) -> ModelMetadata {
+    let mut model = doubler(name);
+    model.inputs.iter_mut().chain(&mut model.outputs).for_each(|tensor| tensor.shape[1] = width);
+    model
+}
+
+fn bundled(folder: &Path, k: u8) -> Config {
+    let mut config = config(PolicyKind::ParmPlus);
+    config.bundles = Some(folder.to_owned());
+    let coding = &mut config.dispatch.coding;
+    coding.k = NonZeroU8::new(k).unwrap();
+    coding.k_follows_load = false;
+    coding.hedge = false;
+    coding.grace.cold = 30 * MS;
+    config
+}
+
+fn instances(count: usize, models: &[ModelMetadata]) -> Vec<Arc<Scripted>> {
+    let instance = |number| {
+        let instance = Scripted::quick(&format!("i{number}"), 10);
+        instance.serve(models);
+        instance
+    };
+    (0..count).map(instance).collect()
+}
+
+async fn over(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
+    frontend(config, &instances.iter().collect::<Vec<_>>()).await
+}
+
+/// One of two queries hangs; returns what the outcomes were, having checked the answers.
+async fn one_of_two_hangs(frontend: &Frontend, hanging: &Scripted) -> Vec<String> {
+    hanging.then(Act::Hang);
+    let asked =
+        [3.0, 8.0].map(|value| (value, start(frontend, with(request(&[value]), "timeout", 500_000u64))));
+    let mut outcomes = Vec::new();
+    for (value, asked) in asked {
+        match asked.await.unwrap() {
+            Ok(response) => {
+                if outcome(&response) != "default" {
+                    assert!((column(&response)[0] - 2.0 * value).abs() < 1e-4, "{response:?}");
+                }
+                outcomes.push(outcome(&response).to_owned());
+            }
+            Err(error) => outcomes.push(format!("{:?}", error.code())),
+        }
+    }
+    outcomes.sort();
+    outcomes
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_parity_models_of_a_bundle_run_its_parities() {
+    for (kind, width) in [(Kind::Sum, 2), (Kind::Slots, 4)] {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &manifest(vec![parity(kind, 2)]));
+        let name = format!("{kind}2");
+        let instances = instances(3, &[doubler("double"), model(&name, width)]);
+        let frontend = over(bundled(folder.path(), 2), &instances).await;
+        assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["exact", "reconstructed"]);
+        let sent = |instance: &Arc<Scripted>| {
+            instance.seen.lock().iter().filter(|request| request.model.name == name).count()
+        };
+        assert_eq!(instances.iter().map(sent).sum::<usize>(), 1, "{kind}");
+        assert_eq!(metric(&frontend, "parm_reconstruction_confidence_count", &[]), 1.0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_slot_of_a_group_follows_from_one_parity_with_slots() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &manifest(vec![parity(Kind::Slots, 3)]));
+    let instances = instances(4, &[doubler("double"), model("slots3", 6)]);
+    let frontend = over(bundled(folder.path(), 3), &instances).await;
+    instances.iter().take(2).for_each(|instance| instance.then(Act::Hang));
+    let response = infer(&frontend, request(&[1.0, 2.0, 3.0])).await.unwrap();
+    assert_eq!(column(&response), [2.0, 4.0, 6.0]);
+    assert_eq!(response.parameters["parm_outcomes"].as_str().unwrap().matches("reconstructed").count(), 2);
+    let Parameter::Double(confidence) = response.parameters["parm_confidence"] else {
+        panic!("{response:?}")
+    };
+    assert!(
+        (confidence - 0.7311).abs() < 1e-3,
+        "the softmax of z, whose classes are one apart: {confidence}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconstruction_that_is_not_sure_enough_is_not_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut unsure = parity(Kind::Sum, 2);
+    unsure.calibration = Some(Calibration { temperature: 1.0, threshold: 0.8 });
+    write(folder.path(), &manifest(vec![unsure]));
+    for (then, outcomes) in
+        [(Unsure::Wait, ["DeadlineExceeded", "exact"]), (Unsure::Hedge, ["exact", "hedged"])]
+    {
+        let instances = instances(3, &[doubler("double"), model("sum2", 2)]);
+        let mut config = bundled(folder.path(), 2);
+        config.dispatch.coding.unsure = then;
+        let frontend = over(config, &instances).await;
+        assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, outcomes);
+        assert_eq!(metric(&frontend, "parm_reconstructions_total", &["event=\"unsure\""]), 1.0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_may_serve_parity_models_only() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    // The parity server comes first: what it is good for shows when the deployed model comes.
+    let mut all = instances(1, &[model("sum2", 2)]);
+    all.extend(instances(2, &[doubler("double")]));
+    let frontend = over(bundled(folder.path(), 2), &all).await;
+    assert_eq!(one_of_two_hangs(&frontend, &all[1]).await, ["exact", "reconstructed"]);
+    assert_eq!(all[0].seen.lock().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parity_model_of_another_shape_is_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    let instances = instances(3, &[doubler("double"), model("sum2", 3)]);
+    let frontend = over(bundled(folder.path(), 2), &instances).await;
+    assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["DeadlineExceeded", "exact"]);
+    assert_eq!(metric(&frontend, "parm_parities_total", &["event=\"sent\""]), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_query_outside_the_range_of_training_is_served_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    let instances = instances(3, &[doubler("double"), model("sum2", 2)]);
+    let frontend = over(bundled(folder.path(), 2), &instances).await;
+    for _ in 0..3 {
+        let far = [500.0, 1.0].map(|value| start(&frontend, request(&[value])));
+        for far in far {
+            assert_eq!(outcome(&far.await.unwrap().unwrap()), "exact");
+        }
+    }
+    assert_eq!(metric(&frontend, "parm_groups_total", &["kind=\"full\"", "model=\"double\""]), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_deadline_a_default_answer_is_given_to_those_who_take_it() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    let mut config = bundled(folder.path(), 2);
+    config.dispatch.default_answer = true;
+    let instances = instances(1, &[doubler("double"), model("sum2", 2)]);
+    let frontend = over(config, &instances).await;
+    instances[0].becomes(Act::Hang);
+    let asked = with(request(&[1.0]), "timeout", 50_000u64);
+    let exact = infer(&frontend, with(asked.clone(), "parm_accept", "exact")).await;
+    assert_eq!(exact.unwrap_err().code(), parm_protocol::Code::DeadlineExceeded);
+    let response = infer(&frontend, asked).await.unwrap();
+    assert_eq!((column(&response), outcome(&response)), (vec![0.5], "default"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_bundle_is_used_from_then_on() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    let instances = instances(3, &[doubler("double"), model("sum2", 2), model("sum3", 2)]);
+    let frontend = over(bundled(folder.path(), 2), &instances).await;
+    let codes = || metric(&frontend, "parm_codes", &["model=\"double\""]);
+    assert_eq!(codes(), 1.0);
+    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2), parity(Kind::Sum, 3)]));
+    until("the new code is known", || codes() == 2.0).await;
+    fs::write(folder.path().join("double/parm.toml"), "format = 1\nhalf").unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(codes(), 2.0, "what cannot be read changes nothing");
+    assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["exact", "reconstructed"]);
+}
+
+/// Nets that learned to add up and to subtract.
+#[derive(Debug)]
+struct Adders;
+
+impl Nets for Adders {
+    fn encode(&self, queries: &[f32], parities: &mut [f32]) -> Result<(), String> {
+        let (first, second) = queries.split_at(parities.len());
+        parities.iter_mut().zip(first.iter().zip(second)).for_each(|(sum, (a, b))| *sum = a + b);
+        Ok(())
+    }
+
+    fn decode(&self, outputs: &[f32], predictions: &mut [f32]) -> Result<(), String> {
+        let len = predictions.len() / 2;
+        let (given, parity) = outputs.split_at(2 * len);
+        for (index, prediction) in predictions.iter_mut().enumerate() {
+            *prediction = parity[index % len] - given[(index + len) % (2 * len)];
+        }
+        Ok(())
+    }
+}
+
+impl LoadNets for Adders {
+    fn load(&self, encoder: &Path, decoder: &Path) -> Result<Box<dyn Nets>, String> {
+        assert!(encoder.ends_with("enc/1/model.onnx") && decoder.ends_with("dec/1/model.onnx"));
+        Ok(Box::new(Adders))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn learned_codes_are_run_by_whoever_brings_an_engine() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| ModelFile { name: name.into(), version: 1, sha256: "0".repeat(64) };
+    let mut learned = parity(Kind::Learned, 2);
+    learned.models.clear();
+    learned.learned = Some(Learned { encoder: file("enc"), decoder: file("dec") });
+    write(folder.path(), &manifest(vec![learned]));
+    let config = bundled(folder.path(), 2);
+    let frontend =
+        Frontend::start_with_nets(config, Network::with(&[]), Timers::Runtime, Arc::new(Adders)).unwrap();
+    let instances = instances(3, &[doubler("double")]);
+    instances.iter().for_each(|instance| frontend.embed(instance.clone(), None).unwrap());
+    until("all joined", || ready(&frontend) == 3.0).await;
+    assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["exact", "reconstructed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn models_without_a_bundle_are_hedged() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    let instances = instances(2, &[doubler("twice"), doubler("double"), model("sum2", 2)]);
+    let frontend = over(bundled(folder.path(), 2), &instances).await;
+    let mut asked = request(&[1.0]);
+    asked.model.name = "twice".into();
+    assert_eq!(outcome(&infer(&frontend, asked).await.unwrap()), "exact");
+    let page = frontend.metrics();
+    let line = "model=\"twice\",outcome=\"exact\",policy=\"hedge\"";
+    assert!(page.contains(line), "{page}");
+}

@@ -1,0 +1,151 @@
+//! `parm experiment`: policies under load and faults, with real processes or in virtual time, and a report of it.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use parm_experiments::{Folder, Laboratory, Mode, Observer, Position, Results, Stop, Validity, machine};
+use parm_simulator::Config;
+
+use crate::Failure;
+use crate::bar::Bar;
+use crate::cli::Output;
+use crate::cli::experiment::Experiment;
+use crate::simulate::{print, replace};
+
+/// Runs the command. A file that cannot be used ends with status 64; an experiment that ended early with status 1, its
+/// results so far in the folder.
+pub fn main(flags: &Experiment) -> Result<(), Failure> {
+    let config = config(flags).map_err(Failure::Configuration)?;
+    let experiment = parm_simulator::Experiment::new(config);
+    let experiment =
+        experiment.with_context(|| flags.file.display().to_string()).map_err(Failure::Configuration)?;
+    let path = flags.results.clone().unwrap_or_else(|| free_folder(&flags.file));
+    let folder = Folder::create(&path).map_err(|error| Failure::Configuration(error.into()))?;
+    let command = command(flags);
+    let results = if flags.simulate {
+        simulated(&experiment, &folder, command)
+    } else {
+        with_processes(&experiment, &folder, command)
+    };
+    let results = results.map_err(Failure::Run)?;
+    print(&results.report, flags.output).map_err(Failure::Run)?;
+    if flags.output == Output::Text {
+        eprintln!("report: {}", path.join("report.html").display());
+    }
+    match results.ended_early {
+        None => Ok(()),
+        Some(reason) => Err(Failure::Run(anyhow::anyhow!(
+            "ended early, results so far are in {}: {reason}",
+            path.display()
+        ))),
+    }
+}
+
+fn simulated(
+    experiment: &parm_simulator::Experiment,
+    folder: &Folder,
+    command: String,
+) -> anyhow::Result<Results> {
+    let began = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    folder.keep_config(experiment.config())?;
+    let threads = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let bar = Bar::new(experiment.queries(), "queries");
+    let report = experiment.run(threads, &bar)?;
+    bar.done();
+    let (mode, machine) = (Mode::Simulation, machine());
+    let results = Results { mode, command, began, machine, ended_early: None, report, runs: Vec::new() };
+    folder.keep(&results)?;
+    Ok(results)
+}
+
+fn with_processes(
+    experiment: &parm_simulator::Experiment,
+    folder: &Folder,
+    command: String,
+) -> anyhow::Result<Results> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let stop = Stop::default();
+    runtime.spawn(interrupted(stop.clone()));
+    let binary = std::env::current_exe().context("cannot tell where this program is")?;
+    let laboratory = Laboratory { binary, folder, command, stop, runtime: runtime.handle() };
+    let results = laboratory.run(experiment, &Lines)?;
+    // Whatever still waits for an answer waits in vain.
+    runtime.shutdown_background();
+    Ok(results)
+}
+
+/// The first interrupt ends the experiment after this run's bookkeeping; a second one ends the program, and its processes
+/// with it.
+async fn interrupted(stop: Stop) -> anyhow::Result<()> {
+    crate::shutdown::token()?.cancelled().await;
+    eprintln!("interrupted: writing the results so far");
+    stop.set();
+    Ok(())
+}
+
+/// A line on stderr for every run.
+struct Lines;
+
+impl Observer for Lines {
+    fn begins(&self, position: &Position<'_>) {
+        let Position { number, of, cell, repeat } = position;
+        let (scenario, load, policy) = (&cell.scenario, cell.load, &cell.policy);
+        let (number, repeat) = (number + 1, repeat + 1);
+        eprint!("{number:>4} of {of}: {scenario} at {load}, {policy}, repeat {repeat} ... ");
+    }
+
+    fn ended(&self, _: &Position<'_>, validity: &Validity) {
+        let Validity { sent, failed, problems, .. } = validity;
+        let verdict = if problems.is_empty() {
+            "valid".to_owned()
+        } else {
+            format!("INVALID: {}", problems.join("; "))
+        };
+        eprintln!("{sent} counted, {failed} failed, {verdict}");
+    }
+}
+
+/// The experiment file, as the flags change it.
+fn config(flags: &Experiment) -> anyhow::Result<Config> {
+    let named = || flags.file.display().to_string();
+    let text = std::fs::read_to_string(&flags.file).with_context(|| format!("cannot read {}", named()))?;
+    let mut config = Config::parse(&text).with_context(named)?;
+    replace(&mut config.policies, &flags.policy);
+    replace(&mut config.scenarios, &flags.scenario);
+    if !flags.load.is_empty() {
+        (config.loads, config.rates) = (flags.load.clone(), Vec::new());
+    }
+    config.queries = flags.queries.unwrap_or(config.queries);
+    config.repeats = flags.repeats.unwrap_or(config.repeats);
+    config.seed = flags.seed.unwrap_or(config.seed);
+    Ok(config)
+}
+
+/// `results/NAME`, or the first `results/NAME-2`, `-3`, ... that is free.
+fn free_folder(file: &Path) -> PathBuf {
+    let name = file.file_stem().map_or("experiment".into(), |stem| stem.to_string_lossy());
+    let folder = |number: u32| match number {
+        1 => Path::new("results").join(&*name),
+        number => Path::new("results").join(format!("{name}-{number}")),
+    };
+    (1..).map(folder).find(|path| !path.exists()).unwrap_or_else(|| folder(1))
+}
+
+/// The command as it could be given again.
+fn command(flags: &Experiment) -> String {
+    let mut words = vec!["parm".to_owned(), "experiment".into(), flags.file.display().to_string()];
+    let mut flag = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+    flags.policy.iter().for_each(|value| flag("policy", value.clone()));
+    flags.scenario.iter().for_each(|value| flag("scenario", value.clone()));
+    flags.load.iter().for_each(|value| flag("load", value.to_string()));
+    flags.queries.iter().for_each(|value| flag("queries", value.to_string()));
+    flags.repeats.iter().for_each(|value| flag("repeats", value.to_string()));
+    flags.seed.iter().for_each(|value| flag("seed", value.to_string()));
+    if flags.simulate {
+        words.push("--simulate".into());
+    }
+    words.join(" ")
+}

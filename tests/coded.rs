@@ -1,0 +1,155 @@
+//! Coded serving with real processes. The test model is affine, so under the code `mds` it computes its own parities, and a
+//! reconstruction must be its very answer.
+
+use std::fs;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parm_parity_models::bundle::{Deployed, Input, Manifest, Meaning, Output, Parity};
+use parm_parity_models::repository::Repository;
+use parm_protocol::client::{self, CallContext, Client};
+use parm_protocol::{DataType, InferResponse};
+
+use crate::support::load::Load;
+use crate::support::process::{PATIENCE, command};
+use crate::support::{Parm, affine};
+
+const CODED: [&str; 6] = [
+    "--set",
+    "frontend.dispatch.coding.code=mds",
+    "--set",
+    "frontend.dispatch.coding.k_follows_load=false",
+    "--set",
+    "frontend.dispatch.coding.hedge=false",
+];
+
+fn connect(url: String) -> Arc<dyn Client> {
+    client::connect(&url.parse().unwrap(), &client::Config::default()).unwrap()
+}
+
+fn outcome(response: &InferResponse) -> &str {
+    response.parameters["parm_outcome"].as_str().unwrap()
+}
+
+/// Sends requests three at a time until one of them comes back as a reconstruction; all must be right.
+async fn until_reconstructed(through: &Arc<dyn Client>, seed: u64) -> InferResponse {
+    let deadline = Instant::now() + PATIENCE;
+    for round in 0.. {
+        assert!(Instant::now() < deadline, "no reconstruction came");
+        let mut asked = tokio::task::JoinSet::new();
+        for one in 0..3 {
+            let (through, rows) = (through.clone(), affine::rows(1, seed + 3 * round + one));
+            asked.spawn(async move {
+                let response = through.infer(affine::request(&rows), CallContext::default()).await.unwrap();
+                assert!(affine::is_answer(&response, &rows), "{response:?}");
+                response
+            });
+        }
+        let responses = asked.join_all().await;
+        if let Some(response) = responses.into_iter().find(|response| outcome(response) == "reconstructed") {
+            return response;
+        }
+    }
+    unreachable!("the loop ends by returning")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_worker_is_hidden_by_reconstructions_that_equal_its_answers() {
+    for policy in ["parm", "parm+"] {
+        let workers: Vec<Parm> = (0..4).map(|_| Parm::worker(&[])).collect();
+        let arguments = [&["--policy", policy][..], &CODED].concat();
+        let frontend = Parm::frontend(&workers.iter().collect::<Vec<_>>(), &arguments);
+        frontend
+            .until("all instances joined", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 4.0);
+        for (seed, url) in
+            [(1, format!("http://{}", frontend.http)), (1000, format!("grpc://{}", frontend.grpc))]
+        {
+            workers[0].signal("STOP");
+            let response = until_reconstructed(&connect(url), seed).await;
+            assert_eq!(response.outputs[0].tensor.shape(), [1, 2]);
+            workers[0].signal("CONT");
+            frontend.until("it works again", |parm| parm.metric("parm_jobs_running", &[]) == 0.0);
+        }
+        assert!(frontend.metric("parm_reconstructions_total", &["event=\"served\""]) >= 2.0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn healthy_workers_answer_the_same_with_a_code() {
+    const LOAD: Load =
+        Load { requests: 200, pace: Duration::from_millis(2), deadline: Duration::from_secs(10) };
+    let parm = Parm::serve(&[&["--instances", "3", "--policy", "parm+"][..], &CODED].concat());
+    parm.until_model_ready();
+    let through = connect(format!("http://{}", parm.http));
+    LOAD.each(|_| through.clone()).await.assert_all_right(LOAD);
+}
+
+/// A repository with the affine model and a bundle for it.
+fn bundled(sha256: impl Fn(String) -> String) -> tempfile::TempDir {
+    let folder = tempfile::TempDir::new().unwrap();
+    let version = folder.path().join("affine/1");
+    fs::create_dir_all(&version).unwrap();
+    fs::copy(
+        crate::support::process::root().join("tests/models/affine/1/model.onnx"),
+        version.join("model.onnx"),
+    )
+    .unwrap();
+    let repository = Repository::open(folder.path()).unwrap();
+    let digest = repository.model("affine").unwrap().versions[&1].digest().unwrap();
+    let datatype = DataType::Fp32;
+    let mut manifest = Manifest::new(Deployed {
+        version: 1,
+        sha256: sha256(digest),
+        inputs: vec![Input { name: "x".into(), datatype, shape: vec![-1, 4], range: None }],
+        outputs: vec![Output {
+            name: "y".into(),
+            datatype,
+            shape: vec![-1, 2],
+            meaning: Meaning::Values,
+            default_answer: None,
+        }],
+        preprocessing: None,
+    });
+    let code = parm_encoder::CodeSpec::new(parm_encoder::Kind::Mds, 2, 1);
+    manifest.parities.push(Parity {
+        code,
+        models: Vec::new(),
+        learned: None,
+        training: None,
+        accuracy: None,
+        calibration: None,
+    });
+    manifest.write(&folder.path().join("affine/parm.toml")).unwrap();
+    folder
+}
+
+fn verify(folder: &tempfile::TempDir, more: &[&str]) -> (bool, String, String) {
+    let models = folder.path().to_str().unwrap();
+    let arguments = [&["models", "verify", "--models", models][..], more].concat();
+    let output = command().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.success(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn bundles_are_verified_and_problems_fail_the_command() {
+    let sound = bundled(|digest| digest);
+    let (good, table, said) = verify(&sound, &[]);
+    assert!(good && table.contains("mds k=2 r=1") && table.contains("ok"), "{table}{said}");
+    let (_, json, _) = verify(&sound, &["affine", "--output", "json"]);
+    let reports: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(reports[0]["parities"][0]["problems"], serde_json::json!([]));
+    let (good, table, said) = verify(&bundled(|_| "0".repeat(64)), &[]);
+    assert!(!good && table.contains("does not fit") && said.contains("affine"), "{table}{said}");
+    let (good, _, said) = verify(&tempfile::TempDir::new().unwrap(), &[]);
+    assert!(!good && said.contains("parm.toml"), "{said}");
+}
+
+#[test]
+fn a_repository_with_a_bundle_is_served_coded_by_itself() {
+    let folder = bundled(|digest| digest);
+    let models = folder.path().to_str().unwrap();
+    let parm = Parm::start(&["serve", "--models", models, "--instances", "3", "--policy", "parm+"]);
+    parm.until("its code is loaded", |parm| parm.metric("parm_codes", &["model=\"affine\""]) == 1.0);
+}

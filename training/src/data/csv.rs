@@ -1,0 +1,138 @@
+//! Tables of comma-separated values, with a line of column names.
+//!
+//! Columns of numbers are taken as they are. A column with words in it becomes one column for each word, 1 where the
+//! row has it: the words are sorted, so that the same table always gives the same columns.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use csv::{ReaderBuilder, StringRecord};
+
+use super::file::{self, Limit};
+use super::options::Options;
+use super::{Error, Samples};
+use crate::Array;
+
+/// The most different words of a column: more are names or numbers with mistakes, not kinds.
+const MOST_WORDS: usize = 256;
+
+/// What is to be predicted.
+pub(super) struct Target {
+    /// The column; the last unless given.
+    column: Option<String>,
+    /// Whether it is a number to predict rather than a class.
+    value: bool,
+}
+
+impl Target {
+    pub(super) fn read(options: &Options) -> Result<Self, Error> {
+        let value = match options.text("as").as_deref() {
+            None | Some("class") => false,
+            Some("value") => true,
+            Some(other) => {
+                let message = format!("'{other}' is not class or value");
+                return Err(Error::Setting { name: "as".into(), message });
+            }
+        };
+        Ok(Self { column: options.text("target"), value })
+    }
+}
+
+pub(super) fn read(path: &Path, target: &Target, limit: Limit) -> Result<Samples, Error> {
+    let content = file::read(path, limit)?;
+    let mut reader = ReaderBuilder::new().trim(csv::Trim::All).from_reader(&content[..]);
+    let broken = |error: csv::Error| {
+        let line = error.position().map_or(1, csv::Position::line);
+        Error::Line { path: path.into(), line, detail: format!("{error}") }
+    };
+    let names: Vec<String> = reader.headers().map_err(broken)?.iter().map(str::to_owned).collect();
+    let records: Vec<StringRecord> = reader.records().collect::<Result<_, _>>().map_err(broken)?;
+    let table = Table { path, names, records };
+    let target_column = table.column(target.column.as_deref())?;
+    let mut features = Vec::new();
+    for column in (0..table.names.len()).filter(|column| *column != target_column) {
+        features.extend(table.features(column)?);
+    }
+    let rows = table.records.len();
+    if (4 * rows * features.len()) as u64 > limit.0 {
+        return Err(Error::TooLarge { path: path.into(), limit: limit.0 });
+    }
+    let data = (0..rows).flat_map(|row| features.iter().map(move |column| column[row])).collect();
+    let inputs = Array::new(vec![rows, features.len()], data).expect("a value of each column for each row");
+    match target.value {
+        true => {
+            let values = table.numbers(target_column)?;
+            Samples::with_values(inputs, Array::new(vec![rows, 1], values).expect("one each"))
+        }
+        false => Samples::new(inputs, Some(table.classes(target_column)?)),
+    }
+}
+
+struct Table<'a> {
+    path: &'a Path,
+    names: Vec<String>,
+    records: Vec<StringRecord>,
+}
+
+impl Table<'_> {
+    /// The column that is called `name`, or the last.
+    fn column(&self, name: Option<&str>) -> Result<usize, Error> {
+        let Some(name) = name else { return Ok(self.names.len().saturating_sub(1)) };
+        self.names.iter().position(|known| known == name).ok_or_else(|| Error::NoColumn {
+            path: self.path.into(),
+            name: name.into(),
+            available: self.names.clone(),
+        })
+    }
+
+    /// A column as numbers: itself, or one for each word in it.
+    fn features(&self, column: usize) -> Result<Vec<Vec<f32>>, Error> {
+        let cells = || self.records.iter().map(|record| &record[column]);
+        let numbers = cells().filter(|cell| cell.parse::<f32>().is_ok()).count();
+        // One number is enough to make a column of numbers, so that a cell that is none is found and named.
+        if numbers > 0 || self.records.is_empty() {
+            return Ok(vec![self.numbers(column)?]);
+        }
+        let words: BTreeSet<&str> = cells().collect();
+        if words.len() > MOST_WORDS {
+            let name = &self.names[column];
+            let detail = format!("column '{name}' has {} different words: remove it", words.len());
+            return Err(Error::Line { path: self.path.into(), line: 1, detail });
+        }
+        let has = |word: &str| cells().map(|cell| f32::from(u8::from(cell == word))).collect();
+        Ok(words.into_iter().map(has).collect())
+    }
+
+    fn numbers(&self, column: usize) -> Result<Vec<f32>, Error> {
+        let numbers = self.records.iter().map(|record| {
+            let cell = &record[column];
+            let value = cell.parse::<f32>().ok().filter(|value| value.is_finite());
+            value.ok_or_else(|| {
+                let line = record.position().map_or(0, csv::Position::line);
+                let detail = format!("'{cell}' in column '{}' is no finite number", self.names[column]);
+                Error::Line { path: self.path.into(), line, detail }
+            })
+        });
+        numbers.collect()
+    }
+
+    /// A column as classes: whole numbers from 0 on as they are, words by their order.
+    fn classes(&self, column: usize) -> Result<Vec<usize>, Error> {
+        let cells = || self.records.iter().map(|record| &record[column]);
+        if let Ok(classes) = cells().map(str::parse).collect::<Result<Vec<usize>, _>>()
+            && classes.iter().all(|class| *class < MOST_WORDS * MOST_WORDS)
+        {
+            return Ok(classes);
+        }
+        let words: BTreeSet<&str> = cells().collect();
+        if words.len() > MOST_WORDS {
+            let name = &self.names[column];
+            let detail =
+                format!("column '{name}' has {} different values: add as=value to predict it", words.len());
+            return Err(Error::Line { path: self.path.into(), line: 1, detail });
+        }
+        let numbers: BTreeMap<&str, usize> =
+            words.into_iter().enumerate().map(|(at, word)| (word, at)).collect();
+        Ok(cells().map(|cell| numbers[cell]).collect())
+    }
+}

@@ -1,0 +1,191 @@
+//! A data set in one line of text: `KIND:PATH,PATH?setting=value&setting`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::file::Limit;
+use super::options::Options;
+use super::{Cifar, Error, Samples, csv, folder, image, npz, voc, wav};
+
+/// The kinds of sources and what follows each.
+pub const KINDS: &[(&str, &str)] = &[
+    ("idx", "IMAGES,LABELS: MNIST and its family, plain or gzipped"),
+    ("cifar", "FILE,FILE..: CIFAR's binary batches; classes=100 for CIFAR-100"),
+    ("npy", "ROWS,LABELS: arrays that numpy saved; labels are classes, or a matrix of numbers to predict"),
+    (
+        "npz",
+        "FILE: inputs=x, labels=y name the arrays; lengths=NAME for sequences end to end, each stretched to frames=20",
+    ),
+    (
+        "csv",
+        "FILE: target=COLUMN [the last], as=class or value; text columns become one column for each word",
+    ),
+    ("folder", "FOLDER: PNG and JPEG images, one folder for each class; size=32x32, gray"),
+    (
+        "voc",
+        "FOLDER: Pascal VOC; split=train, object=NAME, size=64x64: the box of images with one such object",
+    ),
+    (
+        "wav",
+        "FOLDER: recordings, one folder for each class or names as CLASS_...wav; features=mel or mfcc, bands=40, \
+             coefficients=13, seconds=1",
+    ),
+];
+
+/// Settings that every kind has.
+const GENERAL: &str = "rows=FROM..TO takes some rows only; part=train or part=test the random halves that hold=0.2 \
+                       (the share of the test rows) and seed=1 make";
+
+/// Which files are a data set and how they are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    text: String,
+    kind: &'static str,
+    paths: Vec<PathBuf>,
+    settings: String,
+}
+
+impl Source {
+    /// Reads all of it. `limit` bounds each file, and the values of all rows together.
+    pub fn read(&self, limit: Limit) -> Result<Samples, Error> {
+        let options = Options::parse(&self.settings)?;
+        let part = Part::read(&options)?;
+        let samples = self.samples(&options, limit)?;
+        options.finish()?;
+        if samples.is_empty() {
+            return Err(Error::NoRows { source_text: self.text.clone() });
+        }
+        part.of(samples)
+    }
+
+    /// A description of all kinds, for help texts.
+    pub fn help() -> String {
+        let kinds = KINDS.iter().map(|(kind, rest)| format!("  {kind}:{rest}\n"));
+        format!("{}  any kind: {GENERAL}", kinds.collect::<String>())
+    }
+
+    fn samples(&self, options: &Options, limit: Limit) -> Result<Samples, Error> {
+        match self.kind {
+            "idx" => {
+                let [images, labels] = self.one_or_two()?;
+                Samples::idx(images.unwrap_or(Path::new("")), labels, limit)
+            }
+            "npy" => {
+                let [rows, labels] = self.one_or_two()?;
+                Samples::npy(rows.unwrap_or(Path::new("")), labels, limit)
+            }
+            "cifar" => {
+                let kind = match options.get("classes", "10 or 100")? {
+                    None | Some(10) => Cifar::Ten,
+                    Some(100) => Cifar::Hundred,
+                    Some(other) => {
+                        let message = format!("{other} is not 10 or 100");
+                        return Err(Error::Setting { name: "classes".into(), message });
+                    }
+                };
+                let batches: Vec<&Path> = self.paths.iter().map(PathBuf::as_path).collect();
+                Samples::cifar(&batches, kind, limit)
+            }
+            "npz" => npz::samples(self.one()?, &npz::Names::read(options)?, limit),
+            "csv" => csv::read(self.one()?, &csv::Target::read(options)?, limit),
+            "folder" => folder::images(self.one()?, image::Form::read(options)?, limit),
+            "voc" => voc::read(self.one()?, &voc::Choice::read(options)?, limit),
+            _ => wav::read(self.one()?, &wav::Features::read(options)?, limit),
+        }
+    }
+
+    fn one(&self) -> Result<&Path, Error> {
+        match &self.paths[..] {
+            [path] => Ok(path),
+            _ => Err(self.problem("one path is wanted")),
+        }
+    }
+
+    fn one_or_two(&self) -> Result<[Option<&Path>; 2], Error> {
+        match &self.paths[..] {
+            [rows] => Ok([Some(rows), None]),
+            [rows, labels] => Ok([Some(rows), Some(labels)]),
+            _ => Err(self.problem("one or two paths are wanted, with a comma between")),
+        }
+    }
+
+    fn problem(&self, message: &str) -> Error {
+        Error::Source { text: self.text.clone(), message: message.into() }
+    }
+}
+
+impl FromStr for Source {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let known = || KINDS.iter().map(|(kind, _)| *kind).collect::<Vec<_>>().join(", ");
+        let problem = |message: String| Error::Source { text: text.into(), message };
+        let (kind, rest) = text
+            .split_once(':')
+            .ok_or_else(|| problem(format!("begin with a kind and a colon: {}", known())))?;
+        let found = KINDS.iter().find(|(name, _)| *name == kind);
+        let (kind, _) =
+            found.ok_or_else(|| problem(format!("there is no kind '{kind}': use {}", known())))?;
+        let (paths, settings) = rest.split_once('?').unwrap_or((rest, ""));
+        let paths: Vec<PathBuf> = paths.split(',').map(PathBuf::from).collect();
+        if paths.iter().any(|path| path.as_os_str().is_empty()) {
+            return Err(problem("a path is missing".into()));
+        }
+        Options::parse(settings)?;
+        Ok(Self { text: text.into(), kind, paths, settings: settings.into() })
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Which rows of all.
+struct Part {
+    rows: Option<(usize, usize)>,
+    half: Option<Half>,
+}
+
+struct Half {
+    test: bool,
+    share: f64,
+    seed: u64,
+}
+
+impl Part {
+    fn read(options: &Options) -> Result<Self, Error> {
+        let rows = options.pair("rows", "..")?;
+        let share: Option<f64> = options.get("hold", "a number between 0 and 1")?;
+        let seed = options.get("seed", "a whole number")?;
+        let half = match options.text("part").as_deref() {
+            Some("train") => Some(false),
+            Some("test") => Some(true),
+            Some(other) => {
+                let message = format!("'{other}' is not train or test");
+                return Err(Error::Setting { name: "part".into(), message });
+            }
+            None if share.is_some() || seed.is_some() => {
+                let message = "say which part is wanted: train or test".into();
+                return Err(Error::Setting { name: "part".into(), message });
+            }
+            None => None,
+        };
+        let share = share.unwrap_or(0.2);
+        let half = half.map(|test| Half { test, share, seed: seed.unwrap_or(1) });
+        Ok(Self { rows, half })
+    }
+
+    fn of(self, samples: Samples) -> Result<Samples, Error> {
+        let samples = match self.rows {
+            Some((from, to)) => samples.range(from..to)?,
+            None => samples,
+        };
+        let Some(Half { test, share, seed }) = self.half else { return Ok(samples) };
+        let held_out = (share * samples.len() as f64).round() as usize;
+        let (train, tested) = samples.split(held_out, seed)?;
+        Ok(if test { tested } else { train })
+    }
+}

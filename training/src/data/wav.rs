@@ -1,0 +1,126 @@
+//! Recordings, as pictures of their spectra.
+//!
+//! Every recording is cut or filled with silence to the same length, around its middle: words are spoken there.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use hound::{SampleFormat, WavReader};
+
+use super::file::{self, Limit};
+use super::folder::{self, Labelled, Rows};
+use super::options::Options;
+use super::spectrum::{Shape, Spectrum};
+use super::{Error, Samples};
+
+/// What is made of a recording.
+pub(super) struct Features {
+    /// Mel-frequency cepstral coefficients instead of mel bands.
+    cepstrum: Option<usize>,
+    bands: usize,
+    seconds: f64,
+}
+
+impl Features {
+    pub(super) fn read(options: &Options) -> Result<Self, Error> {
+        let refuse =
+            |name: &str, message: &str| Err(Error::Setting { name: name.into(), message: message.into() });
+        let bands = options.get("bands", "a whole number")?.unwrap_or(40);
+        let coefficients = options.get("coefficients", "a whole number")?.unwrap_or(13);
+        let seconds = options.get("seconds", "a number of seconds")?.unwrap_or(1.0);
+        if !(1..=256).contains(&bands) {
+            return refuse("bands", "there are 1 to 256 bands");
+        }
+        if !(1..=bands).contains(&coefficients) {
+            return refuse("coefficients", "there are 1 to as many coefficients as bands");
+        }
+        if !(0.05..=60.0).contains(&seconds) {
+            return refuse("seconds", "recordings are brought to 0.05 to 60 seconds");
+        }
+        let cepstrum = match options.text("features").as_deref() {
+            None | Some("mel") => None,
+            Some("mfcc") => Some(coefficients),
+            Some(_) => return refuse("features", "there are mel and mfcc"),
+        };
+        Ok(Self { cepstrum, bands, seconds })
+    }
+}
+
+pub(super) fn read(folder: &Path, features: &Features, limit: Limit) -> Result<Samples, Error> {
+    let mut rows = Rows::new(limit);
+    let mut spectrum: Option<Spectrum> = None;
+    for (path, class) in recordings(folder)? {
+        let (rate, sound) = sound(&path, limit)?;
+        let same = spectrum.as_ref().filter(|known| known.rate() == rate);
+        let spectrum = match (same.is_some(), spectrum.as_ref()) {
+            (true, Some(known)) => known,
+            (_, Some(other)) => {
+                let detail = format!("{rate} samples a second where other files have {}", other.rate());
+                return Err(Error::Format { path, expected: "a recording like the others", detail });
+            }
+            (_, None) => {
+                let Features { cepstrum, bands, .. } = *features;
+                spectrum.insert(Spectrum::new(Shape { rate, bands, cepstrum }))
+            }
+        };
+        let length = (features.seconds * f64::from(rate)).round() as usize;
+        let (dims, values) = spectrum.picture(&centred(&sound, length));
+        rows.add(&path, &dims, &values)?;
+        rows.labels.push(class);
+    }
+    rows.finish()
+}
+
+/// Recordings in folders of classes, or in one folder with names as `CLASS_whatever.wav`.
+fn recordings(folder: &Path) -> Result<Vec<Labelled>, Error> {
+    let files = folder::with_ending(folder, &["wav"])?;
+    if files.is_empty() {
+        return folder::classes(folder, &["wav"]);
+    }
+    let class = |path: &Path| -> Result<String, Error> {
+        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+        let detail = "its name is not of the form CLASS_whatever.wav".to_owned();
+        match name.split_once('_') {
+            Some((class, _)) if !class.is_empty() => Ok(class.to_owned()),
+            _ => Err(Error::Format { path: path.into(), expected: "a labelled recording", detail }),
+        }
+    };
+    let names: Vec<String> = files.iter().map(|path| class(path)).collect::<Result<_, _>>()?;
+    let classes: Vec<&String> = names.iter().collect::<BTreeSet<_>>().into_iter().collect();
+    let number = |name: &String| classes.binary_search(&name).expect("every name is a class");
+    let numbers: Vec<usize> = names.iter().map(number).collect();
+    Ok(files.into_iter().zip(numbers).collect())
+}
+
+/// Samples a second, and the samples in -1..1, all channels averaged.
+fn sound(path: &Path, limit: Limit) -> Result<(u32, Vec<f32>), Error> {
+    let content = file::read(path, limit)?;
+    let format = |detail: String| Error::Format { path: path.into(), expected: "a wav recording", detail };
+    let failed = |error: hound::Error| format(error.to_string());
+    let mut reader = WavReader::new(&content[..]).map_err(failed)?;
+    let spec = reader.spec();
+    if !(1000..=384_000).contains(&spec.sample_rate) || spec.channels == 0 {
+        return Err(format(format!("{} samples a second on {} channels", spec.sample_rate, spec.channels)));
+    }
+    let samples: Vec<f32> = match spec.sample_format {
+        SampleFormat::Float => reader.samples::<f32>().collect::<Result<_, _>>().map_err(failed)?,
+        SampleFormat::Int => {
+            let scale = 1.0 / (1_i64 << (spec.bits_per_sample - 1)) as f32;
+            let samples = reader.samples::<i32>().map(|sample| sample.map(|sample| sample as f32 * scale));
+            samples.collect::<Result<_, _>>().map_err(failed)?
+        }
+    };
+    let channels = usize::from(spec.channels);
+    let mean = |frame: &[f32]| frame.iter().sum::<f32>() / channels as f32;
+    Ok((spec.sample_rate, samples.chunks_exact(channels).map(mean).collect()))
+}
+
+/// The middle `length` samples, with silence on both sides where there are fewer.
+fn centred(sound: &[f32], length: usize) -> Vec<f32> {
+    if sound.len() >= length {
+        return sound[(sound.len() - length) / 2..][..length].to_vec();
+    }
+    let mut filled = vec![0.0; length];
+    filled[(length - sound.len()) / 2..][..sound.len()].copy_from_slice(sound);
+    filled
+}
