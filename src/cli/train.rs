@@ -103,7 +103,7 @@ pub struct Base {
     /// Name of the result in the repository
     #[arg(long, value_name = "NAME")]
     pub name: String,
-    /// Labelled rows to learn from: idx:IMAGES,LABELS, npy:ROWS,LABELS or cifar:BATCHES
+    /// Labelled rows to learn from: KIND:PATH,PATH?setting=value, such as idx:images,labels
     #[arg(long, value_name = "SOURCE")]
     pub data: String,
     /// Rows to measure on, which training does not see
@@ -122,7 +122,7 @@ pub struct Parity {
     /// Name of the deployed model in the repository, if a file is given [default: the file's name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Rows to learn from, with or without labels: idx:IMAGES,LABELS, npy:ROWS,LABELS or cifar:BATCHES
+    /// Rows to learn from, with or without labels: KIND:PATH,PATH?setting=value, such as idx:images,labels
     #[arg(long, value_name = "SOURCE")]
     pub data: String,
     /// Rows to measure on, which training does not see [default: those held out]
@@ -217,7 +217,7 @@ pub struct Code {
     /// Name of the deployed model in the repository, if a file is given [default: the file's name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Rows to learn from: idx:IMAGES,LABELS, npy:ROWS,LABELS or cifar:BATCHES
+    /// Rows to learn from: KIND:PATH,PATH?setting=value, such as idx:images,labels
     #[arg(long, value_name = "SOURCE")]
     pub data: String,
     /// Rows to measure on, which training does not see [default: those held out]

@@ -39,15 +39,11 @@ fn learn(
     let file = publish_base(&flags.run.models, &flags.name, &trained.model)?;
     files.forget_checkpoint();
     let mut out = std::io::stdout().lock();
-    writeln!(
-        out,
-        "{} version {}: accuracy {:.4} on rows held out",
-        file.name, file.version, trained.accuracy
-    )?;
-    if let Some(test) = test {
+    writeln!(out, "{} version {}: {:.4} on rows held out", file.name, file.version, trained.score)?;
+    if let Some(test) = test.filter(|test| test.labels.is_some()) {
         let model = parm_parity_models::onnx::Model::from_bytes(trained.model, &Default::default())?;
         let accuracy = base::accuracy(&Network::new(model, Device::Cpu)?, test).context("the test rows")?;
-        writeln!(out, "accuracy {accuracy:.4} on {} test rows", test.inputs.shape()[0])?;
+        writeln!(out, "accuracy {accuracy:.4} on {} test rows", test.len())?;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::Repository;
-use parm_training::data::{Cifar, Limit, Samples};
+use parm_training::data::{Limit, Samples, Source};
 
 use crate::Failure;
 use crate::cli::train::TrainCommand;
@@ -29,17 +29,10 @@ pub fn main(command: &TrainCommand) -> Result<(), Failure> {
     }
 }
 
-/// Rows from a source: `idx:IMAGES,LABELS`, `npy:ROWS,LABELS` or `cifar:BATCH,BATCH`; labels may be left out.
+/// Rows from a source.
 fn samples(source: &str) -> anyhow::Result<Samples> {
-    let (kind, paths) =
-        source.split_once(':').context("name data as KIND:PATH,PATH, such as idx:images,labels")?;
-    let paths: Vec<&Path> = paths.split(',').map(Path::new).collect();
-    Ok(match (kind, &paths[..]) {
-        ("idx", [images, labels @ ..]) => Samples::idx(images, labels.first().copied(), Limit::default())?,
-        ("npy", [rows, labels @ ..]) => Samples::npy(rows, labels.first().copied(), Limit::default())?,
-        ("cifar", batches) => Samples::cifar(batches, Cifar::Ten, Limit::default())?,
-        _ => anyhow::bail!("there is no data of kind '{kind}': use idx, npy or cifar"),
-    })
+    let source: Source = source.parse()?;
+    Ok(source.read(Limit::default())?)
 }
 
 /// A deployed model: its name in the repository, its file, and what is in it.

@@ -55,8 +55,6 @@ pub enum Error {
     NotImages { dims: Vec<usize> },
     #[error("the data has no labels, which a base model learns from: give a file of labels")]
     NoLabels,
-    #[error("no row has label {class}, though {classes} classes are expected: check the labels")]
-    EmptyClass { class: usize, classes: usize },
     #[error(
         "row {row} has label {label}, the model knows {classes} classes: is it the right file of labels?"
     )]

@@ -42,8 +42,8 @@ impl Default for Base {
 pub struct Trained {
     /// The ONNX file.
     pub model: Bytes,
-    /// Accuracy on the rows held out.
-    pub accuracy: f64,
+    /// Accuracy on the rows held out; where numbers are predicted, the share of their variance that is explained.
+    pub score: f64,
     /// The run's epochs.
     pub history: Vec<Epoch>,
 }
@@ -55,33 +55,31 @@ pub fn train(
     device: Device,
     around: Surroundings<'_>,
 ) -> Result<Trained, Error> {
-    let labels = samples.labels.clone().ok_or(Error::NoLabels)?;
-    let classes = classes(samples)?;
-    let mut hot = vec![0.0; labels.len() * classes];
-    labels.iter().enumerate().for_each(|(row, &label)| hot[row * classes + label] = 1.0);
-    let outputs = Array::new(vec![labels.len(), classes], hot).expect("a value for each class");
-    let set = Set { inputs: samples.inputs.clone(), outputs, labels: Some(labels) };
+    let set =
+        Set { inputs: samples.inputs.clone(), outputs: truth(samples)?, labels: samples.labels.clone() };
+    let (values, classes) = (set.values(), set.labels.is_some());
     let seed = base.run.seed;
-    let model = build(&base.model, &Shape { dims: set.dims().to_vec(), outputs: classes, seed })?;
+    let model = build(&base.model, &Shape { dims: set.dims().to_vec(), outputs: values, seed })?;
     let fingerprint = crate::parity::fingerprint(&["base", &format!("{base:?}")], &set, &[&model]);
     let (train, held_out) = Split::random(set.len(), base.held_out, seed).of(&set);
     let mut coder = Coder::new(&CodeSpec::new(Kind::Sum, 1, 1), set.dims())?;
     let exam = Exam::new(held_out, &mut coder, seed)?;
     let augment = (!base.augment.is_none()).then_some(Augment { how: base.augment, teacher: None });
-    let targets = Targets { aim: Aim::Slots(vec![0]), values: classes };
+    let targets = Targets { aim: Aim::Slots(vec![0]), values };
     let plan = Plan {
         sampling: Sampling { k: 1, groups: train.len(), blanks: 0.0, seed },
         batch: base.run.batch,
-        loss: Loss::Kl,
+        loss: if classes { Loss::Kl } else { Loss::Mse },
         temperature: 1.0,
         scores: Scores::Probabilities,
-        classes: true,
+        classes,
     };
     let networks = vec![Network::new(model, device)?];
     let mut lesson = Lesson::new(networks, (train, exam), (coder, targets), augment, plan)?;
     let history = fit::run(&mut lesson, &base.run, &fingerprint, around)?;
-    let accuracy = lesson.exam.classify(&lesson.coder, &lesson.networks)?.degraded;
-    Ok(Trained { model: lesson.networks[0].export()?, accuracy, history })
+    let (exam, coder, networks) = (&lesson.exam, &lesson.coder, &lesson.networks);
+    let marks = if classes { exam.classify(coder, networks)? } else { exam.regress(coder, networks)? };
+    Ok(Trained { model: networks[0].export()?, score: marks.degraded, history })
 }
 
 /// The fraction of rows that a classifier gets right.
@@ -93,11 +91,16 @@ pub fn accuracy(model: &Network, samples: &Samples) -> Result<f64, Error> {
     Ok(right.count() as f64 / labels.len().max(1) as f64)
 }
 
-/// Classes of labelled data; every one must have a row.
-pub(crate) fn classes(samples: &Samples) -> Result<usize, Error> {
-    let counts = samples.classes();
-    match counts.iter().position(|&count| count == 0) {
-        Some(class) => Err(Error::EmptyClass { class, classes: counts.len() }),
-        None => Ok(counts.len()),
+/// What a sure teacher would say: one for the row's class, or the numbers to predict.
+fn truth(samples: &Samples) -> Result<Array<f32>, Error> {
+    if let Some(values) = &samples.values {
+        let rows = values.shape()[0];
+        let width = values.data().len() / rows.max(1);
+        return values.clone().reshape(vec![rows, width]).ok_or(Error::OutputKind);
     }
+    let labels = samples.labels.as_ref().ok_or(Error::NoLabels)?;
+    let classes = samples.complete_classes()?;
+    let mut hot = vec![0.0; labels.len() * classes];
+    labels.iter().enumerate().for_each(|(row, &label)| hot[row * classes + label] = 1.0);
+    Ok(Array::new(vec![labels.len(), classes], hot).expect("a value for each class"))
 }

@@ -1,7 +1,7 @@
 //! The file that says which cells there are.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::Cell;
 use crate::Error;
 use crate::base::Base;
 use crate::code;
-use crate::data::{Limit, Samples};
+use crate::data::{Limit, Samples, Source};
 use crate::parity::Recipe;
 
 /// A matrix of runs.
@@ -30,14 +30,14 @@ pub struct Matrix {
     pub cells: Vec<Product>,
 }
 
-/// A data set in idx files, relative to the folder of data.
+/// A data set: sources of rows, where `{}` stands for the folder of data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Data {
-    /// Images and labels to learn from.
-    pub train: [PathBuf; 2],
-    /// Images and labels that no training sees.
-    pub test: [PathBuf; 2],
+    /// Rows to learn from, as `KIND:PATH,PATH?setting=value`.
+    pub train: String,
+    /// Rows that no training sees.
+    pub test: String,
     /// What to say beside a figure, such as that the data are lossy. Default: nothing.
     #[serde(default)]
     pub note: String,
@@ -46,8 +46,9 @@ pub struct Data {
 impl Data {
     /// Rows to learn from and rows for the measurement.
     pub fn read(&self, root: &Path) -> Result<(Samples, Samples), Error> {
-        let read = |[images, labels]: &[PathBuf; 2]| {
-            Samples::idx(&root.join(images), Some(&root.join(labels)), Limit::default())
+        let read = |source: &str| -> Result<Samples, Error> {
+            let source: Source = source.replace("{}", &root.to_string_lossy()).parse()?;
+            Ok(source.read(Limit::default())?)
         };
         Ok((read(&self.train)?, read(&self.test)?))
     }

@@ -129,9 +129,10 @@ pub fn examine(
         trained.models.iter().zip(&coded).map(answer).collect::<Result<_, Error>>()?;
     let metric = metric.unwrap_or(if classes { Metric::TOP_1 } else { Metric::AbsoluteError });
     let confidence = trained.calibration.and_then(|calibration| Confidence::of(trained.meaning, calibration));
-    let truth = match set.labels.filter(|_| classes) {
-        Some(labels) => Truth::Classes(labels),
-        None => Truth::deployed(&set.outputs, metric),
+    let truth = match (set.labels, &materials.samples.values) {
+        (Some(labels), _) if classes => Truth::Classes(labels),
+        (_, Some(values)) if !classes => Truth::Values(values.clone()),
+        _ => Truth::deployed(&set.outputs, metric),
     };
     Ok(evaluate::parity(&Evaluation {
         code: &*code,
