@@ -2,6 +2,7 @@
 
 pub mod experiment;
 pub mod record;
+pub mod train;
 pub mod tune;
 
 use std::path::PathBuf;
@@ -68,6 +69,12 @@ pub enum Command {
     /// Nothing that clients send is recorded, only when queries came and how long instances took.
     #[command(after_long_help = record::EXAMPLES)]
     Record(record::Record),
+    /// Train base models, parity models and learned codes (needs a build with `--features train`)
+    ///
+    /// Takes any ONNX model of the operators it knows: rows, labelled or not, and one command give a bundle that
+    /// `parm serve` loads. A run that was interrupted goes on where it was.
+    #[command(after_long_help = train::EXAMPLES)]
+    Train(train::Train),
 }
 
 const DEMO_EXAMPLES: &str = "Examples:

@@ -20,6 +20,11 @@ mod serve;
 mod settings;
 mod shutdown;
 mod simulate;
+#[cfg(feature = "train")]
+mod train;
+#[cfg(not(feature = "train"))]
+#[path = "train/absent.rs"]
+mod train;
 mod tune;
 mod worker;
 
@@ -43,6 +48,7 @@ fn main() -> ExitCode {
         Command::Experiment(flags) => experiment::main(&flags),
         Command::Tune(flags) => tune::main(&flags),
         Command::Record(flags) => record::main(&flags),
+        Command::Train(flags) => train::main(&flags.command),
         Command::Models(flags) => models::main(&flags.command).map_err(Failure::from),
     };
     match outcome {

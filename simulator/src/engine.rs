@@ -18,6 +18,7 @@ use parm_loadgen::arrivals;
 
 use crate::calendar::Calendar;
 use crate::cluster::{Cluster, End, Work};
+use crate::comparisons::Comparisons;
 use crate::in_flight::{self, InFlight};
 use crate::tally::{Ended, Outcome};
 use crate::witness::{Answered, Execution, Witness};
@@ -37,6 +38,7 @@ pub(crate) struct Engine<'a> {
     queries: InFlight,
     /// Parity jobs carry no queries: what a group's rows cost is remembered from its encoding.
     groups: BTreeMap<GroupId, Coded>,
+    comparisons: Comparisons,
     /// The job that ended at this event, if its answer is wrong.
     wrong: Option<JobId>,
     tally: Tally,
@@ -61,6 +63,7 @@ enum Happening {
     TakenBack(JobId),
     Encoded(GroupId),
     Decoded(GroupId, QueryId),
+    Compared(GroupId),
     Probed(InstanceId),
     Crash(u32),
     Restart(u32),
@@ -94,6 +97,7 @@ impl<'a> Engine<'a> {
             cluster: Cluster::new(run.shape.instances, schedule, run.service.clone(), run.seed),
             queries: InFlight::default(),
             groups: Default::default(),
+            comparisons: Comparisons::default(),
             wrong: None,
             tally: Tally::new(run.queries - run.warm_up, run.deadline),
             witness: None,
@@ -166,6 +170,10 @@ impl<'a> Engine<'a> {
             Some(Happening::TakenBack(job)) => self.tell(Event::JobFailed(job, Failure::Instance)),
             Some(Happening::Encoded(group)) => self.tell(Event::GroupEncoded(group)),
             Some(Happening::Decoded(group, query)) => self.tell(Event::SlotDecoded(group, query, None)),
+            Some(Happening::Compared(group)) => {
+                let verdicts = self.comparisons.report(group);
+                self.tell(Event::Compared(group, verdicts));
+            }
             Some(Happening::Probed(id)) => self.tell(Event::ProbeAnswered(id, true)),
             Some(Happening::Crash(instance)) => {
                 let id = self.cluster.id(instance);
@@ -202,6 +210,9 @@ impl<'a> Engine<'a> {
             witness.executed(Execution { ended: self.now, ..held });
         }
         self.wrong = ended.wrong.then_some(ended.job);
+        if ended.wrong {
+            self.comparisons.note_wrong(ended.job);
+        }
         self.tell(Event::JobCompleted(ended.job));
         self.wrong = None;
     }
@@ -246,7 +257,12 @@ impl<'a> Engine<'a> {
                 }
             }
             Action::WakeAt(at) => self.wake = Moment::from_nanos(at.as_nanos()),
-            Action::Release(_) => {}
+            Action::Compare(comparison) => {
+                self.comparisons.compare(&comparison, self.run.seed);
+                self.note(self.now + self.run.decode, Happening::Compared(comparison.group));
+            }
+            Action::Suspect(id, _) => self.tally.suspected(self.cluster.of(id)),
+            Action::Release(job) => self.comparisons.release(job),
         }
     }
 

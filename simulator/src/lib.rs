@@ -3,13 +3,15 @@
 //! The very state machine that serves (`parm_frontend::dispatch`) is driven by an event heap instead of by sockets, with
 //! arrivals, service times and faults from `parm_loadgen`. Reading order: `config` (what an experiment file says),
 //! `contender` and `scenario` (its ready-made policies and faults), `cell` and `experiment` (every policy through every
-//! scenario at every load), `run` and `engine` (one run), `cluster` (its instances), `tally` and `blocks` (what is kept of it),
-//! `witness` (what else can be seen of it), `verdict`, `spectrum`, `timeline` and `report` (what may be said of it).
+//! scenario at every load), `run` and `engine` (one run), `cluster` (its instances), `comparisons` (whose answers are
+//! wrong), `tally` and `blocks` (what is kept of it), `witness` (what else can be seen of it), `verdict`, `spectrum`,
+//! `timeline` and `report` (what may be said of it).
 
 mod blocks;
 mod calendar;
 mod cell;
 mod cluster;
+mod comparisons;
 pub mod config;
 mod contender;
 mod engine;

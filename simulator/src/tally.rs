@@ -4,6 +4,7 @@
 //! the same number of blocks however long it is, and queries are put into them by their number, so a block of two policies
 //! holds the same queries under the same faults, and their ratio can be resampled in pairs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -52,6 +53,7 @@ pub struct Tally {
     blocks: Vec<Block>,
     outcomes: [u64; 6],
     wrong: [u64; 6],
+    suspects: BTreeMap<u32, u64>,
     /// The slowest query of every stretch of the run, in nanoseconds.
     slowest: Vec<u64>,
     deployed: u64,
@@ -105,6 +107,7 @@ impl Tally {
             deadline: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
             blocks: vec![Block { latencies, sum: 0.0 }; BLOCKS as usize],
             outcomes: [0; 6],
+            suspects: BTreeMap::new(),
             wrong: [0; 6],
             slowest: vec![0; STRETCHES as usize],
             deployed: 0,
@@ -133,6 +136,11 @@ impl Tally {
     pub fn started(&mut self, deployed: bool) {
         self.deployed += u64::from(deployed);
         self.extra += u64::from(!deployed);
+    }
+
+    /// An instance became suspect of wrong answers.
+    pub(crate) fn suspected(&mut self, instance: u32) {
+        *self.suspects.entry(instance).or_default() += 1;
     }
 
     /// The run is over.
@@ -169,6 +177,11 @@ impl Tally {
     /// The slowest query of every stretch of the run, in nanoseconds; 0 where none ended.
     pub(crate) fn slowest(&self) -> &[u64] {
         &self.slowest
+    }
+
+    /// Instances that became suspect of wrong answers, and how often.
+    pub fn suspects(&self) -> &BTreeMap<u32, u64> {
+        &self.suspects
     }
 
     /// Jobs on top of those that were needed, as a share of these.

@@ -74,6 +74,13 @@ const FINALISTS: usize = 4;
 /// Queries in the shortest run: ten beyond p99.9.
 const SHORTEST: u64 = 12_000;
 
+/// How often and how long each candidate of a stage is run.
+#[derive(Clone, Copy)]
+struct Runs {
+    repeats: u32,
+    queries: u64,
+}
+
 impl<'a> Search<'a> {
     /// A search; refuses what cannot be answered.
     pub fn new(problem: &'a Problem, plan: Plan) -> Result<Self, Error> {
@@ -112,14 +119,20 @@ impl<'a> Search<'a> {
         let mut stage = self.space.sample(self.plan.candidates, self.plan.seed);
         for number in 0..STAGES {
             seen.extend(stage.iter().cloned());
-            let tried = self.try_all(&stage, 1, self.length(number), progress, &mut effort)?;
+            let tried = self.try_all(
+                &stage,
+                Runs { repeats: 1, queries: self.length(number) },
+                progress,
+                &mut effort,
+            )?;
             let survivors = self.best(&tried, stage.len().div_ceil(KEPT));
             known.extend(tried.into_iter().map(|tried| (tried.candidate.clone(), tried)));
             let entrants = if number + 1 < STAGES { self.entrants(&survivors, &seen) } else { Vec::new() };
             stage = survivors.into_iter().chain(entrants).collect();
         }
         stage = self.finalists(stage);
-        let finals = self.try_all(&stage, self.plan.repeats, self.plan.queries, progress, &mut effort)?;
+        let whole = Runs { repeats: self.plan.repeats, queries: self.plan.queries };
+        let finals = self.try_all(&stage, whole, progress, &mut effort)?;
         known.extend(finals.iter().map(|tried| (tried.candidate.clone(), tried.clone())));
         Ok(Report::new(self.problem, &self.space, finals, known.into_values().collect(), effort))
     }
@@ -132,7 +145,8 @@ impl<'a> Search<'a> {
     ) -> Result<Vec<(Candidate, Score)>, Error> {
         let mut effort = Effort::default();
         let grid: Vec<Candidate> = self.space.grid().into_iter().step_by(one_in.max(1)).collect();
-        let tried = self.try_all(&grid, 1, self.plan.queries, progress, &mut effort)?;
+        let tried =
+            self.try_all(&grid, Runs { repeats: 1, queries: self.plan.queries }, progress, &mut effort)?;
         Ok(tried.into_iter().map(|tried| (tried.candidate, tried.scores[0])).collect())
     }
 
@@ -196,8 +210,7 @@ impl<'a> Search<'a> {
     fn try_all(
         &self,
         candidates: &[Candidate],
-        repeats: u32,
-        queries: u64,
+        Runs { repeats, queries }: Runs,
         progress: &dyn Progress,
         effort: &mut Effort,
     ) -> Result<Vec<Tried>, Error> {

@@ -68,6 +68,15 @@ pub struct Recovery {
     pub parts: Vec<Part>,
 }
 
+/// Predictions to compare with what their parities say of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// The group.
+    pub group: GroupId,
+    /// For each row of it, every output: of its members and of the parities.
+    pub rows: Vec<Vec<Part>>,
+}
+
 /// Why a query got no prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reject {
@@ -119,6 +128,10 @@ pub enum Action {
     Encode(GroupId, Vec<Rows>),
     /// Decode one slot from the outputs that are in; answer with `SlotDecoded` or `SlotFailed`.
     Decode(Box<Recovery>),
+    /// Compare predictions with their parities, off the dispatch path; answer with `Compared`.
+    Compare(Box<Comparison>),
+    /// An instance's answers for a pool disagree with parities far more often than its peers' do: tell somebody.
+    Suspect(InstanceId, PoolId),
     /// The group's inputs, parities and reconstructions will not be asked for again.
     Forget(GroupId),
     /// Send `TimerFired` at this time; replaces the time asked for before.

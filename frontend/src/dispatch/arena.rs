@@ -70,6 +70,11 @@ impl<T> Arena<T> {
         Some(Key::new(index as u32, place.generation))
     }
 
+    /// The keys of all values, by index.
+    pub(super) fn keys(&self) -> Vec<Key<T>> {
+        self.iter().map(|(key, _)| key).collect()
+    }
+
     /// Every value, by index.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {
         let entry = |(index, place): (usize, _)| {

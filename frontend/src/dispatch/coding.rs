@@ -6,13 +6,13 @@
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
 use super::extra::{Class, Extra};
-use super::group::{Code, Decoding, Group, Member, Parity, Place, Slot, Stage};
+use super::group::{Code, Decoding, Group, Member, Parity, Place, Slot, Stage, Watch};
 use super::job::Job;
 use super::policy::Along;
 use super::pool::Pool;
 use super::query::Keys;
 use super::timers::Timer;
-use super::{Accept, Action, Role, Rows};
+use super::{Accept, Action, Needs, Role, Rows};
 
 /// Groups of one pool that may be open at a time: one for each shape, and no client should make us keep more.
 const OPEN_AT_ONCE: usize = 64;
@@ -21,7 +21,7 @@ impl Dispatcher {
     /// A batch that was just started joins its pool's open group.
     pub(super) fn join_group(&mut self, pool_key: Key<Pool>, job: Key<Job>, along: Along) {
         let Some(k) = along.group else { return };
-        let rows = self.jobs[job].rows.clone();
+        let rows = Keys::from_slice(&self.jobs[job].rows);
         let Some(first) = rows.first().map(|query| &self.queries[*query]) else { return };
         let shape = first.shape;
         if !first.codable {
@@ -62,6 +62,7 @@ impl Dispatcher {
                 query: *query_key,
                 open_minded: query.accept == Accept::Any,
                 prediction: None,
+                by: None,
                 decoding: Decoding::No,
             });
         }
@@ -92,8 +93,9 @@ impl Dispatcher {
 
     /// The group takes no more members: its parities are made, if anybody could use them.
     fn close(&mut self, key: Key<Group>) {
+        self.watch(key);
         let group = &mut self.groups[key];
-        if !group.needed(|query| self.queries.contains(query)) {
+        if group.watch == Watch::Off && !group.needed(|query| self.queries.contains(query)) {
             self.finish(key);
             return;
         }
@@ -131,7 +133,7 @@ impl Dispatcher {
                 Extra { role: Role::Parity(key.id(), index), rows: Keys::new(), avoid: None, hedge: false };
             self.add_extra(pool_key, class, extra);
         }
-        self.finish_if_useless(key);
+        self.compare(key);
         self.feed_extras(pool_key, class);
     }
 
@@ -146,14 +148,16 @@ impl Dispatcher {
     /// Ends a group that can help nobody any more.
     pub(super) fn finish_if_useless(&mut self, key: Key<Group>) {
         let Some(group) = self.groups.get(key) else { return };
-        // An open group may get members that need it yet.
-        if group.stage == Stage::Coded && !group.needed(|query| self.queries.contains(query)) {
+        // An open group may get members that need it yet, and a watched one is needed to compare its outputs.
+        let free = group.stage == Stage::Coded && group.watch == Watch::Off;
+        if free && !group.needed(|query| self.queries.contains(query)) {
             self.finish(key);
         }
     }
 
     /// Ends a group: what runs only for its sake is dropped.
     pub(super) fn finish(&mut self, key: Key<Group>) {
+        self.unwatch(key);
         let Some(group) = self.groups.get_mut(key).filter(|group| group.stage != Stage::Over) else { return };
         let was = std::mem::replace(&mut group.stage, Stage::Over);
         let pool = &mut self.pools[group.pool];
@@ -198,5 +202,6 @@ fn code(pool: &Pool, k: u8, along: Along) -> Code {
         min_confidence: settings.min_confidence,
         unsure: settings.unsure,
         at_once: along.at_once,
+        detect: settings.detection.enabled && (settings.needs == Needs::OneParity || settings.r.get() >= 2),
     }
 }

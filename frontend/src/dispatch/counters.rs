@@ -43,9 +43,17 @@ pub struct Counters {
     pub retries_refused: u64,
     /// Instances ejected for being slow.
     pub ejected_slow: u64,
+    /// Predictions compared with what their parities say of them.
+    pub compared: u64,
+    /// Of these, predictions that the parities disagree with.
+    pub disagreed: u64,
+    /// Times that an instance became suspect of wrong answers.
+    pub suspected: u64,
+    /// Instances ejected for wrong answers.
+    pub ejected_wrong: u64,
     /// Instances ejected for failing.
     pub ejected_failing: u64,
-    /// Slow instances that were kept because the others could not do without them.
+    /// Slow or suspect instances that were kept because the others could not do without them.
     pub ejections_refused: u64,
     /// Slow instances that were called back because work piled up without them.
     pub recalled: u64,

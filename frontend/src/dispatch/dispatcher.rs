@@ -2,7 +2,7 @@
 //!
 //! Its parts stand beside it in the order in which a query meets them: `intake` (arrival, answer, deadline), `feed`
 //! (work finds an instance), `outcome` (completion, failure, lateness), `coding` and `recovery` (groups and what they
-//! save), `roster` (instances come, go, are ejected).
+//! save), `comparison` (whose answers are wrong), `roster` (instances come, go, are ejected).
 //! It cannot fail: an event about something that is gone is ignored, as the driver may report it a moment too late.
 
 use std::mem;
@@ -80,7 +80,10 @@ impl Dispatcher {
     pub fn on_event(&mut self, now: Time, event: Event, actions: &mut Actions) {
         self.now = self.now.max(now);
         self.out = mem::take(actions);
-        self.fire_timers();
+        if self.wake.is_some_and(|at| at <= self.now) {
+            self.wake = None;
+            self.fire_timers();
+        }
         match event {
             Event::QueryArrived(query) => self.arrived(query),
             Event::QueryCancelled(id) => self.cancelled(id),
@@ -96,6 +99,7 @@ impl Dispatcher {
             Event::GroupFailed(id) => self.not_encoded(Key::from(id)),
             Event::SlotDecoded(id, query, confidence) => self.decoded(id, query, Some(confidence)),
             Event::SlotFailed(id, query) => self.decoded(id, query, None),
+            Event::Compared(id, verdicts) => self.compared(id, &verdicts),
             Event::TimerFired => {}
         }
         self.fire_timers(); // the event may have set some that are due
@@ -122,9 +126,6 @@ impl Dispatcher {
     }
 
     fn fire_timers(&mut self) {
-        if self.wake.is_some_and(|at| at <= self.now) {
-            self.wake = None;
-        }
         while let Some(timer) = self.timers.due(self.now) {
             match timer {
                 Timer::Deadline(query) => self.expired(query),
@@ -132,27 +133,26 @@ impl Dispatcher {
                 Timer::Batch(pool) => self.batch_is_old(pool),
                 Timer::NoInstance(pool) => self.nobody_came(pool),
                 Timer::Age(group) => self.group_is_old(group),
+                Timer::Watch(group) => self.unwatch(group),
                 Timer::Grace(query) => self.grace_is_over(query),
                 Timer::Probe(instance) => self.probe_due(instance),
             }
         }
-        if self.timers.wants_sweep() {
-            let (queries, jobs, pools) = (&self.queries, &self.jobs, &self.pools);
-            let (groups, instances) = (&self.groups, &self.instances);
-            self.timers.sweep(|timer| match timer {
-                Timer::Deadline(query) | Timer::Grace(query) => queries.contains(query),
-                Timer::Age(group) => groups.contains(group),
-                Timer::Late(job) => jobs.contains(job),
-                Timer::Batch(pool) | Timer::NoInstance(pool) => pools.contains(pool),
-                Timer::Probe(instance) => instances.contains(instance),
-            });
-        }
     }
 
-    /// An earlier wake than the one asked for replaces it. A later one can wait until that one came: the timer that it
-    /// was for may be dead, and a spurious wake costs less than taking back one per answered query.
+    /// An earlier wake than the one asked for replaces it. A later one can wait until that one came: what it was for may
+    /// be gone, and a spurious wake costs less than taking back one per answered query.
     fn ask_for_wake(&mut self) {
-        let Some(at) = self.timers.earliest() else { return };
+        let (queries, jobs, pools) = (&self.queries, &self.jobs, &self.pools);
+        let (groups, instances) = (&self.groups, &self.instances);
+        let earliest = self.timers.earliest(|timer| match timer {
+            Timer::Deadline(query) | Timer::Grace(query) => queries.contains(query),
+            Timer::Age(group) | Timer::Watch(group) => groups.contains(group),
+            Timer::Late(job) => jobs.contains(job),
+            Timer::Batch(pool) | Timer::NoInstance(pool) => pools.contains(pool),
+            Timer::Probe(instance) => instances.contains(instance),
+        });
+        let Some(at) = earliest else { return };
         if self.wake.is_none_or(|asked| at < asked) {
             self.wake = Some(at);
             self.out.push(Action::WakeAt(at));

@@ -64,6 +64,17 @@ pub struct InstanceSpec {
     pub node: Option<NodeId>,
 }
 
+/// What parities say of a prediction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The prediction's slot in its group.
+    pub slot: u8,
+    /// Its row there.
+    pub row: u32,
+    /// Whether they predict the same, as far as clients care: the same class, or a value within a tolerance.
+    pub agrees: bool,
+}
+
 /// Something the dispatcher reacts to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -93,6 +104,8 @@ pub enum Event {
     SlotDecoded(GroupId, QueryId, Option<f32>),
     /// The driver could not decode the slot of a query (a parity with bad values, say).
     SlotFailed(GroupId, QueryId),
+    /// The driver compared a group's predictions with its parities; those it could not compare are left out.
+    Compared(GroupId, Vec<Verdict>),
     /// A pool is set up, or its settings changed; queries that are under way stay.
     SettingsChanged(PoolId, Box<PoolSettings>),
     /// The model is unloaded: its queued queries are rejected, what runs is still answered.

@@ -64,11 +64,12 @@ impl Dispatcher {
     /// Gives a pool's extra jobs to whoever has room for them.
     pub(super) fn feed_extras(&mut self, key: Key<Pool>, class: Class) {
         let mut at = 0;
-        let room = |pool: &Pool| match class {
+        let room = |pool: &mut Pool| match class {
+            _ if pool.extras(class).is_empty() => false,
             Class::Spare if !pool.has_headroom() => false,
             _ => !pool.idle.is_empty() || !pool.redundancy_idle.is_empty(),
         };
-        while at < LOOK_AT && room(&self.pools[key]) {
+        while at < LOOK_AT && room(&mut self.pools[key]) {
             let Some(extra) = self.wanted(key, class, at) else { break };
             let chosen = self.choose(key, &extra);
             self.settle((key, class, &mut at), extra, chosen);
@@ -80,7 +81,11 @@ impl Dispatcher {
         for index in 0..self.instances[instance].serves.len() {
             let serves = self.instances[instance].serves[index];
             let mut at = 0;
-            while at < LOOK_AT && (class == Class::Urgent || self.pools[serves.pool].has_headroom()) {
+            let pool = &mut self.pools[serves.pool];
+            if pool.extras(class).is_empty() || (class == Class::Spare && !pool.has_headroom()) {
+                continue;
+            }
+            while at < LOOK_AT {
                 let Some(extra) = self.wanted(serves.pool, class, at) else { break };
                 let chosen = self.suits(serves.pool, &extra, instance).then_some(instance);
                 self.settle((serves.pool, class, &mut at), extra, chosen);

@@ -98,8 +98,13 @@ impl Dispatcher {
         let rows = pool.queue.take(lane, most, |query| self.queries.contains(query));
         let utilisation = pool.utilisation(self.now);
         let along = pool.policy.along(utilisation);
-        let job =
-            self.start(Start { pool: key, instance, role: Role::Deployed, rows: rows.clone(), fresh: true });
+        let job = self.start(Start {
+            pool: key,
+            instance,
+            role: Role::Deployed,
+            rows: Keys::from_slice(&rows),
+            fresh: true,
+        });
         self.join_group(key, job, along);
         for _ in 0..along.copies {
             let pool = &self.pools[key];
@@ -121,7 +126,7 @@ impl Dispatcher {
             role,
             started: self.now,
             waiting: rows.len() as u16,
-            rows: rows.clone(),
+            rows: Keys::from_slice(&rows),
             group: None,
             ended: false,
             dropped: false,

@@ -18,6 +18,7 @@ pub(super) struct Group {
     pub(super) pool: Key<Pool>,
     pub(super) code: Code,
     pub(super) stage: Stage,
+    pub(super) watch: Watch,
     /// The driver was asked to encode it, and is to be told when that may be forgotten.
     pub(super) encoded: bool,
     pub(super) slots: SmallVec<[Slot; 4]>,
@@ -42,6 +43,8 @@ pub(super) struct Code {
     pub(super) min_confidence: Fraction,
     pub(super) unsure: Unsure,
     pub(super) at_once: bool,
+    /// Its predictions are kept to be compared with its parities.
+    pub(super) detect: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +55,16 @@ pub(super) enum Stage {
     Coded,
     /// Nobody needs it; it goes when the driver has reported what is pending.
     Over,
+}
+
+/// Whether a group is kept to compare its outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watch {
+    Off,
+    /// Until all of them are in.
+    On,
+    /// The driver compares them.
+    Asked,
 }
 
 /// The batch of one member.
@@ -69,6 +82,8 @@ pub(super) struct Member {
     pub(super) open_minded: bool,
     /// Its prediction: a row of a job's outputs.
     pub(super) prediction: Option<(Key<Job>, u32)>,
+    /// The instance that made it.
+    pub(super) by: Option<Key<Instance>>,
     pub(super) decoding: Decoding,
 }
 
@@ -102,6 +117,7 @@ impl Group {
             pool,
             code,
             stage: Stage::Open,
+            watch: Watch::Off,
             encoded: false,
             slots: SmallVec::new(),
             parities: SmallVec::from_elem(Parity::Coming, usize::from(code.r)),
@@ -131,9 +147,18 @@ impl Group {
             && self.members().any(|member| member.wants_help() && alive(member.query))
     }
 
-    /// Whether the decoder would read predictions that come in.
+    /// Whether somebody would read predictions that come in: the decoder, or who compares.
     pub(super) fn reads_predictions(&self) -> bool {
-        self.stage != Stage::Over && self.code.needs == Needs::AnyK
+        self.stage != Stage::Over && (self.code.needs == Needs::AnyK || self.code.detect)
+    }
+
+    /// Whether everything is in that there is to compare; `None` if it never will be.
+    pub(super) fn complete(&self) -> Option<bool> {
+        let count = |of: fn(&Parity) -> bool| self.parities.iter().filter(|parity| of(parity)).count();
+        let (here, coming) = (count(|p| matches!(p, Parity::In(_))), count(|p| *p == Parity::Coming));
+        let enough = if self.code.needs == Needs::OneParity { 1 } else { 2 };
+        let possible = here + coming >= enough;
+        possible.then(|| coming == 0 && self.members().all(|member| member.prediction.is_some()))
     }
 
     /// Whether what is in suffices for the members of a row.
@@ -154,13 +179,22 @@ impl Group {
         self.reads_predictions() && self.members().any(of)
     }
 
-    /// What is in of a row, for the decoder, and how many slots have such a row.
+    /// What the decoder reads of a row, and how many slots have such a row.
     pub(super) fn parts(&self, row: u16) -> (Vec<Part>, u8) {
-        let (mut parts, mut members) = (Vec::with_capacity(self.slots.len() + self.parities.len()), 0);
+        let members = self.slots.iter().filter(|slot| slot.members.len() > usize::from(row)).count();
+        let mut parts = self.all_parts(row);
+        if self.code.needs == Needs::OneParity {
+            parts.retain(|part| matches!(part.source, Source::Parity(_)));
+        }
+        (parts, members as u8)
+    }
+
+    /// What is in of a row.
+    pub(super) fn all_parts(&self, row: u16) -> Vec<Part> {
+        let mut parts = Vec::with_capacity(self.slots.len() + self.parities.len());
         for (slot, batch) in self.slots.iter().enumerate() {
-            let Some(member) = batch.members.get(usize::from(row)) else { continue };
-            members += 1;
-            if let (Some((job, row)), Needs::AnyK) = (member.prediction, self.code.needs) {
+            if let Some((job, row)) = batch.members.get(usize::from(row)).and_then(|member| member.prediction)
+            {
                 parts.push(Part { source: Source::Slot(slot as u8), job: job.id(), row });
             }
         }
@@ -169,7 +203,7 @@ impl Group {
                 parts.push(Part { source: Source::Parity(index as u8), job: job.id(), row: u32::from(row) });
             }
         }
-        (parts, members)
+        parts
     }
 }
 

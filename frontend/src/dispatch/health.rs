@@ -45,6 +45,7 @@ enum State {
 pub(super) enum Reason {
     Slow,
     Failing,
+    Wrong,
 }
 
 impl Health {
@@ -58,10 +59,15 @@ impl Health {
 
     /// Whether it is out of service and works, as far as is known.
     pub(super) fn out_for_slowness(&self) -> bool {
-        matches!(
-            self.state,
-            State::Ejected { reason: Reason::Slow, .. } | State::Probed { reason: Reason::Slow, .. }
-        )
+        self.out_for() == Some(Reason::Slow)
+    }
+
+    /// Why it is out of service, if it is.
+    pub(super) fn out_for(&self) -> Option<Reason> {
+        match self.state {
+            State::InService => None,
+            State::Ejected { reason, .. } | State::Probed { reason, .. } => Some(reason),
+        }
     }
 
     /// An answer came, slow or not.

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::arena::Key;
+use super::doubt::Doubt;
 use super::health::Health;
 use super::idle::Room;
 use super::job::Job;
@@ -32,6 +33,8 @@ pub(super) struct Serves {
     pub(super) data: bool,
     /// It takes parities and backups of this pool.
     pub(super) redundancy: bool,
+    /// How right its answers have been.
+    pub(super) doubt: Doubt,
 }
 
 impl Instance {

@@ -146,8 +146,7 @@ impl Dispatcher {
     pub(super) fn pool_removed(&mut self, id: PoolId) {
         let Some(key) = self.pool_names.remove(id) else { return };
         self.settings.pools.remove(&id);
-        let served: Vec<_> = self.instances.iter().map(|(instance, _)| instance).collect();
-        for instance in served {
+        for instance in self.instances.keys() {
             self.instances[instance].serves.retain(|serves| serves.pool != key);
         }
         let waiting = self.without_instance(key);

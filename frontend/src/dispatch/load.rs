@@ -14,6 +14,8 @@ const SLICE: u64 = 50_000_000;
 #[derive(Debug, Default)]
 pub(super) struct Load {
     starts: [u32; SLICES],
+    /// Starts in all slices but the one that is being filled.
+    before: u32,
     /// The slice that is being filled.
     current: u64,
     first: Option<u64>,
@@ -33,22 +35,22 @@ impl Load {
         let Some(first) = self.first else { return 0.0 };
         // The slice being filled is left out, unless there is no other.
         let whole = (self.current - first).min(SLICES as u64 - 1);
-        let filling = (self.current % SLICES as u64) as usize;
-        let starts: u32 = if whole == 0 {
-            self.starts[filling]
-        } else {
-            self.starts.iter().enumerate().filter(|(slice, _)| *slice != filling).map(|(_, n)| n).sum()
-        };
-        f64::from(starts) * typical.as_nanos() as f64 / (whole.max(1) * SLICE) as f64
+        let starts =
+            if whole == 0 { self.starts[(self.current % SLICES as u64) as usize] } else { self.before };
+        f64::from(starts) * typical.as_secs_f64() * 1e9 / (whole.max(1) * SLICE) as f64
     }
 
     fn advance(&mut self, now: Time) {
         let slice = now.as_nanos() / SLICE;
-        let passed = slice.saturating_sub(self.current).min(SLICES as u64);
+        if slice <= self.current {
+            return;
+        }
+        let passed = (slice - self.current).min(SLICES as u64);
         for step in 1..=passed {
             self.starts[((slice - passed + step) % SLICES as u64) as usize] = 0;
         }
-        self.current = self.current.max(slice);
+        self.current = slice;
+        self.before = self.starts.iter().sum();
     }
 }
 

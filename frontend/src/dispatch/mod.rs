@@ -11,6 +11,7 @@ mod time;
 
 mod backup;
 mod coding;
+mod comparison;
 mod dispatcher;
 mod extra;
 mod feed;
@@ -23,6 +24,7 @@ mod roster;
 mod arena;
 mod budget;
 mod counters;
+mod doubt;
 mod group;
 mod health;
 mod idle;
@@ -36,13 +38,14 @@ mod query;
 mod queue;
 mod timers;
 
-pub use action::{Action, Actions, Answer, Job, Part, Recovery, Reject, Role, Rows, Source};
+pub use action::{Action, Actions, Answer, Comparison, Job, Part, Recovery, Reject, Role, Rows, Source};
 pub use counters::Counters;
 pub use dispatcher::{Dispatcher, PoolStatus};
-pub use event::{Accept, Event, Failure, InstanceSpec, Query, Served};
+pub use event::{Accept, Event, Failure, InstanceSpec, Query, Served, Verdict};
 pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId};
 pub use settings::{
-    BatchSettings, BudgetSettings, CodingSettings, EjectionSettings, Fraction, GraceSettings, HedgeSettings,
-    Needs, NotAFraction, PolicyKind, PoolSettings, ReplicateSettings, Settings, Unsure, Usual,
+    BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, EjectionSettings, Fraction,
+    GraceSettings, HedgeSettings, Needs, NotAFraction, PolicyKind, PoolSettings, ReplicateSettings, Settings,
+    Unsure, Usual,
 };
 pub use time::Time;

@@ -1,5 +1,7 @@
 //! What an instance made of a job: outputs, a failure, or nothing so far.
 
+use std::time::Duration;
+
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
 use super::extra::{Class, Extra};
@@ -56,6 +58,7 @@ impl Dispatcher {
         if let Some(group) = group {
             self.groups[group].pending -= 1;
             self.recover(group);
+            self.compare(group);
             self.wrap_up(group);
         }
     }
@@ -186,7 +189,8 @@ impl Dispatcher {
             pool.service.add(took);
         }
         let settings = &pool.settings.ejection;
-        let slow = recent.is_some_and(|recent| took > recent.median.mul_f64(settings.slow_factor));
+        let slow = |median: Duration| took.as_secs_f64() > median.as_secs_f64() * settings.slow_factor;
+        let slow = recent.is_some_and(|recent| slow(recent.median));
         self.instances.get_mut(job.instance)?.health.answered(slow, settings)
     }
 

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::arena::Key;
 use super::budget::Budget;
 use super::counters::Counters;
+use super::doubt::Tally;
 use super::extra::Extras;
 use super::group::Group;
 use super::idle::Idle;
@@ -33,6 +34,10 @@ pub(super) struct Pool {
     pub(super) redundancy_idle: Idle,
     /// The groups that take members, one for each shape.
     pub(super) open: SmallVec<[(ShapeId, Key<Group>); 2]>,
+    /// Groups whose outputs are kept to be compared.
+    pub(super) watched: u32,
+    /// What comparisons said, of all instances.
+    pub(super) answers: Tally,
     /// Slots of the usable instances that hold the deployed model.
     pub(super) slots: u32,
     /// How many such instances there are.
@@ -75,6 +80,8 @@ impl Pool {
             idle: Idle::default(),
             redundancy_idle: Idle::default(),
             open: SmallVec::new(),
+            watched: 0,
+            answers: Tally::default(),
             slots: 0,
             usable: 0,
             slow: 0,

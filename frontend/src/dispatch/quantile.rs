@@ -28,6 +28,8 @@ const COLD_UNTIL: u64 = 16;
 /// Recent times, summed up.
 pub(super) struct Quantiles {
     counts: Box<[u32; BUCKETS]>,
+    /// Nothing is counted below this bucket: readings start here.
+    lowest: usize,
     total: u32,
     seen: u64,
     stale: u32,
@@ -46,7 +48,15 @@ pub(super) struct Reading {
 impl Quantiles {
     /// `high` is the quantile read beside the median.
     pub(super) fn new(high: f64) -> Self {
-        Self { counts: Box::new([0; BUCKETS]), total: 0, seen: 0, stale: 0, high, reading: None }
+        Self {
+            counts: Box::new([0; BUCKETS]),
+            lowest: BUCKETS,
+            total: 0,
+            seen: 0,
+            stale: 0,
+            high,
+            reading: None,
+        }
     }
 
     /// Reads another high quantile from now on.
@@ -56,7 +66,9 @@ impl Quantiles {
     }
 
     pub(super) fn add(&mut self, time: Duration) {
-        self.counts[bucket(time)] += 1;
+        let bucket = bucket(time);
+        self.counts[bucket] += 1;
+        self.lowest = self.lowest.min(bucket);
         self.total += 1;
         self.seen += 1;
         self.stale += 1;
@@ -80,13 +92,14 @@ impl Quantiles {
             *count /= 2;
             self.total += *count;
         }
+        self.lowest = self.counts.iter().position(|count| *count > 0).unwrap_or(BUCKETS);
     }
 
     fn read(&self) -> Reading {
         let total = f64::from(self.total);
         let (half, most) = ((total * 0.5).ceil() as u32, (total * self.high).ceil() as u32);
         let (mut below, mut median, mut high) = (0, None, 0);
-        for (index, count) in self.counts.iter().enumerate() {
+        for (index, count) in self.counts.iter().enumerate().skip(self.lowest.min(BUCKETS)) {
             below += count;
             if median.is_none() && below >= half.max(1) {
                 median = Some(index);

@@ -71,6 +71,9 @@ impl Queue {
     /// The lane that a free instance should take a batch from: the first priority with one that is ready, and there
     /// the one whose first query came first.
     pub(super) fn ready(&self, now: Time, batch: &BatchSettings) -> Option<LaneId> {
+        if self.waiting == 0 {
+            return None;
+        }
         let mut best: Option<(u8, Time, LaneId)> = None;
         for (id, lane) in &self.lanes {
             let Some(first) = lane.entries.front() else { continue };

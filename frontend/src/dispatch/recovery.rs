@@ -20,7 +20,7 @@ impl Dispatcher {
         for member in group.slots.iter_mut().flat_map(|slot| &mut slot.members) {
             let row = job.rows.iter().position(|query| *query == member.query);
             if let (Some(row), None) = (row, member.prediction) {
-                member.prediction = Some((key, row as u32));
+                (member.prediction, member.by) = (Some((key, row as u32)), Some(job.instance));
                 new = true;
             }
         }
@@ -40,6 +40,7 @@ impl Dispatcher {
                 group.parities[usize::from(index)] = Parity::In(key);
                 group.outputs.push(key);
                 self.recover(group_key);
+                self.compare(group_key);
             }
             None => {
                 self.pools[job.pool].counters.parities_late += 1;
@@ -54,7 +55,7 @@ impl Dispatcher {
             && let Some(group) = self.groups.get_mut(group_key)
         {
             group.parities[usize::from(index)] = Parity::Lost;
-            self.finish_if_useless(group_key);
+            self.compare(group_key);
         }
     }
 

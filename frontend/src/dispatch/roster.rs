@@ -24,6 +24,7 @@ impl Dispatcher {
                 backup: served.backup,
                 data: false,
                 redundancy: false,
+                doubt: Default::default(),
             });
         }
         let (node, slots) = (spec.node, spec.slots.max(1));
@@ -77,11 +78,15 @@ impl Dispatcher {
     /// Takes an instance out of service, if its pools can do without it.
     pub(super) fn eject(&mut self, key: Key<Instance>, pool: Key<Pool>, reason: Reason) {
         let Some(instance) = self.instances.get(key) else { return };
-        let settings = self.pools[pool].settings.ejection.clone();
+        let mut settings = self.pools[pool].settings.ejection.clone();
+        if reason == Reason::Wrong {
+            let quarantine = self.pools[pool].settings.coding.detection.quarantine;
+            (settings.enabled, settings.backoff_min, settings.backoff_max) = (true, quarantine, quarantine);
+        }
         if !settings.enabled || !instance.health.in_service() {
             return;
         }
-        if reason == Reason::Slow && !self.can_spare(key) {
+        if reason != Reason::Failing && !self.can_spare(key) {
             self.pools[pool].counters.ejections_refused += 1;
             return;
         }
@@ -89,6 +94,7 @@ impl Dispatcher {
         match reason {
             Reason::Slow => counters.ejected_slow += 1,
             Reason::Failing => counters.ejected_failing += 1,
+            Reason::Wrong => counters.ejected_wrong += 1,
         }
         self.put_out(key, reason, &settings);
         self.refresh(key);
@@ -134,7 +140,14 @@ impl Dispatcher {
             self.probe_failed(key, &settings);
             return;
         }
-        self.instances[key].health.readmit(&settings);
+        let instance = &mut self.instances[key];
+        if instance.health.out_for() == Some(Reason::Wrong) {
+            // A probe does not tell whether its answers are right by now.
+            for serves in &mut instance.serves {
+                serves.doubt.remember(&self.pools[serves.pool].settings.coding.detection);
+            }
+        }
+        instance.health.readmit(&settings);
         self.readmitted(key);
     }
 

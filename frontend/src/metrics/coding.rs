@@ -16,6 +16,8 @@ pub(super) struct Families {
     reconstructions: IntCounterVec,
     backups: IntCounterVec,
     failures: IntCounterVec,
+    comparisons: IntCounterVec,
+    suspects: IntCounterVec,
     encode_time: HistogramVec,
     decode_time: HistogramVec,
     confidence: HistogramVec,
@@ -40,6 +42,10 @@ pub(crate) struct Coding {
     served: IntCounter,
     unsure: IntCounter,
     backups: IntCounter,
+    compared: IntCounter,
+    disagreed: IntCounter,
+    suspected: IntCounter,
+    ejected_wrong: IntCounter,
 }
 
 impl Families {
@@ -77,6 +83,16 @@ impl Families {
                 "Groups or predictions that a code failed",
                 &by("stage"),
             ),
+            comparisons: counter(
+                "parm_comparisons_total",
+                "Predictions compared with what parities say of them: compared, and of these disagreed",
+                &by("event"),
+            ),
+            suspects: counter(
+                "parm_suspects_total",
+                "Instances that became suspect of wrong answers: suspected, and of these ejected",
+                &by("event"),
+            ),
             encode_time: histogram("parm_encode_seconds", "Time to encode a group", microseconds()),
             decode_time: histogram("parm_decode_seconds", "Time to decode a prediction", microseconds()),
             confidence: histogram(
@@ -107,13 +123,17 @@ impl Families {
             served: by(&self.reconstructions, "served"),
             unsure: by(&self.reconstructions, "unsure"),
             backups: self.backups.with_label_values(&labels),
+            compared: by(&self.comparisons, "compared"),
+            disagreed: by(&self.comparisons, "disagreed"),
+            suspected: by(&self.suspects, "suspected"),
+            ejected_wrong: by(&self.suspects, "ejected"),
         }
     }
 }
 
 impl Coding {
     /// What the dispatcher counted, with where it goes.
-    pub(super) fn counted(&self, counters: &Counters) -> [(&IntCounter, u64); 10] {
+    pub(super) fn counted(&self, counters: &Counters) -> [(&IntCounter, u64); 14] {
         [
             (&self.groups_full, counters.groups - counters.groups_partial),
             (&self.groups_partial, counters.groups_partial),
@@ -125,6 +145,10 @@ impl Coding {
             (&self.served, counters.reconstructions_served),
             (&self.unsure, counters.reconstructions_unsure),
             (&self.backups, counters.backups_served),
+            (&self.compared, counters.compared),
+            (&self.disagreed, counters.disagreed),
+            (&self.suspected, counters.suspected),
+            (&self.ejected_wrong, counters.ejected_wrong),
         ]
     }
 }

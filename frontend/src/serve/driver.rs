@@ -30,7 +30,7 @@ use super::terms::Terms;
 use crate::config;
 use crate::dispatch::{
     Dispatcher, Event, GroupId, InstanceId, InstanceSpec, JobId, PoolId, PoolSettings, PoolStatus, Query,
-    QueryId, Reject, Settings, ShapeId, Time,
+    QueryId, Reject, Settings, ShapeId, Time, Verdict as Checked,
 };
 use crate::error::Error;
 use crate::record::{Note, Recorder};
@@ -172,6 +172,13 @@ impl Driver {
     pub(super) fn decoded(self: &Arc<Self>, of: (GroupId, QueryId), made: Result<Decoded, Error>) {
         let mut effects = Effects::new();
         self.state.lock().decoded(self, (of, made), &mut effects);
+        self.act(effects);
+    }
+
+    /// A group's predictions were compared with its parities, or could not be.
+    pub(super) fn compared(self: &Arc<Self>, group: GroupId, made: Result<Vec<Checked>, Error>) {
+        let mut effects = Effects::new();
+        self.state.lock().compared(self, (group, made), &mut effects);
         self.act(effects);
     }
 

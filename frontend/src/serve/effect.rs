@@ -25,7 +25,7 @@ pub(super) enum Effect {
     Tell(oneshot::Sender<Verdict>, Verdict),
     /// Find out whether an instance works.
     Probe(Arc<Instance>),
-    /// Encode a group or decode a prediction.
+    /// Encode a group, decode a prediction, compare some.
     Code(Box<Work>),
     /// Set the alarm.
     Wake(Time),

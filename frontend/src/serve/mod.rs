@@ -26,6 +26,7 @@ mod roster;
 mod service;
 mod shape;
 mod state;
+mod suspects;
 mod terms;
 mod trace;
 

@@ -75,6 +75,8 @@ impl State {
                 None => self.follow_up.push(Event::ProbeAnswered(instance, false)),
             },
             Action::WakeAt(at) => effects.push(Effect::Wake(at)),
+            Action::Suspect(instance, pool) => self.suspect(instance, pool),
+            Action::Compare(comparison) => self.compare(&comparison, effects),
             Action::Encode(group, slots) => self.encode(group, &slots, effects),
             Action::Decode(recovery) => self.decode(&recovery, effects),
             Action::Forget(group) => {

@@ -4,7 +4,7 @@ use std::num::NonZeroU8;
 use std::time::Duration;
 
 use parm_frontend::dispatch::{
-    CodingSettings, Fraction, GraceSettings, Needs, PolicyKind, PoolSettings, Unsure,
+    CodingSettings, DetectionSettings, Fraction, GraceSettings, Needs, PolicyKind, PoolSettings, Unsure,
 };
 
 use super::script::Step::*;
@@ -216,4 +216,50 @@ fn a_parity_leaves_instances_idle_for_queries() {
     let steps = [Query(1), Query(2), Encoded, Quiet, Wait(1), Join(4)];
     // Of three instances one has to stay idle beside the parity's, and of four.
     check_on_three(settings, &steps, &["1 parity 0 on 4"]);
+}
+
+/// Groups of two whose outputs are compared, with an eye on instances that are never right.
+fn watched() -> PoolSettings {
+    with(plus(2, 1), |coding| {
+        coding.needs = Needs::OneParity;
+        coding.detection = DetectionSettings {
+            enabled: true,
+            eject: true,
+            min_samples: std::num::NonZeroU32::MIN,
+            significance: Fraction::percent(20),
+            ..DetectionSettings::default()
+        };
+    })
+}
+
+#[test]
+fn a_watched_group_is_kept_until_its_predictions_can_be_compared() {
+    let steps = [Wait(20), Done(1), Done(2), Wait(5), Done(3), Compared(None)];
+    check_group(watched(), &steps, &["20 answer 1 exact", "20 answer 2 exact", "25 compare 3"]);
+    let steps = [Wait(20), Done(1), Done(2), Wait(2000), Done(3)];
+    check_group(watched(), &steps, &["20 answer 1 exact", "20 answer 2 exact", "1000 drop parity on 3"]);
+}
+
+#[test]
+fn one_parity_of_a_code_that_reads_predictions_tells_nothing() {
+    let settings = with(watched(), |coding| coding.needs = Needs::AnyK);
+    let steps = [Wait(20), Done(1), Done(2), Done(3)];
+    check_group(settings, &steps, &["20 answer 1 exact", "20 answer 2 exact", "20 drop parity on 3"]);
+}
+
+#[test]
+fn who_disagrees_alone_again_and_again_is_suspect_and_ejected() {
+    let group = |id| [Query(id), Query(id + 1), Encoded, Done(1), Done(2), Done(3), Compared(Some(2))];
+    let suspect = |groups: u64| {
+        let steps: Vec<_> = THREE.into_iter().chain((0..groups).flat_map(|n| group(10 * n))).collect();
+        let words = super::script::words(&super::script::play(watched(), &steps));
+        words.into_iter().find(|word| word.contains("suspect"))
+    };
+    let first = (1..60).find_map(|groups| Some((groups, suspect(groups)?)));
+    let (groups, word) = first.expect("somebody is suspected");
+    assert!(groups > 5 && word.ends_with("suspect 2"), "{word} after {groups} groups");
+    let mut steps: Vec<_> = THREE.into_iter().chain((0..groups).flat_map(|n| group(10 * n))).collect();
+    steps.extend([Quiet, Query(9001), Query(9002), Query(9003)]);
+    let words = super::script::words(&super::script::play(watched(), &steps));
+    assert!(words.iter().all(|word| !word.ends_with("on 2")), "it is out of service: {words:?}");
 }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use parm_frontend::dispatch::{Accept, Event, GroupId, Job, QueryId, Recovery, Role, Rows, Source};
+use parm_frontend::dispatch::{
+    Accept, Comparison, Event, GroupId, Job, Part, QueryId, Recovery, Role, Rows, Source,
+};
 
 use super::world::{Fate, State, World};
 
@@ -13,6 +15,9 @@ pub(crate) struct Groups {
     pub(crate) encodings: BTreeSet<GroupId>,
     pub(crate) decodings: BTreeMap<(GroupId, QueryId), Recovery>,
     pub(crate) decoded: BTreeSet<(GroupId, QueryId)>,
+    pub(crate) comparisons: BTreeMap<GroupId, Comparison>,
+    /// Some groups' outputs are compared, so parities run for their sake too.
+    pub(crate) compares: bool,
 }
 
 /// A group that was to be encoded.
@@ -41,6 +46,9 @@ impl Groups {
             Event::SlotFailed(group, query) => {
                 self.decodings.remove(&(*group, *query));
             }
+            Event::Compared(group, _) => {
+                self.comparisons.remove(group);
+            }
             _ => {}
         }
     }
@@ -51,6 +59,7 @@ impl Groups {
             self.decodings.keys().all(|(group, _)| *group != id),
             "{id:?} is forgotten while it is decoded"
         );
+        assert!(!self.comparisons.contains_key(&id), "{id:?} is forgotten while it is compared");
         let group = self.all.get_mut(&id).expect("a group that was to be encoded");
         assert!(!std::mem::replace(&mut group.forgotten, true), "{id:?} is forgotten twice");
     }
@@ -83,7 +92,7 @@ impl World {
             let tracked = &self.queries[query];
             tracked.fate == Fate::Waiting && tracked.query.accept == Accept::Any
         };
-        assert!(members.iter().any(helps), "{job:?} can help nobody");
+        assert!(self.groups.compares || members.iter().any(helps), "{job:?} can help nobody");
         for held in self.jobs.values() {
             let member =
                 held.rows.iter().any(|query| members.contains(query)) && held.job.role != Role::Backup;
@@ -109,18 +118,7 @@ impl World {
         let row = slot.iter().position(|query| *query == recovery.query).expect("it is in its slot");
         let members = group.slots.iter().filter(|slot| slot.len() > row).count();
         assert_eq!(members, usize::from(recovery.members));
-        for part in &recovery.parts {
-            let held = &self.jobs[&part.job];
-            assert_eq!((held.state, held.released), (State::Completed, false), "{part:?} is not at hand");
-            match part.source {
-                Source::Slot(slot) => {
-                    assert_eq!(held.rows[part.row as usize], group.slots[usize::from(slot)][row], "{part:?}");
-                }
-                Source::Parity(index) => {
-                    assert_eq!((held.job.role, part.row), (Role::Parity(recovery.group, index), row as u32));
-                }
-            }
-        }
+        recovery.parts.iter().for_each(|part| self.at_hand(recovery.group, part, row));
         let parities = recovery.parts.iter().filter(|part| matches!(part.source, Source::Parity(_))).count();
         let one_is_enough = recovery.parts.len() == parities;
         assert!(
@@ -129,5 +127,35 @@ impl World {
         );
         let before = self.groups.decodings.insert((recovery.group, recovery.query), recovery.clone());
         assert!(before.is_none(), "{recovery:?} was asked for before");
+    }
+
+    pub(crate) fn compare(&mut self, comparison: &Comparison) {
+        let group = &self.groups.all[&comparison.group];
+        assert!(self.groups.compares && group.encoded && !group.forgotten);
+        assert_eq!(comparison.rows.len(), group.slots.iter().map(|slot| slot.len()).max().unwrap_or(0));
+        for (row, parts) in comparison.rows.iter().enumerate() {
+            parts.iter().for_each(|part| self.at_hand(comparison.group, part, row));
+            let members = group.slots.iter().filter(|slot| slot.len() > row).count();
+            let predictions = parts.iter().filter(|part| matches!(part.source, Source::Slot(_))).count();
+            assert_eq!(predictions, members, "{comparison:?} lacks predictions");
+            assert!(parts.len() > members, "{comparison:?} lacks parities");
+        }
+        let before = self.groups.comparisons.insert(comparison.group, comparison.clone());
+        assert!(before.is_none(), "{comparison:?} was asked for before");
+    }
+
+    /// An output that the driver is to read is there, and what it is said to be.
+    fn at_hand(&self, group: GroupId, part: &Part, row: usize) {
+        let held = &self.jobs[&part.job];
+        assert_eq!((held.state, held.released), (State::Completed, false), "{part:?} is not at hand");
+        match part.source {
+            Source::Slot(slot) => {
+                let slot = &self.groups.all[&group].slots[usize::from(slot)];
+                assert_eq!(held.rows[part.row as usize], slot[row], "{part:?}");
+            }
+            Source::Parity(index) => {
+                assert_eq!((held.job.role, part.row), (Role::Parity(group, index), row as u32));
+            }
+        }
     }
 }

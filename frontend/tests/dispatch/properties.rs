@@ -4,9 +4,9 @@ use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use parm_frontend::dispatch::{
-    Accept, BatchSettings, BudgetSettings, CodingSettings, Event, Failure, Fraction, GraceSettings,
-    HedgeSettings, InstanceId, InstanceSpec, Needs, NodeId, PolicyKind, PoolId, PoolSettings, Query, QueryId,
-    Served, Settings, ShapeId, Unsure,
+    Accept, BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, Event, Failure, Fraction,
+    GraceSettings, HedgeSettings, InstanceId, InstanceSpec, Needs, NodeId, PolicyKind, PoolId, PoolSettings,
+    Query, QueryId, Served, Settings, ShapeId, Unsure, Verdict,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -49,6 +49,10 @@ enum Happening {
         slot: usize,
         outcome: Option<Option<f32>>,
     },
+    Comparing {
+        group: usize,
+        agrees: bool,
+    },
     /// In 100 us.
     Time(u64),
     Change(Box<PoolSettings>),
@@ -89,7 +93,9 @@ fn settings() -> impl Strategy<Value = PoolSettings> {
 
 fn coding() -> impl Strategy<Value = CodingSettings> {
     let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let switches = (switches, any::<bool>(), any::<bool>());
     (2..5u8, 1..3u8, 0..30u64, 0..20u64, switches).prop_map(|(k, r, age_ms, grace_ms, switches)| {
+        let (switches, detects, ejects) = switches;
         let (one_parity, partial_groups, shared_pool, parities_yield, k_follows_load, wait) = switches;
         CodingSettings {
             k: NonZeroU8::new(k).expect("positive"),
@@ -103,6 +109,14 @@ fn coding() -> impl Strategy<Value = CodingSettings> {
             shared_pool,
             parities_yield,
             k_follows_load,
+            detection: DetectionSettings {
+                enabled: detects,
+                significance: Fraction::percent(10),
+                min_samples: NonZeroU32::MIN,
+                eject: ejects,
+                max_wait: Duration::from_millis(age_ms),
+                ..DetectionSettings::default()
+            },
             ..CodingSettings::default()
         }
     })
@@ -131,6 +145,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         6 => (any::<usize>(), prop::bool::weighted(0.9)).prop_map(|(group, works)| Happening::Encoding { group, works }),
         6 => (any::<usize>(), prop::option::weighted(0.9, prop::option::of(0f32..1.0)))
             .prop_map(|(slot, outcome)| Happening::Decoding { slot, outcome }),
+        6 => (any::<usize>(), prop::bool::weighted(0.7)).prop_map(|(group, agrees)| Happening::Comparing { group, agrees }),
         8 => prop_oneof![4 => 0..100u64, 1 => 0..3000u64].prop_map(Happening::Time),
         1 => settings().prop_map(|settings| Happening::Change(Box::new(settings))),
     ]
@@ -138,6 +153,7 @@ fn happening() -> impl Strategy<Value = Happening> {
 
 fn world(settings: PoolSettings, instances: u32) -> World {
     let mut world = World::new(Settings::uniform(settings), 1);
+    world.groups.compares = true;
     for id in 0..instances {
         join(&mut world, id, 1, 3, id % 3);
     }
@@ -214,6 +230,13 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
                     Some(confidence) => Event::SlotDecoded(*group, *query, confidence),
                     None => Event::SlotFailed(*group, *query),
                 });
+            }
+        }
+        Happening::Comparing { group, agrees } => {
+            let comparisons = &world.groups.comparisons;
+            if let Some(id) = choose(comparisons.len(), group).and_then(|at| comparisons.keys().nth(at)) {
+                let verdict = |slot| Verdict { slot, row: 0, agrees: agrees || slot == 0 };
+                world.send(Event::Compared(*id, (0..4).map(verdict).collect()));
             }
         }
         Happening::Time(steps) => world.advance(Duration::from_micros(100 * steps)),

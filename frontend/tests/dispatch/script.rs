@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use parm_frontend::dispatch::{
-    Accept, Action, Answer, Event, Failure, InstanceId, InstanceSpec, JobId, PoolSettings, Query, QueryId,
-    Role, Rows, Served, Settings, ShapeId, Time,
+    Accept, Action, Answer, Event, Failure, InstanceId, InstanceSpec, JobId, Part, PoolSettings, Query,
+    QueryId, Role, Rows, Served, Settings, ShapeId, Source, Time, Verdict,
 };
 
 use super::world::{POOL, World};
@@ -38,6 +38,8 @@ pub(crate) enum Step {
     Encoded,
     /// The driver has decoded the slot that it was asked to, with this confidence in percent.
     Decoded(u8),
+    /// The driver has compared the group that it was asked to: the parities disagree with what this instance says.
+    Compared(Option<u32>),
     /// So many queries one after the other, each answered by instance 1 after 20 ms: the pool's times become known.
     Warm(u64),
     Settings(Box<PoolSettings>),
@@ -54,7 +56,9 @@ pub(crate) fn check(settings: PoolSettings, steps: &[Step], expect: &[&str]) {
 
 /// Runs a script.
 pub(crate) fn play(settings: PoolSettings, steps: &[Step]) -> World {
+    let compares = settings.coding.detection.enabled;
     let mut world = World::new(Settings::uniform(settings), 7);
+    world.groups.compares = compares;
     for step in steps {
         act(&mut world, step);
     }
@@ -93,6 +97,18 @@ fn act(world: &mut World, step: &Step) {
             let (group, query) =
                 *world.groups.decodings.first_key_value().expect("a decoding was asked for").0;
             world.send(Event::SlotDecoded(group, query, Some(f32::from(percent) / 100.0)));
+        }
+        Step::Compared(wrong) => {
+            let comparison = world.groups.comparisons.values().next().expect("a comparison was asked for");
+            let verdict = |part: &Part| match part.source {
+                Source::Slot(slot) => {
+                    let by = world.jobs[&part.job].job.instance;
+                    Some(Verdict { slot, row: 0, agrees: Some(by) != wrong.map(InstanceId) })
+                }
+                Source::Parity(_) => None,
+            };
+            let verdicts = comparison.rows[0].iter().filter_map(verdict).collect();
+            world.send(Event::Compared(comparison.group, verdicts));
         }
         Step::Cancel(id) => world.send(Event::QueryCancelled(QueryId(id))),
         Step::Done(instance) => world.send(Event::JobCompleted(job_on(world, instance))),
@@ -160,6 +176,11 @@ fn word(world: &World, action: &Action) -> Option<String> {
             format!("encode {}", slots.iter().map(batch).collect::<Vec<_>>().join("|"))
         }
         Action::Decode(recovery) => format!("decode {} from {}", recovery.query.0, recovery.parts.len()),
+        Action::Compare(comparison) => {
+            let parts: Vec<_> = comparison.rows.iter().map(|row| row.len().to_string()).collect();
+            format!("compare {}", parts.join("+"))
+        }
+        Action::Suspect(instance, _) => format!("suspect {}", instance.0),
         Action::Forget(_) | Action::Release(_) | Action::WakeAt(_) => return None,
     })
 }

@@ -171,6 +171,7 @@ impl Simulation {
             Action::Probe(instance) => self.later(soon, Due::Probe(instance.0)),
             // What runs is never aborted.
             Action::Drop(_) | Action::Release(_) | Action::Forget(_) => {}
+            Action::Compare(_) | Action::Suspect(..) => unreachable!("nothing is compared"),
         }
     }
 

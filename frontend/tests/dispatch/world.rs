@@ -177,6 +177,8 @@ impl World {
         encodings.into_iter().for_each(|id| self.send(Event::GroupEncoded(id)));
         let decodings: Vec<_> = self.groups.decodings.keys().copied().collect();
         decodings.into_iter().for_each(|(group, query)| self.send(Event::SlotFailed(group, query)));
+        let comparisons: Vec<_> = self.groups.comparisons.keys().copied().collect();
+        comparisons.into_iter().for_each(|group| self.send(Event::Compared(group, Vec::new())));
         for (id, group) in &self.groups.all {
             assert!(group.forgotten, "{id:?} was never forgotten");
         }
@@ -209,6 +211,10 @@ impl World {
             Action::Encode(id, slots) => self.encode(*id, slots),
             Action::Decode(recovery) => self.decode(recovery),
             Action::Forget(id) => self.groups.forget(*id),
+            Action::Compare(comparison) => self.compare(comparison),
+            Action::Suspect(instance, _) => {
+                assert!(self.instances.contains_key(instance), "{instance:?} is gone")
+            }
         }
     }
 
@@ -297,6 +303,9 @@ impl World {
         let held = self.jobs.get_mut(&id).expect("a job that was run");
         assert!(held.state != State::Running && !held.released, "released too early or twice: {held:?}");
         held.released = true;
+        let compared =
+            self.groups.comparisons.values().flat_map(|comparison| comparison.rows.iter().flatten());
+        assert!(compared.into_iter().all(|part| part.job != id), "{id:?} is released while it is compared");
         for recovery in self.groups.decodings.values() {
             assert!(recovery.parts.iter().all(|part| part.job != id), "{id:?} is released while it is read");
         }

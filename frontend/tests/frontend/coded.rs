@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parm_encoder::Kind;
-use parm_frontend::dispatch::{PolicyKind, PoolSettings};
+use parm_frontend::dispatch::{PolicyKind, PoolSettings, Unsure};
 use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::{Code, InferResponse};
 
@@ -186,7 +186,9 @@ async fn neighbours_that_want_other_outputs_help_all_the_same() {
 #[tokio::test(start_paused = true)]
 async fn a_parity_of_nonsense_reaches_nobody() {
     let instances = instances(3, 10);
-    let frontend = over(coded(PolicyKind::Parm, 2, 1), &instances).await;
+    let mut config = coded(PolicyKind::Parm, 2, 1);
+    config.dispatch.coding.unsure = Unsure::Wait;
+    let frontend = over(config, &instances).await;
     // The last to join keeps to parities.
     instances[2].then(Act::Nan);
     instances[0].then(Act::Hang);
@@ -277,5 +279,37 @@ async fn a_code_that_does_not_exist_is_refused_at_run_time() {
         assert_eq!(status, 400, "{answer}");
         assert!(answer.to_string().contains(word), "{answer}");
     }
-    until("the old settings hold", || metric(&frontend, "parm_codes", &[]) == 7.0).await;
+    until("the old settings hold", || metric(&frontend, "parm_codes", &[]) == 3.0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_answers_wrongly_is_found_and_ejected() {
+    let mut config = coded(PolicyKind::ParmPlus, 2, 2);
+    let detection = &mut config.dispatch.coding.detection;
+    (detection.enabled, detection.eject) = (true, true);
+    detection.min_samples = std::num::NonZeroU32::new(20).unwrap();
+    let instances = instances(6, 10);
+    let frontend = over(config, &instances).await;
+    let ask = async |rounds: u16| {
+        for round in 0..rounds {
+            let values = [f32::from(round), 7.0];
+            let asked = values.map(|value| start(&frontend, request(&[value])));
+            for asked in asked {
+                asked.await.unwrap().unwrap();
+            }
+            tokio::time::sleep(30 * MS).await;
+        }
+    };
+    ask(60).await;
+    assert!(metric(&frontend, "parm_comparisons_total", &["event=\"compared\""]) >= 100.0);
+    assert_eq!(metric(&frontend, "parm_comparisons_total", &["event=\"disagreed\""]), 0.0);
+    assert_eq!(metric(&frontend, "parm_suspects_total", &["event=\"suspected\""]), 0.0);
+    instances[3].becomes(Act::Wrong(10 * MS));
+    ask(150).await;
+    assert_eq!(metric(&frontend, "parm_suspects_total", &["event=\"suspected\""]), 1.0);
+    assert_eq!(metric(&frontend, "parm_suspects_total", &["event=\"ejected\""]), 1.0);
+    let before = instances.iter().map(|instance| instance.seen.lock().len()).collect::<Vec<_>>();
+    ask(20).await;
+    let grew: Vec<_> = instances.iter().zip(before).map(|(i, before)| i.seen.lock().len() - before).collect();
+    assert!(grew[3] == 0 && grew[0] > 0, "{grew:?}");
 }

@@ -23,6 +23,8 @@ pub(crate) enum Act {
     Hang,
     /// Answers at once, with values that are none.
     Nan,
+    /// Answers after a while, and wrongly: as if `x` were another.
+    Wrong(Duration),
     /// Answers at once, one row too few.
     Short,
 }
@@ -109,6 +111,14 @@ impl Scripted {
             Act::Answer(after) => {
                 tokio::time::sleep(after).await;
                 Ok(answer(request))
+            }
+            Act::Wrong(after) => {
+                tokio::time::sleep(after).await;
+                let mut other = request.clone();
+                let x = &mut other.inputs[0].tensor;
+                let values: Vec<f32> = x.as_f32().unwrap().iter().map(|value| 3.0 - 2.0 * value).collect();
+                *x = Tensor::from_f32(x.shape(), &values).unwrap();
+                Ok(answer(&other))
             }
             Act::Fail(after, error) => {
                 tokio::time::sleep(after).await;

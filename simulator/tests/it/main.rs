@@ -1,5 +1,6 @@
 //! Whole runs: against queueing theory, against themselves, and through every fault.
 
+mod detection;
 mod faults;
 mod repeatable;
 mod support;

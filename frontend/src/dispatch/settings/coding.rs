@@ -6,7 +6,7 @@ use std::time::Duration;
 use parm_encoder::Kind;
 use serde::{Deserialize, Serialize};
 
-use super::{Fraction, duration};
+use super::{DetectionSettings, Fraction, duration};
 
 /// How queries are grouped, and what is done with the parities.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,8 +19,8 @@ pub struct CodingSettings {
     pub code: Option<Kind>,
     /// Queries per group: a parity costs one job per `k` queries. Default 2.
     pub k: NonZeroU8,
-    /// Values of `k` that groups may have besides, under `parm+`. Default: all that the bundle has a code of this kind and
-    /// `r` for.
+    /// Values of `k` that groups may have besides, under `parm+`. Default: all up to 4 that the bundle has a code of
+    /// this kind and `r` for.
     pub k_choices: Vec<NonZeroU8>,
     /// Parities per group: as many predictions of a group can be missing at a time. Default 1.
     pub r: NonZeroU8,
@@ -49,6 +49,8 @@ pub struct CodingSettings {
     pub hedge: bool,
     /// Under `parm+`: groups grow with the load, and end where there is no room for parities. Default true.
     pub k_follows_load: bool,
+    /// How instances whose answers are wrong are found.
+    pub detection: DetectionSettings,
     /// Instances kept for parities under `parm`, and under `parm+` without a shared pool. Default: one of `k + 1`, as in
     /// the paper; fewer leave more for queries where the load is high.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,6 +121,7 @@ impl Default for CodingSettings {
             headroom: Fraction::percent(5),
             hedge: true,
             k_follows_load: true,
+            detection: DetectionSettings::default(),
             parity_instances: None,
         }
     }

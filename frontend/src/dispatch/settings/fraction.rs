@@ -19,6 +19,12 @@ impl Fraction {
         Self(percent as f64 / 100.0)
     }
 
+    /// A fraction in billionths: values over 1000000000 count as that.
+    pub const fn billionths(count: u32) -> Self {
+        let count = if count > 1_000_000_000 { 1_000_000_000 } else { count };
+        Self(count as f64 / 1e9)
+    }
+
     /// The number.
     pub const fn get(self) -> f64 {
         self.0

@@ -1,6 +1,7 @@
 //! What an operator can set about dispatch, pool by pool. Every bound of the dispatcher is a field here.
 
 mod coding;
+mod detection;
 mod duration;
 mod ejection;
 mod fraction;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PoolId;
 pub use coding::{CodingSettings, GraceSettings, Needs, Unsure, Usual};
+pub use detection::DetectionSettings;
 pub use ejection::EjectionSettings;
 pub use fraction::{Fraction, NotAFraction};
 pub use redundancy::{BudgetSettings, HedgeSettings, PolicyKind, ReplicateSettings};

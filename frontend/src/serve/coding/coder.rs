@@ -34,7 +34,7 @@ impl Coder {
     }
 
     /// What the dispatcher is to know of its decoder; `None` for a code that cannot be served.
-    pub(super) fn needs(&self) -> Option<dispatch::Needs> {
+    pub(crate) fn needs(&self) -> Option<dispatch::Needs> {
         match self.code.recovery().needs {
             Needs::AsManyAsMissing => Some(dispatch::Needs::AnyK),
             Needs::OneParity => Some(dispatch::Needs::OneParity),

@@ -146,7 +146,7 @@ impl Decoding {
         Some(std::iter::repeat_n(1, batch).chain(row).collect())
     }
 
-    fn meaning(&self, declared: &TensorMetadata) -> Meaning {
+    pub(super) fn meaning(&self, declared: &TensorMetadata) -> Meaning {
         let known = self.coder.meanings.iter().find(|(name, _)| *name == declared.name);
         known.map_or(Meaning::Values, |(_, meaning)| *meaning)
     }

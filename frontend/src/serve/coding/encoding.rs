@@ -102,7 +102,9 @@ impl Encoding {
                     .queries(row, column)
                     .enumerate()
                     .map(|(slot, bytes)| {
-                        bytes.map(|bytes| floats(bytes).unwrap_or(&scratch.aligned[slot * len..][..len]))
+                        bytes.map(|bytes| {
+                            floats(bytes).unwrap_or_else(|| &scratch.aligned[slot * len..][..len])
+                        })
                     })
                     .collect();
                 let at = row * len * scale..(row + 1) * len * scale;

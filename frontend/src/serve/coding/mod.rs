@@ -3,12 +3,13 @@
 //! The dispatcher knows groups and slots by name; what the bytes are lives here. In reading order: a [`Library`] reads
 //! bundles from a repository; a [`plan`](plan()) makes of one of them, and of the settings, the [`Codes`] of a pool and the
 //! settings that its dispatch is to have; an [`Encoding`] makes parity queries of a group, a [`Decoding`] a prediction of
-//! what came back. Small ones run where they came up, for a hand-off costs more than a few microseconds of adding up;
+//! what came back, and [`Comparing`] tells whose predictions are wrong. Small ones run where they came up, for a hand-off costs more than a few microseconds of adding up;
 //! large ones on the runtime's blocking threads.
 
 mod codable;
 mod coder;
 mod codes;
+mod comparing;
 mod confidence;
 mod decoding;
 mod default;
@@ -22,6 +23,7 @@ mod work;
 
 pub(crate) use codable::Guards;
 pub(crate) use codes::Codes;
+pub(super) use comparing::{Check, Comparing};
 pub(super) use decoding::{Arrived, Decoded, Decoding};
 pub(super) use encoding::Encoding;
 pub(super) use group::{Group, ParityQuery};

@@ -19,8 +19,9 @@ use super::library::{Bundle, Entry};
 use crate::dispatch::{Fraction, Needs, PolicyKind, PoolSettings};
 use crate::serve::pool::Pool;
 
-/// Group sizes that `mds` is used with when none are named: it has a code for each.
-const MDS_SIZES: std::ops::RangeInclusive<u8> = 2..=8;
+/// Group sizes that are used when none are named. Of larger groups more members are late together, and a parity is worth
+/// less.
+const SIZES: std::ops::RangeInclusive<u8> = 2..=4;
 
 /// The settings of a pool's dispatch, and the codes that they need.
 pub(crate) struct Plan {
@@ -86,7 +87,7 @@ fn coders(
     }
     if coders.is_empty() && kind == Kind::Mds {
         let sizes = if coding.k_choices.is_empty() {
-            MDS_SIZES.collect()
+            SIZES.collect()
         } else {
             coding.k_choices.iter().map(|k| k.get()).collect::<Vec<_>>()
         };
@@ -98,7 +99,9 @@ fn coders(
     let needs = coders.get(&k).and_then(|coder| coder.needs()).ok_or_else(|| lack(k, r, bundle))?;
     // One rule of recovery for all sizes: the dispatcher has one.
     coders.retain(|_, coder| coder.needs() == Some(needs));
-    if !coding.k_choices.is_empty() {
+    if coding.k_choices.is_empty() {
+        coders.retain(|size, _| *size == k || *size <= usize::from(*SIZES.end()));
+    } else {
         let choices: Vec<usize> = coding.k_choices.iter().map(|k| usize::from(k.get())).collect();
         if let Some(missing) = choices.iter().find(|choice| !coders.contains_key(choice)) {
             return Err(lack(*missing, r, bundle));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parm_encoder::Workspace;
 
-use super::{Decoding, Encoding};
+use super::{Comparing, Decoding, Encoding};
 use crate::error::Error;
 use crate::serve::driver::Driver;
 
@@ -18,10 +18,11 @@ const AT_ONCE: usize = 64 << 10;
 /// Large work that may wait or run; the memory of its groups is what this bounds.
 const MOST: usize = 64;
 
-/// Encoding or decoding that is to be done.
+/// Encoding, decoding or comparing that is to be done.
 pub(crate) enum Work {
     Encode(Encoding),
     Decode(Decoding),
+    Compare(Comparing),
 }
 
 /// Counts the large work that waits or runs.
@@ -48,6 +49,7 @@ impl Work {
         let (bytes, runs_models) = match &self {
             Self::Encode(work) => (work.bytes(), work.runs_models()),
             Self::Decode(work) => (work.bytes(), work.runs_models()),
+            Self::Compare(work) => (work.bytes(), work.runs_models()),
         };
         if bytes <= AT_ONCE && !runs_models {
             self.finish(driver);
@@ -77,6 +79,7 @@ impl Work {
                 drop(timed);
                 driver.decoded((work.group, work.query), made);
             }
+            Self::Compare(work) => driver.compared(work.group, caught(|scratch| work.compare(scratch))),
         }
     }
 
@@ -85,6 +88,7 @@ impl Work {
         match self {
             Self::Encode(work) => driver.encoded(work.group, Err(busy)),
             Self::Decode(work) => driver.decoded((work.group, work.query), Err(busy)),
+            Self::Compare(work) => driver.compared(work.group, Err(busy)),
         }
     }
 }

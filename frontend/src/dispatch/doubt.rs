@@ -1,0 +1,174 @@
+//! Whether an instance's answers are wrong more often than those of its peers.
+//!
+//! Problem: a parity is an approximation, so it disagrees with right answers too, one in ten say, and how often depends
+//! on the models and the queries of the hour. One disagreement says nothing.
+//!
+//! Choice: the base rate is that of the other instances of the pool, which compute the same function; an instance's
+//! answers are put to a sequential probability ratio test of that rate against the one it would have if a share of its
+//! answers were wrong. The test starts anew whenever it is sure that all is well (Page's CUSUM), as an instance may go
+//! wrong at any time. With a threshold of `ln(1 / significance)` there is a false alarm once in at least
+//! `1 / significance` answers, while one that is always wrong is found after about fifteen.
+//!
+//! Rejected: a fixed window and a test of proportions (slower for gross errors, and testing after every answer voids its
+//! significance); a base rate from a held-out set (it is not that of today's queries).
+//!
+//! Groups in which nobody agrees are left out: then the parity is as suspect as its members. Old counts fade, so that a
+//! new model or other queries are judged by their own rate.
+
+use super::settings::DetectionSettings;
+
+/// What is known of the answers of one instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Doubt {
+    score: f64,
+    own: Tally,
+}
+
+/// Answers compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Tally {
+    compared: f64,
+    disagreed: f64,
+}
+
+/// Answers of a pool after which all of its counts are halved.
+const FADE_AT: f64 = 1024.0;
+
+/// Above the rate that was seen, by so many standard errors: an honest instance must not pay for a lucky start of others.
+const MARGIN: f64 = 3.0;
+
+/// Parities that are right more seldom than this say nothing.
+const USELESS: f64 = 0.9;
+
+impl Doubt {
+    /// One more answer, and what the pool's answers were like so far, its own included. True: it is suspect.
+    pub(super) fn note(&mut self, agrees: bool, pool: &Tally, settings: &DetectionSettings) -> bool {
+        let others = pool.without(&self.own);
+        self.own.note(agrees);
+        if others.compared < f64::from(settings.min_samples.get()) {
+            return false;
+        }
+        let base = others.rate();
+        if base > USELESS {
+            return false;
+        }
+        let ill = base + (1.0 - base) * settings.wrong_share.get();
+        let step = if agrees { (1.0 - ill).max(1e-9) / (1.0 - base) } else { ill / base };
+        self.score = (self.score + step.ln()).max(0.0);
+        let suspect = self.score >= threshold(settings);
+        if suspect {
+            self.score = 0.0;
+        }
+        suspect
+    }
+
+    /// It comes back from quarantine: half as much evidence will do.
+    pub(super) fn remember(&mut self, settings: &DetectionSettings) {
+        self.score = threshold(settings) / 2.0;
+    }
+
+    pub(super) fn fade(&mut self) {
+        self.own.fade();
+    }
+}
+
+impl Tally {
+    pub(super) fn note(&mut self, agrees: bool) {
+        self.compared += 1.0;
+        self.disagreed += f64::from(u8::from(!agrees));
+    }
+
+    /// Whether it is time to let old answers fade, everybody's.
+    pub(super) fn is_old(&self) -> bool {
+        self.compared >= FADE_AT
+    }
+
+    pub(super) fn fade(&mut self) {
+        self.compared /= 2.0;
+        self.disagreed /= 2.0;
+    }
+
+    fn without(&self, own: &Tally) -> Tally {
+        Tally { compared: self.compared - own.compared, disagreed: self.disagreed - own.disagreed }
+    }
+
+    /// The share that disagreed, on the safe side.
+    fn rate(&self) -> f64 {
+        let rate = (self.disagreed.max(0.0) + 1.0) / (self.compared + 2.0);
+        rate + MARGIN * (rate * (1.0 - rate) / self.compared).sqrt()
+    }
+}
+
+fn threshold(settings: &DetectionSettings) -> f64 {
+    -settings.significance.get().max(1e-300).ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SplitMix64.
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> f64 {
+            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+            ((mixed ^ mixed >> 31) >> 11) as f64 / (1u64 << 53) as f64
+        }
+    }
+
+    /// Answers of six instances in turn, until one is suspected: which one, and after how many of its answers.
+    fn first_suspect(answers: u64, seed: u64, rate: impl Fn(u64, usize) -> f64) -> Option<(usize, u64)> {
+        eprintln!("seed {seed}");
+        let (mut random, settings) = (Random(seed), DetectionSettings::default());
+        let (mut doubts, mut pool) = ([Doubt::default(); 6], Tally::default());
+        for answer in 0..answers {
+            let instance = (answer % 6) as usize;
+            let agrees = random.next() >= rate(answer, instance);
+            if doubts[instance].note(agrees, &pool, &settings) {
+                return Some((instance, answer / 6));
+            }
+            pool.note(agrees);
+            if pool.is_old() {
+                pool.fade();
+                doubts.iter_mut().for_each(Doubt::fade);
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn a_million_honest_answers_raise_no_alarm() {
+        for (seed, base) in [(1, 0.1), (2, 0.02), (3, 0.4), (4, 0.0)] {
+            assert_eq!(first_suspect(1_000_000, seed, |_, _| base), None, "{base}");
+        }
+    }
+
+    #[test]
+    fn the_one_that_goes_wrong_is_found_within_tens_of_answers() {
+        for seed in 0..50 {
+            // Wrong answers agree by chance, one in ten.
+            let rate = |answer, instance| if instance == 4 && answer > 6000 { 0.9 } else { 0.1 };
+            let (suspect, answers) = first_suspect(20_000, seed, rate).expect("somebody is suspected");
+            assert_eq!(suspect, 4);
+            assert!((1000..1060).contains(&answers), "after {} wrong answers", answers - 1000);
+        }
+    }
+
+    #[test]
+    fn one_that_was_wrong_from_the_start_is_found_though_it_spoils_the_pool() {
+        for seed in 0..50 {
+            let rate = |_, instance| if instance == 2 { 0.9 } else { 0.1 };
+            let (suspect, answers) = first_suspect(20_000, seed, rate).expect("somebody is suspected");
+            assert!(suspect == 2 && answers < 150, "{suspect} after {answers}");
+        }
+    }
+
+    #[test]
+    fn queries_that_are_harder_for_all_make_nobody_suspect() {
+        let rate = |answer, _| if answer > 50_000 { 0.2 } else { 0.1 };
+        (0..20).for_each(|seed| assert_eq!(first_suspect(100_000, seed, rate), None));
+    }
+}

@@ -1,0 +1,86 @@
+//! Whose answers are wrong: groups are compared on behalf of the dispatcher, and its suspicions are told.
+
+use smallvec::SmallVec;
+
+use super::coding::{Arrived, Check, Comparing, Decoding, Work};
+use super::driver::Driver;
+use super::effect::{Effect, Effects};
+use super::state::State;
+use crate::dispatch::{Comparison, Event, GroupId, InstanceId, Needs, Part, PoolId, Source, Verdict};
+use crate::error::Error;
+
+impl State {
+    /// A group is to be compared; nothing is said of it where what that takes is gone.
+    pub(super) fn compare(&mut self, comparison: &Comparison, effects: &mut Effects) {
+        match self.comparing(comparison) {
+            Some(comparing) => effects.push(Effect::Code(Box::new(Work::Compare(comparing)))),
+            None => self.follow_up.push(Event::Compared(comparison.group, Vec::new())),
+        }
+    }
+
+    fn comparing(&mut self, comparison: &Comparison) -> Option<Comparing> {
+        let mut rows = Vec::with_capacity(comparison.rows.len());
+        for (row, parts) in comparison.rows.iter().enumerate() {
+            let mut checks = Vec::with_capacity(parts.len());
+            for part in parts {
+                if let Source::Slot(slot) = part.source {
+                    checks.push(self.check(comparison.group, (slot, row), part, parts)?);
+                }
+            }
+            rows.push(checks);
+        }
+        Some(Comparing { group: comparison.group, rows })
+    }
+
+    fn check(&mut self, id: GroupId, (slot, row): (u8, usize), own: &Part, parts: &[Part]) -> Option<Check> {
+        let query = *self.ledger.jobs.get(&own.job)?.rows.get(own.row as usize)?;
+        let inputs = self.ledger.known(query)?.row.inputs.clone();
+        let group = self.ledger.groups.get(&id)?;
+        let arrived = |part: &Part| {
+            let outputs = self.ledger.jobs.get(&part.job)?.outputs.clone()?;
+            Some(Arrived { source: part.source, outputs, row: part.row as usize })
+        };
+        let one_parity = group.coder.needs() == Some(Needs::OneParity);
+        let mut views = SmallVec::new();
+        for parity in parts.iter().filter(|part| matches!(part.source, Source::Parity(_))) {
+            let others = |part: &&Part| matches!(part.source, Source::Slot(other) if other != slot);
+            let read = parts.iter().filter(|part| !one_parity && others(part)).chain([parity]);
+            views.push(Decoding {
+                group: id,
+                query,
+                pool: group.pool.clone(),
+                coder: group.coder.clone(),
+                slot: usize::from(slot),
+                members: group.members(row),
+                parts: read.map(arrived).collect::<Option<_>>()?,
+                inputs: inputs.clone(),
+            });
+        }
+        Some(Check { slot, row: row as u32, prediction: arrived(own)?, views })
+    }
+
+    /// A group was compared, or could not be.
+    pub(super) fn compared(
+        &mut self,
+        driver: &Driver,
+        (id, made): (GroupId, Result<Vec<Verdict>, Error>),
+        effects: &mut Effects,
+    ) {
+        let verdicts = made.unwrap_or_else(|error| {
+            tracing::debug!(%error, "a group was not compared");
+            Vec::new()
+        });
+        self.react(driver, Event::Compared(id, verdicts), effects);
+    }
+
+    /// An instance is suspect of wrong answers.
+    pub(super) fn suspect(&self, instance: InstanceId, pool: PoolId) {
+        let instance = self.ledger.instances.get(&instance).map_or("", |instance| instance.name.as_str());
+        let model = self.ledger.pools.get(&pool).map_or("", |pool| pool.model.name.as_str());
+        tracing::warn!(
+            instance,
+            model,
+            "its answers disagree with parities far more often than others' do: check its model"
+        );
+    }
+}

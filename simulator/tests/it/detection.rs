@@ -1,0 +1,49 @@
+//! Instances that return wrong answers are found by what parities say of them, and nobody else is.
+
+use std::num::NonZeroU8;
+
+use parm_faults::{Fault, Faults, Targets, When};
+use parm_frontend::dispatch::{Needs, PolicyKind};
+use parm_simulator::{Run, Tally};
+
+use crate::support::{run, simulate};
+
+/// Six instances, groups of two whose one parity predicts both members, and these faults.
+fn watched(faults: Vec<Fault>, eject: bool) -> Tally {
+    let mut run = Run { faults: Faults(faults), queries: 60_000, warm_up: 0, ..run(6, 0.4) };
+    run.settings.policy = PolicyKind::ParmPlus;
+    run.settings.coding.k = NonZeroU8::new(2).unwrap();
+    run.settings.coding.k_follows_load = false;
+    run.settings.coding.needs = Needs::OneParity;
+    run.settings.coding.detection.enabled = true;
+    run.settings.coding.detection.eject = eject;
+    simulate(&run)
+}
+
+/// From a minute on, half of what instance 4 answers is wrong, or all of it.
+fn wrong(share: f64) -> Vec<Fault> {
+    let when = When::Once { at_ms: 60_000, length_ms: 1_000_000_000 };
+    vec![Fault::Wrong { share, when, on: Targets::Only(vec![4]) }]
+}
+
+#[test]
+fn the_one_wrong_instance_of_six_is_found_and_ejected() {
+    for share in [0.6, 1.0] {
+        let (kept, ejected) = (watched(wrong(share), false), watched(wrong(share), true));
+        for tally in [&kept, &ejected] {
+            assert_eq!(tally.suspects().keys().copied().collect::<Vec<_>>(), [4], "{:?}", tally.suspects());
+        }
+        assert!(kept.wrong() > 0.1 * share, "it went on answering: {}", kept.wrong());
+        assert!(ejected.wrong() < 0.01 * share, "it was stopped: {}", ejected.wrong());
+    }
+}
+
+#[test]
+fn approximate_parities_make_no_instance_suspect() {
+    let well = watched(vec![], true);
+    assert!(well.suspects().is_empty(), "{:?}", well.suspects());
+    // Slow instances answer late, not wrongly.
+    let when = When::Episodes { share: 0.1, length_ms: 2_000 };
+    let slow = watched(vec![Fault::Slow { factor: 5.0, when, on: Targets::Each }], true);
+    assert!(slow.suspects().is_empty(), "{:?}", slow.suspects());
+}

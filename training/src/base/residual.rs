@@ -1,0 +1,83 @@
+//! Residual networks, as published: ResNet-18 with the stem for small images, and the small one that trains on a
+//! laptop (widths 16, 32, 64, one block each; 77,754 weights for ten classes of grey images).
+//!
+//! Both take images of any size from 8 x 8, for they average over what is left of it.
+
+use parm_parity_models::onnx::{BatchNorm, Builder, Conv, Dense, Model, Value};
+
+use super::Shape;
+use crate::Error;
+
+/// Channels of each stage and blocks in it.
+struct Plan {
+    name: &'static str,
+    widths: &'static [usize],
+    blocks: usize,
+}
+
+pub(super) fn small(shape: &Shape) -> Result<Model, Error> {
+    build(shape, &Plan { name: "resnet-small", widths: &[16, 32, 64], blocks: 1 })
+}
+
+pub(super) fn eighteen(shape: &Shape) -> Result<Model, Error> {
+    build(shape, &Plan { name: "resnet18", widths: &[64, 128, 256, 512], blocks: 2 })
+}
+
+fn build(shape: &Shape, plan: &Plan) -> Result<Model, Error> {
+    let (name, wanted) = (plan.name, "images of [channels, 8 or more, 8 or more]");
+    let [channels, 8.., 8..] = shape.dims[..] else {
+        return Err(Error::BaseInput { name, dims: shape.dims.clone(), wanted });
+    };
+    let mut net = Builder::new(name, shape.seed);
+    let input = net.input(Value::batch_of_f32("input", &shape.dims));
+    let mut width = plan.widths[0];
+    let stem = Conv { bias: false, ..Conv::same(channels, width, 3) };
+    let mut value = normed(&mut net, "stem", &input, stem)?;
+    value = net.node("Relu", "stem.relu", &[&value]);
+    for (stage, &outputs) in plan.widths.iter().enumerate() {
+        for block in 0..plan.blocks {
+            let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+            let place = Block { inputs: width, outputs, stride };
+            value = residual(&mut net, &format!("stage{stage}.{block}"), &value, place)?;
+            width = outputs;
+        }
+    }
+    value = net.node("GlobalAveragePool", "average", &[&value]);
+    value = net.node("Flatten", "flat", &[&value]);
+    net.dense("output", &value, Dense { inputs: width, outputs: shape.outputs })?;
+    net.output(Value::batch_of_f32("output", &[shape.outputs]));
+    Ok(net.build()?)
+}
+
+/// Where a block stands.
+#[derive(Clone, Copy)]
+struct Block {
+    inputs: usize,
+    outputs: usize,
+    stride: usize,
+}
+
+/// Two convolutions and a way around them, which is itself one where the size changes.
+fn residual(net: &mut Builder, name: &str, input: &str, block: Block) -> Result<String, Error> {
+    let Block { inputs, outputs, stride } = block;
+    let first = Conv { stride, bias: false, ..Conv::same(inputs, outputs, 3) };
+    let mut value = normed(net, &format!("{name}.a"), input, first)?;
+    value = net.node("Relu", &format!("{name}.a.relu"), &[&value]);
+    value =
+        normed(net, &format!("{name}.b"), &value, Conv { bias: false, ..Conv::same(outputs, outputs, 3) })?;
+    let around = match (inputs, stride) == (outputs, 1) {
+        true => input.to_owned(),
+        false => {
+            let layer = Conv { stride, bias: false, ..Conv::same(inputs, outputs, 1) };
+            normed(net, &format!("{name}.around"), input, layer)?
+        }
+    };
+    value = net.node("Add", &format!("{name}.sum"), &[&value, &around]);
+    Ok(net.node("Relu", &format!("{name}.relu"), &[&value]))
+}
+
+/// A convolution without bias and the batch normalisation that follows it.
+fn normed(net: &mut Builder, name: &str, input: &str, layer: Conv) -> Result<String, Error> {
+    let value = net.conv(&format!("{name}.conv"), input, layer)?;
+    Ok(net.batch_norm(&format!("{name}.norm"), &value, BatchNorm { channels: layer.outputs })?)
+}
