@@ -46,16 +46,11 @@ impl Reference {
     /// Whether a response says what the deployed model says: the same class, or nearly the same single value.
     pub(crate) fn is_right(&self, index: usize, response: &InferResponse) -> bool {
         let right = &self.answers[index % DISTINCT];
-        match values(response) {
-            Some(values) if values.len() == right.len() && right.len() > 1 => {
-                largest(&values) == largest(right)
-            }
-            Some(values) => values
-                .iter()
-                .zip(right)
-                .all(|(value, right)| (value - right).abs() <= TOLERANCE * right.abs().max(TOLERANCE)),
-            None => false,
-        }
+        let near = |(value, right): (&f32, &f32)| (value - right).abs() <= TOLERANCE * right.abs().max(TOLERANCE);
+        values(response).filter(|values| values.len() == right.len()).is_some_and(|values| match values.len() {
+            0 | 1 => values.iter().zip(right).all(near),
+            _ => largest(&values) == largest(right),
+        })
     }
 }
 

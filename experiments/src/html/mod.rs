@@ -87,8 +87,8 @@ pub(crate) fn text(text: &str) -> String {
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
-        ..10.0 => format!("{value:.2}"),
-        ..100.0 => format!("{value:.1}"),
+        ..9.995 => format!("{value:.2}"),
+        ..99.95 => format!("{value:.1}"),
         _ => format!("{value:.0}"),
     }
 }

@@ -11,7 +11,7 @@ const LEFT: f64 = 58.0;
 const RIGHT: f64 = WIDTH - 14.0;
 /// Height of a policy's strip, of what is between two, and of an instance's row of faults.
 const STRIP: f64 = 64.0;
-const BETWEEN: f64 = 12.0;
+const BETWEEN: f64 = 22.0;
 const ROW: f64 = 5.0;
 /// More bands than this are not shaded through all strips: there would be nothing else to see.
 const SHADED: usize = 24;
@@ -80,8 +80,8 @@ fn strip(row: &Row, palette: &Palette, x: Scale, y: Scale) -> String {
     let _ = write!(
         out,
         "<text class=\"strong\" x=\"{}\" y=\"{:.1}\">{name}, ms</text>",
-        LEFT + 6.0,
-        y.at(f64::INFINITY) + 9.0
+        LEFT,
+        y.at(f64::INFINITY) - 6.0
     );
     out
 }
