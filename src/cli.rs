@@ -138,7 +138,7 @@ pub struct Demo {
     /// Seed of arrivals, service times and stragglers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Folder of the labelled images that are asked about: images.idx3-ubyte.gz and labels.idx1-ubyte.gz
+    /// Folder of the labelled images that are asked about: images-idx3-ubyte.gz and labels-idx1-ubyte.gz
     #[arg(long, value_name = "FOLDER", default_value = "examples/fashion-mnist")]
     pub images: PathBuf,
     /// Model repository with the demonstration's model

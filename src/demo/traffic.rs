@@ -8,8 +8,8 @@ use parm_loadgen::inputs::{Column, Inputs, Recorded};
 use parm_protocol::{InferRequest, InferResponse, ModelMetadata};
 
 /// Images and labels, in the format of MNIST's files.
-const IMAGES: &str = "images.idx3-ubyte.gz";
-const LABELS: &str = "labels.idx1-ubyte.gz";
+const IMAGES: &str = "images-idx3-ubyte.gz";
+const LABELS: &str = "labels-idx1-ubyte.gz";
 
 /// Requests with known right answers.
 pub struct Traffic {
