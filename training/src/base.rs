@@ -2,9 +2,13 @@
 //!
 //! One file for each architecture; to add one: a file with a `build`, one line in the table.
 
+mod boxes;
 mod lenet;
 mod mlp;
+mod residual;
+mod speech;
 mod train;
+mod vgg;
 
 pub use train::{Base, Trained, accuracy, train};
 
@@ -23,10 +27,28 @@ pub struct Shape {
     pub seed: u64,
 }
 
+impl Shape {
+    /// Channels, height and width of images that are at least `least` pixels high and wide.
+    fn image(&self, name: &'static str, least: usize, wanted: &'static str) -> Result<[usize; 3], Error> {
+        match self.dims[..] {
+            [channels, height, width] if height >= least && width >= least => Ok([channels, height, width]),
+            _ => Err(Error::BaseInput { name, dims: self.dims.clone(), wanted }),
+        }
+    }
+}
+
 type Build = fn(&Shape) -> Result<Model, Error>;
 
 /// By name.
-const TABLE: &[(&str, Build)] = &[("lenet", lenet::build), ("mlp", mlp::build)];
+const TABLE: &[(&str, Build)] = &[
+    ("boxes", boxes::build),
+    ("lenet", lenet::build),
+    ("mlp", mlp::build),
+    ("resnet-small", residual::small),
+    ("resnet18", residual::eighteen),
+    ("speech", speech::build),
+    ("vgg11", vgg::build),
+];
 
 /// Builds the architecture called `name`.
 pub fn build(name: &str, shape: &Shape) -> Result<Model, Error> {
