@@ -46,10 +46,13 @@ impl Reference {
     /// Whether a response says what the deployed model says: the same class, or nearly the same single value.
     pub(crate) fn is_right(&self, index: usize, response: &InferResponse) -> bool {
         let right = &self.answers[index % DISTINCT];
-        let near = |(value, right): (&f32, &f32)| (value - right).abs() <= TOLERANCE * right.abs().max(TOLERANCE);
-        values(response).filter(|values| values.len() == right.len()).is_some_and(|values| match values.len() {
-            0 | 1 => values.iter().zip(right).all(near),
-            _ => largest(&values) == largest(right),
+        let near =
+            |(value, right): (&f32, &f32)| (value - right).abs() <= TOLERANCE * right.abs().max(TOLERANCE);
+        values(response).filter(|values| values.len() == right.len()).is_some_and(|values| {
+            match values.len() {
+                0 | 1 => values.iter().zip(right).all(near),
+                _ => largest(&values) == largest(right),
+            }
         })
     }
 }
