@@ -14,7 +14,7 @@ fmt-check:
 
 # Clippy on everything, warnings are errors.
 lint:
-    cargo clippy --workspace --all-targets --features ort -- -D warnings
+    cargo clippy --workspace --all-targets --features ort,train -- -D warnings
 
 # Every test of every crate; the README's test command.
 test:

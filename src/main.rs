@@ -5,8 +5,12 @@
 
 mod bar;
 mod cli;
+#[cfg(feature = "train")]
+mod data;
 mod demo;
 mod environment;
+#[cfg(feature = "train")]
+mod evaluate;
 mod load;
 mod logging;
 mod metrics;
@@ -18,6 +22,11 @@ mod serve;
 mod settings;
 mod shutdown;
 mod simulate;
+#[cfg(feature = "train")]
+mod train;
+#[cfg(not(feature = "train"))]
+#[path = "train/absent.rs"]
+mod train;
 mod tune;
 mod worker;
 
@@ -40,6 +49,13 @@ fn main() -> ExitCode {
         Command::Simulate(flags) => simulate::main(&flags),
         Command::Tune(flags) => tune::main(&flags),
         Command::Record(flags) => record::main(&flags),
+        Command::Train(flags) => train::main(&flags.command),
+        #[cfg(feature = "train")]
+        Command::Evaluate(flags) => evaluate::main(&flags),
+        #[cfg(feature = "train")]
+        Command::Data(flags) => data::main(&flags.command),
+        #[cfg(not(feature = "train"))]
+        Command::Evaluate(_) | Command::Data(_) => Err(train::absent()),
         Command::Models(flags) => models::main(&flags.command).map_err(Failure::from),
     };
     match outcome {

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::time::Duration;
 
+use parm_faults::Schedule;
+use parm_faults::clock::Moment;
 use parm_frontend::dispatch::{
     Accept, Action, Actions, Answer, Dispatcher, Event, Failure, GroupId, InstanceId, InstanceSpec, Job,
     JobId, PoolId, Query, QueryId, Role, Served, Settings, ShapeId, Time,
 };
 use parm_loadgen::arrivals;
-use parm_faults::clock::Moment;
-use parm_faults::Schedule;
 
 use crate::calendar::Calendar;
 use crate::cluster::{Cluster, End, Work};

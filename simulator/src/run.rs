@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use parm_frontend::dispatch::PoolSettings;
-use parm_loadgen::arrivals::Arrivals;
 use parm_faults::Faults;
 use parm_faults::service::Service;
+use parm_frontend::dispatch::PoolSettings;
+use parm_loadgen::arrivals::Arrivals;
 
 use crate::engine::Engine;
 use crate::{Error, Progress, Tally, Witness};

@@ -1,7 +1,7 @@
 //! What a run shows to whoever watches it: the same things that a frontend can record of itself.
 
-use parm_frontend::dispatch::Role;
 use parm_faults::clock::Moment;
+use parm_frontend::dispatch::Role;
 
 use crate::Outcome;
 

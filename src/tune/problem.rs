@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use parm_loadgen::arrivals::Arrivals;
-use parm_faults::distribution::Distribution;
 use parm_faults::Faults;
+use parm_faults::distribution::Distribution;
 use parm_faults::service::Service;
+use parm_loadgen::arrivals::Arrivals;
 use parm_protocol::client::{self, Client, Endpoint};
 use parm_simulator::{Config, SCENARIOS, Scenario};
 use parm_tuner::{Limits, Objective, Problem, Profile, Recording, fit, measure};

@@ -58,6 +58,24 @@ impl<T: Clone> Array<T> {
         Self::new(shape, self.data)
     }
 
+    /// The given entries of the first dimension, in the given order.
+    pub fn rows(&self, rows: &[usize]) -> Self {
+        let size = count(&self.shape[1..]);
+        let mut data = Vec::with_capacity(rows.len() * size);
+        rows.iter().for_each(|&row| data.extend_from_slice(&self.data[row * size..][..size]));
+        Self { shape: self.with_first(rows.len()), data }
+    }
+
+    /// Entries `from..to` of the first dimension.
+    pub fn range(&self, from: usize, to: usize) -> Self {
+        let size = count(&self.shape[1..]);
+        Self { shape: self.with_first(to - from), data: self.data[from * size..to * size].to_vec() }
+    }
+
+    fn with_first(&self, size: usize) -> Vec<usize> {
+        std::iter::once(size).chain(self.shape[1..].iter().copied()).collect()
+    }
+
     /// Another value for every element.
     pub fn map<U: Clone>(&self, change: impl Fn(&T) -> U) -> Array<U> {
         Array { shape: self.shape.clone(), data: self.data.iter().map(change).collect() }

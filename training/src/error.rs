@@ -1,7 +1,12 @@
 //! Everything that can go wrong in this crate.
 
+use std::path::PathBuf;
+
+use parm_encoder::Kind;
 use parm_parity_models::onnx;
 
+use crate::data;
+use crate::fit::CheckpointError;
 use crate::graph::Problem;
 
 /// An error of training. Messages say what to do next.
@@ -24,6 +29,67 @@ pub enum Error {
     NoParameter { name: String },
     #[error("parameter '{name}' has shape {actual:?}, the new value {given:?}")]
     ParameterShape { name: String, actual: Vec<usize>, given: Vec<usize> },
+    #[error("the model has {inputs} inputs: only models with one input can be trained")]
+    OneInput { inputs: usize },
+    #[error("the model's first output is no tensor of floats: train on one that is")]
+    OutputKind,
+    #[error("the deployed model cannot be asked: {message}")]
+    Teacher { message: String },
+    #[error("the run stopped in epoch {epoch} of {epochs}: its checkpoint is written, run it again to go on")]
+    Stopped { epoch: u64, epochs: u64 },
+    #[error("the loss is no number any more in epoch {epoch}, at step size {rate}: lower the step size")]
+    Diverged { epoch: u64, rate: f32 },
+    #[error("cannot write '{}': {message}; what was there before is untouched", path.display())]
+    Write { path: PathBuf, message: String },
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    #[error("the checkpoint '{}' does not fit the networks: remove it to start again", path.display())]
+    CheckpointContent { path: PathBuf },
+    #[error("code {kind} has no parity models that could be trained: use sum, weighted, tiles or slots")]
+    Untrained { kind: Kind },
+    #[error("a divergence of sums of predictions means nothing: use the loss mse or huber with the head sum")]
+    LossOfSums,
+    #[error("{rows} rows where at least {wanted} are wanted: give more data or a smaller k")]
+    TooFew { rows: usize, wanted: usize },
+    #[error("rows of dimensions {dims:?} are no images: leave augmentation out")]
+    NotImages { dims: Vec<usize> },
+    #[error("the data has no labels, which a base model learns from: give a file of labels")]
+    NoLabels,
+    #[error("no row has label {class}, though {classes} classes are expected: check the labels")]
+    EmptyClass { class: usize, classes: usize },
+    #[error(
+        "row {row} has label {label}, the model knows {classes} classes: is it the right file of labels?"
+    )]
+    Label { row: usize, label: usize, classes: usize },
+    #[error(
+        "rows of the data are {data:?}, the model wants {model}: prepare the data as the model expects it"
+    )]
+    RowShape { data: Vec<usize>, model: String },
+    #[error("{rows} rows of data but outputs of {outputs} rows: are both of the same set?")]
+    OutputRows { rows: usize, outputs: usize },
+    #[error("the model says {value} of row {row}: a teacher must give finite numbers")]
+    Output { row: usize, value: f32 },
+    #[error(
+        "the model answers label {agreement:.3} of the rows as they are labelled, no better than chance: is it the \
+         right file of labels, in the right order?"
+    )]
+    WrongLabels { agreement: f64 },
+    #[error("no base model is called '{name}': there are {known}")]
+    UnknownBase { name: String, known: String },
+    #[error("a {name} cannot take rows of {dims:?}: {wanted} are wanted")]
+    BaseInput { name: &'static str, dims: Vec<usize>, wanted: &'static str },
+    #[error("'{}' is no matrix: {message}", path.display())]
+    Matrix { path: PathBuf, message: String },
+    #[error("a setting cannot be used: {message}")]
+    Setting { message: String },
+    #[error(transparent)]
+    Code(#[from] parm_encoder::Error),
+    #[error(transparent)]
+    Evaluation(#[from] crate::evaluate::Error),
+    #[error(transparent)]
+    Data(#[from] data::Error),
+    #[error(transparent)]
+    Repository(#[from] parm_parity_models::Error),
     #[error(transparent)]
     Onnx(#[from] onnx::Error),
 }

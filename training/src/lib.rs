@@ -6,15 +6,28 @@
 //! in host memory and ONNX files.
 
 mod array;
+pub mod base;
+pub mod code;
 pub mod data;
 mod device;
+mod distil;
 mod error;
 pub mod evaluate;
+mod file;
+pub mod fit;
 mod graph;
+mod groups;
+mod loss;
+pub mod matrix;
 mod network;
+mod optimise;
+pub mod parity;
 
 pub use array::Array;
 pub use device::Device;
+pub use distil::{Augmentation, Marks, Teacher};
 pub use error::Error;
 pub use graph::{Host, Problem};
+pub use loss::Loss;
 pub use network::{Gradients, Network};
+pub use optimise::{Decay, Rate, Shape};

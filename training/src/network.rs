@@ -1,5 +1,7 @@
 //! An ONNX model that can be run, differentiated and changed.
 
+mod leaves;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -88,9 +90,7 @@ impl Network {
 
     /// The outputs for given inputs, as an engine would compute them.
     pub fn predict(&self, inputs: &[Host]) -> Result<Vec<Host>, Error> {
-        let given =
-            self.weights.iter().map(|(name, weight)| (name.as_str(), Value::Real(weight.value.clone())));
-        let results = self.plan.run(self.upload(inputs)?, given, (Mode::Evaluate, &self.device))?;
+        let results = self.forward(&self.frozen(), self.upload(inputs)?, Mode::Evaluate)?;
         Ok(results.outputs.iter().map(Value::download).collect())
     }
 
@@ -128,13 +128,8 @@ impl Network {
             other => other,
         });
         let inputs: Vec<Value> = inputs.collect();
-        let leaves = self.weights.iter().map(|(name, weight)| match weight.role {
-            Role::Parameter => (name.as_str(), weight.value.clone().tracked()),
-            Role::Buffer => (name.as_str(), weight.value.clone()),
-        });
-        let leaves: BTreeMap<&str, Real> = leaves.collect();
-        let given = leaves.iter().map(|(name, leaf)| (*name, Value::Real(leaf.clone())));
-        let results = self.plan.run(inputs.clone(), given, (mode, &self.device))?;
+        let leaves = self.leaves();
+        let results = self.forward(&leaves, inputs.clone(), mode)?;
         let outputs = results.outputs.iter().map(Value::download).collect();
         let loss = self.weighted(results.outputs, seeds)?;
         let Some(gradients) = loss.and_then(|loss| loss.backward()) else {
@@ -142,7 +137,9 @@ impl Network {
             return Ok((none, results.statistics));
         };
         let of = |leaf: &Real| leaf.gradient(&gradients).map(|gradient| gradient.download());
-        let parameters = leaves.iter().filter_map(|(name, leaf)| Some(((*name).to_owned(), of(leaf)?)));
+        let parameters =
+            self.weights.iter().zip(&leaves).filter(|((_, weight), _)| weight.role == Role::Parameter);
+        let parameters = parameters.filter_map(|((name, _), leaf)| Some((name.clone(), of(leaf)?)));
         let inputs = inputs.iter().map(|input| match input {
             Value::Real(real) => of(real),
             _ => None,
@@ -177,7 +174,7 @@ impl Network {
     }
 
     /// Moves running statistics towards those that a batch showed.
-    fn follow(&mut self, statistics: Vec<Statistic>) -> Result<(), Error> {
+    pub(crate) fn follow(&mut self, statistics: Vec<Statistic>) -> Result<(), Error> {
         for Statistic { name, value, momentum } in statistics {
             let Some(weight) = self.weights.get_mut(&name) else { continue };
             let fault = |problem| Error::Node { node: format!("constant '{name}'"), problem };
@@ -187,7 +184,7 @@ impl Network {
         Ok(())
     }
 
-    fn upload(&self, given: &[Host]) -> Result<Vec<Value>, Error> {
+    pub(crate) fn upload(&self, given: &[Host]) -> Result<Vec<Value>, Error> {
         let mut values = Vec::with_capacity(self.inputs.len());
         for (at, declared) in self.inputs.iter().enumerate() {
             let input = declared.name.clone();

@@ -6,9 +6,9 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use parm_faults::service::Service;
 use parm_frontend::dispatch::Needs;
 use parm_loadgen::arrivals::Arrivals;
-use parm_faults::service::Service;
 use parm_simulator::{Quiet, Scenario};
 use parm_tuner::{Candidate, Coded, Limits, Objective, Plan, Problem, Quality, Search};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parm_faults::distribution::Distribution;
-use parm_loadgen::inputs::Inputs;
 use parm_faults::service::Service;
+use parm_loadgen::inputs::Inputs;
 use parm_loadgen::statistics::bootstrap::quantile_of;
 use parm_protocol::ModelRef;
 use parm_protocol::client::{CallContext, Client};

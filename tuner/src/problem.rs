@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use parm_faults::Faults;
+use parm_faults::distribution::Distribution;
+use parm_faults::service::Service;
 use parm_frontend::dispatch::PoolSettings;
 use parm_loadgen::arrivals::Arrivals;
-use parm_faults::distribution::Distribution;
-use parm_faults::Faults;
-use parm_faults::service::Service;
 use parm_simulator::{Run, Shape};
 use serde::Serialize;
 

@@ -35,8 +35,21 @@ impl Random {
         (0..count).map(|_| draw()).collect()
     }
 
+    /// A whole number below `bound`, which must not be zero.
+    pub fn below(&mut self, bound: usize) -> usize {
+        // The bias of a product's high half is below 2^-32 for any bound that memory can hold.
+        ((u128::from(self.bits()) * bound as u128) >> 64) as usize
+    }
+
+    /// Brings `items` into an order in which any is as likely as any other.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+
     /// A number in `0..1`.
-    fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 

@@ -1,7 +1,7 @@
 //! Runs through every fault: all queries are answered once, and the dispatcher does what it is there for.
 
-use parm_frontend::dispatch::PolicyKind;
 use parm_faults::{Fault, Faults, Targets, When};
+use parm_frontend::dispatch::PolicyKind;
 use parm_simulator::{Outcome, Run, SCENARIOS, Scenario, Shape};
 
 use crate::support::{run, simulate};

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU64;
 
-use parm_frontend::dispatch::{PolicyKind, Role};
 use parm_faults::clock::Moment;
+use parm_frontend::dispatch::{PolicyKind, Role};
 use parm_simulator::{
     Answered, Config, Execution, Experiment, Outcome, Quiet, Report, Run, Scenario, Witness,
 };

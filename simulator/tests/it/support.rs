@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use parm_faults::Faults;
+use parm_faults::distribution::Distribution;
+use parm_faults::service::Service;
 use parm_frontend::dispatch::{PolicyKind, PoolSettings};
 use parm_loadgen::arrivals::Arrivals;
-use parm_faults::distribution::Distribution;
-use parm_faults::Faults;
-use parm_faults::service::Service;
 use parm_simulator::{Quiet, Run, Shape, Tally};
 
 pub(crate) const SERVICE: f64 = 0.020;

@@ -16,7 +16,7 @@ mod spec;
 mod value;
 
 pub(crate) use kernel::{Mode, Statistic};
-pub(crate) use plan::Plan;
+pub(crate) use plan::{Plan, Results};
 pub use problem::Problem;
 pub(crate) use real::Real;
 pub(crate) use role::{Role, roles};

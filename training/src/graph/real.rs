@@ -93,6 +93,27 @@ impl Real {
         Real::R1(Tensor::from_data(data, device)).reshape(array.shape())
     }
 
+    /// Stands in the place of a value that is being changed.
+    pub(crate) fn empty(device: &burn::tensor::Device) -> Self {
+        Real::R1(Tensor::zeros([0], device))
+    }
+
+    /// Lets `change` write to the elements, in row-major order. On the processor nothing is copied as long as nobody
+    /// else holds the tensor.
+    pub(crate) fn with_elements(self, change: impl FnOnce(&mut [f32])) -> Self {
+        map!(self, tensor => {
+            let device = tensor.device();
+            let mut data = tensor.into_data();
+            change(data.as_mut_slice::<f32>().expect("reals are 32-bit floats"));
+            Tensor::from_data(data, &device)
+        })
+    }
+
+    /// Lets `read` see the elements, in row-major order.
+    pub(crate) fn read_elements<T>(self, read: impl FnOnce(&[f32]) -> T) -> T {
+        with!(self, tensor => read(tensor.into_data().as_slice::<f32>().expect("reals are 32-bit floats")))
+    }
+
     /// Copies the elements to host memory.
     pub(crate) fn download(&self) -> Array<f32> {
         let data = with!(self, tensor => tensor.to_data_as::<f32>());

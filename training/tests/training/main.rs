@@ -1,10 +1,13 @@
 //! The crate from outside: operators and their gradients, whole networks, data sets.
 
 mod base;
+mod code;
 mod data;
 mod evaluate;
 mod network;
 mod operators;
+mod parity;
 mod pytorch;
 mod sources;
 mod support;
+mod task;

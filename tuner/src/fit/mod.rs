@@ -11,10 +11,10 @@ mod rows;
 
 use std::collections::BTreeMap;
 
-use parm_frontend::record::Role;
 use parm_faults::distribution::Distribution;
-use parm_faults::{Fault, Faults, Targets, When};
 use parm_faults::service::Service;
+use parm_faults::{Fault, Faults, Targets, When};
+use parm_frontend::record::Role;
 use parm_loadgen::statistics::bootstrap::quantile_of;
 use serde::Serialize;
 

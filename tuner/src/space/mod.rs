@@ -7,8 +7,8 @@
 mod family;
 mod knob;
 
-use parm_frontend::dispatch::PoolSettings;
 use parm_faults::draw::Draw;
+use parm_frontend::dispatch::PoolSettings;
 
 use crate::Problem;
 use family::Family;

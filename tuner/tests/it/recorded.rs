@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use parm_faults::clock::Moment;
+use parm_faults::distribution::Distribution;
+use parm_faults::service::Service;
+use parm_faults::{Fault, Faults, Targets, When};
 use parm_frontend::dispatch::{PolicyKind, PoolSettings};
 use parm_frontend::record::{FORMAT, Job, Line, Query};
 use parm_loadgen::arrivals::Arrivals;
-use parm_faults::clock::Moment;
-use parm_faults::distribution::Distribution;
-use parm_faults::{Fault, Faults, Targets, When};
-use parm_faults::service::Service;
 use parm_simulator::{Execution, Quiet, Run, Scenario, Shape, Witness};
 use parm_tuner::{Error, Profile, Recording, fit};
 

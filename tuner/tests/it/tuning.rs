@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use parm_faults::Faults;
+use parm_faults::distribution::Distribution;
+use parm_faults::service::Service;
 use parm_frontend::dispatch::{Needs, PolicyKind};
 use parm_loadgen::arrivals::Arrivals;
-use parm_faults::distribution::Distribution;
-use parm_faults::Faults;
-use parm_faults::service::Service;
 use parm_simulator::{Quiet, Scenario};
 use parm_tuner::{Coded, Error, Limits, Objective, Plan, Problem, Quality, Report, Search, to_toml};
 

@@ -1,0 +1,95 @@
+//! `parm train code`.
+
+use std::io::Write;
+
+use parm_parity_models::bundle::{Accuracy, Start, Training};
+use parm_training::Device;
+use parm_training::code::{Encoder, Held, Recipe, train};
+use parm_training::fit::Surroundings;
+use parm_training::parity::{Entry, Publication, publish_learned};
+
+use super::run::{Numbers, apply, files, recipe, set, threads};
+use super::{Deployed, command_line, progress, samples, stop, tool};
+use crate::Failure;
+use crate::cli::train as flags;
+
+/// Trains encoder and decoder and puts them into the repository.
+pub fn main(given: &flags::Code) -> Result<(), Failure> {
+    let settings = settings(given).map_err(Failure::Configuration)?;
+    learn(given, &settings).map_err(Failure::Run)
+}
+
+fn settings(given: &flags::Code) -> anyhow::Result<Recipe> {
+    let mut settings: Recipe = recipe(&given.run)?;
+    let Recipe { run, held_out, .. } = &mut settings;
+    apply(&given.run, Numbers { run, held_out, augment: None });
+    let encoder = given.encoder.map(|encoder| match encoder {
+        flags::Net::Mlp => Encoder::Mlp,
+        flags::Net::Conv => Encoder::Conv,
+    });
+    set(&mut settings.encoder, encoder);
+    set(&mut settings.k, given.k);
+    set(&mut settings.r, given.r);
+    let loss = given.loss.map(|loss| match loss {
+        flags::CodeLoss::Kl => Held::Kl,
+        flags::CodeLoss::Mse => Held::Mse,
+        flags::CodeLoss::Xent => Held::Xent,
+    });
+    set(&mut settings.loss, loss);
+    Ok(settings)
+}
+
+fn learn(given: &flags::Code, settings: &Recipe) -> anyhow::Result<()> {
+    let deployed = Deployed::find(&given.deployed, given.name.as_deref(), &given.run.models)?;
+    let data = samples(&given.data)?;
+    let test = given.test.as_deref().map(samples).transpose()?;
+    threads(&given.run)?;
+    let (bar, stop) = (progress::Bar::new(), stop::on_signals()?);
+    let files = files(&given.run.runs, &format!("{}-learned-k{}", deployed.name, settings.k));
+    let around = Surroundings { observer: &bar, stop: &stop, files: &files };
+    let trained = train((&data, test.as_ref()), &deployed.model, settings, (Device::Cpu, around))?;
+    drop(bar);
+    let marks = trained.tested.as_ref().unwrap_or(&trained.marks);
+    let training = Training {
+        command: command_line(),
+        tool: tool(),
+        dataset: given.data.clone(),
+        samples: trained.samples as u64,
+        groups_per_epoch: trained.groups as u64,
+        epochs: settings.run.epochs,
+        seed: settings.run.seed,
+        loss: format!("{:?}", settings.loss).to_lowercase(),
+        start: Start::Scratch,
+        note: String::new(),
+    };
+    let accuracy = Accuracy {
+        metric: "top-1".into(),
+        available: marks.available,
+        degraded: marks.degraded,
+        overall: Vec::new(),
+        constant_answer: None,
+        backup: None,
+        reconstructions: marks.reconstructions,
+    };
+    let path = publish_learned(
+        &Publication {
+            root: &given.run.models,
+            name: &deployed.name,
+            deployed: deployed.model.bytes(),
+            meaning: trained.meaning,
+            rows: &data.inputs,
+            preprocessing: None,
+        },
+        &Entry { code: &trained.code, training, accuracy: Some(accuracy), calibration: None },
+        (&trained.encoder, &trained.decoder),
+    )?;
+    files.forget_checkpoint();
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}: learned k={} r={}", path.display(), trained.code.k, trained.code.r)?;
+    writeln!(
+        out,
+        "A_a {:.4}, A_d {:.4} over {} reconstructions",
+        marks.available, marks.degraded, marks.reconstructions
+    )?;
+    Ok(())
+}

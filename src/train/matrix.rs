@@ -1,0 +1,61 @@
+//! `parm train matrix`.
+
+use std::io::Write;
+
+use anyhow::Context;
+use parm_training::matrix::{Cell, Matrix, Observer, Outcome, Place, Results, Runner, render};
+
+use super::stop;
+use crate::Failure;
+use crate::cli::train as flags;
+
+/// Runs the cells without a result, or renders those with one.
+pub fn main(given: &flags::Matrix) -> Result<(), Failure> {
+    let matrices = matrices(given).map_err(Failure::Configuration)?;
+    match &given.render {
+        Some(path) => write(given, &matrices, path).map_err(Failure::Run),
+        None => run(given, &matrices).map_err(Failure::Run),
+    }
+}
+
+fn matrices(given: &flags::Matrix) -> anyhow::Result<Vec<Matrix>> {
+    let read = |path: &std::path::PathBuf| {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        Ok(Matrix::parse(&text, path)?)
+    };
+    given.files.iter().map(read).collect()
+}
+
+fn run(given: &flags::Matrix, matrices: &[Matrix]) -> anyhow::Result<()> {
+    let stop = stop::on_signals()?;
+    let place = Place { data: given.data.clone(), results: given.results.clone() };
+    for matrix in matrices {
+        Runner { matrix, place: &place, jobs: given.jobs, observer: &Lines, stop: &stop }.run()?;
+        if stop.is_requested() {
+            anyhow::bail!("stopped: run it again to go on");
+        }
+    }
+    Ok(())
+}
+
+fn write(given: &flags::Matrix, matrices: &[Matrix], path: &std::path::Path) -> anyhow::Result<()> {
+    let results = Results::open(&given.results)?;
+    std::fs::write(path, render(matrices, &results)).with_context(|| path.display().to_string())?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}: {} results", path.display(), results.all().count())?;
+    Ok(())
+}
+
+/// A line on stderr for each cell.
+struct Lines;
+
+impl Observer for Lines {
+    fn began(&self, cell: &Cell, left: usize) {
+        eprintln!("{cell}: begins, {left} left after it");
+    }
+
+    fn finished(&self, outcome: &Outcome) {
+        let Outcome { cell, available, degraded, seconds, .. } = outcome;
+        eprintln!("{cell}: A_a {available:.4}, A_d {degraded:.4}, {seconds:.0} s");
+    }
+}

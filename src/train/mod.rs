@@ -1,0 +1,78 @@
+//! `parm train`: base models, parity models, learned codes, and matrices of them.
+
+mod base;
+mod code;
+pub mod engine;
+mod matrix;
+mod parity;
+mod progress;
+mod run;
+mod stop;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use parm_parity_models::onnx::{Limits, Model};
+use parm_parity_models::repository::Repository;
+use parm_training::data::{Cifar, Limit, Samples};
+
+use crate::Failure;
+use crate::cli::train::TrainCommand;
+
+/// Runs the command. Flags and files that cannot be used end with status 64.
+pub fn main(command: &TrainCommand) -> Result<(), Failure> {
+    match command {
+        TrainCommand::Base(flags) => base::main(flags),
+        TrainCommand::Parity(flags) => parity::main(flags),
+        TrainCommand::Code(flags) => code::main(flags),
+        TrainCommand::Matrix(flags) => matrix::main(flags),
+    }
+}
+
+/// Rows from a source: `idx:IMAGES,LABELS`, `npy:ROWS,LABELS` or `cifar:BATCH,BATCH`; labels may be left out.
+fn samples(source: &str) -> anyhow::Result<Samples> {
+    let (kind, paths) =
+        source.split_once(':').context("name data as KIND:PATH,PATH, such as idx:images,labels")?;
+    let paths: Vec<&Path> = paths.split(',').map(Path::new).collect();
+    Ok(match (kind, &paths[..]) {
+        ("idx", [images, labels @ ..]) => Samples::idx(images, labels.first().copied(), Limit::default())?,
+        ("npy", [rows, labels @ ..]) => Samples::npy(rows, labels.first().copied(), Limit::default())?,
+        ("cifar", batches) => Samples::cifar(batches, Cifar::Ten, Limit::default())?,
+        _ => anyhow::bail!("there is no data of kind '{kind}': use idx, npy or cifar"),
+    })
+}
+
+/// A deployed model: its name in the repository, its file, and what is in it.
+struct Deployed {
+    name: String,
+    path: PathBuf,
+    model: Model,
+}
+
+impl Deployed {
+    /// Finds the model by the name that it has in the repository, or by its file.
+    fn find(given: &str, name: Option<&str>, models: &Path) -> anyhow::Result<Self> {
+        let file = Path::new(given);
+        let (name, path) = if file.is_file() {
+            let stem = file.file_stem().and_then(|stem| stem.to_str()).context("the file has no name")?;
+            (name.unwrap_or(stem).to_owned(), file.to_owned())
+        } else {
+            let model = Repository::open(models)?.model(given)?;
+            let (_, version) = model.latest().context("it has no version")?;
+            (given.to_owned(), version.path.clone())
+        };
+        let model = Model::open(&path, &Limits::default()).with_context(|| path.display().to_string())?;
+        Ok(Self { name, path, model })
+    }
+}
+
+/// The command line, for the bundle: with it a run can be made again.
+fn command_line() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("parm {}", arguments.join(" "))
+}
+
+/// What trained it, for the bundle.
+fn tool() -> String {
+    format!("parm {}", env!("CARGO_PKG_VERSION"))
+}

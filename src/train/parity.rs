@@ -1,0 +1,185 @@
+//! `parm train parity`.
+
+use std::io::Write;
+
+use parm_encoder::{Head, Kind};
+use parm_parity_models::bundle::{Meaning, Training};
+use parm_parity_models::onnx::{Limits, Model};
+use parm_training::data::{Limit, Samples};
+use parm_training::evaluate::{Metric, Report};
+use parm_training::fit::{Files, Surroundings};
+use parm_training::parity::{Entry, Materials, Publication, Recipe, Start, Trained, examine, publish, train};
+use parm_training::{Array, Device, Loss, Network, Teacher};
+
+use super::engine::BlackBox;
+use super::run::{Numbers, apply, files, recipe, set, threads};
+use super::{Deployed, command_line, progress, samples, stop, tool};
+use crate::Failure;
+use crate::cli::train as flags;
+
+/// Trains the parity models of one code and puts them into the repository.
+pub fn main(given: &flags::Parity) -> Result<(), Failure> {
+    let work = Work::prepare(given).map_err(Failure::Configuration)?;
+    work.learn(given).map_err(Failure::Run)
+}
+
+/// Everything that is read before the run begins.
+struct Work {
+    recipe: Recipe,
+    deployed: Deployed,
+    architecture: Option<Model>,
+    data: Samples,
+    test: Option<Samples>,
+    /// Who says what is true of a row where it is not the graph that parity models are derived from.
+    teacher: Option<Box<dyn Teacher>>,
+    metric: Option<Metric>,
+    outputs: Option<Array<f32>>,
+}
+
+impl Work {
+    fn prepare(given: &flags::Parity) -> anyhow::Result<Self> {
+        let deployed = Deployed::find(&given.deployed, given.name.as_deref(), &given.run.models)?;
+        let open = |path: &std::path::PathBuf| Model::open(path, &Limits::default());
+        let outputs =
+            |path: &std::path::PathBuf| Samples::npy(path, None, Limit::default()).map(|rows| rows.inputs);
+        Ok(Self {
+            recipe: settings(given)?,
+            architecture: given.architecture.as_ref().map(open).transpose()?,
+            teacher: teacher(given, &deployed)?,
+            outputs: given.outputs.as_ref().map(outputs).transpose()?,
+            metric: given.metric.as_deref().map(str::parse).transpose()?,
+            deployed,
+            data: samples(&given.data)?,
+            test: given.test.as_deref().map(samples).transpose()?,
+        })
+    }
+
+    fn learn(&self, given: &flags::Parity) -> anyhow::Result<()> {
+        threads(&given.run)?;
+        let (bar, stop) = (progress::Bar::new(), stop::on_signals()?);
+        let code = self.recipe.code();
+        let name = format!("{}-{}-{}-k{}", self.deployed.name, code.kind, head(self.recipe.head()), code.k);
+        let files = files(&given.run.runs, &name);
+        let around = Surroundings { observer: &bar, stop: &stop, files: &files };
+        let trained = train(self.materials(), &self.recipe, Device::Cpu, around)?;
+        drop(bar);
+        self.publish(given, &trained, &files)
+    }
+
+    fn materials(&self) -> Materials<'_> {
+        Materials {
+            samples: &self.data,
+            graph: self.architecture.as_ref().unwrap_or(&self.deployed.model),
+            teacher: self.teacher.as_deref(),
+            outputs: self.outputs.as_ref(),
+        }
+    }
+
+    fn publish(&self, given: &flags::Parity, trained: &Trained, files: &Files) -> anyhow::Result<()> {
+        let on = |samples| Materials { samples, outputs: None, ..self.materials() };
+        let examined = |samples| examine(on(samples), trained, (self.metric, Device::Cpu));
+        let report = self.test.as_ref().map(examined).transpose()?;
+        let publication = Publication {
+            root: &given.run.models,
+            name: &self.deployed.name,
+            deployed: self.deployed.model.bytes(),
+            meaning: trained.meaning,
+            rows: &self.data.inputs,
+            preprocessing: None,
+        };
+        let training = self.training(given, trained);
+        let accuracy = report.as_ref().and_then(Report::accuracy);
+        let entry = Entry { code: &trained.code, training, accuracy, calibration: trained.calibration };
+        let path = publish(&publication, &entry, &trained.models)?;
+        files.forget_checkpoint();
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{}: {} k={} r={}", path.display(), trained.code.kind, trained.code.k, trained.code.r)?;
+        let marks = &trained.marks;
+        writeln!(out, "on rows held out: A_a {:.4}, A_d {:.4}", marks.available, marks.degraded)?;
+        let Some(report) = report else { return Ok(()) };
+        writeln!(out, "on test rows: {} of predictions (A_a) {:.4}", report.metric, report.available)?;
+        for degraded in &report.degraded {
+            let (lost, count) = (degraded.lost, degraded.reconstructions);
+            writeln!(out, "  of {count} reconstructions with {lost} lost (A_d): {:.4}", degraded.score)?;
+        }
+        Ok(())
+    }
+
+    fn training(&self, given: &flags::Parity, trained: &Trained) -> Training {
+        Training {
+            command: command_line(),
+            tool: tool(),
+            dataset: given.data.clone(),
+            samples: trained.samples as u64,
+            groups_per_epoch: trained.groups as u64,
+            epochs: self.recipe.run.epochs,
+            seed: self.recipe.run.seed,
+            loss: format!("{:?}", self.recipe.loss(trained.meaning)).to_lowercase(),
+            start: self.recipe.start,
+            note: String::new(),
+        }
+    }
+}
+
+fn teacher(given: &flags::Parity, deployed: &Deployed) -> anyhow::Result<Option<Box<dyn Teacher>>> {
+    Ok(match &given.engine {
+        Some(engine) => Some(Box::new(BlackBox::load(engine, &deployed.path)?)),
+        None if given.architecture.is_some() && given.outputs.is_none() => {
+            let model = Model::open(&deployed.path, &Limits::default())?;
+            Some(Box::new(Network::new(model, Device::Cpu)?))
+        }
+        None => None,
+    })
+}
+
+fn settings(given: &flags::Parity) -> anyhow::Result<Recipe> {
+    let mut settings: Recipe = recipe(&given.run)?;
+    let Recipe { run, held_out, augment, .. } = &mut settings;
+    apply(&given.run, Numbers { run, held_out, augment: Some(augment) });
+    let encoder = given.encoder.map(|encoder| match encoder {
+        flags::Encoder::Sum => Kind::Sum,
+        flags::Encoder::Weighted => Kind::Weighted,
+        flags::Encoder::Tiles => Kind::Tiles,
+        flags::Encoder::Slots => Kind::Slots,
+    });
+    set(&mut settings.encoder, encoder);
+    let head = given.head.map(|head| match head {
+        flags::Head::Sum => Head::Sum,
+        flags::Head::Slots => Head::Slots,
+    });
+    // ParM's name for its own code is its head.
+    if given.encoder.is_none() && head == Some(Head::Sum) {
+        settings.encoder = Kind::Sum;
+    }
+    set(&mut settings.head, head.map(Some));
+    set(&mut settings.k, given.k);
+    set(&mut settings.r, given.r);
+    let start = given.start.map(|start| match start {
+        flags::Start::Deployed => Start::Deployed,
+        flags::Start::Scratch => Start::Scratch,
+    });
+    set(&mut settings.start, start);
+    let loss = given.loss.map(|loss| match loss {
+        flags::Loss::Kl => Loss::Kl,
+        flags::Loss::Mse => Loss::Mse,
+        flags::Loss::Huber => Loss::Huber,
+    });
+    set(&mut settings.loss, loss.map(Some));
+    set(&mut settings.temperature, given.temperature);
+    set(&mut settings.passes, given.passes);
+    set(&mut settings.blanks, given.blanks);
+    let meaning = given.meaning.map(|meaning| match meaning {
+        flags::Meaning::Logits => Meaning::Logits,
+        flags::Meaning::Probabilities => Meaning::Probabilities,
+        flags::Meaning::Values => Meaning::Values,
+    });
+    set(&mut settings.meaning, meaning.map(Some));
+    Ok(settings)
+}
+
+fn head(head: Head) -> &'static str {
+    match head {
+        Head::Sum => "sum",
+        Head::Slots => "slots",
+    }
+}

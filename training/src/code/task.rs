@@ -1,0 +1,208 @@
+//! One run's worth of learning a code: encoder and decoder together, through the deployed model.
+
+use std::cell::RefCell;
+
+use burn::tensor::{Tensor, TensorData};
+use parm_encoder::{Code as _, CodeSpec, Input, Kind, Members, Workspace};
+
+use super::Held;
+use crate::distil::{Marks, Set, largest, predictions};
+use crate::fit::{Pass, Task, fault};
+use crate::graph::{Mode, Real, Value};
+use crate::groups::{Groups, Sampling};
+use crate::loss::{Loss, Scores, Truth, soften};
+use crate::network::Network;
+use crate::{Array, Error};
+
+/// What is learned, and from what.
+pub(super) struct Learning {
+    /// Encoder and decoder.
+    pub(super) networks: Vec<Network>,
+    pub(super) deployed: Network,
+    pub(super) set: Set,
+    /// What decoded predictions are held to, row by row, as the loss wants it.
+    pub(super) rows: Vec<f32>,
+    pub(super) held_out: Set,
+    pub(super) sampling: Sampling,
+    pub(super) r: usize,
+    pub(super) batch: usize,
+    pub(super) loss: Held,
+    pub(super) groups: Groups,
+    /// Which slots are lost, case by case.
+    pub(super) cases: Vec<Vec<usize>>,
+}
+
+/// Every way to lose up to `r` of `k`.
+pub(super) fn cases(k: usize, r: usize) -> Vec<Vec<usize>> {
+    let lost = |mask: u32| (0..k).filter(|slot| mask >> slot & 1 == 1).collect::<Vec<_>>();
+    (1u32..1 << k).filter(|mask| mask.count_ones() as usize <= r).map(lost).collect()
+}
+
+/// Rows for the loss: probabilities of the deployed model or of the labels, or its outputs.
+pub(super) fn rows(set: &Set, held: Held, scores: Scores) -> Result<Vec<f32>, Error> {
+    let values = set.values();
+    let mut rows = set.outputs.data().to_vec();
+    match held {
+        Held::Mse => {}
+        Held::Kl => soften(&mut rows, scores, (values, 1.0)),
+        Held::Xent => {
+            rows.fill(0.0);
+            let labels = set.labels.as_ref().ok_or(Error::NoLabels)?;
+            labels.iter().enumerate().for_each(|(row, label)| rows[row * values + label] = 1.0);
+        }
+    }
+    Ok(rows)
+}
+
+impl Learning {
+    /// The queries of some groups side by side, as the code `slots` lays them.
+    fn stack(&self, set: &Set, members: &[u32]) -> Result<Array<f32>, Error> {
+        thread_local!(static WORKSPACE: RefCell<Workspace> = RefCell::default());
+        let k = self.sampling.k;
+        let code = parm_encoder::Slots::new(&CodeSpec::new(Kind::Slots, k, 1))?;
+        let row: usize = set.dims().iter().product();
+        let mut stacked = vec![0.0; members.len() * row];
+        for (group, out) in members.chunks_exact(k).zip(stacked.chunks_exact_mut(k * row)) {
+            let query = |&member: &u32| Some(&set.inputs.data()[member as usize * row..][..row]);
+            let queries: Vec<Option<&[f32]>> = group.iter().map(query).collect();
+            let members = Members { input: Input::floats(set.dims()), queries: &queries };
+            WORKSPACE.with_borrow_mut(|workspace| code.encode(members, &mut [out], workspace))?;
+        }
+        let mut shape = vec![members.len() / k];
+        shape.extend(set.dims());
+        shape[1] *= k;
+        Ok(Array::new(shape, stacked).expect("k rows for each group"))
+    }
+
+    /// Decoder inputs of every case, one case after another: `[cases * groups, k + r, values]`.
+    fn outputs(&self, coded: Tensor<3>, members: &[u32]) -> Tensor<3> {
+        let (k, values) = (self.sampling.k, self.set.values());
+        let groups = members.len() / k;
+        let mut exact = vec![0.0; self.cases.len() * members.len() * values];
+        for (case, out) in self.cases.iter().zip(exact.chunks_exact_mut(members.len() * values)) {
+            for (at, (member, out)) in members.iter().zip(out.chunks_exact_mut(values)).enumerate() {
+                if !case.contains(&(at % k)) {
+                    out.copy_from_slice(&self.set.outputs.data()[*member as usize * values..][..values]);
+                }
+            }
+        }
+        let exact = TensorData::new(exact, [self.cases.len() * groups, k, values]);
+        let exact = Tensor::<3>::from_data(exact, &coded.device());
+        let coded = coded.repeat_dim(0, self.cases.len());
+        Tensor::cat(vec![exact, coded], 1)
+    }
+
+    /// What the decoder is held to in every case: only lost slots count.
+    fn truth(&self, members: &[u32], device: &burn::tensor::Device) -> Truth {
+        let (k, values) = (self.sampling.k, self.set.values());
+        let groups = members.len() / k;
+        let mut targets: Vec<f32> = Vec::with_capacity(self.cases.len() * members.len() * values);
+        let mut weights = Vec::with_capacity(self.cases.len() * members.len());
+        for case in &self.cases {
+            for (at, member) in members.iter().enumerate() {
+                targets.extend(&self.rows[*member as usize * values..][..values]);
+                weights.push(f32::from(u8::from(case.contains(&(at % k)))));
+            }
+        }
+        let share = weights.iter().sum::<f32>().max(1.0).recip();
+        weights.iter_mut().for_each(|weight| *weight *= share);
+        let all = self.cases.len() * groups;
+        Truth {
+            targets: Tensor::from_data(TensorData::new(targets, [all, k, values]), device),
+            weights: Tensor::from_data(TensorData::new(weights, [all, k, 1]), device),
+        }
+    }
+
+    /// How good decoded predictions are over every single loss of `set`'s groups.
+    pub(super) fn marks(&self, set: &Set) -> Result<Marks, Error> {
+        let (k, values) = (self.sampling.k, set.values());
+        let groups = Groups::once(set.len(), k, self.sampling.seed);
+        let members = groups.range(0, groups.len());
+        let coded = predictions(&self.networks[0], &self.stack(set, members)?)?;
+        let mut shape = vec![groups.len() * self.r];
+        shape.extend(set.dims());
+        let coded = coded.reshape(shape).expect("r coded queries for each group");
+        let coded = predictions(&self.deployed, &coded)?;
+        let said: Vec<usize> = set.outputs.data().chunks_exact(values).map(largest).collect();
+        let truth = set.labels.as_ref().unwrap_or(&said);
+        let (mut right, mut count) = (0u64, 0u64);
+        for lost in 0..k {
+            let mut outputs = Vec::with_capacity(groups.len() * (k + self.r) * values);
+            for (group, coded) in groups.iter().zip(coded.data().chunks_exact(self.r * values)) {
+                for (slot, member) in group.iter().enumerate() {
+                    let own = &set.outputs.data()[*member as usize * values..][..values];
+                    match slot == lost {
+                        true => outputs.extend(std::iter::repeat_n(0.0, values)),
+                        false => outputs.extend(own),
+                    }
+                }
+                outputs.extend(coded);
+            }
+            let outputs = Array::new(vec![groups.len(), k + self.r, values], outputs).expect("all outputs");
+            let decoded = predictions(&self.networks[1], &outputs)?;
+            for (group, decoded) in groups.iter().zip(decoded.data().chunks_exact(k * values)) {
+                count += 1;
+                right +=
+                    u64::from(largest(&decoded[lost * values..][..values]) == truth[group[lost] as usize]);
+            }
+        }
+        let available = said.iter().zip(truth).filter(|(said, truth)| said == truth).count();
+        Ok(Marks {
+            available: available as f64 / truth.len() as f64,
+            degraded: right as f64 / count.max(1) as f64,
+            reconstructions: count,
+        })
+    }
+}
+
+impl Task for Learning {
+    fn networks(&mut self) -> &mut [Network] {
+        &mut self.networks
+    }
+
+    fn begin(&mut self, epoch: u64) {
+        self.groups = self.sampling.draw(self.set.len(), epoch);
+    }
+
+    fn steps(&self) -> u64 {
+        self.groups.len().div_ceil(self.batch) as u64
+    }
+
+    fn step(&mut self, at: u64, leaves: &[Vec<Real>]) -> Result<Pass, Error> {
+        let from = at as usize * self.batch;
+        let members = self.groups.range(from, from + self.batch);
+        let (k, values, groups) = (self.sampling.k, self.set.values(), members.len() / self.sampling.k);
+        let [encoder, decoder] = &self.networks[..] else { return Err(Error::OutputKind) };
+        let queries = encoder.rows(self.stack(&self.set, members)?)?;
+        let coded = first(encoder.forward(&leaves[0], queries, Mode::Train)?.outputs)?;
+        let mut shape = vec![groups * self.r];
+        shape.extend(self.set.dims());
+        let coded = coded.reshape(&shape).map_err(fault("the coded queries"))?;
+        let run = self.deployed.forward(&self.deployed.frozen(), vec![Value::Real(coded)], Mode::Evaluate)?;
+        let shape = [groups, self.r, values];
+        let coded = first(run.outputs)?
+            .reshape(&shape)
+            .and_then(Real::rank3)
+            .map_err(fault("the deployed output"))?;
+        let device = coded.device();
+        let outputs = Value::Real(Real::R3(self.outputs(coded, members)));
+        let decoded = first(decoder.forward(&leaves[1], vec![outputs], Mode::Train)?.outputs)?;
+        let shape = [groups * self.cases.len(), k, values];
+        let decoded =
+            decoded.reshape(&shape).and_then(Real::rank3).map_err(fault("the decoded predictions"))?;
+        let loss = if self.loss == Held::Mse { Loss::Mse } else { Loss::Kl };
+        let loss = loss.of(decoded, self.truth(members, &device), 1.0);
+        Ok(Pass { loss, statistics: vec![Vec::new(), Vec::new()], groups: groups as u64 })
+    }
+
+    fn score(&mut self) -> Result<f64, Error> {
+        Ok(self.marks(&self.held_out)?.degraded)
+    }
+}
+
+fn first(outputs: Vec<Value>) -> Result<Real, Error> {
+    match outputs.into_iter().next() {
+        Some(Value::Real(real)) => Ok(real),
+        _ => Err(Error::OutputKind),
+    }
+}

@@ -1,0 +1,121 @@
+//! Training a learned code.
+
+use bytes::Bytes;
+use parm_encoder::{CodeSpec, Kind};
+use parm_parity_models::bundle::Meaning;
+use parm_parity_models::onnx::{Model, rewrite};
+
+use super::nets::Sizes;
+use super::task::{Learning, cases, rows};
+use super::{Encoder, Held, Recipe};
+use crate::data::Samples;
+use crate::distil::{Marks, Set, Split, predictions};
+use crate::fit::{self, Epoch, Surroundings};
+use crate::groups::Sampling;
+use crate::loss::Scores;
+use crate::parity::{fingerprint, hold, meaning, rows as rows_fit};
+use crate::{Device, Error, Network};
+
+/// Queries at most: the cases of lost predictions multiply.
+const MAX_K: usize = 8;
+
+/// A trained code.
+#[derive(Clone, Debug)]
+pub struct Trained {
+    /// The code.
+    pub code: CodeSpec,
+    /// The encoder's ONNX file.
+    pub encoder: Bytes,
+    /// The decoder's.
+    pub decoder: Bytes,
+    /// What was measured on held-out groups.
+    pub marks: Marks,
+    /// What was measured on the rows for it, if there were some.
+    pub tested: Option<Marks>,
+    /// What the deployed model's output means.
+    pub meaning: Meaning,
+    /// The run's epochs.
+    pub history: Vec<Epoch>,
+    /// Rows that groups were drawn from.
+    pub samples: usize,
+    /// Groups in an epoch.
+    pub groups: usize,
+}
+
+/// Trains encoder and decoder for a deployed model; `test` are rows that training does not see.
+pub fn train(
+    (samples, test): (&Samples, Option<&Samples>),
+    deployed: &Model,
+    recipe: &Recipe,
+    (device, around): (Device, Surroundings<'_>),
+) -> Result<Trained, Error> {
+    check(recipe, samples)?;
+    let network = Network::new(rewrite::Draft::new(deployed)?.finish()?, device)?;
+    rows_fit(&samples.inputs, network.input()?)?;
+    let set = taught(&network, samples)?;
+    let meaning = meaning(deployed);
+    hold(&set, true)?;
+    let scores = if meaning == Meaning::Probabilities { Scores::Probabilities } else { Scores::Logits };
+    let seed = recipe.run.seed;
+    let sizes = Sizes { k: recipe.k, r: recipe.r, dims: set.dims().to_vec(), values: set.values(), seed };
+    if recipe.encoder == Encoder::Conv && sizes.dims.len() != 3 {
+        return Err(Error::NotImages { dims: sizes.dims });
+    }
+    let encoder = match recipe.encoder {
+        Encoder::Mlp => sizes.mlp_encoder()?,
+        Encoder::Conv => sizes.conv_encoder()?,
+    };
+    let networks = vec![Network::new(encoder, device)?, Network::new(sizes.decoder()?, device)?];
+    let fingerprint = fingerprint(&["code", &format!("{recipe:?}")], &set, &[deployed]);
+    let (set, held_out) = Split::random(set.len(), recipe.held_out, seed).of(&set);
+    if held_out.len() < recipe.k {
+        return Err(Error::TooFew { rows: held_out.len(), wanted: recipe.k });
+    }
+    let groups = ((set.len() / recipe.k) as f64 * f64::from(recipe.passes)).round().max(1.0) as usize;
+    let sampling = Sampling { k: recipe.k, groups, blanks: 0.0, seed };
+    let samples = set.len();
+    let mut learning = Learning {
+        networks,
+        deployed: network,
+        rows: rows(&set, recipe.loss, scores)?,
+        groups: sampling.draw(samples, 0),
+        set,
+        held_out,
+        sampling,
+        r: recipe.r,
+        batch: recipe.run.batch,
+        loss: recipe.loss,
+        cases: cases(recipe.k, recipe.r),
+    };
+    let history = fit::run(&mut learning, &recipe.run, &fingerprint, around)?;
+    let tested = test.map(|test| learning.marks(&taught(&learning.deployed, test)?)).transpose()?;
+    Ok(Trained {
+        code: CodeSpec::new(Kind::Learned, recipe.k, recipe.r),
+        encoder: learning.networks[0].export()?,
+        decoder: learning.networks[1].export()?,
+        marks: learning.marks(&learning.held_out)?,
+        tested,
+        meaning,
+        history,
+        samples,
+        groups,
+    })
+}
+
+fn taught(deployed: &Network, samples: &Samples) -> Result<Set, Error> {
+    Ok(Set {
+        outputs: predictions(deployed, &samples.inputs)?,
+        inputs: samples.inputs.clone(),
+        labels: samples.labels.clone(),
+    })
+}
+
+fn check(recipe: &Recipe, samples: &Samples) -> Result<(), Error> {
+    let wrong = |message: String| Err(Error::Setting { message });
+    match recipe {
+        Recipe { k, .. } if !(2..=MAX_K).contains(k) => wrong(format!("k is from 2 to {MAX_K}")),
+        Recipe { k, r, .. } if *r == 0 || r > k => wrong("r is at least 1 and at most k".into()),
+        Recipe { loss: Held::Xent, .. } if samples.labels.is_none() => Err(Error::NoLabels),
+        _ => recipe.run.check(),
+    }
+}

@@ -1,0 +1,133 @@
+//! How good reconstructions are on held-out groups: every single loss of every group, decoded by the code that serves.
+
+use parm_encoder::{Received, Set as Slots, Workspace};
+
+use super::{Coder, Set, predictions};
+use crate::groups::{BLANK, Groups};
+use crate::network::Network;
+use crate::{Array, Error};
+
+/// Held-out groups.
+pub(crate) struct Exam {
+    set: Set,
+    groups: Groups,
+    coded: Vec<Array<f32>>,
+}
+
+/// What an exam found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Marks {
+    /// Of predictions (A_a): the fraction that is right, or 1.
+    pub available: f64,
+    /// Of reconstructions (A_d).
+    pub degraded: f64,
+    /// Reconstructions that were made.
+    pub reconstructions: u64,
+}
+
+/// One reconstruction beside the truth.
+pub(crate) struct Answer<'a> {
+    /// The row of the set that it stands for.
+    pub(crate) row: usize,
+    pub(crate) reconstruction: &'a [f32],
+}
+
+impl Exam {
+    /// Groups over all of `set`, each row at most once.
+    pub(crate) fn new(set: Set, coder: &mut Coder, seed: u64) -> Result<Self, Error> {
+        let k = coder.code().recovery().k;
+        let groups = Groups::once(set.len(), k, seed);
+        if groups.len() == 0 {
+            return Err(Error::TooFew { rows: set.len(), wanted: k });
+        }
+        let coded = coder.encode(set.inputs.data(), groups.range(0, groups.len()))?;
+        Ok(Self { set, groups, coded })
+    }
+
+    pub(crate) fn set(&self) -> &Set {
+        &self.set
+    }
+
+    /// Calls `see` with the reconstruction of every member of every group, as if it alone were lost.
+    pub(crate) fn reconstruct(
+        &self,
+        coder: &Coder,
+        networks: &[Network],
+        mut see: impl FnMut(Answer<'_>),
+    ) -> Result<(), Error> {
+        let (values, outputs) = (self.set.values(), self.set.outputs.data());
+        let parities: Vec<Array<f32>> = networks
+            .iter()
+            .zip(&self.coded)
+            .map(|(network, coded)| predictions(network, coded))
+            .collect::<Result<_, _>>()?;
+        let mut workspace = Workspace::default();
+        let mut prediction = vec![0.0; values];
+        for (at, members) in self.groups.iter().enumerate() {
+            let known = |&row: &u32| (row != BLANK).then(|| &outputs[row as usize * values..][..values]);
+            let predictions: Vec<Option<&[f32]>> = members.iter().map(known).collect();
+            let parities: Vec<Option<&[f32]>> =
+                parities.iter().map(|parity| parity.data().chunks_exact(parity.shape()[1]).nth(at)).collect();
+            for (slot, &row) in members.iter().enumerate() {
+                let mut predictions = predictions.clone();
+                predictions[slot] = None;
+                let received = Received {
+                    members: Slots::first(members.len()),
+                    predictions: &predictions,
+                    parities: &parities,
+                };
+                coder.code().decode(received, slot, &mut prediction, &mut workspace)?;
+                see(Answer { row: row as usize, reconstruction: &prediction });
+            }
+        }
+        Ok(())
+    }
+
+    /// The fraction of right reconstructions: against labels, or where there are none against the teacher.
+    pub(crate) fn classify(&self, coder: &Coder, networks: &[Network]) -> Result<Marks, Error> {
+        let values = self.set.values();
+        let said: Vec<usize> = self.set.outputs.data().chunks_exact(values).map(largest).collect();
+        let truth = self.set.labels.as_ref().unwrap_or(&said);
+        let (mut right, mut count) = (0u64, 0u64);
+        self.reconstruct(coder, networks, |answer| {
+            count += 1;
+            right += u64::from(largest(answer.reconstruction) == truth[answer.row]);
+        })?;
+        let available = said.iter().zip(truth).filter(|(said, truth)| said == truth).count();
+        Ok(Marks {
+            available: available as f64 / truth.len() as f64,
+            degraded: right as f64 / count.max(1) as f64,
+            reconstructions: count,
+        })
+    }
+
+    /// One minus the mean square error against the teacher over its variance.
+    pub(crate) fn regress(&self, coder: &Coder, networks: &[Network]) -> Result<Marks, Error> {
+        let (values, outputs) = (self.set.values(), self.set.outputs.data());
+        let rows = self.set.len() as f64;
+        let mut means = vec![0.0f64; values];
+        outputs.iter().enumerate().for_each(|(at, &value)| means[at % values] += f64::from(value) / rows);
+        let spread = |(at, &value): (usize, &f32)| (f64::from(value) - means[at % values]).powi(2);
+        let variance = outputs.iter().enumerate().map(spread).sum::<f64>() / outputs.len() as f64;
+        let (mut square, mut count) = (0.0, 0u64);
+        self.reconstruct(coder, networks, |answer| {
+            let truth = &outputs[answer.row * values..][..values];
+            let off = answer.reconstruction.iter().zip(truth).map(|(a, b)| f64::from(a - b).powi(2));
+            square += off.sum::<f64>() / values as f64;
+            count += 1;
+        })?;
+        let degraded = 1.0 - square / count.max(1) as f64 / variance.max(f64::MIN_POSITIVE);
+        Ok(Marks { available: 1.0, degraded, reconstructions: count })
+    }
+}
+
+/// The place of the largest value; of the first, if several are.
+pub(crate) fn largest(values: &[f32]) -> usize {
+    let mut best = 0;
+    for (at, value) in values.iter().enumerate() {
+        if *value > values[best] {
+            best = at;
+        }
+    }
+    best
+}

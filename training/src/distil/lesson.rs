@@ -1,0 +1,127 @@
+//! One run's worth of learning: the task that the training loop is given.
+
+use burn::tensor::Tensor;
+use parm_parity_models::onnx::Random;
+
+use super::{Augment, Coder, Exam, Pupil, Set, Targets};
+use crate::fit::{Pass, Task, fault};
+use crate::graph::{Mode, Real, Value};
+use crate::groups::{Groups, Sampling};
+use crate::loss::{Scores, soften};
+use crate::network::Network;
+use crate::{Error, Loss};
+
+/// How a lesson is held.
+pub(crate) struct Plan {
+    pub(crate) sampling: Sampling,
+    /// Groups in a step.
+    pub(crate) batch: usize,
+    pub(crate) loss: Loss,
+    pub(crate) temperature: f32,
+    /// What the teacher's outputs are.
+    pub(crate) scores: Scores,
+    /// Whether the networks are scored as classifiers.
+    pub(crate) classes: bool,
+}
+
+/// Networks, one for each parity, with what they learn from.
+pub(crate) struct Lesson<'a> {
+    pub(crate) networks: Vec<Network>,
+    pub(crate) coder: Coder,
+    pub(crate) exam: Exam,
+    set: Set,
+    /// The teacher's outputs as the loss wants them: probabilities or raw.
+    rows: Vec<f32>,
+    targets: Targets,
+    augment: Option<Augment<'a>>,
+    plan: Plan,
+    groups: Groups,
+    epoch: u64,
+}
+
+impl<'a> Lesson<'a> {
+    pub(crate) fn new(
+        networks: Vec<Network>,
+        (set, exam): (Set, Exam),
+        (coder, targets): (Coder, Targets),
+        augment: Option<Augment<'a>>,
+        plan: Plan,
+    ) -> Result<Self, Error> {
+        targets.check(plan.loss)?;
+        let mut rows = set.outputs.data().to_vec();
+        if plan.loss == Loss::Kl {
+            soften(&mut rows, plan.scores, (targets.values, plan.temperature));
+        }
+        let groups = plan.sampling.draw(set.len(), 0);
+        Ok(Self { networks, coder, exam, set, rows, targets, augment, plan, groups, epoch: 0 })
+    }
+
+    fn loss_of(
+        &self,
+        at: usize,
+        output: Option<Value>,
+        (rows, members): (&[f32], &[u32]),
+    ) -> Result<Tensor<1>, Error> {
+        let Some(Value::Real(output)) = output else { return Err(Error::OutputKind) };
+        let groups = members.len() / self.plan.sampling.k;
+        let shape = [groups, self.targets.aim.slots(), self.targets.values];
+        let output = output.reshape(&shape).and_then(Real::rank3).map_err(fault("the output"))?;
+        let truth = self.targets.of(at, (rows, members), &output.device());
+        Ok(self.plan.loss.of(output, truth, self.plan.temperature))
+    }
+}
+
+impl Task for Lesson<'_> {
+    fn networks(&mut self) -> &mut [Network] {
+        &mut self.networks
+    }
+
+    fn begin(&mut self, epoch: u64) {
+        self.groups = self.plan.sampling.draw(self.set.len(), epoch);
+        self.epoch = epoch;
+    }
+
+    fn steps(&self) -> u64 {
+        self.groups.len().div_ceil(self.plan.batch) as u64
+    }
+
+    fn step(&mut self, at: u64, leaves: &[Vec<Real>]) -> Result<Pass, Error> {
+        let from = at as usize * self.plan.batch;
+        let members = self.groups.range(from, from + self.plan.batch);
+        let changed: Option<Pupil> = match &self.augment {
+            Some(augment) => {
+                let name = format!("copies of epoch {} step {at}", self.epoch);
+                let mut random = Random::named(self.plan.sampling.seed, &name);
+                let soft = (self.plan.loss == Loss::Kl).then_some((self.plan.scores, self.plan.temperature));
+                Some(augment.copies((&self.set, &self.rows), members, (&mut random, soft))?)
+            }
+            None => None,
+        };
+        let (inputs, rows, members) = match &changed {
+            Some(changed) => (changed.inputs.as_slice(), changed.targets.as_slice(), &changed.members[..]),
+            None => (self.set.inputs.data(), self.rows.as_slice(), members),
+        };
+        let coded = self.coder.encode(inputs, members)?;
+        let mut total: Option<Tensor<1>> = None;
+        let mut statistics = Vec::new();
+        for (at, ((network, leaves), coded)) in self.networks.iter().zip(leaves).zip(coded).enumerate() {
+            let results = network.forward(leaves, network.rows(coded)?, Mode::Train)?;
+            let loss = self.loss_of(at, results.outputs.into_iter().next(), (rows, members))?;
+            total = Some(match total {
+                Some(total) => total.add(loss),
+                None => loss,
+            });
+            statistics.push(results.statistics);
+        }
+        let loss = total.ok_or(Error::OutputKind)?;
+        Ok(Pass { loss, statistics, groups: (members.len() / self.plan.sampling.k) as u64 })
+    }
+
+    fn score(&mut self) -> Result<f64, Error> {
+        let marks = match self.plan.classes {
+            true => self.exam.classify(&self.coder, &self.networks)?,
+            false => self.exam.regress(&self.coder, &self.networks)?,
+        };
+        Ok(marks.degraded)
+    }
+}

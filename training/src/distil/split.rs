@@ -1,0 +1,26 @@
+//! Rows to learn from and rows to judge by.
+
+use parm_parity_models::onnx::Random;
+
+use super::Set;
+
+/// Numbers of rows.
+pub(crate) struct Split {
+    train: Vec<usize>,
+    held_out: Vec<usize>,
+}
+
+impl Split {
+    /// Holds out `wanted` rows of `rows`, and at most a sixth.
+    pub(crate) fn random(rows: usize, wanted: usize, seed: u64) -> Self {
+        let mut train: Vec<usize> = (0..rows).collect();
+        Random::named(seed, "rows held out").shuffle(&mut train);
+        let held_out = train.split_off(rows - wanted.min(rows / 6));
+        Self { train, held_out }
+    }
+
+    /// The rows of `set` to learn from and those held out.
+    pub(crate) fn of(&self, set: &Set) -> (Set, Set) {
+        (set.select(&self.train), set.select(&self.held_out))
+    }
+}

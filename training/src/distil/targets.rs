@@ -1,0 +1,93 @@
+//! What the networks' outputs for a group are held to.
+
+use burn::tensor::{Device, Tensor, TensorData};
+use parm_encoder::{CodeSpec, Head, Kind, coefficients};
+
+use crate::groups::BLANK;
+use crate::loss::Truth;
+use crate::{Error, Loss};
+
+/// What a parity model puts out, seen from the members' predictions.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Aim {
+    /// Weighted sums of them, one row of weights for each parity.
+    Sums(Vec<Vec<f32>>),
+    /// Each of them, in these places.
+    Slots(Vec<usize>),
+}
+
+impl Aim {
+    /// What the code's decoder expects.
+    pub(crate) fn of(code: &CodeSpec) -> Result<Self, Error> {
+        let is_placed = matches!(code.kind, Kind::Tiles | Kind::Slots);
+        if is_placed && code.head.unwrap_or(Head::Slots) == Head::Slots {
+            return Ok(Aim::Slots(code.order.clone().unwrap_or_else(|| (0..code.k).collect())));
+        }
+        match (code.kind, &code.coefficients) {
+            (Kind::Sum, _) => Ok(Aim::Sums(vec![vec![1.0; code.k]])),
+            (Kind::Weighted | Kind::Tiles | Kind::Slots, Some(rows)) => Ok(Aim::Sums(rows.clone())),
+            (Kind::Weighted | Kind::Tiles | Kind::Slots, None) => {
+                let designed = coefficients::design(code.k, code.r)
+                    .ok_or(parm_encoder::Error::NotDesigned { k: code.k, r: code.r })?;
+                Ok(Aim::Sums(designed.to_f32().chunks_exact(code.k).map(<[f32]>::to_vec).collect()))
+            }
+            (kind, _) => Err(Error::Untrained { kind }),
+        }
+    }
+
+    /// Predictions that one parity output holds.
+    pub(crate) fn slots(&self) -> usize {
+        match self {
+            Aim::Sums(_) => 1,
+            Aim::Slots(places) => places.len(),
+        }
+    }
+}
+
+/// Makes targets.
+#[derive(Clone, Debug)]
+pub(crate) struct Targets {
+    pub(crate) aim: Aim,
+    /// Values of one prediction.
+    pub(crate) values: usize,
+}
+
+impl Targets {
+    /// Refuses losses that mean nothing for this aim.
+    pub(crate) fn check(&self, loss: Loss) -> Result<(), Error> {
+        match (&self.aim, loss) {
+            (Aim::Sums(rows), Loss::Kl) if rows[0].len() > 1 => Err(Error::LossOfSums),
+            _ => Ok(()),
+        }
+    }
+
+    /// What parity `at` is held to; `rows` holds the predictions that `members` refer to.
+    pub(crate) fn of(&self, at: usize, (rows, members): (&[f32], &[u32]), device: &Device) -> Truth {
+        let (values, slots) = (self.values, self.aim.slots());
+        let k = match &self.aim {
+            Aim::Sums(weights) => weights[at].len(),
+            Aim::Slots(places) => places.len(),
+        };
+        let groups = members.len() / k;
+        let mut targets = vec![0.0f32; groups * slots * values];
+        let mut weights = vec![0.0f32; groups * slots];
+        for (group, members) in members.chunks_exact(k).enumerate() {
+            for (slot, &member) in members.iter().enumerate().filter(|(_, member)| **member != BLANK) {
+                let prediction = &rows[member as usize * values..][..values];
+                let (place, factor) = match &self.aim {
+                    Aim::Sums(weights) => (0, weights[at][slot]),
+                    Aim::Slots(places) => (places[slot], 1.0),
+                };
+                let target = &mut targets[(group * slots + place) * values..][..values];
+                target.iter_mut().zip(prediction).for_each(|(sum, value)| *sum += factor * value);
+                weights[group * slots + place] = 1.0;
+            }
+        }
+        let share = weights.iter().sum::<f32>().max(1.0).recip();
+        weights.iter_mut().for_each(|weight| *weight *= share);
+        Truth {
+            targets: Tensor::from_data(TensorData::new(targets, [groups, slots, values]), device),
+            weights: Tensor::from_data(TensorData::new(weights, [groups, slots, 1]), device),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! A run's state in a file: written whole or not at all, and believed only if its digest is right.
+//!
+//! Magic, length and text of a header, lengths and elements of the arrays (little endian), SHA-256 of all that. The
+//! fingerprint says which run it is of: another model, other data or other settings must not go on from it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::file;
+
+const MAGIC: &[u8; 8] = b"parmrun1";
+const DIGEST: usize = 32;
+/// Largest checkpoint that is read: a gigabyte of weights, four times over.
+const LARGEST: u64 = 4 << 30;
+
+/// What can be wrong with a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum Error {
+    #[error("cannot read the checkpoint '{}': {message}", path.display())]
+    Read { path: PathBuf, message: String },
+    #[error("'{}' is no whole checkpoint: remove it to start again", path.display())]
+    Damaged { path: PathBuf },
+    #[error(
+        "the checkpoint '{}' is of another run (other data, model or settings): remove it, or give another path",
+        path.display()
+    )]
+    OtherRun { path: PathBuf },
+}
+
+/// A checkpoint as it was read.
+pub(super) struct Checkpoint {
+    pub(super) path: PathBuf,
+    pub(super) header: String,
+    pub(super) arrays: Vec<Vec<f32>>,
+}
+
+impl Checkpoint {
+    pub(super) fn write(
+        path: &Path,
+        fingerprint: &str,
+        (header, arrays): (&str, &[&[f32]]),
+    ) -> Result<(), crate::Error> {
+        let mut bytes = MAGIC.to_vec();
+        for text in [fingerprint, header] {
+            bytes.extend((text.len() as u64).to_le_bytes());
+            bytes.extend(text.as_bytes());
+        }
+        bytes.extend((arrays.len() as u64).to_le_bytes());
+        for array in arrays {
+            bytes.extend((array.len() as u64).to_le_bytes());
+            bytes.extend(array.iter().flat_map(|value| value.to_le_bytes()));
+        }
+        let digest = Sha256::digest(&bytes);
+        bytes.extend(digest);
+        file::write(path, &bytes)
+    }
+
+    pub(super) fn read(path: &Path, fingerprint: &str) -> Result<Self, Error> {
+        let unreadable = |message: String| Error::Read { path: path.into(), message };
+        let size = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
+        if size > LARGEST {
+            return Err(unreadable(format!("it has {size} bytes, the limit is {LARGEST}")));
+        }
+        let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+        let damaged = || Error::Damaged { path: path.into() };
+        let (content, digest) =
+            bytes.len().checked_sub(DIGEST).map(|at| bytes.split_at(at)).ok_or_else(damaged)?;
+        if Sha256::digest(content)[..] != *digest {
+            return Err(damaged());
+        }
+        let mut reader = Reader(content.strip_prefix(MAGIC).ok_or_else(damaged)?);
+        if reader.text().ok_or_else(damaged)? != fingerprint {
+            return Err(Error::OtherRun { path: path.into() });
+        }
+        let header = reader.text().ok_or_else(damaged)?;
+        let count = reader.number().ok_or_else(damaged)?;
+        let arrays = (0..count).map(|_| reader.array()).collect::<Option<_>>().ok_or_else(damaged)?;
+        Ok(Self { path: path.into(), header, arrays })
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<usize> {
+        usize::try_from(u64::from_le_bytes(self.take(8)?.try_into().ok()?)).ok()
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let length = self.number()?;
+        String::from_utf8(self.take(length)?.to_vec()).ok()
+    }
+
+    fn array(&mut self) -> Option<Vec<f32>> {
+        let length = self.number()?;
+        let bytes = self.take(length.checked_mul(4)?)?;
+        let (values, _) = bytes.as_chunks::<4>();
+        Some(values.iter().map(|value| f32::from_le_bytes(*value)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.checkpoint");
+        Checkpoint::write(&path, "a run", ("{}", &[&[1.0, 2.0], &[]])).unwrap();
+        let read = Checkpoint::read(&path, "a run").unwrap();
+        assert_eq!((read.header.as_str(), read.arrays), ("{}", vec![vec![1.0, 2.0], vec![]]));
+        assert_eq!(Checkpoint::read(&path, "b run").err(), Some(Error::OtherRun { path: path.clone() }));
+        let bytes = fs::read(&path).unwrap();
+        for cut in 0..bytes.len() {
+            fs::write(&path, &bytes[..cut]).unwrap();
+            assert_eq!(Checkpoint::read(&path, "a run").err(), Some(Error::Damaged { path: path.clone() }));
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Many runs from one file: data set x model x recipe x k x seed, results beside the paper's numbers.
+//!
+//! A matrix fills what is missing: a cell whose result is there, made with the same settings, is not run again, and a
+//! cell that was interrupted goes on from its checkpoint. So longer runs and faster machines complete it later.
+
+mod cell;
+mod paper;
+mod plan;
+mod render;
+mod results;
+mod run;
+
+pub use cell::Cell;
+pub use plan::{Data, Matrix, Product, Way};
+pub use render::render;
+pub use results::{Outcome, Results};
+pub use run::{Observer, Place, Runner};

@@ -1,0 +1,50 @@
+//! One place in a matrix.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::Matrix;
+
+/// One run of a matrix.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Cell {
+    /// Data set.
+    pub data: String,
+    /// Base model.
+    pub base: String,
+    /// Recipe.
+    pub recipe: String,
+    /// Queries in a group.
+    pub k: usize,
+    /// Parities of a group.
+    pub r: usize,
+    /// Seed.
+    pub seed: u64,
+}
+
+impl Cell {
+    /// What changes with every setting that the result depends on: a result under another key is of another run.
+    pub fn key(&self, matrix: &Matrix) -> String {
+        let settings = (self, matrix.base(self), matrix.way(self));
+        short(&serde_json::to_string(&settings).expect("settings are plain values"))
+    }
+
+    /// The same for its base model, which other cells share.
+    pub(super) fn base_key(&self, matrix: &Matrix) -> String {
+        let settings = (&self.data, matrix.base(self));
+        short(&serde_json::to_string(&settings).expect("settings are plain values"))
+    }
+}
+
+fn short(settings: &str) -> String {
+    Sha256::digest(settings.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { data, base, recipe, k, r, seed } = self;
+        write!(f, "{data} {base} {recipe} k={k} r={r} seed={seed}")
+    }
+}

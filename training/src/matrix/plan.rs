@@ -1,0 +1,153 @@
+//! The file that says which cells there are.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::Cell;
+use crate::Error;
+use crate::base::Base;
+use crate::code;
+use crate::data::{Limit, Samples};
+use crate::parity::Recipe;
+
+/// A matrix of runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Matrix {
+    /// Data sets by name.
+    pub data: BTreeMap<String, Data>,
+    /// How base models are trained, by the name that cells call them.
+    pub base: BTreeMap<String, Base>,
+    /// How parity models are trained, by the name that cells call them. The cell's k, r and seed replace the recipe's.
+    #[serde(default)]
+    pub recipe: BTreeMap<String, Recipe>,
+    /// How learned codes are trained, by the name that cells call them in place of a recipe. Default: none.
+    #[serde(default)]
+    pub code: BTreeMap<String, code::Recipe>,
+    /// The cells, as products of lists.
+    pub cells: Vec<Product>,
+}
+
+/// A data set in idx files, relative to the folder of data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Data {
+    /// Images and labels to learn from.
+    pub train: [PathBuf; 2],
+    /// Images and labels that no training sees.
+    pub test: [PathBuf; 2],
+    /// What to say beside a figure, such as that the data are lossy. Default: nothing.
+    #[serde(default)]
+    pub note: String,
+}
+
+impl Data {
+    /// Rows to learn from and rows for the measurement.
+    pub fn read(&self, root: &Path) -> Result<(Samples, Samples), Error> {
+        let read = |[images, labels]: &[PathBuf; 2]| {
+            Samples::idx(&root.join(images), Some(&root.join(labels)), Limit::default())
+        };
+        Ok((read(&self.train)?, read(&self.test)?))
+    }
+}
+
+/// Every combination of its lists is a cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Product {
+    /// Names of data sets.
+    pub data: Vec<String>,
+    /// Names of base models.
+    pub base: Vec<String>,
+    /// Names of recipes.
+    pub recipe: Vec<String>,
+    /// Queries in a group.
+    pub k: Vec<usize>,
+    /// Parities of a group. Default 1.
+    #[serde(default = "one")]
+    pub r: Vec<usize>,
+    /// Seeds of base model and parity models.
+    pub seed: Vec<u64>,
+}
+
+fn one() -> Vec<usize> {
+    vec![1]
+}
+
+impl Matrix {
+    /// Reads a file's text; `path` is for messages.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        let wrong = |message: String| Error::Matrix { path: path.into(), message };
+        let matrix: Self =
+            toml::from_str(text).map_err(|error| wrong(error.to_string().trim_end().into()))?;
+        for product in &matrix.cells {
+            let unknown = |kind: &str, names: &[String], known: &dyn Fn(&str) -> bool| {
+                let name = names.iter().find(|name| !known(name));
+                name.map(|name| wrong(format!("no {kind} is called '{name}': describe it in the file")))
+            };
+            let faults = [
+                unknown("data", &product.data, &|name| matrix.data.contains_key(name)),
+                unknown("base", &product.base, &|name| matrix.base.contains_key(name)),
+                unknown("recipe", &product.recipe, &|name| {
+                    matrix.recipe.contains_key(name) || matrix.code.contains_key(name)
+                }),
+            ];
+            if let Some(fault) = faults.into_iter().flatten().next() {
+                return Err(fault);
+            }
+        }
+        Ok(matrix)
+    }
+
+    /// The cells: first all of the first seed, so that tables fill evenly.
+    pub fn cells(&self) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for product in &self.cells {
+            for (data, base) in pairs(&product.data, &product.base) {
+                for (recipe, &k) in pairs(&product.recipe, &product.k) {
+                    for (&r, &seed) in pairs(&product.r, &product.seed) {
+                        let (data, base, recipe) = (data.clone(), base.clone(), recipe.clone());
+                        cells.push(Cell { data, base, recipe, k, r, seed });
+                    }
+                }
+            }
+        }
+        cells.sort_by_key(|cell| cell.seed);
+        cells
+    }
+
+    /// The settings of a cell's base model.
+    pub fn base(&self, cell: &Cell) -> Base {
+        let mut base = self.base[&cell.base].clone();
+        base.run.seed = cell.seed;
+        base
+    }
+
+    /// How a cell's code is trained.
+    pub fn way(&self, cell: &Cell) -> Way {
+        if let Some(code) = self.code.get(&cell.recipe) {
+            let mut code = code.clone();
+            (code.k, code.r, code.run.seed) = (cell.k, cell.r, cell.seed);
+            return Way::Code(code);
+        }
+        let mut recipe = self.recipe[&cell.recipe].clone();
+        (recipe.k, recipe.r, recipe.run.seed) = (cell.k, cell.r, cell.seed);
+        Way::Parity(recipe)
+    }
+}
+
+/// What is trained for a cell.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Way {
+    /// Parity models.
+    Parity(Recipe),
+    /// Encoder and decoder.
+    Code(code::Recipe),
+}
+
+fn pairs<'a, A, B>(left: &'a [A], right: &'a [B]) -> impl Iterator<Item = (&'a A, &'a B)> {
+    left.iter().flat_map(move |a| right.iter().map(move |b| (a, b)))
+}

@@ -1,0 +1,118 @@
+//! Results as tables: one for each data set and base model, a row for each recipe, a column for each k.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use super::{Matrix, Outcome, Results, paper};
+
+/// The tables in Markdown. Only results made with today's settings of `matrices` are shown; cells without one are
+/// marked.
+pub fn render(matrices: &[Matrix], results: &Results) -> String {
+    let mut tables: BTreeMap<(String, String), Table> = BTreeMap::new();
+    for matrix in matrices {
+        for cell in matrix.cells() {
+            let table = tables.entry((cell.data.clone(), cell.base.clone())).or_default();
+            table.note = matrix.data[&cell.data].note.clone();
+            let row = table.rows.entry((cell.recipe.clone(), cell.r)).or_default();
+            table.ks.insert(cell.k);
+            let figures = row.entry(cell.k).or_default();
+            figures.wanted += 1;
+            figures.found.extend(results.get(&cell.key(matrix)).cloned());
+        }
+    }
+    let mut text = String::new();
+    for ((data, base), table) in &tables {
+        table.write(&mut text, (data, base));
+    }
+    text
+}
+
+#[derive(Default)]
+struct Table {
+    note: String,
+    ks: BTreeSet<usize>,
+    rows: BTreeMap<(String, usize), BTreeMap<usize, Figures>>,
+}
+
+/// The seeds of one place in a table.
+#[derive(Default)]
+struct Figures {
+    wanted: usize,
+    found: Vec<Outcome>,
+}
+
+impl Table {
+    fn write(&self, text: &mut String, (data, base): (&str, &str)) {
+        let line = &mut |line: String| _ = writeln!(text, "{line}");
+        line(format!("## {data}, {base}\n"));
+        let all = || self.rows.values().flat_map(BTreeMap::values).flat_map(|figures| &figures.found);
+        match all().next() {
+            Some(one) => line(format!(
+                "A_a (predictions) {}; the most frequent class as every answer: {:.2}. Each cell: A_d, the accuracy of \
+                 reconstructions over every single loss, and in brackets A_a - A_d of the same seeds in points; below, \
+                 seeds / epochs / groups an epoch.",
+                spread(&distinct(all().map(|one| (one.cell.seed, one.available)))),
+                100.0 * one.constant
+            )),
+            None => line("Not yet run.".into()),
+        }
+        if !self.note.is_empty() {
+            line(format!("\n{}", self.note));
+        }
+        line(String::new());
+        let heads: Vec<String> = self.ks.iter().map(|k| format!(" k={k} |")).collect();
+        line(format!("| recipe |{}", heads.concat()));
+        line(format!("|---|{}", "---|".repeat(self.ks.len())));
+        for ((recipe, r), row) in &self.rows {
+            let name = if *r > 1 { format!("{recipe}, r={r}") } else { recipe.clone() };
+            let cells = self.ks.iter().map(|k| format!(" {} |", row.get(k).map_or("".into(), Figures::show)));
+            line(format!("| {name} |{}", cells.collect::<String>()));
+        }
+        if let Some(paper) = paper::of(data) {
+            let of = |k: &usize| paper.degraded.iter().find(|(known, _)| known == k);
+            let cells = self.ks.iter().map(|k| match of(k) {
+                Some((_, degraded)) => format!(" {degraded:.2} ({:.2}) |", paper.available - degraded),
+                None => " |".into(),
+            });
+            let name = format!("paper: sum, {}, A_a {:.2}", paper.network, paper.available);
+            line(format!("| {name} |{}", cells.collect::<String>()));
+        }
+        line(String::new());
+    }
+}
+
+impl Figures {
+    fn show(&self) -> String {
+        let Some(one) = self.found.first() else { return "not yet run".into() };
+        let degraded: Vec<f64> = self.found.iter().map(|one| one.degraded).collect();
+        let gap: Vec<f64> = self.found.iter().map(|one| one.available - one.degraded).collect();
+        let missing = if self.found.len() < self.wanted { " (more to come)" } else { "" };
+        let seeds = self.found.len();
+        format!(
+            "{} ({:.2})<br>{seeds} / {} / {}{missing}",
+            spread(&degraded),
+            100.0 * mean(&gap),
+            one.epochs,
+            one.groups
+        )
+    }
+}
+
+/// One value for each seed.
+fn distinct(values: impl Iterator<Item = (u64, f64)>) -> Vec<f64> {
+    values.collect::<BTreeMap<_, _>>().into_values().collect()
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Mean and, of several seeds, standard deviation, in percent.
+fn spread(values: &[f64]) -> String {
+    let mean = mean(values);
+    if values.len() < 2 {
+        return format!("{:.2}", 100.0 * mean);
+    }
+    let square = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() - 1) as f64;
+    format!("{:.2} ± {:.2}", 100.0 * mean, 100.0 * square.sqrt())
+}

@@ -1,0 +1,224 @@
+//! Running the cells that have no result yet, several at a time.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use parm_parity_models::onnx::{Limits, Model};
+
+use super::{Cell, Matrix, Outcome, Results, Way};
+use crate::data::Samples;
+use crate::fit::{Files, Stop, Surroundings, Unobserved};
+use crate::parity::{self, Materials};
+use crate::{Device, Error, base, code, file};
+
+/// Where a matrix finds its data and leaves its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The folder that data sets are relative to.
+    pub data: PathBuf,
+    /// The folder of results, base models and checkpoints.
+    pub results: PathBuf,
+}
+
+/// Whoever watches a matrix.
+pub trait Observer: Sync {
+    /// A cell begins; `left` are not yet begun.
+    fn began(&self, cell: &Cell, left: usize);
+
+    /// A cell has its result.
+    fn finished(&self, outcome: &Outcome);
+}
+
+/// Runs a matrix.
+pub struct Runner<'a> {
+    /// What.
+    pub matrix: &'a Matrix,
+    /// Where.
+    pub place: &'a Place,
+    /// Cells at a time; each has its share of the processor's cores.
+    pub jobs: usize,
+    /// Who watches.
+    pub observer: &'a dyn Observer,
+    /// How it is stopped.
+    pub stop: &'a Stop,
+}
+
+/// A data set, read once for all cells.
+struct Loaded {
+    train: Samples,
+    test: Samples,
+}
+
+/// A lock for each base model.
+type Bases = Mutex<BTreeMap<String, Arc<Mutex<()>>>>;
+
+/// What the threads share.
+struct Shared {
+    left: Vec<Cell>,
+    results: Results,
+    data: BTreeMap<String, Arc<Loaded>>,
+    failed: Option<Error>,
+}
+
+impl Runner<'_> {
+    /// Runs every cell without a result. An error ends it, with all other results kept.
+    pub fn run(&self) -> Result<Results, Error> {
+        let results = Results::open(&self.place.results)?;
+        let mut left = self.matrix.cells();
+        left.retain(|cell| results.get(&cell.key(self.matrix)).is_none());
+        left.reverse();
+        let shared = Mutex::new(Shared { left, results, data: BTreeMap::new(), failed: None });
+        let bases = Mutex::new(BTreeMap::new());
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        thread::scope(|scope| {
+            for _ in 0..self.jobs.max(1) {
+                scope.spawn(|| {
+                    let threads =
+                        rayon::ThreadPoolBuilder::new().num_threads((cores / self.jobs.max(1)).max(1));
+                    match threads.build() {
+                        Ok(pool) => pool.install(|| self.work(&shared, &bases)),
+                        Err(error) => {
+                            let message = format!("no threads can be had: {error}");
+                            lock(&shared).failed = Some(Error::Setting { message });
+                        }
+                    }
+                });
+            }
+        });
+        let shared = shared.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        shared.failed.map_or(Ok(shared.results), Err)
+    }
+
+    fn work(&self, shared: &Mutex<Shared>, bases: &Bases) {
+        loop {
+            let (cell, left) = {
+                let mut shared = lock(shared);
+                if shared.failed.is_some() || self.stop.is_requested() {
+                    return;
+                }
+                let Some(cell) = shared.left.pop() else { return };
+                (cell, shared.left.len())
+            };
+            self.observer.began(&cell, left);
+            let outcome = self.data(shared, &cell).and_then(|data| self.cell(&cell, &data, bases));
+            let kept = outcome.and_then(|outcome| {
+                lock(shared).results.add(outcome.clone())?;
+                self.observer.finished(&outcome);
+                Ok(())
+            });
+            if let Err(error) = kept {
+                lock(shared).failed.get_or_insert(error);
+                // The others stop at their next step, with checkpoints.
+                self.stop.request();
+            }
+        }
+    }
+
+    fn data(&self, shared: &Mutex<Shared>, cell: &Cell) -> Result<Arc<Loaded>, Error> {
+        let mut shared = lock(shared);
+        if let Some(loaded) = shared.data.get(&cell.data) {
+            return Ok(loaded.clone());
+        }
+        let (train, test) = self.matrix.data[&cell.data].read(&self.place.data)?;
+        let loaded = Arc::new(Loaded { train, test });
+        shared.data.insert(cell.data.clone(), loaded.clone());
+        Ok(loaded)
+    }
+
+    fn cell(&self, cell: &Cell, data: &Loaded, bases: &Bases) -> Result<Outcome, Error> {
+        let key = cell.key(self.matrix);
+        let deployed = {
+            // Cells that share a base model wait here until the first has trained it.
+            let own = lock(bases).entry(cell.base_key(self.matrix)).or_default().clone();
+            let _one_at_a_time = lock(&own);
+            self.base(cell, &data.train)?
+        };
+        let files = self.files("cells", &key);
+        let around = Surroundings { observer: &Unobserved, stop: self.stop, files: &files };
+        let outcome = match self.matrix.way(cell) {
+            Way::Parity(recipe) => parities(data, &deployed, (cell, &recipe), around)?,
+            Way::Code(recipe) => learned(data, &deployed, (cell, &recipe), around)?,
+        };
+        files.forget_checkpoint();
+        Ok(Outcome { key, ..outcome })
+    }
+
+    /// The base model of a cell: trained once, then read.
+    fn base(&self, cell: &Cell, train: &Samples) -> Result<Model, Error> {
+        let key = cell.base_key(self.matrix);
+        let path = self.place.results.join("bases").join(format!("{key}.onnx"));
+        if path.exists() {
+            return Ok(Model::open(&path, &Limits::default())?);
+        }
+        let files = self.files("bases", &key);
+        let around = Surroundings { observer: &Unobserved, stop: self.stop, files: &files };
+        let trained = base::train(train, &self.matrix.base(cell), Device::Cpu, around)?;
+        file::write(&path, &trained.model)?;
+        files.forget_checkpoint();
+        Ok(Model::from_bytes(trained.model, &Limits::default())?)
+    }
+
+    fn files(&self, kind: &str, key: &str) -> Files {
+        let path = |end: &str| Some(place(&self.place.results, kind, key, end));
+        Files { checkpoint: path("checkpoint"), metrics: path("jsonl"), curves: path("svg") }
+    }
+}
+
+fn parities(
+    data: &Loaded,
+    deployed: &Model,
+    (cell, recipe): (&Cell, &parity::Recipe),
+    around: Surroundings<'_>,
+) -> Result<Outcome, Error> {
+    let materials = Materials { samples: &data.train, graph: deployed, teacher: None, outputs: None };
+    let trained = parity::train(materials, recipe, Device::Cpu, around)?;
+    let test = Materials { samples: &data.test, ..materials };
+    let report = parity::examine(test, &trained, (None, Device::Cpu))?;
+    Ok(Outcome {
+        cell: cell.clone(),
+        key: String::new(),
+        available: report.available,
+        degraded: report.degraded(),
+        two_lost: report.degraded.get(1).map(|degraded| degraded.score),
+        constant: report.constant_answer,
+        reconstructions: report.degraded.first().map_or(0, |degraded| degraded.reconstructions),
+        epochs: recipe.run.epochs,
+        groups: trained.groups,
+        samples: trained.samples,
+        seconds: trained.history.iter().map(|epoch| epoch.seconds).sum(),
+    })
+}
+
+fn learned(
+    data: &Loaded,
+    deployed: &Model,
+    (cell, recipe): (&Cell, &code::Recipe),
+    around: Surroundings<'_>,
+) -> Result<Outcome, Error> {
+    let trained = code::train((&data.train, Some(&data.test)), deployed, recipe, (Device::Cpu, around))?;
+    let marks = trained.tested.unwrap_or(trained.marks);
+    let counts = data.test.classes();
+    Ok(Outcome {
+        cell: cell.clone(),
+        key: String::new(),
+        available: marks.available,
+        degraded: marks.degraded,
+        two_lost: None,
+        constant: counts.iter().max().map_or(0.0, |&most| most as f64 / counts.iter().sum::<usize>() as f64),
+        reconstructions: marks.reconstructions,
+        epochs: recipe.run.epochs,
+        groups: trained.groups,
+        samples: trained.samples,
+        seconds: trained.history.iter().map(|epoch| epoch.seconds).sum(),
+    })
+}
+
+fn place(results: &Path, kind: &str, key: &str, end: &str) -> PathBuf {
+    results.join(kind).join(format!("{key}.{end}"))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

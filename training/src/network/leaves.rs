@@ -1,0 +1,103 @@
+//! What one training step sees of a network: its weights as leaves of a history, and back.
+//!
+//! A step takes leaves, runs any number of graphs over them, differentiates one number, and hands the leaves back for
+//! the change of the weights. Nothing in between leaves the device.
+
+use burn::tensor::Gradients as History;
+
+use super::Network;
+use crate::Error;
+use crate::graph::{Mode, Real, Results, Role, Value};
+
+impl Network {
+    /// Parameters that gradients are taken for, and buffers as they are; in a fixed order.
+    pub(crate) fn leaves(&self) -> Vec<Real> {
+        let leaf = |weight: &super::Weight| match weight.role {
+            Role::Parameter => weight.value.clone().tracked(),
+            Role::Buffer => weight.value.clone(),
+        };
+        self.weights.values().map(leaf).collect()
+    }
+
+    /// All weights as constants, in the order of [`leaves`](Self::leaves).
+    pub(crate) fn frozen(&self) -> Vec<Real> {
+        self.weights.values().map(|weight| weight.value.clone()).collect()
+    }
+
+    /// Runs the graph over `leaves`.
+    pub(crate) fn forward(&self, leaves: &[Real], inputs: Vec<Value>, mode: Mode) -> Result<Results, Error> {
+        let given =
+            self.weights.keys().zip(leaves).map(|(name, leaf)| (name.as_str(), Value::Real(leaf.clone())));
+        self.plan.run(inputs, given, (mode, &self.device))
+    }
+
+    /// Changes every parameter that has a gradient: `change` is given the parameter's number, its value, which nobody
+    /// else holds any more, and the gradient.
+    pub(crate) fn change(
+        &mut self,
+        leaves: Vec<Real>,
+        gradients: &History,
+        mut change: impl FnMut(usize, Real, Real) -> Real,
+    ) {
+        let parameters = self.weights.values_mut().zip(leaves).filter(|(w, _)| w.role == Role::Parameter);
+        for (number, (weight, leaf)) in parameters.enumerate() {
+            let Some(gradient) = leaf.gradient(gradients) else { continue };
+            drop(leaf);
+            let value = std::mem::replace(&mut weight.value, Real::empty(&self.device));
+            weight.value = change(number, value, gradient.untracked());
+        }
+    }
+
+    /// The number of elements of each parameter, in the order that [`change`](Self::change) numbers them.
+    pub(crate) fn sizes(&self) -> Vec<usize> {
+        let parameters = self.weights.values().filter(|weight| weight.role == Role::Parameter);
+        parameters.map(|weight| weight.value.count()).collect()
+    }
+
+    /// Copies of all weights, parameters and buffers.
+    pub(crate) fn snapshot(&self) -> Vec<Vec<f32>> {
+        self.weights.values().map(|weight| weight.value.download().into_data()).collect()
+    }
+
+    /// Puts back what [`snapshot`](Self::snapshot) of a network of the same graph gave.
+    pub(crate) fn restore(&mut self, snapshot: &[Vec<f32>]) -> Result<(), Error> {
+        for ((name, weight), values) in self.weights.iter_mut().zip(snapshot) {
+            let actual = weight.value.shape();
+            let array = crate::Array::new(actual.clone(), values.clone()).ok_or_else(|| {
+                Error::ParameterShape { name: name.clone(), actual, given: vec![values.len()] }
+            })?;
+            let fault = |problem| Error::Node { node: format!("constant '{name}'"), problem };
+            weight.value = Real::upload(&array, &self.device).map_err(fault)?;
+        }
+        Ok(())
+    }
+
+    /// Which entries of a snapshot are parameters.
+    pub(crate) fn is_parameter(&self) -> impl Iterator<Item = bool> {
+        self.weights.values().map(|weight| weight.role == Role::Parameter)
+    }
+
+    /// The only input's declaration; an error if there are several.
+    pub(crate) fn input(&self) -> Result<&parm_parity_models::onnx::Value, Error> {
+        match self.inputs.as_slice() {
+            [input] => Ok(input),
+            inputs => Err(Error::OneInput { inputs: inputs.len() }),
+        }
+    }
+
+    /// The outputs for rows of the only input, as an engine would compute them.
+    pub(crate) fn evaluate(&self, rows: crate::Array<f32>) -> Result<Vec<crate::Host>, Error> {
+        let results = self.forward(&self.frozen(), self.rows(rows)?, Mode::Evaluate)?;
+        Ok(results.outputs.iter().map(Value::download).collect())
+    }
+
+    /// Rows for the only input, as the kind of number that it declares.
+    pub(crate) fn rows(&self, array: crate::Array<f32>) -> Result<Vec<Value>, Error> {
+        let is_float = self.input()?.datatype.is_float();
+        let host = match is_float {
+            true => crate::Host::Floats(array),
+            false => crate::Host::Ints(array.map(|&value| value as i64)),
+        };
+        self.upload(&[host])
+    }
+}

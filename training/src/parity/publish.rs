@@ -1,0 +1,182 @@
+//! Into the model repository: model files first, then the manifest that names them, each whole or not at all. So
+//! whatever interrupts this, a bundle never names a file that is not there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use parm_encoder::{CodeSpec, Head};
+use parm_parity_models::bundle::{
+    Accuracy, Calibration, Deployed, Input, Learned, Manifest, Meaning, ModelFile, Output, Parity,
+    Preprocessing, Range, Training,
+};
+use parm_parity_models::onnx::{Limits, Model, Value};
+use parm_parity_models::repository::check_name;
+use sha2::{Digest, Sha256};
+
+use crate::{Array, Error, file};
+
+/// The most versions that are looked through for a free number.
+const MAX_VERSIONS: u64 = 10_000;
+
+/// A deployed model and the repository that it is put into.
+#[derive(Clone, Debug)]
+pub struct Publication<'a> {
+    /// The repository's folder.
+    pub root: &'a Path,
+    /// The deployed model's name.
+    pub name: &'a str,
+    /// Its file; put into the repository unless it is there.
+    pub deployed: &'a [u8],
+    /// What its output means.
+    pub meaning: Meaning,
+    /// The rows that it saw, for the range of its input.
+    pub rows: &'a Array<f32>,
+    /// What was done to raw values before.
+    pub preprocessing: Option<Preprocessing>,
+}
+
+/// A code of a bundle.
+#[derive(Clone, Debug)]
+pub struct Entry<'a> {
+    /// The code.
+    pub code: &'a CodeSpec,
+    /// How its models were trained.
+    pub training: Training,
+    /// What was measured; an error, where less is better, is none.
+    pub accuracy: Option<Accuracy>,
+    /// How sure reconstructions are.
+    pub calibration: Option<Calibration>,
+}
+
+/// Puts a code and its parity models into the repository and gives the manifest's path. An entry of the same code is
+/// replaced.
+pub fn publish(publication: &Publication<'_>, entry: &Entry<'_>, models: &[Bytes]) -> Result<PathBuf, Error> {
+    let stem = stem(publication, entry);
+    let several = models.len() > 1;
+    let models = models.iter().enumerate().map(|(at, model)| {
+        let name = if several { format!("{stem}-{}", at + 1) } else { stem.clone() };
+        publish_base(publication.root, &name, model)
+    });
+    let models = models.collect::<Result<_, _>>()?;
+    add(publication, entry, (models, None))
+}
+
+/// Puts a learned code into the repository, as [`publish`] does with others.
+pub fn publish_learned(
+    publication: &Publication<'_>,
+    entry: &Entry<'_>,
+    (encoder, decoder): (&Bytes, &Bytes),
+) -> Result<PathBuf, Error> {
+    let stem = stem(publication, entry);
+    let put = |part: &str, model: &Bytes| publish_base(publication.root, &format!("{stem}-{part}"), model);
+    let learned = Learned { encoder: put("encoder", encoder)?, decoder: put("decoder", decoder)? };
+    add(publication, entry, (Vec::new(), Some(learned)))
+}
+
+fn stem(publication: &Publication<'_>, entry: &Entry<'_>) -> String {
+    format!("{}-{}", publication.name, label(entry.code))
+}
+
+/// The manifest, with this entry in place of one of the same code.
+fn add(
+    publication: &Publication<'_>,
+    entry: &Entry<'_>,
+    (models, learned): (Vec<ModelFile>, Option<Learned>),
+) -> Result<PathBuf, Error> {
+    let deployed = publish_base(publication.root, publication.name, publication.deployed)?;
+    let path = publication.root.join(publication.name).join("parm.toml");
+    let found = if path.exists() { Some(Manifest::read(&path)?) } else { None };
+    // Parity models for another version of the deployed model are worth nothing beside this one.
+    let found = found.filter(|manifest| manifest.deployed.sha256 == deployed.sha256);
+    let mut manifest = match found {
+        Some(manifest) => manifest,
+        None => Manifest::new(describe(publication, &deployed)?),
+    };
+    let parity = Parity {
+        code: entry.code.clone(),
+        models,
+        learned,
+        training: Some(entry.training.clone()),
+        accuracy: entry.accuracy.clone(),
+        calibration: entry.calibration,
+    };
+    manifest.parities.retain(|other| label(&other.code) != label(&parity.code));
+    manifest.parities.push(parity);
+    manifest.write(&path)?;
+    Ok(path)
+}
+
+/// Puts a model into the repository, as a new version unless one holds the same file.
+pub fn publish_base(root: &Path, name: &str, model: &[u8]) -> Result<ModelFile, Error> {
+    check_name(name)?;
+    let sha256 = hex(&Sha256::digest(model));
+    for version in 1..MAX_VERSIONS {
+        let folder = root.join(name).join(version.to_string());
+        let path = folder.join("model.onnx");
+        let found = fs::read(&path).ok();
+        if found.is_none() && !folder.exists() {
+            file::write(&path, model)?;
+        } else if found.as_deref() != Some(model) {
+            continue;
+        }
+        return Ok(ModelFile { name: name.into(), version, sha256 });
+    }
+    Err(Error::Write { path: root.join(name), message: "it has too many versions".into() })
+}
+
+/// What tells a code from others of the same bundle.
+fn label(code: &CodeSpec) -> String {
+    let head = match code.head {
+        Some(Head::Sum) => "-sum",
+        _ => "",
+    };
+    let parities = if code.r > 1 { format!("r{}", code.r) } else { String::new() };
+    format!("{}{head}-k{}{parities}", code.kind, code.k)
+}
+
+fn describe(publication: &Publication<'_>, file: &ModelFile) -> Result<Deployed, Error> {
+    let model = Model::from_bytes(publication.deployed.to_vec(), &Limits::default())?;
+    let graph = model.graph()?;
+    let (low, high) = (publication.rows.data().iter())
+        .fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), &value| (low.min(value), high.max(value)));
+    let range = (low < high).then_some(Range { low, high });
+    let inputs = graph.inputs.iter().map(|input| {
+        let datatype = input.datatype.to_protocol().ok_or_else(|| untyped(input))?;
+        Ok(Input {
+            name: input.name.clone(),
+            datatype,
+            shape: shape(input, publication.rows.shape())?,
+            range,
+        })
+    });
+    let outputs = graph.outputs.iter().map(|output| {
+        let datatype = output.datatype.to_protocol().ok_or_else(|| untyped(output))?;
+        let (name, shape) = (output.name.clone(), shape(output, &[])?);
+        Ok(Output { name, datatype, shape, meaning: publication.meaning, default_answer: None })
+    });
+    Ok(Deployed {
+        version: file.version,
+        sha256: file.sha256.clone(),
+        inputs: inputs.collect::<Result<_, Error>>()?,
+        outputs: outputs.collect::<Result<_, Error>>()?,
+        preprocessing: publication.preprocessing.clone(),
+    })
+}
+
+/// A declared shape; sizes that vary but are known from the data are stated.
+fn shape(value: &Value, known: &[usize]) -> Result<Vec<i64>, Error> {
+    let mut shape = value.protocol_shape().ok_or_else(|| untyped(value))?;
+    for (dim, &size) in shape.iter_mut().zip(known).skip(1) {
+        *dim = if *dim < 0 { size as i64 } else { *dim };
+    }
+    Ok(shape)
+}
+
+fn untyped(value: &Value) -> Error {
+    Error::Setting { message: format!("'{}' has no type and shape that can be served", value.name) }
+}
+
+fn hex(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,241 @@
+//! Training the parity models of one code.
+
+use std::num::NonZeroUsize;
+
+use bytes::Bytes;
+use parm_encoder::{CodeSpec, Head, Kind};
+use parm_parity_models::bundle::{Calibration, Meaning};
+use parm_parity_models::onnx::rewrite::{self, End, Parity};
+use parm_parity_models::onnx::{Limits, Model};
+
+use super::{Recipe, Start, calibrate, fingerprint, hold, rows};
+use crate::data::Samples;
+use crate::distil::{
+    Aim, Augment, Coder, Exam, Lesson, Marks, Plan, Set, Split, Targets, Teacher, predictions,
+};
+use crate::evaluate::{self, Confidence, Evaluation, Metric, Report, Truth};
+use crate::fit::{self, Epoch, Surroundings};
+use crate::groups::Sampling;
+use crate::loss::Scores;
+use crate::{Array, Device, Error, Network};
+
+/// What parity models are made from.
+#[derive(Clone, Copy)]
+pub struct Materials<'a> {
+    /// Rows, with labels or without.
+    pub samples: &'a Samples,
+    /// The graph that parity models are derived from: the deployed one, or another architecture for its task.
+    pub graph: &'a Model,
+    /// Who says what is true of a row; `None`: the graph itself.
+    pub teacher: Option<&'a dyn Teacher>,
+    /// What the teacher said of each row, if that is known already.
+    pub outputs: Option<&'a Array<f32>>,
+}
+
+/// Trained parity models.
+#[derive(Clone, Debug)]
+pub struct Trained {
+    /// The code that they are for.
+    pub code: CodeSpec,
+    /// The ONNX files, one for each parity.
+    pub models: Vec<Bytes>,
+    /// What was measured on held-out groups.
+    pub marks: Marks,
+    /// How sure reconstructions are; none where there are no classes.
+    pub calibration: Option<Calibration>,
+    /// What the deployed model's output means.
+    pub meaning: Meaning,
+    /// The run's epochs.
+    pub history: Vec<Epoch>,
+    /// Rows that groups were drawn from.
+    pub samples: usize,
+    /// Groups in an epoch.
+    pub groups: usize,
+}
+
+/// Trains the parity models of a recipe.
+pub fn train(
+    materials: Materials<'_>,
+    recipe: &Recipe,
+    device: Device,
+    around: Surroundings<'_>,
+) -> Result<Trained, Error> {
+    check(recipe)?;
+    let deployed = Network::new(copy(materials.graph)?, device)?;
+    rows(&materials.samples.inputs, deployed.input()?)?;
+    let teacher: &dyn Teacher = materials.teacher.unwrap_or(&deployed);
+    let set = taught(materials, teacher)?;
+    let meaning = recipe.meaning.unwrap_or_else(|| meaning(materials.graph));
+    let classes = meaning != Meaning::Values;
+    hold(&set, classes)?;
+
+    let code = recipe.code();
+    let seed = recipe.run.seed;
+    let derived = |end| (0..recipe.r).map(move |at| derive(materials.graph, recipe, at, end));
+    let networks: Vec<Network> =
+        derived(End::Raw).map(|model| Network::new(model?, device)).collect::<Result<_, _>>()?;
+    let fingerprint = fingerprint(&["parity", &format!("{recipe:?}")], &set, &[materials.graph]);
+    let (train, held_out) = Split::random(set.len(), recipe.held_out, seed).of(&set);
+    let mut coder = Coder::new(&code, set.dims())?;
+    let exam = Exam::new(held_out, &mut coder, seed)?;
+    let groups = ((train.len() / recipe.k) as f64 * f64::from(recipe.passes)).round().max(1.0) as usize;
+    let plan = Plan {
+        sampling: Sampling { k: recipe.k, groups, blanks: recipe.blanks, seed },
+        batch: recipe.run.batch,
+        loss: recipe.loss(meaning),
+        temperature: recipe.temperature,
+        scores: if meaning == Meaning::Probabilities { Scores::Probabilities } else { Scores::Logits },
+        classes,
+    };
+    let samples = train.len();
+    let targets = Targets { aim: Aim::of(&code)?, values: set.values() };
+    drop(set);
+    let augment =
+        (!recipe.augment.is_none()).then_some(Augment { how: recipe.augment, teacher: Some(teacher) });
+    let mut lesson = Lesson::new(networks, (train, exam), (coder, targets), augment, plan)?;
+    let history = fit::run(&mut lesson, &recipe.run, &fingerprint, around)?;
+
+    let (exam, coder) = (&lesson.exam, &lesson.coder);
+    let marks = match classes {
+        true => exam.classify(coder, &lesson.networks)?,
+        false => exam.regress(coder, &lesson.networks)?,
+    };
+    let calibration =
+        if classes { Some(calibrate::calibrate(exam, (coder, &lesson.networks), meaning)?) } else { None };
+    let models = finished(&lesson.networks, derived(End::AsDeployed), device)?;
+    Ok(Trained { code, models, marks, calibration, meaning, history, samples, groups })
+}
+
+/// How good trained parity models are on other rows than they were trained on: on every loss of up to r predictions.
+/// `metric`: how answers are judged; of a classifier by the highest score unless something else is said.
+pub fn examine(
+    materials: Materials<'_>,
+    trained: &Trained,
+    (metric, device): (Option<Metric>, Device),
+) -> Result<Report, Error> {
+    let deployed = Network::new(copy(materials.graph)?, device)?;
+    rows(&materials.samples.inputs, deployed.input()?)?;
+    let set = taught(materials, materials.teacher.unwrap_or(&deployed))?;
+    let classes = trained.meaning != Meaning::Values;
+    hold(&set, classes)?;
+    let code = trained.code.build()?;
+    let groups = evaluate::Groups::draw(set.len(), trained.code.k, 1)?;
+    let coded = evaluate::encode(&*code, &groups, &set.inputs)?;
+    let answer = |(model, coded): (&Bytes, &Array<f32>)| {
+        let model = Model::from_bytes(model.clone(), &Limits::default())?;
+        predictions(&Network::new(model, device)?, coded)
+    };
+    let parities: Vec<Array<f32>> =
+        trained.models.iter().zip(&coded).map(answer).collect::<Result<_, Error>>()?;
+    let metric = metric.unwrap_or(if classes { Metric::TOP_1 } else { Metric::AbsoluteError });
+    let confidence = trained.calibration.and_then(|calibration| Confidence::of(trained.meaning, calibration));
+    let truth = match set.labels.filter(|_| classes) {
+        Some(labels) => Truth::Classes(labels),
+        None => Truth::deployed(&set.outputs, metric),
+    };
+    Ok(evaluate::parity(&Evaluation {
+        code: &*code,
+        groups: &groups,
+        deployed: &set.outputs,
+        parities: &parities,
+        truth: &truth,
+        metric,
+        confidence,
+        backup: None,
+    })?)
+}
+
+fn check(recipe: &Recipe) -> Result<(), Error> {
+    let wrong = |message: &str| Err(Error::Setting { message: message.into() });
+    if recipe.k < 2 {
+        return wrong("a group has at least two queries: give k of 2 or more");
+    }
+    if !(recipe.passes > 0.0 && recipe.passes <= 1000.0) {
+        return wrong("passes is a number above 0 and up to 1000");
+    }
+    if !(0.0..=1.0).contains(&recipe.blanks) {
+        return wrong("blanks is a share, from 0 to 1");
+    }
+    if recipe.temperature <= 0.0 || !recipe.temperature.is_finite() {
+        return wrong("temperature is a number above 0");
+    }
+    if !matches!(recipe.encoder, Kind::Sum | Kind::Weighted | Kind::Tiles | Kind::Slots) {
+        return Err(Error::Untrained { kind: recipe.encoder });
+    }
+    recipe.run.check()
+}
+
+/// The rows with what the teacher says of them.
+fn taught(materials: Materials<'_>, teacher: &dyn Teacher) -> Result<Set, Error> {
+    let Samples { inputs, labels, .. } = materials.samples;
+    let rows = inputs.shape()[0];
+    if rows == 0 {
+        return Err(Error::TooFew { rows, wanted: 1 });
+    }
+    let outputs = match materials.outputs {
+        Some(outputs) if outputs.shape().first() == Some(&rows) => {
+            let values = outputs.data().len() / rows;
+            outputs.clone().reshape(vec![rows, values]).expect("as many rows")
+        }
+        Some(outputs) => {
+            return Err(Error::OutputRows { rows, outputs: outputs.shape().first().copied().unwrap_or(0) });
+        }
+        None => teacher.predict(inputs)?,
+    };
+    Ok(Set { inputs: inputs.clone(), outputs, labels: labels.clone() })
+}
+
+/// What a graph's output means, as far as its last node shows.
+pub(crate) fn meaning(graph: &Model) -> Meaning {
+    let last = graph.graph().ok().and_then(|graph| {
+        let output = graph.outputs.first()?.name.clone();
+        graph.producer(&output).map(|node| node.op.clone())
+    });
+    match last.as_deref() {
+        Some("Softmax") => Meaning::Probabilities,
+        _ => Meaning::Logits,
+    }
+}
+
+/// The graph of parity `at`.
+fn derive(deployed: &Model, recipe: &Recipe, at: usize, end: End) -> Result<Model, Error> {
+    let one = NonZeroUsize::MIN;
+    let k = NonZeroUsize::new(recipe.k).unwrap_or(one);
+    let parity = Parity {
+        stem: if recipe.encoder == Kind::Slots { k } else { one },
+        head: if recipe.head() == Head::Slots { k } else { one },
+        // A sum of probabilities is none.
+        end: if recipe.head() == Head::Slots { end } else { End::Raw },
+        start: match recipe.start {
+            Start::Deployed => rewrite::Start::Deployed,
+            Start::Scratch => {
+                rewrite::Start::Scratch { seed: recipe.run.seed.wrapping_add(at as u64 * 1000) }
+            }
+        },
+    };
+    Ok(rewrite::derive(deployed, &parity)?)
+}
+
+/// The files to serve: graphs that end as the deployed one does, with the trained weights.
+fn finished(
+    networks: &[Network],
+    graphs: impl Iterator<Item = Result<Model, Error>>,
+    device: Device,
+) -> Result<Vec<Bytes>, Error> {
+    networks
+        .iter()
+        .zip(graphs)
+        .map(|(trained, graph)| {
+            let mut served = Network::new(graph?, device)?;
+            for name in trained.parameters().chain(trained.buffers()) {
+                served.set_weight(name, &trained.weight(name)?)?;
+            }
+            served.export()
+        })
+        .collect()
+}
+
+fn copy(model: &Model) -> Result<Model, Error> {
+    // Weights in files beside the model come along.
+    Ok(rewrite::Draft::new(model)?.finish()?)
+}
