@@ -1,5 +1,7 @@
 //! The command line. What a flag means is said here, once; the configuration file knows the same settings by their paths.
 
+pub mod data;
+pub mod evaluate;
 pub mod experiment;
 pub mod record;
 pub mod train;
@@ -75,6 +77,16 @@ pub enum Command {
     /// `parm serve` loads. A run that was interrupted goes on where it was.
     #[command(after_long_help = train::EXAMPLES)]
     Train(train::Train),
+    /// Measure how good reconstructions are, code by code (needs a build with `--features train`)
+    ///
+    /// A_a is the accuracy of answers while nothing is lost, A_d that of reconstructions alone, A_o that of all answers when
+    /// some predictions are unavailable. All three are given for every code, beside the constant answer and, if one is
+    /// named, a backup model.
+    #[command(after_long_help = evaluate::EXAMPLES)]
+    Evaluate(Box<evaluate::Evaluate>),
+    /// Data sets: which are known, whether files are whole, what a source holds (needs a build with `--features train`)
+    #[command(after_long_help = data::EXAMPLES)]
+    Data(data::Data),
 }
 
 const DEMO_EXAMPLES: &str = "Examples:

@@ -5,8 +5,12 @@
 
 mod bar;
 mod cli;
+#[cfg(feature = "train")]
+mod data;
 mod demo;
 mod environment;
+#[cfg(feature = "train")]
+mod evaluate;
 mod experiment;
 mod load;
 mod logging;
@@ -49,6 +53,12 @@ fn main() -> ExitCode {
         Command::Tune(flags) => tune::main(&flags),
         Command::Record(flags) => record::main(&flags),
         Command::Train(flags) => train::main(&flags.command),
+        #[cfg(feature = "train")]
+        Command::Evaluate(flags) => evaluate::main(&flags),
+        #[cfg(feature = "train")]
+        Command::Data(flags) => data::main(&flags.command),
+        #[cfg(not(feature = "train"))]
+        Command::Evaluate(_) | Command::Data(_) => Err(train::absent()),
         Command::Models(flags) => models::main(&flags.command).map_err(Failure::from),
     };
     match outcome {

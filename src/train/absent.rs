@@ -1,13 +1,18 @@
-//! `parm train` of a build that has no trainer.
+//! The commands that need the trainer, in a build that has none.
 
 use anyhow::anyhow;
 
 use crate::Failure;
 use crate::cli::train::TrainCommand;
 
-/// Says how to get one; status 64.
+/// `parm train`.
 pub fn main(_: &TrainCommand) -> Result<(), Failure> {
-    Err(Failure::Configuration(anyhow!(
-        "this build cannot train, to keep servers small: build with `cargo build --release --features train`"
-    )))
+    Err(absent())
+}
+
+/// Says how to get a trainer; status 64.
+pub fn absent() -> Failure {
+    Failure::Configuration(anyhow!(
+        "this build cannot train or evaluate, to keep servers small: build with `cargo build --release --features train`"
+    ))
 }

@@ -2,7 +2,7 @@
 
 mod base;
 mod code;
-mod engine;
+pub mod engine;
 mod matrix;
 mod parity;
 mod progress;

@@ -7,10 +7,8 @@ use super::Shape;
 use crate::Error;
 
 pub(super) fn build(shape: &Shape) -> Result<Model, Error> {
-    let (name, wanted) = ("boxes", "images of [channels, 16 or more, 16 or more]");
-    let [channels, height @ 16.., width @ 16..] = shape.dims[..] else {
-        return Err(Error::BaseInput { name, dims: shape.dims.clone(), wanted });
-    };
+    let name = "boxes";
+    let [channels, height, width] = shape.image(name, 16, "images of [channels, 16 or more, 16 or more]")?;
     let mut net = Builder::new(name, shape.seed);
     let mut value = net.input(Value::batch_of_f32("input", &shape.dims));
     let mut inputs = channels;

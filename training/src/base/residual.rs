@@ -24,10 +24,8 @@ pub(super) fn eighteen(shape: &Shape) -> Result<Model, Error> {
 }
 
 fn build(shape: &Shape, plan: &Plan) -> Result<Model, Error> {
-    let (name, wanted) = (plan.name, "images of [channels, 8 or more, 8 or more]");
-    let [channels, 8.., 8..] = shape.dims[..] else {
-        return Err(Error::BaseInput { name, dims: shape.dims.clone(), wanted });
-    };
+    let name = plan.name;
+    let [channels, ..] = shape.image(name, 8, "images of [channels, 8 or more, 8 or more]")?;
     let mut net = Builder::new(name, shape.seed);
     let input = net.input(Value::batch_of_f32("input", &shape.dims));
     let mut width = plan.widths[0];

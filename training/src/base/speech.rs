@@ -7,10 +7,8 @@ use super::Shape;
 use crate::Error;
 
 pub(super) fn build(shape: &Shape) -> Result<Model, Error> {
-    let (name, wanted) = ("speech", "pictures of [1, 4 or more, 4 or more]");
-    let [channels, 4.., 4..] = shape.dims[..] else {
-        return Err(Error::BaseInput { name, dims: shape.dims.clone(), wanted });
-    };
+    let name = "speech";
+    let [channels, ..] = shape.image(name, 4, "pictures of [1, 4 or more, 4 or more]")?;
     let mut net = Builder::new(name, shape.seed);
     let mut value = net.input(Value::batch_of_f32("input", &shape.dims));
     for (layer, inputs, outputs) in [("conv1", channels, 32), ("conv2", 32, 64), ("conv3", 64, 64)] {

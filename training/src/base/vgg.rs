@@ -22,10 +22,8 @@ const LAYERS: [(usize, bool); 8] = [
 ];
 
 pub(super) fn build(shape: &Shape) -> Result<Model, Error> {
-    let (name, wanted) = ("vgg11", "images of [channels, 8 or more, 8 or more]");
-    let [channels, height @ 8.., width @ 8..] = shape.dims[..] else {
-        return Err(Error::BaseInput { name, dims: shape.dims.clone(), wanted });
-    };
+    let name = "vgg11";
+    let [channels, height, width] = shape.image(name, 8, "images of [channels, 8 or more, 8 or more]")?;
     let mut net = Builder::new(name, shape.seed);
     let mut value = net.input(Value::batch_of_f32("input", &shape.dims));
     let (mut inputs, mut side) = (channels, height.min(width));

@@ -1,0 +1,222 @@
+//! `parm evaluate`: a bundle's codes, and codes that need no training, on data.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use parm_encoder::{Code, CodeSpec, Kind, Learned};
+use parm_parity_models::bundle::{Calibration, Manifest, Meaning, ModelFile, Parity};
+use parm_parity_models::repository::Repository;
+use parm_training::data::{Limit, Samples, Source, normalise};
+use parm_training::evaluate::{self, Bench, Contender, Metric, Order, Pair, Report, Rules, Table, picture};
+use parm_training::{Array, Error, Teacher};
+
+use crate::Failure;
+use crate::cli::evaluate::{Evaluate, Form};
+use crate::train::engine::BlackBox;
+
+/// Runs the command. Flags and files that cannot be used end with status 64.
+pub fn main(flags: &Evaluate) -> Result<(), Failure> {
+    let subject = Subject::open(flags).map_err(Failure::Configuration)?;
+    let table = subject.measure(flags).map_err(Failure::Run)?;
+    show(&table, flags).map_err(Failure::Run)
+}
+
+/// The model that is evaluated, and what is known of it.
+struct Subject {
+    path: PathBuf,
+    /// The repository and the bundle, unless the model is a file of its own.
+    bundle: Option<Bundle>,
+    samples: Samples,
+    rules: Rules,
+    /// Codes that need no training.
+    untrained: Vec<CodeSpec>,
+}
+
+struct Bundle {
+    repository: Repository,
+    manifest: Manifest,
+    path: PathBuf,
+}
+
+impl Subject {
+    fn open(flags: &Evaluate) -> anyhow::Result<Self> {
+        let (path, bundle) = find(&flags.model, &flags.models)?;
+        let source: Source = flags.data.parse()?;
+        let mut samples = source.read(Limit::default())?;
+        let mut meaning = Meaning::Logits;
+        if let Some(Bundle { manifest, .. }) = &bundle {
+            meaning = manifest.deployed.outputs.first().map_or(meaning, |output| output.meaning);
+            if let Some(preprocessing) = &manifest.deployed.preprocessing {
+                normalise(&mut samples.inputs, preprocessing)?;
+            }
+        }
+        let by_default = if samples.values.is_some() { Metric::AbsoluteError } else { Metric::TOP_1 };
+        let metric = flags.metric.as_deref().map_or(Ok(by_default), str::parse)?;
+        let untrained = match &flags.code[..] {
+            [] => bundle.as_ref().map(Bundle::untrained).unwrap_or_default(),
+            given => given.iter().map(|text| code(text)).collect::<anyhow::Result<_>>()?,
+        };
+        if bundle.is_none() && untrained.is_empty() {
+            bail!("a model without a bundle has no code of its own: name some, such as --code replicate:k=2");
+        }
+        Ok(Self { path, bundle, samples, rules: Rules { metric, meaning, seed: flags.seed }, untrained })
+    }
+
+    fn measure(&self, flags: &Evaluate) -> anyhow::Result<Table> {
+        let engine = BlackBox::load(&flags.engine, &self.path)?;
+        let deployed = |rows: &Array<f32>| engine.predict(rows);
+        let mut bench = Bench::new(&deployed, &self.samples, self.rules)?;
+        if let Some(path) = &flags.backup {
+            let engine = BlackBox::load(&flags.engine, path)?;
+            bench = bench.with_backup(&|rows: &Array<f32>| engine.predict(rows))?;
+        }
+        let mut table = Table::default();
+        if let Some(bundle) = &self.bundle {
+            let mut manifest = bundle.manifest.clone();
+            for parity in &mut manifest.parities {
+                let query = &self.samples.inputs.shape()[1..];
+                let opened = bundle.open(parity, query, &flags.engine)?;
+                let report = opened.judge(&bench)?;
+                parity.accuracy = report.accuracy().or(parity.accuracy.take());
+                table.push(opened.name, report);
+            }
+            if flags.write {
+                manifest.write(&bundle.path)?;
+            }
+        }
+        for spec in &self.untrained {
+            let code = spec.build()?;
+            let calibration = Calibration::default();
+            let contender = Contender { code: &*code, models: &[], calibration, order: Order::Drawn };
+            table.push(spec.kind.to_string(), bench.judge(&contender)?);
+            if matches!(spec.kind, Kind::Berrut | Kind::Spline) && spec.k > 2 {
+                let report = bench.judge(&Contender { order: Order::Path, ..contender })?;
+                table.push(format!("{} along a path", spec.kind), report);
+            }
+        }
+        Ok(table)
+    }
+}
+
+/// The model's file and, where it is in a repository, its bundle.
+fn find(model: &str, models: &Path) -> anyhow::Result<(PathBuf, Option<Bundle>)> {
+    if Path::new(model).is_file() {
+        return Ok((PathBuf::from(model), None));
+    }
+    let repository = Repository::open(models)?;
+    let found = repository.model(model)?;
+    let Some(path) = &found.bundle else {
+        let (_, version) = found.latest().with_context(|| format!("model '{model}' has no version"))?;
+        return Ok((version.path.clone(), None));
+    };
+    let manifest = Manifest::read(path)?;
+    let version = manifest.deployed.version;
+    let file = found.versions.get(&version);
+    let file =
+        file.with_context(|| format!("model '{model}' has no version {version}, which its bundle is for"))?;
+    let (file, path) = (file.path.clone(), path.clone());
+    Ok((file, Some(Bundle { repository, manifest, path })))
+}
+
+/// A model that an engine runs.
+type Engine = Box<dyn Fn(&Array<f32>) -> Result<Array<f32>, Error> + Send>;
+
+/// A code of a bundle, ready to be judged.
+struct Opened {
+    name: String,
+    code: Box<dyn Code>,
+    models: Vec<Engine>,
+    calibration: Calibration,
+}
+
+impl Opened {
+    fn judge(&self, bench: &Bench<'_>) -> anyhow::Result<Report> {
+        let models: Vec<&evaluate::Model<'_>> = self.models.iter().map(|model| &**model as _).collect();
+        let (code, calibration, order) = (&*self.code, self.calibration, Order::Drawn);
+        let contender = Contender { code, models: &models, calibration, order };
+        bench.judge(&contender).with_context(|| self.name.clone())
+    }
+}
+
+impl Bundle {
+    fn open(&self, parity: &Parity, query: &[usize], engine: &str) -> anyhow::Result<Opened> {
+        let load = |file: &ModelFile| -> anyhow::Result<Engine> {
+            let engine = BlackBox::load(engine, &self.file(file)?)?;
+            Ok(Box::new(move |rows| engine.predict(rows)))
+        };
+        let code: Box<dyn Code> = match &parity.learned {
+            Some(learned) => {
+                let (encoder, decoder) = (load(&learned.encoder)?, load(&learned.decoder)?);
+                let pair = Pair::new(&parity.code, query, encoder, decoder);
+                Box::new(Learned::new(&parity.code, Box::new(pair))?)
+            }
+            None => parity.code.build()?,
+        };
+        let name = match (parity.models.first(), &parity.learned) {
+            (Some(model), _) => model.name.clone(),
+            (None, Some(learned)) => learned.encoder.name.clone(),
+            (None, None) => parity.code.kind.to_string(),
+        };
+        let models = parity.models.iter().map(load).collect::<anyhow::Result<_>>()?;
+        Ok(Opened { name, code, models, calibration: parity.calibration.unwrap_or_default() })
+    }
+
+    fn file(&self, file: &ModelFile) -> anyhow::Result<PathBuf> {
+        let model = self.repository.model(&file.name)?;
+        let version = model.versions.get(&file.version);
+        let missing = || format!("model '{}' has no version {}", file.name, file.version);
+        Ok(version.with_context(missing)?.path.clone())
+    }
+
+    /// What can be had without training, for each k of the bundle.
+    fn untrained(&self) -> Vec<CodeSpec> {
+        let mut sizes: Vec<usize> = self.manifest.parities.iter().map(|parity| parity.code.k).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let kinds = [(Kind::Replicate, 1), (Kind::Berrut, 2), (Kind::Spline, 3)];
+        let specs = kinds.into_iter().flat_map(|(kind, least)| {
+            sizes.iter().filter(move |k| **k >= least).map(move |&k| CodeSpec::new(kind, k, 1))
+        });
+        specs.collect()
+    }
+}
+
+/// A code from `KIND:k=2,r=1`.
+fn code(text: &str) -> anyhow::Result<CodeSpec> {
+    let wrong = || format!("'{text}' is no code that needs no training: write berrut:k=4,r=1");
+    let (kind, numbers) = text.split_once(':').with_context(wrong)?;
+    let kind = match kind {
+        "replicate" => Kind::Replicate,
+        "mds" => Kind::Mds,
+        "berrut" => Kind::Berrut,
+        "spline" => Kind::Spline,
+        _ => bail!(wrong()),
+    };
+    let mut spec = CodeSpec::new(kind, 2, 1);
+    for number in numbers.split(',') {
+        match number.split_once('=').with_context(wrong)? {
+            ("k", value) => spec.k = value.parse().with_context(wrong)?,
+            ("r", value) => spec.r = value.parse().with_context(wrong)?,
+            _ => bail!(wrong()),
+        }
+    }
+    spec.build().with_context(wrong)?;
+    Ok(spec)
+}
+
+fn show(table: &Table, flags: &Evaluate) -> anyhow::Result<()> {
+    if let Some(path) = &flags.picture {
+        fs::write(path, picture(table)?).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let text = match flags.output {
+        Form::Text => table.to_string(),
+        Form::Json => serde_json::to_string_pretty(table)? + "\n",
+        Form::Csv => table.to_csv(),
+    };
+    match write!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
