@@ -3,6 +3,7 @@
 mod code;
 mod data;
 mod evaluate;
+mod matrix;
 mod network;
 mod operators;
 mod parity;
