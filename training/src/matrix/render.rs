@@ -5,7 +5,17 @@ use std::fmt::Write;
 
 use super::{Matrix, Outcome, Results, paper};
 
-/// The tables in Markdown. Only results made with today's settings of `matrices` are shown; cells without one are
+/// What stands above the tables.
+const HEAD: &str = "# Accuracy of reconstructions
+
+Written by `parm train matrix FILE.. --render docs/results/accuracy.md`; the files are in `training/matrix/`, and the same command \
+without `--render` fills what is missing. A_a is the accuracy of predictions that are available, A_d that of reconstructions alone: every \
+group of the test set, every loss of one prediction, against the true label. The rows named `parm-` are ParM's recipe (random weights, \
+mean square error, constant step size) at the budget stated, not at the paper's 500 epochs; the paper's own numbers, of other networks, \
+stand below.
+";
+
+/// The page in Markdown. Only results made with today's settings of `matrices` are shown; cells without one are
 /// marked.
 pub fn render(matrices: &[Matrix], results: &Results) -> String {
     let mut tables: BTreeMap<(String, String), Table> = BTreeMap::new();
@@ -20,7 +30,7 @@ pub fn render(matrices: &[Matrix], results: &Results) -> String {
             figures.found.extend(results.get(&cell.key(matrix)).cloned());
         }
     }
-    let mut text = String::new();
+    let mut text = HEAD.to_owned();
     for ((data, base), table) in &tables {
         table.write(&mut text, (data, base));
     }
@@ -44,7 +54,7 @@ struct Figures {
 impl Table {
     fn write(&self, text: &mut String, (data, base): (&str, &str)) {
         let line = &mut |line: String| _ = writeln!(text, "{line}");
-        line(format!("## {data}, {base}\n"));
+        line(format!("\n## {data}, {base}\n"));
         let all = || self.rows.values().flat_map(BTreeMap::values).flat_map(|figures| &figures.found);
         match all().next() {
             Some(one) => line(format!(
@@ -77,7 +87,6 @@ impl Table {
             let name = format!("paper: sum, {}, A_a {:.2}", paper.network, paper.available);
             line(format!("| {name} |{}", cells.collect::<String>()));
         }
-        line(String::new());
     }
 }
 

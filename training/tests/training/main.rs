@@ -4,6 +4,7 @@ mod base;
 mod code;
 mod data;
 mod evaluate;
+mod matrix;
 mod network;
 mod operators;
 mod parity;
