@@ -35,8 +35,8 @@ pub enum Error {
     WarmUpTooLarge { name: String, elements: usize, limit: usize },
     #[error("emulated model '{}': {message}", path.display())]
     Emulated { path: PathBuf, message: String },
-    #[error("invalid distribution: {message}")]
-    Distribution { message: String },
+    #[error(transparent)]
+    Times(#[from] parm_faults::Error),
     #[error("invalid fault plan: {message}")]
     Plan { message: String },
     #[error("fault injection is off: start the worker with fault injection enabled")]
@@ -61,7 +61,7 @@ impl Error {
                 | EngineNotBuilt { .. }
                 | RuntimeLibrary { .. }
                 | Device { .. }
-                | Distribution { .. }
+                | Times(_)
         )
     }
 }
@@ -73,7 +73,7 @@ impl From<Error> for parm_protocol::Error {
             Error::Repository(Stored::UnknownModel { name, .. } | Stored::NoVersion { name }) => {
                 parm_protocol::Error::UnknownModel { name }
             }
-            Error::Repository(Stored::ModelName { .. }) | Error::Distribution { .. } | Error::Plan { .. } => {
+            Error::Repository(Stored::ModelName { .. }) | Error::Times(_) | Error::Plan { .. } => {
                 parm_protocol::Error::Malformed { message: error.to_string() }
             }
             Error::FaultsDisabled => parm_protocol::Error::Unimplemented { what: "fault injection".into() },

@@ -5,7 +5,6 @@
 //! serves a host over the protocol, [`Embedded`] serves it inside the process.
 
 mod config;
-mod distribution;
 mod embedded;
 pub mod engine;
 mod error;
@@ -19,7 +18,6 @@ mod trace;
 mod worker;
 
 pub use config::{Batching, Config, EngineConfig, VersionPolicy};
-pub use distribution::Distribution;
 pub use embedded::Embedded;
 pub use error::Error;
 pub use faults::Faults;

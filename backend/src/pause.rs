@@ -20,6 +20,14 @@ pub(crate) fn make_precise() {
     }
 }
 
+/// The most that a drawn time may be: a heavy tail shall not stop an experiment for good.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// A drawn time in milliseconds, at most a minute.
+pub(crate) fn millis(drawn: f64) -> Duration {
+    Duration::try_from_secs_f64(drawn / 1e3).map_or(LONGEST, |time| time.min(LONGEST))
+}
+
 /// Waits until `end`.
 pub(crate) fn until(end: Instant) {
     if let Some(rest) = end.checked_duration_since(Instant::now()).and_then(|rest| rest.checked_sub(SPIN)) {
@@ -27,5 +35,17 @@ pub(crate) fn until(end: Instant) {
     }
     while Instant::now() < end {
         spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_heaviest_tail_ends_at_a_minute() {
+        let drawn = [1.5, 59_999.0, 70_000.0, 1e300, f64::INFINITY].map(millis);
+        let seconds = drawn.map(|time| time.as_secs_f64());
+        assert_eq!(seconds, [0.0015, 59.999, 60.0, 60.0, 60.0]);
     }
 }

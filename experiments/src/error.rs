@@ -26,8 +26,6 @@ pub enum Error {
         "policy '{policy}' keeps {parity_only} instances for parities by itself: with real processes every worker serves everything, and `parm` divides them"
     )]
     ParityOnly { policy: String, parity_only: u32 },
-    #[error("service times from a sample cannot be emulated by workers: give a distribution, or simulate")]
-    Sample,
     #[error("worker {url} does not answer rightly: {reason}")]
     Reference { url: String, reason: String },
     #[error("interrupted")]

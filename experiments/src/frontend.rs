@@ -99,14 +99,14 @@ fn configuration(run: &Run, order: Order<'_>) -> Result<String, Error> {
     let deadline_ms = run.deadline.as_millis() as u64;
     let unwritable = |reason: String| Error::Process { what: "configure", name: order.name.into(), reason };
     let mut dispatch = serde_json::to_value(&run.settings).map_err(|error| unwritable(error.to_string()))?;
-    if matches!(run.settings.policy, PolicyKind::Parm | PolicyKind::ParmPlus)
-        && dispatch["coding"]["code"].is_null()
-    {
-        dispatch["coding"]["code"] = order.processes.code.clone().into();
+    let codes = matches!(run.settings.policy, PolicyKind::Parm | PolicyKind::ParmPlus);
+    if let Some(code) = order.processes.code().filter(|_| codes && dispatch["coding"]["code"].is_null()) {
+        dispatch["coding"]["code"] = code.into();
     }
     let mut config = json!({
         "frontend": {
             "workers": order.workers,
+            "bundles": order.processes.models,
             "requests": {"default_deadline_ms": deadline_ms.max(1)},
             "instances": {"slots": run.shape.slots},
             "dispatch": dispatch,

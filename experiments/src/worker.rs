@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use parm_faults::distribution::Distribution;
 use parm_faults::service::Service;
 use parm_faults::{Faults, State};
 use parm_simulator::Remote;
@@ -144,22 +143,10 @@ pub(crate) fn emulated(
     service: &Service,
     processes: &parm_simulator::Processes,
 ) -> Result<PathBuf, Error> {
-    let service_time = match service.time_ms {
-        Distribution::Constant { value } => json!({"kind": "constant", "ms": value}),
-        Distribution::Uniform { min, max } => json!({"kind": "uniform", "min_ms": min, "max_ms": max}),
-        Distribution::Exponential { mean, shift } => {
-            json!({"kind": "exponential", "mean_ms": mean, "shift_ms": shift})
-        }
-        Distribution::Lognormal { median, sigma } => {
-            json!({"kind": "lognormal", "median_ms": median, "sigma": sigma})
-        }
-        Distribution::Pareto { min, shape } => json!({"kind": "pareto", "min_ms": min, "shape": shape}),
-        Distribution::Sample { .. } => return Err(Error::Sample),
-    };
     let model = json!({
         "input": [processes.input],
         "outputs": processes.outputs,
-        "service_time": service_time,
+        "time_ms": service.time_ms,
         "per_row_ms": service.row_share * service.time_ms.mean(),
     });
     let config = json!({"backend": {"emulated": {processes.model.clone(): model}}});

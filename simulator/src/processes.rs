@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 pub struct Processes {
     /// Workers that run already, in the order in which faults count instances. Default: none, `instances` are started.
     pub workers: Vec<Remote>,
-    /// Folder of models for workers that are started. Default: none; they emulate a linear model that takes the time
-    /// that `service` says.
+    /// Folder of models for workers that are started, and of their bundles. Default: none; workers emulate a linear model
+    /// that takes the time that `service` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub models: Option<PathBuf>,
     /// Engine that runs them. Default `tract`.
     pub engine: String,
@@ -22,9 +23,10 @@ pub struct Processes {
     pub input: usize,
     /// Values in a row of its output. Default 10.
     pub outputs: usize,
-    /// The code of groups of a model that has no parity models of its own, as the frontend's configuration names it.
-    /// Default `mds`, which is exact for a linear model such as the emulated one.
-    pub code: String,
+    /// Which of the model's codes makes groups, as `dispatch.coding.code` in the frontend's configuration. Default: its
+    /// bundle's; `mds`, which is exact for a linear model, where the model is emulated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
     /// Milliseconds that processes have to start. Default 30000.
     pub patience_ms: NonZeroU64,
     /// Keep every answered query in the results folder, one line each. Default true.
@@ -51,9 +53,17 @@ impl Default for Processes {
             model: "emulated".into(),
             input: 784,
             outputs: 10,
-            code: "mds".into(),
+            code: None,
             patience_ms: NonZeroU64::new(30_000).expect("positive"),
             raw: true,
         }
+    }
+}
+
+impl Processes {
+    /// The code that is asked for: a model that workers emulate has no bundle, and is its own parity model.
+    pub fn code(&self) -> Option<&str> {
+        let emulated = self.models.is_none() && self.workers.is_empty();
+        self.code.as_deref().or(emulated.then_some("mds"))
     }
 }

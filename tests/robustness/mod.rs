@@ -30,7 +30,7 @@ fn serve(arguments: &[&str]) -> Parm {
 /// A frontend with one embedded instance, which also runs a model `slow` that takes `ms` whatever it is asked.
 fn serve_slow(ms: u32, arguments: &[&str]) -> Parm {
     let slow = format!(
-        "backend.emulated={{slow={{input=[4],outputs=2,service_time={{kind=\"constant\",ms={ms}.0}}}}}}"
+        "backend.emulated={{slow={{input=[4],outputs=2,time_ms={{kind=\"constant\",value={ms}.0}}}}}}"
     );
     // Warming up a model this slow would take longer than the test.
     serve(&[&["--set", &slow, "--set", "backend.warm_up_runs=0"], arguments].concat())

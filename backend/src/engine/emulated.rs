@@ -7,13 +7,13 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use parm_faults::distribution::Distribution;
+use parm_faults::draw::Draw;
 use parm_protocol::{DataType, Tensor};
-use rand::SeedableRng;
-use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 
 use super::{Declared, Engine, Model, Options, Signature};
-use crate::{Distribution, Error, pause};
+use crate::{Error, pause};
 
 /// An emulated model, as `model.toml` describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,8 +23,8 @@ pub struct Spec {
     pub input: Vec<usize>,
     /// Values of a row of the FP32 output `output`. Default 10.
     pub outputs: std::num::NonZeroUsize,
-    /// Time that a run takes, however many rows it has. Default 5 ms constant.
-    pub service_time: Distribution,
+    /// Milliseconds that a run takes, at most a minute, as experiment files say it. Default 5, constant.
+    pub time_ms: Distribution,
     /// Milliseconds that each row beyond the first adds to a run. Default 0.
     pub per_row_ms: f64,
     /// Seed of the drawn times; instances that share a description draw different times. Default 0.
@@ -37,7 +37,7 @@ pub struct Emulated;
 struct Loaded {
     spec: Spec,
     signature: Signature,
-    rng: Pcg64Mcg,
+    draw: Draw,
     replicas: std::cell::Cell<u64>,
 }
 
@@ -46,7 +46,7 @@ impl Default for Spec {
         Self {
             input: vec![784],
             outputs: const { std::num::NonZeroUsize::new(10).unwrap() },
-            service_time: Distribution::Constant { ms: 5.0 },
+            time_ms: Distribution::Constant { value: 5.0 },
             per_row_ms: 0.0,
             seed: 0,
         }
@@ -56,8 +56,8 @@ impl Default for Spec {
 impl Spec {
     /// Makes the model.
     pub fn model(self) -> Result<Box<dyn Model>, Error> {
-        self.service_time.check()?;
-        Distribution::Constant { ms: self.per_row_ms }.check()?;
+        self.time_ms.check()?;
+        Distribution::Constant { value: self.per_row_ms }.check()?;
         Ok(Box::new(Loaded::new(self, 0)))
     }
 }
@@ -83,14 +83,13 @@ impl Loaded {
             inputs: vec![tensor("input", [-1].into_iter().chain(dims).collect())],
             outputs: vec![tensor("output", vec![-1, spec.outputs.get() as i64])],
         };
-        let rng =
-            Pcg64Mcg::seed_from_u64(spec.seed.wrapping_add(replica.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-        Self { spec, signature, rng, replicas: std::cell::Cell::new(replica) }
+        let draw = Draw::new(spec.seed, [replica]);
+        Self { spec, signature, draw, replicas: std::cell::Cell::new(replica) }
     }
 
     fn service_time(&mut self, rows: usize) -> Duration {
-        let more = self.spec.per_row_ms / 1e3 * rows.saturating_sub(1) as f64;
-        self.spec.service_time.sample(&mut self.rng) + Duration::from_secs_f64(more)
+        let more = self.spec.per_row_ms * rows.saturating_sub(1) as f64;
+        pause::millis(self.spec.time_ms.sample(&mut self.draw) + more)
     }
 }
 
@@ -136,8 +135,8 @@ mod tests {
 
     fn spec() -> Spec {
         let outputs = std::num::NonZeroUsize::new(2).unwrap();
-        let service_time = Distribution::Constant { ms: 0.0 };
-        Spec { input: vec![3], outputs, service_time, ..Spec::default() }
+        let time_ms = Distribution::Constant { value: 0.0 };
+        Spec { input: vec![3], outputs, time_ms, ..Spec::default() }
     }
 
     #[test]
@@ -150,8 +149,8 @@ mod tests {
 
     #[test]
     fn replicas_draw_their_own_service_times() {
-        let service_time = Distribution::Exponential { mean_ms: 1.0, shift_ms: 0.0 };
-        let spec = Spec { service_time, ..spec() };
+        let time_ms = Distribution::Exponential { mean: 1.0, shift: 0.0 };
+        let spec = Spec { time_ms, ..spec() };
         let draw = |replica| Loaded::new(spec.clone(), replica).service_time(1);
         assert_eq!(draw(0), draw(0));
         assert_ne!(draw(0), draw(1));
@@ -159,8 +158,8 @@ mod tests {
 
     #[test]
     fn a_run_takes_at_least_its_service_time() {
-        let service_time = Distribution::Constant { ms: 2.0 };
-        let mut model = Spec { service_time, per_row_ms: 1.0, ..spec() }.model().unwrap();
+        let time_ms = Distribution::Constant { value: 2.0 };
+        let mut model = Spec { time_ms, per_row_ms: 1.0, ..spec() }.model().unwrap();
         let started = Instant::now();
         run(&mut *model, &[0.; 9], 3);
         assert!(started.elapsed() >= Duration::from_millis(4));
@@ -170,8 +169,8 @@ mod tests {
     fn a_description_with_a_misspelt_field_is_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.toml");
-        std::fs::write(&path, "service_tim = 3").unwrap();
+        std::fs::write(&path, "time_m = 3").unwrap();
         let error = Emulated.load(&path, &Options::default()).err().unwrap();
-        assert!(error.to_string().contains("service_tim"), "{error}");
+        assert!(error.to_string().contains("`time_m`"), "{error}");
     }
 }

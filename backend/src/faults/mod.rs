@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use parm_faults::draw::Draw;
 use parm_protocol::Tensor;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -143,10 +144,9 @@ impl State {
         // The same draws in the same order whatever the plan holds: plans that differ in one thing stay comparable.
         let (delayed, fails, falsified) = (rng.random::<f64>(), rng.random::<f64>(), rng.random::<f64>());
         let noise = rng.random::<u64>();
-        let mut own = Pcg64Mcg::seed_from_u64(noise);
-        let delay = plan.delay.filter(|_| delayed < plan.delay_rate.0);
+        let delay = plan.delay_ms.as_ref().filter(|_| delayed < plan.delay_rate.0);
         Injection {
-            delay: delay.map_or(Duration::ZERO, |delay| delay.sample(&mut own)),
+            delay: delay.map_or(Duration::ZERO, |delay| pause::millis(delay.sample(&mut Draw::new(noise, [])))),
             slowdown: plan.slowdown.0,
             fails: fails < plan.error_rate,
             wrong: plan.wrong.filter(|_| falsified < plan.wrong_rate.0).map(|wrong| (wrong, noise)),
@@ -159,7 +159,7 @@ mod tests {
     use parm_faults::{Fault, Targets, When};
 
     use super::*;
-    use crate::Distribution;
+    use parm_faults::distribution::Distribution;
 
     fn answer() -> Vec<Tensor> {
         vec![Tensor::from_f32([2, 3].as_slice(), &[1., 2., 3., 4., 5., 6.]).unwrap()]
@@ -190,9 +190,9 @@ mod tests {
     fn drawn_faults_repeat_with_the_seed_and_hit_their_share() {
         let draw = |seed| {
             let faults = Faults::default();
-            let delay = Some(Distribution::Exponential { mean_ms: 1.0, shift_ms: 0.0 });
+            let delay_ms = Some(Distribution::Exponential { mean: 1.0, shift: 0.0 });
             let delay_rate = Rate(0.25);
-            faults.set(Plan { seed, delay, delay_rate, error_rate: 0.1, ..Plan::default() }).unwrap();
+            faults.set(Plan { seed, delay_ms, delay_rate, error_rate: 0.1, ..Plan::default() }).unwrap();
             (0..2000).map(|_| faults.before(1)).collect::<Vec<_>>()
         };
         let injections = draw(5);

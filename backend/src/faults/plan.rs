@@ -1,9 +1,10 @@
 //! What an operator or an experiment asks a worker to suffer.
 
+use parm_faults::distribution::Distribution;
 use serde::{Deserialize, Serialize};
 
 use super::Replay;
-use crate::{Distribution, Error};
+use crate::Error;
 
 /// What shall go wrong. The default is nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -13,9 +14,9 @@ pub struct Plan {
     pub instance: Option<usize>,
     /// Seed of everything drawn.
     pub seed: u64,
-    /// Time added to a run.
-    pub delay: Option<Distribution>,
-    /// Share of the runs that `delay` is added to, 0 to 1; all by default.
+    /// Milliseconds added to a run, at most a minute, as experiment files say it. Default: none.
+    pub delay_ms: Option<Distribution>,
+    /// Share of the runs that `delay_ms` is added to, 0 to 1; all by default.
     pub delay_rate: Rate,
     /// How many times as long as the model a run shall take: 10 makes a straggler. Default 1.
     pub slowdown: Slowdown,
@@ -69,7 +70,7 @@ impl Default for Slowdown {
 
 impl Plan {
     pub(super) fn check(&self) -> Result<(), Error> {
-        self.delay.map_or(Ok(()), |delay| delay.check())?;
+        self.delay_ms.as_ref().map_or(Ok(()), Distribution::check)?;
         for (name, rate) in [
             ("delay_rate", self.delay_rate.0),
             ("error_rate", self.error_rate),

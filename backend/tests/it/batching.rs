@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use parm_backend::engine::Spec;
-use parm_backend::{Batching, Config, Distribution};
+use parm_backend::{Batching, Config};
+use parm_faults::distribution::Distribution;
 use parm_protocol::{InferenceService, ModelRef};
 
 use crate::support::{Served, config, quick, request, values};
 
 /// A model for which a batch of 8 pays if `per_row_ms` is less than the service time of a row alone.
 fn batching(per_row_ms: f64) -> Config {
-    let service_time = Distribution::Constant { ms: 0.5 };
-    let spec = Spec { service_time, per_row_ms, ..quick() };
+    let time_ms = Distribution::Constant { value: 0.5 };
+    let spec = Spec { time_ms, per_row_ms, ..quick() };
     let batching = Batching { max_batch: 8.try_into().unwrap(), max_delay_us: 0 };
     Config { emulated: BTreeMap::from([("m".into(), spec)]), batching, ..config() }
 }

@@ -10,7 +10,7 @@ use parm_protocol::{InferenceService, ModelRef};
 use crate::support::{Served, request, values};
 
 fn describe(outputs: usize) -> String {
-    format!("input = [4]\noutputs = {outputs}\nservice_time = {{ kind = \"constant\", ms = 0.0 }}\n")
+    format!("input = [4]\noutputs = {outputs}\ntime_ms = {{ kind = \"constant\", value = 0.0 }}\n")
 }
 
 fn put(root: &Path, version: u64, content: &str) {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use parm_backend::engine::Spec;
 use parm_backend::faults::Plan;
-use parm_backend::{Config, Distribution, Metrics, Worker};
+use parm_backend::{Config, Metrics, Worker};
+use parm_faults::distribution::Distribution;
 use parm_protocol::{
     Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, NamedTensor, Parameters, Tensor,
     Transport,
@@ -23,7 +24,7 @@ pub(crate) struct Served {
 /// An emulated model of rows of 4 values that answers 2 at once: `[a + c, b + d]`.
 pub(crate) fn quick() -> Spec {
     let outputs = NonZeroUsize::new(2).unwrap();
-    Spec { input: vec![4], outputs, service_time: Distribution::Constant { ms: 0.0 }, ..Spec::default() }
+    Spec { input: vec![4], outputs, time_ms: Distribution::Constant { value: 0.0 }, ..Spec::default() }
 }
 
 /// A configuration with the quick model `m` and fault injection.

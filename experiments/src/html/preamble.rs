@@ -23,10 +23,10 @@ pub(super) fn head(results: &Results) -> String {
         repeats => format!("seeds {} to {}", report.seed, report.seed.wrapping_add(u64::from(repeats) - 1)),
     };
     format!(
-        "<h1>Experiment</h1><p class=\"soft\">{how}; {} queries a run, {} repeats, {seeds}; {}</p>\
+        "<h1>Experiment</h1><p class=\"soft\">{how}; {} queries a run, {}, {seeds}; {}</p>\
          <p>Repeat it with <code>{}</code></p>{}",
         report.queries,
-        report.repeats,
+        counted(u64::from(report.repeats), "repeat", "repeats"),
         text(&results.machine),
         text(&results.command),
         validity(results),
@@ -48,7 +48,8 @@ fn validity(results: &Results) -> String {
             let _ = write!(
                 out,
                 "{good} of {all} runs tested what they were meant to: queries were sent at their times (worst lag p99 \
-                 {lag:.2} ms), and all of them. {failed} queries failed; they count as late as their deadline."
+                 {lag:.2} ms), and all of them. {} without an answer, which count as late as their deadline.",
+                counted(failed, "query was left", "queries were left"),
             );
         }
     }
@@ -73,6 +74,10 @@ fn validity(results: &Results) -> String {
         let _ = write!(out, "<p>and {} more</p>", invalid.len() - LISTED);
     }
     out + "</div>"
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// Links to the sections, where there are several.
