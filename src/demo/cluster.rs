@@ -1,6 +1,5 @@
 //! One policy's frontend and its six instances.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,11 +18,9 @@ use tokio::runtime::Handle;
 use super::paced::{Pace, Paced};
 use super::policy::Policy;
 use super::script::INSTANCES;
+use super::served::Served;
 use super::tally::{Standing, Tally};
 use super::traffic::Traffic;
-
-/// The deployed model.
-pub const MODEL: &str = "fashion-linear";
 
 /// Longest that loading and joining may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,22 +35,28 @@ pub struct Cluster {
 
 impl Cluster {
     /// Loads the models on six instances and waits until all have joined. Blocks while models load.
-    pub async fn start(policy: Policy, models: &Path, pace: &Pace) -> anyhow::Result<Self> {
-        let config =
-            parm_frontend::Config { dispatch: policy.settings(), ..parm_frontend::Config::default() };
+    pub async fn start(policy: Policy, served: &Served, pace: &Pace) -> anyhow::Result<Self> {
+        let config = parm_frontend::Config {
+            bundles: served.bundles(),
+            dispatch: policy.settings(served.code),
+            ..parm_frontend::Config::default()
+        };
         let wire = Arc::new(Wire::new(client::Config::default()));
         let frontend = Frontend::start(config, wire, Timers::Precise)
             .with_context(|| format!("cannot start policy {}", policy.name()))?;
         let runs = Arc::new(AtomicU64::new(0));
-        for (number, instance) in (0..).zip(instances(models)?) {
+        for (number, instance) in (0..).zip(instances(served)?) {
             let pace = Pace { instance: number, runs: runs.clone(), ..pace.clone() };
             let paced = Paced::start(instance, pace, Handle::current())?;
             frontend.embed(Arc::new(paced), None)?;
             // One after another: which instances a policy keeps for parities goes by the order in which they joined.
             until_settled(&frontend).await?;
         }
-        let shown = models.display();
-        ensure!(frontend.is_ready(), "no instance can serve '{MODEL}' from {shown}: say --models FOLDER");
+        let (model, shown) = (&served.model, served.repository.display());
+        ensure!(
+            frontend.model_metadata(&ModelRef::latest(model)).is_ok(),
+            "no instance can serve '{model}' from {shown}: say --models FOLDER"
+        );
         Ok(Self { policy, frontend, tally: Mutex::new(Tally::new()), runs })
     }
 
@@ -63,8 +66,8 @@ impl Cluster {
     }
 
     /// What the deployed model takes.
-    pub fn model(&self) -> anyhow::Result<ModelMetadata> {
-        Ok(self.frontend.model_metadata(&ModelRef::latest(MODEL))?)
+    pub fn model(&self, name: &str) -> anyhow::Result<ModelMetadata> {
+        Ok(self.frontend.model_metadata(&ModelRef::latest(name))?)
     }
 
     /// Asks one query and records what comes of it.
@@ -109,15 +112,16 @@ async fn until_settled(frontend: &Frontend) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn instances(models: &Path) -> anyhow::Result<Vec<Embedded>> {
+fn instances(served: &Served) -> anyhow::Result<Vec<Embedded>> {
     let config = parm_backend::Config {
-        models: Some(models.to_owned()),
-        load: vec![MODEL.to_owned()],
+        models: Some(served.repository.clone()),
+        load: served.load.clone(),
         instances: std::num::NonZeroUsize::new(INSTANCES as usize).context("no instances")?,
         reload_ms: 0,
         ..parm_backend::Config::default()
     };
     let metrics = Metrics::embedded(&Registry::new())?;
-    Embedded::start(config, metrics)
-        .with_context(|| format!("cannot load '{MODEL}' from {}: say --models FOLDER", models.display()))
+    Embedded::start(config, metrics).with_context(|| {
+        format!("cannot load {:?} from {}: say --models FOLDER", served.load, served.repository.display())
+    })
 }

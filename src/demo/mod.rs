@@ -1,8 +1,8 @@
 //! `parm demo`: what stragglers and a hanging instance do to the same traffic under four policies, live.
 //!
-//! Reading order: `policy` says who competes, `script` what goes wrong, `traffic` what is asked; a `cluster` is a policy's
-//! frontend over six `paced` instances; `run` sends to all clusters at once, `tally` counts; `view` draws what `screen`
-//! shows, and `summary` ends it.
+//! Reading order: `policy` says who competes, `script` what goes wrong, `served` what is served and `traffic` what is asked;
+//! a `cluster` is a policy's frontend over six `paced` instances; `run` sends to all clusters at once, `tally` counts; `view`
+//! draws what `screen` shows, and `summary` ends it.
 
 mod cluster;
 mod paced;
@@ -10,6 +10,7 @@ mod policy;
 mod run;
 mod screen;
 mod script;
+mod served;
 mod summary;
 mod tally;
 mod traffic;
@@ -31,6 +32,7 @@ use cluster::Cluster;
 use paced::Pace;
 use run::{Run, Running};
 use screen::Screen;
+use served::Served;
 use summary::Summary;
 use tally::Standing;
 use traffic::Traffic;
@@ -89,15 +91,16 @@ async fn demonstrate(flags: &cli::Demo) -> anyhow::Result<()> {
         began: began.clone(),
         runs: Arc::default(),
     };
+    let served = Served::read(&flags.models, &flags.model)?;
     let mut clusters = Vec::new();
     for policy in &flags.policies {
-        clusters.push(Arc::new(Cluster::start(*policy, &flags.models, &pace).await?));
+        clusters.push(Arc::new(Cluster::start(*policy, &served, &pace).await?));
     }
-    let model = clusters.first().ok_or_else(|| anyhow!("no policy to show"))?.model()?;
+    let model = clusters.first().ok_or_else(|| anyhow!("no policy to show"))?.model(&flags.model)?;
     let traffic = Arc::new(Traffic::read(&flags.images, &model)?);
     let mut screen = match flags.output {
         Output::Text => {
-            writeln!(std::io::stdout(), "{}", Summary::introduction(flags.rate, flags.seed))?;
+            writeln!(std::io::stdout(), "{}", Summary::introduction(&flags.model, flags.rate, flags.seed))?;
             Screen::of_stdout()
         }
         Output::Json => Screen::Silent,

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use parm_encoder::Kind;
 use parm_frontend::dispatch::{PolicyKind, PoolSettings};
 
 /// A policy of the demonstration.
@@ -32,7 +33,7 @@ impl Policy {
     }
 
     /// What the dispatcher is told. Equal-Resources and the paper's policy eject nothing; the other two do.
-    pub fn settings(self) -> PoolSettings {
+    pub fn settings(self, code: Option<Kind>) -> PoolSettings {
         let (policy, ejects) = match self {
             Policy::Equal => (PolicyKind::Equal, false),
             Policy::Hedge => (PolicyKind::Hedge, true),
@@ -41,6 +42,7 @@ impl Policy {
         };
         let mut settings = PoolSettings { policy, ..PoolSettings::default() };
         settings.ejection.enabled = ejects;
+        settings.coding.code = code;
         settings
     }
 }

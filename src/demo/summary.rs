@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::cluster::MODEL;
 use super::run::DEADLINE;
 use super::script;
 use super::tally::Standing;
@@ -38,11 +37,11 @@ impl Summary {
     }
 
     /// What was done, before it is done.
-    pub fn introduction(rate: f64, seed: u64) -> String {
+    pub fn introduction(model: &str, rate: f64, seed: u64) -> String {
         let (least, most) = script::STRAGGLE;
         format!(
             "Each policy has {instances} instances of its own in this process and gets the same {rate:.0} queries\n\
-             a second at the same moments: images of clothes, classified by '{MODEL}'.\n\
+             a second at the same moments: images of clothes, classified by '{model}'.\n\
              Predictions are real. How long they take is emulated ({service} ms), so that all\n\
              policies fit on a laptop at once. One script of faults for all: {share:.0} % of the runs\n\
              take {least:.0} to {most:.0} times as long, instances turn {slow:.0} times slower for a while, and\n\

@@ -1,0 +1,41 @@
+//! The model of the demonstration, and what else must be loaded to code its queries.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use parm_encoder::Kind;
+use parm_parity_models::bundle::Manifest;
+
+/// A deployed model with or without a bundle of parity models.
+#[derive(Clone, Debug)]
+pub struct Served {
+    pub model: String,
+    pub repository: PathBuf,
+    /// Every model that instances load.
+    pub load: Vec<String>,
+    /// The code, where there is no bundle to choose one: then the model has to be linear, and computes its own parities.
+    pub code: Option<Kind>,
+}
+
+impl Served {
+    /// Looks for a bundle beside the model.
+    pub fn read(repository: &Path, model: &str) -> anyhow::Result<Self> {
+        let manifest = repository.join(model).join("parm.toml");
+        let mut load = BTreeSet::from([model.to_owned()]);
+        let mut code = Some(Kind::Mds);
+        if manifest.is_file() {
+            let bundle = Manifest::read(&manifest)?;
+            load.extend(
+                bundle.parities.iter().flat_map(|parity| parity.files()).map(|file| file.name.clone()),
+            );
+            code = None;
+        }
+        let load = load.into_iter().collect();
+        Ok(Self { model: model.to_owned(), repository: repository.to_owned(), load, code })
+    }
+
+    /// Where bundles are, if one is used.
+    pub fn bundles(&self) -> Option<PathBuf> {
+        self.code.is_none().then(|| self.repository.clone())
+    }
+}
