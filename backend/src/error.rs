@@ -57,11 +57,7 @@ impl Error {
         use Error::*;
         matches!(
             self,
-            UnknownEngine { .. }
-                | EngineNotBuilt { .. }
-                | RuntimeLibrary { .. }
-                | Device { .. }
-                | Times(_)
+            UnknownEngine { .. } | EngineNotBuilt { .. } | RuntimeLibrary { .. } | Device { .. } | Times(_)
         )
     }
 }

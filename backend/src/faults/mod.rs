@@ -146,7 +146,8 @@ impl State {
         let noise = rng.random::<u64>();
         let delay = plan.delay_ms.as_ref().filter(|_| delayed < plan.delay_rate.0);
         Injection {
-            delay: delay.map_or(Duration::ZERO, |delay| pause::millis(delay.sample(&mut Draw::new(noise, [])))),
+            delay: delay
+                .map_or(Duration::ZERO, |delay| pause::millis(delay.sample(&mut Draw::new(noise, [])))),
             slowdown: plan.slowdown.0,
             fails: fails < plan.error_rate,
             wrong: plan.wrong.filter(|_| falsified < plan.wrong_rate.0).map(|wrong| (wrong, noise)),
