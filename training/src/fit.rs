@@ -1,6 +1,6 @@
 //! The training loop: steps, epochs, the best weights, checkpoints.
 //!
-//! What is learned is a [`Task`]; the loop knows networks, gradients and time. Everything random follows from the
+//! What is learned is a `Task`; the loop knows networks, gradients and time. Everything random follows from the
 //! seed and the epoch, and a checkpoint holds all else (weights, moments, averages, the best so far), so that a run
 //! that was interrupted ends with the weights that it would have had.
 
