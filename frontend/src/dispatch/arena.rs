@@ -5,14 +5,15 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::num::NonZeroU64;
 use std::ops::{Index, IndexMut};
 
 const INDEX_BITS: u32 = 28;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
-/// The name of a value in an [`Arena`].
+/// The name of a value in an [`Arena`]. Never zero, so that one that may be missing takes no more room.
 pub(super) struct Key<T> {
-    raw: u64,
+    raw: NonZeroU64,
     of: PhantomData<fn() -> T>,
 }
 
@@ -106,20 +107,21 @@ impl<T> Key<T> {
 
     /// The key as a number, unique over the arena's life.
     pub(super) fn raw(self) -> u64 {
-        self.raw
+        self.raw.get()
     }
 
+    /// The key of this number; of zero, which is nobody's, one that finds nothing either.
     pub(super) fn from_raw(raw: u64) -> Self {
-        Self { raw, of: PhantomData }
+        Self { raw: NonZeroU64::new(raw).unwrap_or(NonZeroU64::MAX), of: PhantomData }
     }
 
     /// A small number, shared only with values that are gone.
     pub(super) fn index(self) -> usize {
-        (self.raw & INDEX_MASK) as usize
+        (self.raw() & INDEX_MASK) as usize
     }
 
     fn generation(self) -> u64 {
-        self.raw >> INDEX_BITS
+        self.raw() >> INDEX_BITS
     }
 }
 

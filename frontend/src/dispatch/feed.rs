@@ -50,6 +50,9 @@ impl Dispatcher {
 
     /// Gives an instance what it has room for.
     pub(super) fn feed_instance(&mut self, key: Key<Instance>) {
+        if !self.has_work_for(key) {
+            return;
+        }
         while self.instances.get(key).is_some_and(|instance| instance.room() != Room::None) {
             let fed = self.take_extra(key, Class::Urgent)
                 || self.take_batch(key)
@@ -65,6 +68,12 @@ impl Dispatcher {
             self.wait_for_company(pool);
             self.feed_extras(pool, Class::Spare);
         }
+    }
+
+    /// Whether anything waits in a pool that an instance serves: mostly nothing does.
+    fn has_work_for(&self, key: Key<Instance>) -> bool {
+        let Some(instance) = self.instances.get(key) else { return false };
+        instance.serves.iter().any(|serves| self.pools[serves.pool].has_work())
     }
 
     /// Batches that had to wait for company are old enough.
@@ -98,22 +107,16 @@ impl Dispatcher {
         let rows = pool.queue.take(lane, most, |query| self.queries.contains(query));
         let utilisation = pool.utilisation(self.now);
         let along = pool.policy.along(utilisation);
-        let job = self.start(Start {
-            pool: key,
-            instance,
-            role: Role::Deployed,
-            rows: Keys::from_slice(&rows),
-            fresh: true,
-        });
+        let job = self.start(Start { pool: key, instance, role: Role::Deployed, rows, fresh: true });
         self.join_group(key, job, along);
         for _ in 0..along.copies {
             let pool = &self.pools[key];
             if pool.spare.len() < pool.settings.spare_limit.get() as usize {
-                self.add_extra(key, Class::Spare, Extra::copy(rows.clone()));
+                self.add_extra(key, Class::Spare, Extra::copy(self.jobs[job].rows.clone()));
             }
         }
         if along.backup {
-            self.add_backup(key, &rows);
+            self.add_backup(key, self.jobs[job].rows.clone());
         }
     }
 
@@ -126,13 +129,14 @@ impl Dispatcher {
             role,
             started: self.now,
             waiting: rows.len() as u16,
-            rows: Keys::from_slice(&rows),
+            rows,
             group: None,
             ended: false,
             dropped: false,
         });
+        let rows = &self.jobs[key].rows;
         let mut ids = Rows::new();
-        for query in &rows {
+        for query in rows {
             let query = &mut self.queries[*query];
             query.queued = false;
             match role {

@@ -21,6 +21,7 @@ pub(super) enum Room {
 #[derive(Debug, Default)]
 struct Bits {
     words: Vec<u64>,
+    count: u32,
     cursor: usize,
 }
 
@@ -36,38 +37,32 @@ impl Idle {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.empty.words.iter().chain(&self.partial.words).all(|word| *word == 0)
+        self.empty.count == 0 && self.partial.count == 0
     }
 
     /// Whether more than so many have nothing to do.
     pub(super) fn more_than(&self, count: u32) -> bool {
-        let mut words = self.empty.words.iter();
-        let mut found = 0;
-        words.any(|word| {
-            found += word.count_ones();
-            found > count
-        })
+        self.empty.count > count
     }
 }
 
 impl Bits {
     fn set(&mut self, index: usize, on: bool) {
-        let (word, bit) = (index / 64, 1 << (index % 64));
-        if on && word >= self.words.len() {
+        let (word, place) = (index / 64, index % 64);
+        if word >= self.words.len() {
             self.words.resize(word + 1, 0);
         }
-        match self.words.get_mut(word) {
-            Some(bits) if on => *bits |= bit,
-            Some(bits) => *bits &= !bit,
-            None => {}
-        }
+        let bits = &mut self.words[word];
+        let was = *bits >> place & 1;
+        *bits = *bits & !(1 << place) | u64::from(on) << place;
+        self.count = self.count + u32::from(on) - was as u32;
     }
 
     fn next(&mut self, suits: &mut impl FnMut(usize) -> bool) -> Option<usize> {
-        let count = self.words.len();
-        if count == 0 {
+        if self.count == 0 {
             return None;
         }
+        let count = self.words.len();
         let (start, offset) = (self.cursor / 64, self.cursor % 64);
         // The word of the cursor comes twice: first its end, at last its beginning.
         for step in 0..=count {
