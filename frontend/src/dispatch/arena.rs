@@ -33,6 +33,7 @@ impl<T> Arena<T> {
         Self { places: Vec::new(), free: Vec::new() }
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, value: T) -> Key<T> {
         if let Some(index) = self.free.pop() {
             let place = &mut self.places[index as usize];
@@ -45,6 +46,7 @@ impl<T> Arena<T> {
         Key::new(index, 1)
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, key: Key<T>) -> Option<T> {
         let place = self.places.get_mut(key.index()).filter(|place| place.generation == key.generation())?;
         let value = place.value.take()?;
@@ -53,14 +55,17 @@ impl<T> Arena<T> {
         Some(value)
     }
 
+    #[inline]
     pub(super) fn get(&self, key: Key<T>) -> Option<&T> {
         self.places.get(key.index()).filter(|place| place.generation == key.generation())?.value.as_ref()
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
         self.places.get_mut(key.index()).filter(|place| place.generation == key.generation())?.value.as_mut()
     }
 
+    #[inline]
     pub(super) fn contains(&self, key: Key<T>) -> bool {
         self.get(key).is_some()
     }
@@ -89,12 +94,14 @@ impl<T> Arena<T> {
 impl<T> Index<Key<T>> for Arena<T> {
     type Output = T;
 
+    #[inline]
     fn index(&self, key: Key<T>) -> &T {
         self.get(key).expect("the value outlives this key")
     }
 }
 
 impl<T> IndexMut<Key<T>> for Arena<T> {
+    #[inline]
     fn index_mut(&mut self, key: Key<T>) -> &mut T {
         self.get_mut(key).expect("the value outlives this key")
     }

@@ -6,8 +6,14 @@
 /// Instances with room, by index.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
-    empty: Bits,
-    partial: Bits,
+    words: Vec<Word>,
+    /// How many have nothing to do.
+    empty: u32,
+    /// How many have a slot left.
+    partial: u32,
+    /// Where the search for either goes on.
+    next_empty: usize,
+    next_partial: usize,
 }
 
 /// How much room an instance has.
@@ -18,72 +24,81 @@ pub(super) enum Room {
     Empty,
 }
 
-#[derive(Debug, Default)]
-struct Bits {
-    words: Vec<u64>,
-    count: u32,
-    cursor: usize,
+/// The bits of 64 instances.
+#[derive(Clone, Copy, Debug, Default)]
+struct Word {
+    empty: u64,
+    partial: u64,
 }
 
 impl Idle {
+    #[inline]
     pub(super) fn set(&mut self, index: usize, room: Room) {
-        self.empty.set(index, room == Room::Empty);
-        self.partial.set(index, room == Room::Partial);
+        let (word, place) = (index / 64, index % 64);
+        if word >= self.words.len() {
+            self.words.resize(word + 1, Word::default());
+        }
+        let word = &mut self.words[word];
+        let was = (word.empty >> place & 1, word.partial >> place & 1);
+        let is = (u64::from(room == Room::Empty), u64::from(room == Room::Partial));
+        word.empty ^= (was.0 ^ is.0) << place;
+        word.partial ^= (was.1 ^ is.1) << place;
+        self.empty = self.empty + is.0 as u32 - was.0 as u32;
+        self.partial = self.partial + is.1 as u32 - was.1 as u32;
     }
 
     /// The next instance with room that suits.
     pub(super) fn next(&mut self, mut suits: impl FnMut(usize) -> bool) -> Option<usize> {
-        self.empty.next(&mut suits).or_else(|| self.partial.next(&mut suits))
+        if self.empty > 0
+            && let Some(index) = find(&self.words, self.next_empty, |word| word.empty, &mut suits)
+        {
+            self.next_empty = (index + 1) % (self.words.len() * 64);
+            return Some(index);
+        }
+        if self.partial == 0 {
+            return None;
+        }
+        let index = find(&self.words, self.next_partial, |word| word.partial, &mut suits)?;
+        self.next_partial = (index + 1) % (self.words.len() * 64);
+        Some(index)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.empty.count == 0 && self.partial.count == 0
+        self.empty == 0 && self.partial == 0
     }
 
     /// Whether more than so many have nothing to do.
     pub(super) fn more_than(&self, count: u32) -> bool {
-        self.empty.count > count
+        self.empty > count
     }
 }
 
-impl Bits {
-    fn set(&mut self, index: usize, on: bool) {
-        let (word, place) = (index / 64, index % 64);
-        if word >= self.words.len() {
-            self.words.resize(word + 1, 0);
+/// The first bit that suits, from a place on and round to it.
+fn find(
+    words: &[Word],
+    from: usize,
+    bits: impl Fn(&Word) -> u64,
+    suits: &mut impl FnMut(usize) -> bool,
+) -> Option<usize> {
+    let (start, offset) = (from / 64, from % 64);
+    // The word of the place comes twice: first its end, at last its beginning.
+    for step in 0..=words.len() {
+        let word = if start + step < words.len() { start + step } else { start + step - words.len() };
+        let mut bits = bits(&words[word]);
+        if step == 0 {
+            bits &= u64::MAX << offset;
+        } else if step == words.len() {
+            bits &= !(u64::MAX << offset);
         }
-        let bits = &mut self.words[word];
-        let was = *bits >> place & 1;
-        *bits = *bits & !(1 << place) | u64::from(on) << place;
-        self.count = self.count + u32::from(on) - was as u32;
-    }
-
-    fn next(&mut self, suits: &mut impl FnMut(usize) -> bool) -> Option<usize> {
-        if self.count == 0 {
-            return None;
-        }
-        let count = self.words.len();
-        let (start, offset) = (self.cursor / 64, self.cursor % 64);
-        // The word of the cursor comes twice: first its end, at last its beginning.
-        for step in 0..=count {
-            let word = (start + step) % count;
-            let mut bits = self.words[word];
-            if step == 0 {
-                bits &= u64::MAX << offset;
-            } else if step == count {
-                bits &= !(u64::MAX << offset);
+        while bits != 0 {
+            let index = word * 64 + bits.trailing_zeros() as usize;
+            if suits(index) {
+                return Some(index);
             }
-            while bits != 0 {
-                let index = word * 64 + bits.trailing_zeros() as usize;
-                if suits(index) {
-                    self.cursor = (index + 1) % (count * 64);
-                    return Some(index);
-                }
-                bits &= bits - 1;
-            }
+            bits &= bits - 1;
         }
-        None
     }
+    None
 }
 
 #[cfg(test)]
