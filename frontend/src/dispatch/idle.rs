@@ -34,17 +34,13 @@ struct Word {
 impl Idle {
     #[inline]
     pub(super) fn set(&mut self, index: usize, room: Room) {
-        let (word, place) = (index / 64, index % 64);
+        let (word, bit) = (index / 64, 1 << (index % 64));
         if word >= self.words.len() {
             self.words.resize(word + 1, Word::default());
         }
         let word = &mut self.words[word];
-        let was = (word.empty >> place & 1, word.partial >> place & 1);
-        let is = (u64::from(room == Room::Empty), u64::from(room == Room::Partial));
-        word.empty ^= (was.0 ^ is.0) << place;
-        word.partial ^= (was.1 ^ is.1) << place;
-        self.empty = self.empty + is.0 as u32 - was.0 as u32;
-        self.partial = self.partial + is.1 as u32 - was.1 as u32;
+        flip(&mut word.empty, bit, &mut self.empty, room == Room::Empty);
+        flip(&mut word.partial, bit, &mut self.partial, room == Room::Partial);
     }
 
     /// The next instance with room that suits.
@@ -52,15 +48,20 @@ impl Idle {
         if self.empty > 0
             && let Some(index) = find(&self.words, self.next_empty, |word| word.empty, &mut suits)
         {
-            self.next_empty = (index + 1) % (self.words.len() * 64);
+            self.next_empty = self.after(index);
             return Some(index);
         }
         if self.partial == 0 {
             return None;
         }
         let index = find(&self.words, self.next_partial, |word| word.partial, &mut suits)?;
-        self.next_partial = (index + 1) % (self.words.len() * 64);
+        self.next_partial = self.after(index);
         Some(index)
+    }
+
+    /// The place after this one, going round.
+    fn after(&self, index: usize) -> usize {
+        if index + 1 < self.words.len() * 64 { index + 1 } else { 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -70,6 +71,15 @@ impl Idle {
     /// Whether more than so many have nothing to do.
     pub(super) fn more_than(&self, count: u32) -> bool {
         self.empty > count
+    }
+}
+
+/// Sets a bit, and keeps count.
+#[inline]
+fn flip(bits: &mut u64, bit: u64, count: &mut u32, on: bool) {
+    if (*bits & bit != 0) != on {
+        *bits ^= bit;
+        *count = if on { *count + 1 } else { *count - 1 };
     }
 }
 

@@ -47,9 +47,12 @@ impl Dispatcher {
             jobs: Default::default(),
         });
         self.query_names.insert(query.id, waiting);
+        self.timers.set(query.deadline, Timer::Deadline(waiting));
+        if self.started_at_once(key, waiting) {
+            return;
+        }
         let lane = self.queries[waiting].lane();
         self.pools[key].queue.push(lane, waiting, self.now);
-        self.timers.set(query.deadline, Timer::Deadline(waiting));
         if deserted {
             self.wait_for_instances(key);
         } else {

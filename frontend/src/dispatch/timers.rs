@@ -106,9 +106,9 @@ impl Timers {
         self.unseen.is_some_and(|at| at <= now)
     }
 
-    /// What the last look found no longer holds.
+    /// What the last look found has fired: another one is due.
     pub(super) fn look_again(&mut self) {
-        self.unseen = Some(Time::ZERO);
+        self.fresh = LOOK_AFTER;
     }
 
     /// The earliest time that something alive waits for; drops the dead before it.
