@@ -221,6 +221,21 @@ mod tests {
     }
 
     #[test]
+    fn only_a_timer_before_the_others_is_worth_a_look_until_many_were_set() {
+        let mut timers = Timers::new();
+        timers.set(at(5), deadline(1));
+        assert!(timers.worth_a_look(None) && !timers.new_is_due(at(4)) && timers.new_is_due(at(5)));
+        let earliest = timers.earliest(|_| true);
+        timers.set(at(7), deadline(2));
+        assert!(!timers.worth_a_look(earliest));
+        timers.set(at(4), Timer::Late(Key::from_raw(3)));
+        assert!(timers.worth_a_look(earliest));
+        let earliest = timers.earliest(|_| true);
+        (0..u64::from(LOOK_AFTER)).for_each(|raw| timers.set(at(9), deadline(10 + raw)));
+        assert!(timers.worth_a_look(earliest), "some of them may be dead");
+    }
+
+    #[test]
     fn nobody_is_woken_for_the_dead_and_they_do_not_pile_up() {
         let mut timers = Timers::new();
         timers.set(at(0), deadline(0));
