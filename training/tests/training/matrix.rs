@@ -119,6 +119,17 @@ fn results_made_before_are_found_again() {
 }
 
 #[test]
+fn the_matrices_in_the_box_can_be_read() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/matrix");
+    let files = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    for path in files.filter(|path| path.extension().is_some_and(|ending| ending == "toml")) {
+        let text = fs::read_to_string(&path).expect("text");
+        let cells = Matrix::parse(&text, &path).expect("a matrix").cells();
+        assert!(!cells.is_empty(), "{}", path.display());
+    }
+}
+
+#[test]
 fn which_rows_are_taken_is_part_of_a_result_and_where_they_lie_is_not() {
     let key = |text: &str| {
         let matrix = matrix(text).expect("a matrix");
