@@ -50,3 +50,13 @@ fn panel<'a>(
     chart.draw_series(LineSeries::new(line, &BLUE))?;
     Ok(())
 }
+
+/// What the upright axis spans. Never infinite: plotters would look for its marks for ever. So a line without a point,
+/// as that of scores is before the first is measured, is asked for before anything is compared.
+fn bounds(line: &Line) -> (f64, f64) {
+    let values = || line.iter().map(|point| point.1).filter(|value| value.is_finite());
+    let (Some(low), Some(high)) = (values().reduce(f64::min), values().reduce(f64::max)) else {
+        return (0.0, 1.0);
+    };
+    if low < high { (low, high) } else { (low.min(0.0), high.max(0.0) + 1.0) }
+}
