@@ -24,7 +24,7 @@ fn rows(dims: &[usize]) -> Host {
 #[test]
 fn base_models_have_as_many_weights_as_published() {
     for (name, dims, outputs, weights) in [
-        ("resnet-small", &[1, 28, 28], 10, 77_754),
+        ("resnet-small", &[1, 28, 28][..], 10, 77_754),
         ("resnet18", &[3, 32, 32], 10, 11_173_962),
         ("resnet18", &[1, 28, 28], 10, 11_172_810),
         ("vgg11", &[3, 32, 32], 10, 9_228_362),

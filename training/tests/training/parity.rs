@@ -56,7 +56,7 @@ fn a_run_that_was_interrupted_ends_with_the_weights_of_one_that_was_not() {
     let rows = samples(600, 2);
     let materials = Materials { samples: &rows, graph: &deployed, teacher: None, outputs: None };
     let mut recipe = recipe(Kind::Slots, 2);
-    recipe.run.average = 0.9;
+    (recipe.run.average, recipe.run.score_every) = (0.9, 2);
     recipe.augment.shift = 1;
     let whole = alone(|around| train(materials, &recipe, Device::Cpu, around)).expect("it trains");
 
