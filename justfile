@@ -44,6 +44,10 @@ interop-triton:
 interop-mlserver:
     interop/mlserver.sh
 
+# A parity model for a network of PyTorch's: trained, run in Python's onnxruntime, served.
+interop-parity:
+    interop/parity.sh
+
 # tract, ort and Python onnxruntime on real models.
 interop-engines:
     interop/engines.sh

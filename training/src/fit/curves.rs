@@ -36,10 +36,7 @@ fn panel<'a>(
     line: Line,
 ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
     let last = line.last().map_or(1.0, |point| point.0).max(2.0);
-    let values = || line.iter().map(|point| point.1);
-    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
-    let (low, high) = if low < high { (low, high) } else { (low.min(0.0), low.max(0.0) + 1.0) };
-    let (low, high) = if low.is_finite() { (low, high) } else { (0.0, 1.0) };
+    let (low, high) = bounds(&line);
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 16))
         .margin(12)
@@ -49,4 +46,14 @@ fn panel<'a>(
     chart.configure_mesh().x_desc("epoch").max_light_lines(1).draw()?;
     chart.draw_series(LineSeries::new(line, &BLUE))?;
     Ok(())
+}
+
+/// What the upright axis spans. Never infinite: plotters would look for its marks for ever. So a line without a point,
+/// as that of scores is before the first is measured, is asked for before anything is compared.
+fn bounds(line: &Line) -> (f64, f64) {
+    let values = || line.iter().map(|point| point.1).filter(|value| value.is_finite());
+    let (Some(low), Some(high)) = (values().reduce(f64::min), values().reduce(f64::max)) else {
+        return (0.0, 1.0);
+    };
+    if low < high { (low, high) } else { (low.min(0.0), high.max(0.0) + 1.0) }
 }
