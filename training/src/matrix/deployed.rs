@@ -44,7 +44,10 @@ pub(super) struct Answers {
 
 /// A lock for each deployed model, with the answers of one that was asked.
 #[derive(Default)]
-pub(super) struct Bases(Mutex<BTreeMap<String, Arc<Mutex<Option<Arc<Answers>>>>>>);
+pub(super) struct Bases(Mutex<BTreeMap<String, Turn>>);
+
+/// Held by whoever asks a deployed model.
+type Turn = Arc<Mutex<Option<Arc<Answers>>>>;
 
 impl Bases {
     /// The ground of a cell. Cells that share a deployed model wait here until the first has trained or asked it.
