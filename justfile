@@ -72,4 +72,4 @@ fuzz seconds="600" targets="rest_json rest_binary grpc_convert":
 
 # Seconds that a clean release build of the binary takes on two cores.
 build-time:
-    CARGO_BUILD_JOBS=2 CARGO_TARGET_DIR=$(mktemp -d) bash -c 'time cargo build --release'
+    CARGO_BUILD_JOBS=2 CARGO_TARGET_DIR=$(mktemp -d) bash -c 'time cargo build --release -p parm'
