@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ -z "${PARM_BINARY:-}" ]; then
-    cargo build --release --features train
+    cargo build --release -p parm --features train
     export PARM_BINARY=$PWD/target/release/parm
 fi
 source interop/environment.sh

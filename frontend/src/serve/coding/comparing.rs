@@ -32,9 +32,6 @@ pub(crate) struct Check {
     pub(crate) leans: bool,
 }
 
-/// Values agree that are closer than this share of what they are.
-const TOLERANCE: f32 = 0.1;
-
 impl Comparing {
     /// Bytes that are read, about.
     pub(super) fn bytes(&self) -> usize {
@@ -137,7 +134,7 @@ impl Decoding {
             let (a, b) = (here.as_f32()?, said.tensor.as_f32()?);
             let classes = said.tensor.shape().last().copied().unwrap_or(1).max(1);
             let same = match self.meaning(declared) {
-                Meaning::Values => near(&a, &b),
+                Meaning::Values => near(&a, &b, self.coder.tolerance()),
                 Meaning::Logits | Meaning::Probabilities => {
                     a.len() == b.len()
                         && a.chunks(classes).zip(b.chunks(classes)).all(|(a, b)| top(a) == top(b))
@@ -157,11 +154,11 @@ fn top(scores: &[f32]) -> Option<usize> {
     best.map(|(class, _)| class)
 }
 
-fn near(a: &[f32], b: &[f32]) -> bool {
+fn near(a: &[f32], b: &[f32], tolerance: f32) -> bool {
     let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
     let apart = norm(&mut a.iter().zip(b).map(|(a, b)| a - b));
     let size = norm(&mut a.iter().copied()).max(norm(&mut b.iter().copied()));
-    a.len() == b.len() && apart <= TOLERANCE * size + 1e-6
+    a.len() == b.len() && apart <= tolerance * size + 1e-6
 }
 
 #[cfg(test)]
