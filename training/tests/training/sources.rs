@@ -279,7 +279,7 @@ fn files_of_any_kind_are_seen_by_their_ends_and_once() {
     write(&folder, "a/short.txt", " \n12345678\n");
     write(&folder, "a/same.txt", " \n12345678\n");
     write(&folder, "a/tiny.txt", "1234567");
-    write(&folder, "long.bin", [vec![7; 5000], vec![9; 5000]].concat());
+    write(&folder, "long.bin", [vec![7; 5000], vec![8; 5000]].concat());
     let samples = read(&folder, "bytes:{}").unwrap();
     assert_eq!((samples.inputs.shape(), &samples.labels), (&[2, 2048][..], &None));
     let rows: Vec<&[f32]> = samples.inputs.data().chunks(2048).collect();
@@ -287,7 +287,7 @@ fn files_of_any_kind_are_seen_by_their_ends_and_once() {
     let tokens = |text: &str| text.bytes().map(f32::from).collect::<Vec<f32>>();
     assert_eq!((&rows[0][..9], &rows[0][2038..]), (&tokens("12345678\n")[..], &tokens(" \n12345678")[..]));
     assert!(rows[0][9..2038].iter().all(|token| *token == 256.0));
-    assert_eq!((rows[1][0], rows[1][1023], rows[1][1024], rows[1][2047]), (7.0, 7.0, 9.0, 9.0));
+    assert_eq!((rows[1][0], rows[1][1023], rows[1][1024], rows[1][2047]), (7.0, 7.0, 8.0, 8.0));
     for one in 0..30 {
         write(&folder, &format!("many/{one}.rs"), format!("the source file number {one}"));
     }
