@@ -73,3 +73,12 @@ fuzz seconds="600" targets="rest_json rest_binary grpc_convert":
 # Seconds that a clean release build of the binary takes on two cores.
 build-time:
     CARGO_BUILD_JOBS=2 CARGO_TARGET_DIR=$(mktemp -d) bash -c 'time cargo build --release -p parm'
+
+# Milliseconds of training steps, one thread, beside PyTorch in Debian's python3-torch (docs/results/training-speed.md).
+bench-train:
+    RAYON_NUM_THREADS=1 cargo run --release -p parm-training --example step
+    /usr/bin/python3 training/examples/step.py 1
+
+# A binary that trains on graphics cards through Vulkan; CI does not build it, for it takes an hour.
+build-vulkan:
+    cargo build --release -p parm --features vulkan

@@ -76,6 +76,9 @@ pub struct Run {
     /// Threads [default: one per core]
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,
+    /// Where to compute: cpu, vulkan[:N] or cuda[:N]; cards need a build with the feature of that name
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub device: String,
     /// Settings of the run as TOML; flags override it
     #[arg(long, value_name = "FILE")]
     pub recipe: Option<PathBuf>,

@@ -8,7 +8,7 @@ use parm_training::code::{Encoder, Held, Recipe, train};
 use parm_training::fit::Surroundings;
 use parm_training::parity::{Entry, Publication, publish_learned};
 
-use super::run::{Numbers, apply, files, recipe, set, threads};
+use super::run::{Numbers, apply, device, files, recipe, set, threads};
 use super::{Deployed, command_line, progress, samples, stop, tool};
 use crate::Failure;
 use crate::cli::train as flags;
@@ -16,7 +16,8 @@ use crate::cli::train as flags;
 /// Trains encoder and decoder and puts them into the repository.
 pub fn main(given: &flags::Code) -> Result<(), Failure> {
     let settings = settings(given).map_err(Failure::Configuration)?;
-    learn(given, &settings).map_err(Failure::Run)
+    let device = device(&given.run).map_err(Failure::Configuration)?;
+    learn(given, &settings, device).map_err(Failure::Run)
 }
 
 fn settings(given: &flags::Code) -> anyhow::Result<Recipe> {
@@ -39,7 +40,7 @@ fn settings(given: &flags::Code) -> anyhow::Result<Recipe> {
     Ok(settings)
 }
 
-fn learn(given: &flags::Code, settings: &Recipe) -> anyhow::Result<()> {
+fn learn(given: &flags::Code, settings: &Recipe, device: Device) -> anyhow::Result<()> {
     let deployed = Deployed::find(&given.deployed, given.name.as_deref(), &given.run.models)?;
     let data = samples(&given.data)?;
     let test = given.test.as_deref().map(samples).transpose()?;
@@ -47,7 +48,7 @@ fn learn(given: &flags::Code, settings: &Recipe) -> anyhow::Result<()> {
     let (bar, stop) = (progress::Bar::new(), stop::on_signals()?);
     let files = files(&given.run.runs, &format!("{}-learned-k{}", deployed.name, settings.k));
     let around = Surroundings { observer: &bar, stop: &stop, files: &files };
-    let trained = train((&data, test.as_ref()), &deployed.model, settings, (Device::Cpu, around))?;
+    let trained = train((&data, test.as_ref()), &deployed.model, settings, (device, around))?;
     drop(bar);
     let marks = trained.tested.as_ref().unwrap_or(&trained.marks);
     let training = Training {

@@ -12,7 +12,7 @@ use parm_training::parity::{Entry, Materials, Publication, Recipe, Start, Traine
 use parm_training::{Array, Device, Loss, Network, Teacher};
 
 use super::engine::BlackBox;
-use super::run::{Numbers, apply, files, recipe, set, threads};
+use super::run::{Numbers, apply, device, files, recipe, set, threads};
 use super::{Deployed, command_line, progress, samples, stop, tool};
 use crate::Failure;
 use crate::cli::train as flags;
@@ -26,6 +26,7 @@ pub fn main(given: &flags::Parity) -> Result<(), Failure> {
 /// Everything that is read before the run begins.
 struct Work {
     recipe: Recipe,
+    device: Device,
     deployed: Deployed,
     architecture: Option<Model>,
     data: Samples,
@@ -44,6 +45,7 @@ impl Work {
             |path: &std::path::PathBuf| Samples::npy(path, None, Limit::default()).map(|rows| rows.inputs);
         Ok(Self {
             recipe: settings(given)?,
+            device: device(&given.run)?,
             architecture: given.architecture.as_ref().map(open).transpose()?,
             teacher: teacher(given, &deployed)?,
             outputs: given.outputs.as_ref().map(outputs).transpose()?,
@@ -61,7 +63,7 @@ impl Work {
         let name = format!("{}-{}-{}-k{}", self.deployed.name, code.kind, head(self.recipe.head()), code.k);
         let files = files(&given.run.runs, &name);
         let around = Surroundings { observer: &bar, stop: &stop, files: &files };
-        let trained = train(self.materials(), &self.recipe, Device::Cpu, around)?;
+        let trained = train(self.materials(), &self.recipe, self.device, around)?;
         drop(bar);
         self.publish(given, &trained, &files)
     }
@@ -77,7 +79,7 @@ impl Work {
 
     fn publish(&self, given: &flags::Parity, trained: &Trained, files: &Files) -> anyhow::Result<()> {
         let on = |samples| Materials { samples, outputs: None, ..self.materials() };
-        let examined = |samples| examine(on(samples), trained, (self.metric, Device::Cpu));
+        let examined = |samples| examine(on(samples), trained, (self.metric, self.device));
         let report = self.test.as_ref().map(examined).transpose()?;
         let publication = Publication {
             root: &given.run.models,
@@ -126,7 +128,7 @@ fn teacher(given: &flags::Parity, deployed: &Deployed) -> anyhow::Result<Option<
         Some(engine) => Some(Box::new(BlackBox::load(engine, &deployed.path)?)),
         None if given.architecture.is_some() && given.outputs.is_none() => {
             let model = Model::open(&deployed.path, &Limits::default())?;
-            Some(Box::new(Network::new(model, Device::Cpu)?))
+            Some(Box::new(Network::new(model, device(&given.run)?)?))
         }
         None => None,
     })

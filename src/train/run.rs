@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use parm_training::fit::{Files, Settings};
-use parm_training::{Augmentation, Shape};
+use parm_training::{Augmentation, Device, Shape};
 use serde::de::DeserializeOwned;
 
 use crate::cli::train::{Course, Run};
@@ -58,6 +58,11 @@ pub fn set<T>(setting: &mut T, flag: Option<T>) {
 pub fn files(runs: &Path, name: &str) -> Files {
     let path = |end: &str| Some(runs.join(format!("{name}.{end}")));
     Files { checkpoint: path("checkpoint"), metrics: path("jsonl"), curves: path("svg") }
+}
+
+/// The device that the flags name.
+pub fn device(flags: &Run) -> anyhow::Result<Device> {
+    Ok(flags.device.parse()?)
 }
 
 /// Gives the run its threads. Once a process.

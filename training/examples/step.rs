@@ -1,32 +1,72 @@
 //! Milliseconds of a training step (forward, loss, backward, Adam) at batch 64:
-//! `cargo run --release --example step -- [MODEL..]`. `step.py` beside it does the same in PyTorch.
+//! `cargo run --release --example step -- [MODEL..]`, where a name ending in `+K` is a parity model for groups of K
+//! with a slot for each. `step.py` beside it does the same in PyTorch. `STEP_DEVICE` names another device.
 
-use parm_parity_models::onnx::Random;
+use std::error::Error;
+
+use parm_parity_models::onnx::{Limits, Model, Random};
 use parm_training::base::{self, Base};
 use parm_training::data::Samples;
-use parm_training::fit::{Files, Settings, Stop, Surroundings, Unobserved};
+use parm_training::fit::{Epoch, Files, Settings, Stop, Surroundings, Unobserved};
+use parm_training::parity::{self, Materials, Recipe};
 use parm_training::{Array, Device};
 
-const ROWS: usize = 7680;
+const ROWS: usize = 3840;
+const HELD_OUT: usize = 128;
+const BATCH: usize = 64;
 const CLASSES: usize = 10;
 const EPOCHS: u64 = 4;
+const MODELS: [&str; 5] = ["mlp", "lenet", "resnet-small", "lenet+4", "resnet-small+4"];
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let given: Vec<String> = std::env::args().skip(1).collect();
-    let models = if given.is_empty() { vec!["mlp".to_owned(), "lenet".to_owned()] } else { given };
+    let models = if given.is_empty() { MODELS.map(String::from).to_vec() } else { given };
+    let device: Device = std::env::var("STEP_DEVICE").unwrap_or("cpu".into()).parse()?;
     let pixels = Random::new(1).uniform(1.0, ROWS * 784);
     let inputs = Array::new(vec![ROWS, 1, 28, 28], pixels).ok_or("pixels")?;
     let labels = (0..ROWS).map(|row| row % CLASSES).collect();
     let samples = Samples::new(inputs, Some(labels))?;
     for model in models {
-        let run = Settings { epochs: EPOCHS, score_every: EPOCHS, ..Settings::default() };
-        let base = Base { model: model.clone(), held_out: 128, run, ..Base::default() };
-        let (stop, files) = (Stop::default(), Files::default());
-        let around = Surroundings { observer: &Unobserved, stop: &stop, files: &files };
-        let trained = base::train(&samples, &base, Device::Cpu, around)?;
-        let fastest = trained.history.iter().map(|epoch| epoch.seconds / epoch.groups as f64 * 64.0);
+        let history = match model.split_once('+') {
+            Some((deployed, k)) => parity_model(&samples, deployed, k.parse()?, device)?,
+            None => base_model(&samples, &model, EPOCHS, device)?.history,
+        };
+        let fastest = history.iter().map(|epoch| epoch.seconds / epoch.groups as f64 * BATCH as f64);
         let fastest = fastest.fold(f64::INFINITY, f64::min);
-        eprintln!("{model}: {:.2} ms a step, {:.0} rows a second", 1e3 * fastest, 64.0 / fastest);
+        println!("{model}: {:.2} ms a step, {:.0} rows a second", 1e3 * fastest, BATCH as f64 / fastest);
     }
     Ok(())
+}
+
+fn base_model(
+    samples: &Samples,
+    model: &str,
+    epochs: u64,
+    device: Device,
+) -> Result<base::Trained, Box<dyn Error>> {
+    let run = Settings { epochs, batch: BATCH, score_every: epochs, ..Settings::default() };
+    let base = Base { model: model.into(), held_out: HELD_OUT, run, ..Base::default() };
+    alone(|around| Ok(base::train(samples, &base, device, around)?))
+}
+
+fn parity_model(
+    samples: &Samples,
+    deployed: &str,
+    k: usize,
+    device: Device,
+) -> Result<Vec<Epoch>, Box<dyn Error>> {
+    let deployed = base_model(samples, deployed, 1, device)?.model;
+    let graph = Model::from_bytes(deployed, &Limits::default())?;
+    let run = Settings { epochs: EPOCHS, batch: BATCH, score_every: EPOCHS, ..Settings::default() };
+    let recipe = Recipe { k, passes: k as f32, held_out: HELD_OUT, run, ..Recipe::default() };
+    // A network that has learned nothing yet contradicts every file of labels: it is the teacher alone.
+    let rows = Samples::new(samples.inputs.clone(), None)?;
+    let materials = Materials { samples: &rows, graph: &graph, teacher: None, outputs: None };
+    alone(|around| Ok(parity::train(materials, &recipe, device, around)?.history))
+}
+
+/// A run that nobody watches and that leaves no files.
+fn alone<T>(train: impl FnOnce(Surroundings<'_>) -> Result<T, Box<dyn Error>>) -> Result<T, Box<dyn Error>> {
+    let (stop, files) = (Stop::default(), Files::default());
+    train(Surroundings { observer: &Unobserved, stop: &stop, files: &files })
 }

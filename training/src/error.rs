@@ -17,6 +17,16 @@ pub enum Error {
     Node { node: String, problem: Problem },
     #[error("output '{output}' is made by no node: export the model again")]
     NoOutput { output: String },
+    #[error("'{given}' is no device: use cpu, vulkan, vulkan:N, cuda or cuda:N")]
+    UnknownDevice { given: String },
+    #[error(
+        "this build cannot compute on {device}: build with `cargo build --release --features train,{feature}`"
+    )]
+    DeviceFeature { device: crate::Device, feature: &'static str },
+    #[error(
+        "device {device} is not there, {found} of its kind are: check that its driver is installed, or use --device cpu"
+    )]
+    NoDevice { device: crate::Device, found: usize },
     #[error("input '{input}' is missing: the model takes {wanted} inputs, {given} were given")]
     NoInput { input: String, wanted: usize, given: usize },
     #[error("input '{input}' is given {given:?} where {wanted} is wanted")]

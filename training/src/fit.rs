@@ -7,6 +7,7 @@
 mod checkpoint;
 mod curves;
 mod history;
+mod memory;
 mod settings;
 mod state;
 
@@ -113,6 +114,7 @@ pub(crate) fn run(
     around: Surroundings<'_>,
 ) -> Result<Vec<Epoch>, Error> {
     task.begin(0);
+    memory::keep();
     let steps = task.steps();
     let rate = Rate {
         peak: settings.rate,
@@ -164,8 +166,8 @@ fn one_step(task: &mut dyn Task, state: &mut State, settings: &Settings, rate: f
     state.step += 1;
     state.groups += pass.groups;
     if let Some(average) = &mut state.average {
-        let now: Vec<Vec<f32>> = task.networks().iter().flat_map(Network::snapshot).collect();
-        average.follow(&now);
+        let mut follow = average.follow();
+        task.networks().iter_mut().for_each(|network| network.show(&mut follow));
     }
     Ok(pass.groups)
 }

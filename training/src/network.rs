@@ -42,7 +42,7 @@ impl Network {
     /// Where the file shares one weight among several readers, each gets its own.
     pub fn new(model: Model, device: Device) -> Result<Self, Error> {
         let model = unshared(model)?;
-        let (graph, device) = (model.graph()?, device.open());
+        let (graph, device) = (model.graph()?, device.open()?);
         let mut weights = BTreeMap::new();
         for (name, role) in roles(&graph) {
             let Some(tensor) = graph.constant(&name)? else { continue };

@@ -6,6 +6,7 @@
 //! an operator or setting that is not understood is an error that names the node before anything runs.
 
 mod kernel;
+mod native;
 mod operator;
 mod plan;
 mod problem;

@@ -54,6 +54,14 @@ impl Network {
         parameters.map(|weight| weight.value.count()).collect()
     }
 
+    /// Shows all weights, in the order of a [`snapshot`](Self::snapshot) and on the processor without copying them.
+    pub(crate) fn show(&mut self, mut see: impl FnMut(&[f32])) {
+        for weight in self.weights.values_mut() {
+            let value = std::mem::replace(&mut weight.value, Real::empty(&self.device));
+            weight.value = value.with_elements(|elements| see(elements));
+        }
+    }
+
     /// Copies of all weights, parameters and buffers.
     pub(crate) fn snapshot(&self) -> Vec<Vec<f32>> {
         self.weights.values().map(|weight| weight.value.download().into_data()).collect()

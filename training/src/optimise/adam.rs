@@ -3,7 +3,9 @@
 //! Written with tensor operations a step reads and writes memory about thirteen times; the whole update fits one
 //! loop, which the compiler vectorises. The moments stay in host memory, which on the processor is where the weights
 //! are too. Constants are those of the paper's framework: beta 0.9 and 0.999, epsilon 1e-8 (Burn's default is 1e-5).
+#![allow(unsafe_code)] // only what `multiversion` generates: a call guarded by its own run-time feature detection
 
+use multiversion::multiversion;
 use serde::{Deserialize, Serialize};
 
 use crate::graph::Real;
@@ -78,13 +80,36 @@ impl Update<'_> {
         };
         let (scale, root) = (rate / self.first, self.second.sqrt().recip());
         let [first, second] = &mut self.moments[number];
-        let moments = first.iter_mut().zip(second.iter_mut());
-        for ((value, gradient), (m, v)) in value.iter_mut().zip(gradient).zip(moments) {
-            let gradient = gradient + coupled * *value;
-            *m = BETA1 * *m + (1.0 - BETA1) * gradient;
-            *v = BETA2 * *v + (1.0 - BETA2) * gradient * gradient;
-            *value = shrink * *value - scale * *m / (v.sqrt() * root + EPSILON);
-        }
+        advance((value, gradient), (first, second), Factors { coupled, shrink, scale, root });
+    }
+}
+
+/// What a step's constants come to.
+#[derive(Clone, Copy)]
+struct Factors {
+    /// The share of the weights that is added to the gradient.
+    coupled: f32,
+    /// What is left of the weights.
+    shrink: f32,
+    /// The step size over the first moment's correction.
+    scale: f32,
+    /// One over the root of the second moment's correction.
+    root: f32,
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2", "x86_64+avx"))]
+fn advance(
+    (value, gradient): (&mut [f32], &[f32]),
+    (first, second): (&mut [f32], &mut [f32]),
+    factors: Factors,
+) {
+    let Factors { coupled, shrink, scale, root } = factors;
+    let moments = first.iter_mut().zip(second.iter_mut());
+    for ((value, gradient), (m, v)) in value.iter_mut().zip(gradient).zip(moments) {
+        let gradient = gradient + coupled * *value;
+        *m = BETA1 * *m + (1.0 - BETA1) * gradient;
+        *v = BETA2 * *v + (1.0 - BETA2) * gradient * gradient;
+        *value = shrink * *value - scale * *m / (v.sqrt() * root + EPSILON);
     }
 }
 

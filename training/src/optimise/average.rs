@@ -1,4 +1,7 @@
 //! A running average of the weights over the steps, which often predicts better than the weights themselves.
+#![allow(unsafe_code)] // only what `multiversion` generates: a call guarded by its own run-time feature detection
+
+use multiversion::multiversion;
 
 /// Averages, one for each parameter and buffer of a snapshot.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,17 +18,24 @@ impl Average {
         Self { decay, steps: 0, values }
     }
 
-    /// Moves towards what the weights are now. Early steps count more, so that the start is soon forgotten.
-    pub(crate) fn follow(&mut self, now: &[Vec<f32>]) {
+    /// Begins a move towards what the weights are now: what is returned wants to see all of them, in order. Early steps
+    /// count more, so that the start is soon forgotten.
+    pub(crate) fn follow(&mut self) -> impl FnMut(&[f32]) + use<'_> {
         self.steps += 1;
         let steps = self.steps as f32;
-        let keep = self.decay.min((1.0 + steps) / (10.0 + steps));
-        for (average, now) in self.values.iter_mut().zip(now) {
-            for (average, now) in average.iter_mut().zip(now) {
-                *average += (1.0 - keep) * (now - *average);
+        let share = 1.0 - self.decay.min((1.0 + steps) / (10.0 + steps));
+        let mut averages = self.values.iter_mut();
+        move |now| {
+            if let Some(average) = averages.next() {
+                approach(average, now, share);
             }
         }
     }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2", "x86_64+avx"))]
+fn approach(average: &mut [f32], now: &[f32], share: f32) {
+    average.iter_mut().zip(now).for_each(|(average, now)| *average += share * (now - *average));
 }
 
 #[cfg(test)]
@@ -35,7 +45,7 @@ mod tests {
     #[test]
     fn it_approaches_weights_that_stay() {
         let mut average = Average::new(0.9, vec![vec![0.0]]);
-        (0..200).for_each(|_| average.follow(&[vec![1.0]]));
+        (0..200).for_each(|_| average.follow()(&[1.0]));
         assert!((average.values[0][0] - 1.0).abs() < 1e-6);
     }
 }

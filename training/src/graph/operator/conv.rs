@@ -6,7 +6,7 @@ use burn::tensor::ops::{ConvOptions, PadMode};
 use super::window::Window;
 use crate::graph::kernel::{Kernel, one};
 use crate::graph::real::map;
-use crate::graph::{Problem, Real, spec::Spec};
+use crate::graph::{Problem, Real, native, spec::Spec};
 
 pub(super) fn conv(spec: &Spec) -> Result<Kernel, Problem> {
     let window = Window::read(spec)?;
@@ -49,9 +49,13 @@ fn run(window: &Window, groups: usize, operands: Operands) -> Result<Real, Probl
         }
         4 => {
             let window = window.resolve::<2>(spatial, kernel)?;
+            let (x, weight) = (x.rank4()?, weight.rank4()?);
+            if let Some(sliding) = window.sliding(spatial).filter(|_| native::is_here(&x)) {
+                return Ok(Real::R4(native::conv2d((x, weight, bias), groups, sliding)));
+            }
             let options =
                 ConvOptions::new_with_padding(window.strides, window.pads, window.dilations, groups);
-            Ok(Real::R4(module::conv2d(x.rank4()?, weight.rank4()?, bias, options)))
+            Ok(Real::R4(module::conv2d(x, weight, bias, options)))
         }
         5 => {
             // Burn pads three axes only evenly: pad beforehand.

@@ -6,7 +6,7 @@ use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 use super::window::{Resolved, Window};
 use crate::graph::kernel::{Kernel, one};
 use crate::graph::real::map;
-use crate::graph::{Problem, Real, spec::Spec};
+use crate::graph::{Problem, Real, native, spec::Spec};
 
 pub(super) fn max(spec: &Spec) -> Result<Kernel, Problem> {
     spec.outputs(1)?; // indices of the maxima: nobody exports them for inference
@@ -22,11 +22,12 @@ pub(super) fn max(spec: &Spec) -> Result<Kernel, Problem> {
                 max_options(window.resolve::<1>(&shape[2..], None)?, ceil_mode),
             )),
             _ => {
-                let x = x.rank4()?;
-                Real::R4(module::max_pool2d(
-                    x,
-                    max_options(window.resolve::<2>(&shape[2..], None)?, ceil_mode),
-                ))
+                let (x, window) = (x.rank4()?, window.resolve::<2>(&shape[2..], None)?);
+                let sliding = window.sliding(&shape[2..]).filter(|_| !ceil_mode && native::is_here(&x));
+                Real::R4(match sliding {
+                    Some(sliding) => native::max_pool2d(x, sliding),
+                    None => module::max_pool2d(x, max_options(window, ceil_mode)),
+                })
             }
         })
     }))

@@ -1,5 +1,6 @@
 //! The sliding window that convolutions and poolings share: sizes, steps and how the border is padded.
 
+use crate::graph::native::Sliding;
 use crate::graph::{Problem, spec::Spec};
 
 /// A window's settings. Padding may depend on the input's size, so it is resolved when the node runs.
@@ -26,6 +27,22 @@ pub(super) struct Resolved<const N: usize> {
     pub(super) strides: [usize; N],
     pub(super) dilations: [usize; N],
     pub(super) pads: [(usize, usize); N],
+}
+
+impl Resolved<2> {
+    /// The window over an image of this size; `None` where it does not fit in.
+    pub(super) fn sliding(&self, input: &[usize]) -> Option<Sliding> {
+        let input = [input[0], input[1]];
+        let mut output = [0; 2];
+        for (axis, output) in output.iter_mut().enumerate() {
+            let reach = (self.kernel[axis].checked_sub(1)?) * self.dilations[axis] + 1;
+            let room = (input[axis] + self.pads[axis].0 + self.pads[axis].1).checked_sub(reach)?;
+            *output = room / self.strides[axis] + 1;
+        }
+        let before = self.pads.map(|(before, _)| before);
+        let Self { kernel, strides, dilations, .. } = *self;
+        Some(Sliding { kernel, strides, dilations, before, input, output })
+    }
 }
 
 impl Window {

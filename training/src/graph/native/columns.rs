@@ -1,0 +1,167 @@
+//! Windows as columns of a matrix: row (channel, tap), column place. A convolution is then a product with the filters,
+//! and its derivative by the image puts a product's columns back where they came from.
+//!
+//! Where the places are as many as the image's elements, as in most networks, a tap sees the image shifted by a
+//! constant: one copy, and zeros at the border.
+#![allow(unsafe_code)] // only what `multiversion` generates: a call guarded by its own run-time feature detection
+
+use std::ops::Range;
+
+use multiversion::multiversion;
+
+use super::Sliding;
+
+/// Gathers the windows of `image`, which may have several channels.
+pub(super) fn gather(image: &[f32], sliding: &Sliding, columns: &mut [f32]) {
+    let taps = sliding.taps() * sliding.places();
+    for (channel, columns) in image.chunks_exact(sliding.image()).zip(columns.chunks_exact_mut(taps)) {
+        for (tap, row) in columns.chunks_exact_mut(sliding.places()).enumerate() {
+            match Shift::of(sliding, tap) {
+                Some(shift) => shift.gather(channel, row),
+                None => gather_tap(channel, sliding, tap, row),
+            }
+        }
+    }
+}
+
+fn gather_tap(channel: &[f32], sliding: &Sliding, tap: usize, row: &mut [f32]) {
+    let (ys, from_y) = sliding.inside(0, tap / sliding.kernel[1]);
+    let (xs, from_x) = sliding.inside(1, tap % sliding.kernel[1]);
+    let (width, stride) = (sliding.output[1], sliding.strides[1]);
+    row[..ys.start * width].fill(0.0);
+    row[ys.end * width..].fill(0.0);
+    for (number, y) in ys.enumerate() {
+        let line = &mut row[y * width..][..width];
+        line[..xs.start].fill(0.0);
+        line[xs.end..].fill(0.0);
+        let line = &mut line[xs.clone()];
+        let from = &channel[(from_y + number * sliding.strides[0]) * sliding.input[1]..][..sliding.input[1]];
+        match stride {
+            _ if line.is_empty() => {}
+            1 => line.copy_from_slice(&from[from_x..][..line.len()]),
+            _ => {
+                line.iter_mut().zip(from[from_x..].iter().step_by(stride)).for_each(|(to, &from)| *to = from)
+            }
+        }
+    }
+}
+
+/// Adds columns to the places of `image` that [`gather`] reads them from, and spoils them.
+pub(super) fn scatter(columns: &mut [f32], sliding: &Sliding, image: &mut [f32]) {
+    let taps = sliding.taps() * sliding.places();
+    for (channel, columns) in image.chunks_exact_mut(sliding.image()).zip(columns.chunks_exact_mut(taps)) {
+        for (tap, row) in columns.chunks_exact_mut(sliding.places()).enumerate() {
+            match Shift::of(sliding, tap) {
+                Some(shift) => shift.scatter(row, channel),
+                None => scatter_tap(row, sliding, tap, channel),
+            }
+        }
+    }
+}
+
+fn scatter_tap(row: &[f32], sliding: &Sliding, tap: usize, channel: &mut [f32]) {
+    let (ys, to_y) = sliding.inside(0, tap / sliding.kernel[1]);
+    let (xs, to_x) = sliding.inside(1, tap % sliding.kernel[1]);
+    let (width, stride) = (sliding.output[1], sliding.strides[1]);
+    for (number, y) in ys.enumerate() {
+        let line = &row[y * width..][xs.clone()];
+        let to = &mut channel[(to_y + number * sliding.strides[0]) * sliding.input[1]..][..sliding.input[1]];
+        match stride {
+            _ if line.is_empty() => {}
+            1 => add(line, &mut to[to_x..]),
+            _ => to[to_x..].iter_mut().step_by(stride).zip(line).for_each(|(to, from)| *to += from),
+        }
+    }
+}
+
+/// What a tap sees of an image that has as many places as elements.
+struct Shift {
+    /// Places whose tap lies inside of the image, and where it is for them: but for the border of each line.
+    places: Range<usize>,
+    elements: Range<usize>,
+    /// The part of a line that is no border.
+    columns: Range<usize>,
+    width: usize,
+}
+
+impl Shift {
+    fn of(sliding: &Sliding, tap: usize) -> Option<Self> {
+        if sliding.strides != [1; 2] || sliding.input != sliding.output {
+            return None;
+        }
+        let (lines, from_line) = sliding.inside(0, tap / sliding.kernel[1]);
+        let (columns, from_column) = sliding.inside(1, tap % sliding.kernel[1]);
+        let (width, size) = (sliding.input[1], sliding.image());
+        if lines.is_empty() || columns.is_empty() {
+            return None;
+        }
+        let (place, element) = (lines.start * width + columns.start, from_line * width + from_column);
+        let count = (lines.end * width - place).min(size - element);
+        Some(Self { places: place..place + count, elements: element..element + count, columns, width })
+    }
+
+    fn gather(&self, channel: &[f32], row: &mut [f32]) {
+        row[..self.places.start].fill(0.0);
+        row[self.places.end..].fill(0.0);
+        row[self.places.clone()].copy_from_slice(&channel[self.elements.clone()]);
+        self.clear_border(row);
+    }
+
+    fn scatter(&self, row: &mut [f32], channel: &mut [f32]) {
+        self.clear_border(row);
+        add(&row[self.places.clone()], &mut channel[self.elements.clone()]);
+    }
+
+    fn clear_border(&self, row: &mut [f32]) {
+        if self.columns.start > 0 {
+            row.chunks_exact_mut(self.width).for_each(|line| line[..self.columns.start].fill(0.0));
+        }
+        if self.columns.end < self.width {
+            row.chunks_exact_mut(self.width).for_each(|line| line[self.columns.end..].fill(0.0));
+        }
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2", "x86_64+avx"))]
+fn add(values: &[f32], to: &mut [f32]) {
+    to.iter_mut().zip(values).for_each(|(to, value)| *to += value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `<gather(x), c> = <x, scatter(c)>` for every kind of window: one is the transpose of the other.
+    #[test]
+    fn scatter_is_the_transpose_of_gather() {
+        for (kernel, stride, dilation, before) in [
+            (3, 1, 1, 1),
+            (3, 2, 1, 1),
+            (5, 1, 1, 2),
+            (2, 2, 1, 0),
+            (3, 1, 2, 3),
+            (3, 1, 2, 2),
+            (15, 1, 1, 7),
+            (3, 1, 8, 8),
+        ] {
+            let reach = (kernel - 1) * dilation + 1;
+            let output = (7 + 2 * before - reach) / stride + 1;
+            let sliding = Sliding {
+                kernel: [kernel; 2],
+                strides: [stride; 2],
+                dilations: [dilation; 2],
+                before: [before; 2],
+                input: [7; 2],
+                output: [output; 2],
+            };
+            let image: Vec<f32> = (0..2 * 49).map(|n| (n % 11) as f32 - 5.0).collect();
+            let weights: Vec<f32> =
+                (0..2 * sliding.taps() * sliding.places()).map(|n| (n % 7) as f32 - 3.0).collect();
+            let (mut columns, mut back) = (vec![f32::NAN; weights.len()], vec![0.0; image.len()]);
+            gather(&image, &sliding, &mut columns);
+            scatter(&mut weights.clone(), &sliding, &mut back);
+            let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+            assert_eq!(dot(&columns, &weights), dot(&image, &back), "{sliding:?}");
+        }
+    }
+}

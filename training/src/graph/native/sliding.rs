@@ -1,0 +1,47 @@
+//! The geometry of a window over an image.
+
+/// A window that slides over images of two axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sliding {
+    pub(crate) kernel: [usize; 2],
+    pub(crate) strides: [usize; 2],
+    pub(crate) dilations: [usize; 2],
+    /// Rows above and columns to the left that are not there.
+    pub(crate) before: [usize; 2],
+    /// The image.
+    pub(crate) input: [usize; 2],
+    /// Places at which the window stops.
+    pub(crate) output: [usize; 2],
+}
+
+impl Sliding {
+    /// The places whose tap `at` along `axis` lies inside of the image, and where the first of them reads.
+    pub(super) fn inside(&self, axis: usize, at: usize) -> (std::ops::Range<usize>, usize) {
+        let (stride, size) = (self.strides[axis], self.input[axis]);
+        let (offset, before) = (at * self.dilations[axis], self.before[axis]);
+        let first = before.saturating_sub(offset).div_ceil(stride).min(self.output[axis]);
+        let end = (size + before).saturating_sub(offset).div_ceil(stride).min(self.output[axis]);
+        (first..end.max(first), (first * stride + offset).saturating_sub(before))
+    }
+
+    /// The element that `tap`, which lies inside of the image, sees from a place.
+    pub(super) fn element(&self, place: [usize; 2], tap: usize) -> usize {
+        let tap = [tap / self.kernel[1], tap % self.kernel[1]];
+        let at = |axis: usize| {
+            place[axis] * self.strides[axis] + tap[axis] * self.dilations[axis] - self.before[axis]
+        };
+        at(0) * self.input[1] + at(1)
+    }
+
+    pub(super) fn image(&self) -> usize {
+        self.input.iter().product()
+    }
+
+    pub(super) fn places(&self) -> usize {
+        self.output.iter().product()
+    }
+
+    pub(super) fn taps(&self) -> usize {
+        self.kernel.iter().product()
+    }
+}
