@@ -1,6 +1,6 @@
 //! Milliseconds of a training step (forward, loss, backward, Adam) at batch 64:
 //! `cargo run --release --example step -- [MODEL..]`, where a name ending in `+K` is a parity model for groups of K
-//! with a slot for each. `step.py` beside it does the same in PyTorch. `STEP_DEVICE` names another device.
+//! with a slot for each. `step.py` beside it does the same in PyTorch. `vulkan:0` and the like name another device.
 
 use std::error::Error;
 
@@ -19,9 +19,10 @@ const EPOCHS: u64 = 4;
 const MODELS: [&str; 5] = ["mlp", "lenet", "resnet-small", "lenet+4", "resnet-small+4"];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let given: Vec<String> = std::env::args().skip(1).collect();
+    let (devices, given): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|argument| argument.parse::<Device>().is_ok());
     let models = if given.is_empty() { MODELS.map(String::from).to_vec() } else { given };
-    let device: Device = std::env::var("STEP_DEVICE").unwrap_or("cpu".into()).parse()?;
+    let device = devices.first().map_or(Ok(Device::Cpu), |device| device.parse())?;
     let pixels = Random::new(1).uniform(1.0, ROWS * 784);
     let inputs = Array::new(vec![ROWS, 1, 28, 28], pixels).ok_or("pixels")?;
     let labels = (0..ROWS).map(|row| row % CLASSES).collect();
@@ -33,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         let fastest = history.iter().map(|epoch| epoch.seconds / epoch.groups as f64 * BATCH as f64);
         let fastest = fastest.fold(f64::INFINITY, f64::min);
-        println!("{model}: {:.2} ms a step, {:.0} rows a second", 1e3 * fastest, BATCH as f64 / fastest);
+        eprintln!("{model}: {:.2} ms a step, {:.0} rows a second", 1e3 * fastest, BATCH as f64 / fastest);
     }
     Ok(())
 }
