@@ -42,12 +42,12 @@ pub(super) struct Answers {
     pub(super) test: Array<f32>,
 }
 
-/// A lock for each deployed model, with the answers of one that was asked.
-#[derive(Default)]
-pub(super) struct Bases(Mutex<BTreeMap<String, Turn>>);
+/// The answers of a model that was asked.
+type Asked = Option<Arc<Answers>>;
 
-/// Held by whoever asks a deployed model.
-type Turn = Arc<Mutex<Option<Arc<Answers>>>>;
+/// A lock for each deployed model, with what it said.
+#[derive(Default)]
+pub(super) struct Bases(Mutex<BTreeMap<String, Arc<Mutex<Asked>>>>);
 
 impl Bases {
     /// The ground of a cell. Cells that share a deployed model wait here until the first has trained or asked it.
