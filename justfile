@@ -44,6 +44,10 @@ interop-triton:
 interop-mlserver:
     interop/mlserver.sh
 
+# A parity model for a network of PyTorch's: trained, run in Python's onnxruntime, served.
+interop-parity:
+    interop/parity.sh
+
 # tract, ort and Python onnxruntime on real models.
 interop-engines:
     interop/engines.sh
@@ -68,7 +72,9 @@ fuzz seconds="600" targets="rest_json rest_binary grpc_convert":
 
 # Seconds that a clean release build of the binary takes on two cores.
 build-time:
-    CARGO_BUILD_JOBS=2 CARGO_TARGET_DIR=$(mktemp -d) bash -c 'time cargo build --release'
+    CARGO_BUILD_JOBS=2 CARGO_TARGET_DIR=$(mktemp -d) bash -c 'time cargo build --release -p parm'
+
+CARGO_BUILD_JOBS=2 CARGO_TARGET_DIR=$(mktemp -d) bash -c 'time cargo build --release'
 
 # Milliseconds of training steps, one thread, beside PyTorch in Debian's python3-torch (docs/results/training-speed.md).
 bench-train:

@@ -3,5 +3,5 @@
 # binary can be named with --perf-analyzer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --release
+cargo build --release -p parm
 PYTHONPATH=interop:bench python3 bench/load.py "$@"

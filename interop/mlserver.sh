@@ -4,5 +4,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source interop/environment.sh
 environment mlserver mlserver 'tritonclient[http,grpc]' numpy
-cargo build --release
+cargo build --release -p parm
 PYTHONPATH=interop "$VENV/bin/python" interop/mlserver.py

@@ -77,7 +77,7 @@ impl Cluster {
 
     /// The instance of this name.
     pub(crate) fn of(&self, id: InstanceId) -> u32 {
-        id.0 % self.len()
+        if id.0 < self.len() { id.0 } else { id.0 % self.len() }
     }
 
     /// Gives an instance a job. Returns its end, if it starts now and ends at all.

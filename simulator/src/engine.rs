@@ -206,7 +206,9 @@ impl<'a> Engine<'a> {
         if let Some(next) = ended.next {
             self.note(next.at, Happening::JobEnds(next));
         }
-        if let (Some(witness), Some(held)) = (&mut self.witness, self.held.remove(&ended.job)) {
+        if let Some(witness) = &mut self.witness
+            && let Some(held) = self.held.remove(&ended.job)
+        {
             witness.executed(Execution { ended: self.now, ..held });
         }
         self.wrong = ended.wrong.then_some(ended.job);

@@ -19,14 +19,16 @@ Sources, as --data and --test of other commands take them:
   cifar:FILE,FILE..            CIFAR's binary batches; ?classes=100 for CIFAR-100
   npy:ROWS,LABELS              arrays that numpy saved; a matrix of labels is numbers to predict
   npz:FILE                     ?inputs=x&labels=y name the arrays; &lengths=NAME for sequences end to end, each stretched
-                               to &frames=20
+                               to &frames=20; &standard brings each feature to mean 0 and deviation 1
   csv:FILE                     ?target=COLUMN [the last], &as=class or value; words become columns of 0 and 1
   folder:FOLDER                PNG and JPEG images, one folder for each class; ?size=32x32&gray
   voc:FOLDER                   Pascal VOC: ?split=train&object=NAME&size=64x64, the box of images with one such object
   wav:FOLDER                   recordings, one folder for each class or named CLASS_...wav; ?features=mel or mfcc,
                                &bands=40, &coefficients=13, &seconds=1
-Any source: rows=FROM..TO takes some rows only; part=train or part=test takes the random part that hold=0.2 (the share of
-the test rows) and seed=1 make.";
+  bytes:FOLDER,FOLDER..        files of any kind below them, 1024 bytes from either end, for file-type models; no labels;
+                               ?each=100 of every ending at most, drawn with &draw=1
+Any source: rows=FROM..TO takes some rows only, sample=1000 so many random ones; part=train or part=test takes the random
+part that hold=0.2 (the share of the test rows) and seed=1 make.";
 
 /// `parm data`.
 #[derive(Debug, Args)]

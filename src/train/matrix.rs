@@ -1,10 +1,13 @@
 //! `parm train matrix`.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::Context;
 use parm_training::matrix::{Cell, Matrix, Observer, Outcome, Place, Results, Runner, render};
+use parm_training::{Error, Teacher};
 
+use super::engine::BlackBox;
 use super::stop;
 use crate::Failure;
 use crate::cli::train as flags;
@@ -30,7 +33,7 @@ fn run(given: &flags::Matrix, matrices: &[Matrix]) -> anyhow::Result<()> {
     let stop = stop::on_signals()?;
     let place = Place { data: given.data.clone(), results: given.results.clone() };
     for matrix in matrices {
-        Runner { matrix, place: &place, jobs: given.jobs, observer: &Lines, stop: &stop }.run()?;
+        Runner { matrix, place: &place, jobs: given.jobs, ask: &ask, observer: &Lines, stop: &stop }.run()?;
         if stop.is_requested() {
             anyhow::bail!("stopped: run it again to go on");
         }
@@ -44,6 +47,12 @@ fn write(given: &flags::Matrix, matrices: &[Matrix], path: &std::path::Path) -> 
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}: {} results", path.display(), results.all().count())?;
     Ok(())
+}
+
+/// A model that is given as a file is a black box in the engine of the box.
+fn ask(path: &Path) -> Result<Box<dyn Teacher>, Error> {
+    let failed = |error: anyhow::Error| Error::Teacher { message: format!("{error:#}") };
+    Ok(Box::new(BlackBox::load("tract", path).map_err(failed)?))
 }
 
 /// A line on stderr for each cell.

@@ -1,9 +1,15 @@
-//! Runs a matrix of trainings: `cargo run --release --example matrix -- FILE DATA RESULTS [JOBS]`.
+//! Runs a matrix of trainings: `cargo run --release --example matrix -- FILE DATA RESULTS [JOBS]`, or writes the page of
+//! some: `.. -- render PAGE RESULTS FILE..`.
+//!
+//! `parm train matrix` is the same and more; this builds in a fraction of the time. A deployed model that is given as a
+//! file is interpreted here, where the command asks an engine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use parm_parity_models::onnx::{Limits, Model};
 use parm_training::fit::Stop;
-use parm_training::matrix::{Cell, Matrix, Observer, Outcome, Place, Runner};
+use parm_training::matrix::{Cell, Matrix, Observer, Outcome, Place, Results, Runner, render};
+use parm_training::{Array, Device, Error, Network, Teacher};
 
 struct Lines;
 
@@ -18,13 +24,58 @@ impl Observer for Lines {
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1);
+/// Rows that an interpreted model is given at a time: some models make much of little.
+const CHUNK: usize = 16;
+
+struct Interpreted(Network);
+
+impl Teacher for Interpreted {
+    fn predict(&self, rows: &Array<f32>) -> Result<Array<f32>, Error> {
+        let (count, mut said) = (rows.shape()[0], Vec::new());
+        for start in (0..count).step_by(CHUNK) {
+            said.extend(
+                Teacher::predict(&self.0, &rows.range(start, (start + CHUNK).min(count)))?.into_data(),
+            );
+        }
+        let values = said.len() / count.max(1);
+        Array::new(vec![count, values], said).ok_or(Error::OutputKind)
+    }
+}
+
+fn interpreted(path: &Path) -> Result<Box<dyn Teacher>, Error> {
+    Ok(Box::new(Interpreted(Network::new(Model::open(path, &Limits::default())?, Device::Cpu)?)))
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+fn read(file: &Path) -> Result<Matrix, Failure> {
+    Ok(Matrix::parse(&std::fs::read_to_string(file)?, file)?)
+}
+
+fn page(mut arguments: impl Iterator<Item = PathBuf>) -> Result<(), Failure> {
+    let (page, results) = (arguments.next().ok_or("PAGE")?, arguments.next().ok_or("RESULTS")?);
+    let matrices: Vec<Matrix> = arguments.map(|file| read(&file)).collect::<Result<_, _>>()?;
+    Ok(std::fs::write(page, render(&matrices, &Results::open(&results)?))?)
+}
+
+fn main() -> Result<(), Failure> {
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.next_if_eq("render").is_some() {
+        return page(arguments.map(PathBuf::from));
+    }
     let mut path = |what: &str| arguments.next().map(PathBuf::from).ok_or(format!("{what} is missing"));
     let (file, data, results) = (path("FILE")?, path("DATA")?, path("RESULTS")?);
     let jobs = arguments.next().map_or(Ok(1), |jobs| jobs.parse())?;
-    let matrix = Matrix::parse(&std::fs::read_to_string(&file)?, &file)?;
+    let matrix = read(&file)?;
     let place = Place { data, results };
-    Runner { matrix: &matrix, place: &place, jobs, observer: &Lines, stop: &Stop::default() }.run()?;
+    Runner {
+        matrix: &matrix,
+        place: &place,
+        jobs,
+        ask: &interpreted,
+        observer: &Lines,
+        stop: &Stop::default(),
+    }
+    .run()?;
     Ok(())
 }

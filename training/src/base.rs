@@ -3,6 +3,7 @@
 //! One file for each architecture; to add one: a file with a `build`, one line in the table.
 
 mod boxes;
+mod bytes;
 mod lenet;
 mod mlp;
 mod residual;
@@ -42,6 +43,7 @@ type Build = fn(&Shape) -> Result<Model, Error>;
 /// By name.
 const TABLE: &[(&str, Build)] = &[
     ("boxes", boxes::build),
+    ("bytes", bytes::build),
     ("lenet", lenet::build),
     ("mlp", mlp::build),
     ("resnet-small", residual::small),

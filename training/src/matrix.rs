@@ -1,9 +1,11 @@
-//! Many runs from one file: data set x model x recipe x k x seed, results beside the paper's numbers.
+//! Many runs from files: data set x model x recipe x k x seed, results beside the paper's numbers.
 //!
 //! A matrix fills what is missing: a cell whose result is there, made with the same settings, is not run again, and a
 //! cell that was interrupted goes on from its checkpoint. So longer runs and faster machines complete it later.
 
 mod cell;
+mod data;
+mod deployed;
 mod paper;
 mod plan;
 mod render;
@@ -11,7 +13,9 @@ mod results;
 mod run;
 
 pub use cell::Cell;
-pub use plan::{Data, Matrix, Product, Way};
+pub use data::{Data, Measure};
+pub use deployed::{Ask, Given};
+pub use plan::{Matrix, Product, Way};
 pub use render::render;
 pub use results::{Outcome, Results};
 pub use run::{Observer, Place, Runner};

@@ -5,14 +5,15 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::num::NonZeroU64;
 use std::ops::{Index, IndexMut};
 
 const INDEX_BITS: u32 = 28;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 
-/// The name of a value in an [`Arena`].
+/// The name of a value in an [`Arena`]. Never zero, so that one that may be missing takes no more room.
 pub(super) struct Key<T> {
-    raw: u64,
+    raw: NonZeroU64,
     of: PhantomData<fn() -> T>,
 }
 
@@ -32,6 +33,7 @@ impl<T> Arena<T> {
         Self { places: Vec::new(), free: Vec::new() }
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, value: T) -> Key<T> {
         if let Some(index) = self.free.pop() {
             let place = &mut self.places[index as usize];
@@ -44,6 +46,7 @@ impl<T> Arena<T> {
         Key::new(index, 1)
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, key: Key<T>) -> Option<T> {
         let place = self.places.get_mut(key.index()).filter(|place| place.generation == key.generation())?;
         let value = place.value.take()?;
@@ -52,14 +55,17 @@ impl<T> Arena<T> {
         Some(value)
     }
 
+    #[inline]
     pub(super) fn get(&self, key: Key<T>) -> Option<&T> {
         self.places.get(key.index()).filter(|place| place.generation == key.generation())?.value.as_ref()
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
         self.places.get_mut(key.index()).filter(|place| place.generation == key.generation())?.value.as_mut()
     }
 
+    #[inline]
     pub(super) fn contains(&self, key: Key<T>) -> bool {
         self.get(key).is_some()
     }
@@ -88,12 +94,14 @@ impl<T> Arena<T> {
 impl<T> Index<Key<T>> for Arena<T> {
     type Output = T;
 
+    #[inline]
     fn index(&self, key: Key<T>) -> &T {
         self.get(key).expect("the value outlives this key")
     }
 }
 
 impl<T> IndexMut<Key<T>> for Arena<T> {
+    #[inline]
     fn index_mut(&mut self, key: Key<T>) -> &mut T {
         self.get_mut(key).expect("the value outlives this key")
     }
@@ -106,20 +114,21 @@ impl<T> Key<T> {
 
     /// The key as a number, unique over the arena's life.
     pub(super) fn raw(self) -> u64 {
-        self.raw
+        self.raw.get()
     }
 
+    /// The key of this number; of zero, which is nobody's, one that finds nothing either.
     pub(super) fn from_raw(raw: u64) -> Self {
-        Self { raw, of: PhantomData }
+        Self { raw: NonZeroU64::new(raw).unwrap_or(NonZeroU64::MAX), of: PhantomData }
     }
 
     /// A small number, shared only with values that are gone.
     pub(super) fn index(self) -> usize {
-        (self.raw & INDEX_MASK) as usize
+        (self.raw() & INDEX_MASK) as usize
     }
 
     fn generation(self) -> u64 {
-        self.raw >> INDEX_BITS
+        self.raw() >> INDEX_BITS
     }
 }
 

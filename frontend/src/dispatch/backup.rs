@@ -12,8 +12,7 @@ use super::{Accept, Action, Answer, Role};
 
 impl Dispatcher {
     /// Sends a batch to the backup model as well, for the clients that take its answers.
-    pub(super) fn add_backup(&mut self, key: Key<Pool>, rows: &Keys) {
-        let mut rows = rows.clone();
+    pub(super) fn add_backup(&mut self, key: Key<Pool>, mut rows: Keys) {
         rows.retain(|query| self.queries[*query].accept == Accept::Any);
         let pool = &self.pools[key];
         if !rows.is_empty() && pool.spare.len() < pool.settings.spare_limit.get() as usize {

@@ -21,8 +21,8 @@ impl Dispatcher {
     /// A batch that was just started joins its pool's open group.
     pub(super) fn join_group(&mut self, pool_key: Key<Pool>, job: Key<Job>, along: Along) {
         let Some(k) = along.group else { return };
-        let rows = Keys::from_slice(&self.jobs[job].rows);
-        let Some(first) = rows.first().map(|query| &self.queries[*query]) else { return };
+        let first = self.jobs[job].rows.first();
+        let Some(first) = first.map(|query| &self.queries[*query]) else { return };
         let shape = first.shape;
         if !first.codable {
             return; // served alone, so it is the whole batch
@@ -44,17 +44,18 @@ impl Dispatcher {
         if self.groups[key].jobs.iter().any(shares) {
             return; // an instance that dies must not take two members with it
         }
-        self.add_member(key, job, &rows);
+        self.add_member(key, job);
         if self.groups[key].full() {
             self.close(key);
         }
     }
 
-    fn add_member(&mut self, key: Key<Group>, job: Key<Job>, rows: &Keys) {
+    fn add_member(&mut self, key: Key<Group>, job: Key<Job>) {
         let group = &mut self.groups[key];
         let slot = group.slots.len() as u8;
-        let mut members = smallvec::SmallVec::new();
-        for (row, query_key) in rows.iter().enumerate() {
+        group.slots.push(Slot { members: smallvec::SmallVec::new() });
+        let Some(Slot { members }) = group.slots.last_mut() else { return };
+        for (row, query_key) in self.jobs[job].rows.iter().enumerate() {
             let query = &mut self.queries[*query_key];
             query.place = Some(Place { group: key, slot, row: row as u16 });
             members.push(Member {
@@ -66,7 +67,6 @@ impl Dispatcher {
                 decoding: Decoding::No,
             });
         }
-        group.slots.push(Slot { members });
         self.note_place(key, job);
     }
 

@@ -82,6 +82,7 @@ impl Dispatcher {
         self.out = mem::take(actions);
         if self.wake.is_some_and(|at| at <= self.now) {
             self.wake = None;
+            self.timers.look_again();
             self.fire_timers();
         }
         match event {
@@ -102,8 +103,12 @@ impl Dispatcher {
             Event::Compared(id, verdicts) => self.compared(id, &verdicts),
             Event::TimerFired => {}
         }
-        self.fire_timers(); // the event may have set some that are due
-        self.ask_for_wake();
+        if self.timers.new_is_due(self.now) {
+            self.fire_timers();
+        }
+        if self.timers.worth_a_look(self.wake) {
+            self.ask_for_wake();
+        }
         *actions = mem::take(&mut self.out);
     }
 

@@ -10,7 +10,7 @@ use super::idle::Room;
 use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
-use super::query::Keys;
+use super::query::{Keys, Query};
 use super::queue::LaneId;
 use super::timers::Timer;
 use super::{Action, Role, Rows};
@@ -32,6 +32,23 @@ impl Dispatcher {
         self.feed_queue(key);
     }
 
+    /// Starts a query that just came, if nothing is before it, it is a batch by itself and somebody has room: then it
+    /// need not be queued to be taken out again. Most are such where batches have one query.
+    pub(super) fn started_at_once(&mut self, key: Key<Pool>, query: Key<Query>) -> bool {
+        let pool = &mut self.pools[key];
+        let batch = pool.settings.batch.max_size.get() == 1 || !self.queries[query].codable;
+        if !batch || pool.queue.waiting() > 0 {
+            return false;
+        }
+        let Some(index) = pool.idle.next(|_| true) else { return false };
+        let instance = self.instances.key_at(index).expect("only instances that are there have room");
+        let mut rows = Keys::new();
+        rows.push(query);
+        self.start_batch(key, instance, rows);
+        self.feed_extras(key, Class::Spare);
+        true
+    }
+
     /// Gives queries that wait, and what goes with them, to whoever has room.
     pub(super) fn feed_queue(&mut self, key: Key<Pool>) {
         loop {
@@ -42,7 +59,7 @@ impl Dispatcher {
                 return;
             };
             let instance = self.instances.key_at(index).expect("only instances that are there have room");
-            self.start_batch(key, instance, lane);
+            self.start_batch_of(key, instance, lane);
         }
         self.wait_for_company(key);
         self.feed_extras(key, Class::Spare);
@@ -50,6 +67,9 @@ impl Dispatcher {
 
     /// Gives an instance what it has room for.
     pub(super) fn feed_instance(&mut self, key: Key<Instance>) {
+        if !self.has_work_for(key) {
+            return;
+        }
         while self.instances.get(key).is_some_and(|instance| instance.room() != Room::None) {
             let fed = self.take_extra(key, Class::Urgent)
                 || self.take_batch(key)
@@ -65,6 +85,12 @@ impl Dispatcher {
             self.wait_for_company(pool);
             self.feed_extras(pool, Class::Spare);
         }
+    }
+
+    /// Whether anything waits in a pool that an instance serves: mostly nothing does.
+    fn has_work_for(&self, key: Key<Instance>) -> bool {
+        let Some(instance) = self.instances.get(key) else { return false };
+        instance.serves.iter().any(|serves| self.pools[serves.pool].has_work())
     }
 
     /// Batches that had to wait for company are old enough.
@@ -88,32 +114,31 @@ impl Dispatcher {
             }
         }
         let Some((_, pool, lane)) = best else { return false };
-        self.start_batch(pool, key, lane);
+        self.start_batch_of(pool, key, lane);
         true
     }
 
-    fn start_batch(&mut self, key: Key<Pool>, instance: Key<Instance>, lane: LaneId) {
+    fn start_batch_of(&mut self, key: Key<Pool>, instance: Key<Instance>, lane: LaneId) {
         let pool = &mut self.pools[key];
         let most = pool.settings.batch.max_size.get();
         let rows = pool.queue.take(lane, most, |query| self.queries.contains(query));
+        self.start_batch(key, instance, rows);
+    }
+
+    fn start_batch(&mut self, key: Key<Pool>, instance: Key<Instance>, rows: Keys) {
+        let pool = &mut self.pools[key];
         let utilisation = pool.utilisation(self.now);
         let along = pool.policy.along(utilisation);
-        let job = self.start(Start {
-            pool: key,
-            instance,
-            role: Role::Deployed,
-            rows: Keys::from_slice(&rows),
-            fresh: true,
-        });
+        let job = self.start(Start { pool: key, instance, role: Role::Deployed, rows, fresh: true });
         self.join_group(key, job, along);
         for _ in 0..along.copies {
             let pool = &self.pools[key];
             if pool.spare.len() < pool.settings.spare_limit.get() as usize {
-                self.add_extra(key, Class::Spare, Extra::copy(rows.clone()));
+                self.add_extra(key, Class::Spare, Extra::copy(self.jobs[job].rows.clone()));
             }
         }
         if along.backup {
-            self.add_backup(key, &rows);
+            self.add_backup(key, self.jobs[job].rows.clone());
         }
     }
 
@@ -126,13 +151,14 @@ impl Dispatcher {
             role,
             started: self.now,
             waiting: rows.len() as u16,
-            rows: Keys::from_slice(&rows),
+            rows,
             group: None,
             ended: false,
             dropped: false,
         });
+        let rows = &self.jobs[key].rows;
         let mut ids = Rows::new();
-        for query in &rows {
+        for query in rows {
             let query = &mut self.queries[*query];
             query.queued = false;
             match role {

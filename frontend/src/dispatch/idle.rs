@@ -6,8 +6,14 @@
 /// Instances with room, by index.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
-    empty: Bits,
-    partial: Bits,
+    words: Vec<Word>,
+    /// How many have nothing to do.
+    empty: u32,
+    /// How many have a slot left.
+    partial: u32,
+    /// Where the search for either goes on.
+    next_empty: usize,
+    next_partial: usize,
 }
 
 /// How much room an instance has.
@@ -18,77 +24,91 @@ pub(super) enum Room {
     Empty,
 }
 
-#[derive(Debug, Default)]
-struct Bits {
-    words: Vec<u64>,
-    cursor: usize,
+/// The bits of 64 instances.
+#[derive(Clone, Copy, Debug, Default)]
+struct Word {
+    empty: u64,
+    partial: u64,
 }
 
 impl Idle {
+    #[inline]
     pub(super) fn set(&mut self, index: usize, room: Room) {
-        self.empty.set(index, room == Room::Empty);
-        self.partial.set(index, room == Room::Partial);
+        let (word, bit) = (index / 64, 1 << (index % 64));
+        if word >= self.words.len() {
+            self.words.resize(word + 1, Word::default());
+        }
+        let word = &mut self.words[word];
+        flip(&mut word.empty, bit, &mut self.empty, room == Room::Empty);
+        flip(&mut word.partial, bit, &mut self.partial, room == Room::Partial);
     }
 
     /// The next instance with room that suits.
     pub(super) fn next(&mut self, mut suits: impl FnMut(usize) -> bool) -> Option<usize> {
-        self.empty.next(&mut suits).or_else(|| self.partial.next(&mut suits))
+        if self.empty > 0
+            && let Some(index) = find(&self.words, self.next_empty, |word| word.empty, &mut suits)
+        {
+            self.next_empty = self.after(index);
+            return Some(index);
+        }
+        if self.partial == 0 {
+            return None;
+        }
+        let index = find(&self.words, self.next_partial, |word| word.partial, &mut suits)?;
+        self.next_partial = self.after(index);
+        Some(index)
+    }
+
+    /// The place after this one, going round.
+    fn after(&self, index: usize) -> usize {
+        if index + 1 < self.words.len() * 64 { index + 1 } else { 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.empty.words.iter().chain(&self.partial.words).all(|word| *word == 0)
+        self.empty == 0 && self.partial == 0
     }
 
     /// Whether more than so many have nothing to do.
     pub(super) fn more_than(&self, count: u32) -> bool {
-        let mut words = self.empty.words.iter();
-        let mut found = 0;
-        words.any(|word| {
-            found += word.count_ones();
-            found > count
-        })
+        self.empty > count
     }
 }
 
-impl Bits {
-    fn set(&mut self, index: usize, on: bool) {
-        let (word, bit) = (index / 64, 1 << (index % 64));
-        if on && word >= self.words.len() {
-            self.words.resize(word + 1, 0);
-        }
-        match self.words.get_mut(word) {
-            Some(bits) if on => *bits |= bit,
-            Some(bits) => *bits &= !bit,
-            None => {}
-        }
+/// Sets a bit, and keeps count.
+#[inline]
+fn flip(bits: &mut u64, bit: u64, count: &mut u32, on: bool) {
+    if (*bits & bit != 0) != on {
+        *bits ^= bit;
+        *count = if on { *count + 1 } else { *count - 1 };
     }
+}
 
-    fn next(&mut self, suits: &mut impl FnMut(usize) -> bool) -> Option<usize> {
-        let count = self.words.len();
-        if count == 0 {
-            return None;
+/// The first bit that suits, from a place on and round to it.
+fn find(
+    words: &[Word],
+    from: usize,
+    bits: impl Fn(&Word) -> u64,
+    suits: &mut impl FnMut(usize) -> bool,
+) -> Option<usize> {
+    let (start, offset) = (from / 64, from % 64);
+    // The word of the place comes twice: first its end, at last its beginning.
+    for step in 0..=words.len() {
+        let word = if start + step < words.len() { start + step } else { start + step - words.len() };
+        let mut bits = bits(&words[word]);
+        if step == 0 {
+            bits &= u64::MAX << offset;
+        } else if step == words.len() {
+            bits &= !(u64::MAX << offset);
         }
-        let (start, offset) = (self.cursor / 64, self.cursor % 64);
-        // The word of the cursor comes twice: first its end, at last its beginning.
-        for step in 0..=count {
-            let word = (start + step) % count;
-            let mut bits = self.words[word];
-            if step == 0 {
-                bits &= u64::MAX << offset;
-            } else if step == count {
-                bits &= !(u64::MAX << offset);
+        while bits != 0 {
+            let index = word * 64 + bits.trailing_zeros() as usize;
+            if suits(index) {
+                return Some(index);
             }
-            while bits != 0 {
-                let index = word * 64 + bits.trailing_zeros() as usize;
-                if suits(index) {
-                    self.cursor = (index + 1) % (count * 64);
-                    return Some(index);
-                }
-                bits &= bits - 1;
-            }
+            bits &= bits - 1;
         }
-        None
     }
+    None
 }
 
 #[cfg(test)]

@@ -47,9 +47,12 @@ impl Dispatcher {
             jobs: Default::default(),
         });
         self.query_names.insert(query.id, waiting);
+        self.timers.set(query.deadline, Timer::Deadline(waiting));
+        if self.started_at_once(key, waiting) {
+            return;
+        }
         let lane = self.queries[waiting].lane();
         self.pools[key].queue.push(lane, waiting, self.now);
-        self.timers.set(query.deadline, Timer::Deadline(waiting));
         if deserted {
             self.wait_for_instances(key);
         } else {
@@ -59,10 +62,10 @@ impl Dispatcher {
 
     pub(super) fn cancelled(&mut self, id: QueryId) {
         if let Some(key) = self.query_names.get(id)
-            && let Some(query) = self.forget(key)
+            && let Some(pool) = self.forget(key)
         {
-            self.pools[query.pool].counters.cancelled += 1;
-            self.retire(query.pool);
+            self.pools[pool].counters.cancelled += 1;
+            self.retire(pool);
         }
     }
 
@@ -76,14 +79,14 @@ impl Dispatcher {
     /// Answers a query, unless it has been.
     pub(super) fn answer(&mut self, key: Key<Query>, answer: Answer) {
         let Some(query) = self.queries.get(key) else { return };
-        let (id, pool) = (query.id, query.pool);
-        self.out.push(Action::Answer(id, answer));
-        self.forget(key);
-        self.retire(pool);
+        self.out.push(Action::Answer(query.id, answer));
+        if let Some(pool) = self.forget(key) {
+            self.retire(pool);
+        }
     }
 
-    /// Takes a query out of everything; jobs that only it waited for are dropped.
-    fn forget(&mut self, key: Key<Query>) -> Option<Query> {
+    /// Takes a query out of everything, and returns its pool; jobs that only it waited for are dropped.
+    fn forget(&mut self, key: Key<Query>) -> Option<Key<Pool>> {
         let query = self.queries.remove(key)?;
         self.query_names.remove(query.id);
         let pool = &mut self.pools[query.pool];
@@ -109,7 +112,7 @@ impl Dispatcher {
         if let Some(place) = query.place {
             self.finish_if_useless(place.group);
         }
-        Some(query)
+        Some(query.pool)
     }
 
     /// Sets the timer after which queries without an instance are refused.
@@ -169,6 +172,7 @@ impl Dispatcher {
     }
 
     /// A removed pool goes when nothing refers to it any more.
+    #[inline]
     pub(super) fn retire(&mut self, key: Key<Pool>) {
         let done = |pool: &Pool| pool.removed && pool.running == 0 && pool.unanswered == 0;
         if self.pools.get(key).is_some_and(done) {

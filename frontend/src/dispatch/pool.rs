@@ -114,6 +114,11 @@ impl Pool {
 }
 
 impl Pool {
+    /// Whether anything waits for an instance.
+    pub(super) fn has_work(&self) -> bool {
+        self.queue.waiting() > 0 || !self.urgent.is_empty() || !self.spare.is_empty()
+    }
+
     /// So much waits that everybody waits for about a service time: then every instance counts, and what is late is so
     /// because of the queue, which duplicates would make longer.
     pub(super) fn backlogged(&self) -> bool {

@@ -3,7 +3,7 @@
 //! Lanes delete lazily: a query that was answered or cancelled finds nothing under its key and is passed over. Its lane
 //! is tidied when the dead could outnumber the living, so memory follows the living, which the pool's limit bounds.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::arena::Key;
 use super::query::{Keys, Query};
@@ -12,7 +12,8 @@ use super::{BatchSettings, ShapeId, Time};
 /// Queries that wait for an instance and were never tried.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    lanes: BTreeMap<LaneId, Lane>,
+    /// In the order in which they are served; nearly always one.
+    lanes: Vec<(LaneId, Lane)>,
     waiting: u32,
 }
 
@@ -48,7 +49,11 @@ impl Queue {
     }
 
     pub(super) fn push(&mut self, id: LaneId, query: Key<Query>, arrived: Time) {
-        let lane = self.lanes.entry(id).or_default();
+        let index = self.find(id).unwrap_or_else(|index| {
+            self.lanes.insert(index, (id, Lane::default()));
+            index
+        });
+        let lane = &mut self.lanes[index].1;
         lane.entries.push_back(Entry { query, arrived });
         lane.alive += 1;
         self.waiting += 1;
@@ -56,7 +61,8 @@ impl Queue {
 
     /// A query of this lane is gone: `alive` says so of its key.
     pub(super) fn gone(&mut self, id: LaneId, alive: impl Fn(Key<Query>) -> bool) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Ok(index) = self.find(id) else { return };
+        let lane = &mut self.lanes[index].1;
         lane.alive -= 1;
         self.waiting -= 1;
         while lane.entries.front().is_some_and(|entry| !alive(entry.query)) {
@@ -65,7 +71,7 @@ impl Queue {
         if lane.entries.len() > 2 * lane.alive as usize + DEAD_ALLOWED {
             lane.entries.retain(|entry| alive(entry.query));
         }
-        self.prune(id);
+        self.prune(index);
     }
 
     /// The lane that a free instance should take a batch from: the first priority with one that is ready, and there
@@ -92,8 +98,8 @@ impl Queue {
     /// When the first batch will be ready for its age.
     pub(super) fn ready_at(&self, batch: &BatchSettings) -> Option<Time> {
         self.lanes
-            .values()
-            .filter_map(|lane| lane.entries.front())
+            .iter()
+            .filter_map(|(_, lane)| lane.entries.front())
             .map(|first| first.arrived + batch.max_delay)
             .min()
     }
@@ -108,7 +114,8 @@ impl Queue {
     /// Takes a batch out of a lane.
     pub(super) fn take(&mut self, id: LaneId, most: u16, alive: impl Fn(Key<Query>) -> bool) -> Keys {
         let (mut keys, most) = (Keys::new(), if id.alone { 1 } else { most });
-        let Some(lane) = self.lanes.get_mut(&id) else { return keys };
+        let Ok(index) = self.find(id) else { return keys };
+        let lane = &mut self.lanes[index].1;
         while keys.len() < usize::from(most) {
             let Some(entry) = lane.entries.pop_front() else { break };
             if alive(entry.query) {
@@ -120,19 +127,30 @@ impl Queue {
         }
         lane.alive -= keys.len() as u32;
         self.waiting -= keys.len() as u32;
-        self.prune(id);
+        self.prune(index);
         keys
     }
 
     /// Every query that waits.
     pub(super) fn iter(&self) -> impl Iterator<Item = Key<Query>> {
-        self.lanes.values().flat_map(|lane| lane.entries.iter().map(|entry| entry.query))
+        self.lanes.iter().flat_map(|(_, lane)| lane.entries.iter().map(|entry| entry.query))
     }
 
-    fn prune(&mut self, id: LaneId) {
-        if self.lanes.len() > LANES_KEPT && self.lanes.get(&id).is_some_and(|lane| lane.alive == 0) {
-            self.lanes.remove(&id);
+    fn find(&self, id: LaneId) -> Result<usize, usize> {
+        self.lanes.binary_search_by_key(&id.rank(), |(id, _)| id.rank())
+    }
+
+    fn prune(&mut self, index: usize) {
+        if self.lanes.len() > LANES_KEPT && self.lanes[index].1.alive == 0 {
+            self.lanes.remove(index);
         }
+    }
+}
+
+impl LaneId {
+    /// Its fields in one number of the same order.
+    fn rank(self) -> u64 {
+        u64::from(self.priority) << 33 | u64::from(self.shape.0) << 1 | u64::from(self.alone)
     }
 }
 
@@ -197,7 +215,7 @@ mod tests {
         for dead in 1..1000 {
             queue.gone(lane, |query| query == key(0) || query.raw() > dead);
         }
-        assert!(queue.lanes[&lane].entries.len() <= DEAD_ALLOWED + 2);
+        assert!(queue.lanes[0].1.entries.len() <= DEAD_ALLOWED + 2);
         assert_eq!(queue.waiting(), 1);
         assert_eq!(queue.take(lane, 8, |query| query == key(0)).as_slice(), [key(0)]);
         assert_eq!((queue.waiting(), queue.first()), (0, None));

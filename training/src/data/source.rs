@@ -1,12 +1,13 @@
 //! A data set in one line of text: `KIND:PATH,PATH?setting=value&setting`.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::file::Limit;
 use super::options::Options;
-use super::{Cifar, Error, Samples, csv, folder, image, npz, voc, wav};
+use super::{Cifar, Error, Samples, bytes, csv, folder, image, npz, voc, wav};
 
 /// The kinds of sources and what follows each.
 pub const KINDS: &[(&str, &str)] = &[
@@ -15,7 +16,8 @@ pub const KINDS: &[(&str, &str)] = &[
     ("npy", "ROWS,LABELS: arrays that numpy saved; labels are classes, or a matrix of numbers to predict"),
     (
         "npz",
-        "FILE: inputs=x, labels=y name the arrays; lengths=NAME for sequences end to end, each stretched to frames=20",
+        "FILE: inputs=x, labels=y name the arrays; lengths=NAME for sequences end to end, each stretched to frames=20, \
+             with standard each feature brought to mean 0 and deviation 1 over the whole file",
     ),
     (
         "csv",
@@ -31,10 +33,15 @@ pub const KINDS: &[(&str, &str)] = &[
         "FOLDER: recordings, one folder for each class or names as CLASS_...wav; features=mel or mfcc, bands=40, \
              coefficients=13, seconds=1",
     ),
+    (
+        "bytes",
+        "FOLDER,FOLDER..: files of any kind below them as a file-type model sees them, 1024 bytes from either end, no \
+             labels; each=100 of every ending at most, drawn with draw=1",
+    ),
 ];
 
 /// Settings that every kind has.
-const GENERAL: &str = "rows=FROM..TO takes some rows only; part=train or part=test the random halves that hold=0.2 \
+const GENERAL: &str = "rows=FROM..TO takes some rows only, sample=1000 so many random ones; part=train or part=test the random halves that hold=0.2 \
                        (the share of the test rows) and seed=1 make";
 
 /// Which files are a data set and how they are read.
@@ -91,6 +98,7 @@ impl Source {
             "csv" => csv::read(self.one()?, &csv::Target::read(options)?, limit),
             "folder" => folder::images(self.one()?, image::Form::read(options)?, limit),
             "voc" => voc::read(self.one()?, &voc::Choice::read(options)?, limit),
+            "bytes" => bytes::read(&self.paths, bytes::Draw::read(options)?, limit),
             _ => wav::read(self.one()?, &wav::Features::read(options)?, limit),
         }
     }
@@ -146,18 +154,20 @@ impl fmt::Display for Source {
 /// Which rows of all.
 struct Part {
     rows: Option<(usize, usize)>,
+    sample: Option<NonZeroUsize>,
     half: Option<Half>,
+    seed: u64,
 }
 
 struct Half {
     test: bool,
     share: f64,
-    seed: u64,
 }
 
 impl Part {
     fn read(options: &Options) -> Result<Self, Error> {
         let rows = options.pair("rows", "..")?;
+        let sample = options.get("sample", "a whole number above 0")?;
         let share: Option<f64> = options.get("hold", "a number between 0 and 1")?;
         let seed = options.get("seed", "a whole number")?;
         let half = match options.text("part").as_deref() {
@@ -167,15 +177,15 @@ impl Part {
                 let message = format!("'{other}' is not train or test");
                 return Err(Error::Setting { name: "part".into(), message });
             }
-            None if share.is_some() || seed.is_some() => {
+            None if share.is_some() || (seed.is_some() && sample.is_none()) => {
                 let message = "say which part is wanted: train or test".into();
                 return Err(Error::Setting { name: "part".into(), message });
             }
             None => None,
         };
         let share = share.unwrap_or(0.2);
-        let half = half.map(|test| Half { test, share, seed: seed.unwrap_or(1) });
-        Ok(Self { rows, half })
+        let half = half.map(|test| Half { test, share });
+        Ok(Self { rows, sample, half, seed: seed.unwrap_or(1) })
     }
 
     fn of(self, samples: Samples) -> Result<Samples, Error> {
@@ -183,9 +193,16 @@ impl Part {
             Some((from, to)) => samples.range(from..to)?,
             None => samples,
         };
-        let Some(Half { test, share, seed }) = self.half else { return Ok(samples) };
+        let samples = match self.sample.map(NonZeroUsize::get) {
+            Some(sample) if sample > samples.len() => {
+                return Err(Error::Range { from: 0, to: sample, rows: samples.len() });
+            }
+            Some(sample) if sample < samples.len() => samples.split(sample, self.seed)?.1,
+            _ => samples,
+        };
+        let Some(Half { test, share }) = self.half else { return Ok(samples) };
         let held_out = (share * samples.len() as f64).round() as usize;
-        let (train, tested) = samples.split(held_out, seed)?;
+        let (train, tested) = samples.split(held_out, self.seed)?;
         Ok(if test { tested } else { train })
     }
 }

@@ -27,18 +27,22 @@ pub struct Cell {
 impl Cell {
     /// What changes with every setting that the result depends on: a result under another key is of another run.
     pub fn key(&self, matrix: &Matrix) -> String {
-        let settings = (self, matrix.base(self), matrix.way(self));
-        short(&serde_json::to_string(&settings).expect("settings are plain values"))
+        short(matrix, self, &(self, matrix.foundation(self), matrix.way(self)))
     }
 
-    /// The same for its base model, which other cells share.
+    /// The same for its deployed model, which other cells share.
     pub(super) fn base_key(&self, matrix: &Matrix) -> String {
-        let settings = (&self.data, matrix.base(self));
-        short(&serde_json::to_string(&settings).expect("settings are plain values"))
+        short(matrix, self, &(&self.data, matrix.foundation(self)))
     }
 }
 
-fn short(settings: &str) -> String {
+/// A digest of settings, and of those of the data where it has some.
+fn short(matrix: &Matrix, cell: &Cell, settings: &impl Serialize) -> String {
+    let settings = match matrix.data[&cell.data].settings() {
+        Some(data) => serde_json::to_string(&(settings, data)),
+        None => serde_json::to_string(settings),
+    };
+    let settings = settings.expect("settings are plain values");
     Sha256::digest(settings.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -5,11 +5,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::Cell;
+use super::{Cell, Data, Given};
 use crate::Error;
 use crate::base::Base;
 use crate::code;
-use crate::data::{Limit, Samples, Source};
 use crate::parity::Recipe;
 
 /// A matrix of runs.
@@ -19,7 +18,11 @@ pub struct Matrix {
     /// Data sets by name.
     pub data: BTreeMap<String, Data>,
     /// How base models are trained, by the name that cells call them.
+    #[serde(default)]
     pub base: BTreeMap<String, Base>,
+    /// Models that are deployed as they are, by the name that cells call them in place of a base model. Default: none.
+    #[serde(default)]
+    pub deployed: BTreeMap<String, Given>,
     /// How parity models are trained, by the name that cells call them. The cell's k, r and seed replace the recipe's.
     #[serde(default)]
     pub recipe: BTreeMap<String, Recipe>,
@@ -28,30 +31,6 @@ pub struct Matrix {
     pub code: BTreeMap<String, code::Recipe>,
     /// The cells, as products of lists.
     pub cells: Vec<Product>,
-}
-
-/// A data set: sources of rows, where `{}` stands for the folder of data.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Data {
-    /// Rows to learn from, as `KIND:PATH,PATH?setting=value`.
-    pub train: String,
-    /// Rows that no training sees.
-    pub test: String,
-    /// What to say beside a figure, such as that the data are lossy. Default: nothing.
-    #[serde(default)]
-    pub note: String,
-}
-
-impl Data {
-    /// Rows to learn from and rows for the measurement.
-    pub fn read(&self, root: &Path) -> Result<(Samples, Samples), Error> {
-        let read = |source: &str| -> Result<Samples, Error> {
-            let source: Source = source.replace("{}", &root.to_string_lossy()).parse()?;
-            Ok(source.read(Limit::default())?)
-        };
-        Ok((read(&self.train)?, read(&self.test)?))
-    }
 }
 
 /// Every combination of its lists is a cell.
@@ -83,6 +62,9 @@ impl Matrix {
         let wrong = |message: String| Error::Matrix { path: path.into(), message };
         let matrix: Self =
             toml::from_str(text).map_err(|error| wrong(error.to_string().trim_end().into()))?;
+        for data in matrix.data.values() {
+            data.check().map_err(|error| wrong(error.to_string()))?;
+        }
         for product in &matrix.cells {
             let unknown = |kind: &str, names: &[String], known: &dyn Fn(&str) -> bool| {
                 let name = names.iter().find(|name| !known(name));
@@ -90,13 +72,18 @@ impl Matrix {
             };
             let faults = [
                 unknown("data", &product.data, &|name| matrix.data.contains_key(name)),
-                unknown("base", &product.base, &|name| matrix.base.contains_key(name)),
+                unknown("base", &product.base, &|name| {
+                    matrix.base.contains_key(name) || matrix.deployed.contains_key(name)
+                }),
                 unknown("recipe", &product.recipe, &|name| {
                     matrix.recipe.contains_key(name) || matrix.code.contains_key(name)
                 }),
             ];
             if let Some(fault) = faults.into_iter().flatten().next() {
                 return Err(fault);
+            }
+            if let Some(message) = matrix.unfit(product) {
+                return Err(wrong(message));
             }
         }
         Ok(matrix)
@@ -119,8 +106,30 @@ impl Matrix {
         cells
     }
 
-    /// The settings of a cell's base model.
-    pub fn base(&self, cell: &Cell) -> Base {
+    /// What cannot be done with a model of which only answers are known.
+    fn unfit(&self, product: &Product) -> Option<String> {
+        let base = product.base.iter().find(|base| self.deployed.contains_key(*base))?;
+        let wants_graph = |name: &&String| {
+            let changes = |recipe: &Recipe| !recipe.augment.is_none();
+            self.code.contains_key(*name) || self.recipe.get(*name).is_some_and(changes)
+        };
+        let recipe = product.recipe.iter().find(wants_graph)?;
+        Some(format!(
+            "'{base}' is asked once about every row, but '{recipe}' goes through its graph or changes rows: use a recipe \
+             without augmentation"
+        ))
+    }
+
+    /// What the key of a cell's deployed model depends on.
+    pub(super) fn foundation(&self, cell: &Cell) -> Foundation {
+        match self.deployed.get(&cell.base) {
+            Some(given) => Foundation::Given(given.clone()),
+            None => Foundation::Trained(self.base(cell)),
+        }
+    }
+
+    /// The settings of a cell's base model, which the matrix trains.
+    pub(super) fn base(&self, cell: &Cell) -> Base {
         let mut base = self.base[&cell.base].clone();
         base.run.seed = cell.seed;
         base
@@ -137,6 +146,16 @@ impl Matrix {
         (recipe.k, recipe.r, recipe.run.seed) = (cell.k, cell.r, cell.seed);
         Way::Parity(recipe)
     }
+}
+
+/// Where predictions come from.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Foundation {
+    /// A model that the matrix trains.
+    Trained(Base),
+    /// A model that is there.
+    Given(Given),
 }
 
 /// What is trained for a cell.

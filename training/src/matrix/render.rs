@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use super::{Matrix, Outcome, Results, paper};
+use super::{Matrix, Measure, Outcome, Results, paper};
 
 /// What stands above the tables.
 const HEAD: &str = "# Accuracy of reconstructions
 
 Written by `parm train matrix FILE.. --render docs/results/accuracy.md`; the files are in `training/matrix/`, and the same command \
-without `--render` fills what is missing. A_a is the accuracy of predictions that are available, A_d that of reconstructions alone: every \
-group of the test set, every loss of one prediction, against the true label. The rows named `parm-` are ParM's recipe (random weights, \
+without `--render` fills what is missing. A_a is how good predictions are that are available, A_d how good reconstructions are alone: every \
+group of the test set, every loss of one prediction, against the truth. Above each table stands what is measured. The rows named `parm-` are ParM's recipe (random weights, \
 mean square error, constant step size) at the budget stated, not at the paper's 500 epochs; the paper's own numbers, of other networks, \
 stand below.
 ";
@@ -22,7 +22,8 @@ pub fn render(matrices: &[Matrix], results: &Results) -> String {
     for matrix in matrices {
         for cell in matrix.cells() {
             let table = tables.entry((cell.data.clone(), cell.base.clone())).or_default();
-            table.note = matrix.data[&cell.data].note.clone();
+            let data = &matrix.data[&cell.data];
+            (table.note, table.measure) = (data.note.clone(), data.measure);
             let row = table.rows.entry((cell.recipe.clone(), cell.r)).or_default();
             table.ks.insert(cell.k);
             let figures = row.entry(cell.k).or_default();
@@ -40,6 +41,7 @@ pub fn render(matrices: &[Matrix], results: &Results) -> String {
 #[derive(Default)]
 struct Table {
     note: String,
+    measure: Measure,
     ks: BTreeSet<usize>,
     rows: BTreeMap<(String, usize), BTreeMap<usize, Figures>>,
 }
@@ -58,10 +60,12 @@ impl Table {
         let all = || self.rows.values().flat_map(BTreeMap::values).flat_map(|figures| &figures.found);
         match all().next() {
             Some(one) => line(format!(
-                "A_a (predictions) {}; the most frequent class as every answer: {:.2}. Each cell: A_d, the accuracy of \
-                 reconstructions over every single loss, and in brackets A_a - A_d of the same seeds in points; below, \
-                 seeds / epochs / groups an epoch.",
+                "Measured: {}. A_a (predictions) {}; {} as every answer: {:.2}. Each cell: A_d, reconstructions over \
+                 every single loss, and in brackets A_a - A_d of the same seeds in points; below, seeds / epochs / groups \
+                 an epoch.",
+                self.measure.noun(),
                 spread(&distinct(all().map(|one| (one.cell.seed, one.available)))),
+                self.measure.constant(),
                 100.0 * one.constant
             )),
             None => line("Not yet run.".into()),

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use parm_parity_models::onnx::{Limits, Model};
-
-use super::{Cell, Matrix, Outcome, Results, Way};
+use super::deployed::{Bases, Ground};
+use super::{Ask, Cell, Matrix, Measure, Outcome, Results, Way};
 use crate::data::Samples;
 use crate::fit::{Files, Stop, Surroundings, Unobserved};
 use crate::parity::{self, Materials};
-use crate::{Device, Error, base, code, file};
+use crate::{Device, Error, code};
 
 /// Where a matrix finds its data and leaves its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +38,8 @@ pub struct Runner<'a> {
     pub place: &'a Place,
     /// Cells at a time; each has its share of the processor's cores.
     pub jobs: usize,
+    /// How a model that is given as a file is asked.
+    pub ask: &'a Ask<'a>,
     /// Who watches.
     pub observer: &'a dyn Observer,
     /// How it is stopped.
@@ -46,13 +47,11 @@ pub struct Runner<'a> {
 }
 
 /// A data set, read once for all cells.
-struct Loaded {
-    train: Samples,
-    test: Samples,
+pub(super) struct Loaded {
+    pub(super) train: Samples,
+    pub(super) test: Samples,
+    measure: Measure,
 }
-
-/// A lock for each base model.
-type Bases = Mutex<BTreeMap<String, Arc<Mutex<()>>>>;
 
 /// What the threads share.
 struct Shared {
@@ -70,7 +69,7 @@ impl Runner<'_> {
         left.retain(|cell| results.get(&cell.key(self.matrix)).is_none());
         left.reverse();
         let shared = Mutex::new(Shared { left, results, data: BTreeMap::new(), failed: None });
-        let bases = Mutex::new(BTreeMap::new());
+        let bases = Bases::default();
         let cores = thread::available_parallelism().map_or(1, usize::from);
         thread::scope(|scope| {
             for _ in 0..self.jobs.max(1) {
@@ -121,46 +120,27 @@ impl Runner<'_> {
         if let Some(loaded) = shared.data.get(&cell.data) {
             return Ok(loaded.clone());
         }
-        let (train, test) = self.matrix.data[&cell.data].read(&self.place.data)?;
-        let loaded = Arc::new(Loaded { train, test });
+        let data = &self.matrix.data[&cell.data];
+        let (train, test) = data.read(&self.place.data)?;
+        let loaded = Arc::new(Loaded { train, test, measure: data.measure });
         shared.data.insert(cell.data.clone(), loaded.clone());
         Ok(loaded)
     }
 
     fn cell(&self, cell: &Cell, data: &Loaded, bases: &Bases) -> Result<Outcome, Error> {
         let key = cell.key(self.matrix);
-        let deployed = {
-            // Cells that share a base model wait here until the first has trained it.
-            let own = lock(bases).entry(cell.base_key(self.matrix)).or_default().clone();
-            let _one_at_a_time = lock(&own);
-            self.base(cell, &data.train)?
-        };
+        let ground = bases.ground(self, (cell, data))?;
         let files = self.files("cells", &key);
         let around = Surroundings { observer: &Unobserved, stop: self.stop, files: &files };
         let outcome = match self.matrix.way(cell) {
-            Way::Parity(recipe) => parities(data, &deployed, (cell, &recipe), around)?,
-            Way::Code(recipe) => learned(data, &deployed, (cell, &recipe), around)?,
+            Way::Parity(recipe) => parities(data, &ground, (cell, &recipe), around)?,
+            Way::Code(recipe) => learned(data, &ground, (cell, &recipe), around)?,
         };
         files.forget_checkpoint();
         Ok(Outcome { key, ..outcome })
     }
 
-    /// The base model of a cell: trained once, then read.
-    fn base(&self, cell: &Cell, train: &Samples) -> Result<Model, Error> {
-        let key = cell.base_key(self.matrix);
-        let path = self.place.results.join("bases").join(format!("{key}.onnx"));
-        if path.exists() {
-            return Ok(Model::open(&path, &Limits::default())?);
-        }
-        let files = self.files("bases", &key);
-        let around = Surroundings { observer: &Unobserved, stop: self.stop, files: &files };
-        let trained = base::train(train, &self.matrix.base(cell), Device::Cpu, around)?;
-        file::write(&path, &trained.model)?;
-        files.forget_checkpoint();
-        Ok(Model::from_bytes(trained.model, &Limits::default())?)
-    }
-
-    fn files(&self, kind: &str, key: &str) -> Files {
+    pub(super) fn files(&self, kind: &str, key: &str) -> Files {
         let path = |end: &str| Some(place(&self.place.results, kind, key, end));
         Files { checkpoint: path("checkpoint"), metrics: path("jsonl"), curves: path("svg") }
     }
@@ -168,14 +148,16 @@ impl Runner<'_> {
 
 fn parities(
     data: &Loaded,
-    deployed: &Model,
+    ground: &Ground,
     (cell, recipe): (&Cell, &parity::Recipe),
     around: Surroundings<'_>,
 ) -> Result<Outcome, Error> {
-    let materials = Materials { samples: &data.train, graph: deployed, teacher: None, outputs: None };
+    let answers = ground.answers.as_deref();
+    let outputs = answers.map(|answers| &answers.train);
+    let materials = Materials { samples: &data.train, graph: &ground.graph, teacher: None, outputs };
     let trained = parity::train(materials, recipe, Device::Cpu, around)?;
-    let test = Materials { samples: &data.test, ..materials };
-    let report = parity::examine(test, &trained, (None, Device::Cpu))?;
+    let test = Materials { samples: &data.test, outputs: answers.map(|answers| &answers.test), ..materials };
+    let report = parity::examine(test, &trained, (Some(data.measure.metric()), Device::Cpu))?;
     Ok(Outcome {
         cell: cell.clone(),
         key: String::new(),
@@ -193,11 +175,11 @@ fn parities(
 
 fn learned(
     data: &Loaded,
-    deployed: &Model,
+    ground: &Ground,
     (cell, recipe): (&Cell, &code::Recipe),
     around: Surroundings<'_>,
 ) -> Result<Outcome, Error> {
-    let trained = code::train((&data.train, Some(&data.test)), deployed, recipe, (Device::Cpu, around))?;
+    let trained = code::train((&data.train, Some(&data.test)), &ground.graph, recipe, (Device::Cpu, around))?;
     let marks = trained.tested.unwrap_or(trained.marks);
     let counts = data.test.classes();
     Ok(Outcome {
@@ -219,6 +201,6 @@ fn place(results: &Path, kind: &str, key: &str, end: &str) -> PathBuf {
     results.join(kind).join(format!("{key}.{end}"))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

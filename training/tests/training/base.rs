@@ -4,10 +4,12 @@ use std::num::NonZeroUsize;
 
 use crate::network::tract;
 use crate::support::agree;
+use crate::task::alone;
 use parm_parity_models::onnx::rewrite::{End, Parity, Start, derive};
 use parm_parity_models::onnx::{Model, Random};
-use parm_training::base::{Shape, build};
-use parm_training::{Array, Device, Host, Network};
+use parm_training::base::{self, Base, Shape, build};
+use parm_training::data::{self, Samples};
+use parm_training::{Array, Device, Error, Host, Network};
 
 fn model(name: &str, dims: &[usize], outputs: usize) -> Model {
     build(name, &Shape { dims: dims.to_vec(), outputs, seed: 7 }).unwrap()
@@ -22,12 +24,13 @@ fn rows(dims: &[usize]) -> Host {
 #[test]
 fn base_models_have_as_many_weights_as_published() {
     for (name, dims, outputs, weights) in [
-        ("resnet-small", &[1, 28, 28], 10, 77_754),
+        ("resnet-small", &[1, 28, 28][..], 10, 77_754),
         ("resnet18", &[3, 32, 32], 10, 11_173_962),
         ("resnet18", &[1, 28, 28], 10, 11_172_810),
         ("vgg11", &[3, 32, 32], 10, 9_228_362),
         ("speech", &[1, 20, 13], 10, 56_554),
         ("boxes", &[3, 64, 64], 4, 126_548),
+        ("bytes", &[2048], 214, 89_566),
     ] {
         let graph = model(name, dims, outputs).graph().unwrap();
         let trained = graph.initializers.iter().filter(|(name, _)| !name.contains("running_"));
@@ -65,6 +68,29 @@ fn parity_models_for_two_slots_follow_from_base_models() {
         let output = network.predict(&[rows(&[2 * dims[0], dims[1], dims[2]])]).unwrap().remove(0);
         assert_eq!(output.shape().iter().product::<usize>(), 2 * 2 * outputs, "{name}");
     }
+}
+
+#[test]
+fn a_network_of_bytes_gives_the_same_in_tract_alone_and_for_two_files() {
+    let two = NonZeroUsize::new(2).unwrap();
+    let start = Start::Scratch { seed: 3 };
+    let deployed = model("bytes", &[256], 9);
+    let parity = derive(&deployed, &Parity { stem: two, head: two, end: End::Raw, start }).unwrap();
+    for (model, length, values) in [(deployed, 256, 9), (parity, 512, 18)] {
+        let tokens: Vec<i64> = (0..2 * length as i64).map(|at| at * 37 % 257).collect();
+        let rows = Host::Ints(Array::new(vec![2, length], tokens).unwrap());
+        let network = Network::new(model, Device::Cpu).unwrap();
+        let output = network.predict(std::slice::from_ref(&rows)).unwrap().remove(0);
+        assert_eq!(output.shape().iter().product::<usize>(), 2 * values);
+        assert!(agree(&tract(&network.export().unwrap(), &rows), &output, 1e-4), "{length} bytes");
+    }
+}
+
+#[test]
+fn classes_without_an_example_are_refused_before_training() {
+    let samples = Samples::new(Array::full(vec![40, 1, 6, 6], 0.5), Some(vec![2; 40])).unwrap();
+    let refused = alone(|around| base::train(&samples, &Base::default(), Device::Cpu, around)).map(|_| ());
+    assert_eq!(refused, Err(Error::Data(data::Error::EmptyClass { class: 0, classes: 3 })));
 }
 
 #[test]

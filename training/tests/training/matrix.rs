@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parm_parity_models::onnx::{Limits, Model, Random};
 use parm_training::fit::Stop;
 use parm_training::matrix::{Cell, Matrix, Observer, Outcome, Place, Results, Runner, render};
-use parm_training::{Array, Error};
+use parm_training::{Array, Device, Error, Network, Teacher};
 
 use crate::task::{SIDE, samples};
 
@@ -77,7 +79,8 @@ fn a_matrix_fills_what_is_missing_and_shows_what_is_there() {
     let run = |matrix: &Matrix| {
         let begun = Begun::default();
         let results =
-            Runner { matrix, place: &place, jobs: 2, observer: &begun, stop: &Stop::default() }.run();
+            Runner { matrix, place: &place, jobs: 2, ask: &nobody, observer: &begun, stop: &Stop::default() }
+                .run();
         (results.expect("it runs"), begun.0.into_inner().unwrap())
     };
     let all = matrix(FILE).expect("a matrix");
@@ -105,6 +108,157 @@ fn a_name_that_nothing_has_is_refused_with_the_file() {
     let unknown = matrix(&FILE.replace(r#"["weighted"]"#, r#"["wieghted"]"#));
     let message = unknown.expect_err("nothing is called so").to_string();
     assert!(message.contains("small.toml") && message.contains("'wieghted'"), "{message}");
+}
+
+#[test]
+fn results_made_before_are_found_again() {
+    // Whoever changes this number throws away every result that anybody has.
+    let mlp = include_str!("../../matrix/mlp.toml");
+    let matrix = Matrix::parse(mlp, Path::new("mlp.toml")).expect("a matrix");
+    assert_eq!(matrix.cells()[0].key(&matrix), "502113344afaf4b5");
+}
+
+#[test]
+fn the_matrices_in_the_box_can_be_read() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/matrix");
+    let files = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    for path in files.filter(|path| path.extension().is_some_and(|ending| ending == "toml")) {
+        let text = fs::read_to_string(&path).expect("text");
+        let cells = Matrix::parse(&text, &path).expect("a matrix").cells();
+        assert!(!cells.is_empty(), "{}", path.display());
+    }
+}
+
+#[test]
+fn which_rows_are_taken_is_part_of_a_result_and_where_they_lie_is_not() {
+    let key = |text: &str| {
+        let matrix = matrix(text).expect("a matrix");
+        matrix.cells()[0].key(&matrix)
+    };
+    let plain = key(FILE);
+    assert_eq!(key(&FILE.replace("{}/train-images", "{}/elsewhere/train-images")), plain);
+    let fewer = key(&FILE.replace("{}/train-labels", "{}/train-labels?rows=0..300"));
+    assert_ne!(fewer, plain);
+    assert_ne!(key(&FILE.replace("{}/train-labels", "{}/train-labels?rows=0..200")), fewer);
+    assert_ne!(key(&FILE.replace("note =", "measure = \"agreement\"\nnote =")), plain);
+}
+
+const GIVEN: &str = r#"
+[data.small]
+train = "idx:{}/train-images,{}/train-labels"
+test = "idx:{}/test-images,{}/test-labels"
+measure = "agreement"
+
+[deployed.theirs]
+file = "{}/theirs.onnx"
+network = "mlp"
+
+[recipe.slots]
+start = "scratch"
+held_out = 60
+run = { epochs = 6, batch = 16, rate = 0.003 }
+
+[[cells]]
+data = ["small"]
+base = ["theirs"]
+recipe = ["slots"]
+k = [2]
+seed = [1]
+"#;
+
+#[test]
+fn a_model_that_is_given_is_asked_and_its_answers_are_the_truth() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, rows, seed) in [("train", 400, 2), ("test", 120, 3)] {
+        write(folder.path(), name, rows, seed);
+    }
+    fs::write(folder.path().join("theirs.onnx"), crate::task::deployed()).expect("a model");
+    let place = Place { data: folder.path().into(), results: folder.path().join("results") };
+    let matrix = matrix(GIVEN).expect("a matrix");
+    let asked = AtomicUsize::new(0);
+    let ask = |path: &Path| -> Result<Box<dyn Teacher>, Error> {
+        asked.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(Network::new(Model::open(path, &Limits::default())?, Device::Cpu)?))
+    };
+    let (observer, stop) = (Begun::default(), Stop::default());
+    let runner =
+        Runner { matrix: &matrix, place: &place, jobs: 1, ask: &ask, observer: &observer, stop: &stop };
+    let results = runner.run().expect("it runs");
+    let outcome = results.all().next().expect("a result");
+    assert_eq!((outcome.available, asked.into_inner()), (1.0, 1));
+    assert!(outcome.degraded > outcome.constant + 0.2, "{outcome:?}");
+    let tables = render(std::slice::from_ref(&matrix), &results);
+    assert!(tables.contains("Measured: agreement with the deployed model"), "{tables}");
+}
+
+#[test]
+fn a_model_that_is_given_cannot_be_trained_through_or_asked_again() {
+    let refused = |text: &str| matrix(text).expect_err("it cannot be done").to_string();
+    let message = refused(&GIVEN.replace("held_out", "augment = { shift = 1 }\nheld_out"));
+    assert!(message.contains("'theirs' is asked once") && message.contains("'slots'"), "{message}");
+    let message = refused(&GIVEN.replace("[recipe.slots]\nstart = \"scratch\"", "[code.slots]"));
+    assert!(message.contains("goes through its graph"), "{message}");
+    let message = refused(&GIVEN.replace("\"idx:{}/train", "\"ids:{}/train"));
+    assert!(message.contains("there is no kind 'ids'"), "{message}");
+}
+
+const BOXES: &str = r#"
+[data.boxes]
+train = "npy:{}/rows.npy,{}/boxes.npy?rows=0..300"
+test = "npy:{}/rows.npy,{}/boxes.npy?rows=300..400"
+measure = "iou"
+
+[base.mlp]
+held_out = 40
+run = { epochs = 20, batch = 16, rate = 0.003 }
+
+[recipe.slots]
+meaning = "values"
+held_out = 40
+run = { epochs = 10, batch = 16, rate = 0.003 }
+
+[[cells]]
+data = ["boxes"]
+base = ["mlp"]
+recipe = ["slots"]
+k = [2]
+seed = [1]
+"#;
+
+#[test]
+fn boxes_are_measured_by_what_they_share_with_the_true_ones() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // A row says where its box is; boxes are of one size and lie anywhere.
+    let corners = Random::new(5).uniform(0.3, 800);
+    let boxes = corners.chunks(2).flat_map(|at| [at[0] + 0.3, at[1] + 0.3, at[0] + 0.7, at[1] + 0.7]);
+    let (rows, boxes) = (npy((400, 2), corners.iter().copied()), npy((400, 4), boxes));
+    fs::write(folder.path().join("rows.npy"), rows).expect("rows");
+    fs::write(folder.path().join("boxes.npy"), boxes).expect("boxes");
+    let place = Place { data: folder.path().into(), results: folder.path().join("results") };
+    let matrix = matrix(BOXES).expect("a matrix");
+    let (observer, stop) = (Begun::default(), Stop::default());
+    let runner =
+        Runner { matrix: &matrix, place: &place, jobs: 1, ask: &nobody, observer: &observer, stop: &stop };
+    let results = runner.run().expect("it runs");
+    let outcome = results.all().next().expect("a result");
+    assert!(outcome.available > 0.8 && outcome.degraded > outcome.constant + 0.1, "{outcome:?}");
+    let tables = render(std::slice::from_ref(&matrix), &results);
+    assert!(tables.contains("the mean box as every answer"), "{tables}");
+}
+
+/// No model is given as a file.
+fn nobody(path: &Path) -> Result<Box<dyn Teacher>, Error> {
+    panic!("{} was asked", path.display())
+}
+
+/// An array as numpy saves it.
+fn npy((rows, width): (usize, usize), values: impl Iterator<Item = f32>) -> Vec<u8> {
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}\n");
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.as_bytes());
+    file.extend(values.flat_map(f32::to_le_bytes));
+    file
 }
 
 /// Images of the small task as idx files.

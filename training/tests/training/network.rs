@@ -124,11 +124,19 @@ fn step(network: &mut Network, inputs: &[Host], targets: &Array<f32>) -> f32 {
 }
 
 pub(crate) fn tract(file: &[u8], input: &Host) -> Host {
-    let floats = input.floats().unwrap();
-    let fact = f32::fact(floats.shape()).into();
-    let model = tract_onnx::onnx().model_for_read(&mut &*file).unwrap().with_input_fact(0, fact).unwrap();
+    let (fact, input) = match input {
+        Host::Ints(ints) => {
+            let ints = ints.map(|&value| value as i32);
+            (i32::fact(ints.shape()), Tensor::from_shape(ints.shape(), ints.data()).unwrap())
+        }
+        floats => {
+            let floats = floats.floats().unwrap();
+            (f32::fact(floats.shape()), Tensor::from_shape(floats.shape(), floats.data()).unwrap())
+        }
+    };
+    let model =
+        tract_onnx::onnx().model_for_read(&mut &*file).unwrap().with_input_fact(0, fact.into()).unwrap();
     let model = model.into_runnable().unwrap();
-    let input = Tensor::from_shape(floats.shape(), floats.data()).unwrap();
     let output = model.run(tvec!(input.into())).unwrap().remove(0);
     let view = output.to_plain_array_view::<f32>().unwrap();
     Array::new(view.shape().to_vec(), view.iter().copied().collect()).unwrap().into()

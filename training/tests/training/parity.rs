@@ -56,7 +56,7 @@ fn a_run_that_was_interrupted_ends_with_the_weights_of_one_that_was_not() {
     let rows = samples(600, 2);
     let materials = Materials { samples: &rows, graph: &deployed, teacher: None, outputs: None };
     let mut recipe = recipe(Kind::Slots, 2);
-    recipe.run.average = 0.9;
+    (recipe.run.average, recipe.run.score_every) = (0.9, 2);
     recipe.augment.shift = 1;
     let whole = alone(|around| train(materials, &recipe, Device::Cpu, around)).expect("it trains");
 
@@ -200,4 +200,32 @@ fn a_checkpoint_that_cannot_be_written_is_an_error_and_leaves_nothing_behind() {
     let failed = train(materials, &recipe(Kind::Slots, 2), Device::Cpu, around).map(|_| ());
     assert!(matches!(failed, Err(Error::Write { .. })), "{failed:?}");
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_disk_that_fills_up_leaves_the_checkpoint_before_and_the_run_goes_on_from_it() {
+    let deployed = model(deployed());
+    let rows = samples(600, 2);
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkpoint = folder.path().join("run.checkpoint");
+    let files = Files { checkpoint: Some(checkpoint.clone()), ..Files::default() };
+    let materials = Materials { samples: &rows, graph: &deployed, teacher: None, outputs: None };
+    let run = |steps: u32| {
+        let stop = Stop::default();
+        let observer = Impatient { stop: &stop, steps: Cell::new(steps) };
+        let around = Surroundings { observer: &observer, stop: &stop, files: &files };
+        train(materials, &recipe(Kind::Slots, 2), Device::Cpu, around).map(|trained| trained.models)
+    };
+    assert!(matches!(run(20), Err(Error::Stopped { .. })));
+    let before = std::fs::read(&checkpoint).expect("a checkpoint");
+    // Whatever is written beside the checkpoint goes to a device that is always full.
+    let draft = folder.path().join(format!("run.checkpoint.{}.part", std::process::id()));
+    std::os::unix::fs::symlink("/dev/full", &draft).expect("a link");
+    let full = run(5).expect_err("the disk is full");
+    assert!(full.to_string().contains("No space left"), "{full}");
+    assert_eq!(std::fs::read(&checkpoint).expect("a checkpoint"), before);
+    assert!(!draft.exists() && std::fs::read_dir(folder.path()).expect("a folder").count() == 1);
+    let whole = alone(|around| train(materials, &recipe(Kind::Slots, 2), Device::Cpu, around));
+    assert_eq!(run(u32::MAX).expect("it ends"), whole.expect("it ends").models);
 }

@@ -42,6 +42,12 @@ impl Coder {
         }
     }
 
+    /// Values agree that are closer than this share of what they are. Where the deployed model runs the parity queries it
+    /// is linear, and what is decoded is exact but for rounding.
+    pub(super) fn tolerance(&self) -> f32 {
+        if self.models.is_empty() { 1e-3 } else { 0.1 }
+    }
+
     /// What is wrong with a parity model as an instance serves it.
     pub(super) fn misfit(&self, model: &ModelRef, served: &ModelMetadata) -> Option<String> {
         let deployed = self.deployed.as_ref()?;

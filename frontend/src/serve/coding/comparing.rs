@@ -3,7 +3,8 @@
 //! Where a parity output predicts every member by itself, that is decoded and compared. Other codes need the members'
 //! predictions, of which one may be wrong, so with one parity nobody could say whose fault a disagreement is. With two,
 //! each member is decoded from either parity on its own: what both say of it stands or falls with the other members'
-//! predictions, so they agree only if those are right, and then they tell whether this one is.
+//! predictions. Where these are right both say the same, and so of a row with one wrong member they are at one about that
+//! member only; the others they contradict, or are further apart about.
 
 use parm_parity_models::bundle::Meaning;
 use smallvec::SmallVec;
@@ -27,10 +28,9 @@ pub(crate) struct Check {
     pub(crate) row: u32,
     pub(crate) prediction: Arrived,
     pub(crate) views: SmallVec<[Decoding; 2]>,
+    /// Whether what parities say of it depends on the other members' predictions.
+    pub(crate) leans: bool,
 }
-
-/// Values agree that are closer than this share of what they are.
-const TOLERANCE: f32 = 0.1;
 
 impl Comparing {
     /// Bytes that are read, about.
@@ -46,16 +46,16 @@ impl Comparing {
     pub(super) fn compare(&self, scratch: &mut Scratch) -> Result<Vec<Verdict>, Error> {
         let mut verdicts = Vec::new();
         for row in &self.rows {
-            let mut known = Vec::with_capacity(row.len());
-            for check in row {
-                known.push(check.agrees(scratch)?);
-            }
-            // Who is alone in being contradicted by parities that are at one is wrong, and so the others are not.
-            let located = known.iter().filter(|agrees| **agrees == Some(false)).count() == 1;
-            let alone = |check: &Check| check.views.len() > 1;
-            for (check, agrees) in row.iter().zip(known) {
+            let said = row.iter().map(|check| check.hear(scratch)).collect::<Result<Vec<_>, _>>()?;
+            let culprit = row.iter().all(|check| check.leans).then(|| Said::culprit(&said)).flatten();
+            for (at, (check, said)) in row.iter().zip(&said).enumerate() {
+                let agrees = match culprit {
+                    Some(culprit) => Some(at != culprit),
+                    // Somebody is wrong and nobody knows who: what is said of all of them is void.
+                    None if check.leans => said.agrees.filter(|agrees| *agrees),
+                    None => said.agrees,
+                };
                 let Check { slot, row, .. } = *check;
-                let agrees = agrees.or_else(|| (located && alone(check)).then_some(true));
                 verdicts.extend(agrees.map(|agrees| Verdict { slot, row, agrees }));
             }
         }
@@ -67,21 +67,56 @@ impl Comparing {
     }
 }
 
-impl Check {
-    /// Whether what the parities say of the prediction is what it says; `None` if they do not say the same.
-    fn agrees(&self, scratch: &mut Scratch) -> Result<Option<bool>, Error> {
-        let mut first: Option<Outputs> = None;
-        for view in &self.views {
-            let (decoded, _) = view.decode(scratch)?;
-            match &first {
-                Some(before) if !view.alike(before, 0, &decoded)? => return Ok(None),
-                Some(_) => {}
-                None => first = Some(decoded),
-            }
-        }
-        let (Some(said), Some(view)) = (first, self.views.first()) else { return Ok(None) };
-        view.alike(&self.prediction.outputs, self.prediction.row, &said).map(Some)
+/// What the parities say of one prediction.
+struct Said {
+    /// Whether it is what the prediction says; `None` if the parities do not say the same.
+    agrees: Option<bool>,
+    /// How far apart they are: squared distance between the outputs decoded from each.
+    spread: f32,
+}
+
+impl Said {
+    /// Whose prediction is wrong, of a row in which one can be at most, if that is clear.
+    ///
+    /// An error in one member moves what each parity says of the others, by amounts that differ; of the member itself they
+    /// still say the same. Where they all happen to name the same class, the one about whom they are closest is wrong.
+    fn culprit(row: &[Self]) -> Option<usize> {
+        let accused = || row.iter().enumerate().filter(|(_, said)| said.agrees == Some(false));
+        let (at, least) = accused().min_by(|(_, a), (_, b)| a.spread.total_cmp(&b.spread))?;
+        let is_clear = accused().all(|(other, said)| other == at || least.spread * CLEARLY < said.spread);
+        is_clear.then_some(at)
     }
+}
+
+/// Squared distances that differ less than this many times do not tell members apart.
+const CLEARLY: f32 = 4.0;
+
+impl Check {
+    fn hear(&self, scratch: &mut Scratch) -> Result<Said, Error> {
+        let mut heard = Said { agrees: None, spread: 0.0 };
+        let Some(view) = self.views.first() else { return Ok(heard) };
+        let (first, _) = view.decode(scratch)?;
+        let mut at_one = true;
+        for view in &self.views[1..] {
+            let (other, _) = view.decode(scratch)?;
+            at_one &= view.alike(&first, 0, &other)?;
+            heard.spread += distance(&first, &other)?;
+        }
+        if at_one {
+            heard.agrees = Some(view.alike(&self.prediction.outputs, self.prediction.row, &first)?);
+        }
+        Ok(heard)
+    }
+}
+
+/// Squared distance between decoded outputs, which come in the same order.
+fn distance(a: &Outputs, b: &Outputs) -> Result<f32, Error> {
+    let mut sum = 0.0;
+    for (a, b) in a.tensors.iter().zip(&b.tensors) {
+        let (a, b) = (a.tensor.as_f32()?, b.tensor.as_f32()?);
+        sum += a.iter().zip(b.iter()).map(|(a, b)| (a - b) * (a - b)).sum::<f32>();
+    }
+    Ok(sum)
 }
 
 impl Decoding {
@@ -99,7 +134,7 @@ impl Decoding {
             let (a, b) = (here.as_f32()?, said.tensor.as_f32()?);
             let classes = said.tensor.shape().last().copied().unwrap_or(1).max(1);
             let same = match self.meaning(declared) {
-                Meaning::Values => near(&a, &b),
+                Meaning::Values => near(&a, &b, self.coder.tolerance()),
                 Meaning::Logits | Meaning::Probabilities => {
                     a.len() == b.len()
                         && a.chunks(classes).zip(b.chunks(classes)).all(|(a, b)| top(a) == top(b))
@@ -119,9 +154,34 @@ fn top(scores: &[f32]) -> Option<usize> {
     best.map(|(class, _)| class)
 }
 
-fn near(a: &[f32], b: &[f32]) -> bool {
+fn near(a: &[f32], b: &[f32], tolerance: f32) -> bool {
     let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
     let apart = norm(&mut a.iter().zip(b).map(|(a, b)| a - b));
     let size = norm(&mut a.iter().copied()).max(norm(&mut b.iter().copied()));
-    a.len() == b.len() && apart <= TOLERANCE * size + 1e-6
+    a.len() == b.len() && apart <= tolerance * size + 1e-6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(said: &[(Option<bool>, f32)]) -> Vec<Said> {
+        said.iter().map(|&(agrees, spread)| Said { agrees, spread }).collect()
+    }
+
+    #[test]
+    fn who_alone_is_contradicted_is_wrong() {
+        assert_eq!(Said::culprit(&row(&[(None, 9.0), (Some(false), 0.1), (Some(true), 0.1)])), Some(1));
+    }
+
+    #[test]
+    fn of_several_the_one_about_whom_parities_are_at_one_is_wrong() {
+        assert_eq!(Said::culprit(&row(&[(Some(false), 9.0), (Some(false), 0.0), (None, 5.0)])), Some(1));
+        assert_eq!(Said::culprit(&row(&[(Some(false), 2.0), (Some(false), 1.0)])), None);
+    }
+
+    #[test]
+    fn nobody_is_wrong_where_nobody_is_contradicted() {
+        assert_eq!(Said::culprit(&row(&[(Some(true), 0.0), (None, 3.0)])), None);
+    }
 }

@@ -1,0 +1,93 @@
+//! The model that a cell's parity models stand in for: trained from labels once for all cells that share it, or given
+//! as a file and asked once about every row.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use parm_parity_models::onnx::{Limits, Model};
+use serde::{Deserialize, Serialize};
+
+use super::Cell;
+use super::run::{Loaded, Runner, lock};
+use crate::base::{self, Shape};
+use crate::fit::{Surroundings, Unobserved};
+use crate::{Array, Device, Error, Teacher, file};
+
+/// A model that is deployed as it is. Nothing is known of it but what it answers; parity models are of another
+/// architecture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Given {
+    /// Its ONNX file, where `{}` stands for the folder of data.
+    pub file: String,
+    /// The architecture of parity models: a base model's, see `parm train base --help`.
+    pub network: String,
+}
+
+/// Whoever can ask a model that is given as a file.
+pub type Ask<'a> = dyn Fn(&Path) -> Result<Box<dyn Teacher>, Error> + Sync + 'a;
+
+/// What a cell's parity models are made from.
+pub(super) struct Ground {
+    /// What they are derived from.
+    pub(super) graph: Model,
+    /// What a given model said of the rows; `None`: the graph is asked itself.
+    pub(super) answers: Option<Arc<Answers>>,
+}
+
+/// What a given model says of all rows.
+pub(super) struct Answers {
+    pub(super) train: Array<f32>,
+    pub(super) test: Array<f32>,
+}
+
+/// A lock for each deployed model, with the answers of one that was asked.
+#[derive(Default)]
+pub(super) struct Bases(Mutex<BTreeMap<String, Turn>>);
+
+/// Held by whoever asks a deployed model.
+type Turn = Arc<Mutex<Option<Arc<Answers>>>>;
+
+impl Bases {
+    /// The ground of a cell. Cells that share a deployed model wait here until the first has trained or asked it.
+    pub(super) fn ground(
+        &self,
+        runner: &Runner<'_>,
+        (cell, data): (&Cell, &Loaded),
+    ) -> Result<Ground, Error> {
+        let key = cell.base_key(runner.matrix);
+        let own = lock(&self.0).entry(key.clone()).or_default().clone();
+        let mut asked = lock(&own);
+        let Some(given) = runner.matrix.deployed.get(&cell.base) else {
+            return Ok(Ground { graph: trained(runner, (cell, data), &key)?, answers: None });
+        };
+        let answers = match &*asked {
+            Some(answers) => answers.clone(),
+            None => asked.insert(Arc::new(answers(runner, given, data)?)).clone(),
+        };
+        let (dims, outputs) = (data.train.inputs.shape()[1..].to_vec(), answers.train.shape()[1]);
+        let graph = base::build(&given.network, &Shape { dims, outputs, seed: cell.seed })?;
+        Ok(Ground { graph, answers: Some(answers) })
+    }
+}
+
+/// The base model: trained, or read if it was.
+fn trained(runner: &Runner<'_>, (cell, data): (&Cell, &Loaded), key: &str) -> Result<Model, Error> {
+    let path = runner.place.results.join("bases").join(format!("{key}.onnx"));
+    if path.exists() {
+        return Ok(Model::open(&path, &Limits::default())?);
+    }
+    let files = runner.files("bases", key);
+    let around = Surroundings { observer: &Unobserved, stop: runner.stop, files: &files };
+    let trained = base::train(&data.train, &runner.matrix.base(cell), Device::Cpu, around)?;
+    file::write(&path, &trained.model)?;
+    files.forget_checkpoint();
+    Ok(Model::from_bytes(trained.model, &Limits::default())?)
+}
+
+fn answers(runner: &Runner<'_>, given: &Given, data: &Loaded) -> Result<Answers, Error> {
+    let path = given.file.replace("{}", &runner.place.data.to_string_lossy());
+    let teacher = (runner.ask)(Path::new(&path))?;
+    Ok(Answers { train: teacher.predict(&data.train.inputs)?, test: teacher.predict(&data.test.inputs)? })
+}
