@@ -74,8 +74,6 @@ fuzz seconds="600" targets="rest_json rest_binary grpc_convert":
 build-time:
     CARGO_BUILD_JOBS=2 CARGO_TARGET_DIR=$(mktemp -d) bash -c 'time cargo build --release -p parm'
 
-CARGO_BUILD_JOBS=2 CARGO_TARGET_DIR=$(mktemp -d) bash -c 'time cargo build --release'
-
 # Milliseconds of training steps, one thread, beside PyTorch in Debian's python3-torch (docs/results/training-speed.md).
 bench-train:
     RAYON_NUM_THREADS=1 cargo run --release -p parm-training --example step
@@ -83,4 +81,4 @@ bench-train:
 
 # A binary that trains on graphics cards through Vulkan; CI does not build it, for it takes an hour.
 build-vulkan:
-    cargo build --release --features vulkan
+    cargo build --release -p parm --features vulkan
