@@ -154,7 +154,7 @@ pub struct Demo {
     #[arg(long, value_name = "FOLDER", default_value = "examples/fashion-mnist")]
     pub images: PathBuf,
     /// The model: one with a bundle of parity models (`NAME/parm.toml`), or a linear one, which needs none
-    #[arg(long, value_name = "NAME", default_value = "fashion-linear")]
+    #[arg(long, value_name = "NAME", default_value = "fashion-lenet")]
     pub model: String,
     /// Model repository
     #[arg(long, value_name = "FOLDER", default_value = "models")]

@@ -152,7 +152,8 @@ pub struct Parity {
     /// Parities of a group [default: 1]
     #[arg(long)]
     pub r: Option<usize>,
-    /// What the weights start from [default: deployed]
+    /// What the weights start from: the deployed model's (divided between the slots, if there are any) or random ones
+    /// [default: deployed]
     #[arg(long, visible_alias = "init", value_enum)]
     pub start: Option<Start>,
     /// The loss [default: kl for slots of a classifier, else mse]

@@ -45,7 +45,7 @@ impl Cluster {
         let frontend = Frontend::start(config, wire, Timers::Precise)
             .with_context(|| format!("cannot start policy {}", policy.name()))?;
         let runs = Arc::new(AtomicU64::new(0));
-        for (number, instance) in (0..).zip(instances(served)?) {
+        for (number, instance) in (0..).zip(instances(policy, served)?) {
             let pace = Pace { instance: number, runs: runs.clone(), ..pace.clone() };
             let paced = Paced::start(instance, pace, Handle::current())?;
             frontend.embed(Arc::new(paced), None)?;
@@ -112,16 +112,17 @@ async fn until_settled(frontend: &Frontend) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn instances(served: &Served) -> anyhow::Result<Vec<Embedded>> {
+fn instances(policy: Policy, served: &Served) -> anyhow::Result<Vec<Embedded>> {
+    let load = served.load(policy);
     let config = parm_backend::Config {
         models: Some(served.repository.clone()),
-        load: served.load.clone(),
+        load: load.clone(),
         instances: std::num::NonZeroUsize::new(INSTANCES as usize).context("no instances")?,
         reload_ms: 0,
         ..parm_backend::Config::default()
     };
     let metrics = Metrics::embedded(&Registry::new())?;
     Embedded::start(config, metrics).with_context(|| {
-        format!("cannot load {:?} from {}: say --models FOLDER", served.load, served.repository.display())
+        format!("cannot load {load:?} from {}: say --models FOLDER", served.repository.display())
     })
 }

@@ -32,6 +32,11 @@ impl Policy {
         }
     }
 
+    /// Whether it asks parity models.
+    pub fn is_coded(self) -> bool {
+        matches!(self, Policy::Parm | Policy::ParmPlus)
+    }
+
     /// What the dispatcher is told. Equal-Resources and the paper's policy eject nothing; the other two do.
     pub fn settings(self, code: Option<Kind>) -> PoolSettings {
         let (policy, ejects) = match self {

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use parm_encoder::Kind;
 use parm_parity_models::bundle::Manifest;
 
+use super::policy::Policy;
+
 /// A deployed model with or without a bundle of parity models.
 #[derive(Clone, Debug)]
 pub struct Served {
     pub model: String,
     pub repository: PathBuf,
-    /// Every model that instances load.
-    pub load: Vec<String>,
+    /// The parity models of its bundle.
+    parities: BTreeSet<String>,
     /// The code, where there is no bundle to choose one: then the model has to be linear, and computes its own parities.
     pub code: Option<Kind>,
 }
@@ -21,17 +23,22 @@ impl Served {
     /// Looks for a bundle beside the model.
     pub fn read(repository: &Path, model: &str) -> anyhow::Result<Self> {
         let manifest = repository.join(model).join("parm.toml");
-        let mut load = BTreeSet::from([model.to_owned()]);
+        let mut parities = BTreeSet::new();
         let mut code = Some(Kind::Mds);
         if manifest.is_file() {
             let bundle = Manifest::read(&manifest)?;
-            load.extend(
+            parities.extend(
                 bundle.parities.iter().flat_map(|parity| parity.files()).map(|file| file.name.clone()),
             );
             code = None;
         }
-        let load = load.into_iter().collect();
-        Ok(Self { model: model.to_owned(), repository: repository.to_owned(), load, code })
+        Ok(Self { model: model.to_owned(), repository: repository.to_owned(), parities, code })
+    }
+
+    /// The models that an instance loads.
+    pub fn load(&self, policy: Policy) -> Vec<String> {
+        let parities = self.parities.iter().filter(|_| policy.is_coded());
+        std::iter::once(&self.model).chain(parities).cloned().collect()
     }
 
     /// Where bundles are, if one is used.

@@ -11,6 +11,7 @@ mod plan;
 mod render;
 mod results;
 mod run;
+mod target;
 
 pub use cell::Cell;
 pub use data::{Data, Measure};

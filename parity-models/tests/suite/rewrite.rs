@@ -61,6 +61,40 @@ fn equal_queries_give_the_deployed_prediction_in_every_slot() {
     }
 }
 
+/// What of each slot's answer changes when one slot is given another query.
+#[test]
+fn divided_networks_begin_with_slots_that_see_their_own_query_alone() {
+    for deployed in [sample::mlp(), sample::lenet(), sample::resnet()] {
+        let derived = derive(&deployed, &Parity { start: Start::Divided, ..parity(2) }).unwrap();
+        assert_eq!(derived.inspect().findings, []);
+        let shape: Vec<usize> =
+            graph(&derived).inputs[0].shape.iter().flatten().skip(1).map(|d| d.fixed().unwrap()).collect();
+        let size: usize = shape.iter().product();
+        let queries = Random::new(1).uniform(1.0, size);
+        let mut other = queries.clone();
+        other[size / 2..].fill(0.5);
+        let (before, after) =
+            (run::rows(&derived, 1, &shape, &queries), run::rows(&derived, 1, &shape, &other));
+        let (first, second) = before[0].split_at(before[0].len() / 2);
+        let (same, changed) = after[0].split_at(after[0].len() / 2);
+        assert_eq!(first, same);
+        assert_ne!(second, changed);
+    }
+}
+
+#[test]
+fn a_divided_linear_model_is_exact_in_every_slot() {
+    let mut linear = Builder::new("linear", sample::SEED);
+    let x = linear.input(Value::batch_of_f32("x", &[5]));
+    linear.dense("y", &x, Dense { inputs: 5, outputs: 3 }).unwrap();
+    linear.output(Value::batch_of_f32("y", &[3]));
+    let linear = linear.build().unwrap();
+    let derived = derive(&linear, &Parity { start: Start::Divided, ..parity(3) }).unwrap();
+    let queries = Random::new(1).uniform(1.0, 15);
+    let (actual, expect) = (run::rows(&derived, 1, &[15], &queries), run::rows(&linear, 3, &[5], &queries));
+    actual[0].iter().zip(expect.concat()).for_each(|(a, b)| assert!((a - b).abs() < 1e-6, "{a} {b}"));
+}
+
 #[test]
 fn unequal_queries_meet_in_a_linear_stem_as_their_mean() {
     let mut linear = Builder::new("linear", sample::SEED);

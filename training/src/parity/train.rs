@@ -202,16 +202,15 @@ pub(crate) fn meaning(graph: &Model) -> Meaning {
 fn derive(deployed: &Model, recipe: &Recipe, at: usize, end: End) -> Result<Model, Error> {
     let one = NonZeroUsize::MIN;
     let k = NonZeroUsize::new(recipe.k).unwrap_or(one);
+    let seed = recipe.run.seed.wrapping_add(at as u64 * 1000);
     let parity = Parity {
         stem: if recipe.encoder == Kind::Slots { k } else { one },
         head: if recipe.head() == Head::Slots { k } else { one },
         // A sum of probabilities is none.
         end: if recipe.head() == Head::Slots { end } else { End::Raw },
         start: match recipe.start {
-            Start::Deployed => rewrite::Start::Deployed,
-            Start::Scratch => {
-                rewrite::Start::Scratch { seed: recipe.run.seed.wrapping_add(at as u64 * 1000) }
-            }
+            Start::Deployed => rewrite::Start::Divided,
+            Start::Scratch => rewrite::Start::Scratch { seed },
         },
     };
     Ok(rewrite::derive(deployed, &parity)?)

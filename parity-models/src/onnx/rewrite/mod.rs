@@ -13,6 +13,7 @@
 //! needs to be copied (`Flatten`, casts, a bias, a softmax) are recognised and cost nothing.
 
 mod activation;
+mod divide;
 mod draft;
 mod head;
 mod initial;
@@ -36,6 +37,8 @@ pub enum Start {
     /// The deployed weights: repeated for each slot, those of the first layer scaled by 1/k, so that k equal queries
     /// give the deployed prediction in every slot.
     Deployed,
+    /// Likewise, and every layer divided between the slots: the features of one begin with no weight for another's.
+    Divided,
     /// Random weights, the same for the same seed.
     Scratch {
         /// Seed.
@@ -74,8 +77,12 @@ pub fn derive(deployed: &Model, parity: &Parity) -> Result<Model, Error> {
     }
     draft.widen_stem(parity.stem)?;
     draft.widen_head(parity.head)?;
-    if let Start::Scratch { seed } = parity.start {
-        draft.reinitialise(seed)?;
+    match parity.start {
+        Start::Deployed => {}
+        // Only slots that come apart and leave apart can have features of their own.
+        Start::Divided if parity.stem == parity.head => draft.divide(parity.stem)?,
+        Start::Divided => {}
+        Start::Scratch { seed } => draft.reinitialise(seed)?,
     }
     draft.finish()
 }
