@@ -233,7 +233,10 @@ impl Core {
     fn apply_settings(&self, pool: &Arc<Pool>) {
         let wanted = self.settings.lock().of(&pool.model.name).clone();
         let plan = self.plan(pool, &wanted).or_else(|reason| {
-            tracing::info!(model = %pool.model.name, %reason, "not coded: its late queries are hedged instead");
+            if !self.library.is_part(&pool.model.name) {
+                let model = &pool.model.name;
+                tracing::info!(%model, %reason, "not coded: its late queries are hedged instead");
+            }
             self.plan(pool, &PoolSettings { policy: PolicyKind::Hedge, ..wanted.clone() })
         });
         let plan = plan.unwrap_or_else(|_| Plan { settings: wanted, codes: Codes::default() });

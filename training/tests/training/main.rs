@@ -9,6 +9,7 @@ mod network;
 mod operators;
 mod parity;
 mod pytorch;
+mod shipped;
 mod sources;
 mod support;
 mod task;

@@ -80,6 +80,13 @@ impl Library {
         meant.then(|| bundle.clone())
     }
 
+    /// Whether a model only serves others: it is part of somebody's bundle.
+    pub(crate) fn is_part(&self, model: &str) -> bool {
+        let bundles = self.bundles.read();
+        let mut files = bundles.values().flat_map(|bundle| &bundle.manifest.parities).flat_map(Parity::files);
+        files.any(|file| file.name == model)
+    }
+
     /// Reads all again; what cannot be read any more stays as it was. Returns whether anything is another.
     pub(crate) fn read(&self) -> bool {
         let mut next = BTreeMap::new();
