@@ -271,6 +271,9 @@ pub struct Matrix {
     /// Cells at a time; cores are shared out among them
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub jobs: usize,
+    /// Where to compute: cpu, vulkan[:N] or cuda[:N]; cards need a build with the feature of that name
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub device: String,
     /// Run nothing, write the tables of what there is to this file
     #[arg(long, value_name = "FILE")]
     pub render: Option<PathBuf>,

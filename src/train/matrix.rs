@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use parm_training::matrix::{Cell, Matrix, Observer, Outcome, Place, Results, Runner, render};
-use parm_training::{Error, Teacher};
+use parm_training::{Device, Error, Teacher};
 
 use super::engine::BlackBox;
 use super::stop;
@@ -15,9 +15,10 @@ use crate::cli::train as flags;
 /// Runs the cells without a result, or renders those with one.
 pub fn main(given: &flags::Matrix) -> Result<(), Failure> {
     let matrices = matrices(given).map_err(Failure::Configuration)?;
+    let device = given.device.parse().map_err(|error: Error| Failure::Configuration(error.into()))?;
     match &given.render {
         Some(path) => write(given, &matrices, path).map_err(Failure::Run),
-        None => run(given, &matrices).map_err(Failure::Run),
+        None => run(given, device, &matrices).map_err(Failure::Run),
     }
 }
 
@@ -29,11 +30,12 @@ fn matrices(given: &flags::Matrix) -> anyhow::Result<Vec<Matrix>> {
     given.files.iter().map(read).collect()
 }
 
-fn run(given: &flags::Matrix, matrices: &[Matrix]) -> anyhow::Result<()> {
+fn run(given: &flags::Matrix, device: Device, matrices: &[Matrix]) -> anyhow::Result<()> {
     let stop = stop::on_signals()?;
     let place = Place { data: given.data.clone(), results: given.results.clone() };
     for matrix in matrices {
-        Runner { matrix, place: &place, jobs: given.jobs, ask: &ask, observer: &Lines, stop: &stop }.run()?;
+        let jobs = given.jobs;
+        Runner { matrix, place: &place, jobs, device, ask: &ask, observer: &Lines, stop: &stop }.run()?;
         if stop.is_requested() {
             anyhow::bail!("stopped: run it again to go on");
         }

@@ -72,6 +72,7 @@ fn main() -> Result<(), Failure> {
         matrix: &matrix,
         place: &place,
         jobs,
+        device: Device::Cpu,
         ask: &interpreted,
         observer: &Lines,
         stop: &Stop::default(),

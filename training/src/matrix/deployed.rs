@@ -9,10 +9,10 @@ use parm_parity_models::onnx::{Limits, Model};
 use serde::{Deserialize, Serialize};
 
 use super::Cell;
-use super::run::{Loaded, Runner, lock};
+use super::run::{Loaded, Runner, lock, resumed};
 use crate::base::{self, Shape};
 use crate::fit::{Surroundings, Unobserved};
-use crate::{Array, Device, Error, Teacher, file};
+use crate::{Array, Error, Teacher, file};
 
 /// A model that is deployed as it is. Nothing is known of it but what it answers; parity models are of another
 /// architecture.
@@ -80,7 +80,8 @@ fn trained(runner: &Runner<'_>, (cell, data): (&Cell, &Loaded), key: &str) -> Re
     }
     let files = runner.files("bases", key);
     let around = Surroundings { observer: &Unobserved, stop: runner.stop, files: &files };
-    let trained = base::train(&data.train, &runner.matrix.base(cell), Device::Cpu, around)?;
+    let recipe = runner.matrix.base(cell);
+    let trained = resumed(&files, || base::train(&data.train, &recipe, runner.device, around))?;
     file::write(&path, &trained.model)?;
     files.forget_checkpoint();
     Ok(Model::from_bytes(trained.model, &Limits::default())?)

@@ -8,7 +8,7 @@ use std::thread;
 use super::deployed::{Bases, Ground};
 use super::{Ask, Cell, Matrix, Measure, Outcome, Results, Way};
 use crate::data::Samples;
-use crate::fit::{Files, Stop, Surroundings, Unobserved};
+use crate::fit::{CheckpointError, Files, Stop, Surroundings, Unobserved};
 use crate::parity::{self, Materials};
 use crate::{Device, Error, code};
 
@@ -38,6 +38,8 @@ pub struct Runner<'a> {
     pub place: &'a Place,
     /// Cells at a time; each has its share of the processor's cores.
     pub jobs: usize,
+    /// Where it computes.
+    pub device: Device,
     /// How a model that is given as a file is asked.
     pub ask: &'a Ask<'a>,
     /// Who watches.
@@ -132,10 +134,10 @@ impl Runner<'_> {
         let ground = bases.ground(self, (cell, data))?;
         let files = self.files("cells", &key);
         let around = Surroundings { observer: &Unobserved, stop: self.stop, files: &files };
-        let outcome = match self.matrix.way(cell) {
-            Way::Parity(recipe) => parities(data, &ground, (cell, &recipe), around)?,
-            Way::Code(recipe) => learned(data, &ground, (cell, &recipe), around)?,
-        };
+        let outcome = resumed(&files, || match self.matrix.way(cell) {
+            Way::Parity(recipe) => parities(data, &ground, (cell, &recipe), (self.device, around)),
+            Way::Code(recipe) => learned(data, &ground, (cell, &recipe), (self.device, around)),
+        })?;
         files.forget_checkpoint();
         Ok(Outcome { key, ..outcome })
     }
@@ -146,18 +148,34 @@ impl Runner<'_> {
     }
 }
 
+/// Runs, from the checkpoint that lies there if it is of use. One that another version of this program wrote, or that is not
+/// whole, costs its run no more than a new beginning: the settings are in its name, so it stands for nothing else.
+pub(super) fn resumed<T>(files: &Files, run: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    let useless = |error: &Error| {
+        use CheckpointError::{Damaged, OtherRun};
+        matches!(error, Error::Checkpoint(Damaged { .. } | OtherRun { .. }) | Error::CheckpointContent { .. })
+    };
+    match run() {
+        Err(error) if useless(&error) => {
+            files.forget_checkpoint();
+            run()
+        }
+        ended => ended,
+    }
+}
+
 fn parities(
     data: &Loaded,
     ground: &Ground,
     (cell, recipe): (&Cell, &parity::Recipe),
-    around: Surroundings<'_>,
+    (device, around): (Device, Surroundings<'_>),
 ) -> Result<Outcome, Error> {
     let answers = ground.answers.as_deref();
     let outputs = answers.map(|answers| &answers.train);
     let materials = Materials { samples: &data.train, graph: &ground.graph, teacher: None, outputs };
-    let trained = parity::train(materials, recipe, Device::Cpu, around)?;
+    let trained = parity::train(materials, recipe, device, around)?;
     let test = Materials { samples: &data.test, outputs: answers.map(|answers| &answers.test), ..materials };
-    let report = parity::examine(test, &trained, (Some(data.measure.metric()), Device::Cpu))?;
+    let report = parity::examine(test, &trained, (Some(data.measure.metric()), device))?;
     Ok(Outcome {
         cell: cell.clone(),
         key: String::new(),
@@ -177,9 +195,9 @@ fn learned(
     data: &Loaded,
     ground: &Ground,
     (cell, recipe): (&Cell, &code::Recipe),
-    around: Surroundings<'_>,
+    (device, around): (Device, Surroundings<'_>),
 ) -> Result<Outcome, Error> {
-    let trained = code::train((&data.train, Some(&data.test)), &ground.graph, recipe, (Device::Cpu, around))?;
+    let trained = code::train((&data.train, Some(&data.test)), &ground.graph, recipe, (device, around))?;
     let marks = trained.tested.unwrap_or(trained.marks);
     let counts = data.test.classes();
     Ok(Outcome {

@@ -1,7 +1,7 @@
 //! Matrices of runs.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -78,12 +78,23 @@ fn a_matrix_fills_what_is_missing_and_shows_what_is_there() {
     let place = Place { data: folder.path().into(), results: folder.path().join("results") };
     let run = |matrix: &Matrix| {
         let begun = Begun::default();
-        let results =
-            Runner { matrix, place: &place, jobs: 2, ask: &nobody, observer: &begun, stop: &Stop::default() }
-                .run();
+        let results = Runner {
+            matrix,
+            place: &place,
+            jobs: 2,
+            device: Device::Cpu,
+            ask: &nobody,
+            observer: &begun,
+            stop: &Stop::default(),
+        }
+        .run();
         (results.expect("it runs"), begun.0.into_inner().unwrap())
     };
     let all = matrix(FILE).expect("a matrix");
+    // A checkpoint of no use, such as another version's, is a new beginning.
+    let key = all.cells()[0].key(&all);
+    fs::create_dir_all(place.results.join("cells")).expect("a folder");
+    fs::write(place.results.join(format!("cells/{key}.checkpoint")), "of another time").expect("a file");
     let (results, begun) = run(&all);
     assert_eq!((results.all().count(), begun.len()), (5, 5));
     // A line that was cut off when the machine went down is no result, and spoils none.
@@ -118,15 +129,35 @@ fn results_made_before_are_found_again() {
     assert_eq!(matrix.cells()[0].key(&matrix), "8eca4ce386d6991b");
 }
 
-#[test]
-fn the_matrices_in_the_box_can_be_read() {
+/// The matrices in the box.
+fn boxed() -> Vec<Matrix> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/matrix");
     let files = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
-    for path in files.filter(|path| path.extension().is_some_and(|ending| ending == "toml")) {
-        let text = fs::read_to_string(&path).expect("text");
-        let cells = Matrix::parse(&text, &path).expect("a matrix").cells();
-        assert!(!cells.is_empty(), "{}", path.display());
+    let mut files: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
+    files.sort();
+    let read = |path: &PathBuf| Matrix::parse(&fs::read_to_string(path).expect("text"), path);
+    files.iter().map(|path| read(path).expect("a matrix")).collect()
+}
+
+#[test]
+fn the_matrices_in_the_box_can_be_read() {
+    assert!(boxed().len() > 5 && boxed().iter().all(|matrix| !matrix.cells().is_empty()));
+}
+
+/// The page is made of the results in the box, and no figure in it by hand.
+#[test]
+fn the_page_of_results_is_what_they_give() {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let results = Results::open(&home.join("results")).expect("results");
+    let (path, made) = (home.join("../docs/results/accuracy.md"), render(&boxed(), &results));
+    #[allow(clippy::disallowed_methods)] // a switch for the people who run the tests, not configuration
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &made).expect("the page is written");
     }
+    let again = "parm train matrix training/matrix/*.toml --render docs/results/accuracy.md";
+    let page = fs::read_to_string(path).expect("the page");
+    assert!(page == made, "the page is not that of the results: {again}");
 }
 
 #[test]
@@ -181,8 +212,15 @@ fn a_model_that_is_given_is_asked_and_its_answers_are_the_truth() {
         Ok(Box::new(Network::new(Model::open(path, &Limits::default())?, Device::Cpu)?))
     };
     let (observer, stop) = (Begun::default(), Stop::default());
-    let runner =
-        Runner { matrix: &matrix, place: &place, jobs: 1, ask: &ask, observer: &observer, stop: &stop };
+    let runner = Runner {
+        matrix: &matrix,
+        place: &place,
+        jobs: 1,
+        device: Device::Cpu,
+        ask: &ask,
+        observer: &observer,
+        stop: &stop,
+    };
     let results = runner.run().expect("it runs");
     let outcome = results.all().next().expect("a result");
     assert_eq!((outcome.available, asked.into_inner()), (1.0, 1));
@@ -237,8 +275,15 @@ fn boxes_are_measured_by_what_they_share_with_the_true_ones() {
     let place = Place { data: folder.path().into(), results: folder.path().join("results") };
     let matrix = matrix(BOXES).expect("a matrix");
     let (observer, stop) = (Begun::default(), Stop::default());
-    let runner =
-        Runner { matrix: &matrix, place: &place, jobs: 1, ask: &nobody, observer: &observer, stop: &stop };
+    let runner = Runner {
+        matrix: &matrix,
+        place: &place,
+        jobs: 1,
+        device: Device::Cpu,
+        ask: &nobody,
+        observer: &observer,
+        stop: &stop,
+    };
     let results = runner.run().expect("it runs");
     let outcome = results.all().next().expect("a result");
     assert!(outcome.available > 0.8 && outcome.degraded > outcome.constant + 0.1, "{outcome:?}");
