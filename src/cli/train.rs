@@ -76,7 +76,7 @@ pub struct Run {
     /// Threads [default: one per core]
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,
-    /// Where to compute: `cpu`, `vulkan:N` or `cuda:N` (without N the first); cards need a build with the feature of that name
+    /// Where to compute: `cpu`, `vulkan:N` or `cuda:N` (N: 0); cards need a build with the feature of that name
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: String,
     /// Settings of the run as TOML; flags override it
@@ -271,7 +271,7 @@ pub struct Matrix {
     /// Cells at a time; cores are shared out among them
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub jobs: usize,
-    /// Where to compute: `cpu`, `vulkan:N` or `cuda:N` (without N the first); cards need a build with the feature of that name
+    /// Where to compute: `cpu`, `vulkan:N` or `cuda:N` (N: 0); cards need a build with the feature of that name
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: String,
     /// Run nothing, write the tables of what there is to this file
