@@ -6,7 +6,12 @@ use plotters::prelude::*;
 use super::table::Entry;
 use super::{Error, Table};
 
+/// Of the two panels together.
 const SIZE: (u32, u32) = (1100, 460);
+/// Of the legend beside them.
+const LEGEND: u32 = 260;
+/// Between two names in it.
+const LINE: u32 = 24;
 const FONT: (&str, u32) = ("sans-serif", 15);
 /// A_o is drawn up to this fraction of unavailable predictions.
 const MOST_UNAVAILABLE: f64 = 0.3;
@@ -20,9 +25,11 @@ pub fn picture(table: &Table) -> Result<String, Error> {
 }
 
 fn draw(entries: &[&Entry], svg: &mut String) -> Result<(), String> {
-    let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    let height = SIZE.1.max(LINE * (entries.len() as u32 + 1));
+    let area = SVGBackend::with_string(svg, (SIZE.0 + LEGEND, height)).into_drawing_area();
     area.fill(&WHITE).map_err(|error| error.to_string())?;
-    let (left, right) = area.split_horizontally(SIZE.0 / 2);
+    let (panels, names) = area.split_horizontally(SIZE.0);
+    let (left, right) = panels.split_vertically(SIZE.1).0.split_horizontally(SIZE.0 / 2);
     let kept = |entry: &Entry| -> Vec<(f64, f64)> {
         entry.report.confidence.iter().map(|at| (100.0 * at.kept, 100.0 * at.score)).collect()
     };
@@ -42,14 +49,33 @@ fn draw(entries: &[&Entry], svg: &mut String) -> Result<(), String> {
         most: 100.0 * MOST_UNAVAILABLE,
         lines: lines(entries, overall),
     };
-    surest.draw(&left).and_then(|()| all.draw(&right)).map_err(|error| error.to_string())?;
+    let drawn = surest.draw(&left).and_then(|()| all.draw(&right)).and_then(|()| legend(entries, &names));
+    drawn.map_err(|error| error.to_string())?;
     area.present().map_err(|error| error.to_string())
 }
 
-type Line = (String, Vec<(f64, f64)>);
+type Line = Vec<(f64, f64)>;
 
-fn lines(entries: &[&Entry], points: impl Fn(&Entry) -> Vec<(f64, f64)>) -> Vec<Line> {
-    entries.iter().map(|entry| (entry.name.clone(), points(entry))).collect()
+fn lines(entries: &[&Entry], points: impl Fn(&Entry) -> Line) -> Vec<Line> {
+    entries.iter().map(|entry| points(entry)).collect()
+}
+
+/// A line and a name for each entry, in the panels' order and colours.
+fn legend<B: DrawingBackend>(
+    entries: &[&Entry],
+    area: &DrawingArea<B, Shift>,
+) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+    for (at, entry) in entries.iter().enumerate() {
+        let y = (LINE * (at as u32 + 1)) as i32;
+        area.draw(&PathElement::new([(8, y), (28, y)], colour(at).stroke_width(2)))?;
+        let name = format!("{}, k={}", entry.name, entry.report.code.k);
+        area.draw(&Text::new(name, (36, y - 7), FONT))?;
+    }
+    Ok(())
+}
+
+fn colour(at: usize) -> RGBAColor {
+    Palette99::pick(at).to_rgba()
 }
 
 struct Panel {
@@ -64,7 +90,7 @@ impl Panel {
         &self,
         area: &DrawingArea<B, Shift>,
     ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
-        let values = self.lines.iter().flat_map(|(_, points)| points.iter().map(|point| point.1));
+        let values = self.lines.iter().flatten().map(|point| point.1);
         let least = values.fold(100.0, f64::min);
         let bottom = ((least - 1.0) / 5.0).floor().max(0.0) * 5.0;
         let mut chart = ChartBuilder::on(area)
@@ -73,20 +99,10 @@ impl Panel {
             .x_label_area_size(36)
             .y_label_area_size(44)
             .build_cartesian_2d(0.0..self.most, bottom..100.0)?;
-        chart.configure_mesh().x_desc(self.across).y_desc("%").label_style(FONT).draw()?;
-        for (at, (name, points)) in self.lines.iter().enumerate() {
-            let color = Palette99::pick(at).to_rgba();
-            let legend = move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2));
-            let line = LineSeries::new(points.iter().copied(), color.stroke_width(2));
-            chart.draw_series(line)?.label(name.clone()).legend(legend);
+        chart.configure_mesh().max_light_lines(1).x_desc(self.across).y_desc("%").label_style(FONT).draw()?;
+        for (at, points) in self.lines.iter().enumerate() {
+            chart.draw_series(LineSeries::new(points.iter().copied(), colour(at).stroke_width(2)))?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::LowerLeft)
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK.mix(0.4))
-            .label_font(FONT)
-            .draw()?;
         Ok(())
     }
 }
