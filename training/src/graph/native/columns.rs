@@ -144,16 +144,7 @@ mod tests {
             (15, 1, 1, 7),
             (3, 1, 8, 8),
         ] {
-            let reach = (kernel - 1) * dilation + 1;
-            let output = (7 + 2 * before - reach) / stride + 1;
-            let sliding = Sliding {
-                kernel: [kernel; 2],
-                strides: [stride; 2],
-                dilations: [dilation; 2],
-                before: [before; 2],
-                input: [7; 2],
-                output: [output; 2],
-            };
+            let sliding = Sliding::square(7, [kernel, stride, dilation, before]);
             let image: Vec<f32> = (0..2 * 49).map(|n| (n % 11) as f32 - 5.0).collect();
             let weights: Vec<f32> =
                 (0..2 * sliding.taps() * sliding.places()).map(|n| (n % 7) as f32 - 3.0).collect();

@@ -238,15 +238,7 @@ mod tests {
             (2, 1, 2, 1, 0),
             (1, 3, 1, 8, 8),
         ] {
-            let output = (7 + 2 * before - ((kernel - 1) * dilation + 1)) / stride + 1;
-            let sliding = Sliding {
-                kernel: [kernel; 2],
-                strides: [stride; 2],
-                dilations: [dilation; 2],
-                before: [before; 2],
-                input: [7; 2],
-                output: [output; 2],
-            };
+            let sliding = Sliding::square(7, [kernel, stride, dilation, before]);
             let layer = Layer { inputs: 4, outputs: 8, groups, sliding };
             let images = 6;
             let (x, weight) = (numbers(images * layer.input(), 7), numbers(8 * layer.seen(), 5));

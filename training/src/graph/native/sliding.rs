@@ -44,4 +44,18 @@ impl Sliding {
     pub(super) fn taps(&self) -> usize {
         self.kernel.iter().product()
     }
+
+    /// A square window on a square image, with a border before it and as wide a one behind.
+    #[cfg(test)]
+    pub(super) fn square(side: usize, [kernel, stride, dilation, before]: [usize; 4]) -> Self {
+        let output = (side + 2 * before - ((kernel - 1) * dilation + 1)) / stride + 1;
+        Self {
+            kernel: [kernel; 2],
+            strides: [stride; 2],
+            dilations: [dilation; 2],
+            before: [before; 2],
+            input: [side; 2],
+            output: [output; 2],
+        }
+    }
 }
