@@ -152,6 +152,13 @@ pub struct Parity {
     /// Parities of a group [default: 1]
     #[arg(long)]
     pub r: Option<usize>,
+    /// What lies between the way in and the way out of slots: the deployed layers, which mix their features, or one thinner
+    /// network that answers each query by itself [default: mixed]
+    #[arg(long, value_enum)]
+    pub body: Option<Body>,
+    /// Share of every layer's features that lanes keep [default: 1/sqrt(k), at which they cost what the deployed model does]
+    #[arg(long, value_name = "SHARE")]
+    pub width: Option<f32>,
     /// What the weights start from: the deployed model's (divided between the slots, if there are any) or random ones
     /// [default: deployed]
     #[arg(long, visible_alias = "init", value_enum)]
@@ -190,6 +197,12 @@ pub enum Encoder {
 pub enum Head {
     Sum,
     Slots,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Body {
+    Mixed,
+    Lanes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

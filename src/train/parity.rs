@@ -8,7 +8,9 @@ use parm_parity_models::onnx::{Limits, Model};
 use parm_training::data::{Limit, Samples};
 use parm_training::evaluate::{Metric, Report};
 use parm_training::fit::{Files, Surroundings};
-use parm_training::parity::{Entry, Materials, Publication, Recipe, Start, Trained, examine, publish, train};
+use parm_training::parity::{
+    Body, Entry, Materials, Publication, Recipe, Start, Trained, examine, publish, train,
+};
 use parm_training::{Array, Device, Loss, Network, Teacher};
 
 use super::engine::BlackBox;
@@ -156,6 +158,12 @@ fn settings(given: &flags::Parity) -> anyhow::Result<Recipe> {
     set(&mut settings.head, head.map(Some));
     set(&mut settings.k, given.k);
     set(&mut settings.r, given.r);
+    let body = given.body.map(|body| match body {
+        flags::Body::Mixed => Body::Mixed,
+        flags::Body::Lanes => Body::Lanes,
+    });
+    set(&mut settings.body, body);
+    set(&mut settings.width, given.width.map(Some));
     let start = given.start.map(|start| match start {
         flags::Start::Deployed => Start::Deployed,
         flags::Start::Scratch => Start::Scratch,

@@ -11,6 +11,6 @@ pub(crate) use check::{hold, rows};
 pub(crate) use fingerprint::fingerprint;
 pub use parm_parity_models::bundle::Start;
 pub use publish::{Entry, Publication, publish, publish_base, publish_learned};
-pub use recipe::Recipe;
+pub use recipe::{Body, Recipe};
 pub(crate) use train::meaning;
 pub use train::{Materials, Trained, examine, train};

@@ -11,7 +11,7 @@ use parm_parity_models::bundle::{
     Report, Scores, Training, verify,
 };
 use parm_parity_models::onnx::Model;
-use parm_parity_models::onnx::rewrite::{self, End, Start, derive};
+use parm_parity_models::onnx::rewrite::{self, Body, End, Start, derive};
 use parm_parity_models::repository::Repository;
 use parm_protocol::DataType;
 
@@ -29,7 +29,13 @@ fn put(root: &Path, name: &str, model: &Model) -> ModelFile {
 fn parity_graph(stem: usize, head: usize) -> Model {
     let count = |slots| NonZeroUsize::new(slots).unwrap();
     let end = if head == 1 { End::Raw } else { End::AsDeployed };
-    let parity = rewrite::Parity { stem: count(stem), head: count(head), end, start: Start::Deployed };
+    let parity = rewrite::Parity {
+        stem: count(stem),
+        head: count(head),
+        end,
+        body: Body::Mixed,
+        start: Start::Deployed,
+    };
     derive(&sample::lenet(), &parity).unwrap()
 }
 

@@ -1,6 +1,6 @@
 //! Damaged files end in an error, whatever is asked of them.
 
-use parm_parity_models::onnx::rewrite::{End, Parity, Start, derive};
+use parm_parity_models::onnx::rewrite::{Body, End, Parity, Start, derive};
 use parm_parity_models::onnx::{Error, Limits, Model, Tensor};
 
 use crate::sample;
@@ -11,7 +11,9 @@ fn use_fully(bytes: Vec<u8>, weights: &[Tensor]) {
     let slots = 2.try_into().unwrap();
     for start in [Start::Deployed, Start::Scratch { seed: 1 }] {
         for end in [End::AsDeployed, End::Raw] {
-            let _ = derive(&model, &Parity { stem: slots, head: slots, end, start });
+            for body in [Body::Mixed, Body::Lanes { width: 0.5 }] {
+                let _ = derive(&model, &Parity { stem: slots, head: slots, body, end, start });
+            }
         }
     }
     let _ = (model.graph(), model.inspect().to_string(), model.with_weights(weights));

@@ -5,6 +5,7 @@ mod check;
 mod damage;
 mod generated;
 mod inspect;
+mod lanes;
 mod rewrite;
 mod run;
 mod sample;

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use parm_parity_models::onnx::proto::ModelProto;
-use parm_parity_models::onnx::rewrite::{Draft, End, Parity, Start, derive};
+use parm_parity_models::onnx::rewrite::{Body, Draft, End, Parity, Start, derive};
 use parm_parity_models::onnx::{
     Builder, DataType, Dense, Error, Graph, Limits, Model, Node, Random, Tensor, Value,
 };
@@ -17,7 +17,7 @@ fn slots(count: usize) -> NonZeroUsize {
 
 /// k stems, k heads, deployed weights.
 fn parity(k: usize) -> Parity {
-    Parity { stem: slots(k), head: slots(k), end: End::AsDeployed, start: Start::Deployed }
+    Parity { stem: slots(k), head: slots(k), end: End::AsDeployed, body: Body::Mixed, start: Start::Deployed }
 }
 
 fn graph(model: &Model) -> Graph {

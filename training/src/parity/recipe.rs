@@ -20,6 +20,14 @@ pub struct Recipe {
     pub k: usize,
     /// Parities of a group. Default 1.
     pub r: usize,
+    /// What lies between the slots' way in and out: `mixed` layers as the deployed ones, or `lanes`, one thinner network
+    /// that answers each query by itself. Default `mixed`.
+    #[serde(skip_serializing_if = "Body::is_mixed")]
+    pub body: Body,
+    /// Share of every layer's features that lanes keep. Default 1/sqrt(k), at which they cost what the deployed network
+    /// costs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub width: Option<f32>,
     /// What the weights start from: `deployed` or `scratch`. Default `deployed`.
     pub start: Start,
     /// The loss: `kl`, `mse` or `huber`. Default: `kl` for slots of a classifier, else `mse`.
@@ -41,6 +49,23 @@ pub struct Recipe {
     pub run: Settings,
 }
 
+/// What lies between the slots' way in and their way out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Body {
+    /// Layers as the deployed ones, which read the features of all slots.
+    #[default]
+    Mixed,
+    /// One thinner network, which reads the slots one by one.
+    Lanes,
+}
+
+impl Body {
+    fn is_mixed(&self) -> bool {
+        *self == Self::Mixed
+    }
+}
+
 impl Default for Recipe {
     fn default() -> Self {
         Self {
@@ -48,6 +73,8 @@ impl Default for Recipe {
             head: None,
             k: 2,
             r: 1,
+            body: Body::Mixed,
+            width: None,
             start: Start::Deployed,
             loss: None,
             temperature: 1.0,

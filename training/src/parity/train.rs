@@ -8,7 +8,7 @@ use parm_parity_models::bundle::{Calibration, Meaning};
 use parm_parity_models::onnx::rewrite::{self, End, Parity};
 use parm_parity_models::onnx::{Limits, Model};
 
-use super::{Recipe, Start, calibrate, fingerprint, hold, rows};
+use super::{Body, Recipe, Start, calibrate, fingerprint, hold, rows};
 use crate::data::Samples;
 use crate::distil::{
     Aim, Augment, Coder, Exam, Lesson, Marks, Plan, Set, Split, Targets, Teacher, predictions,
@@ -160,6 +160,14 @@ fn check(recipe: &Recipe) -> Result<(), Error> {
     if recipe.temperature <= 0.0 || !recipe.temperature.is_finite() {
         return wrong("temperature is a number above 0");
     }
+    if recipe.body == Body::Lanes && (recipe.encoder, recipe.head()) != (Kind::Slots, Head::Slots) {
+        return wrong("lanes keep queries apart all the way: they want encoder `slots` and head `slots`");
+    }
+    if recipe.width.is_some_and(|width| !(width > 0.0 && width <= 1.0) || recipe.body != Body::Lanes) {
+        return wrong(
+            "width is the share of features that lanes keep: a number above 0 and up to 1, with body `lanes`",
+        );
+    }
     if !matches!(recipe.encoder, Kind::Sum | Kind::Weighted | Kind::Tiles | Kind::Slots) {
         return Err(Error::Untrained { kind: recipe.encoder });
     }
@@ -206,6 +214,11 @@ fn derive(deployed: &Model, recipe: &Recipe, at: usize, end: End) -> Result<Mode
     let parity = Parity {
         stem: if recipe.encoder == Kind::Slots { k } else { one },
         head: if recipe.head() == Head::Slots { k } else { one },
+        body: match (recipe.body, recipe.width) {
+            (Body::Mixed, _) => rewrite::Body::Mixed,
+            (Body::Lanes, Some(width)) => rewrite::Body::Lanes { width },
+            (Body::Lanes, None) => rewrite::Body::lanes(k),
+        },
         // A sum of probabilities is none.
         end: if recipe.head() == Head::Slots { end } else { End::Raw },
         start: match recipe.start {

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use crate::network::tract;
 use crate::support::agree;
 use crate::task::alone;
-use parm_parity_models::onnx::rewrite::{End, Parity, Start, derive};
+use parm_parity_models::onnx::rewrite::{Body, End, Parity, Start, derive};
 use parm_parity_models::onnx::{Model, Random};
 use parm_training::base::{self, Base, Shape, build};
 use parm_training::data::{self, Samples};
@@ -59,7 +59,7 @@ fn base_models_give_the_same_in_tract() {
 #[test]
 fn parity_models_for_two_slots_follow_from_base_models() {
     let two = NonZeroUsize::new(2).unwrap();
-    let parity = Parity { stem: two, head: two, end: End::Raw, start: Start::Deployed };
+    let parity = Parity { stem: two, head: two, end: End::Raw, body: Body::Mixed, start: Start::Deployed };
     for (name, dims, outputs) in
         [("resnet-small", [1, 28, 28], 10), ("speech", [1, 20, 13], 10), ("boxes", [3, 32, 32], 4)]
     {
@@ -75,7 +75,8 @@ fn a_network_of_bytes_gives_the_same_in_tract_alone_and_for_two_files() {
     let two = NonZeroUsize::new(2).unwrap();
     let start = Start::Scratch { seed: 3 };
     let deployed = model("bytes", &[256], 9);
-    let parity = derive(&deployed, &Parity { stem: two, head: two, end: End::Raw, start }).unwrap();
+    let parity =
+        derive(&deployed, &Parity { stem: two, head: two, end: End::Raw, body: Body::Mixed, start }).unwrap();
     for (model, length, values) in [(deployed, 256, 9), (parity, 512, 18)] {
         let tokens: Vec<i64> = (0..2 * length as i64).map(|at| at * 37 % 257).collect();
         let rows = Host::Ints(Array::new(vec![2, length], tokens).unwrap());

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use crate::network::tract;
 use crate::support::agree;
-use parm_parity_models::onnx::rewrite::{End, Parity, Start, derive};
+use parm_parity_models::onnx::rewrite::{Body, End, Parity, Start, derive};
 use parm_parity_models::onnx::{Limits, Model};
 use parm_training::data::{self, Samples};
 use parm_training::{Array, Device, Host, Network};
@@ -32,7 +32,7 @@ fn trained(slots: usize) {
     let images = saved("inputs");
     let pixels: usize = 28 * 28;
     let size = NonZeroUsize::new(slots).unwrap();
-    let parity = Parity { stem: size, head: size, end: End::Raw, start: Start::Deployed };
+    let parity = Parity { stem: size, head: size, end: End::Raw, body: Body::Mixed, start: Start::Deployed };
     let mut network = Network::new(derive(&model(), &parity).unwrap(), Device::Cpu).unwrap();
     let query = Array::new(vec![1, slots, 28, 28], images.data()[..slots * pixels].to_vec()).unwrap();
     let query = [Host::from(query)];

@@ -63,7 +63,7 @@ impl Draft {
 }
 
 impl Head {
-    fn trace(draft: &Draft) -> Result<Self, Error> {
+    pub(super) fn trace(draft: &Draft) -> Result<Self, Error> {
         let candidates = candidates(draft);
         let after: Vec<BTreeSet<usize>> =
             candidates.iter().map(|last| followers(draft, &[last.at])).collect();

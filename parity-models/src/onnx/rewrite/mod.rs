@@ -15,14 +15,17 @@
 mod activation;
 mod divide;
 mod draft;
+mod follow;
 mod head;
 mod initial;
+mod lanes;
 mod linear;
 mod plain;
 mod repeat;
 mod slot;
 mod stem;
 mod tail;
+mod thin;
 mod unshare;
 
 use std::num::NonZeroUsize;
@@ -56,13 +59,35 @@ pub enum End {
     Raw,
 }
 
+/// What lies between the slots' way in and their way out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Body {
+    /// The deployed layers, each of which reads the features of all slots.
+    Mixed,
+    /// One network for all slots, which reads them one by one. It keeps a share of every layer's features.
+    Lanes {
+        /// The share, above 0 and up to 1.
+        width: f32,
+    },
+}
+
+impl Body {
+    /// Lanes for `slots` that cost together, but for the first and the last layer, what the deployed network costs:
+    /// a layer's weights are as many as the features that it reads times those that it makes.
+    pub fn lanes(slots: NonZeroUsize) -> Self {
+        Self::Lanes { width: (slots.get() as f32).sqrt().recip() }
+    }
+}
+
 /// How a parity graph differs from the deployed one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parity {
     /// Queries that the input holds side by side; 1 for codes that mix them into one.
     pub stem: NonZeroUsize,
     /// Predictions that the output holds; 1 for codes that subtract.
     pub head: NonZeroUsize,
+    /// What lies between. Lanes want as many predictions as queries.
+    pub body: Body,
     /// The end.
     pub end: End,
     /// The initial weights.
@@ -75,14 +100,23 @@ pub fn derive(deployed: &Model, parity: &Parity) -> Result<Model, Error> {
     if parity.end == End::Raw {
         draft.strip_activation();
     }
-    draft.widen_stem(parity.stem)?;
-    draft.widen_head(parity.head)?;
-    match parity.start {
-        Start::Deployed => {}
-        // Only slots that come apart and leave apart can have features of their own.
-        Start::Divided if parity.stem == parity.head => draft.divide(parity.stem)?,
-        Start::Divided => {}
-        Start::Scratch { seed } => draft.reinitialise(seed)?,
+    // Only slots that come apart and leave apart can have features of their own.
+    let are_apart = parity.stem == parity.head;
+    match parity.body {
+        Body::Lanes { .. } if !are_apart => return Err(Error::UnequalLanes),
+        Body::Lanes { width } => {
+            draft.thin(width)?;
+            draft.lay_lanes(parity.stem.get())?;
+        }
+        Body::Mixed => {
+            draft.widen_stem(parity.stem)?;
+            draft.widen_head(parity.head)?;
+        }
+    }
+    match (parity.start, parity.body) {
+        (Start::Scratch { seed }, _) => draft.reinitialise(seed)?,
+        (Start::Divided, Body::Mixed) if are_apart => draft.divide(parity.stem)?,
+        (Start::Deployed | Start::Divided, _) => {}
     }
     draft.finish()
 }

@@ -1,4 +1,4 @@
-//! A weight repeated along an axis.
+//! A weight repeated along an axis, or cut.
 
 use bytes::{Bytes, BytesMut};
 
@@ -27,6 +27,26 @@ pub(super) fn repeat(tensor: &Tensor, axis: usize, times: usize) -> Result<Tenso
     Tensor::new(tensor.name(), tensor.datatype(), &dims, repeated)
 }
 
+/// `tensor` with the first `count` of what lies along `axis`.
+pub(super) fn first(tensor: &Tensor, axis: usize, count: usize) -> Result<Tensor, Error> {
+    let mut dims = tensor.dims().to_vec();
+    let runs = dims[..axis].iter().product::<usize>();
+    let (block, kept) = match (runs, dims[axis]) {
+        (0, _) | (_, 0) => (0, 0),
+        (runs, along) => {
+            let block = tensor.data().len() / runs;
+            (block, block / along * count.min(along))
+        }
+    };
+    dims[axis] = dims[axis].min(count);
+    let data = tensor.data();
+    let mut cut = BytesMut::with_capacity(runs * kept);
+    if block > 0 {
+        data.chunks_exact(block).for_each(|run| cut.extend_from_slice(&run[..kept]));
+    }
+    Tensor::new(tensor.name(), tensor.datatype(), &dims, cut.freeze())
+}
+
 /// `tensor` with every value multiplied by `factor`.
 pub(super) fn scale(tensor: &Tensor, factor: f32) -> Result<Tensor, Error> {
     let values: Vec<f32> = tensor.to_f32()?.iter().map(|value| value * factor).collect();
@@ -49,8 +69,19 @@ mod tests {
     }
 
     #[test]
+    fn the_first_along_any_axis_stay() {
+        let tensor = Tensor::from_f32("w", &[2, 3], &[1., 2., 3., 4., 5., 6.]).unwrap();
+        assert_eq!(first(&tensor, 0, 1).unwrap().to_f32().unwrap(), [1., 2., 3.]);
+        let columns = first(&tensor, 1, 2).unwrap();
+        assert_eq!(columns.dims(), [2, 2]);
+        assert_eq!(columns.to_f32().unwrap(), [1., 2., 4., 5.]);
+        assert_eq!(first(&tensor, 1, 9).unwrap(), tensor);
+    }
+
+    #[test]
     fn nothing_repeated_is_nothing() {
         let empty = Tensor::from_f32("w", &[0, 3], &[]).unwrap();
         assert_eq!(repeat(&empty, 1, 4).unwrap().dims(), [0, 12]);
+        assert_eq!(first(&empty, 1, 2).unwrap().dims(), [0, 2]);
     }
 }

@@ -1,0 +1,135 @@
+//! A network with fewer features in every layer between its input and its predictions.
+//!
+//! Every value behind a first layer is followed by the features that are left of it, and whatever reads it is cut to
+//! those: a layer's weight here, what lies between layers in [`super::follow`]. How many features stay depends on their
+//! number alone, and it is always the first ones, so that values that are added to one another keep the same. An
+//! operator that is not known to keep features in their places is an error: silence would be a broken network.
+
+use std::collections::BTreeMap;
+
+use super::super::topology::{reads, writes};
+use super::super::{Error, Tensor};
+use super::draft::{Draft, is_one_of};
+use super::head::Head;
+use super::linear::{Linear, Out};
+use super::repeat::{first, scale};
+
+/// What is left of a value's features: the first `left` of `of`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Features {
+    pub(super) of: usize,
+    pub(super) left: usize,
+    pub(super) place: Place,
+}
+
+/// Where a value's features lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Behind the rows, in a value of this rank. Where that is 2, each feature may be a run of values: a picture laid
+    /// flat.
+    Second { rank: usize },
+    /// In the last dimension, behind any number of others.
+    Last,
+}
+
+impl Place {
+    pub(super) const FLAT: Self = Self::Second { rank: 2 };
+}
+
+impl Features {
+    /// How many of `size` values that belong to the features are left; `None` if they cannot belong to them.
+    pub(super) fn left_of(&self, size: usize) -> Option<usize> {
+        let run = size.checked_div(self.of).filter(|run| *run > 0 && run * self.of == size)?;
+        (run == 1 || self.place == Place::FLAT).then_some(self.left * run)
+    }
+}
+
+impl Draft {
+    /// Leaves a share `width` of the features that each layer but the last makes.
+    pub(super) fn thin(&mut self, width: f32) -> Result<(), Error> {
+        let last: Vec<usize> = Head::trace(self)?.layers.iter().map(|layer| layer.at).collect();
+        let mut known: BTreeMap<String, Features> = BTreeMap::new();
+        for at in 0..self.nodes.len() {
+            let width = if last.contains(&at) { 1.0 } else { width };
+            let layer = Linear::of(self, &self.nodes[at]);
+            let is_behind = reads(&self.nodes[at]).iter().any(|name| known.contains_key(*name));
+            let features = match layer {
+                Some(Linear { out: Some(out), weight, weight_in, data, .. }) => {
+                    let data = known.get(&self.nodes[at].input[data]).copied();
+                    self.thin_layer(at, (&weight, weight_in), (data, &out), width)?
+                }
+                None if !is_behind => continue,
+                // Recurrent layers hold the features of several gates.
+                Some(_) => None,
+                None => self.thin_follower(at, &known)?,
+            };
+            let features = features.ok_or_else(|| Error::Unthinned { node: self.label(at) })?;
+            // Where nothing is missing there is nothing to follow, such as behind the last layers.
+            if features.left == features.of {
+                continue;
+            }
+            known.extend(writes(&self.nodes[at]).map(|name| (name.to_owned(), features)));
+        }
+        Ok(())
+    }
+
+    /// Cuts a layer to what is left of its data's features, and to a share of its own.
+    fn thin_layer(
+        &mut self,
+        at: usize,
+        (name, axis): (&str, usize),
+        (data, out): (Option<Features>, &Out),
+        width: f32,
+    ) -> Result<Option<Features>, Error> {
+        let mut weight = self.constants[name].clone();
+        let rank = weight.dims().len();
+        let place = match (is_one_of(&self.nodes[at], &["Conv"]), data.map(|data| data.place)) {
+            (true, None) => Place::Second { rank },
+            (true, Some(Place::Second { rank: of_data })) if of_data == rank => Place::Second { rank },
+            (false, Some(Place::Second { rank: 2 })) => Place::FLAT,
+            (false, None | Some(Place::Last)) => {
+                if out.is_flat {
+                    Place::FLAT
+                } else {
+                    Place::Last
+                }
+            }
+            _ => return Ok(None),
+        };
+        if let Some(data) = data {
+            let read = weight.dims()[axis];
+            let Some(left) = data.left_of(read) else { return Ok(None) };
+            // What the others added up to, those that are left make up for.
+            weight = scale(&first(&weight, axis, left)?, read as f32 / left as f32)?;
+        }
+        let of = weight.dims()[out.weight_axis];
+        let left = ((of as f32 * width).round() as usize).clamp(1, of.max(1));
+        let features = Features { of, left, place };
+        self.constants.insert(name.to_owned(), first(&weight, out.weight_axis, left)?);
+        if let Some(bias) = &out.bias {
+            let bias = self.constants[bias].clone();
+            let is_thinned = self.thin_constant(bias, &features)?;
+            return Ok(is_thinned.then_some(features));
+        }
+        Ok(Some(features))
+    }
+
+    /// Cuts a constant that holds a number for each feature, or for each value of their runs. One number for all stays.
+    pub(super) fn thin_constant(&mut self, constant: Tensor, features: &Features) -> Result<bool, Error> {
+        let dims = constant.dims();
+        if constant.len() == 1 {
+            return Ok(true);
+        }
+        let behind = match features.place {
+            Place::Second { rank } if dims.len() > 1 => rank - 2,
+            _ => 0,
+        };
+        let Some(axis) = dims.len().checked_sub(behind + 1) else { return Ok(false) };
+        let Some(left) = features.left_of(dims[axis]).filter(|_| constant.len() == dims[axis]) else {
+            return Ok(false);
+        };
+        let thin = first(&constant, axis, left)?;
+        self.constants.insert(thin.name().to_owned(), thin);
+        Ok(true)
+    }
+}
