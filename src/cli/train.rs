@@ -153,7 +153,7 @@ pub struct Parity {
     #[arg(long)]
     pub r: Option<usize>,
     /// What lies between the way in and the way out of slots: the deployed layers, which mix their features, or one thinner
-    /// network that answers each query by itself [default: mixed]
+    /// network that answers each query by itself [default: lanes if the model can be made thinner]
     #[arg(long, value_enum)]
     pub body: Option<Body>,
     /// Share of every layer's features that lanes keep [default: 1/sqrt(k), at which they cost what the deployed model does]

@@ -98,6 +98,9 @@ impl Work {
         files.forget_checkpoint();
         let mut out = std::io::stdout().lock();
         writeln!(out, "{}: {} k={} r={}", path.display(), trained.code.kind, trained.code.k, trained.code.r)?;
+        if let Some(body) = &trained.body {
+            writeln!(out, "{body}")?;
+        }
         let marks = &trained.marks;
         writeln!(out, "on rows held out: A_a {:.4}, A_d {:.4}", marks.available, marks.degraded)?;
         let Some(report) = report else { return Ok(()) };
@@ -120,7 +123,7 @@ impl Work {
             seed: self.recipe.run.seed,
             loss: format!("{:?}", self.recipe.loss(trained.meaning)).to_lowercase(),
             start: self.recipe.start,
-            note: String::new(),
+            note: trained.body.as_ref().map(Chosen::to_string).unwrap_or_default(),
         }
     }
 }
@@ -162,7 +165,7 @@ fn settings(given: &flags::Parity) -> anyhow::Result<Recipe> {
         flags::Body::Mixed => Body::Mixed,
         flags::Body::Lanes => Body::Lanes,
     });
-    set(&mut settings.body, body);
+    set(&mut settings.body, body.map(Some));
     set(&mut settings.width, given.width.map(Some));
     let start = given.start.map(|start| match start {
         flags::Start::Deployed => Start::Deployed,

@@ -4,6 +4,7 @@ use parm_encoder::{CodeSpec, Head, Kind};
 use parm_parity_models::bundle::{Meaning, Start};
 use serde::{Deserialize, Serialize};
 
+use super::Body;
 use crate::fit::Settings;
 use crate::{Augmentation, Loss};
 
@@ -21,9 +22,9 @@ pub struct Recipe {
     /// Parities of a group. Default 1.
     pub r: usize,
     /// What lies between the slots' way in and out: `mixed` layers as the deployed ones, or `lanes`, one thinner network
-    /// that answers each query by itself. Default `mixed`.
-    #[serde(skip_serializing_if = "Body::is_mixed")]
-    pub body: Body,
+    /// that answers each query by itself. Default `lanes` for slots of a graph that can be made thinner, else `mixed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body: Option<Body>,
     /// Share of every layer's features that lanes keep. Default 1/sqrt(k), at which they cost what the deployed network
     /// costs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,23 +50,6 @@ pub struct Recipe {
     pub run: Settings,
 }
 
-/// What lies between the slots' way in and their way out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Body {
-    /// Layers as the deployed ones, which read the features of all slots.
-    #[default]
-    Mixed,
-    /// One thinner network, which reads the slots one by one.
-    Lanes,
-}
-
-impl Body {
-    fn is_mixed(&self) -> bool {
-        *self == Self::Mixed
-    }
-}
-
 impl Default for Recipe {
     fn default() -> Self {
         Self {
@@ -73,7 +57,7 @@ impl Default for Recipe {
             head: None,
             k: 2,
             r: 1,
-            body: Body::Mixed,
+            body: None,
             width: None,
             start: Start::Deployed,
             loss: None,

@@ -1,14 +1,12 @@
 //! Training the parity models of one code.
 
-use std::num::NonZeroUsize;
-
 use bytes::Bytes;
-use parm_encoder::{CodeSpec, Head, Kind};
+use parm_encoder::{CodeSpec, Kind};
 use parm_parity_models::bundle::{Calibration, Meaning};
-use parm_parity_models::onnx::rewrite::{self, End, Parity};
+use parm_parity_models::onnx::rewrite::{self, End};
 use parm_parity_models::onnx::{Limits, Model};
 
-use super::{Body, Recipe, Start, calibrate, fingerprint, hold, rows};
+use super::{Chosen, Recipe, calibrate, fingerprint, hold, rows};
 use crate::data::Samples;
 use crate::distil::{
     Aim, Augment, Coder, Exam, Lesson, Marks, Plan, Set, Split, Targets, Teacher, predictions,
@@ -39,6 +37,8 @@ pub struct Trained {
     pub code: CodeSpec,
     /// The ONNX files, one for each parity.
     pub models: Vec<Bytes>,
+    /// What lies between their slots; none where they have none.
+    pub body: Option<Chosen>,
     /// What was measured on held-out groups.
     pub marks: Marks,
     /// How sure reconstructions are; none where there are no classes.
@@ -71,10 +71,12 @@ pub fn train(
 
     let code = recipe.code();
     let seed = recipe.run.seed;
-    let derived = |end| (0..recipe.r).map(move |at| derive(materials.graph, recipe, at, end));
+    let chosen = Chosen::of(materials.graph, recipe);
+    let body = chosen.as_ref().map_or(rewrite::Body::Mixed, |chosen| chosen.body);
+    let derived = |end| (0..recipe.r).map(move |at| Ok(recipe.derive(materials.graph, (at, body), end)?));
     let networks: Vec<Network> =
-        derived(End::Raw).map(|model| Network::new(model?, device)).collect::<Result<_, _>>()?;
-    let fingerprint = fingerprint(&["parity", &format!("{recipe:?}")], &set, &[materials.graph]);
+        derived(End::Raw).map(|model| Network::new(model?, device)).collect::<Result<_, Error>>()?;
+    let fingerprint = fingerprint(&["parity", &format!("{recipe:?} {body:?}")], &set, &[materials.graph]);
     let (train, held_out) = Split::random(set.len(), recipe.held_out, seed).of(&set);
     let mut coder = Coder::new(&code, set.dims())?;
     let exam = Exam::new(held_out, &mut coder, seed)?;
@@ -103,7 +105,7 @@ pub fn train(
     let calibration =
         if classes { Some(calibrate::calibrate(exam, (coder, &lesson.networks), meaning)?) } else { None };
     let models = finished(&lesson.networks, derived(End::AsDeployed), device)?;
-    Ok(Trained { code, models, marks, calibration, meaning, history, samples, groups })
+    Ok(Trained { code, models, body: chosen, marks, calibration, meaning, history, samples, groups })
 }
 
 /// How good trained parity models are on other rows than they were trained on: on every loss of up to r predictions.
@@ -160,14 +162,7 @@ fn check(recipe: &Recipe) -> Result<(), Error> {
     if recipe.temperature <= 0.0 || !recipe.temperature.is_finite() {
         return wrong("temperature is a number above 0");
     }
-    if recipe.body == Body::Lanes && (recipe.encoder, recipe.head()) != (Kind::Slots, Head::Slots) {
-        return wrong("lanes keep queries apart all the way: they want encoder `slots` and head `slots`");
-    }
-    if recipe.width.is_some_and(|width| !(width > 0.0 && width <= 1.0) || recipe.body != Body::Lanes) {
-        return wrong(
-            "width is the share of features that lanes keep: a number above 0 and up to 1, with body `lanes`",
-        );
-    }
+    recipe.check_body()?;
     if !matches!(recipe.encoder, Kind::Sum | Kind::Weighted | Kind::Tiles | Kind::Slots) {
         return Err(Error::Untrained { kind: recipe.encoder });
     }
@@ -204,29 +199,6 @@ pub(crate) fn meaning(graph: &Model) -> Meaning {
         Some("Softmax") => Meaning::Probabilities,
         _ => Meaning::Logits,
     }
-}
-
-/// The graph of parity `at`.
-fn derive(deployed: &Model, recipe: &Recipe, at: usize, end: End) -> Result<Model, Error> {
-    let one = NonZeroUsize::MIN;
-    let k = NonZeroUsize::new(recipe.k).unwrap_or(one);
-    let seed = recipe.run.seed.wrapping_add(at as u64 * 1000);
-    let parity = Parity {
-        stem: if recipe.encoder == Kind::Slots { k } else { one },
-        head: if recipe.head() == Head::Slots { k } else { one },
-        body: match (recipe.body, recipe.width) {
-            (Body::Mixed, _) => rewrite::Body::Mixed,
-            (Body::Lanes, Some(width)) => rewrite::Body::Lanes { width },
-            (Body::Lanes, None) => rewrite::Body::lanes(k),
-        },
-        // A sum of probabilities is none.
-        end: if recipe.head() == Head::Slots { end } else { End::Raw },
-        start: match recipe.start {
-            Start::Deployed => rewrite::Start::Divided,
-            Start::Scratch => rewrite::Start::Scratch { seed },
-        },
-    };
-    Ok(rewrite::derive(deployed, &parity)?)
 }
 
 /// The files to serve: graphs that end as the deployed one does, with the trained weights.

@@ -1,0 +1,35 @@
+//! The graphs that a recipe trains.
+
+use std::num::NonZeroUsize;
+
+use parm_encoder::{Head, Kind};
+use parm_parity_models::onnx::rewrite::{self, End, Parity};
+use parm_parity_models::onnx::{Error, Model};
+
+use super::{Recipe, Start};
+
+impl Recipe {
+    /// The graph of parity `at`, as it is before the first step.
+    pub(super) fn derive(
+        &self,
+        deployed: &Model,
+        (at, body): (usize, rewrite::Body),
+        end: End,
+    ) -> Result<Model, Error> {
+        let one = NonZeroUsize::MIN;
+        let k = NonZeroUsize::new(self.k).unwrap_or(one);
+        let seed = self.run.seed.wrapping_add(at as u64 * 1000);
+        let parity = Parity {
+            stem: if self.encoder == Kind::Slots { k } else { one },
+            head: if self.head() == Head::Slots { k } else { one },
+            body,
+            // A sum of probabilities is none.
+            end: if self.head() == Head::Slots { end } else { End::Raw },
+            start: match self.start {
+                Start::Deployed => rewrite::Start::Divided,
+                Start::Scratch => rewrite::Start::Scratch { seed },
+            },
+        };
+        rewrite::derive(deployed, &parity)
+    }
+}
