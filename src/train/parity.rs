@@ -123,7 +123,7 @@ impl Work {
             seed: self.recipe.run.seed,
             loss: format!("{:?}", self.recipe.loss(trained.meaning)).to_lowercase(),
             start: self.recipe.start,
-            note: trained.body.as_ref().map(Chosen::to_string).unwrap_or_default(),
+            note: trained.body.as_ref().map(ToString::to_string).unwrap_or_default(),
         }
     }
 }

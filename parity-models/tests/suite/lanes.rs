@@ -131,6 +131,20 @@ fn what_cannot_be_thinned_is_named_before_anything_is_made() {
 }
 
 #[test]
+fn features_that_are_an_output_themselves_stay() {
+    let mut graph = Builder::new("features", sample::SEED);
+    let x = graph.input(Value::batch_of_f32("x", &[4]));
+    let features = graph.dense("features", &x, Dense { inputs: 4, outputs: 4 }).unwrap();
+    graph.dense("y", &features, Dense { inputs: 4, outputs: 3 }).unwrap();
+    graph.output(Value::batch_of_f32("y", &[3]));
+    graph.output(Value::batch_of_f32("features", &[4]));
+    let model = graph.build().unwrap();
+    let error = derive(&model, &lanes(2, 0.5)).unwrap_err();
+    assert_eq!(error, Error::NoLastLayer { output: "features".into() });
+    assert_eq!(derive(&model, &lanes(2, 1.0)).unwrap().inspect().findings, []);
+}
+
+#[test]
 fn rows_that_are_counted_in_the_file_cannot_be_lanes() {
     let mut graph = Builder::new("one row", sample::SEED);
     let mut input = Value::batch_of_f32("x", &[4]);

@@ -12,7 +12,8 @@ Written by `parm train matrix FILE.. --render docs/results/accuracy.md`; the fil
 without `--render` fills what is missing. A_a is how good predictions are that are available, A_d how good reconstructions are alone: every \
 group of the test set, every loss of one prediction, against the truth. Above each table stands what is measured. The rows named `parm-` are ParM's recipe (random weights, \
 mean square error, constant step size) at the budget stated, not at the paper's 500 epochs; the paper's own numbers, of other networks, \
-stand below. The targets were set for the paper's networks and budget. What was tried where they are missed, and how good the parity \
+stand below. `lanes` and `slots` make a prediction for each query: one thinner network that answers each by itself, or layers as the \
+deployed ones that read them all ([how](../training.md)). The targets were set for the paper's networks and budget. What was tried where they are missed, and how good the parity \
 models in the box are, stands in [shipped.md](shipped.md).
 ";
 
@@ -109,7 +110,7 @@ impl Table {
             });
             _ = writeln!(text, "| target for A_a - A_d, and the best row |{}", cells.collect::<String>());
         }
-        let is_learned = |recipe: &str| recipe == "learned";
+        let is_learned = |recipe: &str| recipe.starts_with("learned");
         if let (Some(paper), true) = (target::learned(data), self.rows.keys().any(|(of, _)| is_learned(of))) {
             let cells = self.ks.iter().map(|k| match k {
                 2 => verdict(paper + target::MORE, self.smallest_gap(2, is_learned)),

@@ -28,11 +28,11 @@ fn a_network_of_pytorch_gives_what_it_gave_there() {
 }
 
 /// Derives a parity model, trains it for two steps and holds what is written to what tract makes of it.
-fn trained(slots: usize) {
+fn trained(slots: usize, body: Body) {
     let images = saved("inputs");
     let pixels: usize = 28 * 28;
     let size = NonZeroUsize::new(slots).unwrap();
-    let parity = Parity { stem: size, head: size, end: End::Raw, body: Body::Mixed, start: Start::Deployed };
+    let parity = Parity { stem: size, head: size, end: End::Raw, body, start: Start::Deployed };
     let mut network = Network::new(derive(&model(), &parity).unwrap(), Device::Cpu).unwrap();
     let query = Array::new(vec![1, slots, 28, 28], images.data()[..slots * pixels].to_vec()).unwrap();
     let query = [Host::from(query)];
@@ -58,6 +58,7 @@ fn trained(slots: usize) {
 
 #[test]
 fn parity_models_of_a_network_of_pytorch_are_derived_trained_and_run_elsewhere() {
-    trained(1);
-    trained(2);
+    trained(1, Body::Mixed);
+    trained(2, Body::Mixed);
+    trained(2, Body::lanes(NonZeroUsize::new(2).unwrap()));
 }

@@ -1,12 +1,13 @@
 //! From a deployed graph to a parity graph.
 //!
-//! A parity model is the deployed network with other weights, so that it costs what the deployed one costs on every
-//! engine. For codes that keep the k queries of a group apart ("slots") its first layer reads k times the features
-//! and its last layer makes k predictions; all between is as deployed.
+//! A parity model is the deployed network with other weights, so that it costs about what the deployed one costs on
+//! every engine. For codes that keep the k queries of a group apart ("slots") there are two ways. In *lanes* one thinner
+//! network answers the queries one by one, as rows of a larger batch. *Mixed*, the first layer reads k times the features
+//! and the last layer makes k predictions; all between is as deployed.
 //!
 //! The contract with the encoder and the decoder is one of bytes: the parity's input is the k queries' rows one after
 //! another, `[N, k * d1, d2, ..]` for rows of `[d1, d2, ..]`, and its output is the k predictions one after another,
-//! `[N, k, ..]`. What lies between the input and the first layer that mixes features (normalisation, a transpose, an
+//! `[N, k, ..]`. Where layers are mixed, what lies between the input and the first layer that mixes features (normalisation, a transpose, an
 //! embedding) is not understood but *copied*: once for each slot, before the slots meet. So is what follows the last
 //! such layer. Understanding each operator instead, how it commutes with laying rows side by side, was the rejected
 //! alternative: a table that is never complete, and wrong where it is wrong silently. The common cases where nothing
@@ -105,7 +106,9 @@ pub fn derive(deployed: &Model, parity: &Parity) -> Result<Model, Error> {
     match parity.body {
         Body::Lanes { .. } if !are_apart => return Err(Error::UnequalLanes),
         Body::Lanes { width } => {
-            draft.thin(width)?;
+            if width < 1.0 {
+                draft.thin(width)?;
+            }
             draft.lay_lanes(parity.stem.get())?;
         }
         Body::Mixed => {
