@@ -59,14 +59,24 @@ fn base_models_give_the_same_in_tract() {
 #[test]
 fn parity_models_for_two_slots_follow_from_base_models() {
     let two = NonZeroUsize::new(2).unwrap();
-    let parity = Parity { stem: two, head: two, end: End::Raw, body: Body::Mixed, start: Start::Deployed };
-    for (name, dims, outputs) in
-        [("resnet-small", [1, 28, 28], 10), ("speech", [1, 20, 13], 10), ("boxes", [3, 32, 32], 4)]
-    {
-        let derived = derive(&model(name, &dims, outputs), &parity).unwrap();
-        let network = Network::new(derived, Device::Cpu).unwrap();
-        let output = network.predict(&[rows(&[2 * dims[0], dims[1], dims[2]])]).unwrap().remove(0);
-        assert_eq!(output.shape().iter().product::<usize>(), 2 * 2 * outputs, "{name}");
+    for (name, dims, outputs) in [
+        ("mlp", [1, 28, 28], 10),
+        ("lenet", [1, 28, 28], 10),
+        ("resnet-small", [1, 28, 28], 10),
+        ("resnet18", [3, 8, 8], 10),
+        ("vgg11", [1, 20, 13], 30),
+        ("speech", [1, 20, 13], 10),
+        ("boxes", [3, 32, 32], 4),
+    ] {
+        for body in [Body::Mixed, Body::lanes(two)] {
+            let parity = Parity { stem: two, head: two, end: End::Raw, body, start: Start::Deployed };
+            let derived = derive(&model(name, &dims, outputs), &parity).unwrap();
+            let network = Network::new(derived, Device::Cpu).unwrap();
+            let rows = rows(&[2 * dims[0], dims[1], dims[2]]);
+            let output = network.predict(std::slice::from_ref(&rows)).unwrap().remove(0);
+            assert_eq!(output.shape(), [2, 2, outputs], "{name}");
+            assert!(agree(&tract(&network.export().unwrap(), &rows), &output, 1e-4), "{name}");
+        }
     }
 }
 
@@ -75,9 +85,10 @@ fn a_network_of_bytes_gives_the_same_in_tract_alone_and_for_two_files() {
     let two = NonZeroUsize::new(2).unwrap();
     let start = Start::Scratch { seed: 3 };
     let deployed = model("bytes", &[256], 9);
-    let parity =
-        derive(&deployed, &Parity { stem: two, head: two, end: End::Raw, body: Body::Mixed, start }).unwrap();
-    for (model, length, values) in [(deployed, 256, 9), (parity, 512, 18)] {
+    let parity = |body| Parity { stem: two, head: two, end: End::Raw, body, start };
+    let [mixed, lanes] =
+        [Body::Mixed, Body::lanes(two)].map(|body| derive(&deployed, &parity(body)).unwrap());
+    for (model, length, values) in [(deployed, 256, 9), (mixed, 512, 18), (lanes, 512, 18)] {
         let tokens: Vec<i64> = (0..2 * length as i64).map(|at| at * 37 % 257).collect();
         let rows = Host::Ints(Array::new(vec![2, length], tokens).unwrap());
         let network = Network::new(model, Device::Cpu).unwrap();
