@@ -119,6 +119,24 @@ fn what_belongs_to_features_is_cut_with_them() {
 }
 
 #[test]
+fn many_channels_are_left_in_the_blocks_that_engines_convolve() {
+    let mut graph = Builder::new("wide", sample::SEED);
+    let x = graph.input(Value::batch_of_f32("x", &[1, 4, 4]));
+    let x = graph.conv("conv1", &x, Conv::same(1, 64, 3)).unwrap();
+    let x = graph.conv("conv2", &x, Conv::same(64, 20, 3)).unwrap();
+    let x = graph.node("Flatten", "flat", &[&x]);
+    let x = graph.dense("fc1", &x, Dense { inputs: 320, outputs: 64 }).unwrap();
+    graph.dense("y", &x, Dense { inputs: 64, outputs: 3 }).unwrap();
+    graph.output(Value::batch_of_f32("y", &[3]));
+    let graph = derive(&graph.build().unwrap(), &lanes(2, 0.7)).unwrap().graph().unwrap();
+    let dims = |name: &str| graph.initializers[name].dims().to_vec();
+    // 44.8 channels are nearest to 48; what is small or flat is taken as it comes.
+    assert_eq!(dims("conv1.weight"), [48, 1, 3, 3]);
+    assert_eq!(dims("conv2.weight"), [14, 48, 3, 3]);
+    assert_eq!(dims("fc1.weight"), [45, 224]);
+}
+
+#[test]
 fn what_cannot_be_thinned_is_named_before_anything_is_made() {
     let mut graph = Builder::new("concatenation", sample::SEED);
     let x = graph.input(Value::batch_of_f32("x", &[4]));

@@ -44,6 +44,18 @@ impl Features {
     }
 }
 
+/// Channels that engines convolve at a time. Numbers between cost them as much as the next multiple, or far more.
+const BLOCK: f32 = 8.0;
+
+/// How many of a layer's features a share of them is.
+fn share(of: usize, width: f32, place: Place) -> usize {
+    let share = of as f32 * width;
+    let is_in_blocks = place != Place::FLAT && of as f32 >= 4.0 * BLOCK;
+    let left =
+        if is_in_blocks && width < 1.0 { (share / BLOCK).round().max(1.0) * BLOCK } else { share.round() };
+    (left as usize).clamp(1, of.max(1))
+}
+
 impl Draft {
     /// Leaves a share `width` of the features that each layer but the last makes.
     pub(super) fn thin(&mut self, width: f32) -> Result<(), Error> {
@@ -103,8 +115,8 @@ impl Draft {
             weight = scale(&first(&weight, axis, left)?, read as f32 / left as f32)?;
         }
         let of = weight.dims()[out.weight_axis];
-        let left = ((of as f32 * width).round() as usize).clamp(1, of.max(1));
-        let features = Features { of, left, place };
+        let features = Features { of, left: share(of, width, place), place };
+        let left = features.left;
         self.constants.insert(name.to_owned(), first(&weight, out.weight_axis, left)?);
         if let Some(bias) = &out.bias {
             let bias = self.constants[bias].clone();
