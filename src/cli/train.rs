@@ -156,7 +156,7 @@ pub struct Parity {
     /// network that answers each query by itself [default: lanes if the model can be made thinner]
     #[arg(long, value_enum)]
     pub body: Option<Body>,
-    /// Share of every layer's features that lanes keep [default: 1/sqrt(k), at which they cost what the deployed model does]
+    /// Share of every layer's features that lanes keep [default: 1/sqrt(k), at which they multiply as often as the deployed model]
     #[arg(long, value_name = "SHARE")]
     pub width: Option<f32>,
     /// What the weights start from: the deployed model's (divided between the slots, if there are any) or random ones

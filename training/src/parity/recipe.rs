@@ -25,8 +25,8 @@ pub struct Recipe {
     /// that answers each query by itself. Default `lanes` for slots of a graph that can be made thinner, else `mixed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<Body>,
-    /// Share of every layer's features that lanes keep. Default 1/sqrt(k), at which they cost what the deployed network
-    /// costs.
+    /// Share of every layer's features that lanes keep. Default 1/sqrt(k), at which they multiply as often as the deployed
+    /// network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub width: Option<f32>,
     /// What the weights start from: `deployed` or `scratch`. Default `deployed`.

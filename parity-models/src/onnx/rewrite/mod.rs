@@ -1,17 +1,17 @@
 //! From a deployed graph to a parity graph.
 //!
-//! A parity model is the deployed network with other weights, so that it costs about what the deployed one costs on
-//! every engine. For codes that keep the k queries of a group apart ("slots") there are two ways. In *lanes* one thinner
-//! network answers the queries one by one, as rows of a larger batch. *Mixed*, the first layer reads k times the features
-//! and the last layer makes k predictions; all between is as deployed.
+//! A parity model is the deployed network with other weights, so that every engine that runs the one runs the other.
+//! For codes that keep the k queries of a group apart ("slots") there are two ways. In *lanes* one thinner network
+//! answers the queries one by one, as rows of a larger batch. *Mixed*, the first layer reads k times the features and the
+//! last layer makes k predictions; all between is as deployed.
 //!
 //! The contract with the encoder and the decoder is one of bytes: the parity's input is the k queries' rows one after
 //! another, `[N, k * d1, d2, ..]` for rows of `[d1, d2, ..]`, and its output is the k predictions one after another,
-//! `[N, k, ..]`. Where layers are mixed, what lies between the input and the first layer that mixes features (normalisation, a transpose, an
-//! embedding) is not understood but *copied*: once for each slot, before the slots meet. So is what follows the last
-//! such layer. Understanding each operator instead, how it commutes with laying rows side by side, was the rejected
-//! alternative: a table that is never complete, and wrong where it is wrong silently. The common cases where nothing
-//! needs to be copied (`Flatten`, casts, a bias, a softmax) are recognised and cost nothing.
+//! `[N, k, ..]`. Where layers are mixed, what lies between the input and the first layer that mixes features
+//! (normalisation, a transpose, an embedding) is not understood but *copied*: once for each slot, before the slots meet.
+//! So is what follows the last such layer. Understanding each operator instead, how it commutes with laying rows side by
+//! side, was the rejected alternative: a table that is never complete, and wrong where it is wrong silently. The common
+//! cases where nothing needs to be copied (`Flatten`, casts, a bias, a softmax) are recognised and cost nothing.
 
 mod activation;
 mod divide;
@@ -73,7 +73,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// Lanes for `slots` that cost together, but for the first and the last layer, what the deployed network costs:
+    /// Lanes for `slots` that together, but for the first and the last layer, multiply as often as the deployed network:
     /// a layer's weights are as many as the features that it reads times those that it makes.
     pub fn lanes(slots: NonZeroUsize) -> Self {
         Self::Lanes { width: (slots.get() as f32).sqrt().recip() }
