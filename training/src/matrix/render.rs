@@ -13,7 +13,7 @@ without `--render` fills what is missing. A_a is how good predictions are that a
 group of the test set, every loss of one prediction, against the truth. Above each table stands what is measured. The rows named `parm-` are ParM's recipe (random weights, \
 mean square error, constant step size) at the budget stated, not at the paper's 500 epochs; the paper's own numbers, of other networks, \
 stand below. `lanes` and `slots` make a prediction for each query: one thinner network that answers each by itself, or layers as the \
-deployed ones that read them all ([how](../training.md)). The targets were set for the paper's networks and budget. What was tried where they are missed, and how good the parity \
+deployed ones that read them all ([how, and what each costs](../training.md)). The targets were set for the paper's networks and budget. What was tried where they are missed, and how good the parity \
 models in the box are, stands in [shipped.md](shipped.md).
 ";
 
