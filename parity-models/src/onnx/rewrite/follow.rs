@@ -4,36 +4,10 @@ use std::collections::BTreeMap;
 
 use super::super::{Attribute, Error, Tensor};
 use super::draft::{Draft, int, is_one_of};
+use super::plain::UNARY;
 use super::repeat::first;
 use super::thin::{Features, Place};
 
-/// Operators that work value by value.
-const UNARY: [&str; 24] = [
-    "Identity",
-    "Cast",
-    "Relu",
-    "Neg",
-    "Abs",
-    "Sqrt",
-    "Exp",
-    "Log",
-    "Tanh",
-    "Sigmoid",
-    "Dropout",
-    "LeakyRelu",
-    "Elu",
-    "Softplus",
-    "Reciprocal",
-    "Erf",
-    "Clip",
-    "HardSigmoid",
-    "HardSwish",
-    "Gelu",
-    "Selu",
-    "Celu",
-    "Mish",
-    "Softsign",
-];
 /// Operators that work on each feature's picture.
 const PICTURES: [&str; 6] =
     ["MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "GlobalLpPool"];

@@ -7,7 +7,8 @@ use super::super::Tensor;
 use super::super::proto::NodeProto;
 use super::draft::{Draft, int, is_one_of};
 
-const UNARY: [&str; 16] = [
+/// Operators that work value by value.
+pub(super) const UNARY: [&str; 24] = [
     "Identity",
     "Cast",
     "Relu",
@@ -24,6 +25,14 @@ const UNARY: [&str; 16] = [
     "Softplus",
     "Reciprocal",
     "Erf",
+    "Clip",
+    "HardSigmoid",
+    "HardSwish",
+    "Gelu",
+    "Selu",
+    "Celu",
+    "Mish",
+    "Softsign",
 ];
 const BINARY: [&str; 5] = ["Add", "Sub", "Mul", "Div", "Pow"];
 
