@@ -50,8 +50,10 @@ impl Config {
             }
         }
         self.service.check()?;
-        if !(0.0..=100.0).contains(&self.backup_share) {
-            return Err(Error::BadShare { share: self.backup_share });
+        for (what, share) in [("backup", self.backup_share), ("parity", self.parity_share)] {
+            if !(0.0..=100.0).contains(&share) {
+                return Err(Error::BadShare { what, share });
+            }
         }
         let entrants = self.entrants()?;
         let mut cells = Vec::new();
@@ -109,6 +111,7 @@ impl Config {
             faults: what.faults.clone(),
             service: self.service.clone(),
             backup_share: self.backup_share,
+            parity_share: self.parity_share,
             shape: Shape { instances, parity_only: parity, slots: self.slots.get() },
             settings: settings.clone(),
             deadline: Duration::from_millis(self.deadline_ms.get()),

@@ -47,6 +47,8 @@ pub struct Config {
     pub service: Service,
     /// What the backup model takes, as a share of the deployed model's time. Default 0.5.
     pub backup_share: f64,
+    /// What a parity model takes for a group, likewise. Default 1.
+    pub parity_share: f64,
     /// Milliseconds that a query is worth waiting for. Default 10000.
     pub deadline_ms: NonZeroU64,
     /// Microseconds that encoding a group takes. Default 93, the paper's median for two queries of 224x224x3.
@@ -103,6 +105,7 @@ impl Default for Config {
             arrivals: Pattern::default(),
             service: Service::default(),
             backup_share: 0.5,
+            parity_share: 1.0,
             deadline_ms: NonZeroU64::new(10_000).expect("positive"),
             encode_us: 93,
             decode_us: 8,

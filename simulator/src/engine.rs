@@ -269,11 +269,13 @@ impl<'a> Engine<'a> {
     }
 
     fn start(&mut self, job: Job, rows: usize) {
-        let rows = match job.role {
-            Role::Parity(group, _) => self.groups.get(&group).map_or(1, |coded| coded.rows),
-            Role::Deployed | Role::Copy | Role::Backup => rows,
+        let (rows, share) = match job.role {
+            Role::Parity(group, _) => {
+                (self.groups.get(&group).map_or(1, |coded| coded.rows), self.run.parity_share)
+            }
+            Role::Backup => (rows, self.run.backup_share),
+            Role::Deployed | Role::Copy => (rows, 1.0),
         };
-        let share = if job.role == Role::Backup { self.run.backup_share } else { 1.0 };
         self.tally.started(job.role == Role::Deployed);
         let instance = self.cluster.of(job.instance);
         if self.witness.is_some() {

@@ -10,8 +10,8 @@ pub enum Error {
     UnknownScenario { name: String, known: String },
     #[error("a load of {load}: give a share of the deployed instances' capacity above 0")]
     BadLoad { load: f64 },
-    #[error("a backup model of {share} of the deployed model's time: give a share from 0 to 100")]
-    BadShare { share: f64 },
+    #[error("a {what} model of {share} of the deployed model's time: give a share from 0 to 100")]
+    BadShare { what: &'static str, share: f64 },
     #[error("{warm_up} of {queries} queries are warm-up: leave some to count")]
     AllWarmUp { warm_up: u64, queries: u64 },
     #[error(

@@ -27,6 +27,8 @@ pub struct Run {
     pub service: Service,
     /// What the backup model takes, as a share of that.
     pub backup_share: f64,
+    /// What a parity model takes for a group, likewise.
+    pub parity_share: f64,
     /// The instances.
     pub shape: Shape,
     /// The policy and everything else that the dispatcher is told.

@@ -130,6 +130,9 @@ pub struct Worth {
     /// Accuracy of reconstructions of a code: K=A or K,R=A (repeat) [default: the bundle's, else no coded policy is tried]
     #[arg(long, value_name = "K[,R]=A", help_heading = "What answers are worth")]
     pub degraded: Vec<Degraded>,
+    /// What a parity model takes for a group, as a share of the deployed model's time for a query
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, help_heading = "What answers are worth")]
+    pub parity_share: f64,
     /// A backup model: its time as a share of the deployed model's, and its accuracy
     #[arg(long, value_name = "SHARE=A", help_heading = "What answers are worth")]
     pub backup: Option<Backup>,

@@ -17,6 +17,8 @@ pub struct Quality {
     pub default: f64,
     /// The backup model's time as a share of the deployed model's, and its accuracy.
     pub backup: Option<(f64, f64)>,
+    /// What a parity model takes for a group, as a share of the deployed model's time for a query.
+    pub parity_share: f64,
     /// The codes that there are parity models for, or that need none.
     pub codes: Vec<Coded>,
 }
@@ -37,7 +39,7 @@ pub struct Coded {
 /// Where no accuracy is known every exact answer counts as one.
 impl Default for Quality {
     fn default() -> Self {
-        Self { available: 1.0, default: 0.0, backup: None, codes: Vec::new() }
+        Self { available: 1.0, default: 0.0, backup: None, parity_share: 1.0, codes: Vec::new() }
     }
 }
 
@@ -62,7 +64,7 @@ impl Quality {
         codes.sort_by(|a, b| (a.k, a.r).cmp(&(b.k, b.r)).then(b.degraded.total_cmp(&a.degraded)));
         codes.dedup_by_key(|coded| (coded.k, coded.r));
         let default = first.constant_answer.unwrap_or(0.0);
-        Ok(Self { available: first.available, default, backup, codes })
+        Ok(Self { available: first.available, default, backup, codes, ..Self::default() })
     }
 
     /// Refuses what is no accuracy.

@@ -85,3 +85,19 @@ fn reconstructions_answer_for_instances_that_hang() {
     assert!(tally.share(Outcome::Reconstructed) > 0.0005);
     assert!((0.3..0.7).contains(&tally.extra()), "a parity for every two queries: {}", tally.extra());
 }
+
+/// A parity of every two queries on instances of its own, with nothing late: its work is all that is added.
+#[test]
+fn parities_take_instances_as_long_as_they_are_said_to() {
+    let busy = |parity_share: f64| {
+        let shape = Shape { parity_only: 6, ..run(18, 0.3).shape };
+        let mut run = Run { parity_share, shape, queries: 40_000, warm_up: 0, ..run(18, 0.2) };
+        run.settings.policy = PolicyKind::Parm;
+        let tally = simulate(&run);
+        (tally.utilisation(), tally.extra())
+    };
+    let ((once, extra), (twice, _)) = (busy(1.0), busy(2.0));
+    let added = (twice - once) / (once / (1.0 + extra));
+    assert!((added - extra).abs() < 0.02, "{once} and {twice} with {extra} parities a query");
+    assert!(extra > 0.4, "{extra} parities a query");
+}
