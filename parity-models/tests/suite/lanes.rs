@@ -149,6 +149,25 @@ fn what_cannot_be_thinned_is_named_before_anything_is_made() {
 }
 
 #[test]
+fn a_row_of_numbers_along_a_picture_is_not_taken_for_its_features() {
+    let model = |dims: &[usize]| {
+        let mut graph = Builder::new("offset", sample::SEED);
+        let x = graph.input(Value::batch_of_f32("x", &[1, 4, 4]));
+        let x = graph.conv("conv", &x, Conv::same(1, 4, 3)).unwrap();
+        let numbers = graph.constant(Tensor::from_f32("numbers", dims, &[0.1, 0.2, 0.3, 0.4]).unwrap());
+        let x = graph.node("PRelu", "slopes", &[&x, &numbers]);
+        let x = graph.node("Flatten", "flat", &[&x]);
+        graph.dense("y", &x, Dense { inputs: 64, outputs: 3 }).unwrap();
+        graph.output(Value::batch_of_f32("y", &[3]));
+        graph.build().unwrap()
+    };
+    let graph = derive(&model(&[4, 1, 1]), &lanes(2, 0.25)).unwrap().graph().unwrap();
+    assert_eq!(graph.initializers["numbers"].dims(), [1, 1, 1]);
+    let error = derive(&model(&[4]), &lanes(2, 0.25)).unwrap_err();
+    assert_eq!(error, Error::Unthinned { node: "PRelu 'slopes'".into() });
+}
+
+#[test]
 fn features_that_are_an_output_themselves_stay() {
     let mut graph = Builder::new("features", sample::SEED);
     let x = graph.input(Value::batch_of_f32("x", &[4]));

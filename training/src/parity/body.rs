@@ -37,12 +37,13 @@ impl Chosen {
             Some(width) => rewrite::Body::Lanes { width },
             None => rewrite::Body::lanes(k),
         };
-        let is_asked_for = recipe.body == Some(Body::Lanes) || recipe.width.is_some();
-        let obstacle = match recipe.body {
-            None if !is_asked_for => recipe.derive(deployed, (0, lanes), End::Raw).err(),
-            _ => None,
+        // A width is one of lanes.
+        let asked = recipe.body.or(recipe.width.map(|_| Body::Lanes));
+        let obstacle = match asked {
+            Some(_) => None,
+            None => recipe.derive(deployed, (0, lanes), End::Raw).err(),
         };
-        let is_mixed = recipe.body == Some(Body::Mixed) || obstacle.is_some();
+        let is_mixed = asked == Some(Body::Mixed) || obstacle.is_some();
         Some(Self { body: if is_mixed { rewrite::Body::Mixed } else { lanes }, obstacle })
     }
 }

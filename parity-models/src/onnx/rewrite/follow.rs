@@ -12,10 +12,10 @@ use super::thin::{Features, Place};
 const PICTURES: [&str; 6] =
     ["MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool", "GlobalLpPool"];
 /// Operators on values side by side.
-const JOINTS: [&str; 8] = ["Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum"];
+const JOINTS: [&str; 9] = ["Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "PRelu"];
 /// Operators with a number for each feature behind their first input, and how many such.
-const NUMBERED: [(&str, usize); 4] =
-    [("BatchNormalization", 4), ("InstanceNormalization", 2), ("LayerNormalization", 2), ("PRelu", 1)];
+const NUMBERED: [(&str, usize); 3] =
+    [("BatchNormalization", 4), ("InstanceNormalization", 2), ("LayerNormalization", 2)];
 const REDUCTIONS: [&str; 4] = ["ReduceMean", "ReduceMax", "ReduceSum", "ReduceMin"];
 
 impl Draft {
@@ -37,7 +37,7 @@ impl Draft {
         if node.input.iter().skip(1).any(|name| known.contains_key(name)) {
             return Ok(None);
         }
-        let is_picture = matches!(data.place, Place::Second { rank } if rank > 2);
+        let is_picture = data.is_picture();
         if is_one_of(&node, &UNARY) || (is_picture && is_one_of(&node, &PICTURES)) {
             return Ok(Some(data));
         }
@@ -70,9 +70,12 @@ impl Draft {
         known: &BTreeMap<String, Features>,
     ) -> Result<Option<Features>, Error> {
         let Some(features) = inputs.iter().find_map(|name| known.get(name)).copied() else { return Ok(None) };
+        let is_picture = features.is_picture();
         for name in inputs {
             let fits = match (known.get(name), self.constants.get(name)) {
                 (Some(other), _) => *other == features,
+                // One dimension alone runs along a picture's last one, whose size may be that of the features by chance.
+                (None, Some(row)) if is_picture && row.dims().len() == 1 && row.len() > 1 => false,
                 (None, Some(constant)) => self.thin_constant(constant.clone(), &features)?,
                 (None, None) => false,
             };

@@ -37,6 +37,11 @@ impl Place {
 }
 
 impl Features {
+    /// Whether dimensions lie behind that of the features.
+    pub(super) fn is_picture(&self) -> bool {
+        matches!(self.place, Place::Second { rank } if rank > 2)
+    }
+
     /// How many of `size` values that belong to the features are left; `None` if they cannot belong to them.
     pub(super) fn left_of(&self, size: usize) -> Option<usize> {
         let run = size.checked_div(self.of).filter(|run| *run > 0 && run * self.of == size)?;
