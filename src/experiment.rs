@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
+use parm_experiments::Config;
 use parm_experiments::{Folder, Laboratory, Mode, Observer, Position, Results, Stop, Validity, machine};
-use parm_simulator::Config;
 
 use crate::Failure;
 use crate::bar::Bar;
@@ -19,7 +19,7 @@ use crate::simulate::{print, replace};
 /// results so far in the folder.
 pub fn main(flags: &Experiment) -> Result<(), Failure> {
     let config = config(flags).map_err(Failure::Configuration)?;
-    let experiment = parm_simulator::Experiment::new(config);
+    let experiment = parm_experiments::Experiment::new(config);
     let experiment =
         experiment.with_context(|| flags.file.display().to_string()).map_err(Failure::Configuration)?;
     let path = flags.results.clone().unwrap_or_else(|| free_folder(&flags.file));
@@ -45,7 +45,7 @@ pub fn main(flags: &Experiment) -> Result<(), Failure> {
 }
 
 fn simulated(
-    experiment: &parm_simulator::Experiment,
+    experiment: &parm_experiments::Experiment,
     folder: &Folder,
     command: String,
 ) -> anyhow::Result<Results> {
@@ -62,7 +62,7 @@ fn simulated(
 }
 
 fn with_processes(
-    experiment: &parm_simulator::Experiment,
+    experiment: &parm_experiments::Experiment,
     folder: &Folder,
     command: String,
 ) -> anyhow::Result<Results> {

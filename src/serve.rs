@@ -8,7 +8,7 @@ use parm_backend::{Embedded, Metrics};
 use parm_frontend::discovery::Wire;
 use parm_frontend::{Frontend, Timers};
 use parm_protocol::InferenceService;
-use parm_protocol::server::{Page, Server};
+use parm_wire::server::{Page, Server};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 

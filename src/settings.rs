@@ -17,7 +17,7 @@ pub struct Settings {
     /// Logs and traces.
     pub log: logging::Config,
     /// Addresses and limits of what clients reach.
-    pub server: parm_protocol::server::Config,
+    pub server: parm_wire::server::Config,
     /// Dispatching: policies, queues, deadlines, workers. `parm serve` only.
     pub frontend: parm_frontend::Config,
     /// Models and the instances that run them on this machine.

@@ -5,7 +5,8 @@ use std::num::NonZeroUsize;
 use std::thread;
 
 use anyhow::Context;
-use parm_simulator::{Config, Experiment, POLICIES, SCENARIOS, Scenario};
+use parm_experiments::{Config, Experiment, POLICIES};
+use parm_workload::{SCENARIOS, Scenario};
 
 use crate::Failure;
 use crate::bar::Bar;
@@ -87,7 +88,7 @@ fn list() -> anyhow::Result<()> {
     Ok(())
 }
 
-pub fn print(report: &parm_simulator::Report, output: Output) -> anyhow::Result<()> {
+pub fn print(report: &parm_experiments::Report, output: Output) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match output {
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(report)?)?,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parm_protocol::client::{self, Client};
+use parm_protocol::client::Client;
+use parm_wire::client;
 
 use crate::support::load::Load;
 use crate::support::{Parm, http};

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use parm_parity_models::bundle::{Deployed, Input, Manifest, Meaning, Output, Parity};
 use parm_parity_models::repository::Repository;
-use parm_protocol::client::{self, CallContext, Client};
+use parm_protocol::client::{CallContext, Client};
 use parm_protocol::{DataType, InferResponse};
+use parm_wire::client;
 
 use crate::support::load::Load;
 use crate::support::process::{PATIENCE, command};

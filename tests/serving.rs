@@ -1,7 +1,8 @@
 //! The binary serves: embedded, as a worker, and through a frontend over workers; over HTTP and gRPC.
 
-use parm_protocol::client::{self, CallContext};
+use parm_protocol::client::CallContext;
 use parm_protocol::{Code, DataType, ModelRef, NamedTensor, Parameter, Tensor};
+use parm_wire::client;
 use serde_json::json;
 
 use crate::support::{Parm, affine, http};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Output;
 
-use parm_loadgen::draw::Draw;
+use parm_workload::draw::Draw;
 use tempfile::TempDir;
 
 use crate::support::Parm;

@@ -36,7 +36,7 @@ pub enum Error {
     #[error("emulated model '{}': {message}", path.display())]
     Emulated { path: PathBuf, message: String },
     #[error(transparent)]
-    Times(#[from] parm_faults::Error),
+    Times(#[from] parm_workload::Error),
     #[error("invalid fault plan: {message}")]
     Plan { message: String },
     #[error("fault injection is off: start the worker with fault injection enabled")]

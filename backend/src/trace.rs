@@ -5,7 +5,8 @@
 
 use std::future::Future;
 
-use parm_protocol::{InferRequest, trace};
+use parm_protocol::InferRequest;
+use parm_wire::trace;
 use tracing::{Instrument, Span};
 
 /// The span of a request at `place`, which is an instance or the worker.

@@ -1,219 +1,115 @@
-//! An experiment with real processes: which run comes when, and what is kept of it.
+//! An experiment: every policy through every scenario at every load, on the same arrivals and faults.
 //!
-//! Policies take turns: every repeat of a scenario and a load runs all policies one after the other, on the same arrivals
-//! and faults, and the first of one repeat is another in the next. A machine that gets busier in the meantime, or warmer,
-//! so concerns all of them alike.
+//! What runs the cells is left open: here they are simulated, elsewhere real processes run them. Either way a run leaves a
+//! tally, and the same report is made of the tallies.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parm_simulator::{Cell, Experiment, Tally};
-use tokio::runtime::Handle;
+use parm_simulator::{Progress, Tally};
 
-use crate::fleet::Fleet;
-use crate::frontend::Order;
-use crate::reference::Reference;
-use crate::run::{Bench, run};
-use crate::{Error, Folder, Mode, Results, RunRecord, Stop, Validity};
+use crate::verdict::{Tails, Verdict};
+use crate::{Cell, Config, Error, Report, Row, Timeline};
 
-/// Told how far an experiment is.
-pub trait Observer {
-    /// A run begins.
-    fn begins(&self, position: &Position<'_>);
-    /// It has ended.
-    fn ended(&self, position: &Position<'_>, validity: &Validity);
+/// An experiment that is ready to run.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    config: Config,
+    cells: Vec<Cell>,
 }
 
-/// Where an experiment is.
-#[derive(Clone, Copy, Debug)]
-pub struct Position<'a> {
-    /// Runs before this one.
-    pub number: usize,
-    /// Runs in all.
-    pub of: usize,
-    /// What runs.
-    pub cell: &'a Cell,
-    /// Which repeat, counted from 0.
-    pub repeat: usize,
-}
+/// The policy that the others are compared with.
+const BASELINE: &str = "equal";
 
-/// What an experiment needs.
-pub struct Laboratory<'a> {
-    /// The `parm` binary.
-    pub binary: PathBuf,
-    /// Where results go.
-    pub folder: &'a Folder,
-    /// The command that repeats it.
-    pub command: String,
-    /// Asks it to end early.
-    pub stop: Stop,
-    /// Drives the clients.
-    pub runtime: &'a Handle,
-}
-
-impl Laboratory<'_> {
-    /// Runs an experiment. Whatever ends it early, what was done is in the folder and in the results.
-    ///
-    /// Call it from a thread that lives as long as the experiment: processes are tied to it.
-    pub fn run(&self, experiment: &Experiment, observer: &dyn Observer) -> Result<Results, Error> {
-        let began = Instant::now();
-        check(experiment)?;
-        self.folder.keep_config(experiment.config())?;
-        let mut done = Done { tallies: vec![Vec::new(); experiment.cells().len()], runs: Vec::new() };
-        let outcome = self.all(experiment, observer, (began, &mut done));
-        let results = Results {
-            mode: Mode::Processes,
-            command: self.command.clone(),
-            began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-                - began.elapsed().as_secs(),
-            machine: machine(),
-            ended_early: outcome.err().map(|error| error.to_string()),
-            report: experiment.report(&done.tallies),
-            runs: done.runs,
-        };
-        self.folder.keep(&results)?;
-        Ok(results)
+impl Experiment {
+    /// Checks an experiment and lays out its runs.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        let cells = config.cells()?;
+        Ok(Self { config, cells })
     }
 
-    fn all(
-        &self,
-        experiment: &Experiment,
-        observer: &dyn Observer,
-        (began, done): (Instant, &mut Done),
-    ) -> Result<(), Error> {
-        let config = experiment.config();
-        let processes = &config.processes;
-        let most = experiment.cells().iter().map(|cell| cell.runs[0].shape.instances).max().unwrap_or(0);
-        let mut fleet = Fleet::start(config, most, &self.binary, self.folder.path())?;
-        enough(experiment, fleet.len())?;
-        let reference = Reference::ask(fleet.urls(1)[0], &processes.model, config.seed, self.runtime)?;
-        let reference = Arc::new(reference);
-        let order = turns(experiment);
-        for (number, (index, repeat)) in order.iter().copied().enumerate() {
-            if self.stop.is_set() {
-                return Err(Error::Interrupted);
+    /// What it was made of.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Its cells, those that are compared with each other side by side.
+    pub fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    /// Queries of all runs.
+    pub fn queries(&self) -> u64 {
+        self.cells.iter().flat_map(|cell| &cell.runs).map(|run| run.queries).sum()
+    }
+
+    /// Simulates everything, on this many threads; the result does not depend on how many.
+    pub fn run(&self, threads: usize, progress: &dyn Progress) -> Result<Report, Error> {
+        let next = AtomicUsize::new(0);
+        let rows = Mutex::new(BTreeMap::new());
+        std::thread::scope(|scope| {
+            for _ in 0..threads.clamp(1, self.cells.len()) {
+                scope.spawn(|| {
+                    loop {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(cell) = self.cells.get(index) else { break };
+                        let tallies: Result<Vec<_>, _> =
+                            cell.runs.iter().map(|run| run.simulate(progress)).collect();
+                        let done = tallies.map(|tallies| self.done(cell, &tallies));
+                        rows.lock().unwrap_or_else(|broken| broken.into_inner()).insert(index, done);
+                    }
+                });
             }
-            let cell = &experiment.cells()[index];
-            let position = Position { number, of: order.len(), cell, repeat };
-            observer.begins(&position);
-            let (what, began_s) = (&cell.runs[repeat], began.elapsed().as_secs_f64());
-            let outcome = {
-                let urls: Vec<String> =
-                    fleet.urls(what.shape.instances).into_iter().map(str::to_owned).collect();
-                let workers: Vec<&str> = urls.iter().map(String::as_str).collect();
-                let (binary, folder) = (&self.binary, self.folder.path());
-                let name = format!("frontend-{index}");
-                let order = Order { binary, folder, name: &name, processes, workers: &workers };
-                let (fleet, reference) = (&mut fleet, &reference);
-                run(what, order, Bench { fleet, reference, stop: &self.stop, runtime: self.runtime })?
-            };
-            let raw = if processes.raw {
-                Some(self.folder.keep_raw(cell, repeat, &outcome.driven.samples)?)
-            } else {
-                None
-            };
-            observer.ended(&position, &outcome.validity);
-            let record = RunRecord {
-                scenario: cell.scenario.clone(),
-                load: cell.load,
-                batch: cell.batch,
-                policy: cell.policy.clone(),
-                repeat,
-                seed: what.seed,
-                began_s,
-                validity: outcome.validity,
-                raw,
-            };
-            self.folder.note(&record)?;
-            done.runs.push(record);
-            done.tallies[index].push(outcome.tally);
-        }
-        Ok(())
+        });
+        let rows = rows.into_inner().unwrap_or_else(|broken| broken.into_inner());
+        let rows: Vec<Done<'_>> = rows.into_values().collect::<Result<_, _>>()?;
+        Ok(self.compared(rows))
+    }
+
+    /// The report of the runs that have ended, by cell. Cells without one are left out.
+    pub fn report(&self, tallies: &[Vec<Tally>]) -> Report {
+        let done = self.cells.iter().zip(tallies).filter(|(_, tallies)| !tallies.is_empty());
+        self.compared(done.map(|(cell, tallies)| self.done(cell, tallies)).collect())
+    }
+
+    fn done<'a>(&self, cell: &'a Cell, tallies: &[Tally]) -> Done<'a> {
+        let tails = Tails::of(tallies, self.config.seed);
+        let row = Row {
+            scenario: cell.scenario.clone(),
+            load: cell.load,
+            rate: cell.rate,
+            batch: cell.batch,
+            policy: cell.policy.clone(),
+            verdict: Verdict::of(tallies, &tails),
+            spectrum: tails.spectrum.clone(),
+            timeline: Timeline::of(&tallies[0], &cell.runs[0]),
+        };
+        Done { cell, row, tails }
+    }
+
+    /// Compares the cells with the baseline.
+    fn compared(&self, done: Vec<Done<'_>>) -> Report {
+        let ratio = |of: &Done<'_>| {
+            let is_baseline =
+                |other: &&Done<'_>| other.cell.policy == BASELINE && other.cell.faces_the_same(of.cell);
+            done.iter().find(is_baseline).and_then(|baseline| of.tails.ratio(&baseline.tails))
+        };
+        let ratios: Vec<_> = done.iter().map(ratio).collect();
+        let rows = done.into_iter().zip(ratios).map(|(done, ratio)| {
+            let mut row = done.row;
+            row.verdict.gap_ratio = ratio;
+            row
+        });
+        let (seed, repeats) = (self.config.seed, self.config.repeats.get());
+        Report { seed, repeats, queries: self.config.queries.get(), rows: rows.collect() }
     }
 }
 
-/// What was done so far.
-struct Done {
-    /// By cell.
-    tallies: Vec<Vec<Tally>>,
-    runs: Vec<RunRecord>,
-}
-
-/// Refuses what cannot run with real processes, before anything is started.
-fn check(experiment: &Experiment) -> Result<(), Error> {
-    let named = experiment.config().processes.workers.len() as u32;
-    experiment.cells().iter().try_for_each(|cell| match cell.runs[0].shape.parity_only {
-        0 => Ok(()),
-        parity_only => Err(Error::ParityOnly { policy: cell.policy.clone(), parity_only }),
-    })?;
-    if named > 0 { enough(experiment, named) } else { Ok(()) }
-}
-
-fn enough(experiment: &Experiment, given: u32) -> Result<(), Error> {
-    experiment.cells().iter().try_for_each(|cell| match cell.runs[0].shape.instances {
-        wanted if wanted <= given => Ok(()),
-        wanted => Err(Error::TooFewWorkers { policy: cell.policy.clone(), wanted, given }),
-    })
-}
-
-/// The runs in order, as cell and repeat.
-fn turns(experiment: &Experiment) -> Vec<(usize, usize)> {
-    let cells = experiment.cells();
-    let groups: Vec<Vec<usize>> = (0..cells.len()).fold(Vec::new(), |mut groups: Vec<Vec<usize>>, index| {
-        match groups.last_mut() {
-            Some(group) if cells[group[0]].faces_the_same(&cells[index]) => group.push(index),
-            _ => groups.push(vec![index]),
-        }
-        groups
-    });
-    let repeats = cells.first().map_or(0, |cell| cell.runs.len());
-    let of = |repeat: usize| {
-        groups.iter().flat_map(move |group| {
-            let turn = move |i: usize| (group[(i + repeat) % group.len()], repeat);
-            (0..group.len()).map(turn)
-        })
-    };
-    (0..repeats).flat_map(of).collect()
-}
-
-/// The machine and the program, as results name them.
-pub fn machine() -> String {
-    let name = rustix::system::uname();
-    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    let (system, release) = (name.sysname().to_string_lossy(), name.release().to_string_lossy());
-    format!(
-        "{cores} cores, {system} {release} {}, parm {}",
-        name.machine().to_string_lossy(),
-        env!("CARGO_PKG_VERSION")
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use parm_simulator::Config;
-
-    use super::*;
-
-    fn experiment(text: &str) -> Experiment {
-        Experiment::new(Config::parse(text).unwrap()).unwrap()
-    }
-
-    #[test]
-    fn policies_take_turns_and_another_begins_in_every_repeat() {
-        let text = "policies = [\"equal\", \"hedge\"]\nscenarios = [\"A\"]\nloads = [0.3, 0.5]\nrepeats = 2";
-        let turns = turns(&experiment(text));
-        let expected = [(0, 0), (1, 0), (2, 0), (3, 0), (1, 1), (0, 1), (3, 1), (2, 1)];
-        assert_eq!(turns, expected, "cells 0 and 1 are at one load, 2 and 3 at the other");
-    }
-
-    #[test]
-    fn what_cannot_run_with_processes_is_refused_before_any_starts() {
-        let few = "policies = [\"equal\"]\n[[processes.workers]]\nurl = \"http://127.0.0.1:1\"";
-        let error = Error::TooFewWorkers { policy: "equal".into(), wanted: 18, given: 1 };
-        assert_eq!(check(&experiment(few)), Err(error));
-        let own = "policies = [\"mine\"]\n[policy.mine]\nparity_only = 6";
-        let error = Error::ParityOnly { policy: "mine".into(), parity_only: 6 };
-        assert_eq!(check(&experiment(own)), Err(error));
-    }
+/// What is kept of a cell.
+#[derive(Debug)]
+struct Done<'a> {
+    cell: &'a Cell,
+    row: Row,
+    tails: Tails,
 }

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parm_faults::Schedule;
-use parm_faults::clock::Moment;
-use parm_simulator::Config;
+use parm_workload::Schedule;
+use parm_workload::clock::Moment;
+
+use crate::Config;
 
 use crate::process::Launch;
 use crate::worker::{self, Script, Worker};

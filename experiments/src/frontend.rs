@@ -5,8 +5,11 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parm_simulator::{PolicyKind, Processes, Run};
+use parm_dispatch::PolicyKind;
+use parm_simulator::Run;
 use serde_json::{Value, json};
+
+use crate::Processes;
 
 use crate::Error;
 use crate::page::{Page, metric};

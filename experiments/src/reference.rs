@@ -1,8 +1,9 @@
 //! What is asked, and what the deployed model answers to it: asked of a healthy worker before anything goes wrong.
 
 use parm_loadgen::inputs::Inputs;
-use parm_protocol::client::{self, CallContext};
+use parm_protocol::client::CallContext;
 use parm_protocol::{InferRequest, InferResponse, ModelRef};
+use parm_wire::client;
 use tokio::runtime::Handle;
 
 use crate::Error;

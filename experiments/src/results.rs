@@ -7,8 +7,9 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use parm_simulator::{Cell, Config, Report};
 use serde::Serialize;
+
+use crate::{Cell, Config, Report};
 
 use crate::drive::Sample;
 use crate::{Error, Validity};

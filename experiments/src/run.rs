@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parm_protocol::client;
 use parm_simulator::{Ended, Run, Tally};
+use parm_wire::client;
 use tokio::runtime::Handle;
 
 use crate::drive::{Driven, drive};

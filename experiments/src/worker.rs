@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use parm_faults::service::Service;
-use parm_faults::{Faults, State};
-use parm_simulator::Remote;
+use parm_workload::service::Service;
+use parm_workload::{Faults, State};
 use serde_json::json;
+
+use crate::Remote;
 
 use crate::Error;
 use crate::page::Page;
@@ -141,7 +142,7 @@ const RESTART: std::time::Duration = std::time::Duration::from_secs(10);
 pub(crate) fn emulated(
     folder: &Path,
     service: &Service,
-    processes: &parm_simulator::Processes,
+    processes: &crate::Processes,
 ) -> Result<PathBuf, Error> {
     let model = json!({
         "input": [processes.input],

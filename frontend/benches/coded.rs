@@ -11,8 +11,8 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parm_dispatch::PolicyKind;
 use parm_frontend::discovery::Wire;
-use parm_frontend::dispatch::PolicyKind;
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{

@@ -6,10 +6,10 @@ use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parm_protocol::client;
+use parm_dispatch::PoolSettings;
+use parm_wire::client;
 use serde::{Deserialize, Serialize};
 
-use crate::dispatch::PoolSettings;
 use crate::{admin, record};
 
 /// The frontend's configuration.

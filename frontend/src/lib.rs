@@ -1,4 +1,4 @@
-//! The dispatcher without I/O, its tokio driver, discovery, admin and metrics.
+//! The server in front of the instances: the dispatcher's tokio driver, discovery, admin and metrics.
 //!
 //! [`Frontend`] is a server of the Open Inference Protocol over instances that speak it too. It never sees an engine: an
 //! embedded instance is a [`Client`](parm_protocol::client::Client) like any other.
@@ -6,7 +6,6 @@
 pub mod admin;
 mod config;
 pub mod discovery;
-pub mod dispatch;
 mod error;
 mod metrics;
 pub mod record;

@@ -3,7 +3,6 @@
 //! Knows the protocol, not the models.
 
 pub mod arrays;
-pub mod arrivals;
 mod error;
 pub mod grader;
 pub mod inputs;
@@ -20,5 +19,3 @@ pub mod statistics;
 pub mod validity;
 
 pub use error::Error;
-// What a load meets is described below it, for workers and the simulator as well.
-pub use parm_faults::{self as faults, clock, distribution, draw, service};

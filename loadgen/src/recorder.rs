@@ -97,8 +97,9 @@ pub fn write(samples: &[Sample], mut to: impl Write) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use parm_workload::draw::Draw;
+
     use super::*;
-    use crate::draw::Draw;
     use crate::statistics::bootstrap::quantile_of;
 
     fn sample(intended_ms: u64, latency_us: u64, outcome: Outcome) -> Sample {

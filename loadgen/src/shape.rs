@@ -8,8 +8,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use parm_workload::arrivals::Arrivals;
+
 use crate::Error;
-use crate::arrivals::Arrivals;
 
 /// How arrivals are spread.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,14 +69,18 @@ impl FromStr for Shape {
             ("gamma", cv) => {
                 let cv: f64 = cv.parse().map_err(|_| refused())?;
                 let good = cv > 0.0 && cv.is_finite();
-                if good { Ok(Shape::Gamma(cv)) } else { Err(Error::BadVariation { cv }) }
+                if good {
+                    Ok(Shape::Gamma(cv))
+                } else {
+                    Err(parm_workload::Error::BadVariation { cv }.into())
+                }
             }
             ("bursts", lengths) => {
                 let (on, off) = lengths.split_once('/').ok_or_else(refused)?;
                 let ms = |text: &str| text.strip_suffix("ms")?.parse::<u64>().ok().filter(|ms| *ms < 1 << 32);
                 let (on_ms, off_ms) = ms(on).zip(ms(off)).ok_or_else(refused)?;
                 if on_ms == 0 {
-                    Err(Error::BadBurst { on_ms, off_ms })
+                    Err(parm_workload::Error::BadBurst { on_ms, off_ms }.into())
                 } else {
                     Ok(Shape::Bursts(on_ms, off_ms))
                 }
@@ -111,8 +116,11 @@ mod tests {
         {
             assert_eq!(bad.parse::<Shape>(), Err(Error::BadShape { text: bad.into() }));
         }
-        assert_eq!("gamma:-1".parse::<Shape>(), Err(Error::BadVariation { cv: -1.0 }));
-        assert_eq!("bursts:0ms/5ms".parse::<Shape>(), Err(Error::BadBurst { on_ms: 0, off_ms: 5 }));
+        assert_eq!("gamma:-1".parse::<Shape>(), Err(parm_workload::Error::BadVariation { cv: -1.0 }.into()));
+        assert_eq!(
+            "bursts:0ms/5ms".parse::<Shape>(),
+            Err(parm_workload::Error::BadBurst { on_ms: 0, off_ms: 5 }.into())
+        );
     }
 
     #[test]

@@ -1,27 +1,21 @@
-//! The wire: tensors, the Open Inference Protocol over REST, gRPC and frames, one server and one client.
+//! The Open Inference Protocol: tensors, requests and answers, their encodings in REST and gRPC, and the two traits between
+//! which everything happens: [`InferenceService`] for who answers, [`client::Client`] for who asks.
 //!
-//! Frontend and workers speak the same protocol north and south, so this crate holds ONE server, generic over
-//! [`InferenceService`], and ONE client trait, [`client::Client`]. It knows nothing of coding, dispatch or engines.
+//! Nothing here opens a socket: servers, clients and frames are the crate `wire`. It knows nothing of coding, dispatch or
+//! engines.
 
-mod budget;
 pub mod client;
 mod datatype;
 mod error;
-pub mod frames;
 pub mod grpc;
 mod infer;
 mod metadata;
 mod parameter;
 pub mod rest;
-#[cfg(test)]
-mod scripted;
-pub mod server;
 mod service;
 mod tensor;
-pub mod trace;
 pub mod validate;
 
-pub use budget::Budget;
 pub use datatype::DataType;
 pub use error::{Code, Error};
 pub use infer::{InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOutput};

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use parm_faults::clock::Moment;
+use parm_workload::clock::Moment;
 
 /// What is to happen.
 #[derive(Debug)]

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use parm_faults::clock::Moment;
-use parm_faults::service::{self, Service};
-use parm_faults::{Ending, Schedule, State};
-use parm_frontend::dispatch::{InstanceId, JobId};
+use parm_dispatch::{InstanceId, JobId};
+use parm_workload::clock::Moment;
+use parm_workload::service::{self, Service};
+use parm_workload::{Ending, Schedule, State};
 
 /// The instances and what they go through.
 #[derive(Debug)]

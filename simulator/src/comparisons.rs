@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use parm_faults::draw::Draw;
-use parm_frontend::dispatch::{Comparison, GroupId, JobId, Part, Source, Verdict};
+use parm_dispatch::{Comparison, GroupId, JobId, Part, Source, Verdict};
+use parm_workload::draw::Draw;
 
 /// Wrong outputs that may be compared, and what comparisons found.
 #[derive(Debug, Default)]

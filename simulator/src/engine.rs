@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::time::Duration;
 
-use parm_faults::Schedule;
-use parm_faults::clock::Moment;
-use parm_frontend::dispatch::{
+use parm_dispatch::{
     Accept, Action, Actions, Answer, Dispatcher, Event, Failure, GroupId, InstanceId, InstanceSpec, Job,
     JobId, PoolId, Query, QueryId, Role, Served, Settings, ShapeId, Time,
 };
-use parm_loadgen::arrivals;
+use parm_workload::Schedule;
+use parm_workload::arrivals;
+use parm_workload::clock::Moment;
 
 use crate::calendar::Calendar;
 use crate::cluster::{Cluster, End, Work};
@@ -30,7 +30,7 @@ pub(crate) struct Engine<'a> {
     now: Moment,
     dispatcher: Dispatcher,
     actions: Actions,
-    arrivals: arrivals::Schedule,
+    arrivals: arrivals::Times,
     arrived: u64,
     calendar: Calendar<Happening>,
     wake: Moment,

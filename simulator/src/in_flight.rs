@@ -1,7 +1,7 @@
 //! The queries without an answer: when each arrived, and the how-manieth it is.
 
-use parm_faults::clock::Moment;
-use parm_frontend::dispatch::QueryId;
+use parm_dispatch::QueryId;
+use parm_workload::clock::Moment;
 
 /// Queries by name. A name is a place and how often it was used, so that it is never given twice: what was asked for a
 /// query that is answered finds nothing.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use parm_faults::Faults;
-use parm_faults::service::Service;
-use parm_frontend::dispatch::PoolSettings;
-use parm_loadgen::arrivals::Arrivals;
+use parm_dispatch::PoolSettings;
+use parm_workload::Faults;
+use parm_workload::arrivals::Arrivals;
+use parm_workload::service::Service;
 
 use crate::engine::Engine;
 use crate::{Error, Progress, Tally, Witness};

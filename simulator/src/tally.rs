@@ -10,10 +10,10 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 /// Blocks of a run.
-pub(crate) const BLOCKS: u64 = 32;
+pub const BLOCKS: u64 = 32;
 
 /// Stretches of a run whose slowest query is kept.
-pub(crate) const STRETCHES: u64 = 240;
+pub const STRETCHES: u64 = 240;
 
 /// How a query ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -170,12 +170,12 @@ impl Tally {
     }
 
     /// Queries that will have ended.
-    pub(crate) fn expected(&self) -> u64 {
+    pub fn expected(&self) -> u64 {
         self.expected
     }
 
     /// The slowest query of every stretch of the run, in nanoseconds; 0 where none ended.
-    pub(crate) fn slowest(&self) -> &[u64] {
+    pub fn slowest(&self) -> &[u64] {
         &self.slowest
     }
 
@@ -214,7 +214,7 @@ impl Tally {
     }
 
     /// The blocks' latencies in nanoseconds with how often they occurred, in order.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = Vec<(u64, u32)>> {
+    pub fn blocks(&self) -> impl Iterator<Item = Vec<(u64, u32)>> {
         self.blocks.iter().map(|block| {
             let latencies = &block.latencies;
             let middle = |value| latencies.median_equivalent(value);

@@ -1,7 +1,7 @@
 //! What a run shows to whoever watches it: the same things that a frontend can record of itself.
 
-use parm_faults::clock::Moment;
-use parm_frontend::dispatch::Role;
+use parm_dispatch::Role;
+use parm_workload::clock::Moment;
 
 use crate::Outcome;
 

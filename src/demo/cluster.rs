@@ -10,8 +10,8 @@ use parm_backend::{Embedded, Metrics};
 use parm_frontend::discovery::Wire;
 use parm_frontend::{Frontend, Timers};
 use parm_loadgen::outcome::Outcome;
-use parm_protocol::client;
 use parm_protocol::{Context, InferRequest, InferenceService, ModelMetadata, ModelRef, Transport};
+use parm_wire::client;
 use prometheus::Registry;
 use tokio::runtime::Handle;
 

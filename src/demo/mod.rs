@@ -21,22 +21,22 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
-use parm_faults::Schedule;
-use parm_faults::distribution::Distribution;
-use parm_faults::service::Service;
-use tokio::runtime::Handle;
-
-use crate::cli::{self, Output};
-use crate::{Failure, runtime, shutdown};
 use cluster::Cluster;
 use paced::Pace;
+use parm_workload::Schedule;
+use parm_workload::distribution::Distribution;
+use parm_workload::service::Service;
 use run::{Run, Running};
 use screen::Screen;
 use served::Served;
 use summary::Summary;
 use tally::Standing;
+use tokio::runtime::Handle;
 use traffic::Traffic;
 use view::Scene;
+
+use crate::cli::{self, Output};
+use crate::{Failure, runtime, shutdown};
 
 pub use policy::Policy;
 

@@ -12,13 +12,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parm_backend::Embedded;
-use parm_faults::clock::Moment;
-use parm_faults::service::{self, Service};
-use parm_faults::{Ending, Schedule};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
 };
+use parm_workload::clock::Moment;
+use parm_workload::service::{self, Service};
+use parm_workload::{Ending, Schedule};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 

@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
+use parm_dispatch::{PolicyKind, PoolSettings};
 use parm_encoder::Kind;
-use parm_frontend::dispatch::{PolicyKind, PoolSettings};
 
 /// A policy of the demonstration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use parm_loadgen::arrivals::{Arrivals, Schedule};
 use parm_loadgen::pacer::{self, Continue};
+use parm_workload::arrivals::{Arrivals, Times};
 use tokio::runtime::Handle;
 
 use super::cluster::{Cluster, Query};
@@ -23,7 +23,7 @@ const LEAD: Duration = Duration::from_millis(50);
 pub struct Run {
     pub clusters: Vec<Arc<Cluster>>,
     pub traffic: Arc<Traffic>,
-    pub arrivals: Schedule,
+    pub arrivals: Times,
     pub length: Duration,
     /// Set to the moment from which everything is counted.
     pub began: Arc<OnceLock<Instant>>,
@@ -39,7 +39,7 @@ pub struct Running {
 
 impl Run {
     /// Queries of the first seconds of an arrival process.
-    pub fn arrivals(rate: f64, seed: u64) -> anyhow::Result<Schedule> {
+    pub fn arrivals(rate: f64, seed: u64) -> anyhow::Result<Times> {
         Ok(Arrivals::Poisson { rate }.schedule(seed)?)
     }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use parm_faults::clock::Moment;
-use parm_faults::distribution::Distribution;
-use parm_faults::{Fault, Faults, Schedule, State, Targets, When};
+use parm_workload::clock::Moment;
+use parm_workload::distribution::Distribution;
+use parm_workload::{Fault, Faults, Schedule, State, Targets, When};
 
 /// Instances of each policy.
 pub const INSTANCES: u32 = 6;

@@ -15,15 +15,15 @@ use parm_loadgen::live::Live;
 use parm_loadgen::recorder;
 use parm_loadgen::report::{Report, Setting};
 use parm_loadgen::run::{Closed, Plan, Run, Target};
-use parm_protocol::client::{self, Endpoint, Prefer};
 use parm_protocol::{ModelMetadata, ModelRef};
+use parm_wire::client::{self, Endpoint, Prefer};
 use tokio::runtime::Runtime;
 
 pub use flags::Load;
-
-use crate::cli::Output;
 use flags::Scenario;
 use view::View;
+
+use crate::cli::Output;
 
 /// Runs the command. A run that is invalid, is interrupted or misses a requirement ends with status 1.
 pub fn main(flags: &Load) -> anyhow::Result<()> {

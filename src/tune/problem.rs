@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use parm_faults::Faults;
-use parm_faults::distribution::Distribution;
-use parm_faults::service::Service;
-use parm_loadgen::arrivals::Arrivals;
-use parm_protocol::client::{self, Client, Endpoint};
-use parm_simulator::{Config, SCENARIOS, Scenario};
+use parm_experiments::Config;
+use parm_protocol::client::Client;
 use parm_tuner::{Limits, Objective, Problem, Profile, Recording, fit, measure};
+use parm_wire::client::{self, Endpoint};
+use parm_workload::Faults;
+use parm_workload::arrivals::Arrivals;
+use parm_workload::distribution::Distribution;
+use parm_workload::service::Service;
+use parm_workload::{SCENARIOS, Scenario};
 
 use super::worth;
 use crate::Failure;

@@ -1,6 +1,6 @@
 //! What answers are worth, from a bundle and from flags.
 
-use parm_frontend::dispatch::Needs;
+use parm_dispatch::Needs;
 use parm_parity_models::bundle::Manifest;
 use parm_tuner::{Coded, Quality};
 

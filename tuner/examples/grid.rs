@@ -7,12 +7,12 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use parm_faults::service::Service;
-use parm_faults::{Fault, Faults};
-use parm_frontend::dispatch::Needs;
-use parm_loadgen::arrivals::Arrivals;
+use parm_dispatch::Needs;
 use parm_simulator::Quiet;
 use parm_tuner::{Candidate, Coded, Limits, Objective, Plan, Problem, Quality, Search};
+use parm_workload::arrivals::Arrivals;
+use parm_workload::service::Service;
+use parm_workload::{Fault, Faults};
 
 const TRANSFERS: Fault =
     Fault::Shuffles { concurrent: 4, min_mb: 128.0, max_mb: 256.0, link_mbps: 1000.0, factor: 1.75 };

@@ -43,7 +43,7 @@ pub enum Error {
     #[error("'{url}' cannot be measured: {reason}")]
     Unmeasured { url: String, reason: String },
     #[error(transparent)]
-    Faults(#[from] parm_faults::Error),
+    Faults(#[from] parm_workload::Error),
     #[error(transparent)]
     Load(#[from] parm_loadgen::Error),
     #[error(transparent)]

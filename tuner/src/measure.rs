@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parm_faults::distribution::Distribution;
-use parm_faults::service::Service;
 use parm_loadgen::inputs::Inputs;
 use parm_loadgen::statistics::bootstrap::quantile_of;
 use parm_protocol::ModelRef;
 use parm_protocol::client::{CallContext, Client};
 use parm_simulator::Progress;
+use parm_workload::distribution::Distribution;
+use parm_workload::service::Service;
 
 use crate::Error;
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use parm_faults::Faults;
-use parm_faults::distribution::Distribution;
-use parm_faults::service::Service;
-use parm_frontend::dispatch::PoolSettings;
-use parm_loadgen::arrivals::Arrivals;
+use parm_dispatch::PoolSettings;
 use parm_simulator::{Run, Shape};
+use parm_workload::Faults;
+use parm_workload::arrivals::Arrivals;
+use parm_workload::distribution::Distribution;
+use parm_workload::service::Service;
 use serde::Serialize;
 
 use crate::{Error, Quality};
@@ -141,8 +141,8 @@ impl Problem {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use parm_frontend::dispatch::Needs;
-    use parm_simulator::Scenario;
+    use parm_dispatch::Needs;
+    use parm_workload::Scenario;
 
     use super::*;
     use crate::Coded;

@@ -1,7 +1,7 @@
 //! What answers are worth: accuracies by how an answer came about, as a bundle's manifest has them.
 
+use parm_dispatch::Needs;
 use parm_encoder::{Head, Kind};
-use parm_frontend::dispatch::Needs;
 use parm_parity_models::bundle::Manifest;
 use parm_simulator::{Answered, Outcome};
 use serde::Serialize;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 
-use parm_frontend::record::{FORMAT, Line, Role};
-use parm_loadgen::arrivals::Arrivals;
+use parm_dispatch::recording::{FORMAT, Line, Role};
+use parm_workload::arrivals::Arrivals;
 
 use crate::Error;
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use parm_frontend::dispatch::PoolSettings;
-use parm_simulator::Estimate;
+use parm_dispatch::PoolSettings;
+use parm_loadgen::statistics::Estimate;
 use serde::Serialize;
 
 use crate::reason;

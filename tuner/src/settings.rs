@@ -1,6 +1,6 @@
 //! The winner as a configuration file of `parm serve`: what differs from the defaults, and why it is there.
 
-use parm_frontend::dispatch::PoolSettings;
+use parm_dispatch::PoolSettings;
 use toml::{Table, Value};
 
 use crate::Report;
@@ -61,7 +61,7 @@ fn differing(own: Table, usual: &Table) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use parm_frontend::dispatch::{Fraction, PolicyKind};
+    use parm_dispatch::{Fraction, PolicyKind};
 
     use super::*;
 

@@ -7,9 +7,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use parm_faults::distribution::Distribution;
-use parm_faults::draw::Draw;
 use parm_protocol::{DataType, Tensor};
+use parm_workload::distribution::Distribution;
+use parm_workload::draw::Draw;
 use serde::{Deserialize, Serialize};
 
 use super::{Declared, Engine, Model, Options, Signature};

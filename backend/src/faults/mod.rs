@@ -12,17 +12,17 @@ mod replay;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use injection::Injection;
 use parking_lot::{Condvar, Mutex};
-use parm_faults::draw::Draw;
 use parm_protocol::Tensor;
+use parm_workload::draw::Draw;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use replay::{Fate, Playing};
 
 use crate::{Error, pause};
-use injection::Injection;
 pub use plan::{Plan, Rate, Slowdown, Wrong};
 pub use replay::Replay;
-use replay::{Fate, Playing};
 
 /// The plan in force.
 #[derive(Debug, Default)]
@@ -157,10 +157,10 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use parm_faults::{Fault, Targets, When};
+    use parm_workload::distribution::Distribution;
+    use parm_workload::{Fault, Targets, When};
 
     use super::*;
-    use parm_faults::distribution::Distribution;
 
     fn answer() -> Vec<Tensor> {
         vec![Tensor::from_f32([2, 3].as_slice(), &[1., 2., 3., 4., 5., 6.]).unwrap()]
@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn scheduled(fault: Fault) -> Option<Replay> {
-        let faults = parm_faults::Faults(vec![fault]);
+        let faults = parm_workload::Faults(vec![fault]);
         Some(Replay { faults, seed: 1, first: 0, instances: 1, starts_in_ms: -10 })
     }
 

@@ -1,6 +1,6 @@
 //! What an operator or an experiment asks a worker to suffer.
 
-use parm_faults::distribution::Distribution;
+use parm_workload::distribution::Distribution;
 use serde::{Deserialize, Serialize};
 
 use super::Replay;

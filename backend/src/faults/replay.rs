@@ -7,8 +7,8 @@
 
 use std::time::{Duration, Instant};
 
-use parm_faults::clock::Moment;
-use parm_faults::{Ending, Faults, Schedule};
+use parm_workload::clock::Moment;
+use parm_workload::{Ending, Faults, Schedule};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -89,7 +89,7 @@ impl Playing {
 
 #[cfg(test)]
 mod tests {
-    use parm_faults::{Fault, Targets, When};
+    use parm_workload::{Fault, Targets, When};
 
     use super::*;
 

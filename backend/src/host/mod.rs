@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 use parm_parity_models::repository::Repository;
 use parm_protocol::{Error as Refusal, InferRequest, InferResponse, NamedTensor, Parameters, Rows, validate};
 
+use catalogue::Catalogue;
 pub(crate) use loaded::Loaded;
+use order::Orders;
 
 use crate::instance::{Instance, Job, Order, Queue, Setup};
 use crate::{Config, Error, Faults, Metrics};
-use catalogue::Catalogue;
-use order::Orders;
 
 /// Rank of requests that ask for no priority, between 1 (first) and 255 (last).
 const DEFAULT_PRIORITY: u8 = 128;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use parm_backend::engine::Spec;
 use parm_backend::{Batching, Config};
-use parm_faults::distribution::Distribution;
 use parm_protocol::{InferenceService, ModelRef};
+use parm_workload::distribution::Distribution;
 
 use crate::support::{Served, config, quick, request, values};
 

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use parm_backend::engine::Spec;
 use parm_backend::faults::Plan;
 use parm_backend::{Config, Metrics, Worker};
-use parm_faults::distribution::Distribution;
 use parm_protocol::{
     Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, NamedTensor, Parameters, Tensor,
     Transport,
 };
+use parm_workload::distribution::Distribution;
 use prometheus::Registry;
 use tokio::task::JoinHandle;
 

@@ -1,7 +1,8 @@
 //! What the codes without training promise: constants exactly, smooth curves closely, and nothing from too little.
 
-use crate::support::{Group, Numbers, agree, decode, subsets};
 use parm_encoder::{Berrut, Code, CodeSpec, Error, Kind, Set};
+
+use crate::support::{Group, Numbers, agree, decode, subsets};
 
 fn specs(k: usize, r: usize) -> Vec<CodeSpec> {
     let kinds: &[Kind] = if k >= 3 { &[Kind::Berrut, Kind::Spline] } else { &[Kind::Berrut] };

@@ -1,9 +1,10 @@
 //! With a linear stand-in model, decoding what was encoded gives back exactly what was lost, for every loss pattern
 //! that a code claims; every other pattern is an error.
 
-use crate::support::{Affine, Group, Numbers, agree, decode, exact_specs, subsets};
 use parm_encoder::{Arrived, CodeSpec, Error, Head, Kind, Set};
 use proptest::prelude::*;
+
+use crate::support::{Affine, Group, Numbers, agree, decode, exact_specs, subsets};
 
 const DIMS: [usize; 3] = [2, 6, 7];
 const OUTPUTS: usize = 5;

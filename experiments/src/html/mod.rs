@@ -12,7 +12,9 @@ mod svg;
 mod timeline;
 mod verdicts;
 
-use parm_simulator::{Estimate, Row};
+use parm_loadgen::statistics::Estimate;
+
+use crate::Row;
 
 use crate::Results;
 
@@ -118,7 +120,9 @@ pub(crate) fn estimate(of: Option<Estimate>, unit: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use parm_simulator::{Config, Experiment, Quiet};
+    use parm_simulator::Quiet;
+
+    use crate::{Config, Experiment};
 
     use super::*;
     use crate::Mode;

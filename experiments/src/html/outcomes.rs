@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use parm_simulator::{Row, Verdict};
+use crate::{Row, Verdict};
 
 use super::svg::{Frame, Scale, tick};
 use super::{percent, text};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use parm_simulator::Row;
+use crate::Row;
 
 use super::section::{anchor, title};
 use super::text;

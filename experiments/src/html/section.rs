@@ -1,6 +1,6 @@
 //! What belongs to one scenario at one load and batch size: the policies that faced the same.
 
-use parm_simulator::Row;
+use crate::Row;
 
 use super::{Palette, outcomes, spectrum, text, timeline, verdicts};
 

@@ -1,6 +1,6 @@
 //! All quantiles of the policies, overlaid: every nine has as much room as the one before.
 
-use parm_simulator::Row;
+use crate::Row;
 
 use super::Palette;
 use super::svg::{Frame, Scale};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use parm_simulator::{Band, Kind, Row, Timeline};
+use crate::{Band, Kind, Row, Timeline};
 
 use super::svg::{Scale, WIDTH, tick};
 use super::{Palette, text};

@@ -5,7 +5,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use parm_protocol::Error;
-use parm_protocol::client::Token;
+use parm_wire::client::Token;
 
 use super::refusal::Refusal;
 

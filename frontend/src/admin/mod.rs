@@ -15,7 +15,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{delete, get, post};
-use parm_protocol::client::Token;
+use parm_wire::client::Token;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 

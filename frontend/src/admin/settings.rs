@@ -4,10 +4,10 @@
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
+use parm_dispatch::PoolSettings;
 use serde_json::{Map, Value, json};
 
 use super::refusal::Refusal;
-use crate::dispatch::PoolSettings;
 use crate::error::Error;
 use crate::serve::{Frontend, PoolSettingsByModel};
 
@@ -107,8 +107,9 @@ fn merge(target: &mut Value, patch: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use parm_dispatch::PolicyKind;
+
     use super::*;
-    use crate::dispatch::PolicyKind;
 
     #[test]
     fn a_patch_changes_what_it_names_and_nothing_else() {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use parm_dispatch::NodeId;
 use parm_protocol::client::Client;
 use parm_protocol::{Code, Error as WireError};
 use tokio::runtime::Handle;
@@ -16,7 +17,6 @@ use super::member::{Identity, Member, Source, State, Wish};
 use super::name::Name;
 use super::reminder;
 use super::supervisor::Supervisor;
-use crate::dispatch::NodeId;
 use crate::error::Error;
 use crate::metrics::InstanceCounts;
 use crate::serve::Core;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use parm_dispatch::NodeId;
 use parm_protocol::client::Client;
 use tokio::sync::{Notify, watch};
 
-use crate::dispatch::NodeId;
 use crate::serve::Instance;
 
 /// Who named a member.

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parm_protocol::Error;
-use parm_protocol::client::{self, BoxFuture, Client, Endpoint};
+use parm_protocol::client::{BoxFuture, Client};
+use parm_wire::client::{self, Endpoint};
 
 use super::connect::Connect;
 use super::name::Name;

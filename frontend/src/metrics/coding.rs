@@ -1,12 +1,12 @@
 //! Metrics of coding: what was grouped, sent, decoded and given to clients.
 
+use parm_dispatch::Counters;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     exponential_buckets, linear_buckets,
 };
 
 use super::{MODEL, register};
-use crate::dispatch::Counters;
 
 /// The metrics of all models.
 pub(super) struct Families {

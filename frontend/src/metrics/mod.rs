@@ -9,6 +9,7 @@ mod coding;
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use parm_dispatch::{PolicyKind, PoolStatus};
 use parm_protocol::Error;
 use prometheus::core::Collector;
 use prometheus::{
@@ -16,7 +17,6 @@ use prometheus::{
     TextEncoder, exponential_buckets,
 };
 
-use crate::dispatch::{PolicyKind, PoolStatus};
 use crate::serve::Outcome;
 
 pub(crate) use coding::Coding;

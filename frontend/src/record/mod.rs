@@ -4,16 +4,14 @@
 //! whoever listens writes it out as JSON lines. A listener that is too slow loses notes, never queries: what it lost is
 //! counted and written down. Tensors are not recorded, nor anything else that clients sent.
 //!
-//! Reading order: `line` (the format), `recorder` (who is told), `recording` (notes to lines), `file` (lines to a file).
+//! The format of the lines is `parm_dispatch::recording`. Reading order: `recorder` (who is told), `recording` (notes to lines), `file` (lines to a file).
 
 mod config;
 mod file;
-mod line;
 mod recorder;
 mod recording;
 
 pub use config::Config;
 pub use file::Writing;
-pub use line::{FORMAT, Job, Line, Query, Role};
 pub(crate) use recorder::{Done, Note, Recorder};
 pub use recording::Recording;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use parm_dispatch::{Role, Time};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use crate::dispatch::{Role, Time};
 use crate::error::Error;
 use crate::serve::{Instance, Pool};
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::line::{FORMAT, Job, Line, Query};
+use parm_dispatch::recording::{FORMAT, Job, Line, Query};
+use parm_dispatch::{PoolId, Time};
+
 use super::recorder::{Done, Heard, Note};
-use crate::dispatch::{PoolId, Time};
 use crate::error::Error;
 use crate::serve::{Frontend, Instance, Pool};
 
@@ -21,7 +22,7 @@ pub struct Recording {
     began: Time,
     header: Option<Line>,
     models: Vec<PoolId>,
-    instances: Vec<crate::dispatch::InstanceId>,
+    instances: Vec<parm_dispatch::InstanceId>,
 }
 
 impl Frontend {

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
+use parm_dispatch::PoolId;
 use parm_protocol::{Error, ModelRef, TensorMetadata};
 
 use super::instance::Instance;
 use super::pool::{Description, Pool};
-use crate::dispatch::PoolId;
 use crate::error;
 
 /// The pools, by model and version.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::dispatch::Time;
+use parm_dispatch::Time;
 
 /// Which timers wake the dispatcher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use parm_dispatch::{InstanceId, NodeId, PolicyKind, PoolSettings, Settings};
 use tokio::sync::Notify;
 
 use super::catalog::{Admitted, Catalog};
@@ -15,7 +16,6 @@ use super::instance::Instance;
 use super::pool::{Description, Pool};
 use super::roster::{Joined, Roster};
 use crate::config::Config;
-use crate::dispatch::{InstanceId, NodeId, PolicyKind, PoolSettings, Settings};
 use crate::error::Error;
 use crate::metrics::{self, Metrics};
 

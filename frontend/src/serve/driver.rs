@@ -13,6 +13,10 @@ use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use parm_dispatch::{
+    Dispatcher, Event, GroupId, InstanceId, InstanceSpec, JobId, PoolId, PoolSettings, PoolStatus, Query,
+    QueryId, Reject, Settings, ShapeId, Time, Verdict as Checked,
+};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -28,10 +32,6 @@ use super::pool::Pool;
 use super::state::State;
 use super::terms::Terms;
 use crate::config;
-use crate::dispatch::{
-    Dispatcher, Event, GroupId, InstanceId, InstanceSpec, JobId, PoolId, PoolSettings, PoolStatus, Query,
-    QueryId, Reject, Settings, ShapeId, Time, Verdict as Checked,
-};
 use crate::error::Error;
 use crate::record::{Note, Recorder};
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parm_dispatch::Time;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -12,7 +13,6 @@ use super::instance::Instance;
 use super::job::{self, Launch};
 use super::ledger::{Call, Running, Verdict};
 use super::probe;
-use crate::dispatch::Time;
 
 /// What one event leads to; most lead to few.
 pub(super) type Effects = SmallVec<[Effect; 4]>;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parm_dispatch::{Event, GroupId, QueryId, Recovery, Rows, Source, Time};
 use smallvec::SmallVec;
 
 use super::coding::{Arrived, Decoded, Decoding, Encoding, Group, ParityQuery, Work};
@@ -11,7 +12,6 @@ use super::inputs::JobRows;
 use super::job::Task;
 use super::pool::Pool;
 use super::state::State;
-use crate::dispatch::{Event, GroupId, QueryId, Recovery, Rows, Source, Time};
 use crate::error::Error;
 
 impl State {

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use parm_dispatch::InstanceId;
 use parm_protocol::client::Client;
 use tokio::sync::Notify;
 
 use super::pool::Pool;
-use crate::dispatch::InstanceId;
 use crate::metrics;
 
 /// Service times that the quantiles are taken over.

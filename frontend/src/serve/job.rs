@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use parm_dispatch::{Failure, JobId, Role};
 use parm_protocol::client::CallContext;
 use parm_protocol::{Code, Error, InferRequest, InferResponse, ModelRef, Parameters};
 use tokio::sync::oneshot;
@@ -23,7 +24,6 @@ use super::ledger::Stop;
 use super::outputs::{Expected, Outputs};
 use super::pool::Pool;
 use super::trace;
-use crate::dispatch::{Failure, JobId, Role};
 
 /// What a job runs.
 pub(super) enum Task {

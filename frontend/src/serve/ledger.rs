@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use parm_dispatch::{GroupId, InstanceId, JobId, PoolId, QueryId, Role, Rows, Time};
 use parm_protocol::Error;
 use slab::Slab;
 use smallvec::SmallVec;
@@ -14,7 +15,6 @@ use super::inputs::{Inputs, Row};
 use super::instance::Instance;
 use super::outputs::{Answers, Outputs, RowAnswer};
 use super::pool::Pool;
-use crate::dispatch::{GroupId, InstanceId, JobId, PoolId, QueryId, Role, Rows, Time};
 use crate::record::{Done, Note};
 
 /// What a request is told in the end.
@@ -23,7 +23,7 @@ pub(crate) type Verdict = Result<Answers, Failed>;
 /// Why a request failed.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    pub(crate) why: crate::dispatch::Reject,
+    pub(crate) why: parm_dispatch::Reject,
     /// What the last instance said that failed it.
     pub(crate) last: Option<Error>,
 }

@@ -1,6 +1,6 @@
 //! How an answer came about, as the client is told.
 
-use crate::dispatch::Answer;
+use parm_dispatch::Answer;
 
 /// From best to worst: a request of several rows is labelled with its worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
+use parm_dispatch::{InstanceId, PoolId};
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
     BatchStatistics, DurationStatistics, ModelConfig, ModelMetadata, ModelRef, ModelStatistics, NamedTensor,
@@ -16,7 +17,6 @@ use parm_protocol::{
 use super::coding::Codes;
 use super::inputs::Inputs;
 use super::shape::Shapes;
-use crate::dispatch::{InstanceId, PoolId};
 use crate::metrics;
 
 /// What an instance says about one of its models.

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use parm_dispatch::Event;
 use parm_protocol::Error;
 use parm_protocol::client::CallContext;
 use tokio::time::timeout;
@@ -12,7 +13,6 @@ use tokio::time::timeout;
 use super::driver::Driver;
 use super::inputs::{self, Row};
 use super::instance::Instance;
-use crate::dispatch::Event;
 
 /// Sends a probe; its result is an event.
 pub(super) fn send(driver: &Arc<Driver>, instance: Arc<Instance>) {

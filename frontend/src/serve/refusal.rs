@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use parm_dispatch::Reject;
 use parm_protocol::{Code, Error};
 
 use super::ledger::Failed;
 use super::pool::Pool;
-use crate::dispatch::Reject;
 
 /// What the client of a failed request is told.
 pub(super) fn error(pool: &Pool, failed: Failed, waited: Duration, retry_after: Duration) -> Error {

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use parm_dispatch::{Event, InstanceId, InstanceSpec, NodeId, Served};
 
 use super::catalog::Catalog;
 use super::driver::Driver;
 use super::instance::Instance;
 use super::pool::{Description, Pool};
-use crate::dispatch::{Event, InstanceId, InstanceSpec, NodeId, Served};
 
 /// The instances that have joined.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use parm_protocol::{ModelMetadata, NamedTensor};
 use smallvec::SmallVec;
 
-use crate::dispatch::ShapeId;
+use parm_dispatch::ShapeId;
 
 /// Shapes that are remembered; with more about, some equal shapes get different names and just share less.
 const REMEMBERED: usize = 4096;

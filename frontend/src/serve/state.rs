@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use parm_dispatch::{
+    Action, Actions, Answer, Dispatcher, Event, Failure, Job, JobId, QueryId, Reject, Role, Rows, Time,
+};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -12,9 +15,6 @@ use super::ledger::{CallId, Failed, Ledger, Running, Settled, Stop};
 use super::outcome::Outcome;
 use super::outputs::{Outputs, RowAnswer};
 use super::pool::Pool;
-use crate::dispatch::{
-    Action, Actions, Answer, Dispatcher, Event, Failure, Job, JobId, QueryId, Reject, Role, Rows, Time,
-};
 
 /// The dispatcher and the ledger, behind the driver's lock.
 pub(super) struct State {

@@ -1,12 +1,12 @@
 //! Whose answers are wrong: groups are compared on behalf of the dispatcher, and its suspicions are told.
 
+use parm_dispatch::{Comparison, Event, GroupId, InstanceId, Needs, Part, PoolId, Source, Verdict};
 use smallvec::SmallVec;
 
 use super::coding::{Arrived, Check, Comparing, Decoding, Work};
 use super::driver::Driver;
 use super::effect::{Effect, Effects};
 use super::state::State;
-use crate::dispatch::{Comparison, Event, GroupId, InstanceId, Needs, Part, PoolId, Source, Verdict};
 use crate::error::Error;
 
 impl State {

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use parm_dispatch::Accept;
 use parm_protocol::{Context, Error, Parameter, Parameters};
 
 use crate::config::Requests;
-use crate::dispatch::Accept;
 
 /// Parameters that end here; all others travel on to the instance.
 const OURS: [&str; 3] = ["timeout", "priority", "parm_accept"];

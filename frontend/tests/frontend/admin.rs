@@ -3,9 +3,9 @@
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use parm_frontend::dispatch::PolicyKind;
+use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Error, Frontend, Timers};
-use parm_protocol::client::Token;
+use parm_wire::client::Token;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 

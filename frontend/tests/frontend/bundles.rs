@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parm_dispatch::{PolicyKind, Unsure};
 use parm_encoder::{CodeSpec, Kind, Nets};
-use parm_frontend::dispatch::{PolicyKind, Unsure};
 use parm_frontend::{Config, Frontend, LoadNets, Timers};
 use parm_parity_models::bundle::{
     Calibration, Deployed, Input, Learned, Manifest, Meaning, ModelFile, Output, Parity, Range,

@@ -4,8 +4,8 @@ use std::num::{NonZeroU8, NonZeroU16};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parm_dispatch::{PolicyKind, PoolSettings, Unsure};
 use parm_encoder::Kind;
-use parm_frontend::dispatch::{PolicyKind, PoolSettings, Unsure};
 use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::{Code, InferResponse};
 

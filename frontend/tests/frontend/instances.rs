@@ -1,6 +1,6 @@
 //! What instances serve, and what of it is believed.
 
-use parm_frontend::dispatch::PolicyKind;
+use parm_dispatch::PolicyKind;
 use parm_protocol::{Code, InferenceService, ModelRef};
 
 use crate::rig::{column, config, frontend, infer, metric, ready, request, start, until};

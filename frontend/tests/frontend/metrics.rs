@@ -1,6 +1,6 @@
 //! The metrics page: one test holds its names, which dashboards rely on.
 
-use parm_frontend::dispatch::PolicyKind;
+use parm_dispatch::PolicyKind;
 
 use crate::rig::{config, frontend, infer, request};
 use crate::scripted::Scripted;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use parm_frontend::dispatch::PolicyKind;
-use parm_frontend::record::{Line, Role};
+use parm_dispatch::PolicyKind;
+use parm_dispatch::recording::{Line, Role};
 use parm_frontend::{Config, Error, Frontend};
 use tower::ServiceExt;
 

@@ -4,7 +4,7 @@ use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parm_frontend::dispatch::PolicyKind;
+use parm_dispatch::PolicyKind;
 use parm_protocol::{Code, Error, InferenceService, ModelRef, Tensor};
 use tokio::time::Instant;
 

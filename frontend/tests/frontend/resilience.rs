@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_frontend::dispatch::PolicyKind;
+use parm_dispatch::PolicyKind;
 use parm_protocol::{Code, Error, InferenceService};
 use tokio::time::Instant;
 

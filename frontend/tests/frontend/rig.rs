@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use parm_dispatch::{PolicyKind, PoolSettings};
 use parm_frontend::discovery::{Connect, Name};
-use parm_frontend::dispatch::{PolicyKind, PoolSettings};
 use parm_frontend::{Config, Frontend, Timers};
 use parm_protocol::client::{BoxFuture, Client};
 use parm_protocol::{

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_frontend::dispatch::PolicyKind;
+use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Error, Frontend, Timers};
 
 use crate::rig::{Network, column, config, infer, metric, ready, request, start, until};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_frontend::dispatch::{Fraction, PolicyKind};
+use parm_dispatch::{Fraction, PolicyKind};
 use parm_frontend::{Frontend, Timers};
 use parm_protocol::{Code, Error};
 

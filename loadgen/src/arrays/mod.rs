@@ -79,9 +79,10 @@ fn bad(path: &Path, detail: String) -> Error {
 mod tests {
     use std::io::Write;
 
-    use super::*;
     use flate2::Compression;
     use flate2::write::GzEncoder;
+
+    use super::*;
 
     fn written(content: &[u8]) -> Result<Tensor, Error> {
         let folder = tempfile::tempdir().unwrap();

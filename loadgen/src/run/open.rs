@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parm_workload::arrivals::Arrivals;
 use tokio::sync::Semaphore;
 
 use super::exchange::Exchange;
 use super::{MOST_SAMPLES, Run, Target};
 use crate::Error;
-use crate::arrivals::Arrivals;
 use crate::pacer::{self, Continue};
 
 /// What an open-loop run does.

@@ -7,11 +7,11 @@ use parm_protocol::{
     InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor, Parameters,
     ServerMetadata, Tensor, TensorMetadata,
 };
+use parm_workload::arrivals::Arrivals;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::arrivals::Arrivals;
 use crate::inputs::{Column, Recorded};
 use crate::outcome::Outcome;
 

@@ -34,8 +34,9 @@ fn variance(values: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use parm_workload::draw::Draw;
+
     use super::*;
-    use crate::draw::Draw;
 
     #[test]
     fn independent_samples_have_a_time_of_one_and_repeated_ones_of_their_repetition() {

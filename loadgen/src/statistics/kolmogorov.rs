@@ -32,6 +32,8 @@ fn tail(x: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use parm_workload::arrivals::Arrivals;
+
     use super::*;
 
     #[test]
@@ -47,5 +49,14 @@ mod tests {
         assert!(p_value(&even, |x| x.clamp(0.0, 1.0)) > 0.99);
         let squeezed: Vec<f64> = even.iter().map(|x| x * 0.8).collect();
         assert!(p_value(&squeezed, |x| x.clamp(0.0, 1.0)) < 1e-6);
+    }
+
+    #[test]
+    fn poisson_gaps_are_exponential() {
+        let times = Arrivals::Poisson { rate: 40.0 }.schedule(11).unwrap().take(20_000);
+        let times: Vec<f64> = times.map(|time| time.as_secs_f64()).collect();
+        let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(p_value(&gaps, |x| 1.0 - (-40.0 * x).exp()) > 0.001);
+        assert!(p_value(&gaps, |x| 1.0 - (-44.0 * x).exp()) < 0.001, "the test can tell 10 % apart");
     }
 }

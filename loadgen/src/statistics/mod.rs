@@ -2,6 +2,9 @@
 
 pub mod bootstrap;
 pub mod correlation;
+mod estimate;
 pub mod evidence;
 pub mod kolmogorov;
 pub mod series;
+
+pub use estimate::Estimate;

@@ -1,6 +1,6 @@
 //! Synthetic latencies whose quantiles are known: what the intervals are tested on.
 
-use crate::draw::Draw;
+use parm_workload::draw::Draw;
 
 /// Correlated latencies.
 #[derive(Clone, Copy, Debug, PartialEq)]

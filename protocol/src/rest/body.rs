@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
-use hyper::body::{Body, Frame, SizeHint};
 use smallvec::SmallVec;
 
 /// Below this a copy costs less than one more piece to write.

@@ -2,9 +2,9 @@
 
 use std::num::NonZeroU8;
 
-use parm_faults::{Fault, Faults, Targets, When};
-use parm_frontend::dispatch::{Needs, PolicyKind};
+use parm_dispatch::{Needs, PolicyKind};
 use parm_simulator::{Run, Tally};
+use parm_workload::{Fault, Faults, Targets, When};
 
 use crate::support::{run, simulate};
 

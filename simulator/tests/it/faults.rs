@@ -1,8 +1,9 @@
 //! Runs through every fault: all queries are answered once, and the dispatcher does what it is there for.
 
-use parm_faults::{Fault, Faults, Targets, When};
-use parm_frontend::dispatch::PolicyKind;
-use parm_simulator::{Outcome, Run, SCENARIOS, Scenario, Shape};
+use parm_dispatch::PolicyKind;
+use parm_simulator::{Outcome, Run, Shape};
+use parm_workload::{Fault, Faults, Targets, When};
+use parm_workload::{SCENARIOS, Scenario};
 
 use crate::support::{run, simulate};
 

@@ -2,6 +2,7 @@
 
 mod detection;
 mod faults;
+mod policies;
 mod repeatable;
 mod support;
 mod theory;

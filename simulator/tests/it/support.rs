@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use parm_faults::Faults;
-use parm_faults::distribution::Distribution;
-use parm_faults::service::Service;
-use parm_frontend::dispatch::{PolicyKind, PoolSettings};
-use parm_loadgen::arrivals::Arrivals;
+use parm_dispatch::{PolicyKind, PoolSettings};
 use parm_simulator::{Quiet, Run, Shape, Tally};
+use parm_workload::Faults;
+use parm_workload::arrivals::Arrivals;
+use parm_workload::distribution::Distribution;
+use parm_workload::service::Service;
 
 pub(crate) const SERVICE: f64 = 0.020;
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU8;
 
-use parm_frontend::dispatch::PolicyKind;
+use parm_dispatch::PolicyKind;
 use parm_simulator::Run;
 
 use crate::support::{SERVICE, exponential, run, simulate};

@@ -53,8 +53,9 @@ fn subsets(n: usize, size: usize) -> Vec<Set> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use parm_encoder::{CodeSpec, Head, Kind};
+
+    use super::*;
 
     #[test]
     fn every_pattern_is_there_once() {

@@ -2,14 +2,15 @@
 
 use std::num::NonZeroUsize;
 
-use crate::network::tract;
-use crate::support::agree;
-use crate::task::alone;
 use parm_parity_models::onnx::rewrite::{Body, End, Parity, Start, derive};
 use parm_parity_models::onnx::{Model, Random};
 use parm_training::base::{self, Base, Shape, build};
 use parm_training::data::{self, Samples};
 use parm_training::{Array, Device, Error, Host, Network};
+
+use crate::network::tract;
+use crate::support::agree;
+use crate::task::alone;
 
 fn model(name: &str, dims: &[usize], outputs: usize) -> Model {
     build(name, &Shape { dims: dims.to_vec(), outputs, seed: 7 }).unwrap()

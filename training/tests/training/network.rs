@@ -1,6 +1,5 @@
 //! Whole networks: what is refused, what training changes, and what the written file computes elsewhere.
 
-use crate::support::{agree, case};
 use parm_parity_models::onnx::proto::{
     AttributeProto, ModelProto, NodeProto, attribute_proto::AttributeType,
 };
@@ -8,6 +7,8 @@ use parm_parity_models::onnx::{Limits, Model};
 use parm_training::{Array, Device, Error, Host, Network, Problem};
 use prost::Message;
 use tract_onnx::prelude::*;
+
+use crate::support::{agree, case};
 
 #[test]
 fn an_operator_without_gradients_is_refused_by_the_name_of_its_node() {

@@ -1,7 +1,8 @@
 //! Every operator against ONNX Runtime, and its gradients against finite differences.
 
-use crate::support::{Case, agree, cases};
 use parm_training::{Array, Device, Gradients, Host, Network};
+
+use crate::support::{Case, agree, cases};
 
 #[test]
 fn every_operator_computes_what_onnx_runtime_computes() {

@@ -3,12 +3,13 @@
 
 use std::num::NonZeroUsize;
 
-use crate::network::tract;
-use crate::support::agree;
 use parm_parity_models::onnx::rewrite::{Body, End, Parity, Start, derive};
 use parm_parity_models::onnx::{Limits, Model};
 use parm_training::data::{self, Samples};
 use parm_training::{Array, Device, Host, Network};
+
+use crate::network::tract;
+use crate::support::agree;
 
 fn model() -> Model {
     let bytes: &[u8] = include_bytes!("pytorch/cnn.onnx");

@@ -11,16 +11,16 @@ mod rows;
 
 use std::collections::BTreeMap;
 
-use parm_faults::distribution::Distribution;
-use parm_faults::service::Service;
-use parm_faults::{Fault, Faults, Targets, When};
-use parm_frontend::record::Role;
+use episodes::{Found, Timed};
+use parm_dispatch::recording::Role;
 use parm_loadgen::statistics::bootstrap::quantile_of;
+use parm_workload::distribution::Distribution;
+use parm_workload::service::Service;
+use parm_workload::{Fault, Faults, Targets, When};
 use serde::Serialize;
 
 use crate::{Error, Job, Recording};
 pub use episodes::Episodes;
-use episodes::{Found, Timed};
 
 /// What a recording says about instances.
 #[derive(Clone, Debug, PartialEq)]

@@ -35,7 +35,7 @@ pub(super) fn share(jobs: &[Job]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use parm_frontend::record::Role;
+    use parm_dispatch::recording::Role;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! What can be chosen under each policy. Choices are in order, so that one step is a small change.
 
-use parm_frontend::dispatch::{PolicyKind, Usual};
+use parm_dispatch::{PolicyKind, Usual};
 
 use super::Knob;
 use crate::{Coded, Problem};

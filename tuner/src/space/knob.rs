@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-use parm_frontend::dispatch::{Fraction, PoolSettings, Usual};
+use parm_dispatch::{Fraction, PoolSettings, Usual};
 
 use crate::Coded;
 

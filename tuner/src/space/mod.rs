@@ -7,12 +7,12 @@
 mod family;
 mod knob;
 
-use parm_faults::draw::Draw;
-use parm_frontend::dispatch::PoolSettings;
-
-use crate::Problem;
 use family::Family;
 use knob::Knob;
+use parm_dispatch::PoolSettings;
+use parm_workload::draw::Draw;
+
+use crate::Problem;
 
 /// Everything that could be set for a problem.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,7 +144,7 @@ const SAMPLE: u64 = 0x70E5;
 mod tests {
     use std::collections::BTreeSet;
 
-    use parm_frontend::dispatch::PolicyKind;
+    use parm_dispatch::PolicyKind;
 
     use super::*;
     use crate::problem::tests::paper;

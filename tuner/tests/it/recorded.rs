@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use parm_faults::clock::Moment;
-use parm_faults::distribution::Distribution;
-use parm_faults::service::Service;
-use parm_faults::{Fault, Faults, Targets, When};
-use parm_frontend::dispatch::{PolicyKind, PoolSettings};
-use parm_frontend::record::{FORMAT, Job, Line, Query};
-use parm_loadgen::arrivals::Arrivals;
-use parm_simulator::{Execution, Quiet, Run, Scenario, Shape, Witness};
+use parm_dispatch::recording::{FORMAT, Job, Line, Query};
+use parm_dispatch::{PolicyKind, PoolSettings};
+use parm_simulator::{Execution, Quiet, Run, Shape, Witness};
 use parm_tuner::{Error, Profile, Recording, fit};
+use parm_workload::Scenario;
+use parm_workload::arrivals::Arrivals;
+use parm_workload::clock::Moment;
+use parm_workload::distribution::Distribution;
+use parm_workload::service::Service;
+use parm_workload::{Fault, Faults, Targets, When};
 
 /// Writes what a frontend would.
 #[derive(Default)]

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use parm_faults::Faults;
-use parm_faults::distribution::Distribution;
-use parm_faults::service::Service;
-use parm_frontend::dispatch::{Needs, PolicyKind};
-use parm_loadgen::arrivals::Arrivals;
-use parm_simulator::{Quiet, Scenario};
+use parm_dispatch::{Needs, PolicyKind};
+use parm_simulator::Quiet;
 use parm_tuner::{Coded, Error, Limits, Objective, Plan, Problem, Quality, Report, Search, to_toml};
+use parm_workload::Faults;
+use parm_workload::Scenario;
+use parm_workload::arrivals::Arrivals;
+use parm_workload::distribution::Distribution;
+use parm_workload::service::Service;
 
 /// The paper's GPU cluster, smaller: fewer codes to choose from, so that the whole grid can be tried here.
 fn problem() -> Problem {

@@ -6,8 +6,6 @@ use parm_encoder::{Code, Needs};
 use parm_parity_models::bundle::{Calibration, Meaning, Signature, fits};
 use parm_protocol::{ModelMetadata, ModelRef};
 
-use crate::dispatch;
-
 /// A code, ready for use.
 #[derive(Debug)]
 pub(crate) struct Coder {
@@ -34,10 +32,10 @@ impl Coder {
     }
 
     /// What the dispatcher is to know of its decoder; `None` for a code that cannot be served.
-    pub(crate) fn needs(&self) -> Option<dispatch::Needs> {
+    pub(crate) fn needs(&self) -> Option<parm_dispatch::Needs> {
         match self.code.recovery().needs {
-            Needs::AsManyAsMissing => Some(dispatch::Needs::AnyK),
-            Needs::OneParity => Some(dispatch::Needs::OneParity),
+            Needs::AsManyAsMissing => Some(parm_dispatch::Needs::AnyK),
+            Needs::OneParity => Some(parm_dispatch::Needs::OneParity),
             Needs::OwnCopy | Needs::AnyOutputs(_) => None,
         }
     }

@@ -6,12 +6,12 @@
 //! predictions. Where these are right both say the same, and so of a row with one wrong member they are at one about that
 //! member only; the others they contradict, or are further apart about.
 
+use parm_dispatch::{GroupId, Verdict};
 use parm_parity_models::bundle::Meaning;
 use smallvec::SmallVec;
 
 use super::decoding::{Arrived, Decoding};
 use super::work::Scratch;
-use crate::dispatch::{GroupId, Verdict};
 use crate::error::Error;
 use crate::serve::outputs::Outputs;
 

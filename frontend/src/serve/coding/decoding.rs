@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use parm_dispatch::{GroupId, QueryId, Source};
 use parm_encoder::{Received, Set};
 use parm_parity_models::bundle::Meaning;
 use parm_protocol::{DataType, NamedTensor, Parameters, Tensor, TensorMetadata};
@@ -15,7 +16,6 @@ use smallvec::SmallVec;
 use super::coder::Coder;
 use super::confidence;
 use super::work::Scratch;
-use crate::dispatch::{GroupId, QueryId, Source};
 use crate::error::Error;
 use crate::serve::inputs::Inputs;
 use crate::serve::outputs::Outputs;

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use parm_dispatch::GroupId;
 use parm_encoder::{Element, Input, Members};
 use parm_protocol::{DataType, NamedTensor, Tensor};
 use smallvec::SmallVec;
@@ -13,7 +14,6 @@ use super::coder::Coder;
 use super::group::ParityQuery;
 use super::stock::{Buffer, Stock};
 use super::work::Scratch;
-use crate::dispatch::GroupId;
 use crate::error::Error;
 use crate::serve::inputs::JobRows;
 use crate::serve::pool::Pool;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use parm_dispatch::{QueryId, Time};
 use parm_encoder::Set;
 use parm_protocol::NamedTensor;
 use smallvec::SmallVec;
 
 use super::coder::Coder;
-use crate::dispatch::{QueryId, Time};
 use crate::serve::outputs::Outputs;
 use crate::serve::pool::Pool;
 

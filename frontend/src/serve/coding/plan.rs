@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU8;
 use std::sync::Arc;
 
+use parm_dispatch::{Fraction, Needs, PolicyKind, PoolSettings};
 use parm_encoder::{CodeSpec, Kind};
 use parm_parity_models::bundle::{ModelFile, Signature};
 use parm_protocol::ModelRef;
@@ -16,7 +17,6 @@ use super::coder::Coder;
 use super::codes::Codes;
 use super::default::DefaultAnswer;
 use super::library::{Bundle, Entry};
-use crate::dispatch::{Fraction, Needs, PolicyKind, PoolSettings};
 use crate::serve::pool::Pool;
 
 /// Group sizes that are used when none are named. Of larger groups more members are late together, and a parity is worth

@@ -1,0 +1,32 @@
+//! A cheaper model on one instance of `k + 1` runs every query too, and answers those whose prediction is late.
+//!
+//! The baseline for parities at the same cost in instances. Unlike a parity it sees every query, so it saturates
+//! unless it is at least `k` times as cheap as the deployed model.
+
+use super::{Along, Policy, one_of_k_plus_one};
+use crate::{CodingSettings, GraceSettings};
+
+pub(super) struct ApproximateBackup {
+    k: u8,
+    grace: GraceSettings,
+}
+
+impl ApproximateBackup {
+    pub(super) fn new(settings: &CodingSettings) -> Self {
+        Self { k: settings.k.get(), grace: settings.grace }
+    }
+}
+
+impl Policy for ApproximateBackup {
+    fn along(&self, _utilisation: f64) -> Along {
+        Along { backup: true, ..Along::default() }
+    }
+
+    fn dedicated(&self, instances: u32) -> u32 {
+        one_of_k_plus_one(instances, self.k)
+    }
+
+    fn grace(&self) -> Option<GraceSettings> {
+        Some(self.grace)
+    }
+}

@@ -1,0 +1,86 @@
+//! ParM without its split: every instance runs queries and parities, and a parity gets only what queries leave over.
+//!
+//! What the split costs is capacity: with a third of the instances kept for parities the rest saturate at two thirds
+//! of the load. Sharing the pool and letting parities yield costs nothing that anybody waits for, and a reconstruction
+//! that is held back for a grace replaces only predictions that are truly late. What parities cannot help (groups
+//! still open, losses beyond the code, clients who want exact answers) a hedge within a budget does.
+//!
+//! The size of groups follows the load: the parities of groups of `k` cost `u / k` where queries keep a share `u` of
+//! the pool busy. They should fit under 65 %, beyond which waiting times rise for all: `k = ceil(u / (0.65 - u))`. At
+//! low load that is 1: a parity of one query is a copy of it, so a copy is what is sent, and its answer is exact. Above,
+//! the largest groups that there are models for are made: parities yield, so what does not fit is not sent.
+//!
+//! A parity runs on once it started, and a query that comes meanwhile may find nobody idle. So parities leave a few
+//! instances idle (`headroom`); that bounds what they cost on a healthy pool far better than not coding at all above
+//! some load, which gave up nine tenths of the gain at 57 % busy because the load that is measured varies. Only past
+//! 80 %, where hardly an instance is ever idle, is no group formed.
+
+use std::time::Duration;
+
+use super::hedge::Hedge;
+use super::{Along, Policy, kept_for_parities};
+use crate::quantile::Reading;
+use crate::{CodingSettings, GraceSettings, HedgeSettings};
+
+const FULL: f64 = 0.65;
+const NO_ROOM: f64 = 0.80;
+
+pub(super) struct ParmPlus {
+    settings: CodingSettings,
+    hedge: Hedge,
+    /// Ascending.
+    sizes: Vec<u8>,
+}
+
+impl ParmPlus {
+    pub(super) fn new(settings: &CodingSettings, hedge: &HedgeSettings) -> Self {
+        let mut sizes: Vec<u8> = settings.k_choices.iter().chain([&settings.k]).map(|k| k.get()).collect();
+        sizes.sort_unstable();
+        Self { settings: settings.clone(), hedge: Hedge::new(hedge), sizes }
+    }
+
+    /// The smallest group that the load leaves room for, or the largest that there is a model for: parities yield.
+    fn size(&self, utilisation: f64) -> Option<u8> {
+        if utilisation > NO_ROOM {
+            return None;
+        }
+        let wanted =
+            if utilisation < FULL { (utilisation / (FULL - utilisation)).ceil() } else { f64::INFINITY };
+        if wanted <= 1.0 {
+            return Some(1);
+        }
+        self.sizes.iter().copied().find(|size| f64::from(*size) >= wanted).or(self.sizes.last().copied())
+    }
+}
+
+impl Policy for ParmPlus {
+    fn along(&self, utilisation: f64) -> Along {
+        let k = self.settings.k.get();
+        let size = if self.settings.k_follows_load { self.size(utilisation) } else { Some(k) };
+        let group = size.filter(|size| *size > 1);
+        Along {
+            copies: u8::from(size == Some(1)),
+            group,
+            at_once: !self.settings.parities_yield,
+            backup: false,
+        }
+    }
+
+    fn late_after(&self, recent: Option<Reading>) -> Option<Duration> {
+        self.settings.hedge.then(|| self.hedge.late_after(recent)).flatten()
+    }
+
+    fn dedicated(&self, instances: u32) -> u32 {
+        if self.settings.shared_pool { 0 } else { kept_for_parities(instances, &self.settings) }
+    }
+
+    /// Dedicated instances have nothing to be idle for.
+    fn headroom(&self, instances: u32) -> u32 {
+        let share = if self.settings.shared_pool { self.settings.headroom.get() } else { 0.0 };
+        (f64::from(instances) * share).round() as u32
+    }
+
+    fn grace(&self) -> Option<GraceSettings> {
+        Some(self.settings.grace)
+    }
+}

@@ -1,0 +1,146 @@
+//! The format of a recording: one JSON object a line, each with one member that says what it is.
+//!
+//! Text, because people want to look into it and cut it with the tools they have; the lines are short and compress well.
+//! Models and instances are introduced by a line of their own and then go by number.
+
+use serde::{Deserialize, Serialize};
+
+/// The format that this version writes and reads.
+pub const FORMAT: u32 = 1;
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
+    /// The first line.
+    Recording {
+        /// The format.
+        format: u32,
+        /// When it began, in milliseconds since 1970. All other times count from then.
+        unix_ms: u64,
+    },
+    /// A model goes by this number from now on.
+    Model {
+        /// The number.
+        number: u32,
+        /// Its name.
+        name: String,
+        /// Its version; empty where instances name none.
+        version: String,
+    },
+    /// An instance goes by this number from now on.
+    Instance {
+        /// The number.
+        number: u32,
+        /// Its address.
+        name: String,
+    },
+    /// A request arrived.
+    Query(Query),
+    /// An instance is done with a job.
+    Job(Job),
+    /// Notes were lost because nobody wrote them down in time.
+    Dropped {
+        /// How many since the last such line.
+        notes: u64,
+    },
+    /// The last line.
+    End {
+        /// How long the recording is.
+        at_us: u64,
+    },
+}
+
+/// A request that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Query {
+    /// When, in microseconds.
+    pub at_us: u64,
+    /// For which model.
+    pub model: u32,
+    /// How many rows it has, each a query.
+    pub rows: u32,
+}
+
+/// A job that an instance is done with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// When the instance was given it, in microseconds.
+    pub at_us: u64,
+    /// How long the instance took, the way there and back included.
+    pub took_us: u64,
+    /// Which model.
+    pub model: u32,
+    /// Which instance.
+    pub instance: u32,
+    /// Rows of the batch; 0 for a parity, whose rows are nobody's query.
+    pub rows: u32,
+    /// What it was for.
+    pub role: Role,
+    /// Whether there was an answer.
+    pub ok: bool,
+}
+
+/// What a job was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Queries that had no job so far.
+    Deployed,
+    /// The same queries once more.
+    Copy,
+    /// A parity.
+    Parity,
+    /// The cheaper model.
+    Backup,
+}
+
+impl From<crate::Role> for Role {
+    fn from(role: crate::Role) -> Self {
+        match role {
+            crate::Role::Deployed => Role::Deployed,
+            crate::Role::Copy => Role::Copy,
+            crate::Role::Parity(..) => Role::Parity,
+            crate::Role::Backup => Role::Backup,
+        }
+    }
+}
+
+impl Line {
+    /// Appends the line to a text.
+    pub fn write(&self, text: &mut Vec<u8>) {
+        serde_json::to_writer(&mut *text, self).expect("every field has a form in JSON");
+        text.push(b'\n');
+    }
+
+    /// Reads a line.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_they_are_written() {
+        let query = Line::Query(Query { at_us: 12, model: 0, rows: 3 });
+        let job = Job { at_us: 13, took_us: 20, model: 0, instance: 4, rows: 1, role: Role::Copy, ok: true };
+        let lines = [
+            Line::Recording { format: FORMAT, unix_ms: 1_700_000_000_000 },
+            Line::Model { number: 0, name: "a \"quoted\"\nname".into(), version: "1".into() },
+            Line::Instance { number: 4, name: "http://a:1".into() },
+            query,
+            Line::Job(job),
+            Line::Dropped { notes: 7 },
+            Line::End { at_us: 99 },
+        ];
+        let mut text = Vec::new();
+        lines.iter().for_each(|line| line.write(&mut text));
+        let text = String::from_utf8(text).unwrap();
+        let read: Vec<Line> = text.lines().map(|line| Line::parse(line).unwrap()).collect();
+        assert_eq!(read, lines);
+        assert_eq!(text.lines().nth(3), Some(r#"{"query":{"at_us":12,"model":0,"rows":3}}"#));
+    }
+}

@@ -1,0 +1,265 @@
+//! What the dispatcher does with coding groups, situation by situation.
+
+use std::num::NonZeroU8;
+use std::time::Duration;
+
+use parm_dispatch::{
+    CodingSettings, DetectionSettings, Fraction, GraceSettings, Needs, PolicyKind, PoolSettings, Unsure,
+};
+
+use super::script::Step::*;
+use super::script::{Step, check};
+
+/// Groups of `k`, held back for 30 ms, on a shared pool.
+fn plus(k: u8, r: u8) -> PoolSettings {
+    let coding = CodingSettings {
+        k: NonZeroU8::new(k).expect("positive"),
+        r: NonZeroU8::new(r).expect("positive"),
+        grace: GraceSettings { cold: Duration::from_millis(30), ..GraceSettings::default() },
+        k_follows_load: false,
+        ..CodingSettings::default()
+    };
+    PoolSettings { policy: PolicyKind::ParmPlus, coding, ..PoolSettings::default() }
+}
+
+fn with(settings: PoolSettings, change: impl FnOnce(&mut CodingSettings)) -> PoolSettings {
+    let mut settings = settings;
+    change(&mut settings.coding);
+    settings
+}
+
+fn parm() -> PoolSettings {
+    PoolSettings { policy: PolicyKind::Parm, ..plus(2, 1) }
+}
+
+const THREE: [Step; 3] = [Join(1), Join(2), Join(3)];
+
+#[track_caller]
+fn check_on_three(settings: PoolSettings, steps: &[Step], expect: &[&str]) {
+    check(settings, &[&THREE, steps].concat(), expect);
+}
+
+const GROUP: [Step; 3] = [Query(1), Query(2), Encoded];
+const STARTED: [&str; 4] = ["0 run 1 on 1", "0 run 2 on 2", "0 encode 1|2", "0 parity 0 on 3"];
+
+#[track_caller]
+fn check_group(settings: PoolSettings, steps: &[Step], expect: &[&str]) {
+    check_on_three(settings, &[&GROUP, steps].concat(), &[&STARTED, expect].concat());
+}
+
+#[test]
+fn a_reconstruction_is_given_when_the_prediction_is_late() {
+    let steps = [Wait(20), Done(1), Done(3), Wait(20), Decoded(90)];
+    check_group(
+        plus(2, 1),
+        &steps,
+        &["20 answer 1 exact", "30 decode 2 from 2", "40 answer 2 reconstructed", "40 drop 2 on 2"],
+    );
+}
+
+#[test]
+fn a_prediction_within_the_grace_wins() {
+    let steps = [Wait(20), Done(1), Done(3), Wait(5), Done(2), Wait(100)];
+    check_group(plus(2, 1), &steps, &["20 answer 1 exact", "25 answer 2 exact"]);
+}
+
+#[test]
+fn a_prediction_that_overtakes_the_decoder_wins() {
+    let steps = [Wait(30), Done(1), Done(3), Done(2), Decoded(90)];
+    check_group(plus(2, 1), &steps, &["30 answer 1 exact", "30 decode 2 from 2", "30 answer 2 exact"]);
+}
+
+#[test]
+fn one_parity_recovers_any_number_of_slots_where_the_code_can() {
+    let settings = with(plus(2, 1), |coding| coding.needs = Needs::OneParity);
+    let steps = [Wait(20), Done(3), Wait(10), Decoded(90), Decoded(90)];
+    check_group(
+        settings,
+        &steps,
+        &[
+            "30 decode 1 from 1",
+            "30 decode 2 from 1",
+            "30 answer 1 reconstructed",
+            "30 drop 1 on 1",
+            "30 answer 2 reconstructed",
+            "30 drop 2 on 2",
+        ],
+    );
+}
+
+#[test]
+fn two_parities_recover_two_slots() {
+    let steps = [Join(4), Query(1), Query(2), Encoded, Quiet, Done(3), Wait(50), Done(4)];
+    check_on_three(plus(2, 2), &steps, &["50 decode 1 from 2", "50 decode 2 from 2"]);
+}
+
+#[test]
+fn a_parity_that_nobody_needs_is_dropped() {
+    let steps = [Wait(20), Done(1), Done(2)];
+    check_group(plus(2, 1), &steps, &["20 answer 1 exact", "20 answer 2 exact", "20 drop parity on 3"]);
+}
+
+#[test]
+fn parities_yield_to_queries_and_are_never_sent_when_useless() {
+    let steps = [Query(1), Query(2), Query(3), Encoded, Quiet, Query(4), Done(3), Done(1), Done(2)];
+    // Instance 3 is the one for the parity; it is busy, and then has a query to run. When it would be free, it is
+    // too late.
+    check_on_three(
+        plus(2, 1),
+        &steps,
+        &["0 answer 3 exact", "0 run 4 on 3", "0 encode 3|4", "0 answer 1 exact", "0 answer 2 exact"],
+    );
+}
+
+#[test]
+fn a_parity_waits_for_an_instance_without_members() {
+    let steps = [Join(1), Join(2), Query(1), Query(2), Encoded, Quiet, Done(1), Wait(5), Join(3)];
+    check(plus(2, 1), &steps, &["0 answer 1 exact", "5 parity 0 on 3"]);
+}
+
+#[test]
+fn clients_who_want_exact_answers_get_no_reconstruction() {
+    let steps = [Query(1), Exact(2), Encoded, Quiet, Done(3), Done(1), Wait(100)];
+    check_on_three(plus(2, 1), &steps, &["0 answer 1 exact"]);
+}
+
+#[test]
+fn what_must_be_served_alone_is_never_grouped() {
+    let steps = [Alone(1), Query(2), Alone(3), Query(4)];
+    check_on_three(plus(2, 1), &steps, &["0 run 1 on 1", "0 run 2 on 2", "0 run 3 on 3"]);
+}
+
+#[test]
+fn an_old_group_is_coded_with_blank_slots() {
+    let steps = [Query(1), Query(2), Wait(20)];
+    check_on_three(plus(4, 1), &steps, &["0 run 1 on 1", "0 run 2 on 2", "20 encode 1|2||"]);
+}
+
+#[test]
+fn an_old_group_of_one_is_let_go() {
+    check_on_three(plus(4, 1), &[Query(1), Wait(20), Query(2)], &["0 run 1 on 1", "20 run 2 on 2"]);
+}
+
+#[test]
+fn an_unsure_reconstruction_leads_to_a_hedge_or_to_patience() {
+    let settings = with(plus(2, 1), |coding| coding.min_confidence = Fraction::percent(80));
+    let steps = [Wait(30), Done(1), Done(3), Decoded(70)];
+    let decode = ["30 answer 1 exact", "30 decode 2 from 2"];
+    check_group(settings.clone(), &steps, &[&decode[..], &["30 copy 2 on 3"]].concat());
+    check_group(with(settings, |coding| coding.unsure = Unsure::Wait), &steps, &decode);
+}
+
+#[test]
+fn a_lost_parity_lets_the_group_go() {
+    check_group(plus(2, 1), &[Fail(3), Done(1), Wait(100)], &["0 answer 1 exact"]);
+}
+
+#[test]
+fn parm_keeps_an_instance_for_parities_and_takes_what_comes_first() {
+    let steps = [Query(1), Query(2), Query(3), Encoded, Done(3), Done(1), Decoded(0)];
+    check_on_three(
+        parm(),
+        &steps,
+        &[
+            "0 run 1 on 1",
+            "0 run 2 on 2",
+            "0 encode 1|2",
+            "0 parity 0 on 3",
+            "0 answer 1 exact",
+            "0 decode 2 from 2",
+            "0 run 3 on 1",
+            "0 answer 2 reconstructed",
+            "0 drop 2 on 2",
+        ],
+    );
+}
+
+#[test]
+fn the_backup_answers_what_is_late() {
+    let settings = PoolSettings { policy: PolicyKind::ApproximateBackup, ..plus(2, 1) };
+    let steps = [Query(1), Query(2), Wait(5), Done(3), Done(3), Wait(10), Done(1), Wait(30)];
+    check_on_three(
+        settings,
+        &steps,
+        &[
+            "0 run 1 on 1",
+            "0 backup 1 on 3",
+            "0 run 2 on 2",
+            "5 backup 2 on 3",
+            "15 answer 1 exact",
+            "30 answer 2 backup",
+            "30 drop 2 on 2",
+        ],
+    );
+}
+
+#[test]
+fn a_group_survives_a_change_of_policy() {
+    let off = PoolSettings { policy: PolicyKind::None, ..PoolSettings::default() };
+    let steps = [Settings(Box::new(off)), Wait(30), Done(1), Done(3), Decoded(90)];
+    check_group(
+        plus(2, 1),
+        &steps,
+        &["30 answer 1 exact", "30 decode 2 from 2", "30 answer 2 reconstructed", "30 drop 2 on 2"],
+    );
+}
+
+#[test]
+fn at_low_load_a_copy_is_sent_instead_of_a_parity() {
+    let settings = with(plus(2, 1), |coding| coding.k_follows_load = true);
+    check_on_three(settings, &[Query(1), Query(2)], &["0 run 1 on 1", "0 copy 1 on 2", "0 run 2 on 3"]);
+}
+
+#[test]
+fn a_parity_leaves_instances_idle_for_queries() {
+    let settings = with(plus(2, 1), |coding| coding.headroom = Fraction::percent(34));
+    let steps = [Query(1), Query(2), Encoded, Quiet, Wait(1), Join(4)];
+    // Of three instances one has to stay idle beside the parity's, and of four.
+    check_on_three(settings, &steps, &["1 parity 0 on 4"]);
+}
+
+/// Groups of two whose outputs are compared, with an eye on instances that are never right.
+fn watched() -> PoolSettings {
+    with(plus(2, 1), |coding| {
+        coding.needs = Needs::OneParity;
+        coding.detection = DetectionSettings {
+            enabled: true,
+            eject: true,
+            min_samples: std::num::NonZeroU32::MIN,
+            significance: Fraction::percent(20),
+            ..DetectionSettings::default()
+        };
+    })
+}
+
+#[test]
+fn a_watched_group_is_kept_until_its_predictions_can_be_compared() {
+    let steps = [Wait(20), Done(1), Done(2), Wait(5), Done(3), Compared(None)];
+    check_group(watched(), &steps, &["20 answer 1 exact", "20 answer 2 exact", "25 compare 3"]);
+    let steps = [Wait(20), Done(1), Done(2), Wait(2000), Done(3)];
+    check_group(watched(), &steps, &["20 answer 1 exact", "20 answer 2 exact", "1000 drop parity on 3"]);
+}
+
+#[test]
+fn one_parity_of_a_code_that_reads_predictions_tells_nothing() {
+    let settings = with(watched(), |coding| coding.needs = Needs::AnyK);
+    let steps = [Wait(20), Done(1), Done(2), Done(3)];
+    check_group(settings, &steps, &["20 answer 1 exact", "20 answer 2 exact", "20 drop parity on 3"]);
+}
+
+#[test]
+fn who_disagrees_alone_again_and_again_is_suspect_and_ejected() {
+    let group = |id| [Query(id), Query(id + 1), Encoded, Done(1), Done(2), Done(3), Compared(Some(2))];
+    let suspect = |groups: u64| {
+        let steps: Vec<_> = THREE.into_iter().chain((0..groups).flat_map(|n| group(10 * n))).collect();
+        let words = super::script::words(&super::script::play(watched(), &steps));
+        words.into_iter().find(|word| word.contains("suspect"))
+    };
+    let first = (1..60).find_map(|groups| Some((groups, suspect(groups)?)));
+    let (groups, word) = first.expect("somebody is suspected");
+    assert!(groups > 5 && word.ends_with("suspect 2"), "{word} after {groups} groups");
+    let mut steps: Vec<_> = THREE.into_iter().chain((0..groups).flat_map(|n| group(10 * n))).collect();
+    steps.extend([Quiet, Query(9001), Query(9002), Query(9003)]);
+    let words = super::script::words(&super::script::play(watched(), &steps));
+    assert!(words.iter().all(|word| !word.ends_with("on 2")), "it is out of service: {words:?}");
+}

@@ -1,0 +1,320 @@
+//! In any order of events: every query answered once and in time, no useless work, every bound kept.
+
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
+use std::time::Duration;
+
+use parm_dispatch::{
+    Accept, BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, Event, Failure, Fraction,
+    GraceSettings, HedgeSettings, InstanceId, InstanceSpec, Needs, NodeId, PolicyKind, PoolId, PoolSettings,
+    Query, QueryId, Served, Settings, ShapeId, Unsure, Verdict,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::world::World;
+
+/// Something that may happen; numbers choose among what is there at the time.
+#[derive(Clone, Debug)]
+enum Happening {
+    Arrival {
+        pool: u32,
+        shape: u32,
+        within_ms: u64,
+        priority: u8,
+        exact: bool,
+        codable: bool,
+    },
+    Cancel(usize),
+    Completion(usize),
+    Failing {
+        job: usize,
+        query: bool,
+    },
+    Join {
+        slots: u16,
+        pools: u32,
+        node: u32,
+    },
+    Leave(usize),
+    Drain(usize),
+    ProbeAnswer {
+        probe: usize,
+        works: bool,
+    },
+    Encoding {
+        group: usize,
+        works: bool,
+    },
+    Decoding {
+        slot: usize,
+        outcome: Option<Option<f32>>,
+    },
+    Comparing {
+        group: usize,
+        agrees: bool,
+    },
+    /// In 100 us.
+    Time(u64),
+    Change(Box<PoolSettings>),
+}
+
+const POOLS: u32 = 2;
+
+fn settings() -> impl Strategy<Value = PoolSettings> {
+    let policy = prop_oneof![
+        1 => Just(PolicyKind::None),
+        1 => Just(PolicyKind::Equal),
+        1 => Just(PolicyKind::Replicate),
+        2 => Just(PolicyKind::Hedge),
+        3 => Just(PolicyKind::Parm),
+        4 => Just(PolicyKind::ParmPlus),
+        2 => Just(PolicyKind::ApproximateBackup),
+    ];
+    (policy, 1..20u32, 1..4u16, 0..5u64, 0..30u8, 0..4u32, coding(), any::<bool>()).prop_map(
+        |(policy, queue, batch, delay_ms, percent, burst, coding, default_answer)| {
+            let budget = BudgetSettings { ratio: Fraction::percent(percent), burst };
+            PoolSettings {
+                policy,
+                queue_limit: NonZeroU32::new(queue).expect("positive"),
+                batch: BatchSettings {
+                    max_size: NonZeroU16::new(batch).expect("positive"),
+                    max_delay: Duration::from_millis(delay_ms),
+                },
+                hedge: HedgeSettings { budget: budget.clone(), ..HedgeSettings::default() },
+                retry: budget,
+                no_instance_grace: Duration::from_millis(50),
+                coding,
+                default_answer,
+                ..PoolSettings::default()
+            }
+        },
+    )
+}
+
+fn coding() -> impl Strategy<Value = CodingSettings> {
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let switches = (switches, any::<bool>(), any::<bool>());
+    (2..5u8, 1..3u8, 0..30u64, 0..20u64, switches).prop_map(|(k, r, age_ms, grace_ms, switches)| {
+        let (switches, detects, ejects) = switches;
+        let (one_parity, partial_groups, shared_pool, parities_yield, k_follows_load, wait) = switches;
+        CodingSettings {
+            k: NonZeroU8::new(k).expect("positive"),
+            r: NonZeroU8::new(r).expect("positive"),
+            needs: if one_parity { Needs::OneParity } else { Needs::AnyK },
+            max_age: Duration::from_millis(age_ms),
+            partial_groups,
+            grace: GraceSettings { cold: Duration::from_millis(grace_ms), ..GraceSettings::default() },
+            min_confidence: Fraction::percent(50),
+            unsure: if wait { Unsure::Wait } else { Unsure::Hedge },
+            shared_pool,
+            parities_yield,
+            k_follows_load,
+            detection: DetectionSettings {
+                enabled: detects,
+                significance: Fraction::percent(10),
+                min_samples: NonZeroU32::MIN,
+                eject: ejects,
+                max_wait: Duration::from_millis(age_ms),
+                ..DetectionSettings::default()
+            },
+            ..CodingSettings::default()
+        }
+    })
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let arrival =
+        (0..POOLS, 0..2u32, 0..300u64, 0..3u8, prop::bool::weighted(0.2), prop::bool::weighted(0.9))
+            .prop_map(|(pool, shape, within_ms, priority, exact, codable)| Happening::Arrival {
+                pool,
+                shape,
+                within_ms,
+                priority,
+                exact,
+                codable,
+            });
+    prop_oneof![
+        12 => arrival,
+        1 => any::<usize>().prop_map(Happening::Cancel),
+        10 => any::<usize>().prop_map(Happening::Completion),
+        2 => (any::<usize>(), prop::bool::weighted(0.2)).prop_map(|(job, query)| Happening::Failing { job, query }),
+        1 => (1..3u16, 1..4u32, 0..3u32).prop_map(|(slots, pools, node)| Happening::Join { slots, pools, node }),
+        1 => any::<usize>().prop_map(Happening::Leave),
+        1 => any::<usize>().prop_map(Happening::Drain),
+        1 => (any::<usize>(), any::<bool>()).prop_map(|(probe, works)| Happening::ProbeAnswer { probe, works }),
+        6 => (any::<usize>(), prop::bool::weighted(0.9)).prop_map(|(group, works)| Happening::Encoding { group, works }),
+        6 => (any::<usize>(), prop::option::weighted(0.9, prop::option::of(0f32..1.0)))
+            .prop_map(|(slot, outcome)| Happening::Decoding { slot, outcome }),
+        6 => (any::<usize>(), prop::bool::weighted(0.7)).prop_map(|(group, agrees)| Happening::Comparing { group, agrees }),
+        8 => prop_oneof![4 => 0..100u64, 1 => 0..3000u64].prop_map(Happening::Time),
+        1 => settings().prop_map(|settings| Happening::Change(Box::new(settings))),
+    ]
+}
+
+fn world(settings: PoolSettings, instances: u32) -> World {
+    let mut world = World::new(Settings::uniform(settings), 1);
+    world.groups.compares = true;
+    for id in 0..instances {
+        join(&mut world, id, 1, 3, id % 3);
+    }
+    world
+}
+
+fn join(world: &mut World, id: u32, slots: u16, pools: u32, node: u32) {
+    let serves =
+        (0..POOLS).filter(|pool| pools & 1 << pool != 0).map(|pool| Served::all(PoolId(pool))).collect();
+    let spec = InstanceSpec { serves, slots, node: Some(NodeId(node)) };
+    world.send(Event::InstanceJoined(InstanceId(id), spec));
+}
+
+fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
+    *names += 1;
+    let choose = |count: usize, which: usize| (count > 0).then(|| which % count);
+    match *happening {
+        Happening::Arrival { pool, shape, within_ms, priority, exact, codable } => {
+            let accept = if exact { Accept::Exact } else { Accept::Any };
+            let (id, deadline) = (QueryId(u64::from(*names)), world.now + Duration::from_millis(within_ms));
+            let (pool, shape) = (PoolId(pool), ShapeId(shape));
+            world.send(Event::QueryArrived(Query { id, pool, shape, deadline, priority, accept, codable }));
+        }
+        Happening::Cancel(which) => {
+            if let Some(at) = choose(world.queries.len(), which) {
+                let id = *world.queries.keys().nth(at).expect("counted");
+                world.send(Event::QueryCancelled(id));
+            }
+        }
+        Happening::Completion(which) => {
+            if let Some(at) = choose(world.running().count(), which) {
+                let id = *world.running().nth(at).expect("counted").0;
+                world.send(Event::JobCompleted(id));
+            }
+        }
+        Happening::Failing { job, query } => {
+            if let Some(at) = choose(world.running().count(), job) {
+                let id = *world.running().nth(at).expect("counted").0;
+                world.send(Event::JobFailed(id, if query { Failure::Query } else { Failure::Instance }));
+            }
+        }
+        Happening::Join { slots, pools, node } => join(world, *names, slots, pools, node),
+        Happening::Leave(which) => {
+            if let Some(id) =
+                choose(world.instances.len(), which).and_then(|at| world.instances.keys().nth(at))
+            {
+                world.send(Event::InstanceLeft(*id));
+            }
+        }
+        Happening::Drain(which) => {
+            if let Some(id) =
+                choose(world.instances.len(), which).and_then(|at| world.instances.keys().nth(at))
+            {
+                world.send(Event::InstanceDraining(*id));
+            }
+        }
+        Happening::ProbeAnswer { probe, works } => {
+            if let Some(id) = choose(world.probes.len(), probe).and_then(|at| world.probes.iter().nth(at)) {
+                world.send(Event::ProbeAnswered(*id, works));
+            }
+        }
+        Happening::Encoding { group, works } => {
+            let encodings = &world.groups.encodings;
+            if let Some(id) = choose(encodings.len(), group).and_then(|at| encodings.iter().nth(at)) {
+                world.send(if works { Event::GroupEncoded(*id) } else { Event::GroupFailed(*id) });
+            }
+        }
+        Happening::Decoding { slot, outcome } => {
+            let decodings = &world.groups.decodings;
+            if let Some((group, query)) =
+                choose(decodings.len(), slot).and_then(|at| decodings.keys().nth(at))
+            {
+                world.send(match outcome {
+                    Some(confidence) => Event::SlotDecoded(*group, *query, confidence),
+                    None => Event::SlotFailed(*group, *query),
+                });
+            }
+        }
+        Happening::Comparing { group, agrees } => {
+            let comparisons = &world.groups.comparisons;
+            if let Some(id) = choose(comparisons.len(), group).and_then(|at| comparisons.keys().nth(at)) {
+                let verdict = |slot| Verdict { slot, row: 0, agrees: agrees || slot == 0 };
+                world.send(Event::Compared(*id, (0..4).map(verdict).collect()));
+            }
+        }
+        Happening::Time(steps) => world.advance(Duration::from_micros(100 * steps)),
+        Happening::Change(ref settings) => {
+            world.send(Event::SettingsChanged(PoolId(*names % POOLS), settings.clone()));
+        }
+    }
+}
+
+fn run(settings: &PoolSettings, instances: u32, schedule: &[Happening]) -> World {
+    let mut world = world(settings.clone(), instances);
+    let mut names = 1000;
+    for happening in schedule {
+        happen(&mut world, &mut names, happening);
+    }
+    world
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    /// The world checks the contract at every action: see there.
+    #[test]
+    fn every_query_is_answered_once_and_every_job_released_once(
+        settings in settings(), instances in 0..6u32, schedule in vec(happening(), 1..250),
+    ) {
+        run(&settings, instances, &schedule).finish();
+    }
+
+    #[test]
+    fn queues_and_budgets_stay_within_their_bounds(
+        settings in settings(), instances in 1..6u32, schedule in vec(happening(), 1..250),
+    ) {
+        let schedule: Vec<_> = schedule.into_iter().filter(|what| !matches!(what, Happening::Change(_))).collect();
+        let mut world = world(settings.clone(), instances);
+        let mut names = 1000;
+        for happening in &schedule {
+            happen(&mut world, &mut names, happening);
+            for pool in 0..POOLS {
+                let queued = world.dispatcher.status(PoolId(pool)).map_or(0, |status| status.queued);
+                prop_assert!(queued <= settings.queue_limit.get());
+            }
+        }
+        let allowed = |budget: &BudgetSettings| {
+            f64::from(budget.burst * POOLS) + world.tally.fresh as f64 * budget.ratio.get() + 1e-9
+        };
+        if settings.policy == PolicyKind::Hedge {
+            prop_assert!(world.tally.copies as f64 <= allowed(&settings.hedge.budget), "{:?}", world.tally);
+        }
+        let retried: u64 =
+            (0..POOLS).filter_map(|pool| world.dispatcher.status(PoolId(pool))).map(|s| s.counters.retries).sum();
+        prop_assert!(retried as f64 <= allowed(&settings.retry), "{retried} retries, {:?}", world.tally);
+    }
+
+    #[test]
+    fn the_same_events_lead_to_the_same_actions(
+        settings in settings(), instances in 0..6u32, schedule in vec(happening(), 1..100),
+    ) {
+        let [first, second] = [(), ()].map(|()| run(&settings, instances, &schedule).log);
+        prop_assert_eq!(first, second);
+    }
+
+    #[test]
+    fn no_instance_idles_while_a_query_waits_that_it_could_run(
+        instances in 1..6u32, schedule in vec(happening(), 1..250),
+    ) {
+        let settings = PoolSettings { policy: PolicyKind::None, ..PoolSettings::default() };
+        let schedule: Vec<_> = schedule.into_iter().filter(|what| !matches!(what, Happening::Change(_))).collect();
+        let world = run(&settings, instances, &schedule);
+        for pool in (0..POOLS).map(PoolId) {
+            let queued = world.dispatcher.status(pool).map_or(0, |status| status.queued);
+            let idle = world.instances.iter().any(|(id, present)| {
+                let held = world.running().filter(|(_, held)| held.job.instance == *id).count();
+                world.dispatcher.in_service(*id)
+                    && held < usize::from(present.spec.slots)
+                    && present.spec.serves.iter().any(|served| served.pool == pool)
+            });
+            prop_assert!(queued == 0 || !idle, "{queued} wait in {pool:?} beside an idle instance");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Scripts for the dispatcher, and what it makes of them in words: one table row per behaviour.
+
+use std::time::Duration;
+
+use parm_dispatch::{
+    Accept, Action, Answer, Event, Failure, InstanceId, InstanceSpec, JobId, Part, PoolSettings, Query,
+    QueryId, Role, Rows, Served, Settings, ShapeId, Source, Time, Verdict,
+};
+
+use super::world::{POOL, World};
+
+/// A step of a script. Queries and instances go by number; an instance has one slot, so its job needs no name.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// Time passes, in milliseconds.
+    Wait(u64),
+    Join(u32),
+    Leave(u32),
+    Drain(u32),
+    /// A query with a deadline a second away.
+    Query(u64),
+    /// A query with that many milliseconds to go.
+    Within(u64, u64),
+    Priority(u64, u8),
+    Shape(u64, u32),
+    Cancel(u64),
+    /// An instance completes its job.
+    Done(u32),
+    Fail(u32),
+    /// An instance says that the request is at fault.
+    Refuse(u32),
+    Probe(u32, bool),
+    /// A query whose client takes predictions only.
+    Exact(u64),
+    /// A query that must be served alone.
+    Alone(u64),
+    /// The driver has encoded the group that it was asked to.
+    Encoded,
+    /// The driver has decoded the slot that it was asked to, with this confidence in percent.
+    Decoded(u8),
+    /// The driver has compared the group that it was asked to: the parities disagree with what this instance says.
+    Compared(Option<u32>),
+    /// So many queries one after the other, each answered by instance 1 after 20 ms: the pool's times become known.
+    Warm(u64),
+    Settings(Box<PoolSettings>),
+    /// Forgets what was done so far.
+    Quiet,
+}
+
+/// Runs a script in a pool with these settings and compares what was done, but for wakes and releases.
+#[track_caller]
+pub(crate) fn check(settings: PoolSettings, steps: &[Step], expect: &[&str]) {
+    let world = play(settings, steps);
+    assert_eq!(words(&world), expect);
+}
+
+/// Runs a script.
+pub(crate) fn play(settings: PoolSettings, steps: &[Step]) -> World {
+    let compares = settings.coding.detection.enabled;
+    let mut world = World::new(Settings::uniform(settings), 7);
+    world.groups.compares = compares;
+    for step in steps {
+        act(&mut world, step);
+    }
+    world
+}
+
+/// What was done, in words, with milliseconds.
+pub(crate) fn words(world: &World) -> Vec<String> {
+    let lines = world.log.iter().filter_map(|(at, action)| Some((at, word(world, action)?)));
+    lines.map(|(at, word)| format!("{} {word}", at.as_nanos() / 1_000_000)).collect()
+}
+
+fn act(world: &mut World, step: &Step) {
+    let ms = Duration::from_millis;
+    match *step {
+        Step::Wait(time) => world.advance(ms(time)),
+        Step::Join(id) => {
+            let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, node: None };
+            world.send(Event::InstanceJoined(InstanceId(id), spec));
+        }
+        Step::Leave(id) => world.send(Event::InstanceLeft(InstanceId(id))),
+        Step::Drain(id) => world.send(Event::InstanceDraining(InstanceId(id))),
+        Step::Query(id) => arrive(world, query(id, world.now + ms(1000))),
+        Step::Within(id, time) => arrive(world, query(id, world.now + ms(time))),
+        Step::Priority(id, priority) => arrive(world, Query { priority, ..query(id, world.now + ms(1000)) }),
+        Step::Shape(id, shape) => {
+            arrive(world, Query { shape: ShapeId(shape), ..query(id, world.now + ms(1000)) })
+        }
+        Step::Exact(id) => arrive(world, Query { accept: Accept::Exact, ..query(id, world.now + ms(1000)) }),
+        Step::Alone(id) => arrive(world, Query { codable: false, ..query(id, world.now + ms(1000)) }),
+        Step::Encoded => {
+            let group = *world.groups.encodings.first().expect("an encoding was asked for");
+            world.send(Event::GroupEncoded(group));
+        }
+        Step::Decoded(percent) => {
+            let (group, query) =
+                *world.groups.decodings.first_key_value().expect("a decoding was asked for").0;
+            world.send(Event::SlotDecoded(group, query, Some(f32::from(percent) / 100.0)));
+        }
+        Step::Compared(wrong) => {
+            let comparison = world.groups.comparisons.values().next().expect("a comparison was asked for");
+            let verdict = |part: &Part| match part.source {
+                Source::Slot(slot) => {
+                    let by = world.jobs[&part.job].job.instance;
+                    Some(Verdict { slot, row: 0, agrees: Some(by) != wrong.map(InstanceId) })
+                }
+                Source::Parity(_) => None,
+            };
+            let verdicts = comparison.rows[0].iter().filter_map(verdict).collect();
+            world.send(Event::Compared(comparison.group, verdicts));
+        }
+        Step::Cancel(id) => world.send(Event::QueryCancelled(QueryId(id))),
+        Step::Done(instance) => world.send(Event::JobCompleted(job_on(world, instance))),
+        Step::Fail(instance) => world.send(Event::JobFailed(job_on(world, instance), Failure::Instance)),
+        Step::Refuse(instance) => world.send(Event::JobFailed(job_on(world, instance), Failure::Query)),
+        Step::Probe(instance, works) => world.send(Event::ProbeAnswered(InstanceId(instance), works)),
+        Step::Warm(count) => {
+            for id in 1_000_000..1_000_000 + count {
+                arrive(world, query(id, world.now + ms(1000)));
+                let job = *world.running().next().expect("it runs").0;
+                world.advance(ms(20));
+                world.send(Event::JobCompleted(job));
+            }
+        }
+        Step::Settings(ref settings) => world.send(Event::SettingsChanged(POOL, settings.clone())),
+        Step::Quiet => world.log.clear(),
+    }
+}
+
+fn arrive(world: &mut World, query: Query) {
+    world.send(Event::QueryArrived(query));
+}
+
+fn query(id: u64, deadline: Time) -> Query {
+    let (accept, shape) = (Accept::Any, ShapeId(0));
+    Query { id: QueryId(id), pool: POOL, shape, deadline, priority: 0, accept, codable: true }
+}
+
+fn job_on(world: &World, instance: u32) -> JobId {
+    let on = |id: &InstanceId| *id == InstanceId(instance);
+    let job = world.running().find(|(_, held)| on(&held.job.instance));
+    *job.unwrap_or_else(|| panic!("instance {instance} holds no job")).0
+}
+
+fn word(world: &World, action: &Action) -> Option<String> {
+    let place = |job: &JobId| {
+        let held = &world.jobs[job];
+        let rows: Vec<_> = held.rows.iter().map(|query| query.0.to_string()).collect();
+        format!("{} on {}", rows.join("+"), held.job.instance.0)
+    };
+    Some(match action {
+        Action::Run(job, _) => match job.role {
+            Role::Deployed => format!("run {}", place(&job.id)),
+            Role::Copy => format!("copy {}", place(&job.id)),
+            Role::Parity(_, index) => format!("parity {index} on {}", job.instance.0),
+            Role::Backup => format!("backup {}", place(&job.id)),
+        },
+        Action::Drop(job) if world.jobs[job].rows.is_empty() => format!("drop parity{}", place(job)),
+        Action::Drop(job) => format!("drop {}", place(job)),
+        Action::Answer(query, answer) => {
+            let how = match answer {
+                Answer::Exact { .. } => "exact".to_owned(),
+                Answer::Hedged { .. } => "hedged".to_owned(),
+                Answer::Reconstructed { .. } => "reconstructed".to_owned(),
+                Answer::Backup { .. } => "backup".to_owned(),
+                Answer::Default => "default".to_owned(),
+                Answer::Rejected(reason) => format!("{reason:?}"),
+            };
+            format!("answer {} {how}", query.0)
+        }
+        Action::Probe(instance) => format!("probe {}", instance.0),
+        Action::Encode(_, slots) => {
+            let batch =
+                |slot: &Rows| slot.iter().map(|query| query.0.to_string()).collect::<Vec<_>>().join("+");
+            format!("encode {}", slots.iter().map(batch).collect::<Vec<_>>().join("|"))
+        }
+        Action::Decode(recovery) => format!("decode {} from {}", recovery.query.0, recovery.parts.len()),
+        Action::Compare(comparison) => {
+            let parts: Vec<_> = comparison.rows.iter().map(|row| row.len().to_string()).collect();
+            format!("compare {}", parts.join("+"))
+        }
+        Action::Suspect(instance, _) => format!("suspect {}", instance.0),
+        Action::Forget(_) | Action::Release(_) | Action::WakeAt(_) => return None,
+    })
+}

@@ -1,0 +1,316 @@
+//! A world for the dispatcher: keeps the books that a driver keeps and holds every action to the contract.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use parm_dispatch::{
+    Accept, Action, Actions, Answer, Dispatcher, Event, Failure, InstanceId, InstanceSpec, Job, JobId,
+    PoolId, Query, QueryId, Role, Rows, Settings, Time,
+};
+
+use super::groups::Groups;
+
+/// Longer than any group may stay open in these schedules.
+const OLD: Duration = Duration::from_secs(1);
+
+/// The dispatcher and everything around it.
+pub(crate) struct World {
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) now: Time,
+    pub(crate) queries: BTreeMap<QueryId, Tracked>,
+    pub(crate) jobs: BTreeMap<JobId, Held>,
+    pub(crate) instances: BTreeMap<InstanceId, Present>,
+    pub(crate) probes: BTreeSet<InstanceId>,
+    pub(crate) groups: Groups,
+    /// Everything that the dispatcher did, with the time.
+    pub(crate) log: Vec<(Time, Action)>,
+    pub(crate) tally: Tally,
+    wake: Option<Time>,
+    actions: Actions,
+}
+
+/// A query that arrived.
+#[derive(Debug)]
+pub(crate) struct Tracked {
+    pub(crate) query: Query,
+    pub(crate) fate: Fate,
+    /// It ran at least once.
+    pub(crate) tried: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fate {
+    Waiting,
+    Cancelled,
+    Answered(Answer),
+}
+
+/// A job that was run.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) job: Job,
+    pub(crate) rows: Rows,
+    pub(crate) state: State,
+    pub(crate) dropped: bool,
+    pub(crate) released: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    Completed,
+    Failed,
+}
+
+/// An instance that joined and has not left.
+#[derive(Debug)]
+pub(crate) struct Present {
+    pub(crate) spec: InstanceSpec,
+    pub(crate) draining: bool,
+}
+
+/// Jobs by what they cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// Of queries that had never run.
+    pub(crate) fresh: u64,
+    /// Of queries that had run, and run nowhere any more.
+    pub(crate) retries: u64,
+    /// Of queries that run elsewhere too.
+    pub(crate) copies: u64,
+}
+
+impl World {
+    pub(crate) fn new(settings: Settings, seed: u64) -> Self {
+        Self {
+            dispatcher: Dispatcher::new(settings, seed),
+            now: Time::ZERO,
+            queries: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            probes: BTreeSet::new(),
+            groups: Groups::default(),
+            log: Vec::new(),
+            tally: Tally::default(),
+            wake: None,
+            actions: Actions::new(),
+        }
+    }
+
+    /// Tells the dispatcher of an event, and does what it says.
+    pub(crate) fn send(&mut self, event: Event) {
+        match &event {
+            Event::QueryArrived(query) => {
+                let tracked = Tracked { query: *query, fate: Fate::Waiting, tried: false };
+                assert!(self.queries.insert(query.id, tracked).is_none(), "the script reuses {:?}", query.id);
+            }
+            Event::QueryCancelled(id) => {
+                if let Some(tracked) =
+                    self.queries.get_mut(id).filter(|tracked| tracked.fate == Fate::Waiting)
+                {
+                    tracked.fate = Fate::Cancelled;
+                }
+            }
+            Event::JobCompleted(id) => self.end(*id, State::Completed),
+            Event::JobFailed(id, _) => self.end(*id, State::Failed),
+            Event::InstanceJoined(id, spec) => {
+                self.instances.insert(*id, Present { spec: spec.clone(), draining: false });
+            }
+            Event::InstanceDraining(id) => {
+                if let Some(present) = self.instances.get_mut(id) {
+                    present.draining = true;
+                }
+            }
+            Event::InstanceLeft(id) => {
+                self.instances.remove(id);
+                self.probes.remove(id);
+                for held in self.jobs.values_mut().filter(|held| held.job.instance == *id) {
+                    if held.state == State::Running {
+                        held.state = State::Failed;
+                    }
+                }
+            }
+            Event::ProbeAnswered(id, _) => {
+                self.probes.remove(id);
+            }
+            _ => self.groups.note(&event),
+        }
+        let mut actions = std::mem::take(&mut self.actions);
+        self.dispatcher.on_event(self.now, event, &mut actions);
+        for action in actions.drain(..) {
+            self.obey(&action);
+            self.log.push((self.now, action));
+        }
+        self.actions = actions;
+    }
+
+    /// Lets time pass, with every wake that was asked for.
+    pub(crate) fn advance(&mut self, by: Duration) {
+        let end = self.now + by;
+        while let Some(at) = self.wake.filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.wake = None;
+            self.send(Event::TimerFired);
+        }
+        self.now = end;
+    }
+
+    /// Jobs that instances hold.
+    pub(crate) fn running(&self) -> impl Iterator<Item = (&JobId, &Held)> {
+        self.jobs.iter().filter(|(_, held)| held.state == State::Running)
+    }
+
+    /// Ends every job and lets every deadline pass: nothing may be left.
+    pub(crate) fn finish(&mut self) {
+        let running: Vec<_> = self.running().map(|(id, _)| *id).collect();
+        running.into_iter().for_each(|id| self.send(Event::JobFailed(id, Failure::Instance)));
+        let last = self.queries.values().map(|tracked| tracked.query.deadline).max().unwrap_or(self.now);
+        self.advance(last.since(self.now) + Duration::from_millis(1));
+        // An open group keeps its members' outputs until it is old, even when its policy was changed away meanwhile.
+        self.advance(OLD);
+        for (id, tracked) in &self.queries {
+            assert_ne!(tracked.fate, Fate::Waiting, "{id:?} was never answered");
+        }
+        let running: Vec<_> = self.running().map(|(id, _)| *id).collect();
+        running.into_iter().for_each(|id| self.send(Event::JobCompleted(id)));
+        let encodings: Vec<_> = self.groups.encodings.iter().copied().collect();
+        encodings.into_iter().for_each(|id| self.send(Event::GroupEncoded(id)));
+        let decodings: Vec<_> = self.groups.decodings.keys().copied().collect();
+        decodings.into_iter().for_each(|(group, query)| self.send(Event::SlotFailed(group, query)));
+        let comparisons: Vec<_> = self.groups.comparisons.keys().copied().collect();
+        comparisons.into_iter().for_each(|group| self.send(Event::Compared(group, Vec::new())));
+        for (id, group) in &self.groups.all {
+            assert!(group.forgotten, "{id:?} was never forgotten");
+        }
+        for (id, held) in &self.jobs {
+            assert!(held.released, "{id:?} was never released");
+        }
+    }
+
+    fn end(&mut self, id: JobId, state: State) {
+        if let Some(held) = self.jobs.get_mut(&id).filter(|held| held.state == State::Running) {
+            held.state = state;
+        }
+    }
+
+    fn obey(&mut self, action: &Action) {
+        match action {
+            Action::Run(job, rows) => self.run(*job, rows),
+            Action::Drop(id) => self.dropped(*id),
+            Action::Answer(id, answer) => self.answered(*id, *answer),
+            Action::Release(id) => self.released(*id),
+            Action::Probe(id) => {
+                assert!(self.instances.contains_key(id), "probe of {id:?}, which is gone");
+                assert!(!self.dispatcher.in_service(*id), "probe of {id:?}, which is in service");
+                self.probes.insert(*id);
+            }
+            Action::WakeAt(at) => {
+                assert_ne!(self.wake, Some(*at), "asked twice for the same wake");
+                self.wake = Some(*at);
+            }
+            Action::Encode(id, slots) => self.encode(*id, slots),
+            Action::Decode(recovery) => self.decode(recovery),
+            Action::Forget(id) => self.groups.forget(*id),
+            Action::Compare(comparison) => self.compare(comparison),
+            Action::Suspect(instance, _) => {
+                assert!(self.instances.contains_key(instance), "{instance:?} is gone")
+            }
+        }
+    }
+
+    fn run(&mut self, job: Job, rows: &Rows) {
+        let present = self.instances.get(&job.instance).expect("the instance is there");
+        assert!(!present.draining, "{job:?} on a draining instance");
+        let holds = self.running().filter(|(_, held)| held.job.instance == job.instance).count();
+        assert!(holds < usize::from(present.spec.slots.max(1)), "{job:?}: no slot is free");
+        let served = present.spec.serves.iter().find(|served| served.pool == job.pool);
+        let served = served.unwrap_or_else(|| panic!("{job:?}: not served there"));
+        match job.role {
+            Role::Deployed | Role::Copy => assert!(served.deployed && !rows.is_empty()),
+            Role::Backup => assert!(served.backup && !rows.is_empty()),
+            Role::Parity(group, index) => {
+                assert!(served.parity && rows.is_empty());
+                self.run_parity(job, group, index);
+            }
+        }
+        let mut shapes = BTreeSet::new();
+        for id in rows {
+            let tracked = &self.queries[id];
+            assert_eq!(tracked.fate, Fate::Waiting, "{job:?}: nobody waits for {id:?}");
+            assert_eq!(tracked.query.pool, job.pool);
+            shapes.insert(tracked.query.shape);
+            if job.role == Role::Backup {
+                assert_eq!(tracked.query.accept, Accept::Any, "{id:?} wants no backup");
+                continue;
+            }
+            let elsewhere =
+                self.running().filter(|(_, held)| held.rows.contains(id) && held.job.role != Role::Backup);
+            for (_, held) in elsewhere {
+                assert_ne!(held.job.instance, job.instance, "{id:?} twice on one instance");
+                assert_eq!(job.role, Role::Copy, "{id:?} runs elsewhere: this is a copy");
+            }
+        }
+        assert!(shapes.len() <= 1, "{job:?} mixes shapes");
+        let tried = rows.iter().any(|id| self.queries[id].tried);
+        match job.role {
+            Role::Copy => self.tally.copies += 1,
+            Role::Backup | Role::Parity(..) => {}
+            _ if tried => self.tally.retries += 1,
+            _ => self.tally.fresh += 1,
+        }
+        for id in rows {
+            self.queries.get_mut(id).expect("known").tried = true;
+        }
+        let held = Held { job, rows: rows.clone(), state: State::Running, dropped: false, released: false };
+        assert!(self.jobs.insert(job.id, held).is_none(), "{job:?}: the id was used before");
+    }
+
+    fn dropped(&mut self, id: JobId) {
+        let held = self.jobs.get_mut(&id).expect("a job that was run");
+        assert_eq!((held.state, held.dropped), (State::Running, false), "{held:?}");
+        held.dropped = true;
+        for row in &self.jobs[&id].rows {
+            assert_ne!(self.queries[row].fate, Fate::Waiting, "{row:?} still waits for {id:?}");
+        }
+    }
+
+    fn answered(&mut self, id: QueryId, answer: Answer) {
+        let tracked = self.queries.get_mut(&id).expect("a query that arrived");
+        assert_eq!(tracked.fate, Fate::Waiting, "{id:?}: second answer {answer:?}");
+        assert!(self.now <= tracked.query.deadline.max(Time::ZERO), "{id:?}: {answer:?} after its deadline");
+        tracked.fate = Fate::Answered(answer);
+        if let Answer::Exact { job, row } | Answer::Hedged { job, row } | Answer::Backup { job, row } = answer
+        {
+            let held = &self.jobs[&job];
+            assert_eq!((held.state, held.released), (State::Completed, false), "{answer:?} from {held:?}");
+            assert_eq!(held.rows[row as usize], id, "{answer:?}: another query's row");
+            let label = match held.job.role {
+                Role::Deployed => Answer::Exact { job, row },
+                Role::Copy => Answer::Hedged { job, row },
+                Role::Parity(..) | Role::Backup => Answer::Backup { job, row },
+            };
+            assert_eq!(answer, label, "{answer:?} from {held:?}");
+        }
+        let approximate = matches!(answer, Answer::Reconstructed { .. } | Answer::Backup { .. });
+        assert!(!approximate || tracked.query.accept == Accept::Any, "{id:?} wants no {answer:?}");
+        if let Answer::Reconstructed { group, .. } = answer {
+            assert!(self.groups.decoded.contains(&(group, id)), "{answer:?} was never decoded");
+            assert!(!self.groups.all[&group].forgotten, "{answer:?} was forgotten");
+        }
+    }
+
+    fn released(&mut self, id: JobId) {
+        let held = self.jobs.get_mut(&id).expect("a job that was run");
+        assert!(held.state != State::Running && !held.released, "released too early or twice: {held:?}");
+        held.released = true;
+        let compared =
+            self.groups.comparisons.values().flat_map(|comparison| comparison.rows.iter().flatten());
+        assert!(compared.into_iter().all(|part| part.job != id), "{id:?} is released while it is compared");
+        for recovery in self.groups.decodings.values() {
+            assert!(recovery.parts.iter().all(|part| part.job != id), "{id:?} is released while it is read");
+        }
+    }
+}
+
+/// The pool of every script that needs only one.
+pub(crate) const POOL: PoolId = PoolId(0);

@@ -1,0 +1,107 @@
+//! Quantiles of a run and how sure they are: whole blocks are drawn again and again.
+//!
+//! A quantile of each block and their scatter would be simpler, but a block holds few samples beyond p99.9, so its own p99.9 is
+//! biased. Pooling the drawn blocks first gives every resampled quantile as many samples as the run has.
+
+use parm_simulator::Tally;
+use parm_workload::draw::Draw;
+
+/// The blocks of one or several runs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Blocks {
+    /// Latencies that occurred, in nanoseconds, in order.
+    latencies: Vec<u64>,
+    /// For every block, how often which of them occurred.
+    blocks: Vec<Vec<(u32, u32)>>,
+}
+
+/// The quantiles of one draw of blocks, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Quantiles {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) p999: f64,
+}
+
+/// Draws. They are the same for every policy, so what two policies made of the same blocks is compared.
+const ROUNDS: u64 = 400;
+
+impl Blocks {
+    /// The blocks of repeated runs, together.
+    pub(crate) fn of(runs: &[Tally]) -> Self {
+        let blocks: Vec<Vec<(u64, u32)>> = runs.iter().flat_map(Tally::blocks).collect();
+        let mut latencies: Vec<u64> = blocks.iter().flatten().map(|(latency, _)| *latency).collect();
+        latencies.sort_unstable();
+        latencies.dedup();
+        let index = |latency| latencies.partition_point(|other| *other < latency) as u32;
+        let blocks = blocks
+            .iter()
+            .map(|block| block.iter().map(|(latency, count)| (index(*latency), *count)).collect())
+            .collect();
+        Self { latencies, blocks }
+    }
+
+    /// The quantiles of all blocks.
+    pub(crate) fn quantiles(&self) -> Quantiles {
+        self.pooled(0..self.blocks.len())
+    }
+
+    /// The quantiles of as many blocks drawn at random, again and again.
+    pub(crate) fn resampled(&self, seed: u64) -> Vec<Quantiles> {
+        let count = self.blocks.len();
+        (0..ROUNDS)
+            .map(|round| {
+                let mut draw = Draw::new(seed, [round]);
+                self.pooled((0..count).map(|_| draw.below(count)))
+            })
+            .collect()
+    }
+
+    /// Quantiles of all blocks in milliseconds, of shares in order.
+    pub(crate) fn quantiles_at(&self, shares: &[f64]) -> Vec<f64> {
+        let counts = self.counts(0..self.blocks.len());
+        let total = counts.iter().sum::<u64>() as f64;
+        let (mut below, mut next) = (0, 0);
+        let value = |share: &f64| {
+            while next < counts.len() && (below as f64) < (share * total).max(1.0) {
+                below += counts[next];
+                next += 1;
+            }
+            self.latencies.get(next.saturating_sub(1)).map_or(f64::NAN, |nanos| *nanos as f64 / 1e6)
+        };
+        shares.iter().map(value).collect()
+    }
+
+    /// How often each latency occurred in these blocks.
+    fn counts(&self, drawn: impl Iterator<Item = usize>) -> Vec<u64> {
+        let mut counts = vec![0u64; self.latencies.len()];
+        for block in drawn {
+            for (index, count) in &self.blocks[block] {
+                counts[*index as usize] += u64::from(*count);
+            }
+        }
+        counts
+    }
+
+    fn pooled(&self, drawn: impl Iterator<Item = usize>) -> Quantiles {
+        let counts = self.counts(drawn);
+        let total: u64 = counts.iter().sum();
+        let quantile = |share: f64| {
+            let rank = ((share * total as f64).ceil() as u64).max(1);
+            let mut below = 0;
+            let found = counts.iter().position(|count| {
+                below += count;
+                below >= rank
+            });
+            found.map_or(f64::NAN, |index| self.latencies[index] as f64 / 1e6)
+        };
+        Quantiles { p50: quantile(0.5), p99: quantile(0.99), p999: quantile(0.999) }
+    }
+}
+
+impl Quantiles {
+    /// The paper's measure of a tail.
+    pub(crate) fn gap(self) -> f64 {
+        self.p999 - self.p50
+    }
+}

@@ -1,0 +1,176 @@
+//! The cells of an experiment: one policy under one scenario at one load.
+
+use std::time::Duration;
+
+use parm_simulator::{Run, Shape};
+use parm_workload::{SCENARIOS, Scenario};
+
+use crate::contender::Resources;
+use crate::{Config, Contender, Error};
+
+/// One policy under one scenario at one load.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The scenario.
+    pub scenario: String,
+    /// Share of what the deployed instances could do.
+    pub load: f64,
+    /// Queries per second.
+    pub rate: f64,
+    /// Most queries in a batch.
+    pub batch: u16,
+    /// The policy, with its `k` and `r` where the experiment varies them.
+    pub policy: String,
+    /// One for each repeat.
+    pub runs: Vec<Run>,
+}
+
+/// A policy that runs, with its instances and the name of its variant.
+#[derive(Clone, Debug)]
+struct Entrant {
+    name: String,
+    contender: Contender,
+}
+
+impl Cell {
+    /// Whether two cells differ in their policies only.
+    pub fn faces_the_same(&self, other: &Cell) -> bool {
+        (&self.scenario, self.load, self.batch) == (&other.scenario, other.load, other.batch)
+    }
+}
+
+impl Config {
+    /// Every cell, those that are compared with each other side by side.
+    pub(crate) fn cells(&self) -> Result<Vec<Cell>, Error> {
+        let loads = self.intensities();
+        for (what, none) in [
+            ("policy", self.policies.is_empty()),
+            ("scenario", self.scenarios.is_empty()),
+            ("load", loads.is_empty()),
+        ] {
+            if none {
+                return Err(Error::Nothing { what });
+            }
+        }
+        self.service.check()?;
+        for (what, share) in [("backup", self.backup_share), ("parity", self.parity_share)] {
+            if !(0.0..=100.0).contains(&share) {
+                return Err(Error::BadShare { what, share });
+            }
+        }
+        let entrants = self.entrants()?;
+        let mut cells = Vec::new();
+        for scenario in &self.scenarios {
+            for (load, rate) in &loads {
+                for batch in self.batches() {
+                    for entrant in &entrants {
+                        cells.push(self.cell((scenario, *load, *rate), batch, entrant)?);
+                    }
+                }
+            }
+        }
+        Ok(cells)
+    }
+
+    fn entrants(&self) -> Result<Vec<Entrant>, Error> {
+        let mut entrants = Vec::new();
+        for policy in &self.policies {
+            let variants = self.contender(policy)?.variants(&self.k, &self.r);
+            let named = |(variant, contender)| Entrant { name: format!("{policy}{variant}"), contender };
+            entrants.extend(variants.into_iter().map(named));
+        }
+        Ok(entrants)
+    }
+
+    fn batches(&self) -> Vec<Option<std::num::NonZeroU16>> {
+        if self.batch.is_empty() { vec![None] } else { self.batch.iter().copied().map(Some).collect() }
+    }
+
+    fn cell(
+        &self,
+        (scenario, load, rate): (&str, f64, f64),
+        batch: Option<std::num::NonZeroU16>,
+        entrant: &Entrant,
+    ) -> Result<Cell, Error> {
+        if !(load.is_finite() && rate > 0.0) {
+            return Err(Error::BadLoad { load });
+        }
+        let Entrant { name, contender } = entrant;
+        let mut settings = contender.dispatch.clone();
+        settings.batch.max_size = batch.unwrap_or(settings.batch.max_size);
+        let instances = contender.instances.unwrap_or(self.instances.get());
+        let parity = contender.parity_only;
+        if parity >= instances {
+            return Err(Error::NoDeployedInstance { policy: name.clone(), instances, parity });
+        }
+        let what = self.scenario(scenario)?;
+        what.faults.check(instances)?;
+        let (queries, warm_up) = what.length(self.queries.get(), self.warm_up);
+        let run = |repeat| Run {
+            seed: self.seed.wrapping_add(u64::from(repeat)),
+            queries,
+            warm_up,
+            arrivals: what.at(self.arrivals, rate),
+            faults: what.faults.clone(),
+            service: self.service.clone(),
+            backup_share: self.backup_share,
+            parity_share: self.parity_share,
+            shape: Shape { instances, parity_only: parity, slots: self.slots.get() },
+            settings: settings.clone(),
+            deadline: Duration::from_millis(self.deadline_ms.get()),
+            encode: Duration::from_micros(self.encode_us),
+            decode: Duration::from_micros(self.decode_us),
+        };
+        Ok(Cell {
+            scenario: scenario.to_owned(),
+            load,
+            rate,
+            batch: settings.batch.max_size.get(),
+            policy: name.clone(),
+            runs: (0..self.repeats.get()).map(run).collect(),
+        })
+    }
+
+    fn contender(&self, name: &str) -> Result<Contender, Error> {
+        if let Some(own) = self.policy.get(name) {
+            return Ok(own.clone());
+        }
+        let resources = Resources { instances: self.instances.get(), deployed: self.deployed.get() };
+        let known = || crate::POLICIES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        Contender::named(name, resources)
+            .ok_or_else(|| Error::UnknownPolicy { name: name.into(), known: known() })
+    }
+
+    fn scenario(&self, name: &str) -> Result<Scenario, Error> {
+        if let Some(own) = self.scenario.get(name) {
+            return Ok(own.clone());
+        }
+        let known = || SCENARIOS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        Scenario::named(name).ok_or_else(|| Error::UnknownScenario { name: name.into(), known: known() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coded_policies_run_for_every_k_and_all_for_every_batch() {
+        let text = "policies = [\"equal\", \"parm\"]\nscenarios = [\"A\"]\nloads = [0.5]\nk = [2, 3]\nbatch = [1, 4]";
+        let cells = Config::parse(text).unwrap().cells().unwrap();
+        let names: Vec<_> = cells.iter().map(|cell| (cell.policy.as_str(), cell.batch)).collect();
+        let expected =
+            [("equal", 1), ("parm k=2", 1), ("parm k=3", 1), ("equal", 4), ("parm k=2", 4), ("parm k=3", 4)];
+        assert_eq!(names, expected);
+        assert!(cells[0].faces_the_same(&cells[2]) && !cells[0].faces_the_same(&cells[3]));
+    }
+
+    #[test]
+    fn what_cannot_run_is_refused_before_anything_does() {
+        let refused = |text: &str| Config::parse(text).unwrap().cells().err().unwrap().to_string();
+        assert!(refused("policies = [\"hope\"]").contains("hope"));
+        assert!(refused("scenarios = [\"mayhem\"]").contains("mayhem"));
+        assert!(refused("loads = []").contains("at least one load"));
+        assert!(refused("loads = [-1.0]").contains("-1"));
+    }
+}

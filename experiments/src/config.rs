@@ -1,0 +1,181 @@
+//! What an experiment file says: every policy through every scenario at every load, in virtual time or with real processes.
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64};
+
+use parm_workload::service::Service;
+use parm_workload::{Pattern, Scenario};
+use serde::{Deserialize, Serialize};
+
+use crate::{Contender, Error, Processes};
+
+/// An experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Seed of arrivals, service times and faults; every policy faces the same. Default 1.
+    pub seed: u64,
+    /// Runs of each kind, each with a seed of its own. Default 1.
+    pub repeats: NonZeroU32,
+    /// Queries in a run. Default 1000000.
+    pub queries: NonZeroU64,
+    /// Queries at the start of a run that are not counted: quantiles and budgets settle. Default 10000.
+    pub warm_up: u64,
+    /// Instances. Default 18.
+    pub instances: NonZeroU32,
+    /// The instances that loads are given for: those left to the deployed model where redundancy has instances of its
+    /// own, as in the paper. Default 12.
+    pub deployed: NonZeroU32,
+    /// Jobs that an instance may hold: one runs, the others wait there. Default 1.
+    pub slots: NonZeroU16,
+    /// Loads, as shares of what the `deployed` instances could do. Default 0.3, 0.5, 0.7, 0.85.
+    pub loads: Vec<f64>,
+    /// Loads as queries per second instead; not together with `loads`. Default: none.
+    pub rates: Vec<f64>,
+    /// Names of policies: ready-made ones or those defined under `policy`. Default: all ready-made ones.
+    pub policies: Vec<String>,
+    /// Queries per group: the coded policies run once for each. Default: none, which leaves them as they are.
+    pub k: Vec<NonZeroU8>,
+    /// Parities per group: likewise. Default: none.
+    pub r: Vec<NonZeroU8>,
+    /// Most queries in a batch: every policy runs once for each. Default: none, which leaves them as they are.
+    pub batch: Vec<NonZeroU16>,
+    /// Names of scenarios: ready-made ones or those defined under `scenario`. Default: clean, A, B, AB, hang.
+    pub scenarios: Vec<String>,
+    /// How queries arrive where the scenario does not say. Default: Poisson.
+    pub arrivals: Pattern,
+    /// How long instances take. Default: 20 ms, give or take 5 %.
+    pub service: Service,
+    /// What the backup model takes, as a share of the deployed model's time. Default 0.5.
+    pub backup_share: f64,
+    /// What a parity model takes for a group, likewise. Default 1.
+    pub parity_share: f64,
+    /// Milliseconds that a query is worth waiting for. Default 10000.
+    pub deadline_ms: NonZeroU64,
+    /// Microseconds that encoding a group takes. Default 93, the paper's median for two queries of 224x224x3.
+    pub encode_us: u64,
+    /// Microseconds that decoding a slot takes. Default 8, likewise.
+    pub decode_us: u64,
+    /// How it runs with real processes; of no concern to a simulation.
+    pub processes: Processes,
+    /// Policies of your own.
+    pub policy: BTreeMap<String, Contender>,
+    /// Scenarios of your own.
+    pub scenario: BTreeMap<String, Scenario>,
+}
+
+impl Config {
+    /// Reads an experiment file (TOML). A mistake is named with its line.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let mut config: Self = toml::from_str(text).map_err(|error| Error::ConfigFile(error.to_string()))?;
+        if !config.rates.is_empty() {
+            if toml::from_str::<toml::Table>(text).is_ok_and(|table| table.contains_key("loads")) {
+                return Err(Error::ConfigFile("both `loads` and `rates` are given: keep one".into()));
+            }
+            config.loads.clear();
+        }
+        Ok(config)
+    }
+
+    /// Every load with its rate in queries per second.
+    pub(crate) fn intensities(&self) -> Vec<(f64, f64)> {
+        let full = f64::from(self.deployed.get()) / self.service.mean_seconds();
+        let loads = self.loads.iter().map(|load| (*load, load * full));
+        loads.chain(self.rates.iter().map(|rate| ((1000.0 * rate / full).round() / 1000.0, *rate))).collect()
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Self {
+            seed: 1,
+            repeats: NonZeroU32::MIN,
+            queries: NonZeroU64::new(1_000_000).expect("positive"),
+            warm_up: 10_000,
+            instances: NonZeroU32::new(18).expect("positive"),
+            deployed: NonZeroU32::new(12).expect("positive"),
+            slots: NonZeroU16::MIN,
+            loads: vec![0.3, 0.5, 0.7, 0.85],
+            rates: Vec::new(),
+            policies: crate::POLICIES.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            k: Vec::new(),
+            r: Vec::new(),
+            batch: Vec::new(),
+            scenarios: names(&["clean", "A", "B", "AB", "hang"]),
+            arrivals: Pattern::default(),
+            service: Service::default(),
+            backup_share: 0.5,
+            parity_share: 1.0,
+            deadline_ms: NonZeroU64::new(10_000).expect("positive"),
+            encode_us: 93,
+            decode_us: 8,
+            processes: Processes::default(),
+            policy: BTreeMap::new(),
+            scenario: BTreeMap::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_workload::distribution::Distribution;
+    use parm_workload::{Fault, Targets, When};
+
+    use super::*;
+
+    #[test]
+    fn an_experiment_file_can_say_everything() {
+        let config = Config::parse(
+            r#"
+            loads = [0.6]
+            policies = ["equal", "eager"]
+            scenarios = ["rack"]
+            service = { time_ms = { kind = "lognormal", median = 5.0, sigma = 0.3 } }
+
+            [policy.eager]
+            parity_only = 6
+            dispatch = { policy = "hedge", hedge = { median_factor = 1.5 } }
+
+            [[scenario.rack.faults]]
+            kind = "slow"
+            factor = 3.0
+            when = { kind = "episodes", share = 0.05, length_ms = 1000 }
+            on = { together = 0.5 }
+
+            [[scenario.rack.faults]]
+            kind = "straggle"
+            factor = { kind = "pareto", min = 1.0, shape = 3.0 }
+            "#,
+        )
+        .unwrap();
+        assert_eq!(config.policy["eager"].dispatch.hedge.median_factor, 1.5);
+        assert_eq!(config.policy["eager"].parity_only, 6);
+        let when = When::Episodes { share: 0.05, length_ms: 1000 };
+        let factor = Distribution::Pareto { min: 1.0, shape: 3.0 };
+        assert_eq!(
+            config.scenario["rack"].faults.0,
+            [
+                Fault::Slow { factor: 3.0, when, on: Targets::Together(0.5) },
+                Fault::Straggle { share: 1.0, factor, on: Targets::Each },
+            ]
+        );
+        assert_eq!(config.queries.get(), 1_000_000);
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_line() {
+        let error = Config::parse("seed = 1\nqueris = 5\n").unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("queris"), "{error}");
+        assert!(Config::parse("instances = 0").is_err());
+        let both = Config::parse("loads = [0.5]\nrates = [100.0]").unwrap_err().to_string();
+        assert!(both.contains("keep one"), "{both}");
+    }
+
+    #[test]
+    fn rates_are_told_as_loads_too() {
+        let config =
+            Config::parse("rates = [300.0]\nservice = { time_ms = { kind = \"constant\", value = 20.0 } }");
+        assert_eq!(config.unwrap().intensities(), [(0.5, 300.0)]);
+    }
+}

@@ -1,0 +1,133 @@
+//! A policy as it stands in the comparison: what the dispatcher is told, and how the instances are divided.
+
+use std::num::NonZeroU8;
+
+use parm_dispatch::{PolicyKind, PoolSettings};
+use serde::{Deserialize, Serialize};
+
+/// A policy and its instances.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Contender {
+    /// What the dispatcher is told: the same fields as in the frontend's configuration.
+    pub dispatch: PoolSettings,
+    /// Instances, where they are not as many as the experiment gives everybody.
+    pub instances: Option<u32>,
+    /// How many of them hold parity models only. Default 0: all hold everything, and the policy divides them.
+    pub parity_only: u32,
+}
+
+/// The ready-made policies and what they are.
+pub const POLICIES: &[(&str, &str)] = &[
+    ("none", "no redundancy, on the deployed instances alone"),
+    ("equal", "no redundancy, on all instances: Equal-Resources, the baseline"),
+    ("equal+ejection", "the same, and slow instances are ejected"),
+    ("replicate", "every batch on two instances where one is idle"),
+    ("hedge", "late batches once more, within a budget"),
+    ("hedge+ejection", "the same, and slow instances are ejected"),
+    ("parm", "the paper's: a parity per two queries, on a third of the instances, which take nothing else"),
+    ("parm+", "parities on idle instances, hedges within a budget, groups of 2 to 4, ejection"),
+    ("approximate-backup", "every query on a cheaper model too, on instances of its own"),
+];
+
+/// What an experiment gives its contenders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Resources {
+    /// Instances in all.
+    pub(crate) instances: u32,
+    /// The instances that loads are given for.
+    pub(crate) deployed: u32,
+}
+
+impl Contender {
+    /// The ready-made policy of this name.
+    pub(crate) fn named(name: &str, resources: Resources) -> Option<Self> {
+        let mut contender = Contender::default();
+        let (policy, ejection) = match name {
+            "none" => (PolicyKind::None, false),
+            "equal" => (PolicyKind::Equal, false),
+            "equal+ejection" => (PolicyKind::Equal, true),
+            "replicate" => (PolicyKind::Replicate, false),
+            "hedge" => (PolicyKind::Hedge, false),
+            "hedge+ejection" => (PolicyKind::Hedge, true),
+            "parm" => (PolicyKind::Parm, false),
+            "parm+" => (PolicyKind::ParmPlus, true),
+            "approximate-backup" => (PolicyKind::ApproximateBackup, false),
+            _ => return None,
+        };
+        contender.dispatch.policy = policy;
+        contender.dispatch.ejection.enabled = ejection;
+        if policy == PolicyKind::ParmPlus {
+            contender.dispatch.coding.k_choices = (3..=4).filter_map(NonZeroU8::new).collect();
+        }
+        if policy == PolicyKind::None {
+            contender.instances = Some(resources.deployed);
+        }
+        Some(contender)
+    }
+}
+
+impl Contender {
+    /// Whether it makes groups, so that `k` and `r` mean something to it.
+    fn codes(&self) -> bool {
+        matches!(self.dispatch.policy, PolicyKind::Parm | PolicyKind::ParmPlus)
+    }
+
+    /// Itself for every `k` and `r`, with what tells them apart: a group of a given size does not follow the load.
+    pub(crate) fn variants(self, ks: &[NonZeroU8], rs: &[NonZeroU8]) -> Vec<(String, Self)> {
+        if !self.codes() {
+            return vec![(String::new(), self)];
+        }
+        let each = |values: &[NonZeroU8]| match values {
+            [] => vec![None],
+            values => values.iter().copied().map(Some).collect(),
+        };
+        let mut variants = Vec::new();
+        for k in each(ks) {
+            for r in each(rs) {
+                let (mut name, mut variant) = (String::new(), self.clone());
+                let coding = &mut variant.dispatch.coding;
+                if let Some(k) = k {
+                    (coding.k, coding.k_choices, coding.k_follows_load) = (k, Vec::new(), false);
+                    name += &format!(" k={k}");
+                }
+                if let Some(r) = r {
+                    coding.r = r;
+                    name += &format!(" r={r}");
+                }
+                variants.push((name, variant));
+            }
+        }
+        variants
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_that_is_listed_is_there() {
+        let resources = Resources { instances: 18, deployed: 12 };
+        for (name, _) in POLICIES {
+            assert!(Contender::named(name, resources).is_some(), "{name} is missing");
+        }
+        assert_eq!(Contender::named("hope", resources), None);
+    }
+
+    #[test]
+    fn only_coded_policies_come_in_variants() {
+        let resources = Resources { instances: 18, deployed: 12 };
+        let (two, three) = (NonZeroU8::new(2).unwrap(), NonZeroU8::new(3).unwrap());
+        let names = |name: &str| {
+            let variants =
+                Contender::named(name, resources).unwrap().variants(&[two, three], &[NonZeroU8::MIN]);
+            variants
+                .into_iter()
+                .map(|(name, variant)| (name, variant.dispatch.coding.k.get()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names("parm"), [(" k=2 r=1".to_owned(), 2), (" k=3 r=1".to_owned(), 3)]);
+        assert_eq!(names("hedge"), [(String::new(), 2)]);
+    }
+}

@@ -1,0 +1,120 @@
+//! The result of an experiment, as a table for people and as JSON for programs.
+
+use std::fmt;
+
+use parm_loadgen::statistics::Estimate;
+use serde::Serialize;
+
+use crate::{Spectrum, Timeline, Verdict};
+
+/// The result of an experiment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Seed of the first repeat; each that follows adds one.
+    pub seed: u64,
+    /// Runs of each kind.
+    pub repeats: u32,
+    /// Queries in a run, the warm-up included.
+    pub queries: u64,
+    /// One for each scenario, load and policy.
+    pub rows: Vec<Row>,
+}
+
+/// One policy under one scenario at one load.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The scenario.
+    pub scenario: String,
+    /// Share of what the deployed instances could do.
+    pub load: f64,
+    /// Queries per second.
+    pub rate: f64,
+    /// Most queries in a batch.
+    pub batch: u16,
+    /// The policy.
+    pub policy: String,
+    /// What may be said of it.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// All its quantiles.
+    pub spectrum: Spectrum,
+    /// How the first repeat went.
+    pub timeline: Timeline,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.rows.iter().map(|row| row.name().len()).max().unwrap_or(0).max(6);
+        writeln!(
+            f,
+            "{:<10} {:>5} {:<width$} {:>8} {:>8} {:>8} {:>8} {:>16} {:>7} {:>14} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>9}",
+            "scenario",
+            "load",
+            "policy",
+            "p50 ms",
+            "p99 ms",
+            "p99.9 ms",
+            "gap ms",
+            "95 %",
+            "ratio",
+            "95 %",
+            "exact",
+            "hedged",
+            "recon.",
+            "other",
+            "extra",
+            "busy",
+            "N",
+        )?;
+        self.rows.iter().try_for_each(|row| row.line(f, width))?;
+        write!(
+            f,
+            "gap = p99.9 - p50; ratio = gap of equal / gap; shares in %; seeds {} to {}; {} queries a run",
+            self.seed,
+            self.seed.wrapping_add(u64::from(self.repeats) - 1),
+            self.queries,
+        )
+    }
+}
+
+impl Row {
+    /// The policy, with the size of its batches where that is not one.
+    pub fn name(&self) -> String {
+        if self.batch > 1 { format!("{} batch={}", self.policy, self.batch) } else { self.policy.clone() }
+    }
+
+    fn line(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
+        let Verdict { p50_ms, p99_ms, p999_ms, gap_ms, gap_ratio, shares, .. } = &self.verdict;
+        let value = |of: &Option<Estimate>| of.map_or("n/a".into(), |of| number(of.value));
+        let within = |of: &Option<Estimate>| {
+            of.map_or("not enough data".into(), |of| format!("{}..{}", number(of.low), number(of.high)))
+        };
+        let other = shares.backup + shares.default + shares.rejected;
+        write!(f, "{:<10} {:>5} {:<width$} ", self.scenario, self.load, self.name())?;
+        write!(f, "{:>8} {:>8} {:>8} ", value(p50_ms), value(p99_ms), value(p999_ms))?;
+        write!(f, "{:>8} {:>16} ", value(gap_ms), within(gap_ms))?;
+        let compared = gap_ratio.is_some();
+        let bounds = if compared { within(gap_ratio) } else { String::new() };
+        write!(f, "{:>7} {bounds:>14}", if compared { value(gap_ratio) } else { String::new() })?;
+        for share in [
+            shares.exact,
+            shares.hedged,
+            shares.reconstructed,
+            other,
+            self.verdict.extra,
+            self.verdict.utilisation,
+        ] {
+            write!(f, " {:>6.2}", 100.0 * share)?;
+        }
+        writeln!(f, " {:>9}", self.verdict.count)
+    }
+}
+
+/// Three digits, as many as a latency is known to.
+fn number(value: f64) -> String {
+    match value.abs() {
+        ..10.0 => format!("{value:.2}"),
+        ..100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}

@@ -1,0 +1,152 @@
+//! What may be said of a policy under a load and a scenario: quantiles with intervals, or that there is not enough data.
+
+use parm_loadgen::statistics::Estimate;
+use parm_simulator::{Outcome, Tally};
+use serde::Serialize;
+
+use crate::Spectrum;
+use crate::blocks::{Blocks, Quantiles};
+
+/// What may be said. Times are in milliseconds; what there is not enough data for is `None`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// Queries counted, over all repeats.
+    pub count: u64,
+    /// Mean latency.
+    pub mean_ms: f64,
+    /// Median latency.
+    pub p50_ms: Option<Estimate>,
+    /// The latency that 99 % of the queries do not exceed.
+    pub p99_ms: Option<Estimate>,
+    /// Likewise for 99.9 %.
+    pub p999_ms: Option<Estimate>,
+    /// p99.9 less p50.
+    pub gap_ms: Option<Estimate>,
+    /// The gap of `equal` under the same load and scenario, over this one: above 1 this policy's tail is shorter.
+    pub gap_ratio: Option<Estimate>,
+    /// Share of the queries by how they ended.
+    pub shares: Shares,
+    /// Share of the queries that were answered wrongly, by the scenario's doing.
+    pub wrong: f64,
+    /// How many of those that ended so were answered as the deployed model answers.
+    pub accuracy: Accuracy,
+    /// Jobs on top of those that were needed, as a share of these.
+    pub extra: f64,
+    /// Share of the instances' time that they were at work.
+    pub utilisation: f64,
+    /// The most queries that were without an answer at a time.
+    pub most_in_flight: usize,
+}
+
+/// Shares of the queries by how they ended.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[allow(missing_docs)] // as in `Outcome`
+pub struct Shares {
+    pub exact: f64,
+    pub hedged: f64,
+    pub reconstructed: f64,
+    pub backup: f64,
+    pub default: f64,
+    pub rejected: f64,
+}
+
+/// Shares of right answers by how they came about; `None` where none did.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[allow(missing_docs)] // as in `Outcome`
+pub struct Accuracy {
+    pub exact: Option<f64>,
+    pub hedged: Option<f64>,
+    pub reconstructed: Option<f64>,
+    pub backup: Option<f64>,
+    pub default: Option<f64>,
+}
+
+/// The quantiles of a policy's runs and of their resamplings: what ratios are made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Tails {
+    pub(crate) spectrum: Spectrum,
+    all: Quantiles,
+    drawn: Vec<Quantiles>,
+    count: u64,
+}
+
+/// Samples that must lie beyond a quantile for an interval to mean anything.
+pub(crate) const BEYOND: f64 = 10.0;
+
+impl Tails {
+    pub(crate) fn of(runs: &[Tally], seed: u64) -> Self {
+        let blocks = Blocks::of(runs);
+        let count = runs.iter().map(Tally::count).sum();
+        Self {
+            all: blocks.quantiles(),
+            drawn: blocks.resampled(seed),
+            spectrum: Spectrum::of(&blocks, count),
+            count,
+        }
+    }
+
+    fn estimate(&self, share: f64, of: impl Fn(Quantiles) -> f64) -> Option<Estimate> {
+        self.enough(share).then(|| Estimate::of(of(self.all), self.drawn.iter().map(|drawn| of(*drawn))))
+    }
+
+    fn enough(&self, share: f64) -> bool {
+        self.count as f64 * (1.0 - share) >= BEYOND
+    }
+
+    /// How many times the gap of the baseline is this one.
+    pub(crate) fn ratio(&self, baseline: &Tails) -> Option<Estimate> {
+        let ratio = |own: Quantiles, base: Quantiles| base.gap() / own.gap();
+        let both = self.enough(0.999) && baseline.enough(0.999);
+        let pairs = self.drawn.iter().zip(&baseline.drawn).map(|(own, base)| ratio(*own, *base));
+        let estimate = both.then(|| Estimate::of(ratio(self.all, baseline.all), pairs));
+        // Where service times do not vary and nobody waits there is no gap, and nothing to compare.
+        estimate.filter(|ratio| ratio.low.is_finite() && ratio.high.is_finite())
+    }
+}
+
+impl Verdict {
+    pub(crate) fn of(runs: &[Tally], tails: &Tails) -> Self {
+        let mean = |of: &dyn Fn(&Tally) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
+        let share = |outcome| mean(&|run| run.share(outcome));
+        Self {
+            count: tails.count,
+            mean_ms: mean(&|run| run.mean().0 * 1e3),
+            p50_ms: tails.estimate(0.5, |of| of.p50),
+            p99_ms: tails.estimate(0.99, |of| of.p99),
+            p999_ms: tails.estimate(0.999, |of| of.p999),
+            gap_ms: tails.estimate(0.999, Quantiles::gap),
+            gap_ratio: None,
+            shares: Shares {
+                exact: share(Outcome::Exact),
+                hedged: share(Outcome::Hedged),
+                reconstructed: share(Outcome::Reconstructed),
+                backup: share(Outcome::Backup),
+                default: share(Outcome::Default),
+                rejected: share(Outcome::Rejected),
+            },
+            wrong: mean(&Tally::wrong),
+            accuracy: Accuracy::of(runs),
+            extra: mean(&Tally::extra),
+            utilisation: mean(&Tally::utilisation),
+            most_in_flight: runs.iter().map(Tally::most_in_flight).max().unwrap_or(0),
+        }
+    }
+}
+
+impl Accuracy {
+    fn of(runs: &[Tally]) -> Self {
+        let share = |outcome| {
+            let add =
+                |(ended, right), run: &Tally| (ended + run.right(outcome).0, right + run.right(outcome).1);
+            let (ended, right) = runs.iter().fold((0u64, 0u64), add);
+            (ended > 0).then(|| right as f64 / ended as f64)
+        };
+        Self {
+            exact: share(Outcome::Exact),
+            hedged: share(Outcome::Hedged),
+            reconstructed: share(Outcome::Reconstructed),
+            backup: share(Outcome::Backup),
+            default: share(Outcome::Default),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Experiments as a user runs them: what their reports say.
+
+mod repeatable;

@@ -1,9 +1,0 @@
-//! The dispatcher against scripted worlds: what it does in each situation, and what it never does in any.
-
-mod behaviour;
-mod coded;
-mod groups;
-mod properties;
-mod script;
-mod simulation;
-mod world;

@@ -1,0 +1,24 @@
+//! A number and how sure it is.
+
+use serde::Serialize;
+
+/// An estimate and the bounds of its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    /// Of all data.
+    pub value: f64,
+    /// Lower bound.
+    pub low: f64,
+    /// Upper bound.
+    pub high: f64,
+}
+
+impl Estimate {
+    /// An estimate with the bounds that 95 % of the drawn values lie within.
+    pub fn of(value: f64, drawn: impl Iterator<Item = f64>) -> Self {
+        let mut drawn: Vec<f64> = drawn.collect();
+        drawn.sort_by(f64::total_cmp);
+        let at = |share: f64| drawn[((drawn.len() - 1) as f64 * share).round() as usize];
+        Self { value, low: at(0.025), high: at(0.975) }
+    }
+}

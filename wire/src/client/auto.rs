@@ -1,0 +1,111 @@
+//! A client that finds out what the server speaks: frames where `GET /v2` lists them, else HTTP.
+
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use parm_protocol::client::{BoxFuture, CallContext, Client};
+use parm_protocol::{
+    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
+};
+
+use super::{Frames, Http, deadline};
+use crate::frames::EXTENSION;
+
+/// Asks when the first request is sent, not before: a server may come up later than its clients.
+pub(super) struct Auto {
+    http: Http,
+    frames: Frames,
+    choice: Mutex<Option<Choice>>,
+    /// Held while asking, so that a crowd of first requests asks once.
+    asking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Clone, Copy)]
+enum Choice {
+    Http,
+    Frames,
+}
+
+impl Auto {
+    pub(super) fn new(http: Http, frames: Frames) -> Self {
+        Self { http, frames, choice: Mutex::default(), asking: tokio::sync::Mutex::default() }
+    }
+
+    async fn send(&self, request: InferRequest, context: CallContext) -> Result<InferResponse, Error> {
+        match self.choose_by(context.deadline).await? {
+            Choice::Http => self.http.infer(request, context).await,
+            Choice::Frames => match self.frames.infer(request.clone(), context.clone()).await {
+                // Another server has taken the place of the one that offered frames; it never saw the request.
+                Err(Error::Unimplemented { .. }) => {
+                    *self.choice.lock() = None;
+                    self.http.infer(request, context).await
+                }
+                outcome => outcome,
+            },
+        }
+    }
+
+    /// The choice, no later than the deadline. The request that follows has its own eye on it.
+    async fn choose_by(&self, deadline: Option<Instant>) -> Result<Choice, Error> {
+        let choice = *self.choice.lock();
+        match choice {
+            Some(choice) => Ok(choice),
+            None => deadline::within(deadline, self.choose()).await,
+        }
+    }
+
+    async fn choose(&self) -> Result<Choice, Error> {
+        let _alone = self.asking.lock().await;
+        if let Some(choice) = *self.choice.lock() {
+            return Ok(choice);
+        }
+        let metadata = self.http.server_metadata().await?;
+        let offered = metadata.extensions.iter().any(|extension| extension == EXTENSION);
+        let choice = if offered { Choice::Frames } else { Choice::Http };
+        *self.choice.lock() = Some(choice);
+        Ok(choice)
+    }
+}
+
+impl Client for Auto {
+    fn peer(&self) -> &str {
+        self.http.peer()
+    }
+
+    fn infer(
+        &self,
+        request: InferRequest,
+        context: CallContext,
+    ) -> BoxFuture<'_, Result<InferResponse, Error>> {
+        Box::pin(self.send(request, context))
+    }
+
+    fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
+        self.http.is_ready()
+    }
+
+    fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Error>> {
+        self.http.server_metadata()
+    }
+
+    fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
+        self.http.model_metadata(model)
+    }
+
+    fn model_config<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
+        self.http.model_config(model)
+    }
+
+    fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
+        self.http.repository_index()
+    }
+
+    fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        self.http.load_model(name)
+    }
+
+    fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        self.http.unload_model(name)
+    }
+}

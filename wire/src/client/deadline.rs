@@ -1,0 +1,26 @@
+//! Deadlines, enforced here whatever the server does.
+
+use std::future::Future;
+use std::time::Instant as StdInstant;
+
+use tokio::time::Instant;
+
+use parm_protocol::Error;
+
+/// The future's result, or the error that its time has passed.
+pub(super) async fn within<T>(
+    deadline: Option<StdInstant>,
+    future: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let Some(deadline) = deadline.map(Instant::from_std) else {
+        return future.await;
+    };
+    let started = Instant::now();
+    if deadline <= started {
+        return Err(Error::DeadlineExceeded { waited: std::time::Duration::ZERO });
+    }
+    match tokio::time::timeout_at(deadline, future).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::DeadlineExceeded { waited: started.elapsed() }),
+    }
+}

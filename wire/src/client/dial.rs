@@ -1,0 +1,133 @@
+//! Connects to a server, and leaves one alone for a while that cannot be connected to.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use parm_protocol::Error;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::Instant;
+
+use super::{Address, Config};
+use crate::frames::Socket;
+
+/// Opens connections to one server.
+#[derive(Clone, Debug)]
+pub(super) struct Dialer(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    peer: String,
+    address: Address,
+    timeout: Duration,
+    initial: Duration,
+    longest: Duration,
+    rest: Mutex<Rest>,
+}
+
+/// The pause between attempts.
+#[derive(Debug, Default)]
+struct Rest {
+    failures: u32,
+    last: Option<(Instant, String)>,
+}
+
+impl Dialer {
+    pub(super) fn new(address: Address, config: &Config) -> Self {
+        Self(Arc::new(Inner {
+            peer: address.to_string(),
+            address,
+            timeout: config.connect_timeout(),
+            initial: Duration::from_millis(config.backoff_initial_ms.get()),
+            longest: Duration::from_millis(config.backoff_max_ms.get()),
+            rest: Mutex::default(),
+        }))
+    }
+
+    pub(super) fn peer(&self) -> &str {
+        &self.0.peer
+    }
+
+    /// Value for a `host` header: what stands in for it where there is no host.
+    pub(super) fn authority(&self) -> &str {
+        match &self.0.address {
+            Address::Tcp(authority) => authority,
+            Address::Unix(_) => "localhost",
+        }
+    }
+
+    pub(super) async fn dial(&self) -> Result<Socket, Error> {
+        if let Some(message) = self.resting() {
+            return Err(self.transport(message));
+        }
+        let outcome = match tokio::time::timeout(self.0.timeout, self.connect()).await {
+            Ok(outcome) => outcome.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no connection in {:?}", self.0.timeout)),
+        };
+        let mut rest = self.0.rest.lock();
+        match outcome {
+            Ok(socket) => {
+                *rest = Rest::default();
+                Ok(socket)
+            }
+            Err(message) => {
+                rest.failures = rest.failures.saturating_add(1);
+                rest.last = Some((Instant::now(), message.clone()));
+                Err(self.transport(message))
+            }
+        }
+    }
+
+    async fn connect(&self) -> io::Result<Socket> {
+        match &self.0.address {
+            Address::Tcp(authority) => {
+                let stream = TcpStream::connect(authority).await?;
+                stream.set_nodelay(true)?;
+                Ok(stream.into())
+            }
+            Address::Unix(path) => Ok(UnixStream::connect(path).await?.into()),
+        }
+    }
+
+    /// Why not to try now.
+    fn resting(&self) -> Option<String> {
+        let rest = self.0.rest.lock();
+        let (failed, message) = rest.last.as_ref()?;
+        let doublings = rest.failures.saturating_sub(1).min(16);
+        let pause = self.0.initial.saturating_mul(1 << doublings).min(self.0.longest);
+        let left = (*failed + pause).saturating_duration_since(Instant::now());
+        (!left.is_zero()).then(|| format!("{message} (tried again in {left:?})"))
+    }
+
+    pub(super) fn transport(&self, message: impl Into<String>) -> Error {
+        Error::Transport { peer: self.0.peer.clone(), message: message.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_not_there_is_left_alone_longer_and_longer_up_to_the_bound() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let dialer = Dialer::new(Address::Unix(path.clone()), &Config::default());
+        let mut pause = Duration::from_millis(10);
+        for _ in 0..12 {
+            let error = dialer.dial().await.unwrap_err();
+            assert!(
+                matches!(&error, Error::Transport { message, .. } if !message.contains("again")),
+                "{error}"
+            );
+            tokio::time::advance(pause - Duration::from_millis(1)).await;
+            let error = dialer.dial().await.unwrap_err();
+            assert!(error.to_string().contains("tried again in 1ms"), "{error}");
+            tokio::time::advance(Duration::from_millis(1)).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+        let _listener = tokio::net::UnixListener::bind(&path).unwrap();
+        dialer.dial().await.unwrap();
+    }
+}

@@ -1,0 +1,160 @@
+//! Where a server is and what to speak there, as a user writes it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use parm_protocol::Error;
+
+/// A server's address: `http://host:port` or `unix:/path` (frames where offered, else HTTP), `frames://host:port`,
+/// `frames+unix:/path`, `grpc://host:port`, `grpc+unix:/path`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Endpoint {
+    /// What to speak.
+    pub scheme: Scheme,
+    /// Where.
+    pub address: Address,
+}
+
+/// What is spoken at an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scheme {
+    /// HTTP, or frames where the server offers them.
+    Http,
+    /// Frames and nothing else.
+    Frames,
+    /// gRPC.
+    Grpc,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Address {
+    /// `host:port`; IPv6 addresses in brackets.
+    Tcp(String),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+impl FromStr for Endpoint {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let tcp = [("http://", Scheme::Http), ("frames://", Scheme::Frames), ("grpc://", Scheme::Grpc)];
+        for (prefix, scheme) in tcp {
+            if let Some(rest) = text.strip_prefix(prefix) {
+                return Ok(Self { scheme, address: Address::Tcp(authority(text, rest)?) });
+            }
+        }
+        for (prefix, scheme) in
+            [("unix:", Scheme::Http), ("frames+unix:", Scheme::Frames), ("grpc+unix:", Scheme::Grpc)]
+        {
+            if let Some(path) = text.strip_prefix(prefix).filter(|path| path.starts_with('/')) {
+                return Ok(Self { scheme, address: Address::Unix(path.into()) });
+            }
+        }
+        if text.starts_with("https://") {
+            return Err(invalid(
+                text,
+                "TLS is not spoken: put a TLS proxy in front, and name its plain side",
+            ));
+        }
+        Err(invalid(text, "use http://host:port, grpc://host:port, frames://host:port or unix:/path"))
+    }
+}
+
+fn authority(text: &str, rest: &str) -> Result<String, Error> {
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let port =
+        rest.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    match port {
+        Some(Ok(1..)) if !rest.contains('/') => Ok(rest.into()),
+        _ => Err(invalid(
+            text,
+            "a host, a colon and a port from 1 to 65535 must follow the scheme, and nothing else",
+        )),
+    }
+}
+
+fn invalid(text: &str, hint: &str) -> Error {
+    Error::Malformed { message: format!("'{text}' is no address of a server: {hint}") }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match (self.scheme, &self.address) {
+            (Scheme::Http, Address::Tcp(_)) => "http://",
+            (Scheme::Frames, Address::Tcp(_)) => "frames://",
+            (Scheme::Grpc, Address::Tcp(_)) => "grpc://",
+            (Scheme::Http, Address::Unix(_)) => "unix:",
+            (Scheme::Frames, Address::Unix(_)) => "frames+unix:",
+            (Scheme::Grpc, Address::Unix(_)) => "grpc+unix:",
+        };
+        write!(f, "{scheme}{}", self.address)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(authority) => f.write_str(authority),
+            Address::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl TryFrom<String> for Endpoint {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<Endpoint> for String {
+    fn from(endpoint: Endpoint) -> String {
+        endpoint.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_spelling_is_read_and_shown_again() {
+        for text in [
+            "http://127.0.0.1:8000",
+            "http://[::1]:8000",
+            "grpc://worker.default.svc:8001",
+            "frames://w:1",
+            "unix:/run/parm/w0.sock",
+            "frames+unix:/w",
+            "grpc+unix:/w",
+        ] {
+            assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
+        }
+        assert_eq!("http://w:80/".parse::<Endpoint>().unwrap().to_string(), "http://w:80");
+    }
+
+    #[test]
+    fn a_wrong_address_says_what_is_right() {
+        for text in [
+            "",
+            "w:8000",
+            "http://w",
+            "http://:8000",
+            "http://w:0",
+            "http://w:99999",
+            "http://w:1/v2",
+            "unix:w",
+        ] {
+            let error = text.parse::<Endpoint>().unwrap_err();
+            assert!(error.to_string().contains("host"), "{text}: {error}");
+        }
+        assert!("https://w:1".parse::<Endpoint>().unwrap_err().to_string().contains("TLS"));
+    }
+}

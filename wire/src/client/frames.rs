@@ -1,0 +1,131 @@
+//! A client over frames: one connection, opened when first needed and again when it broke. What is not inference is
+//! asked over HTTP, on the same port.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::header;
+use parking_lot::RwLock;
+use parm_protocol::client::{BoxFuture, CallContext, Client};
+
+use super::http::Upgrade;
+
+use parm_protocol::{
+    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
+};
+
+use super::{Config, Http, deadline, status};
+use crate::frames::{Connection, Negotiated, PATH, PROTOCOL};
+
+/// A client that sends requests as frames.
+pub struct Frames {
+    http: Http,
+    config: Config,
+    current: RwLock<Option<Arc<Connection>>>,
+    /// Held while connecting, so that a crowd of requests opens one connection.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+impl Frames {
+    /// A client that asks `http`'s server for frames.
+    pub(super) fn new(http: Http, config: Config) -> Self {
+        Self { http, config, current: RwLock::default(), connecting: tokio::sync::Mutex::default() }
+    }
+
+    async fn send(&self, request: InferRequest, context: CallContext) -> Result<InferResponse, Error> {
+        // A connection may begin to drain between being chosen and being used: the next one is fresh.
+        for _ in 0..2 {
+            let connection = self.connection_by(context.deadline).await?;
+            match connection.begin() {
+                Ok(call) => return call.infer(&request, &context).await,
+                Err(error) if connection.is_open() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        self.connection_by(context.deadline).await?.infer(&request, &context).await
+    }
+
+    /// A connection, no later than the deadline. The call that follows has its own eye on it.
+    async fn connection_by(&self, deadline: Option<Instant>) -> Result<Arc<Connection>, Error> {
+        match self.open() {
+            Some(open) => Ok(open),
+            None => deadline::within(deadline, self.connection()).await,
+        }
+    }
+
+    async fn connection(&self) -> Result<Arc<Connection>, Error> {
+        let _alone = self.connecting.lock().await;
+        if let Some(open) = self.open() {
+            return Ok(open);
+        }
+        let connection = Arc::new(self.negotiate().await?);
+        *self.current.write() = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    fn open(&self) -> Option<Arc<Connection>> {
+        self.current.read().as_ref().filter(|connection| connection.is_open()).cloned()
+    }
+
+    async fn negotiate(&self) -> Result<Connection, Error> {
+        let ask = self.http.get(PATH).header(header::CONNECTION, "upgrade").header(header::UPGRADE, PROTOCOL);
+        let negotiation = self.http.upgrade(ask);
+        let limit = self.config.connect_timeout();
+        let upgrade = tokio::time::timeout(limit, negotiation).await.unwrap_or_else(|_| {
+            let message = format!("no agreement on frames in {limit:?}");
+            Err(Error::Transport { peer: self.peer().into(), message })
+        })?;
+        match upgrade {
+            Upgrade::Agreed { headers, socket, already_read } => {
+                let limits = Negotiated::from_headers(&headers);
+                Ok(Connection::new(self.peer().into(), socket, &already_read, limits, &self.config.frames))
+            }
+            Upgrade::Refused(status, body) => Err(match status.as_u16() {
+                404 | 405 | 426 | 501 => Error::Unimplemented { what: PROTOCOL.into() },
+                _ => status::from_http(status, false, &body),
+            }),
+        }
+    }
+}
+
+impl Client for Frames {
+    fn peer(&self) -> &str {
+        self.http.peer()
+    }
+
+    fn infer(
+        &self,
+        request: InferRequest,
+        context: CallContext,
+    ) -> BoxFuture<'_, Result<InferResponse, Error>> {
+        Box::pin(self.send(request, context))
+    }
+
+    fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
+        self.http.is_ready()
+    }
+
+    fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Error>> {
+        self.http.server_metadata()
+    }
+
+    fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
+        self.http.model_metadata(model)
+    }
+
+    fn model_config<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
+        self.http.model_config(model)
+    }
+
+    fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
+        self.http.repository_index()
+    }
+
+    fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        self.http.load_model(name)
+    }
+
+    fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        self.http.unload_model(name)
+    }
+}

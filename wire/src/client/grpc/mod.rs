@@ -1,0 +1,195 @@
+//! A client over gRPC: raw tensors on the way out, raw or typed ones on the way in. tonic stays in this file.
+
+use std::future::Future;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use parm_protocol::client::{BoxFuture, CallContext, Client};
+use tokio::time::Instant;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Response, Status};
+
+use super::dial::Dialer;
+
+use parm_protocol::grpc::{convert, inference as proto};
+use parm_protocol::{
+    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
+};
+
+use super::{Config, deadline, status};
+use crate::grpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
+
+/// A client that speaks gRPC.
+pub struct Grpc {
+    client: GrpcInferenceServiceClient<Channel>,
+    dialer: Dialer,
+    authorization: Option<MetadataValue<Ascii>>,
+    control_timeout: Duration,
+    load_timeout: Duration,
+}
+
+impl Grpc {
+    /// A client of the server that `dialer` reaches. Nothing is sent yet.
+    pub(super) fn new(dialer: &Dialer, config: &Config) -> Result<Self, Error> {
+        let wrong = |_| Error::Malformed { message: "a token has characters that no header takes".into() };
+        let authorization = match &config.token {
+            None => None,
+            Some(token) => {
+                let mut value = MetadataValue::try_from(token.bearer()).map_err(wrong)?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        let endpoint = Endpoint::from_shared(format!("http://{}", dialer.authority()))
+            .map_err(|error| Error::Malformed {
+                message: format!("'{}' is no host: {error}", dialer.peer()),
+            })?
+            .http2_keep_alive_interval(config.frames.ping_interval())
+            .keep_alive_timeout(config.frames.ping_timeout())
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW);
+        let connector = {
+            let dialer = dialer.clone();
+            tower::service_fn(move |_| {
+                let dialer = dialer.clone();
+                async move { dialer.dial().await.map(TokioIo::new) }
+            })
+        };
+        let client = GrpcInferenceServiceClient::new(endpoint.connect_with_connector_lazy(connector))
+            .max_decoding_message_size(config.max_body_bytes.get())
+            .max_encoding_message_size(usize::MAX);
+        Ok(Self {
+            client,
+            dialer: dialer.clone(),
+            authorization,
+            control_timeout: config.control_timeout(),
+            load_timeout: config.load_timeout(),
+        })
+    }
+
+    async fn send(&self, request: InferRequest, context: CallContext) -> Result<InferResponse, Error> {
+        let mut message = self.message(convert::request::encode(request));
+        if let Some(deadline) = context.deadline {
+            message.set_timeout(deadline.saturating_duration_since(Instant::now().into_std()));
+        }
+        if let Some(value) = context.traceparent.and_then(|value| MetadataValue::try_from(value).ok()) {
+            message.metadata_mut().insert("traceparent", value);
+        }
+        let answer =
+            self.client.clone().model_infer(message).await.map_err(|status| self.explain(&status))?;
+        convert::response::decode(answer.into_inner())
+            .map_err(|error| self.dialer.transport(format!("unreadable answer: {error}")))
+    }
+
+    fn message<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(value) = &self.authorization {
+            request.metadata_mut().insert("authorization", value.clone());
+        }
+        request
+    }
+
+    /// Asks something that is not inference.
+    async fn ask<T>(&self, answer: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Error> {
+        self.ask_within(self.control_timeout, answer).await
+    }
+
+    async fn ask_within<T>(
+        &self,
+        limit: Duration,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Error> {
+        match tokio::time::timeout(limit, answer).await {
+            Ok(answer) => answer.map(Response::into_inner).map_err(|status| self.explain(&status)),
+            Err(_) => Err(self.dialer.transport(format!("no answer in {limit:?}"))),
+        }
+    }
+
+    fn explain(&self, status: &Status) -> Error {
+        status::from_grpc(status, self.dialer.peer())
+    }
+}
+
+/// Room for a large tensor in flight before the server must wait for us.
+const WINDOW: u32 = 4 << 20;
+
+impl Client for Grpc {
+    fn peer(&self) -> &str {
+        self.dialer.peer()
+    }
+
+    fn infer(
+        &self,
+        request: InferRequest,
+        context: CallContext,
+    ) -> BoxFuture<'_, Result<InferResponse, Error>> {
+        Box::pin(deadline::within(context.deadline, self.send(request, context)))
+    }
+
+    fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
+        Box::pin(async {
+            let request = self.message(proto::ServerReadyRequest {});
+            let answer = self.ask(self.client.clone().server_ready(request)).await?;
+            Ok(answer.ready)
+        })
+    }
+
+    fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Error>> {
+        Box::pin(async {
+            let request = self.message(proto::ServerMetadataRequest {});
+            let answer = self.ask(self.client.clone().server_metadata(request)).await?;
+            Ok(convert::server_from_message(answer))
+        })
+    }
+
+    fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
+        Box::pin(async {
+            let (name, version) = named(model);
+            let request = self.message(proto::ModelMetadataRequest { name, version });
+            let answer = self.ask(self.client.clone().model_metadata(request)).await?;
+            Ok(convert::metadata_from_message(answer))
+        })
+    }
+
+    fn model_config<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
+        Box::pin(async {
+            let (name, version) = named(model);
+            let request = self.message(proto::ModelConfigRequest { name, version });
+            let config =
+                self.ask(self.client.clone().model_config(request)).await?.config.unwrap_or_default();
+            Ok(convert::config_from_message(config))
+        })
+    }
+
+    fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
+        Box::pin(async {
+            let request = self.message(proto::RepositoryIndexRequest::default());
+            let answer = self.ask(self.client.clone().repository_index(request)).await?;
+            Ok(answer.models.into_iter().map(convert::index_from_message).collect())
+        })
+    }
+
+    fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let asked = proto::RepositoryModelLoadRequest { model_name: name.into(), ..Default::default() };
+            let (mut client, request) = (self.client.clone(), self.message(asked));
+            self.ask_within(self.load_timeout, client.repository_model_load(request)).await.map(drop)
+        })
+    }
+
+    fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let asked = proto::RepositoryModelUnloadRequest { model_name: name.into(), ..Default::default() };
+            let (mut client, request) = (self.client.clone(), self.message(asked));
+            self.ask_within(self.load_timeout, client.repository_model_unload(request)).await.map(drop)
+        })
+    }
+}
+
+fn named(model: &ModelRef) -> (String, String) {
+    (model.name.clone(), model.version.clone().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests;

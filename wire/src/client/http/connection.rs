@@ -1,0 +1,169 @@
+//! One HTTP/1.1 connection, driven by whoever uses it: no task stands between the caller and the socket, so an
+//! exchange costs no switch of tasks, and dropping the caller's future closes the connection.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Request, Response, StatusCode};
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use parm_protocol::rest::Encoded;
+
+use crate::frames::Socket;
+
+pub(super) struct Connection {
+    sender: http1::SendRequest<Encoded>,
+    driver: http1::Connection<TokioIo<Socket>, Encoded>,
+    /// Whether an exchange went well here already.
+    pub(super) used: bool,
+}
+
+/// An answer with all of its body.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+/// How an exchange failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Nothing of an answer came.
+    NoAnswer(String),
+    /// The answer broke off.
+    Broken(String),
+    /// The answer is larger than it may be.
+    TooLarge,
+}
+
+impl Connection {
+    pub(super) async fn open(socket: Socket) -> Result<Self, hyper::Error> {
+        let (sender, driver) = http1::Builder::new().writev(true).handshake(TokioIo::new(socket)).await?;
+        Ok(Self { sender, driver, used: false })
+    }
+
+    /// Whether the server, as far as is known here, still listens: an idle connection may have been closed meanwhile.
+    pub(super) fn is_alive(&mut self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        self.driver.poll_without_shutdown(&mut cx).is_pending() && !self.sender.is_closed()
+    }
+
+    /// Whether another request may follow.
+    pub(super) fn is_reusable(&mut self) -> bool {
+        self.is_alive() && self.sender.is_ready()
+    }
+
+    pub(super) async fn exchange(
+        &mut self,
+        request: Request<Encoded>,
+        limit: usize,
+    ) -> Result<Answer, Failure> {
+        let mut response = self.head(request).await.map_err(Failure::NoAnswer)?;
+        let body = self.body(response.body_mut(), limit).await?;
+        self.used = true;
+        let (parts, _) = response.into_parts();
+        Ok(Answer { status: parts.status, headers: parts.headers, body })
+    }
+
+    /// Sends a request and waits for the head of its answer. What arrives for us does so while the driver is polled,
+    /// right here, so nobody needs to wake anybody for it.
+    async fn head(&mut self, request: Request<Encoded>) -> Result<Response<Incoming>, String> {
+        let mut response = pin!(self.sender.send_request(request));
+        poll_fn(|cx| {
+            let end = self.driver.poll_without_shutdown(cx);
+            if let Poll::Ready(answer) = response.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return Poll::Ready(answer.map_err(|error| describe(&error)));
+            }
+            match end {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Ok(())) => Poll::Ready(Err("closed by the server".into())),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(describe(&error))),
+            }
+        })
+        .await
+    }
+
+    async fn body(&mut self, body: &mut Incoming, limit: usize) -> Result<Bytes, Failure> {
+        let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        if expected > limit {
+            return Err(Failure::TooLarge);
+        }
+        let mut first = Bytes::new();
+        let mut rest = BytesMut::new();
+        let mut total = 0usize;
+        while let Some(chunk) = self.chunk(body).await? {
+            total += chunk.len();
+            if total > limit {
+                return Err(Failure::TooLarge);
+            }
+            if first.is_empty() && rest.is_empty() {
+                first = chunk;
+                continue;
+            }
+            if rest.is_empty() {
+                rest.reserve(expected.max(total));
+                rest.extend_from_slice(&first);
+            }
+            rest.extend_from_slice(&chunk);
+        }
+        Ok(if rest.is_empty() { first } else { rest.freeze() })
+    }
+
+    async fn chunk(&mut self, body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
+        let mut body = pin!(body);
+        poll_fn(|cx| {
+            loop {
+                // An end of the driver shows in the body, unless the body is complete.
+                let _ = self.driver.poll_without_shutdown(cx);
+                match body.as_mut().poll_frame(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(None) => return Poll::Ready(Ok(None)),
+                    Poll::Ready(Some(Err(error))) => {
+                        return Poll::Ready(Err(Failure::Broken(describe(&error))));
+                    }
+                    Poll::Ready(Some(Ok(frame))) => {
+                        if let Ok(data) = frame.into_data() {
+                            return Poll::Ready(Ok(Some(data)));
+                        }
+                    }
+                }
+            }
+        })
+        .await
+    }
+
+    /// Sends a request that asks for another protocol: its answer, and after a `101` the socket with what the server
+    /// already said on it.
+    pub(super) async fn upgrade(
+        mut self,
+        request: Request<Encoded>,
+        limit: usize,
+    ) -> Result<Upgrade, Failure> {
+        let mut response = self.head(request).await.map_err(Failure::NoAnswer)?;
+        let status = response.status();
+        if status != StatusCode::SWITCHING_PROTOCOLS {
+            let body = self.body(response.body_mut(), limit).await?;
+            return Ok(Upgrade::Refused(status, body));
+        }
+        let parts =
+            self.driver.without_shutdown().await.map_err(|error| Failure::Broken(describe(&error)))?;
+        let headers = std::mem::take(response.headers_mut());
+        Ok(Upgrade::Agreed { headers, socket: parts.io.into_inner(), already_read: parts.read_buf })
+    }
+}
+
+/// What became of a request to speak another protocol.
+pub(in crate::client) enum Upgrade {
+    Agreed { headers: HeaderMap, socket: Socket, already_read: Bytes },
+    Refused(StatusCode, Bytes),
+}
+
+fn describe(error: &hyper::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,229 @@
+//! A client over HTTP/1.1: tensors in the binary extension, one request at a time on a kept connection.
+
+mod connection;
+mod pool;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use http::{HeaderValue, Method, Request, StatusCode, header, request};
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+pub(super) use connection::Upgrade;
+use parm_protocol::client::{BoxFuture, CallContext, Client};
+
+use self::connection::Answer;
+use self::pool::Pool;
+use super::dial::Dialer;
+
+use parm_protocol::rest::request::Form;
+use parm_protocol::rest::{self, Encoded};
+use parm_protocol::{
+    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, Parameter,
+    ServerMetadata,
+};
+
+use super::{Config, Tensors, deadline, status};
+
+/// A client that speaks HTTP.
+pub struct Http {
+    pool: Pool,
+    host: HeaderValue,
+    authorization: Option<HeaderValue>,
+    form: Form,
+    control_timeout: Duration,
+    load_timeout: Duration,
+}
+
+impl Http {
+    /// A client of the server that `dialer` reaches. Nothing is sent yet.
+    pub(super) fn new(dialer: Dialer, config: &Config) -> Result<Self, Error> {
+        let header = |text: &str| {
+            HeaderValue::from_str(text).map_err(|_| Error::Malformed {
+                message: "a host or token has characters that no header takes".into(),
+            })
+        };
+        let authorization = match &config.token {
+            None => None,
+            Some(token) => {
+                let mut value = header(&token.bearer())?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        Ok(Self {
+            host: header(dialer.authority())?,
+            authorization,
+            form: match config.tensors {
+                Tensors::Binary => Form::Binary,
+                Tensors::Json => Form::Json,
+            },
+            control_timeout: config.control_timeout(),
+            load_timeout: config.load_timeout(),
+            pool: Pool::new(dialer, config),
+        })
+    }
+
+    pub(super) fn get(&self, path: &str) -> request::Builder {
+        self.request(Method::GET, path)
+    }
+
+    fn request(&self, method: Method, path: &str) -> request::Builder {
+        let builder = Request::builder().method(method).uri(path).header(header::HOST, &self.host);
+        match &self.authorization {
+            Some(value) => builder.header(header::AUTHORIZATION, value),
+            None => builder,
+        }
+    }
+
+    pub(super) async fn upgrade(&self, request: request::Builder) -> Result<Upgrade, Error> {
+        self.pool.upgrade(built(request, Encoded::default())?).await
+    }
+
+    async fn send(&self, mut request: InferRequest, context: CallContext) -> Result<InferResponse, Error> {
+        if let Some(deadline) = context.deadline {
+            let left = deadline.saturating_duration_since(Instant::now().into_std());
+            let micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
+            request.parameters.insert("timeout".into(), Parameter::Uint64(micros));
+        }
+        let mut builder = self.request(Method::POST, &format!("{}/infer", path_of(&request.model)));
+        if let Some(traceparent) = &context.traceparent {
+            builder = builder.header("traceparent", traceparent);
+        }
+        let body = rest::request::encode(&request, self.form)?;
+        builder = match body.json_length() {
+            Some(length) => builder.header(header::CONTENT_TYPE, OCTETS).header(rest::HEADER_LENGTH, length),
+            None => builder.header(header::CONTENT_TYPE, JSON),
+        };
+        let answer = self.pool.exchange(&built(builder, body)?).await?;
+        if answer.status != StatusCode::OK {
+            return Err(refusal(&answer));
+        }
+        let json_length =
+            answer.headers.get(rest::HEADER_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        rest::response::decode(json_length, answer.body)
+            .map_err(|error| self.pool.dialer().transport(format!("unreadable answer: {error}")))
+    }
+
+    /// Asks something that is not inference.
+    async fn ask(&self, request: request::Builder) -> Result<Answer, Error> {
+        self.ask_within(self.control_timeout, request).await
+    }
+
+    /// Has a model loaded or unloaded. Servers differ in what they say beside that it is done.
+    async fn order(&self, order: &str, name: &str) -> Result<(), Error> {
+        let mut path = String::from("/v2/repository/models/");
+        escape(&mut path, name);
+        path.push_str(order);
+        let answer = self.ask_within(self.load_timeout, self.request(Method::POST, &path)).await?;
+        if answer.status.is_success() { Ok(()) } else { Err(refusal(&answer)) }
+    }
+
+    async fn read<T: DeserializeOwned>(&self, request: request::Builder) -> Result<T, Error> {
+        let answer = self.ask(request).await?;
+        if answer.status != StatusCode::OK {
+            return Err(refusal(&answer));
+        }
+        serde_json::from_slice(&answer.body)
+            .map_err(|error| self.pool.dialer().transport(format!("unreadable answer: {error}")))
+    }
+
+    async fn ask_within(&self, limit: Duration, request: request::Builder) -> Result<Answer, Error> {
+        let request = built(request, Encoded::default())?;
+        match tokio::time::timeout(limit, self.pool.exchange(&request)).await {
+            Ok(result) => result,
+            Err(_) => Err(self.pool.dialer().transport(format!("no answer in {limit:?}"))),
+        }
+    }
+}
+
+impl Client for Http {
+    fn peer(&self) -> &str {
+        self.pool.dialer().peer()
+    }
+
+    fn infer(
+        &self,
+        request: InferRequest,
+        context: CallContext,
+    ) -> BoxFuture<'_, Result<InferResponse, Error>> {
+        Box::pin(deadline::within(context.deadline, self.send(request, context)))
+    }
+
+    fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
+        Box::pin(async {
+            let answer = self.ask(self.get("/v2/health/ready")).await?;
+            match answer.status {
+                StatusCode::OK => Ok(true),
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
+                    Err(refusal(&answer))
+                }
+                _ => Ok(false),
+            }
+        })
+    }
+
+    fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Error>> {
+        Box::pin(self.read(self.get("/v2")))
+    }
+
+    fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
+        Box::pin(self.read(self.get(&path_of(model))))
+    }
+
+    fn model_config<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
+        Box::pin(self.read(self.get(&format!("{}/config", path_of(model)))))
+    }
+
+    fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
+        Box::pin(self.read(self.request(Method::POST, "/v2/repository/index")))
+    }
+
+    fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(self.order("/load", name))
+    }
+
+    fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(self.order("/unload", name))
+    }
+}
+
+const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+fn built(request: request::Builder, body: Encoded) -> Result<Request<Encoded>, Error> {
+    request
+        .body(body)
+        .map_err(|error| Error::Malformed { message: format!("the request makes no HTTP request: {error}") })
+}
+
+fn refusal(answer: &Answer) -> Error {
+    status::from_http(answer.status, answer.headers.contains_key(header::RETRY_AFTER), &answer.body)
+}
+
+/// `/v2/models/M[/versions/V]`, with whatever a path does not take in an escaped form.
+fn path_of(model: &ModelRef) -> String {
+    let mut path = String::with_capacity(32 + model.name.len());
+    path.push_str("/v2/models/");
+    escape(&mut path, &model.name);
+    if let Some(version) = &model.version {
+        path.push_str("/versions/");
+        escape(&mut path, version);
+    }
+    path
+}
+
+fn escape(path: &mut String, segment: &str) {
+    for byte in segment.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(path, "%{byte:02X}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

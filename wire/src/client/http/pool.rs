@@ -1,0 +1,98 @@
+//! Keep-alive connections to one server, at most so many.
+
+use http::Request;
+use parking_lot::Mutex;
+use parm_protocol::Error;
+use parm_protocol::rest::Encoded;
+use tokio::sync::Semaphore;
+
+use super::connection::{Answer, Connection, Failure, Upgrade};
+use crate::client::Config;
+use crate::client::dial::Dialer;
+
+pub(super) struct Pool {
+    dialer: Dialer,
+    /// The most recently used last: the rest may grow old and be closed by the server.
+    idle: Mutex<Vec<Connection>>,
+    permits: Semaphore,
+    limit: usize,
+    max_connections: u32,
+}
+
+impl Pool {
+    pub(super) fn new(dialer: Dialer, config: &Config) -> Self {
+        Self {
+            dialer,
+            idle: Mutex::default(),
+            permits: Semaphore::new(config.max_connections.get() as usize),
+            limit: config.max_body_bytes.get(),
+            max_connections: config.max_connections.get(),
+        }
+    }
+
+    pub(super) fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+
+    /// Sends a request and waits for its answer. A server may close an idle connection at the very moment it is used
+    /// again: then a fresh connection gets the request, once.
+    pub(super) async fn exchange(&self, request: &Request<Encoded>) -> Result<Answer, Error> {
+        let _permit = self.permits.try_acquire().map_err(|_| Error::Overloaded {
+            message: format!(
+                "{} requests are in progress at {}, its limit",
+                self.max_connections,
+                self.dialer.peer()
+            ),
+            retry_after: std::time::Duration::from_secs(1),
+        })?;
+        if let Some(mut connection) = self.take_idle() {
+            match connection.exchange(request.clone(), self.limit).await {
+                Err(Failure::NoAnswer(_)) => {}
+                outcome => return self.conclude(connection, outcome),
+            }
+        }
+        let mut connection = self.open().await?;
+        let outcome = connection.exchange(request.clone(), self.limit).await;
+        self.conclude(connection, outcome)
+    }
+
+    pub(super) async fn upgrade(&self, request: Request<Encoded>) -> Result<Upgrade, Error> {
+        self.open().await?.upgrade(request, self.limit).await.map_err(|failure| self.explain(failure))
+    }
+
+    fn take_idle(&self) -> Option<Connection> {
+        loop {
+            let mut connection = self.idle.lock().pop()?;
+            if connection.is_alive() {
+                return Some(connection);
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<Connection, Error> {
+        let socket = self.dialer.dial().await?;
+        Connection::open(socket).await.map_err(|error| self.dialer.transport(error.to_string()))
+    }
+
+    fn conclude(
+        &self,
+        mut connection: Connection,
+        outcome: Result<Answer, Failure>,
+    ) -> Result<Answer, Error> {
+        let answer = outcome.map_err(|failure| self.explain(failure))?;
+        if connection.is_reusable() {
+            self.idle.lock().push(connection);
+        }
+        Ok(answer)
+    }
+
+    fn explain(&self, failure: Failure) -> Error {
+        match failure {
+            Failure::NoAnswer(message) | Failure::Broken(message) => self.dialer.transport(message),
+            Failure::TooLarge => Error::Remote {
+                code: parm_protocol::Code::TooLarge,
+                message: format!("the answer has more than {} bytes: raise max_body_bytes", self.limit),
+            },
+        }
+    }
+}

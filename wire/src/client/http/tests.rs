@@ -1,0 +1,219 @@
+//! Servers that behave as real ones do on a bad day.
+
+use std::time::Duration;
+
+use parm_protocol::{Code, NamedTensor, Parameters, Tensor};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+use super::*;
+use crate::client::{Endpoint, Prefer, connect};
+
+#[test]
+fn names_are_escaped_in_paths() {
+    let model = ModelRef { name: "a b/c".into(), version: Some("1".into()) };
+    assert_eq!(path_of(&model), "/v2/models/a%20b%2Fc/versions/1");
+}
+
+const ANSWER: &str = r#"{"model_name":"m","model_version":"3","outputs":[{"name":"y","datatype":"FP32","shape":[1,2],"data":[0.25,-4]}]}"#;
+
+fn request() -> InferRequest {
+    let tensor = Tensor::from_f32([1, 2].as_slice(), &[1.0, 2.0]).unwrap();
+    InferRequest {
+        model: ModelRef::latest("m"),
+        id: String::new(),
+        parameters: Parameters::new(),
+        inputs: vec![NamedTensor::new("x", tensor)],
+        outputs: vec![],
+    }
+}
+
+/// Reads one request with its body: the head as text.
+async fn hear(stream: &mut TcpStream) -> Option<String> {
+    let mut heard = Vec::new();
+    let head = loop {
+        if stream.read_buf(&mut heard).await.ok()? == 0 {
+            return None;
+        }
+        if let Some(end) = heard.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end + 4;
+        }
+    };
+    let text = String::from_utf8_lossy(&heard[..head]).to_lowercase();
+    let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let length: usize = length.map_or(0, |length| length.trim().parse().unwrap());
+    while heard.len() < head + length {
+        stream.read_buf(&mut heard).await.ok().filter(|read| *read > 0)?;
+    }
+    Some(text)
+}
+
+async fn say(stream: &mut TcpStream, status: &str, body: &str) {
+    let text = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(text.as_bytes()).await.unwrap();
+}
+
+async fn listen() -> (TcpListener, std::sync::Arc<dyn Client>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint: Endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let config = Config {
+        transport: Prefer::Http,
+        token: Some(crate::client::Token::new("hush")),
+        max_body_bytes: std::num::NonZeroUsize::new(10_000).unwrap(),
+        ..Config::default()
+    };
+    (listener, connect(&endpoint, &config).unwrap())
+}
+
+async fn infer(client: &dyn Client) -> Result<InferResponse, Error> {
+    client.infer(request(), CallContext::default()).await
+}
+
+#[tokio::test]
+async fn json_answers_are_read_and_one_connection_serves_many_requests() {
+    let (listener, client) = listen().await;
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut heads = vec![];
+        for _ in 0..3 {
+            heads.push(hear(&mut stream).await.unwrap());
+            say(&mut stream, "200 OK", ANSWER).await;
+        }
+        heads
+    });
+    for _ in 0..3 {
+        let answer = infer(&*client).await.unwrap();
+        assert_eq!((answer.model_name.as_str(), answer.model_version.as_str()), ("m", "3"));
+        assert_eq!(answer.outputs[0].tensor.as_f32().unwrap().as_ref(), [0.25, -4.0]);
+    }
+    for head in server.await.unwrap() {
+        assert!(head.starts_with("post /v2/models/m/infer http/1.1\r\n"), "{head}");
+        assert!(head.contains("authorization: bearer hush\r\n"), "{head}");
+        assert!(head.contains("inference-header-content-length: "), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_closed_while_idle_is_replaced() {
+    let (listener, client) = listen().await;
+    let server = tokio::spawn(async move {
+        for _ in 0..5 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            hear(&mut stream).await.unwrap();
+            say(&mut stream, "200 OK", ANSWER).await;
+        }
+    });
+    for _ in 0..5 {
+        infer(&*client).await.unwrap();
+    }
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_meets_a_closing_connection_is_sent_again_on_a_fresh_one() {
+    let (listener, client) = listen().await;
+    let server = tokio::spawn(async move {
+        let (mut first, _) = listener.accept().await.unwrap();
+        hear(&mut first).await.unwrap();
+        say(&mut first, "200 OK", ANSWER).await;
+        // The second request is read and never answered, as by a server that was killed.
+        hear(&mut first).await.unwrap();
+        drop(first);
+        let (mut second, _) = listener.accept().await.unwrap();
+        hear(&mut second).await.unwrap();
+        say(&mut second, "200 OK", ANSWER).await;
+        second
+    });
+    infer(&*client).await.unwrap();
+    infer(&*client).await.unwrap();
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_fresh_connection_that_breaks_is_an_error_not_a_loop() {
+    let (listener, client) = listen().await;
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        hear(&mut stream).await.unwrap();
+        drop(stream);
+        listener
+    });
+    let error = infer(&*client).await.unwrap_err();
+    assert!(matches!(error, Error::Transport { .. }), "{error:?}");
+    let listener = server.await.unwrap();
+    assert!(futures::FutureExt::now_or_never(listener.accept()).is_none(), "tried again");
+}
+
+#[tokio::test]
+async fn errors_are_told_apart() {
+    let cases = [
+        ("400 Bad Request", r#"{"error":"wrong shape"}"#, Code::InvalidArgument),
+        ("404 Not Found", r#"{"error":"no such model"}"#, Code::NotFound),
+        ("404 Not Found", "404 page not found", Code::Unimplemented),
+        ("500 Internal Server Error", "<html>", Code::Internal),
+        ("503 Service Unavailable\r\nretry-after: 1", r#"{"error":"busy"}"#, Code::Overloaded),
+        ("503 Service Unavailable", r#"{"error":"none"}"#, Code::Unavailable),
+        ("200 OK", "no json", Code::Unavailable),
+    ];
+    let (listener, client) = listen().await;
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        for (status, body, _) in cases {
+            hear(&mut stream).await.unwrap();
+            say(&mut stream, status, body).await;
+        }
+        stream
+    });
+    for (status, body, code) in cases {
+        let error = infer(&*client).await.unwrap_err();
+        assert_eq!(error.code(), code, "{status} {body}: {error}");
+    }
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_over_the_limit_is_refused() {
+    let (listener, client) = listen().await;
+    let server = tokio::spawn(async move {
+        let body = "x".repeat(10_001);
+        let declared = format!("content-length: 10001\r\n\r\n{body}");
+        let chunked = format!("transfer-encoding: chunked\r\n\r\n2711\r\n{body}\r\n0\r\n\r\n");
+        for answer in [declared, chunked] {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            hear(&mut stream).await.unwrap();
+            // May fail where the client hangs up before it has read all of this.
+            let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n{answer}").as_bytes()).await;
+        }
+    });
+    for _ in 0..2 {
+        let error = infer(&*client).await.unwrap_err();
+        assert_eq!(error.code(), Code::TooLarge, "{error}");
+    }
+    server.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_costs_no_more_than_the_deadline() {
+    let (_listener, client) = listen().await;
+    let deadline = Some((Instant::now() + Duration::from_millis(30)).into_std());
+    let error = client.infer(request(), CallContext { deadline, traceparent: None }).await.unwrap_err();
+    assert!(matches!(error, Error::DeadlineExceeded { .. }), "{error:?}");
+    let error = client.server_metadata().await.unwrap_err();
+    assert!(error.to_string().contains("no answer in 5s"), "{error}");
+    let error = client.load_model("m").await.unwrap_err();
+    assert!(error.to_string().contains("no answer in 300s"), "{error}");
+}
+
+#[tokio::test]
+async fn a_dropped_call_closes_its_connection() {
+    let (listener, client) = listen().await;
+    let call = tokio::spawn(async move { infer(&*client).await });
+    let (mut stream, _) = listener.accept().await.unwrap();
+    hear(&mut stream).await.unwrap();
+    call.abort();
+    assert!(hear(&mut stream).await.is_none());
+}

@@ -1,0 +1,41 @@
+//! Clients over any of the transports, behind the one trait [`Client`].
+
+mod auto;
+mod config;
+mod deadline;
+mod dial;
+mod endpoint;
+mod frames;
+mod grpc;
+mod http;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub use self::config::{Config, Prefer, Tensors, Token};
+pub use self::endpoint::{Address, Endpoint, Scheme};
+pub use self::frames::Frames;
+pub use self::grpc::Grpc;
+pub use self::http::Http;
+
+use parm_protocol::Error;
+use parm_protocol::client::Client;
+
+use self::auto::Auto;
+use self::dial::Dialer;
+
+/// A client of the server at `endpoint`. Nothing is sent yet: a server that is not there shows in the first request.
+/// Must be called within a tokio runtime.
+pub fn connect(endpoint: &Endpoint, config: &Config) -> Result<Arc<dyn Client>, Error> {
+    let dialer = Dialer::new(endpoint.address.clone(), config);
+    let http = || Http::new(dialer.clone(), config);
+    let frames = || Ok::<_, Error>(Frames::new(http()?, config.clone()));
+    Ok(match (endpoint.scheme, config.transport) {
+        (Scheme::Grpc, _) => Arc::new(Grpc::new(&dialer, config)?),
+        (Scheme::Frames, _) => Arc::new(frames()?),
+        (Scheme::Http, Prefer::Http) => Arc::new(http()?),
+        (Scheme::Http, Prefer::Auto) => Arc::new(Auto::new(http()?, frames()?)),
+    })
+}

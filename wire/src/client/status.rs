@@ -1,0 +1,118 @@
+//! Statuses back into errors: the one table of the client.
+
+use http::StatusCode;
+
+use parm_protocol::{Code, Error};
+
+/// The class of an HTTP status; `sheds`: the answer says when to try again.
+fn code(status: StatusCode, sheds: bool) -> Code {
+    match status.as_u16() {
+        401 => Code::Unauthenticated,
+        403 => Code::PermissionDenied,
+        404 => Code::NotFound,
+        405 | 426 | 501 => Code::Unimplemented,
+        408 | 504 => Code::DeadlineExceeded,
+        413 => Code::TooLarge,
+        429 => Code::Overloaded,
+        400..=499 => Code::InvalidArgument,
+        503 if sheds => Code::Overloaded,
+        502 | 503 => Code::Unavailable,
+        _ => Code::Internal,
+    }
+}
+
+/// The error that an HTTP answer other than success means. A path that a server does not know is told from a model
+/// that it does not know by the protocol's error body: only the protocol's own endpoints send that.
+pub(super) fn from_http(status: StatusCode, sheds: bool, body: &[u8]) -> Error {
+    let code = code(status, sheds);
+    match message(body) {
+        Some(message) => Error::Remote { code, message },
+        None if code == Code::NotFound => Error::Unimplemented { what: "this endpoint".into() },
+        None => {
+            let shown: String = String::from_utf8_lossy(body).chars().take(200).collect();
+            Error::Remote { code, message: format!("the server answered {status}: {}", shown.trim()) }
+        }
+    }
+}
+
+fn message(body: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Body {
+        error: String,
+    }
+    serde_json::from_slice::<Body>(body).ok().map(|body| body.error)
+}
+
+/// The error that a gRPC status means, `peer` being who sent it.
+pub(super) fn from_grpc(status: &tonic::Status, peer: &str) -> Error {
+    use tonic::Code as Grpc;
+    // A status that was made here, of a connection that broke, carries what broke.
+    if let Some(source) = std::error::Error::source(status) {
+        return broken(source, peer);
+    }
+    let code = match status.code() {
+        Grpc::NotFound => Code::NotFound,
+        Grpc::InvalidArgument | Grpc::OutOfRange | Grpc::AlreadyExists => Code::InvalidArgument,
+        Grpc::ResourceExhausted => Code::TooLarge,
+        Grpc::DeadlineExceeded => Code::DeadlineExceeded,
+        Grpc::Unavailable if status.metadata().contains_key("grpc-retry-pushback-ms") => Code::Overloaded,
+        Grpc::Unavailable | Grpc::Cancelled | Grpc::Aborted | Grpc::FailedPrecondition => Code::Unavailable,
+        Grpc::Unauthenticated => Code::Unauthenticated,
+        Grpc::PermissionDenied => Code::PermissionDenied,
+        Grpc::Unimplemented => Code::Unimplemented,
+        Grpc::Ok | Grpc::Unknown | Grpc::Internal | Grpc::DataLoss => Code::Internal,
+    };
+    Error::Remote { code, message: status.message().into() }
+}
+
+/// The connection could not be made, which the innermost error says in our own words, or it broke, or
+/// time ran out.
+fn broken(mut error: &(dyn std::error::Error + 'static), peer: &str) -> Error {
+    loop {
+        if let Some(ours) = error.downcast_ref::<Error>() {
+            return ours.clone();
+        }
+        if error.is::<tonic::TimeoutExpired>() {
+            return Error::Remote { code: Code::DeadlineExceeded, message: "the deadline passed".into() };
+        }
+        match error.source() {
+            Some(source) => error = source,
+            None => return Error::Transport { peer: peer.into(), message: error.to_string() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_keep_their_class() {
+        let cases = [
+            (400, Code::InvalidArgument),
+            (401, Code::Unauthenticated),
+            (403, Code::PermissionDenied),
+            (404, Code::NotFound),
+            (405, Code::Unimplemented),
+            (413, Code::TooLarge),
+            (422, Code::InvalidArgument),
+            (429, Code::Overloaded),
+            (500, Code::Internal),
+            (502, Code::Unavailable),
+            (503, Code::Unavailable),
+            (504, Code::DeadlineExceeded),
+        ];
+        for (status, code) in cases {
+            let error = from_http(StatusCode::from_u16(status).unwrap(), false, br#"{"error":"why"}"#);
+            assert_eq!(error, Error::Remote { code, message: "why".into() }, "{status}");
+        }
+        let shed = from_http(StatusCode::SERVICE_UNAVAILABLE, true, br#"{"error":"why"}"#);
+        assert_eq!(shed.code(), Code::Overloaded);
+    }
+
+    #[test]
+    fn a_path_that_is_unknown_is_not_a_model_that_is_unknown() {
+        let error = from_http(StatusCode::NOT_FOUND, false, br#"{"detail":"Not Found"}"#);
+        assert_eq!(error.code(), Code::Unimplemented);
+    }
+}

@@ -1,0 +1,245 @@
+//! Clients that find out what a server speaks, and find it again.
+
+mod loading;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ::http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper_util::rt::TokioIo;
+use parm_protocol::client::CallContext;
+use parm_protocol::{
+    Code, Context, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
+    ModelRef, NamedTensor, Parameters, ServerMetadata, Tensor, Transport,
+};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::*;
+use crate::frames::{self, EXTENSION, PATH, Socket};
+use crate::scripted::{Scripted, echo};
+use crate::server::Offer;
+
+fn request(id: &str) -> InferRequest {
+    let tensor = Tensor::from_f32([1, 2].as_slice(), &[1.0, 2.0]).unwrap();
+    InferRequest {
+        model: ModelRef::latest("m"),
+        id: id.into(),
+        parameters: Parameters::new(),
+        inputs: vec![NamedTensor::new("x", tensor)],
+        outputs: vec![],
+    }
+}
+
+/// Just enough of a server to be asked for frames: metadata, the upgrade, and one answer to every inference by HTTP.
+struct Server<S> {
+    offer: Offer<S>,
+    offers_frames: AtomicBool,
+    /// Status of the answer to who asks for frames nevertheless.
+    refusal: u16,
+    asked: AtomicUsize,
+}
+
+impl<S: InferenceService> Server<S> {
+    fn new(service: S, drain: CancellationToken) -> Arc<Self> {
+        let offer =
+            Offer::new(Arc::new(service), frames::Config::default().into(), drain, TaskTracker::new());
+        Arc::new(Self {
+            offer,
+            offers_frames: AtomicBool::new(true),
+            refusal: 404,
+            asked: AtomicUsize::new(0),
+        })
+    }
+
+    fn answer(&self, mut request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let offers = self.offers_frames.load(Ordering::SeqCst);
+        let body = match request.uri().path() {
+            "/v2" => {
+                self.asked.fetch_add(1, Ordering::SeqCst);
+                let extensions = if offers { vec![EXTENSION] } else { vec![] };
+                serde_json::json!({"name": "s", "version": "1", "extensions": extensions}).to_string()
+            }
+            PATH if offers => return self.offer.answer(&mut request, ()).map(|()| Full::default()),
+            PATH => return Response::builder().status(self.refusal).body(Full::default()).unwrap(),
+            _ => r#"{"model_name":"by http","model_version":"1","outputs":[]}"#.to_owned(),
+        };
+        Response::new(Full::new(Bytes::from(body)))
+    }
+
+    async fn serve(self: Arc<Self>, socket: Socket) {
+        let service = hyper::service::service_fn(move |request| {
+            let response = self.answer(request);
+            async move { Ok::<_, Infallible>(response) }
+        });
+        let http = hyper::server::conn::http1::Builder::new();
+        let _ = http.serve_connection(TokioIo::new(socket), service).with_upgrades().await;
+    }
+}
+
+async fn over_tcp<S: InferenceService>(server: &Arc<Server<S>>) -> Endpoint {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let server = Arc::clone(server);
+    tokio::spawn(async move {
+        loop {
+            tokio::spawn(Arc::clone(&server).serve(listener.accept().await.unwrap().0.into()));
+        }
+    });
+    endpoint
+}
+
+/// A service that answers with the transport that the request came by.
+fn names_transport() -> impl InferenceService {
+    Scripted(|request, context: Context| {
+        let mut response = echo(request);
+        response.model_name = format!("{:?}", context.transport);
+        std::future::ready(Ok(response))
+    })
+}
+
+async fn ask(client: &dyn Client, id: &str) -> Result<String, Error> {
+    Ok(client.infer(request(id), CallContext::default()).await?.model_name)
+}
+
+#[tokio::test]
+async fn frames_are_used_where_they_are_offered() {
+    let server = Server::new(names_transport(), CancellationToken::new());
+    let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
+    for _ in 0..3 {
+        assert_eq!(ask(&*client, "").await.unwrap(), format!("{:?}", Transport::Frames));
+    }
+    assert_eq!(server.asked.load(Ordering::SeqCst), 1, "asked once");
+    assert_eq!(client.server_metadata().await.unwrap().extensions, [EXTENSION]);
+}
+
+#[tokio::test]
+async fn frames_are_used_over_unix_sockets_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("worker.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let server = Server::new(names_transport(), CancellationToken::new());
+    tokio::spawn(async move {
+        loop {
+            tokio::spawn(Arc::clone(&server).serve(listener.accept().await.unwrap().0.into()));
+        }
+    });
+    for scheme in ["unix", "frames+unix"] {
+        let endpoint = format!("{scheme}:{}", path.display()).parse().unwrap();
+        let client = connect(&endpoint, &Config::default()).unwrap();
+        assert_eq!(ask(&*client, "").await.unwrap(), "Frames");
+    }
+}
+
+#[tokio::test]
+async fn http_is_used_where_frames_are_not_offered_or_not_wanted() {
+    let server = Server::new(names_transport(), CancellationToken::new());
+    let endpoint = over_tcp(&server).await;
+    let plain = Config { transport: Prefer::Http, ..Config::default() };
+    assert_eq!(ask(&*connect(&endpoint, &plain).unwrap(), "").await.unwrap(), "by http");
+    server.offers_frames.store(false, Ordering::SeqCst);
+    assert_eq!(ask(&*connect(&endpoint, &Config::default()).unwrap(), "").await.unwrap(), "by http");
+}
+
+#[tokio::test]
+async fn a_crowd_of_first_requests_opens_one_connection() {
+    let server = Server::new(names_transport(), CancellationToken::new());
+    let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
+    let crowd = (0..50).map(|n| {
+        let client = &client;
+        async move { ask(&**client, &n.to_string()).await.unwrap() }
+    });
+    futures::future::join_all(crowd).await;
+    assert_eq!(server.asked.load(Ordering::SeqCst), 1);
+    assert_eq!(server.offer.connections().len(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_drains_loses_nothing_and_the_next_connection_is_fresh() {
+    let (gate, entered) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let service = {
+        let (gate, entered) = (Arc::clone(&gate), Arc::clone(&entered));
+        Scripted(move |request: InferRequest, _| {
+            let (gate, entered) = (Arc::clone(&gate), Arc::clone(&entered));
+            async move {
+                if request.id == "long" {
+                    entered.notify_one();
+                    gate.notified().await;
+                }
+                Ok(echo(request))
+            }
+        })
+    };
+    let drain = CancellationToken::new();
+    let server = Server::new(service, drain.clone());
+    let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
+    let long = {
+        let client = Arc::clone(&client);
+        tokio::spawn(async move { ask(&*client, "long").await })
+    };
+    entered.notified().await;
+    drain.cancel();
+    // Drained connections take no new requests; a new one is opened, and drained at once, until there is none.
+    let connections = server.offer.connections().clone();
+    connections.close();
+    gate.notify_one();
+    assert_eq!(long.await.unwrap().unwrap(), "m");
+    connections.wait().await;
+}
+
+#[tokio::test]
+async fn a_server_that_no_longer_offers_frames_is_asked_over_http() {
+    let drain = CancellationToken::new();
+    let server = Server::new(names_transport(), drain.clone());
+    let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
+    assert_eq!(ask(&*client, "").await.unwrap(), "Frames");
+    server.offers_frames.store(false, Ordering::SeqCst);
+    drain.cancel();
+    server.offer.connections().close();
+    server.offer.connections().wait().await;
+    while ask(&*client, "").await.unwrap() != "by http" {}
+}
+
+#[tokio::test]
+async fn a_refused_credential_is_told() {
+    let mut server = Server::new(names_transport(), CancellationToken::new());
+    let inner = Arc::get_mut(&mut server).unwrap();
+    inner.refusal = 401;
+    inner.offers_frames = AtomicBool::new(false);
+    let endpoint = over_tcp(&server).await;
+    let endpoint = Endpoint { scheme: Scheme::Frames, ..endpoint };
+    let error = ask(&*connect(&endpoint, &Config::default()).unwrap(), "").await.unwrap_err();
+    assert_eq!(error.code(), Code::Unauthenticated);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_agrees_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("frames://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let client = connect(&endpoint, &Config::default()).unwrap();
+    let error = ask(&*client, "").await.unwrap_err();
+    assert!(error.to_string().contains("no agreement on frames in 1s"), "{error}");
+    let deadline = tokio::time::Instant::now() + Duration::from_millis(50);
+    let context = CallContext { deadline: Some(deadline.into_std()), traceparent: None };
+    let error = client.infer(request(""), context).await.unwrap_err();
+    assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named() {
+    for scheme in ["unix", "frames+unix", "grpc+unix"] {
+        let endpoint: Endpoint = format!("{scheme}:/nowhere/at-all.sock").parse().unwrap();
+        let client = connect(&endpoint, &Config::default()).unwrap();
+        let error = ask(&*client, "").await.unwrap_err();
+        assert!(
+            matches!(&error, Error::Transport { peer, .. } if peer == "/nowhere/at-all.sock"),
+            "{error:?}"
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! Loading and unloading models of the real server, by every transport.
+
+use parking_lot::Mutex;
+use parm_protocol::ModelStatistics;
+
+use super::*;
+use crate::server::{self, Credential, Scope};
+
+/// A service that keeps what it was told to do; its one model has a name that no path takes as it is.
+#[derive(Default)]
+struct Keeper {
+    orders: Mutex<Vec<String>>,
+}
+
+const MODEL: &str = "a b/c";
+
+impl Keeper {
+    fn order(&self, order: &str, name: &str) -> Result<(), Error> {
+        if name != MODEL {
+            return Err(Error::UnknownModel { name: name.into() });
+        }
+        self.orders.lock().push(format!("{order} {name}"));
+        Ok(())
+    }
+}
+
+impl InferenceService for Keeper {
+    fn is_ready(&self) -> bool {
+        true
+    }
+    fn is_model_ready(&self, _: &ModelRef) -> Result<bool, Error> {
+        Ok(true)
+    }
+    fn server_metadata(&self) -> ServerMetadata {
+        ServerMetadata { extensions: vec![EXTENSION.into()], ..ServerMetadata::default() }
+    }
+    fn model_metadata(&self, _: &ModelRef) -> Result<ModelMetadata, Error> {
+        Ok(ModelMetadata::default())
+    }
+    fn model_config(&self, _: &ModelRef) -> Result<ModelConfig, Error> {
+        Ok(ModelConfig::default())
+    }
+    fn statistics(&self, _: Option<&ModelRef>) -> Result<Vec<ModelStatistics>, Error> {
+        Ok(vec![])
+    }
+    fn repository_index(&self, _: bool) -> Result<Vec<ModelIndex>, Error> {
+        Ok(vec![])
+    }
+    async fn load_model(&self, name: &str) -> Result<(), Error> {
+        self.order("load", name)
+    }
+    async fn unload_model(&self, name: &str) -> Result<(), Error> {
+        self.order("unload", name)
+    }
+    async fn infer(&self, request: InferRequest, _: Context) -> Result<InferResponse, Error> {
+        Ok(echo(request))
+    }
+}
+
+/// A server of the keeper whose models only who says `hush` may change: clients of it with a token, one for each
+/// transport.
+async fn clients(keeper: &Arc<Keeper>, token: &str) -> Vec<(&'static str, Arc<dyn Client>)> {
+    let credential = |token: &str, scope| Credential { token: Token::new(token), scope };
+    let any = "127.0.0.1:0".parse().unwrap();
+    let config = server::Config {
+        http: any,
+        grpc: any,
+        metrics: any,
+        tokens: vec![credential("hush", Scope::Admin), credential("aloud", Scope::Inference)],
+        ..server::Config::default()
+    };
+    let server = server::Server::bind(config, keeper.clone()).await.unwrap();
+    let at = server.addresses();
+    tokio::spawn(server.run(CancellationToken::new()));
+    let client = |(name, endpoint, transport): (&'static str, String, Prefer)| {
+        let config = Config { token: Some(Token::new(token)), transport, ..Config::default() };
+        (name, connect(&endpoint.parse().unwrap(), &config).unwrap())
+    };
+    let transports = [
+        ("http", format!("http://{}", at.http), Prefer::Http),
+        ("auto", format!("http://{}", at.http), Prefer::Auto),
+        ("frames", format!("frames://{}", at.http), Prefer::Auto),
+        ("grpc", format!("grpc://{}", at.grpc), Prefer::Auto),
+    ];
+    transports.map(client).into()
+}
+
+#[tokio::test]
+async fn a_model_is_loaded_and_unloaded_by_every_transport() {
+    let keeper = Arc::<Keeper>::default();
+    for (transport, client) in clients(&keeper, "hush").await {
+        assert_eq!(client.load_model(MODEL).await, Ok(()), "{transport}");
+        assert_eq!(client.unload_model(MODEL).await, Ok(()), "{transport}");
+        let told = std::mem::take(&mut *keeper.orders.lock());
+        assert_eq!(told, ["load a b/c", "unload a b/c"], "{transport}");
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_is_unknown_is_named_by_every_transport() {
+    let keeper = Arc::<Keeper>::default();
+    for (transport, client) in clients(&keeper, "hush").await {
+        for outcome in [client.load_model("x").await, client.unload_model("x").await] {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.code(), Code::NotFound, "{transport}: {error}");
+            assert!(error.to_string().contains("'x'"), "{transport}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_for_inference_changes_no_model_by_any_transport() {
+    let keeper = Arc::<Keeper>::default();
+    for (transport, client) in clients(&keeper, "aloud").await {
+        for outcome in [client.load_model(MODEL).await, client.unload_model(MODEL).await] {
+            let code = outcome.map_err(|error| error.code());
+            assert_eq!(code, Err(Code::PermissionDenied), "{transport}");
+        }
+    }
+    assert_eq!(*keeper.orders.lock(), [""; 0]);
+}

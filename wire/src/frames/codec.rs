@@ -1,0 +1,218 @@
+//! Requests, answers and failures as frames, and back. Tensors' bytes are never copied on the way in.
+
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use parm_protocol::{
+    Code, DataType, Error, InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOutput, Shape, Tensor,
+};
+
+use super::frame::{Builder, Frame};
+use super::header::{Kind, padded};
+use super::wire::{Cursor, malformed, put_maybe_text, put_number, put_parameters, put_text};
+
+/// What travels with a request beside its content.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Envelope {
+    /// Time that the client still gives; clocks differ, so no point in time is sent.
+    pub(super) remaining: Option<Duration>,
+    pub(super) traceparent: Option<String>,
+}
+
+pub(super) fn encode_request(
+    id: u64,
+    request: &InferRequest,
+    envelope: &Envelope,
+    limit: usize,
+) -> Result<Frame, Error> {
+    let mut builder = Builder::new(256 + room_for(&request.inputs));
+    let head = builder.head();
+    let remaining = envelope.remaining.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX - 1));
+    put_number(head, remaining.map_or(0, |micros| micros.saturating_add(1)));
+    put_maybe_text(head, envelope.traceparent.as_deref());
+    put_text(head, &request.model.name);
+    put_maybe_text(head, request.model.version.as_deref());
+    put_text(head, &request.id);
+    put_parameters(head, &request.parameters);
+    put_tensors(head, &request.inputs);
+    put_number(head, request.outputs.len() as u64);
+    for output in &request.outputs {
+        put_text(head, &output.name);
+        put_parameters(head, &output.parameters);
+    }
+    builder.finish(Kind::Request, id, request.inputs.iter().map(|input| input.tensor.data()), limit)
+}
+
+pub(super) fn decode_request(body: &Bytes) -> Result<(InferRequest, Envelope), Error> {
+    let (mut head, mut data) = open(body)?;
+    let remaining = head.number()?.checked_sub(1).map(Duration::from_micros);
+    let envelope = Envelope { remaining, traceparent: head.maybe_text()? };
+    let model = ModelRef { name: head.text()?, version: head.maybe_text()? };
+    let id = head.text()?;
+    let parameters = head.parameters()?;
+    let inputs = take_tensors(&mut head, &mut data)?;
+    let count = head.count()?;
+    let mut outputs = Vec::with_capacity(count.min(EXPECTED));
+    for _ in 0..count {
+        outputs.push(RequestedOutput { name: head.text()?, parameters: head.parameters()? });
+    }
+    head.finish()?;
+    data.finish()?;
+    Ok((InferRequest { model, id, parameters, inputs, outputs }, envelope))
+}
+
+pub(super) fn encode_response(id: u64, response: &InferResponse, limit: usize) -> Result<Frame, Error> {
+    let mut builder = Builder::new(128 + room_for(&response.outputs));
+    let head = builder.head();
+    put_text(head, &response.model_name);
+    put_text(head, &response.model_version);
+    put_text(head, &response.id);
+    put_parameters(head, &response.parameters);
+    put_tensors(head, &response.outputs);
+    builder.finish(Kind::Response, id, response.outputs.iter().map(|output| output.tensor.data()), limit)
+}
+
+pub(super) fn decode_response(body: &Bytes) -> Result<InferResponse, Error> {
+    let (mut head, mut data) = open(body)?;
+    let response = InferResponse {
+        model_name: head.text()?,
+        model_version: head.text()?,
+        id: head.text()?,
+        parameters: head.parameters()?,
+        outputs: take_tensors(&mut head, &mut data)?,
+    };
+    head.finish()?;
+    data.finish()?;
+    Ok(response)
+}
+
+/// An error's class and words; what the words are made of stays behind. Words are cut where they exceed `limit`.
+pub(super) fn encode_failure(id: u64, error: &Error, limit: usize) -> Result<Frame, Error> {
+    let mut message = error.to_string();
+    let longest = limit.saturating_sub(64);
+    if message.len() > longest {
+        message.truncate(message.floor_char_boundary(longest));
+    }
+    let mut builder = Builder::new(16 + message.len());
+    builder.head().put_u8(byte_of(error.code()));
+    put_text(builder.head(), &message);
+    builder.finish(Kind::Failure, id, std::iter::empty(), limit)
+}
+
+pub(super) fn decode_failure(body: &Bytes) -> Result<Error, Error> {
+    let (mut head, data) = open(body)?;
+    let error = Error::Remote { code: code_of(head.byte()?), message: head.text()? };
+    head.finish()?;
+    data.finish()?;
+    Ok(error)
+}
+
+/// Tensors in one message, usually; only a first guess for an allocation.
+const EXPECTED: usize = 8;
+
+fn room_for(tensors: &[NamedTensor]) -> usize {
+    tensors.iter().map(|named| 64 + named.name.len() + named.tensor.data().len().min(8 << 10)).sum()
+}
+
+fn put_tensors(head: &mut BytesMut, tensors: &[NamedTensor]) {
+    put_number(head, tensors.len() as u64);
+    for NamedTensor { name, tensor, parameters } in tensors {
+        put_text(head, name);
+        head.put_u8(byte_of_datatype(tensor.datatype()));
+        put_number(head, tensor.shape().len() as u64);
+        for &dimension in tensor.shape() {
+            put_number(head, dimension as u64);
+        }
+        put_number(head, tensor.data().len() as u64);
+        put_parameters(head, parameters);
+    }
+}
+
+fn take_tensors(head: &mut Cursor<'_>, data: &mut Data<'_>) -> Result<Vec<NamedTensor>, Error> {
+    let count = head.count()?;
+    let mut tensors = Vec::with_capacity(count.min(EXPECTED));
+    for _ in 0..count {
+        let name = head.text()?;
+        let datatype = datatype_of(head.byte()?)?;
+        let rank = head.count()?;
+        let mut shape = Shape::new();
+        for _ in 0..rank {
+            shape.push(head.size()?);
+        }
+        let bytes = data.take(head.size()?)?;
+        let tensor = Tensor::new(datatype, shape, bytes)?;
+        tensors.push(NamedTensor { name, tensor, parameters: head.parameters()? });
+    }
+    Ok(tensors)
+}
+
+/// The part of a body behind its head.
+struct Data<'a> {
+    body: &'a Bytes,
+    at: usize,
+}
+
+impl Data<'_> {
+    fn take(&mut self, length: usize) -> Result<Bytes, Error> {
+        let end = self.at.checked_add(length).filter(|end| *end <= self.body.len());
+        let end = end.ok_or_else(|| malformed("a tensor reaches beyond the frame"))?;
+        let bytes = self.body.slice(self.at..end);
+        self.at = padded(end);
+        Ok(bytes)
+    }
+
+    fn finish(self) -> Result<(), Error> {
+        if self.at == self.body.len() { Ok(()) } else { Err(malformed("bytes left over behind the tensors")) }
+    }
+}
+
+fn open(body: &Bytes) -> Result<(Cursor<'_>, Data<'_>), Error> {
+    let (length, rest) = body.split_first_chunk::<4>().ok_or_else(|| malformed("the frame has no head"))?;
+    let length = u32::from_le_bytes(*length) as usize;
+    let head = rest.get(..length).ok_or_else(|| malformed("the head reaches beyond the frame"))?;
+    Ok((Cursor::new(head), Data { body, at: padded(4 + length) }))
+}
+
+fn byte_of(code: Code) -> u8 {
+    match code {
+        Code::NotFound => 1,
+        Code::InvalidArgument => 2,
+        Code::TooLarge => 3,
+        Code::Overloaded => 4,
+        Code::DeadlineExceeded => 5,
+        Code::Unavailable => 6,
+        Code::Unauthenticated => 7,
+        Code::PermissionDenied => 8,
+        Code::Unimplemented => 9,
+        Code::Internal => 10,
+    }
+}
+
+/// A class that a newer peer may have added is an internal error to us.
+fn code_of(byte: u8) -> Code {
+    match byte {
+        1 => Code::NotFound,
+        2 => Code::InvalidArgument,
+        3 => Code::TooLarge,
+        4 => Code::Overloaded,
+        5 => Code::DeadlineExceeded,
+        6 => Code::Unavailable,
+        7 => Code::Unauthenticated,
+        8 => Code::PermissionDenied,
+        9 => Code::Unimplemented,
+        _ => Code::Internal,
+    }
+}
+
+/// Datatypes are numbered as in [`DataType::ALL`], which only ever grows at its end.
+fn byte_of_datatype(datatype: DataType) -> u8 {
+    datatype as u8
+}
+
+fn datatype_of(byte: u8) -> Result<DataType, Error> {
+    let datatype = DataType::ALL.get(usize::from(byte)).copied();
+    datatype.ok_or_else(|| malformed(&format!("unknown datatype {byte} in the frame")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! What goes out comes in again, and nothing that comes in can hurt.
+
+use bytes::Bytes;
+use parm_protocol::{Parameter, Parameters};
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+
+use super::*;
+use crate::frames::header::{Header, LENGTH};
+
+const LIMIT: usize = 1 << 20;
+
+fn parameters() -> impl Strategy<Value = Parameters> {
+    let parameter = prop_oneof![
+        any::<bool>().prop_map(Parameter::Bool),
+        any::<i64>().prop_map(Parameter::Int64),
+        any::<u64>().prop_map(Parameter::Uint64),
+        (-1e300..1e300).prop_map(Parameter::Double),
+        ".*".prop_map(Parameter::String),
+    ];
+    btree_map(".{0,6}", parameter, 0..3)
+}
+
+fn tensor() -> impl Strategy<Value = Tensor> {
+    let numbers = (0usize..13, vec(0usize..7, 0..5)).prop_flat_map(|(datatype, shape)| {
+        let datatype = DataType::ALL[datatype];
+        let bytes = shape.iter().product::<usize>() * datatype.size().unwrap_or(1);
+        let data = vec(any::<u8>(), bytes);
+        data.prop_map(move |data| Tensor::new(datatype, shape.as_slice(), data.into()).unwrap())
+    });
+    let strings = vec(vec(any::<u8>(), 0..9), 0..5).prop_map(|strings| {
+        let data =
+            strings.iter().flat_map(|s| (s.len() as u32).to_le_bytes().into_iter().chain(s.iter().copied()));
+        Tensor::new(DataType::Bytes, [strings.len()].as_slice(), data.collect::<Vec<u8>>().into()).unwrap()
+    });
+    let large = (8190usize..8200).prop_map(|length| {
+        Tensor::new(DataType::Uint8, [length].as_slice(), Bytes::from(vec![7; length])).unwrap()
+    });
+    prop_oneof![8 => numbers, 2 => strings, 1 => large]
+}
+
+fn tensors() -> impl Strategy<Value = Vec<NamedTensor>> {
+    let named = (".{0,9}", tensor(), parameters());
+    vec(named.prop_map(|(name, tensor, parameters)| NamedTensor { name, tensor, parameters }), 0..4)
+}
+
+fn request() -> impl Strategy<Value = InferRequest> {
+    let model =
+        (".{1,9}", proptest::option::of(".{0,3}")).prop_map(|(name, version)| ModelRef { name, version });
+    let output = (".{0,9}", parameters()).prop_map(|(name, parameters)| RequestedOutput { name, parameters });
+    (model, ".{0,9}", parameters(), tensors(), vec(output, 0..3)).prop_map(
+        |(model, id, parameters, inputs, outputs)| InferRequest { model, id, parameters, inputs, outputs },
+    )
+}
+
+fn response() -> impl Strategy<Value = InferResponse> {
+    (".{0,9}", ".{0,3}", ".{0,9}", parameters(), tensors()).prop_map(
+        |(model_name, model_version, id, parameters, outputs)| InferResponse {
+            model_name,
+            model_version,
+            id,
+            parameters,
+            outputs,
+        },
+    )
+}
+
+/// The frame as its receiver sees it.
+fn received(frame: &Frame) -> (Header, Bytes) {
+    let whole = Bytes::from(frame.chunks.concat());
+    let header = Header::from_bytes(whole.first_chunk().unwrap()).unwrap();
+    assert_eq!(header.body as usize, whole.len() - LENGTH);
+    (header, whole.slice(LENGTH..))
+}
+
+proptest! {
+    #[test]
+    fn requests_survive_the_wire(
+        request in request(),
+        id in any::<u64>(),
+        micros in proptest::option::of(0..u64::MAX / 2),
+        traceparent in proptest::option::of(".{0,60}"),
+    ) {
+        let envelope = Envelope { remaining: micros.map(Duration::from_micros), traceparent };
+        let (header, body) = received(&encode_request(id, &request, &envelope, LIMIT).unwrap());
+        prop_assert_eq!((header.kind, header.id), (Kind::Request, id));
+        prop_assert_eq!(decode_request(&body), Ok((request, envelope)));
+    }
+
+    #[test]
+    fn responses_survive_the_wire(response in response(), id in any::<u64>()) {
+        let (header, body) = received(&encode_response(id, &response, LIMIT).unwrap());
+        prop_assert_eq!((header.kind, header.id), (Kind::Response, id));
+        prop_assert_eq!(decode_response(&body), Ok(response));
+    }
+
+    #[test]
+    fn a_body_cut_anywhere_is_an_error(request in request(), at in any::<prop::sample::Index>()) {
+        let (_, body) = received(&encode_request(1, &request, &Envelope::default(), LIMIT).unwrap());
+        let cut = body.slice(..at.index(body.len()));
+        prop_assert!(decode_request(&cut).is_err());
+    }
+
+    #[test]
+    fn bodies_that_lie_never_panic(
+        request in request(),
+        lies in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let (_, body) = received(&encode_request(1, &request, &Envelope::default(), LIMIT).unwrap());
+        let mut body = body.to_vec();
+        for (at, lie) in lies {
+            let at = at.index(body.len());
+            body[at] = lie;
+        }
+        let body = Bytes::from(body);
+        // Some lies are harmless (a letter of a name); what is accepted must still fit the bytes that came.
+        if let Ok((request, _)) = decode_request(&body) {
+            let size: usize = request.inputs.iter().map(|input| input.tensor.data().len()).sum();
+            prop_assert!(size <= body.len());
+        }
+        let _ = (decode_response(&body), decode_failure(&body));
+    }
+
+    #[test]
+    fn noise_never_panics(noise in vec(any::<u8>(), 0..200)) {
+        let noise = Bytes::from(noise);
+        let _ = (decode_request(&noise), decode_response(&noise), decode_failure(&noise));
+    }
+}
+
+#[test]
+fn every_class_of_error_keeps_its_class_and_words() {
+    let codes = [
+        Code::NotFound,
+        Code::InvalidArgument,
+        Code::TooLarge,
+        Code::Overloaded,
+        Code::DeadlineExceeded,
+        Code::Unavailable,
+        Code::Unauthenticated,
+        Code::PermissionDenied,
+        Code::Unimplemented,
+        Code::Internal,
+    ];
+    for code in codes {
+        let error = Error::Remote { code, message: format!("words about {code:?}") };
+        let (header, body) = received(&encode_failure(9, &error, LIMIT).unwrap());
+        assert_eq!((header.kind, header.id), (Kind::Failure, 9));
+        assert_eq!(decode_failure(&body), Ok(error));
+    }
+}
+
+#[test]
+fn every_datatype_keeps_its_number() {
+    for datatype in DataType::ALL {
+        assert_eq!(datatype_of(byte_of_datatype(datatype)), Ok(datatype));
+    }
+    assert!(datatype_of(14).is_err());
+}
+
+#[test]
+fn a_body_over_the_limit_is_refused_where_it_is_made() {
+    let tensor = Tensor::from_f32([1000].as_slice(), &[0.5; 1000]).unwrap();
+    let request = InferRequest {
+        model: ModelRef::latest("m"),
+        id: String::new(),
+        parameters: Parameters::new(),
+        inputs: vec![NamedTensor::new("x", tensor)],
+        outputs: vec![],
+    };
+    let refused = encode_request(1, &request, &Envelope::default(), 4000).unwrap_err();
+    assert_eq!(refused, Error::BodyTooLarge { limit: 4000 });
+}
+
+#[test]
+fn an_error_too_long_for_a_frame_is_cut() {
+    let error = Error::Internal { message: "é".repeat(500) };
+    let (_, body) = received(&encode_failure(1, &error, 256).unwrap());
+    assert!(body.len() <= 256);
+    let Ok(Error::Remote { message, .. }) = decode_failure(&body) else { panic!("unreadable") };
+    assert!(message.starts_with("ééé") && message.len() > 150, "{message}");
+}
+
+#[test]
+fn floats_of_a_large_tensor_are_read_where_they_landed() {
+    let values: Vec<f32> = (0..5000u16).map(f32::from).collect();
+    let response = InferResponse {
+        model_name: "odd name".into(),
+        model_version: "1".into(),
+        id: String::new(),
+        parameters: Parameters::new(),
+        outputs: vec![NamedTensor::new("y", Tensor::from_f32([5000].as_slice(), &values).unwrap())],
+    };
+    let (_, body) = received(&encode_response(1, &response, LIMIT).unwrap());
+    let decoded = decode_response(&body).unwrap();
+    let data = decoded.outputs[0].tensor.data();
+    assert!(body.as_ptr_range().contains(&data.as_ptr()), "copied");
+    assert_eq!(data.as_ptr() as usize % 8, body.as_ptr() as usize % 8);
+    assert_eq!(decoded.outputs[0].tensor.as_f32().unwrap(), values);
+}

@@ -1,0 +1,315 @@
+//! The client's end of a connection: many requests at a time, each answered in its own time.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use parm_protocol::client::CallContext;
+use parm_protocol::{Error, InferRequest, InferResponse};
+use slab::Slab;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::codec::{self, Envelope};
+use super::frame::Frame;
+use super::header::Kind;
+use super::keepalive::{self, Heard};
+use super::reader::{Incoming, Reader};
+use super::writer::{Refused, Urgency, Writer};
+use super::{Config, Negotiated, Socket};
+
+/// With more requests than this in progress, frames travel together rather than each at once.
+const DIRECT: usize = 2;
+
+/// A negotiated connection. Dropping the last handle closes it.
+pub struct Connection {
+    link: Arc<Link>,
+    task: tokio::task::AbortHandle,
+}
+
+/// What the connection's task and the callers share.
+struct Link {
+    peer: String,
+    writer: Writer,
+    calls: Mutex<Calls>,
+    limits: Negotiated,
+}
+
+#[derive(Default)]
+struct Calls {
+    waiting: Slab<Waiting>,
+    /// Tells a late answer from the answer to the call that now has its place.
+    sequence: u32,
+    /// Calls that have begun and are not sent.
+    unsent: usize,
+    /// The server wants no more requests here.
+    draining: bool,
+    /// Why the connection ended.
+    ended: Option<Error>,
+}
+
+struct Waiting {
+    sequence: u32,
+    answer: oneshot::Sender<Result<Incoming, Error>>,
+}
+
+impl Connection {
+    /// Takes over a stream on which frames were agreed upon; `already_read` came with the agreement, which also
+    /// named the server's `limits`. Must be called within a tokio runtime.
+    pub fn new(
+        peer: String,
+        socket: Socket,
+        already_read: &[u8],
+        limits: Negotiated,
+        config: &Config,
+    ) -> Self {
+        let (read, write) = socket.into_split();
+        let limits = Negotiated {
+            max_body_bytes: limits.max_body_bytes.min(config.max_body_bytes.get()),
+            max_in_flight: limits.max_in_flight.min(config.max_in_flight.get()),
+        };
+        let writer = Writer::new(write, config.max_queued_bytes.get());
+        let link = Arc::new(Link { peer, writer, calls: Mutex::default(), limits });
+        let reader = Reader::new(read, already_read, config.max_body_bytes.get());
+        let task = tokio::spawn(run(Arc::clone(&link), reader, config.clone())).abort_handle();
+        Self { link, task }
+    }
+
+    /// Whether new requests may be sent here.
+    pub fn is_open(&self) -> bool {
+        let calls = self.link.calls.lock();
+        calls.ended.is_none() && !calls.draining
+    }
+
+    /// Requests in progress.
+    pub fn in_flight(&self) -> usize {
+        self.link.calls.lock().waiting.len()
+    }
+
+    /// Makes room for a request. Fails where the connection ended or the server drains: nothing was sent then, and
+    /// another connection may be tried.
+    pub fn begin(&self) -> Result<Call<'_>, Error> {
+        self.link.begin()
+    }
+
+    /// Sends a request and waits for its answer. Dropping the future cancels the request at the server.
+    pub async fn infer(&self, request: &InferRequest, context: &CallContext) -> Result<InferResponse, Error> {
+        self.begin()?.infer(request, context).await
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.link.writer.close();
+    }
+}
+
+/// Room for one request. Forgets the request when dropped, and tells the server if it still works on it.
+pub struct Call<'a> {
+    link: &'a Link,
+    id: u64,
+    urgency: Urgency,
+    stage: Stage,
+    answer: Option<oneshot::Receiver<Result<Incoming, Error>>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Unsent,
+    Sent,
+    Answered,
+}
+
+impl Call<'_> {
+    /// Sends the request and waits for its answer. Dropping the future cancels the request at the server.
+    pub async fn infer(
+        mut self,
+        request: &InferRequest,
+        context: &CallContext,
+    ) -> Result<InferResponse, Error> {
+        let link = self.link;
+        let started = Instant::now();
+        let deadline = context.deadline.map(Instant::from_std);
+        let remaining = deadline.map(|deadline| deadline.saturating_duration_since(started));
+        if remaining == Some(Duration::ZERO) {
+            return Err(Error::DeadlineExceeded { waited: Duration::ZERO });
+        }
+        let envelope = Envelope { remaining, traceparent: context.traceparent.clone() };
+        let frame = codec::encode_request(self.id, request, &envelope, link.limits.max_body_bytes as usize)?;
+        link.writer.offer(frame, self.urgency).map_err(|refused| link.refusal(refused))?;
+        self.stage = Stage::Sent;
+        link.count_sent();
+
+        let answer =
+            self.answer.take().map(|answer| async { answer.await.unwrap_or_else(|_| Err(link.gone())) });
+        let answer = answer.ok_or_else(|| link.gone())?;
+        let incoming = match deadline {
+            None => answer.await,
+            Some(deadline) => match tokio::time::timeout_at(deadline, answer).await {
+                Ok(answer) => answer,
+                Err(_) => return Err(Error::DeadlineExceeded { waited: started.elapsed() }),
+            },
+        };
+        self.stage = Stage::Answered;
+        let incoming = incoming?;
+        let decoded = match incoming.header.kind {
+            Kind::Response => codec::decode_response(&incoming.body).map(Ok),
+            _ => codec::decode_failure(&incoming.body).map(Err),
+        };
+        decoded.unwrap_or_else(|unreadable| Err(link.transport(format!("unreadable answer: {unreadable}"))))
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        match self.stage {
+            Stage::Answered => {}
+            Stage::Unsent => {
+                self.link.take(self.id);
+                self.link.count_sent();
+            }
+            Stage::Sent => {
+                if self.link.take(self.id).is_none() {
+                    return;
+                }
+                // Refused only where the connection ended, and every request with it.
+                let _ = self.link.writer.send(Frame::bare(Kind::Cancel, self.id), Urgency::Together);
+            }
+        }
+    }
+}
+
+impl Link {
+    fn begin(&self) -> Result<Call<'_>, Error> {
+        let mut calls = self.calls.lock();
+        if let Some(error) = &calls.ended {
+            return Err(error.clone());
+        }
+        if calls.draining {
+            return Err(self.transport("the server is draining"));
+        }
+        let in_flight = calls.waiting.len();
+        if in_flight >= self.limits.max_in_flight as usize {
+            return Err(overloaded(format!(
+                "{in_flight} requests are in progress at {}, its limit",
+                self.peer
+            )));
+        }
+        calls.unsent += 1;
+        calls.sequence = calls.sequence.wrapping_add(1);
+        let sequence = calls.sequence;
+        let (sender, receiver) = oneshot::channel();
+        let place = calls.waiting.insert(Waiting { sequence, answer: sender });
+        let id = u64::from(sequence) << 32 | place as u64;
+        let urgency = if in_flight < DIRECT { Urgency::Now } else { Urgency::Together };
+        Ok(Call { link: self, id, urgency, stage: Stage::Unsent, answer: Some(receiver) })
+    }
+
+    /// One call less that has begun and is not sent. The last one says goodbye to a server that drains.
+    fn count_sent(&self) {
+        let mut calls = self.calls.lock();
+        calls.unsent -= 1;
+        let last = calls.draining && calls.unsent == 0;
+        drop(calls);
+        if last {
+            self.say_goodbye();
+        }
+    }
+
+    /// The server wants no more requests: none begins from here on, and when those that have begun are sent it is
+    /// told that there are no more.
+    fn drain(&self) {
+        let mut calls = self.calls.lock();
+        let first = !std::mem::replace(&mut calls.draining, true);
+        let all_sent = calls.unsent == 0;
+        drop(calls);
+        if first && all_sent {
+            self.say_goodbye();
+        }
+    }
+
+    fn say_goodbye(&self) {
+        let _ = self.writer.send(Frame::bare(Kind::GoAway, 0), Urgency::Now);
+    }
+
+    fn take(&self, id: u64) -> Option<Waiting> {
+        let place = (id & u64::from(u32::MAX)) as usize;
+        let mut calls = self.calls.lock();
+        let found = calls.waiting.get(place).is_some_and(|waiting| u64::from(waiting.sequence) == id >> 32);
+        found.then(|| calls.waiting.remove(place))
+    }
+
+    /// Hands frames to the calls they belong to until the stream ends.
+    async fn read(&self, reader: &mut Reader, heard: &Heard) -> io::Result<()> {
+        while let Some(incoming) = reader.next().await? {
+            heard.note();
+            match incoming.header.kind {
+                Kind::Response | Kind::Failure => {
+                    // Nobody waits for the answer to a call that was cancelled meanwhile.
+                    if let Some(waiting) = self.take(incoming.header.id) {
+                        let _ = waiting.answer.send(Ok(incoming));
+                    }
+                }
+                Kind::Ping => {
+                    let _ = self.writer.offer(Frame::bare(Kind::Pong, 0), Urgency::Now);
+                }
+                Kind::Pong => {}
+                Kind::GoAway => self.drain(),
+                Kind::Request | Kind::Cancel => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "a server sent a request"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refusal(&self, refused: Refused) -> Error {
+        match refused {
+            Refused::Full => overloaded(format!("too many bytes wait to be sent to {}", self.peer)),
+            Refused::Closed => self.gone(),
+        }
+    }
+
+    fn gone(&self) -> Error {
+        let ended = self.calls.lock().ended.clone();
+        ended.unwrap_or_else(|| self.transport("it was closed"))
+    }
+
+    fn transport(&self, message: impl Into<String>) -> Error {
+        Error::Transport { peer: self.peer.clone(), message: message.into() }
+    }
+}
+
+async fn run(link: Arc<Link>, mut reader: Reader, config: Config) {
+    let heard = Heard::default();
+    let why = tokio::select! {
+        biased;
+        read = link.read(&mut reader, &heard) => match read {
+            Ok(()) => "closed by the server".to_owned(),
+            Err(error) => error.to_string(),
+        },
+        written = link.writer.run() => match written {
+            Ok(()) => "closed".to_owned(),
+            Err(error) => error.to_string(),
+        },
+        () = keepalive::watch(&heard, &link.writer, &config) => {
+            format!("no sign of life in {:?} after a ping", config.ping_timeout())
+        }
+    };
+    link.writer.close();
+    let error = link.transport(why);
+    let orphans = {
+        let mut calls = link.calls.lock();
+        calls.ended = Some(error.clone());
+        std::mem::take(&mut calls.waiting)
+    };
+    for (_, waiting) in orphans {
+        let _ = waiting.answer.send(Err(error.clone()));
+    }
+}
+
+fn overloaded(message: String) -> Error {
+    Error::Overloaded { message, retry_after: Duration::from_secs(1) }
+}

@@ -1,0 +1,125 @@
+//! Frames on their way in. One buffer receives many small frames or one large one, and bodies are slices of it, so
+//! tensors stay where the kernel put them.
+
+use std::io;
+
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use parm_protocol::Error;
+
+use super::header::{self, Header};
+use super::socket::ReadHalf;
+use crate::budget::{Budget, Share};
+
+/// Read at a time; a chunk lives until the last tensor in it is dropped.
+const CHUNK: usize = 64 << 10;
+
+/// With less room than this a fresh chunk is taken, rather than many small reads at the end of the old one.
+const LEAST_ROOM: usize = 8 << 10;
+
+/// A frame that arrived.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) header: Header,
+    pub(super) body: Bytes,
+    /// What the body takes of the reader's budget. Where that is spent, the body was passed over and is empty.
+    pub(super) share: Result<Option<Share>, Error>,
+}
+
+pub(super) struct Reader {
+    half: ReadHalf,
+    buffer: BytesMut,
+    limit: usize,
+    budget: Option<Arc<Budget>>,
+    /// What the frame that is being read holds.
+    share: Option<Share>,
+}
+
+impl Reader {
+    /// `already_read` came with the negotiation; bodies over `limit` are refused.
+    pub(super) fn new(half: ReadHalf, already_read: &[u8], limit: u32) -> Self {
+        let mut buffer = BytesMut::with_capacity(CHUNK.max(already_read.len()));
+        buffer.extend_from_slice(already_read);
+        Self { half, buffer, limit: limit as usize, budget: None, share: None }
+    }
+
+    /// Bodies count against this budget from the moment that their headers are known.
+    pub(super) fn within(mut self, budget: Arc<Budget>) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
+    /// The next frame; `None` where the peer closed between two frames.
+    pub(super) async fn next(&mut self) -> io::Result<Option<Incoming>> {
+        loop {
+            let missing = match self.peek()? {
+                Some(header) => {
+                    let whole = header::LENGTH + header.body as usize;
+                    if let Err(refusal) = self.count(whole) {
+                        self.pass_over(whole).await?;
+                        return Ok(Some(Incoming { header, body: Bytes::new(), share: Err(refusal) }));
+                    }
+                    if self.buffer.len() >= whole {
+                        let body = self.buffer.split_to(whole).freeze().slice(header::LENGTH..);
+                        return Ok(Some(Incoming { header, body, share: Ok(self.share.take()) }));
+                    }
+                    whole - self.buffer.len()
+                }
+                None => header::LENGTH - self.buffer.len(),
+            };
+            self.make_room(missing);
+            if self.half.read(&mut self.buffer).await? == 0 {
+                let clean = self.buffer.is_empty();
+                return if clean { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+            }
+        }
+    }
+
+    /// Counts the frame at the front, once.
+    fn count(&mut self, bytes: usize) -> Result<(), Error> {
+        if let (Some(budget), None) = (&self.budget, &self.share) {
+            let share = budget.share();
+            share.grow(bytes)?;
+            self.share = Some(share);
+        }
+        Ok(())
+    }
+
+    /// Reads so many bytes and keeps none.
+    async fn pass_over(&mut self, mut missing: usize) -> io::Result<()> {
+        loop {
+            let here = missing.min(self.buffer.len());
+            self.buffer.advance(here);
+            missing -= here;
+            if missing == 0 {
+                return Ok(());
+            }
+            self.make_room(LEAST_ROOM);
+            if self.half.read(&mut self.buffer).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    fn peek(&self) -> io::Result<Option<Header>> {
+        let Some(bytes) = self.buffer.first_chunk() else {
+            return Ok(None);
+        };
+        let header = Header::from_bytes(bytes).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "the peer sent something that is no frame")
+        })?;
+        if header.body as usize > self.limit {
+            let message =
+                format!("the peer sent a frame of {} bytes, over the limit of {}", header.body, self.limit);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        Ok(Some(header))
+    }
+
+    fn make_room(&mut self, missing: usize) {
+        if self.buffer.capacity() - self.buffer.len() < missing.max(LEAST_ROOM) {
+            self.buffer.reserve(missing.max(CHUNK - self.buffer.len().min(CHUNK)));
+        }
+    }
+}

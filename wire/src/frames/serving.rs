@@ -1,0 +1,267 @@
+//! The server's end of a connection.
+//!
+//! A request is polled once where it was read: a service that answers at once, or that only passes the request on,
+//! costs no task switch. What does not finish then becomes a task of its own, so that no request waits for another.
+
+use std::collections::HashMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use parking_lot::Mutex;
+use parm_protocol::{Context, Error, InferResponse, InferenceService, Transport};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::codec;
+use super::frame::Frame;
+use super::header::Kind;
+use super::keepalive::{self, Heard};
+use super::reader::{Incoming, Reader};
+use super::writer::{Urgency, Writer};
+use super::{Limits, Socket};
+
+/// With more requests than this in progress, answers travel together rather than each at once.
+const DIRECT: usize = 2;
+
+/// Serves one negotiated connection until the peer closes it, fails, or `drain` is cancelled and everything accepted
+/// is answered. Dropping the future drops every request in progress.
+pub async fn serve<S: InferenceService>(
+    socket: Socket,
+    already_read: &[u8],
+    service: Arc<S>,
+    limits: &Limits,
+    drain: CancellationToken,
+) -> io::Result<()> {
+    let Limits { config, budget } = limits;
+    let (read, write) = socket.into_split();
+    let mut reader = Reader::new(read, already_read, config.max_body_bytes.get()).within(budget.clone());
+    let serving = Arc::new(Serving {
+        service,
+        writer: Writer::new(write, config.max_queued_bytes.get()),
+        limit: config.max_in_flight.get() as usize,
+        max_body: config.max_body_bytes.get() as usize,
+        calls: Mutex::default(),
+        peer_is_done: Notify::new(),
+        idle: Notify::new(),
+    });
+    let end = Ending(Arc::clone(&serving));
+    let heard = Heard::default();
+    tokio::select! {
+        biased;
+        read = serving.read(&mut reader, &heard) => read?,
+        written = end.0.writer.run() => written?,
+        () = keepalive::watch(&heard, &end.0.writer, config) => {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the client gave no sign of life after a ping"));
+        }
+        () = end.0.drained(drain) => {}
+    }
+    Ok(())
+}
+
+struct Serving<S> {
+    service: Arc<S>,
+    writer: Writer,
+    limit: usize,
+    max_body: usize,
+    calls: Mutex<Calls>,
+    /// The client said that it sends no more requests.
+    peer_is_done: Notify,
+    /// The last request in progress was answered.
+    idle: Notify,
+}
+
+#[derive(Default)]
+struct Calls {
+    /// Requests in progress: polled by the reading task (`None`) or by their own.
+    running: HashMap<u64, Option<AbortHandle>>,
+    closed: bool,
+}
+
+/// Cleans up however the connection ends.
+struct Ending<S: InferenceService>(Arc<Serving<S>>);
+
+impl<S: InferenceService> Drop for Ending<S> {
+    fn drop(&mut self) {
+        self.0.writer.close();
+        let running = {
+            let mut calls = self.0.calls.lock();
+            calls.closed = true;
+            std::mem::take(&mut calls.running)
+        };
+        for task in running.into_values().flatten() {
+            task.abort();
+        }
+    }
+}
+
+impl<S: InferenceService> Serving<S> {
+    async fn read(self: &Arc<Self>, reader: &mut Reader, heard: &Heard) -> io::Result<()> {
+        while let Some(incoming) = reader.next().await? {
+            heard.note();
+            let id = incoming.header.id;
+            match incoming.header.kind {
+                Kind::Request => self.start(incoming).await,
+                Kind::Cancel => {
+                    let task = self.calls.lock().running.remove(&id).flatten();
+                    if let Some(task) = task {
+                        task.abort();
+                        self.note_idle();
+                    }
+                }
+                Kind::Ping => {
+                    let _ = self.writer.offer(Frame::bare(Kind::Pong, 0), Urgency::Now);
+                }
+                Kind::Pong => {}
+                Kind::GoAway => self.peer_is_done.notify_one(),
+                Kind::Response | Kind::Failure => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "a client sent an answer"));
+                }
+            }
+            // A client that does not read its answers is not read either.
+            if self.writer.is_over_limit() {
+                self.writer.room().await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn start(self: &Arc<Self>, incoming: Incoming) {
+        let id = incoming.header.id;
+        let arrived = Instant::now();
+        let share = match incoming.share {
+            Ok(share) => share,
+            Err(error) => return self.reject(id, &error),
+        };
+        let (request, envelope) = match codec::decode_request(&incoming.body) {
+            Ok(decoded) => decoded,
+            Err(error) => return self.reject(id, &error),
+        };
+        let context = Context {
+            arrived: arrived.into_std(),
+            deadline: envelope.remaining.and_then(|remaining| arrived.into_std().checked_add(remaining)),
+            transport: Transport::Frames,
+            traceparent: envelope.traceparent,
+        };
+        let reply = match self.admit(id) {
+            Ok(reply) => reply,
+            Err(error) => return self.reject(id, &error),
+        };
+        let service = Arc::clone(&self.service);
+        let mut call = Box::pin(async move {
+            let _share = share;
+            let result = service.infer(request, context).await;
+            reply.send(result);
+        });
+        let polled = std::future::poll_fn(|cx| Poll::Ready(Future::poll(Pin::as_mut(&mut call), cx))).await;
+        if polled.is_pending() {
+            let task = tokio::spawn(call).abort_handle();
+            // Absent where it is answered already.
+            if let Some(running) = self.calls.lock().running.get_mut(&id) {
+                *running = Some(task);
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Self>, id: u64) -> Result<Reply<S>, Error> {
+        let mut calls = self.calls.lock();
+        let running = calls.running.len();
+        if running >= self.limit {
+            let message = format!(
+                "{running} requests are in progress on this connection, its limit: send fewer at a time"
+            );
+            return Err(Error::Overloaded { message, retry_after: std::time::Duration::from_secs(1) });
+        }
+        if calls.running.contains_key(&id) {
+            return Err(Error::Malformed {
+                message: format!("request {id} is in progress already: use a new id"),
+            });
+        }
+        calls.running.insert(id, None);
+        Ok(Reply { serving: Arc::clone(self), id, sent: false })
+    }
+
+    fn reject(&self, id: u64, error: &Error) {
+        self.service.rejected(error, Transport::Frames);
+        self.answer(id, Err(error), Urgency::Together);
+    }
+
+    fn answer(&self, id: u64, result: Result<&InferResponse, &Error>, urgency: Urgency) {
+        let frame = match result {
+            Ok(response) => codec::encode_response(id, response, self.max_body),
+            Err(error) => codec::encode_failure(id, error, self.max_body),
+        };
+        // An answer that is too large is replaced by words that are not; if those fit nowhere the limit is absurd,
+        // and the client's deadline ends its wait.
+        let frame = frame.or_else(|error| codec::encode_failure(id, &error, self.max_body));
+        if let Ok(frame) = frame {
+            let _ = self.writer.send(frame, urgency);
+        }
+    }
+
+    /// Whether a call is still wanted, and how many others are in progress.
+    fn look_up(&self, id: u64) -> (bool, usize) {
+        let calls = self.calls.lock();
+        let wanted = calls.running.contains_key(&id);
+        (wanted, calls.running.len() - usize::from(wanted))
+    }
+
+    fn note_idle(&self) {
+        if self.calls.lock().running.is_empty() {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// Waits for `drain`, says goodbye, waits for the client's goodbye and for every answer to be written. The client
+    /// sends nothing after its goodbye, so no request that it sent is lost.
+    async fn drained(&self, drain: CancellationToken) {
+        drain.cancelled().await;
+        let _ = self.writer.send(Frame::bare(Kind::GoAway, 0), Urgency::Now);
+        self.peer_is_done.notified().await;
+        loop {
+            let idle = self.idle.notified();
+            if self.calls.lock().running.is_empty() {
+                break;
+            }
+            idle.await;
+        }
+        self.writer.flushed().await;
+    }
+}
+
+/// The duty to answer one request. Dropped without an answer, the service panicked or the request was cancelled.
+struct Reply<S: InferenceService> {
+    serving: Arc<Serving<S>>,
+    id: u64,
+    sent: bool,
+}
+
+impl<S: InferenceService> Reply<S> {
+    fn send(mut self, result: Result<InferResponse, Error>) {
+        self.sent = true;
+        self.conclude(result);
+    }
+
+    fn conclude(&self, result: Result<InferResponse, Error>) {
+        let (wanted, others) = self.serving.look_up(self.id);
+        if wanted {
+            let urgency = if others < DIRECT { Urgency::Now } else { Urgency::Together };
+            self.serving.answer(self.id, result.as_ref(), urgency);
+        }
+        // Not before the answer is on its way: a drain takes a connection without calls for finished.
+        self.serving.calls.lock().running.remove(&self.id);
+        self.serving.note_idle();
+    }
+}
+
+impl<S: InferenceService> Drop for Reply<S> {
+    fn drop(&mut self) {
+        if !self.sent {
+            let message = "the request was dropped before it was answered: see the server's log".to_owned();
+            self.conclude(Err(Error::Internal { message }));
+        }
+    }
+}

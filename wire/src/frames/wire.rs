@@ -1,0 +1,186 @@
+//! Numbers, text and parameters as bytes: LEB128 numbers, text with its length in front.
+
+use bytes::{BufMut, BytesMut};
+
+use parm_protocol::{Error, Parameter, Parameters};
+
+pub(super) fn put_number(out: &mut BytesMut, mut number: u64) {
+    while number >= 0x80 {
+        out.put_u8(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.put_u8(number as u8);
+}
+
+pub(super) fn put_text(out: &mut BytesMut, text: &str) {
+    put_number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Text that may be absent: its length plus one, or zero.
+pub(super) fn put_maybe_text(out: &mut BytesMut, text: Option<&str>) {
+    match text {
+        None => out.put_u8(0),
+        Some(text) => {
+            put_number(out, text.len() as u64 + 1);
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+}
+
+pub(super) fn put_parameters(out: &mut BytesMut, parameters: &Parameters) {
+    put_number(out, parameters.len() as u64);
+    for (name, value) in parameters {
+        put_text(out, name);
+        match value {
+            Parameter::Bool(false) => out.put_u8(0),
+            Parameter::Bool(true) => out.put_u8(1),
+            Parameter::Int64(value) => {
+                out.put_u8(2);
+                out.put_i64_le(*value);
+            }
+            Parameter::Uint64(value) => {
+                out.put_u8(3);
+                out.put_u64_le(*value);
+            }
+            Parameter::Double(value) => {
+                out.put_u8(4);
+                out.put_f64_le(*value);
+            }
+            Parameter::String(text) => {
+                out.put_u8(5);
+                put_text(out, text);
+            }
+        }
+    }
+}
+
+/// Reads what the functions above wrote; whatever the bytes are, it neither panics nor believes a length that the
+/// remaining bytes do not back.
+pub(super) struct Cursor<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8, Error> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(super) fn number(&mut self) -> Result<u64, Error> {
+        let mut number = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if (bits << shift) >> shift != bits {
+                break;
+            }
+            number |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err(malformed("a number in the frame has more than 64 bits"))
+    }
+
+    /// A number of things that follow, each of at least one byte.
+    pub(super) fn count(&mut self) -> Result<usize, Error> {
+        let count = self.number()?;
+        match usize::try_from(count) {
+            Ok(count) if count <= self.rest.len() => Ok(count),
+            _ => Err(malformed("the frame ends before what it announces")),
+        }
+    }
+
+    pub(super) fn size(&mut self) -> Result<usize, Error> {
+        usize::try_from(self.number()?).map_err(|_| malformed("a size in the frame cannot be addressed"))
+    }
+
+    pub(super) fn text(&mut self) -> Result<String, Error> {
+        let length = self.count()?;
+        self.take_text(length)
+    }
+
+    pub(super) fn maybe_text(&mut self) -> Result<Option<String>, Error> {
+        match self.size()?.checked_sub(1) {
+            None => Ok(None),
+            Some(length) => self.take_text(length).map(Some),
+        }
+    }
+
+    pub(super) fn parameters(&mut self) -> Result<Parameters, Error> {
+        let count = self.count()?;
+        let mut parameters = Parameters::new();
+        for _ in 0..count {
+            let name = self.text()?;
+            let value = match self.byte()? {
+                0 => Parameter::Bool(false),
+                1 => Parameter::Bool(true),
+                2 => Parameter::Int64(i64::from_le_bytes(*self.array()?)),
+                3 => Parameter::Uint64(u64::from_le_bytes(*self.array()?)),
+                4 => Parameter::Double(f64::from_le_bytes(*self.array()?)),
+                5 => Parameter::String(self.text()?),
+                other => return Err(malformed(&format!("unknown kind of parameter {other} in the frame"))),
+            };
+            parameters.insert(name, value);
+        }
+        Ok(parameters)
+    }
+
+    /// Nothing may be left.
+    pub(super) fn finish(self) -> Result<(), Error> {
+        if self.rest.is_empty() { Ok(()) } else { Err(malformed("bytes left over in the frame's head")) }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], Error> {
+        let (array, rest) =
+            self.rest.split_first_chunk().ok_or_else(|| malformed("the frame ends too early"))?;
+        self.rest = rest;
+        Ok(array)
+    }
+
+    fn take_text(&mut self, length: usize) -> Result<String, Error> {
+        let (text, rest) =
+            self.rest.split_at_checked(length).ok_or_else(|| malformed("the frame ends too early"))?;
+        self.rest = rest;
+        String::from_utf8(text.to_vec()).map_err(|_| malformed("text in the frame is not UTF-8"))
+    }
+}
+
+pub(super) fn malformed(message: &str) -> Error {
+    Error::Malformed { message: message.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_every_length_survive() {
+        let numbers = (0..64).map(|bit| (1u64 << bit) - 1).chain([u64::MAX]);
+        for number in numbers {
+            let mut out = BytesMut::new();
+            put_number(&mut out, number);
+            let mut cursor = Cursor::new(&out);
+            assert_eq!(cursor.number(), Ok(number));
+            assert_eq!(cursor.finish(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_number_of_more_than_64_bits_is_malformed() {
+        assert!(Cursor::new(&[0xff; 10]).number().is_err());
+        assert!(Cursor::new(&[0x80; 20]).number().is_err());
+    }
+
+    #[test]
+    fn a_count_that_the_bytes_do_not_back_is_malformed() {
+        let mut out = BytesMut::new();
+        put_number(&mut out, u64::MAX);
+        assert!(Cursor::new(&out).count().is_err());
+        assert!(Cursor::new(&out).maybe_text().is_err());
+    }
+}

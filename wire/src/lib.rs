@@ -1,0 +1,16 @@
+//! The Open Inference Protocol on sockets: one server, one client for each transport, and frames.
+//!
+//! Frontend and workers speak the same protocol north and south, so there is ONE [`server`], generic over
+//! [`InferenceService`](parm_protocol::InferenceService), and behind [`Client`](parm_protocol::client::Client) one
+//! implementation for each of HTTP, gRPC and [`frames`].
+
+mod budget;
+pub mod client;
+pub mod frames;
+pub mod grpc;
+#[cfg(test)]
+mod scripted;
+pub mod server;
+pub mod trace;
+
+pub use budget::Budget;

@@ -1,0 +1,180 @@
+//! A connection: HTTP/1.1 or HTTP/2 on a socket, until it ends, is idle for too long, or the server drains.
+//!
+//! One coarse clock watches a connection, rather than a timer for every request: it looks as often as the shortest
+//! time-out asks for, and closes what never sent a request in time and what has been idle for too long.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use http::{Request, Response, header};
+use hyper::body::Incoming;
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use parm_protocol::InferenceService;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tower::Service as _;
+
+use super::activity::{Activity, Held, Running};
+use super::grpc::{self, Grpc};
+use super::listener::Listener;
+use super::rest;
+use super::shared::Shared;
+use crate::frames::Socket;
+
+/// Flow-control windows of HTTP/2: a request of a megabyte arrives without waiting for the window.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 8 << 20;
+/// Silence on an HTTP/2 connection after which the peer is asked whether it lives, and how long it has to answer.
+const PING: Duration = Duration::from_secs(20);
+
+/// What answers the requests of every connection.
+pub(super) struct App<S> {
+    shared: Arc<Shared<S>>,
+    router: Router,
+    grpc: Grpc<S>,
+}
+
+impl<S> Clone for App<S> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), router: self.router.clone(), grpc: self.grpc.clone() }
+    }
+}
+
+impl<S: InferenceService> App<S> {
+    pub(super) fn new(shared: Arc<Shared<S>>) -> Self {
+        Self { router: rest::router(shared.clone()), grpc: grpc::service(shared.clone()), shared }
+    }
+}
+
+/// Accepts connections until `stop`; never serves more at a time than there is room for.
+///
+/// A place is taken for a connection, not for the hope of one: a listener that nobody calls would sit on it while the
+/// others are short. So each listener may hold one connection that waits; the rest wait in the kernel's queue.
+pub(super) async fn accept<S: InferenceService>(
+    listener: Listener,
+    app: App<S>,
+    room: Arc<Semaphore>,
+    stop: CancellationToken,
+) {
+    let tracker = app.shared.connections.clone();
+    loop {
+        let next = async {
+            let socket = listener.accept().await;
+            Some((socket, room.clone().acquire_owned().await.ok()?))
+        };
+        let accepted = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            accepted = next => accepted,
+        };
+        let Some((socket, permit)) = accepted else { return };
+        tracker.spawn(serve(socket, app.clone(), permit));
+    }
+}
+
+/// Holds a connection's place among those that are allowed; frames keep it after the upgrade.
+#[derive(Clone)]
+pub(super) struct Place(#[allow(dead_code)] Arc<OwnedSemaphorePermit>);
+
+async fn serve<S: InferenceService>(socket: Socket, app: App<S>, permit: OwnedSemaphorePermit) {
+    let shared = app.shared.clone();
+    let activity = Arc::new(Activity::new());
+    let place = Place(Arc::new(permit));
+    let requests = Requests { app, activity: activity.clone(), place };
+    let builder = builder(&shared.config);
+    let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(socket), requests));
+    let (head, idle) = (shared.config.head_timeout(), shared.config.idle_timeout());
+    let mut draining = false;
+    loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection broke");
+                }
+                return;
+            }
+            () = shared.drain.cancelled(), if !draining => {
+                draining = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            // A request may come before the head's time is over, and the idle time be shorter.
+            () = tokio::time::sleep(activity.patience(head, idle).min(idle)) => {
+                if activity.patience(head, idle).is_zero() {
+                    // Nothing is in progress on it: there is no answer to lose.
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn builder(config: &super::Config) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().header_read_timeout(None).half_close(false);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(config.max_streams.get())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING);
+    builder
+}
+
+/// The requests of one connection.
+struct Requests<S> {
+    app: App<S>,
+    activity: Arc<Activity>,
+    place: Place,
+}
+
+impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let running = Running::new(self.activity.clone());
+        if request.headers().contains_key(header::UPGRADE) {
+            request.extensions_mut().insert(self.place.clone());
+        }
+        if is_grpc(&request) {
+            let mut grpc = self.app.grpc.clone();
+            return Box::pin(async move {
+                let response = grpc.call(request).await?;
+                Ok(response.map(|body| Body::new(Held::new(body, running))))
+            });
+        }
+        let (shared, mut router) = (self.app.shared.clone(), self.app.router.clone());
+        Box::pin(async move {
+            let _running = running;
+            let mut response = match rest::admit(&shared, &request) {
+                Ok(()) => router.call(request.map(Body::new)).await?,
+                Err(error) => rest::problem(&shared, &error),
+            };
+            if response.version() < http::Version::HTTP_2 && !shared.service.is_ready() {
+                // Draining, or not up yet: the client's next request should find its way elsewhere.
+                response.headers_mut().entry(header::CONNECTION).or_insert(rest::CLOSE);
+            }
+            Ok(response)
+        })
+    }
+}
+
+/// Whether a request is gRPC's, on whichever port it came in.
+fn is_grpc<B>(request: &Request<B>) -> bool {
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! One call: who calls, until when, and what becomes of it.
+//!
+//! tonic reads the message before it asks us. Where it never did, its answer is a refusal in its own words and codes;
+//! the call's answer is then ours in its place, and counted.
+
+use std::future::{Future, Ready, ready};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, TryFutureExt};
+use hyper::body::Incoming;
+use parm_protocol::{Error, InferenceService, Transport};
+use prost::Message;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+
+use super::timely::Timely;
+use super::{Response, timeout};
+use crate::server::config::Scope;
+use crate::server::shared::Shared;
+use crate::server::status;
+
+/// How long after a deadline a call is cut off, if the service has not said by then that it passed. The client has
+/// stopped waiting by its own clock.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// A call that may be made.
+pub(super) struct Call<'a, S> {
+    pub(super) shared: &'a Arc<Shared<S>>,
+    request: http::Request<Timely>,
+    /// When the request's head was read.
+    pub(super) started: Instant,
+    /// When the client stops waiting.
+    pub(super) deadline: Option<Instant>,
+}
+
+impl<'a, S: InferenceService> Call<'a, S> {
+    /// Looks at the headers only.
+    pub(super) fn begin(
+        shared: &'a Arc<Shared<S>>,
+        request: http::Request<Incoming>,
+        scope: Option<Scope>,
+    ) -> Result<Self, Error> {
+        if let Some(scope) = scope {
+            shared.guard.check(request.headers(), scope)?;
+        }
+        let started = Instant::now();
+        // A deadline beyond what the clock can count is none.
+        let deadline = timeout::of(request.headers())?.and_then(|timeout| started.checked_add(timeout));
+        let limit = shared.config.body_timeout();
+        let request = request.map(|body| Timely::new(body, limit));
+        Ok(Self { shared, request, started, deadline })
+    }
+
+    pub(super) fn header(&self, name: &'static str) -> Option<&str> {
+        self.request.headers().get(name)?.to_str().ok()
+    }
+
+    pub(super) fn into_request(self) -> http::Request<Timely> {
+        self.request
+    }
+
+    /// Answers one message with another.
+    pub(super) async fn unary<M, R, A>(self, mut answer: impl FnMut(M) -> A + Send) -> Response
+    where
+        M: Message + Default + 'static,
+        R: Message + 'static,
+        A: Future<Output = Result<tonic::Response<R>, Error>> + Send,
+    {
+        let Self { shared, request, started, deadline } = self;
+        let share = Arc::new(shared.budget.share());
+        let request = request.map(|body| body.counted(share.clone()));
+        let mut reached = false;
+        let method = tower::service_fn(|request: tonic::Request<M>| {
+            reached = true;
+            answer(request.into_inner()).map_err(to_status)
+        });
+        let mut codec = codec::<R, M>(shared.config.max_body_bytes.get());
+        let response = within(deadline, codec.unary(method, request)).await;
+        match response {
+            Some(response) if reached => response,
+            Some(refusal) => match share.refusal() {
+                Some(error) => refuse(shared, error),
+                None => translate(shared, refusal),
+            },
+            None => expired(shared, started.elapsed(), reached),
+        }
+    }
+
+    /// [`unary`](Self::unary), where there is nothing to wait for.
+    pub(super) async fn read<M, R>(self, mut answer: impl FnMut(M) -> Result<R, Error> + Send) -> Response
+    where
+        M: Message + Default + 'static,
+        R: Message + 'static,
+    {
+        self.unary(|message| -> Ready<_> { ready(answer(message).map(tonic::Response::new)) }).await
+    }
+
+    /// Answers one message with many. The deadline covers the question; the answers go on for as long as they like.
+    pub(super) async fn stream<M, R, T>(self, mut answer: impl FnMut(M) -> T + Send) -> Response
+    where
+        M: Message + Default + 'static,
+        R: Message + 'static,
+        T: Stream<Item = Result<R, Status>> + Send + 'static,
+    {
+        let Self { shared, request, started, deadline } = self;
+        let mut reached = false;
+        let method = tower::service_fn(|request: tonic::Request<M>| {
+            reached = true;
+            ready(Ok(tonic::Response::new(answer(request.into_inner()))))
+        });
+        let mut codec = codec::<R, M>(shared.config.max_body_bytes.get());
+        let response = within(deadline, codec.server_streaming(method, request)).await;
+        match response {
+            Some(response) if reached => response,
+            Some(refusal) => translate(shared, refusal),
+            None => expired(shared, started.elapsed(), reached),
+        }
+    }
+}
+
+/// Answers a call that was not made, and counts it.
+pub(super) fn refuse<S: InferenceService>(shared: &Shared<S>, error: Error) -> Response {
+    to_status(shared.rejected(error, Transport::Grpc)).into_http()
+}
+
+fn codec<R, M>(limit: usize) -> tonic::server::Grpc<ProstCodec<R, M>>
+where
+    R: Message + 'static,
+    M: Message + Default + 'static,
+{
+    tonic::server::Grpc::new(ProstCodec::default())
+        .max_decoding_message_size(limit)
+        .max_encoding_message_size(usize::MAX)
+}
+
+fn to_status(error: Error) -> Status {
+    status::grpc(&error)
+}
+
+/// The deadline is the service's to keep, which counts what it misses; cutting it off at the same moment would leave some
+/// misses uncounted. This is for whoever does not keep it.
+async fn within<T>(deadline: Option<Instant>, answer: impl Future<Output = T>) -> Option<T> {
+    match deadline.and_then(|deadline| deadline.checked_add(GRACE)) {
+        Some(end) => tokio::time::timeout_at(end, answer).await.ok(),
+        None => Some(answer.await),
+    }
+}
+
+/// What the service began is its own to count.
+fn expired<S: InferenceService>(shared: &Shared<S>, waited: Duration, reached: bool) -> Response {
+    let error = Error::DeadlineExceeded { waited };
+    if reached { to_status(error).into_http() } else { refuse(shared, error) }
+}
+
+/// Says in our words what tonic refused in its own.
+fn translate<S: InferenceService>(shared: &Shared<S>, refusal: Response) -> Response {
+    let Some(status) = Status::from_header_map(refusal.headers()) else { return refusal };
+    let error = match status.code() {
+        Code::OutOfRange => Error::BodyTooLarge { limit: shared.config.max_body_bytes.get() },
+        Code::Unimplemented => Error::Unimplemented { what: "compression of messages".into() },
+        _ => Error::Malformed { message: status.message().trim_end_matches('.').into() },
+    };
+    refuse(shared, error)
+}

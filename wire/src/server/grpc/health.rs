@@ -1,0 +1,64 @@
+//! `grpc.health.v1`: the server's readiness, asked anew each time, for orchestrators and client-side balancers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, stream};
+use parm_protocol::grpc::SERVICE;
+use parm_protocol::{Error, InferenceService};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+use super::Response;
+use super::call::Call;
+use crate::server::shared::Shared;
+
+/// How often readiness is looked at for those who watch it. What matters in a hurry, the end, is told at once.
+const PERIOD: Duration = Duration::from_secs(1);
+
+pub(super) async fn check<S: InferenceService>(call: Call<'_, S>) -> Response {
+    let shared = call.shared;
+    call.read(|asked: HealthCheckRequest| match status(shared, &asked.service) {
+        ServingStatus::ServiceUnknown => Err(Error::UnknownService { service: asked.service }),
+        status => Ok(response(status)),
+    })
+    .await
+}
+
+pub(super) async fn watch<S: InferenceService>(call: Call<'_, S>) -> Response {
+    let shared = call.shared;
+    call.stream(|asked: HealthCheckRequest| changes(shared.clone(), asked.service)).await
+}
+
+/// The status now, and then whenever it changes, until the server drains. A service that is not known is no error to
+/// who watches, as the protocol has it.
+fn changes<S: InferenceService>(
+    shared: Arc<Shared<S>>,
+    service: String,
+) -> impl Stream<Item = Result<HealthCheckResponse, tonic::Status>> + Send + 'static {
+    stream::unfold((shared, service, None), |(shared, service, told)| async move {
+        let drain = shared.drain.clone();
+        let mut now = status(&shared, &service);
+        while told == Some(now) {
+            let drains = drain.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_none();
+            now = status(&shared, &service);
+            // Drained connections close when nothing is in progress on them, and a watch would be for ever.
+            if drains && told == Some(now) {
+                return None;
+            }
+        }
+        Some((Ok(response(now)), (shared, service, Some(now))))
+    })
+}
+
+fn status<S: InferenceService>(shared: &Shared<S>, service: &str) -> ServingStatus {
+    match service {
+        "" | SERVICE if shared.service.is_ready() => ServingStatus::Serving,
+        "" | SERVICE => ServingStatus::NotServing,
+        _ => ServingStatus::ServiceUnknown,
+    }
+}
+
+fn response(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status.into() }
+}

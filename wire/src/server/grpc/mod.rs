@@ -1,0 +1,87 @@
+//! gRPC: the protocol's service, health checks and reflection, for whoever holds an HTTP/2 connection.
+//!
+//! tonic takes messages out of a stream and puts them back; which method is called, who may call it, how long it may
+//! take and what a refusal says are ours, so that whatever tonic turns away is told and counted like everything else.
+//!
+//! Reading order: `method` says what can be called, `call` runs one call, `infer`, `repository` and `health` answer,
+//! `reflection` describes it all.
+
+mod call;
+mod health;
+mod infer;
+mod method;
+mod reflection;
+mod repository;
+#[cfg(test)]
+mod tests;
+mod timely;
+mod timeout;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use call::Call;
+use hyper::body::Incoming;
+use method::Method;
+use parm_protocol::InferenceService;
+use reflection::Reflection;
+use tonic::body::Body;
+
+use super::shared::Shared;
+
+type Response = http::Response<Body>;
+
+/// The gRPC service around an inference service.
+pub(super) fn service<S: InferenceService>(shared: Arc<Shared<S>>) -> Grpc<S> {
+    Grpc { shared, reflection: Arc::new(Reflection::new()) }
+}
+
+/// Answers gRPC requests; cheap to clone.
+pub(super) struct Grpc<S> {
+    shared: Arc<Shared<S>>,
+    reflection: Arc<Reflection>,
+}
+
+impl<S: InferenceService> Grpc<S> {
+    async fn answer(&self, request: http::Request<Incoming>) -> Response {
+        let method = match Method::of(request.uri().path()) {
+            Ok(method) => method,
+            Err(error) => return call::refuse(&self.shared, error),
+        };
+        let call = match Call::begin(&self.shared, request, method.scope()) {
+            Ok(call) => call,
+            Err(error) => return call::refuse(&self.shared, error),
+        };
+        match method {
+            Method::ModelInfer => infer::answer(call).await,
+            Method::Repository(method) => repository::answer(method, call).await,
+            Method::Check => health::check(call).await,
+            Method::Watch => health::watch(call).await,
+            Method::Reflect(version) => self.reflection.answer(version, call.into_request()).await,
+        }
+    }
+}
+
+impl<S> Clone for Grpc<S> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), reflection: self.reflection.clone() }
+    }
+}
+
+impl<S: InferenceService> tower::Service<http::Request<Incoming>> for Grpc<S> {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Incoming>) -> Self::Future {
+        let grpc = self.clone();
+        Box::pin(async move { Ok(grpc.answer(request).await) })
+    }
+}

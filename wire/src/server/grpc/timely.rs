@@ -1,0 +1,77 @@
+//! A request's body that has to arrive in time, and is counted: who dribbles bytes does not hold a stream for ever, and
+//! who sends many holds no more than all requests together may.
+//!
+//! Bodies that are there already, as most small ones are, never start a timer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use parm_protocol::Error;
+use tokio::time::Sleep;
+
+use crate::budget::Share;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A body that breaks off when it takes too long or too much.
+pub(super) struct Timely {
+    body: Incoming,
+    limit: Duration,
+    share: Option<Arc<Share>>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Timely {
+    pub(super) fn new(body: Incoming, limit: Duration) -> Self {
+        Self { body, limit, share: None, timer: None }
+    }
+
+    /// Counts what comes from now on.
+    pub(super) fn counted(mut self, share: Arc<Share>) -> Self {
+        self.share = Some(share);
+        self
+    }
+
+    fn count(&self, frame: &Frame<Bytes>) -> Result<(), Error> {
+        match (&self.share, frame.data_ref()) {
+            (Some(share), Some(data)) => share.grow(data.len()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Body for Timely {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            return Poll::Ready(frame.map(|frame| {
+                let frame = frame?;
+                self.count(&frame)?;
+                Ok(frame)
+            }));
+        }
+        let limit = self.limit;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        ready!(timer.as_mut().poll(cx));
+        let message = format!("the body did not arrive within {limit:?}: send it faster");
+        Poll::Ready(Some(Err(Error::Malformed { message }.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,113 @@
+//! ONE server of the protocol, generic over [`InferenceService`]: the frontend and the worker are both served by it.
+//!
+//! Reading order: `listener` accepts, `connection` serves HTTP on what was accepted and watches it by its `activity`,
+//! `rest` and `grpc` answer requests, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics.
+
+mod activity;
+mod address;
+mod auth;
+mod config;
+mod connection;
+mod grpc;
+mod listener;
+mod page;
+mod rest;
+mod shared;
+mod status;
+mod upgrade;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use address::Address;
+pub use config::{Config, Credential, Scope};
+pub use page::Page;
+#[cfg(test)]
+pub(crate) use upgrade::Offer;
+
+use listener::Listener;
+use parm_protocol::{Error, InferenceService};
+use shared::Shared;
+
+/// Connections that the metrics listener serves at a time: scrapers, not clients.
+const METRICS_CONNECTIONS: usize = 64;
+
+/// A server whose addresses are bound but that answers nobody yet.
+pub struct Server<S> {
+    shared: Arc<Shared<S>>,
+    http: Vec<Listener>,
+    metrics: Listener,
+    pages: Vec<Page>,
+    addresses: Addresses,
+}
+
+/// Where a server can be reached; port 0 is resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// HTTP.
+    pub http: SocketAddr,
+    /// gRPC.
+    pub grpc: SocketAddr,
+    /// Metrics.
+    pub metrics: SocketAddr,
+}
+
+impl<S: InferenceService> Server<S> {
+    /// Binds every address of the configuration.
+    pub async fn bind(config: Config, service: Arc<S>) -> Result<Self, Error> {
+        let http = Listener::tcp(config.http).await?;
+        let grpc = Listener::tcp(config.grpc).await?;
+        let metrics = Listener::tcp(config.metrics).await?;
+        let addresses =
+            Addresses { http: http.address()?, grpc: grpc.address()?, metrics: metrics.address()? };
+        // gRPC is HTTP/2 with paths of its own, so every listener may speak all; two ports are kept for clients' sake.
+        let mut listeners = vec![http, grpc];
+        if let Some(path) = &config.unix {
+            listeners.push(Listener::unix(path)?);
+        }
+        let shared = Shared::new(config, service);
+        Ok(Self { shared, http: listeners, metrics, pages: Vec::new(), addresses })
+    }
+
+    /// Serves a page beside the protocol, on the metrics address.
+    pub fn with_page(mut self, page: Page) -> Self {
+        self.pages.push(page);
+        self
+    }
+
+    /// Where the server can be reached.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Serves until `stop` is cancelled; then listens no more, lets requests in progress finish within the configured
+    /// time, and returns how many connections had to be cut.
+    pub async fn run(self, stop: CancellationToken) -> usize {
+        let Self { shared, http, metrics, pages, .. } = self;
+        let ended = CancellationToken::new();
+        let metrics_connections = TaskTracker::new();
+        metrics_connections.spawn(page::serve(metrics, Arc::new(pages), METRICS_CONNECTIONS, ended.clone()));
+        let room = Arc::new(Semaphore::new(shared.config.max_connections.get()));
+        let accepting = TaskTracker::new();
+        let app = connection::App::new(shared.clone());
+        for listener in http {
+            accepting.spawn(connection::accept(listener, app.clone(), room.clone(), stop.clone()));
+        }
+        stop.cancelled().await;
+        accepting.close();
+        accepting.wait().await;
+        shared.drain.cancel();
+        shared.connections.close();
+        let cut = match tokio::time::timeout(shared.config.drain_timeout(), shared.connections.wait()).await {
+            Ok(()) => 0,
+            Err(_) => shared.connections.len(),
+        };
+        ended.cancel();
+        metrics_connections.close();
+        cut
+    }
+}

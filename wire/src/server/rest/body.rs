@@ -1,0 +1,97 @@
+//! A request's body, whole: bounded in size and in time, and counted with all others.
+
+use axum::extract::Request;
+use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_LENGTH;
+use http_body_util::BodyExt;
+use parm_protocol::{Error, InferenceService};
+
+use crate::budget::Share;
+use crate::server::shared::Shared;
+
+/// Reserved at most before bytes have come: what a client announces is not what it sends.
+const RESERVE: usize = 1 << 20;
+
+/// A body, and what it takes of the server's budget while this is kept.
+pub(super) struct Held {
+    pub(super) bytes: Bytes,
+    pub(super) share: Share,
+}
+
+/// Reads the body. One that comes in one piece is not copied.
+pub(super) async fn read<S: InferenceService>(request: Request, shared: &Shared<S>) -> Result<Held, Error> {
+    let config = &shared.config;
+    let limit = config.max_body_bytes.get();
+    let announced =
+        request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > limit) {
+        return Err(Error::BodyTooLarge { limit });
+    }
+    let share = shared.budget.share();
+    let mut body = Counted { body: request.into_body(), share: &share };
+    let collect = async {
+        let collected = collect(&mut body, announced.unwrap_or(0), limit).await;
+        if matches!(collected, Err(Error::Overloaded { .. })) {
+            body.pass_over(limit).await;
+        }
+        collected
+    };
+    let late = |_| Error::Malformed {
+        message: format!("the body did not arrive within {:?}: send it faster", config.body_timeout()),
+    };
+    let bytes = tokio::time::timeout(config.body_timeout(), collect).await.map_err(late)??;
+    Ok(Held { bytes, share })
+}
+
+async fn collect(body: &mut Counted<'_>, announced: usize, limit: usize) -> Result<Bytes, Error> {
+    let Some(first) = body.next().await? else { return Ok(Bytes::new()) };
+    let Some(second) = body.next().await? else {
+        return if first.len() > limit { Err(Error::BodyTooLarge { limit }) } else { Ok(first) };
+    };
+    let mut whole = BytesMut::with_capacity(
+        announced.clamp(first.len() + second.len(), RESERVE.max(first.len() + second.len())),
+    );
+    whole.extend_from_slice(&first);
+    let mut piece = Some(second);
+    while let Some(bytes) = piece {
+        if whole.len() + bytes.len() > limit {
+            return Err(Error::BodyTooLarge { limit });
+        }
+        whole.extend_from_slice(&bytes);
+        piece = body.next().await?;
+    }
+    Ok(whole.freeze())
+}
+
+/// A body that is counted as it comes.
+struct Counted<'a> {
+    body: axum::body::Body,
+    share: &'a Share,
+}
+
+impl Counted<'_> {
+    /// The next bytes; trailers are passed over.
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame
+                .map_err(|error| Error::Malformed { message: format!("the body broke off: {error}") })?;
+            if let Ok(bytes) = frame.into_data()
+                && !bytes.is_empty()
+            {
+                self.share.grow(bytes.len())?;
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads on and keeps nothing: a client that is still sending when its connection closes never sees the answer.
+    async fn pass_over(&mut self, most: usize) {
+        let mut passed = 0;
+        while passed <= most
+            && let Some(Ok(frame)) = self.body.frame().await
+        {
+            passed += frame.data_ref().map_or(0, Bytes::len);
+        }
+    }
+}

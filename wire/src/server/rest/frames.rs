@@ -1,0 +1,14 @@
+//! `GET /v2/frames`: the connection goes on in frames.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use parm_protocol::InferenceService;
+
+use super::Server;
+use crate::server::connection::Place;
+
+pub(super) async fn upgrade<S: InferenceService>(State(shared): Server<S>, mut request: Request) -> Response {
+    let place = request.extensions_mut().remove::<Place>();
+    shared.frames.answer(&mut request, place).map(|()| Body::empty())
+}

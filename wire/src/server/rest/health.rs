@@ -1,0 +1,19 @@
+//! `/v2/health`: empty bodies, the status says it.
+
+use axum::extract::State;
+use http::StatusCode;
+use parm_protocol::InferenceService;
+
+use super::Server;
+
+pub(super) async fn live<S: InferenceService>(State(shared): Server<S>) -> StatusCode {
+    status(shared.service.is_live())
+}
+
+pub(super) async fn ready<S: InferenceService>(State(shared): Server<S>) -> StatusCode {
+    status(shared.service.is_ready())
+}
+
+pub(super) fn status(good: bool) -> StatusCode {
+    if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}

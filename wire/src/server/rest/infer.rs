@@ -1,0 +1,113 @@
+//! `POST .../infer`: the hot path. JSON or the binary extension in, the same out.
+
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use parm_protocol::rest::{self as codec, HEADER_LENGTH, Wanted};
+use parm_protocol::{
+    Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, Parameter, Transport,
+};
+
+use super::{JSON, Server, Target, body, problem};
+use crate::server::shared::Shared;
+
+const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
+const JSON_LENGTH: HeaderName = HeaderName::from_static(HEADER_LENGTH);
+const OUTCOME: HeaderName = HeaderName::from_static("parm-outcome");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+pub(super) async fn infer<S: InferenceService>(
+    State(shared): Server<S>,
+    target: Target,
+    request: Request,
+) -> Response {
+    let arrived = Instant::now();
+    let traceparent =
+        request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let parsed = match read(request, &shared).await {
+        Ok((json_length, held)) => {
+            parse(&shared, target.into(), (json_length, held.bytes)).map(|parsed| (parsed, held.share))
+        }
+        Err(error) => Err(error),
+    };
+    // The body counts until its request is answered.
+    let ((request, wanted), _share) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return problem(&shared, &shared.rejected(error, Transport::Http)),
+    };
+    let context = Context { arrived, deadline: None, transport: Transport::Http, traceparent };
+    let answered = shared.service.infer(request, context).await;
+    match answered.and_then(|response| respond(&response, &wanted)) {
+        Ok(response) => response,
+        Err(error) => problem(&shared, &error),
+    }
+}
+
+async fn read<S: InferenceService>(
+    request: Request,
+    shared: &Shared<S>,
+) -> Result<(Option<usize>, body::Held), Error> {
+    let json_length = json_length(request.headers())?;
+    Ok((json_length, body::read(request, shared).await?))
+}
+
+fn parse<S: InferenceService>(
+    shared: &Shared<S>,
+    model: ModelRef,
+    (json_length, body): (Option<usize>, Bytes),
+) -> Result<(InferRequest, Wanted), Error> {
+    if json_length == Some(0) {
+        return raw(shared, model, body);
+    }
+    codec::request::decode(model, json_length, body)
+}
+
+/// The whole body is the one input tensor.
+fn raw<S: InferenceService>(
+    shared: &Shared<S>,
+    model: ModelRef,
+    body: Bytes,
+) -> Result<(InferRequest, Wanted), Error> {
+    let metadata = shared.service.model_metadata(&model)?;
+    let [input] = metadata.inputs.as_slice() else {
+        let inputs = metadata.inputs.len();
+        let message =
+            format!("a body without JSON fits models of one input, '{}' has {inputs}", metadata.name);
+        return Err(Error::Malformed { message });
+    };
+    codec::request::decode_raw(model, input, body)
+}
+
+fn json_length(headers: &HeaderMap) -> Result<Option<usize>, Error> {
+    let Some(value) = headers.get(JSON_LENGTH) else { return Ok(None) };
+    let length = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    let message = || format!("header {HEADER_LENGTH} is no number of bytes: {value:?}");
+    length.map(Some).ok_or_else(|| Error::Malformed { message: message() })
+}
+
+fn respond(response: &InferResponse, wanted: &Wanted) -> Result<Response, Error> {
+    let encoded = codec::response::encode(response, wanted)?;
+    let json_length = encoded.json_length();
+    let mut answer = Response::new(Body::new(encoded));
+    let headers = answer.headers_mut();
+    match json_length {
+        Some(length) => {
+            headers.insert(CONTENT_TYPE, OCTETS);
+            headers.insert(JSON_LENGTH, HeaderValue::from(length));
+        }
+        None => {
+            headers.insert(CONTENT_TYPE, JSON);
+        }
+    }
+    if let Some(outcome) = response.parameters.get("parm_outcome").and_then(Parameter::as_str)
+        && let Ok(outcome) = HeaderValue::from_str(outcome)
+    {
+        headers.insert(OUTCOME, outcome);
+    }
+    Ok(answer)
+}

@@ -1,0 +1,63 @@
+//! The one table from errors to statuses, HTTP and gRPC.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use tonic::metadata::MetadataValue;
+use tonic::{Code as GrpcCode, Status};
+
+use parm_protocol::{Code, Error};
+
+/// A longer gRPC message is cut, as it may quote what a client sent. It travels in a header, where a byte may take three
+/// and clients put up with some eight kilobytes; over that, they close the connection under their other calls too.
+const LONGEST_MESSAGE: usize = 2000;
+
+/// HTTP status and gRPC code of each class of errors.
+pub(super) const fn of(code: Code) -> (StatusCode, GrpcCode) {
+    match code {
+        Code::NotFound => (StatusCode::NOT_FOUND, GrpcCode::NotFound),
+        Code::InvalidArgument => (StatusCode::BAD_REQUEST, GrpcCode::InvalidArgument),
+        Code::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, GrpcCode::ResourceExhausted),
+        Code::Overloaded | Code::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, GrpcCode::Unavailable),
+        Code::DeadlineExceeded => (StatusCode::GATEWAY_TIMEOUT, GrpcCode::DeadlineExceeded),
+        Code::Unauthenticated => (StatusCode::UNAUTHORIZED, GrpcCode::Unauthenticated),
+        Code::PermissionDenied => (StatusCode::FORBIDDEN, GrpcCode::PermissionDenied),
+        Code::Unimplemented => (StatusCode::NOT_IMPLEMENTED, GrpcCode::Unimplemented),
+        Code::Internal => (StatusCode::INTERNAL_SERVER_ERROR, GrpcCode::Internal),
+    }
+}
+
+/// Whole seconds for `retry-after`, where the error is one that a later try may not meet.
+pub(super) fn retry_after(error: &Error, otherwise: Duration) -> Option<u64> {
+    let wait = match error {
+        Error::Overloaded { retry_after, .. } => *retry_after,
+        _ if matches!(error.code(), Code::Overloaded | Code::Unavailable) => otherwise,
+        _ => return None,
+    };
+    Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0))
+}
+
+/// The gRPC status of an error. Shed load says `grpc-retry-pushback-ms: -1`: do not retry by yourself.
+pub(super) fn grpc(error: &Error) -> Status {
+    let mut message = error.to_string();
+    message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+    let mut status = Status::new(of(error.code()).1, message);
+    if error.code() == Code::Overloaded {
+        status.metadata_mut().insert("grpc-retry-pushback-ms", MetadataValue::from_static("-1"));
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_quotes_a_client_at_length_fits_a_header() {
+        let error = Error::UnknownDatatype { datatype: "€".repeat(100_000) };
+        let headers = grpc(&error).into_http::<()>().into_parts().0.headers;
+        let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
+        assert!(bytes < 16 << 10 && bytes > LONGEST_MESSAGE, "{bytes} bytes of headers");
+        assert_eq!(grpc(&Error::PermissionDenied).message(), Error::PermissionDenied.to_string());
+    }
+}

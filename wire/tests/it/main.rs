@@ -1,0 +1,3 @@
+//! What is generated is what it is generated from.
+
+mod generated;

@@ -1,0 +1,231 @@
+//! Arrival processes: when each request is meant to be sent, fixed before the run.
+//!
+//! The schedule is a pure function of the process and a seed, so every policy of an experiment can face the very same
+//! arrivals, and latency can be counted from the intended time whatever the sender did (no coordinated omission).
+
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Exp, Gamma};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// How requests arrive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Arrivals {
+    /// Evenly spaced.
+    Constant {
+        /// Requests per second.
+        rate: f64,
+    },
+    /// Independent: exponential gaps.
+    Poisson {
+        /// Requests per second.
+        rate: f64,
+    },
+    /// Gamma-distributed gaps: burstier than Poisson above a variation of 1, smoother below.
+    Gamma {
+        /// Requests per second.
+        rate: f64,
+        /// Standard deviation of the gaps over their mean.
+        cv: f64,
+    },
+    /// Poisson bursts between pauses.
+    Bursts {
+        /// Requests per second within a burst.
+        rate: f64,
+        /// Length of a burst in milliseconds.
+        on_ms: u64,
+        /// Length of a pause in milliseconds.
+        off_ms: u64,
+    },
+    /// Recorded times, replayed.
+    Trace {
+        /// Seconds since the start, in order.
+        seconds: Vec<f64>,
+    },
+}
+
+impl Arrivals {
+    /// Reads a trace: one time in seconds a line, in order; empty lines and `#` comments are skipped.
+    pub fn trace(text: &str) -> Result<Self, Error> {
+        let mut seconds: Vec<f64> = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let content = line.split('#').next().unwrap_or_default().trim();
+            if content.is_empty() {
+                continue;
+            }
+            let earliest = seconds.last().copied().unwrap_or(0.0);
+            match content.parse::<f64>() {
+                Ok(time) if time.is_finite() && time >= earliest => seconds.push(time),
+                _ => return Err(Error::BadTrace { line: index + 1, text: content.to_owned() }),
+            }
+        }
+        if seconds.is_empty() { Err(Error::EmptyTrace) } else { Ok(Arrivals::Trace { seconds }) }
+    }
+
+    /// The mean rate in requests per second.
+    pub fn rate(&self) -> f64 {
+        match self {
+            Arrivals::Constant { rate } | Arrivals::Poisson { rate } | Arrivals::Gamma { rate, .. } => *rate,
+            Arrivals::Bursts { rate, on_ms, off_ms } => rate * *on_ms as f64 / (on_ms + off_ms) as f64,
+            Arrivals::Trace { seconds } => {
+                seconds.len() as f64 / seconds.last().copied().unwrap_or(1.0).max(1e-9)
+            }
+        }
+    }
+
+    /// The intended send times from the start of the run; endless but for a trace. The same seed gives the same times.
+    pub fn schedule(&self, seed: u64) -> Result<Times, Error> {
+        let gaps = match self {
+            Arrivals::Constant { rate } => Gaps::Constant(1.0 / positive(*rate)?),
+            Arrivals::Poisson { rate } => Gaps::Exponential(exponential(*rate)?),
+            Arrivals::Gamma { rate, cv } => {
+                let rate = positive(*rate)?;
+                let shape = 1.0 / (cv * cv);
+                // A gap has mean shape * scale = 1 / rate and variation 1 / sqrt(shape) = cv.
+                let gamma = Gamma::new(shape, 1.0 / (rate * shape));
+                Gaps::Gamma(gamma.ok().filter(|_| *cv > 0.0).ok_or(Error::BadVariation { cv: *cv })?)
+            }
+            Arrivals::Bursts { rate, on_ms, off_ms } => {
+                if *on_ms == 0 {
+                    return Err(Error::BadBurst { on_ms: *on_ms, off_ms: *off_ms });
+                }
+                let (on, off) = (*on_ms as f64 / 1e3, *off_ms as f64 / 1e3);
+                Gaps::Bursts { exponential: exponential(*rate)?, on, off }
+            }
+            Arrivals::Trace { seconds } => Gaps::Trace(seconds.clone().into_iter()),
+        };
+        Ok(Times { gaps, random: ChaCha8Rng::seed_from_u64(seed), at: 0.0 })
+    }
+}
+
+/// The intended send times of one run.
+#[derive(Debug)]
+pub struct Times {
+    gaps: Gaps,
+    random: ChaCha8Rng,
+    /// Seconds since the start; for bursts, seconds of burst only.
+    at: f64,
+}
+
+#[derive(Debug)]
+enum Gaps {
+    Constant(f64),
+    Exponential(Exp<f64>),
+    Gamma(Gamma<f64>),
+    Bursts { exponential: Exp<f64>, on: f64, off: f64 },
+    Trace(std::vec::IntoIter<f64>),
+}
+
+impl Iterator for Times {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let at = match &mut self.gaps {
+            Gaps::Trace(times) => times.next()?,
+            Gaps::Constant(gap) => {
+                self.at += *gap;
+                self.at
+            }
+            Gaps::Exponential(gap) => {
+                self.at += gap.sample(&mut self.random);
+                self.at
+            }
+            Gaps::Gamma(gap) => {
+                self.at += gap.sample(&mut self.random);
+                self.at
+            }
+            Gaps::Bursts { exponential, on, off } => {
+                self.at += exponential.sample(&mut self.random);
+                // Time runs only within bursts; every finished burst is followed by a pause.
+                self.at + (self.at / *on).floor() * *off
+            }
+        };
+        Some(Duration::from_secs_f64(at))
+    }
+}
+
+fn positive(rate: f64) -> Result<f64, Error> {
+    if rate.is_finite() && rate > 0.0 { Ok(rate) } else { Err(Error::BadRate { rate }) }
+}
+
+fn exponential(rate: f64) -> Result<Exp<f64>, Error> {
+    Exp::new(positive(rate)?).map_err(|_| Error::BadRate { rate })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEED: u64 = 11;
+
+    fn times(arrivals: &Arrivals, count: usize) -> Vec<f64> {
+        arrivals.schedule(SEED).unwrap().take(count).map(|time| time.as_secs_f64()).collect()
+    }
+
+    fn gaps(times: &[f64]) -> Vec<f64> {
+        times.windows(2).map(|pair| pair[1] - pair[0]).collect()
+    }
+
+    #[test]
+    fn every_process_offers_the_rate_it_says() {
+        for arrivals in [
+            Arrivals::Constant { rate: 250.0 },
+            Arrivals::Poisson { rate: 250.0 },
+            Arrivals::Gamma { rate: 250.0, cv: 3.0 },
+            Arrivals::Gamma { rate: 250.0, cv: 0.3 },
+            Arrivals::Bursts { rate: 1000.0, on_ms: 100, off_ms: 300 },
+        ] {
+            let times = times(&arrivals, 200_000);
+            let offered = times.len() as f64 / times.last().unwrap();
+            assert!((offered / arrivals.rate() - 1.0).abs() < 0.03, "{arrivals:?} offers {offered}");
+        }
+    }
+
+    #[test]
+    fn gamma_gaps_have_the_variation_asked_for() {
+        for cv in [0.5, 1.0, 2.0] {
+            let gaps = gaps(&times(&Arrivals::Gamma { rate: 100.0, cv }, 100_000));
+            let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+            let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+            assert!((variance.sqrt() / mean / cv - 1.0).abs() < 0.05, "cv {cv}: {}", variance.sqrt() / mean);
+        }
+    }
+
+    #[test]
+    fn nothing_arrives_in_a_pause() {
+        for time in times(&Arrivals::Bursts { rate: 500.0, on_ms: 50, off_ms: 150 }, 5_000) {
+            assert!(time % 0.2 <= 0.05 + 1e-6, "{time}");
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_schedule() {
+        let poisson = Arrivals::Poisson { rate: 10.0 };
+        assert_eq!(times(&poisson, 100), times(&poisson, 100));
+        let other: Vec<_> = poisson.schedule(SEED + 1).unwrap().take(100).map(|t| t.as_secs_f64()).collect();
+        assert_ne!(times(&poisson, 100), other);
+    }
+
+    #[test]
+    fn a_trace_is_replayed_and_a_bad_line_is_named() {
+        let trace = Arrivals::trace("# seconds\n0.5\n\n0.5\n2 # late\n").unwrap();
+        assert_eq!(times(&trace, 10), [0.5, 0.5, 2.0]);
+        assert_eq!(Arrivals::trace("1\n0.5\n"), Err(Error::BadTrace { line: 2, text: "0.5".into() }));
+        assert_eq!(Arrivals::trace("1\nnan\n"), Err(Error::BadTrace { line: 2, text: "nan".into() }));
+        assert_eq!(Arrivals::trace("# nothing\n"), Err(Error::EmptyTrace));
+    }
+
+    #[test]
+    fn impossible_processes_are_refused() {
+        let refused = |arrivals: Arrivals| arrivals.schedule(SEED).err();
+        assert_eq!(refused(Arrivals::Poisson { rate: 0.0 }), Some(Error::BadRate { rate: 0.0 }));
+        assert_eq!(refused(Arrivals::Gamma { rate: 1.0, cv: -1.0 }), Some(Error::BadVariation { cv: -1.0 }));
+        let burst = Arrivals::Bursts { rate: 1.0, on_ms: 0, off_ms: 5 };
+        assert_eq!(refused(burst), Some(Error::BadBurst { on_ms: 0, off_ms: 5 }));
+    }
+}
