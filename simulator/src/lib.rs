@@ -1,8 +1,8 @@
 //! The dispatcher in virtual time: what a policy does to the tail, before anybody pays for it.
 //!
 //! The very state machine that serves (`parm_frontend::dispatch`) is driven by an event heap instead of by sockets, with
-//! arrivals, service times and faults from `parm_loadgen`. Reading order: `config` (what an experiment file says),
-//! `contender` and `scenario` (its ready-made policies and faults), `cell` and `experiment` (every policy through every
+//! arrivals from `parm_loadgen`, service times and faults from `parm_faults`. Reading order: `config` (what an experiment
+//! file says), `contender` and `scenario` (its ready-made policies and faults), `cell` and `experiment` (every policy through every
 //! scenario at every load), `run` and `engine` (one run), `cluster` (its instances), `comparisons` (whose answers are
 //! wrong), `tally` and `blocks` (what is kept of it), `witness` (what else can be seen of it), `verdict`, `spectrum`,
 //! `timeline` and `report` (what may be said of it).
