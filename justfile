@@ -16,6 +16,10 @@ fmt-check:
 lint:
     cargo clippy --workspace --all-targets --features ort,train -- -D warnings
 
+# Clippy with each feature by itself, and with none.
+lint-features:
+    for features in ort train ""; do cargo clippy --workspace --all-targets --features "$features" -- -D warnings || exit 1; done
+
 # Every test of every crate; the README's test command.
 test:
     cargo test
@@ -24,13 +28,14 @@ test:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
 
-# Licences, bans and sources of what we link (needs cargo-deny).
+# Licences, bans and sources of what we link (needs cargo-deny; the gate skips it where that is missing).
 deny:
     cargo deny check licenses bans sources
 
-# Refresh the generated parts of the documentation (command line and configuration reference).
+# Refresh every generated page of the documentation: command line, configuration, metrics, the schema of load reports.
 docs-refresh:
-    UPDATE_DOCS=1 cargo test --test tests docs
+    UPDATE_DOCS=1 cargo test --bin parm --test tests documents::
+    UPDATE_DOCS=1 cargo test -p parm-loadgen schema_in_the_documentation
 
 # Clients of the Open Inference Protocol against `parm serve`, `parm worker` and a frontend over two workers.
 interop:

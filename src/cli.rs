@@ -23,7 +23,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show what stragglers and a hanging instance do to the same traffic under four policies, live in the terminal
+    /// Show live in the terminal what slow instances and a hanging one do to the same traffic under four policies
     ///
     /// Serves the classifier in the box on six instances for each policy, sends all of them the same queries, and makes
     /// instances slow or hang by a script. Ends by itself after a minute. Predictions are real, service times emulated.
@@ -35,15 +35,15 @@ pub enum Command {
     /// slow and failing ones. Without `--worker` it runs the models itself, on `--instances` threads.
     #[command(after_long_help = SERVE_EXAMPLES)]
     Serve(Box<Serve>),
-    /// Serve models on this machine, without a frontend's redundancy: what `parm serve --worker URL` stands in front of
+    /// Serve models on this machine, without redundancy; `parm serve --worker URL` stands in front of such workers
     #[command(after_long_help = WORKER_EXAMPLES)]
     Worker(Box<Worker>),
     /// Look into a model repository
     Models(Models),
-    /// Send load to a server of the Open Inference Protocol and say what may be said of its tail
+    /// Send load to a server of the Open Inference Protocol and report its tail latency honestly
     ///
-    /// Requests are sent when a schedule says, however the earlier ones fare, and latency counts from then. The report
-    /// names what the samples cannot carry, and whether the run was valid.
+    /// Requests are sent on a schedule, whether or not earlier ones are answered, and latency counts from the scheduled
+    /// time. The report says "not enough data" where there are too few samples, and whether the run was valid.
     #[command(after_long_help = LOAD_EXAMPLES)]
     Load(Load),
     /// Simulate policies under load and faults, in virtual time, with the dispatcher that serves
@@ -61,9 +61,9 @@ pub enum Command {
     Experiment(experiment::Experiment),
     /// Find the policy and the settings that answer the most queries in time, by simulation
     ///
-    /// Searches policies, codes, grace, hedge budgets, batches and splits with the dispatcher that serves, under the
-    /// arrivals, service times and faults that are given, measured or recorded. Prints a ranked table and the reason,
-    /// writes a configuration for `parm serve` and a picture of the trade-off.
+    /// Searches policies, codes, grace, hedge budgets, batches and splits with the dispatcher that serves, under arrivals,
+    /// service times and faults that you give, measure or record. Prints a ranked table and the reason. Writes a
+    /// configuration for `parm serve` and a picture of the trade-off.
     #[command(after_long_help = tune::EXAMPLES)]
     Tune(Box<tune::Tune>),
     /// Record arrivals and service times of a running frontend, for `parm tune` and `parm simulate`
@@ -73,15 +73,14 @@ pub enum Command {
     Record(record::Record),
     /// Train base models, parity models and learned codes (needs a build with `--features train`)
     ///
-    /// Takes any ONNX model of the operators it knows: rows, labelled or not, and one command give a bundle that
-    /// `parm serve` loads. A run that was interrupted goes on where it was.
+    /// Takes an ONNX model and rows of data, labelled or not, and writes a bundle that `parm serve` loads. A run that was
+    /// interrupted continues where it was.
     #[command(after_long_help = train::EXAMPLES)]
     Train(train::Train),
     /// Measure how good reconstructions are, code by code (needs a build with `--features train`)
     ///
-    /// A_a is the accuracy of answers while nothing is lost, A_d that of reconstructions alone, A_o that of all answers when
-    /// some predictions are unavailable. All three are given for every code, beside the constant answer and, if one is
-    /// named, a backup model.
+    /// Prints three accuracies for every code: A_a of answers while nothing is lost, A_d of reconstructions alone, A_o of all
+    /// answers when some predictions are unavailable. Beside them stand the constant answer and, if named, a backup model.
     #[command(after_long_help = evaluate::EXAMPLES)]
     Evaluate(Box<evaluate::Evaluate>),
     /// Data sets: which are known, whether files are whole, what a source holds (needs a build with `--features train`)
@@ -94,7 +93,7 @@ const DEMO_EXAMPLES: &str = "Examples:
   parm demo --seconds 300 --policies equal,parm+
       longer, so that p99.9 rests on more answers
   parm demo --rate 400
-      at two thirds of what the instances can do: a third of them given to parities is missing now
+      two thirds of what the instances can do: now it hurts to keep a third of them for parities
   parm demo --output json
       nothing to watch, the result for programs";
 
@@ -170,7 +169,7 @@ pub struct Common {
     /// Configuration file (TOML); flags and `PARM_SECTION__FIELD` variables override it
     #[arg(long, short, value_name = "FILE", env = "PARM_CONFIG")]
     pub config: Option<PathBuf>,
-    /// Any setting by its path in the configuration file, as TOML: `--set frontend.policy=\"hedge\"`
+    /// Any setting by its path in the configuration file, as TOML: `--set frontend.dispatch.policy=hedge`
     #[arg(long, value_name = "PATH=VALUE")]
     pub set: Vec<String>,
     /// Print the whole configuration as it would be used, and end
@@ -203,8 +202,8 @@ pub struct Common {
     /// Export spans to an OpenTelemetry collector (gRPC), such as http://127.0.0.1:4317
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
-    /// Once listening, with the embedded models loaded, write the bound addresses here as JSON (the file appears whole);
-    /// whether a prediction can be had is asked at /v2/health/ready
+    /// Write the bound addresses to this file as JSON, once the server listens and its own models are loaded. Whether it
+    /// can predict yet is asked at /v2/health/ready
     #[arg(long, value_name = "FILE")]
     pub ready_file: Option<PathBuf>,
 }
@@ -214,9 +213,9 @@ pub struct Common {
 pub struct Serve {
     #[command(flatten)]
     pub common: Common,
-    /// A server to send work to (repeat): http://HOST:PORT, grpc://HOST:PORT or unix:/PATH; http and unix use the
-    /// framed transport by themselves where the server offers it. dns+http://HOST:PORT and srv+http://_SERVICE._tcp.DOMAIN
-    /// are all servers that the name stands for, looked up again and again
+    /// A server to send work to (repeat): http://HOST:PORT, grpc://HOST:PORT or unix:/PATH. With http and unix the framed
+    /// transport is used where the server offers it. dns+http://HOST:PORT and srv+http://_SERVICE._tcp.DOMAIN stand for all
+    /// servers of that name, which is looked up every few seconds
     #[arg(long, value_name = "URL")]
     pub worker: Vec<String>,
     /// A file of such URLs, one a line, that is watched for changes
@@ -242,8 +241,8 @@ pub struct Serve {
 pub struct Worker {
     #[command(flatten)]
     pub common: Common,
-    /// Allow faults to be injected while running, for experiments only: GET and POST /faults at the metrics address (delay,
-    /// stall, errors, wrong outputs, crash)
+    /// Allow faults to be injected while running, for experiments only, with GET and POST /faults at the metrics address:
+    /// delays, stalls, errors, wrong outputs, a crash
     #[arg(long)]
     pub faults: bool,
 }
@@ -257,19 +256,19 @@ pub struct Models {
 
 #[derive(Debug, Subcommand)]
 pub enum ModelsCommand {
-    /// The models of a repository, with versions, sizes and digests
+    /// List the models of a repository, with versions, sizes and digests
     List {
         #[command(flatten)]
         view: View,
     },
-    /// Bundles of codes and parity models: whether their files are the ones that they were made of, and fit
+    /// Check bundles of codes and parity models: whether their files are unchanged and fit together
     Verify {
         /// The deployed model's name; all models with a bundle unless given
         model: Option<String>,
         #[command(flatten)]
         view: View,
     },
-    /// One model whole: tensors, operators, parameters, checks
+    /// Show one model: tensors, operators, parameters, checks
     Inspect {
         /// Model name in the repository, or the path of an ONNX file
         model: String,
@@ -323,13 +322,13 @@ pub struct Simulate {
     /// Queries in a run [default: 1000000]
     #[arg(long, value_name = "N")]
     pub queries: Option<std::num::NonZeroU64>,
-    /// Runs of each kind, each with a seed of its own [default: 1]
+    /// Runs of each policy, scenario and load, each with a seed of its own [default: 1]
     #[arg(long, value_name = "N")]
     pub repeats: Option<std::num::NonZeroU32>,
     /// Instances [default: 18]
     #[arg(long, value_name = "N")]
     pub instances: Option<std::num::NonZeroU32>,
-    /// The instances that loads are given for [default: 12]
+    /// Loads are shares of what this many instances can do [default: 12]
     #[arg(long, value_name = "N")]
     pub deployed: Option<std::num::NonZeroU32>,
     /// Seed of arrivals, service times and faults: the same seed gives the same result [default: 1]

@@ -8,6 +8,8 @@ mod cli;
 #[cfg(feature = "train")]
 mod data;
 mod demo;
+#[cfg(test)]
+mod documents;
 mod environment;
 #[cfg(feature = "train")]
 mod evaluate;

@@ -5,13 +5,14 @@
 use anyhow::anyhow;
 use figment::providers::{Env, Format, Serialized, Toml};
 use figment::{Figment, Source};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::{Common, Serve, Worker};
 use crate::logging;
 
 /// The whole configuration of `parm serve` and `parm worker`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Logs and traces.

@@ -47,7 +47,13 @@ async fn a_killed_worker_is_retried_around() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_worker_is_hidden_by_replicas() {
-    survives(&["--policy", "replicate"], |workers| workers[1].signal("KILL")).await;
+    let (frontend, _workers) =
+        survives(&["--policy", "replicate"], |workers| workers[1].signal("KILL")).await;
+    // Every query is a batch of its own, so that what exceeds queries and retries is copies.
+    let count = |event| frontend.metric("parm_dispatch_total", &[event]);
+    let (jobs, queries) = (count("event=\"job\""), count("event=\"arrived\""));
+    let copies = jobs - queries - frontend.metric("parm_retries_total", &[]);
+    assert!(copies > 0.0, "{jobs} jobs for {queries} queries: nothing was copied");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,10 +1,12 @@
 //! The crate graph is what ARCHITECTURE.md says: dependencies point one way, foreign types stop where they should.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 
-/// Who may depend on whom, by crate folder. The binary may depend on all.
+use crate::support::process::root;
+use crate::support::workspace::{files, manifest, members, names, without_comments};
+
+/// Who may depend on whom, by crate folder; a crate of the workspace without a row fails. The binary may depend on all.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("protocol", &[]),
     ("encoder", &[]),
@@ -44,58 +46,61 @@ const IMPURE: &[&str] = &[
     "parm_protocol",
 ];
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    files
-}
-
 fn sources() -> impl Iterator<Item = (String, String)> {
-    ALLOWED.iter().flat_map(|(krate, _)| rust_files(&root().join(krate).join("src"))).map(|path| {
+    members().into_iter().flat_map(|krate| files(&root().join(krate).join("src"), "rs")).map(|path| {
         let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
         (name, fs::read_to_string(&path).unwrap())
     })
 }
 
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
 #[test]
 fn crates_depend_only_on_those_below_them() {
-    let allowed: BTreeMap<_, _> = ALLOWED.iter().copied().collect();
-    for (krate, below) in &allowed {
-        let manifest: toml::Table =
-            fs::read_to_string(root().join(krate).join("Cargo.toml")).unwrap().parse().unwrap();
-        let ours: BTreeSet<_> = manifest["dependencies"]
-            .as_table()
-            .unwrap()
-            .keys()
-            .filter_map(|name| name.strip_prefix("parm-").map(str::to_owned))
-            .collect();
-        let below: BTreeSet<_> = below.iter().map(|name| (*name).to_owned()).collect();
+    let ruled: BTreeSet<_> = ALLOWED.iter().map(|(krate, _)| (*krate).to_owned()).collect();
+    assert_eq!(
+        ruled,
+        members().into_iter().collect(),
+        "every crate has a row that says what it may depend on"
+    );
+    for (krate, below) in ALLOWED {
+        let manifest = manifest(&root().join(krate));
+        let dependencies = manifest["dependencies"].as_table().unwrap().keys();
+        let ours: BTreeSet<_> =
+            dependencies.filter_map(|name| name.strip_prefix("parm-").map(str::to_owned)).collect();
+        let below = set(below);
         assert!(ours.is_subset(&below), "{krate} depends on {ours:?}, allowed are {below:?}");
     }
 }
 
 #[test]
+fn the_code_map_has_every_crate_and_what_it_may_depend_on() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    for (krate, below) in ALLOWED {
+        let row = text.lines().find(|line| line.starts_with(&format!("| `{krate}/` |")));
+        let row = row.unwrap_or_else(|| panic!("ARCHITECTURE.md: the code map has no row for {krate}/"));
+        let said = row.trim_end_matches([' ', '|']).rsplit('|').next().unwrap_or_default();
+        let said: BTreeSet<_> = said.split(',').map(|name| name.trim().to_owned()).collect();
+        let below = if below.is_empty() { set(&["nothing of ours"]) } else { set(below) };
+        assert_eq!(said, below, "ARCHITECTURE.md: what {krate}/ may depend on");
+    }
+}
+
+#[test]
 fn foreign_types_stay_in_their_files() {
+    for (needle, places) in CONFINED {
+        for place in *places {
+            let exists = root().join(place).exists() || root().join(format!("{place}.rs")).exists();
+            assert!(exists, "{needle} is confined to {place}, which does not exist");
+        }
+    }
     for (file, text) in sources() {
+        let code = without_comments(&text);
         for (needle, places) in CONFINED {
-            let named = text.lines().any(|line| {
-                let code = line.split("//").next().unwrap_or_default();
-                code.match_indices(needle)
-                    .any(|(at, _)| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
-            });
             let allowed = places.iter().any(|place| file.starts_with(place));
-            assert!(!named || allowed, "{file} names {needle}, which belongs in {places:?}");
+            assert!(allowed || !names(&code, needle), "{file} names {needle}, which belongs in {places:?}");
         }
     }
 }

@@ -1,9 +1,169 @@
-//! The generated parts of the documentation are what the binary says. `UPDATE_DOCS=1` writes them anew.
+//! The pages that list what running servers show are what they show. `UPDATE_DOCS=1` writes them anew.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 
-use crate::support::process::{command, root};
+use crate::support::process::root;
+use crate::support::workspace::{files, members, without_comments};
+use crate::support::{Parm, http};
+
+const TITLE: &str = "# Metrics
+
+Generated from running servers by `just docs-refresh`.
+
+`parm serve` and `parm worker` show their metrics in Prometheus' text format under `GET /metrics` at an address of their
+own (`server.metrics`, 127.0.0.1:8002 unless set). Names that begin with `nv_inference` are Triton's and mean what they
+mean there, so dashboards and autoscalers made for Triton work.
+
+Every metric with the label `model` is kept per model and version. Requests that fail before a model is found for them
+count with both labels empty: a name that a client made up is no label.
+";
+
+/// A metric as the page of a server shows it.
+struct Metric {
+    kind: String,
+    help: String,
+    /// Labels with the values that were seen.
+    labels: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Labels whose values are a fixed set, all of them shown from the start.
+const FIXED: &[&str] = &["event", "kind", "stage", "state"];
+
+#[test]
+fn the_metrics_page_is_what_servers_show() {
+    let (frontend, worker) = (shown(&Parm::serve(&[])), shown(&Parm::worker(&[])));
+    let embedded = |name: &str| {
+        let renamed = name.replace("parm_embedded", "nv_inference");
+        name.starts_with("parm_embedded") || (!name.starts_with("nv_") && worker.contains_key(&renamed))
+    };
+    let (inside, own): (Vec<_>, Vec<_>) = frontend.iter().partition(|(name, _)| embedded(name));
+    let mut page = TITLE.to_owned();
+    table(&mut page, "`parm serve`", "What clients and the dispatcher see.", &own);
+    let about = "With instances of its own (no `--worker`) `parm serve` also shows what they do. Once a request fails there, \
+                 `parm_embedded_request_failure` counts it by `reason`.";
+    table(&mut page, "Instances inside `parm serve`", about, &inside);
+    let about = "A worker shows the same under Triton's names:";
+    table(&mut page, "`parm worker`", about, &worker.iter().collect::<Vec<_>>());
+    check("docs/metrics.md", &page);
+
+    // A metric that appears only when something rare happens is not on the servers' pages yet: it must not be forgotten.
+    for krate in members() {
+        for path in files(&root().join(krate).join("src"), "rs") {
+            let code = without_comments(&fs::read_to_string(&path).unwrap());
+            let place = path.strip_prefix(root()).unwrap().display().to_string();
+            if !place.contains("/metrics") {
+                assert!(!code.contains("Opts::new("), "{place} defines a metric: files named metrics do");
+                continue;
+            }
+            for name in code.split('"').skip(1).step_by(2).filter(|text| is_name(text)) {
+                assert!(page.contains(&format!("`{name}")), "{place}: '{name}' is not in docs/metrics.md");
+            }
+        }
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let ours = text.starts_with("parm_") || text.starts_with("nv_");
+    ours && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// The metrics of a server that has answered and refused a request.
+fn shown(parm: &Parm) -> BTreeMap<String, Metric> {
+    let refused = http::post(parm.http, "/v2/models/nobody/infer", b"{\"inputs\": []}");
+    assert_eq!(refused.status, 404, "{}", refused.body_text());
+    let refused = http::post(parm.http, "/v2/models/affine/infer", b"{\"inputs\": []}");
+    assert_eq!(refused.status, 400, "{}", refused.body_text());
+    let text = parm.metrics();
+    let mut metrics = BTreeMap::new();
+    for line in text.lines() {
+        if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|line| line.split_once(' ')) {
+            let metric = Metric { kind: String::new(), help: help.to_owned(), labels: BTreeMap::new() };
+            metrics.insert(name.to_owned(), metric);
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|line| line.split_once(' '))
+        {
+            metrics.get_mut(name).unwrap().kind = kind.to_owned();
+        } else if let Some((sample, labels)) = line.split_once('{') {
+            let ends = ["_bucket", "_sum", "_count"];
+            let family =
+                ends.iter().find_map(|end| sample.strip_suffix(end).filter(|f| metrics.contains_key(*f)));
+            let metric = metrics.get_mut(family.unwrap_or(sample)).unwrap();
+            for label in labels.rsplit_once('}').unwrap().0.split("\",") {
+                let (name, value) = label.split_once("=\"").unwrap();
+                let values = metric.labels.entry(name.to_owned()).or_default();
+                values.insert(value.trim_end_matches('"').to_owned());
+            }
+        }
+    }
+    metrics
+}
+
+fn table(page: &mut String, title: &str, about: &str, metrics: &[(&String, &Metric)]) {
+    write!(page, "\n## {title}\n\n{about}\n\n| name | kind | labels | meaning |\n|---|---|---|---|\n")
+        .unwrap();
+    for (name, Metric { kind, help, labels }) in metrics {
+        let labels = labels.iter().filter(|(label, _)| *label != "le").map(|(label, values)| {
+            let values: Vec<_> = values.iter().map(String::as_str).collect();
+            let values = FIXED.contains(&label.as_str()).then(|| format!(" ({})", values.join(", ")));
+            format!("`{label}`{}", values.unwrap_or_default())
+        });
+        let labels = labels.collect::<Vec<_>>().join(", ");
+        writeln!(page, "| `{name}` | {kind} | {labels} | {help} |").unwrap();
+    }
+}
+
+/// A manifest's fields are those of the types that read it; each has its word on the page.
+#[test]
+fn the_page_of_bundles_names_every_field_of_a_manifest() {
+    let page = fs::read_to_string(root().join("docs/bundles.md")).unwrap();
+    let sources =
+        ["deployed", "measured", "parity"].map(|file| format!("parity-models/src/bundle/{file}.rs"));
+    let mut fields = 0;
+    for file in sources.into_iter().chain(["encoder/src/spec.rs".to_owned()]) {
+        for line in fs::read_to_string(root().join(&file)).unwrap().lines() {
+            let Some((name, _)) = line.strip_prefix("    pub ").and_then(|rest| rest.split_once(": ")) else {
+                continue;
+            };
+            if name.starts_with("fn ") {
+                continue;
+            }
+            assert!(page.contains(&format!("`{name}`")), "docs/bundles.md does not name {name} of {file}");
+            fields += 1;
+        }
+    }
+    assert!(fields > 30, "only {fields} fields were found: they are declared in another form now");
+}
+
+#[test]
+fn the_page_of_the_admin_api_has_every_route() {
+    let page = fs::read_to_string(root().join("docs/admin.md")).unwrap();
+    let code = fs::read_to_string(root().join("frontend/src/admin/mod.rs")).unwrap();
+    let mut routes = 0;
+    for route in code.split(".route(").skip(1) {
+        let path = route.split('"').nth(1).unwrap();
+        let call = route.split(")\n").next().unwrap();
+        for method in
+            ["get", "post", "patch", "delete"].iter().filter(|method| call.contains(&format!("{method}(")))
+        {
+            let shown = format!("`{} {path}", method.to_uppercase());
+            assert!(page.contains(&shown), "docs/admin.md does not have {shown}");
+            routes += 1;
+        }
+    }
+    assert!(routes >= 10, "only {routes} routes were found: they are declared in another form now");
+}
+
+/// The recipe once asked for tests that no longer had that name, refreshed nothing and said nothing.
+#[test]
+fn the_recipe_that_refreshes_the_pages_asks_for_these_tests() {
+    let module = module_path!().rsplit("::").next().unwrap();
+    let recipes = fs::read_to_string(root().join("justfile")).unwrap();
+    assert!(
+        recipes.contains(&format!("UPDATE_DOCS=1 cargo test --bin parm --test tests {module}::")),
+        "{module}"
+    );
+}
 
 fn check(file: &str, want: &str) {
     let path = root().join(file);
@@ -13,46 +173,4 @@ fn check(file: &str, want: &str) {
     }
     let have = fs::read_to_string(&path).unwrap_or_default();
     assert!(have == want, "{file} is stale: run `just docs-refresh`");
-}
-
-fn stdout(arguments: &[&str]) -> String {
-    let output = command().args(arguments).env("COLUMNS", "110").output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-#[test]
-fn the_command_line_reference_is_the_help() {
-    let mut page = String::from("# Command line\n\nGenerated from `parm --help` by `just docs-refresh`.\n");
-    for command in [
-        &["--help"][..],
-        &["demo", "--help"],
-        &["serve", "--help"],
-        &["worker", "--help"],
-        &["load", "--help"],
-        &["simulate", "--help"],
-        &["tune", "--help"],
-        &["record", "--help"],
-        &["models", "--help"],
-        &["models", "list", "--help"],
-        &["models", "inspect", "--help"],
-    ] {
-        writeln!(page, "\n## parm {}\n\n```text\n{}\n```", command.join(" "), stdout(command).trim_end())
-            .unwrap();
-    }
-    check("docs/cli.md", &page);
-}
-
-#[test]
-fn the_configuration_reference_is_the_dumped_default() {
-    let dumped = stdout(&["serve", "--dump-config"]);
-    let page = format!(
-        "# Configuration\n\nEvery setting with its default, as `parm serve --dump-config` prints it (generated by \
-         `just docs-refresh`). Each field is explained where it is defined: `src/logging.rs`,\n\
-         `wire/src/server/config.rs`, `frontend/src/config.rs`, `backend/src/config.rs`. A file needs only what it \
-         changes; the environment variable `PARM_SECTION__FIELD` and `--set section.field=value` override the file.\n\n\
-         ```toml\n{}\n```\n",
-        dumped.trim_end()
-    );
-    check("docs/configuration.md", &page);
 }

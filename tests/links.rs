@@ -1,22 +1,9 @@
 //! The documents point at things that exist.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-fn documents() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut found = Vec::new();
-    for folder in
-        [root.to_path_buf(), root.join("docs"), root.join("docs/results"), root.join("models/magika")]
-    {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            if entry.path().extension().is_some_and(|extension| extension == "md") {
-                found.push(entry.path());
-            }
-        }
-    }
-    found
-}
+use crate::support::process::root;
+use crate::support::workspace::files;
 
 /// Targets of `[text](target)`, without anchors and web addresses.
 fn link_targets(text: &str) -> Vec<String> {
@@ -27,39 +14,27 @@ fn link_targets(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Paths in backticks that look like files or folders of ours: `frontend/src/serve/`.
+/// Paths in backticks that begin with a folder of the repository: `frontend/src/serve/`.
 fn code_paths(text: &str) -> Vec<String> {
-    const OURS: &[&str] = &[
-        "src/",
-        "protocol/",
-        "encoder/",
-        "parity-models/",
-        "backend/",
-        "frontend/",
-        "training/",
-        "loadgen/",
-        "tests/",
-        "docs/",
-        "models/",
-        "interop/",
-        "bench/",
-        "fuzz/",
-        "examples/",
-    ];
+    let ours = |code: &str| code.split_once('/').is_some_and(|(first, _)| is_folder(first));
     text.split('`')
         .skip(1)
         .step_by(2)
-        .filter(|code| OURS.iter().any(|folder| code.starts_with(folder)))
+        .filter(|code| ours(code))
         .filter(|code| !code.contains([' ', '*', '{', '<', '\n']) && !code.contains("NAME"))
         .map(str::to_owned)
         .collect()
 }
 
+fn is_folder(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('.') && name != "target" && root().join(name).is_dir()
+}
+
 #[test]
 fn links_and_paths_in_the_documents_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let documents = documents();
-    assert!(documents.iter().any(|path| path.ends_with("README.md")), "README.md is missing");
+    let root = root();
+    let documents = files(&root, "md");
+    assert!(documents.contains(&root.join("README.md")), "README.md is missing");
     for document in documents {
         let text = fs::read_to_string(&document).unwrap();
         let folder = document.parent().unwrap();

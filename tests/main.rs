@@ -7,8 +7,8 @@ mod chaos;
 mod coded;
 mod commands;
 mod crate_graph;
-
 mod demo;
+mod dependencies;
 mod discovery;
 mod documents;
 mod experiment;

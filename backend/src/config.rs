@@ -5,12 +5,13 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Options, Spec};
 
 /// Settings of the models and the instances that run them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Folder of models, `NAME/VERSION/model.onnx`. Default: none, which leaves the emulated models.
@@ -45,7 +46,7 @@ pub struct Config {
 }
 
 /// Which versions of a model are served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VersionPolicy {
     /// The one with the highest number.
@@ -56,7 +57,7 @@ pub enum VersionPolicy {
 }
 
 /// What runs the models.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EngineConfig {
     /// `tract` (default; built in) or `ort` (ONNX Runtime; cargo feature `ort`).
@@ -74,7 +75,7 @@ pub struct EngineConfig {
 
 /// Batching across requests. Whatever is set here, a model that a batch makes slower per row is not batched: each is
 /// measured when it is loaded.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Batching {
     /// Rows in a batch at most. Default 1: no batching.

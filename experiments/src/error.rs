@@ -26,7 +26,7 @@ pub enum Error {
         "policy '{policy}' keeps {parity_only} instances for parities by itself: with real processes every worker serves everything, and `parm` divides them"
     )]
     ParityOnly { policy: String, parity_only: u32 },
-    #[error("worker {url} does not answer rightly: {reason}")]
+    #[error("worker {url} does not answer as it should: {reason}")]
     Reference { url: String, reason: String },
     #[error("interrupted")]
     Interrupted,

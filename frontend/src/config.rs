@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use parm_dispatch::PoolSettings;
 use parm_wire::client;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{admin, record};
 
 /// The frontend's configuration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Servers to send work to: `http://HOST:PORT`, `grpc://HOST:PORT`, `frames://HOST:PORT` or `unix:/PATH`; or names that
@@ -29,6 +30,7 @@ pub struct Config {
     pub bundles: Option<PathBuf>,
     /// Milliseconds between two looks for changes of the bundles. Default 1000.
     #[serde(rename = "bundles_interval_ms", with = "millis")]
+    #[schemars(with = "std::num::NonZeroU64")]
     pub bundles_interval: Duration,
     /// Limits on requests.
     pub requests: Requests,
@@ -47,19 +49,22 @@ pub struct Config {
 }
 
 /// Limits on requests.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Requests {
     /// Milliseconds that a request may take when it names no `timeout` and its transport no deadline. Default 10000.
     #[serde(rename = "default_deadline_ms", with = "millis")]
+    #[schemars(with = "std::num::NonZeroU64")]
     pub default_deadline: Duration,
     /// Milliseconds that no request may exceed, whatever it asks for: what waits for ever is never freed. Default 120000.
     #[serde(rename = "max_deadline_ms", with = "millis")]
+    #[schemars(with = "std::num::NonZeroU64")]
     pub max_deadline: Duration,
     /// Most rows in one request: each is a query of its own in the queue. Default 256.
     pub max_rows: NonZeroUsize,
     /// Milliseconds after which a refused client should try again (`Retry-After`, in whole seconds there). Default 1000.
     #[serde(rename = "retry_after_ms", with = "millis")]
+    #[schemars(with = "std::num::NonZeroU64")]
     pub retry_after: Duration,
     /// Largest magnitude of an FP32 input that may be mixed with other clients' queries by a code; a query with larger
     /// or non-finite values is served alone, and so is one far outside what the bundle gives as the input's range (or, where
@@ -68,7 +73,7 @@ pub struct Requests {
 }
 
 /// How instances are connected to, watched and used.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Instances {
     /// Jobs that an instance may hold at a time. With 1 a hung instance holds up one batch and no more; raise it for
@@ -80,36 +85,45 @@ pub struct Instances {
     pub models: Vec<String>,
     /// Milliseconds between two looks at an instance's health. Default 1000.
     #[serde(rename = "health_interval_ms", with = "millis")]
+    #[schemars(with = "std::num::NonZeroU64")]
     pub health_interval: Duration,
     /// Milliseconds that an instance has to answer a health check, a probe or a question about its models. Default 2000.
     #[serde(rename = "health_timeout_ms", with = "millis")]
+    #[schemars(with = "std::num::NonZeroU64")]
     pub health_timeout: Duration,
     /// Health checks in a row that must time out before an instance counts as gone; a refused connection counts at
     /// once. Default 3.
     pub health_failures: NonZeroU16,
     /// Milliseconds between two looks at which models an instance serves. Default 5000.
     #[serde(rename = "models_interval_ms", with = "millis")]
+    #[schemars(with = "std::num::NonZeroU64")]
     pub models_interval: Duration,
     /// Milliseconds before the second try to connect; doubles with every try. Default 100.
     #[serde(rename = "connect_backoff_min_ms", with = "millis")]
+    #[schemars(with = "std::num::NonZeroU64")]
     pub connect_backoff_min: Duration,
     /// Milliseconds that the wait between two tries never exceeds. Default 5000.
     #[serde(rename = "connect_backoff_max_ms", with = "millis")]
+    #[schemars(with = "std::num::NonZeroU64")]
     pub connect_backoff_max: Duration,
     /// Milliseconds that an instance may hold a job beyond the deadline of its last query before the job counts as
     /// failed and the instance as free. Late answers are still worth knowing: they tell a slow instance from a dead
     /// one. Default 1000.
     #[serde(rename = "overrun_ms", with = "millis")]
+    #[schemars(with = "std::num::NonZeroU64")]
     pub overrun: Duration,
     /// Milliseconds that a removed instance has to finish what it holds. Default 30000.
     #[serde(rename = "drain_timeout_ms", with = "millis")]
+    #[schemars(with = "std::num::NonZeroU64")]
     pub drain_timeout: Duration,
     /// Milliseconds between two looks at `workers_file`. Default 1000.
     #[serde(rename = "file_interval_ms", with = "millis")]
+    #[schemars(with = "std::num::NonZeroU64")]
     pub file_interval: Duration,
     /// Milliseconds between two looks at what a `dns+` or `srv+` worker stands for; the answers' times to live are not
     /// heeded. An answer without servers changes nothing. Default 5000.
     #[serde(rename = "dns_interval_ms", with = "millis")]
+    #[schemars(with = "std::num::NonZeroU64")]
     pub dns_interval: Duration,
     /// Name servers to ask for such workers, as `ADDRESS:PORT`. Default: none, that is the system's.
     pub name_servers: Vec<SocketAddr>,

@@ -12,7 +12,7 @@ pub enum Error {
     UnknownInstance { id: u32 },
     #[error("an instance at '{url}' is known already, as number {id}")]
     DuplicateInstance { url: String, id: u32 },
-    #[error("{limit} instances are known, no more are accepted: raise instances.limit")]
+    #[error("{limit} instances are known, no more are accepted: raise frontend.instances.limit")]
     TooManyInstances { limit: u32 },
     #[error("'{url}' is no address of a server: {reason}")]
     BadUrl { url: String, reason: String },
@@ -27,10 +27,10 @@ pub enum Error {
     )]
     Disagreement { model: String, instance: String, what: &'static str, expected: String, actual: String },
     #[error(
-        "admin.address {address} can be reached from other machines: set admin.token, or listen on 127.0.0.1"
+        "frontend.admin.address {address} can be reached from other machines: set frontend.admin.token, or listen on 127.0.0.1"
     )]
     OpenAdmin { address: SocketAddr },
-    #[error("cannot listen on admin.address {address}: {reason}")]
+    #[error("cannot listen on frontend.admin.address {address}: {reason}")]
     AdminAddress { address: SocketAddr, reason: String },
     #[error("cannot start the timer thread: {reason}")]
     Timer { reason: String },

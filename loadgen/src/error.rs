@@ -20,7 +20,9 @@ pub enum Error {
     NoSuchTensor { name: String, known: String },
     #[error("the files have from {fewest} to {most} rows: give every input as many")]
     UnequalRows { fewest: usize, most: usize },
-    #[error("{rows} rows make no request of {wanted}: send fewer rows in a request, and at least one")]
+    #[error(
+        "{rows} rows are not enough for a request of {wanted}: send fewer rows in a request, and at least one"
+    )]
     TooFewRows { rows: usize, wanted: usize },
     #[error("model '{model}' takes one row at a time, not {rows}")]
     OneRowOnly { model: String, rows: usize },

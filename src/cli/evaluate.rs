@@ -26,7 +26,7 @@ pub struct Evaluate {
     /// the data has numbers to predict]
     #[arg(long, value_name = "METRIC")]
     pub metric: Option<String>,
-    /// A code that needs no training, beside those of the bundle (repeat): KIND:k=2,r=1 with KIND one of replicate, mds,
+    /// A code that needs no training, besides those of the bundle (repeat): KIND:k=2,r=1 with KIND one of replicate, mds,
     /// berrut, spline [default: replicate, berrut and spline for each k of the bundle]
     #[arg(long, value_name = "CODE")]
     pub code: Vec<String>,

@@ -13,7 +13,7 @@ pub const EXAMPLES: &str = "Examples:
   parm record --summary busy-hour.jsonl
       what a recording holds, and the faults that are found in it
   parm serve --models models --record all-day.jsonl
-      from the start on, without the admin API";
+      from the start, without the admin API";
 
 /// `parm record`.
 #[derive(Debug, Args)]
@@ -24,13 +24,13 @@ pub struct Record {
     /// Token of the admin API
     #[arg(long, value_name = "TOKEN", env = "PARM_FRONTEND__ADMIN__TOKEN", hide_env_values = true)]
     pub token: Option<String>,
-    /// How long
+    /// Length of the recording in seconds
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
     /// File to write; one that exists is not overwritten
     #[arg(long, value_name = "FILE", default_value = "recording.jsonl")]
     pub file: PathBuf,
-    /// Record nothing: say what is in this recording
+    /// Record nothing; say what is in this recording
     #[arg(long, value_name = "FILE", conflicts_with_all = ["frontend", "file"])]
     pub summary: Option<PathBuf>,
     /// The model to sum up, where the recording has several

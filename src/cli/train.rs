@@ -16,7 +16,7 @@ pub const EXAMPLES: &str = "Examples:
   parm train parity --deployed my-model.onnx --name mine --data npy:rows.npy --encoder sum --start scratch --k 3
       ParM's code for a model of your own, from rows without labels
   parm train matrix training/matrix/mlp.toml --data datasets --results results --jobs 2
-      many runs; what has a result is not run again";
+      many runs; a cell that has a result is not run again";
 
 /// `parm train`.
 #[derive(Debug, Args)]
@@ -27,7 +27,7 @@ pub struct Train {
 
 #[derive(Debug, Subcommand)]
 pub enum TrainCommand {
-    /// A base model for a task that everybody knows, from labelled data
+    /// A base model to try things with, from labelled data
     Base(Box<Base>),
     /// Parity models for a deployed model, and the bundle that serves them
     Parity(Box<Parity>),
@@ -49,7 +49,7 @@ pub struct Run {
     /// Largest step size
     #[arg(long, value_name = "NUMBER")]
     pub rate: Option<f32>,
-    /// Course of the step size
+    /// How the step size changes during training
     #[arg(long, value_enum)]
     pub shape: Option<Course>,
     /// Epochs in which the step size rises from zero
@@ -58,7 +58,7 @@ pub struct Run {
     /// Pull of the weights towards zero
     #[arg(long, value_name = "NUMBER")]
     pub weight_decay: Option<f32>,
-    /// Keep a running average of the weights, of which this share stays at each step, such as 0.999
+    /// Keep a running average of the weights; this share of it stays at each step, such as 0.999
     #[arg(long, value_name = "SHARE")]
     pub average: Option<f32>,
     /// Rows held out to choose the best epoch
@@ -79,7 +79,7 @@ pub struct Run {
     /// Where to compute: `cpu`, `vulkan:N` or `cuda:N` (N: 0); cards need a build with the feature of that name
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: String,
-    /// Settings of the run as TOML; flags override it
+    /// Settings of the run (TOML file); flags override it
     #[arg(long, value_name = "FILE")]
     pub recipe: Option<PathBuf>,
     /// Folder of checkpoint, metrics (JSON lines) and curves (SVG); a run that was interrupted goes on from there
@@ -100,7 +100,7 @@ pub enum Course {
 /// `parm train base`.
 #[derive(Debug, Args)]
 pub struct Base {
-    /// Architecture, such as mlp or lenet; a name that is none lists them
+    /// Architecture, such as mlp or lenet; an unknown name lists all
     #[arg(long, value_name = "NAME", default_value = "lenet")]
     pub model: String,
     /// Name of the result in the repository
@@ -131,13 +131,13 @@ pub struct Parity {
     /// Rows to measure on, which training does not see [default: those held out]
     #[arg(long, value_name = "SOURCE")]
     pub test: Option<String>,
-    /// The deployed model as a black box: an engine (tract or ort) says what it makes of the rows
+    /// Treat the deployed model as a black box: this engine (tract or ort) runs it on the rows
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
-    /// The deployed model as a black box: what it made of each row, in an npy file
+    /// Treat the deployed model as a black box: this npy file holds its outputs, one for each row
     #[arg(long, value_name = "FILE", conflicts_with = "engine")]
     pub outputs: Option<PathBuf>,
-    /// Another architecture for the parity models than the deployed one: an ONNX file for the same task
+    /// Architecture of the parity models, if not the deployed one: an ONNX file for the same task
     #[arg(long, value_name = "FILE")]
     pub architecture: Option<PathBuf>,
     /// How queries become a parity query
@@ -152,11 +152,12 @@ pub struct Parity {
     /// Parities of a group [default: 1]
     #[arg(long)]
     pub r: Option<usize>,
-    /// What lies between the way in and the way out of slots: the deployed layers, which mix their features, or one thinner
-    /// network that answers each query by itself [default: lanes if the model can be made thinner]
+    /// How the queries of a group go through the network: lanes (one thinner network answers each by itself) or mixed (the
+    /// deployed layers read all of them) [default: lanes if the model can be made thinner]
     #[arg(long, value_enum)]
     pub body: Option<Body>,
-    /// Share of every layer's features that lanes keep [default: 1/sqrt(k), at which they multiply as often as the deployed model]
+    /// Share of every layer's features that lanes keep [default: 1/sqrt(k): then k lanes multiply as often as the deployed
+    /// model]
     #[arg(long, value_name = "SHARE")]
     pub width: Option<f32>,
     /// What the weights start from: the deployed model's (divided between the slots, if there are any) or random ones
@@ -166,16 +167,16 @@ pub struct Parity {
     /// The loss [default: kl for slots of a classifier, else mse]
     #[arg(long, value_enum)]
     pub loss: Option<Loss>,
-    /// By what scores are divided before the softmax of kl [default: 1]
+    /// Temperature: scores are divided by it before the softmax of kl [default: 1]
     #[arg(long, value_name = "NUMBER")]
     pub temperature: Option<f32>,
     /// How answers are judged: top-1, top-5, iou or absolute-error [default: top-1, absolute-error for values]
     #[arg(long, value_name = "NAME")]
     pub metric: Option<String>,
-    /// Groups in an epoch, as a multiple of what gives each row once [default: 1]
+    /// How often each row is shown in an epoch [default: 1]
     #[arg(long, value_name = "NUMBER")]
     pub passes: Option<f32>,
-    /// Share of groups with blank slots, so that partial groups can be served [default: 0]
+    /// Share of the groups that are trained with blank slots, so that partial groups can be served [default: 0]
     #[arg(long, value_name = "SHARE")]
     pub blanks: Option<f32>,
     /// What the deployed model's output means [default: probabilities after a softmax, else logits]
@@ -249,7 +250,7 @@ pub struct Code {
     /// Coded queries of a group [default: 1]
     #[arg(long)]
     pub r: Option<usize>,
-    /// What decoded predictions are held to: the deployed model's by kl or mse, or the labels by xent [default: kl]
+    /// The loss: decoded predictions against the deployed model's (kl or mse), or against the labels (xent) [default: kl]
     #[arg(long, value_enum)]
     pub loss: Option<CodeLoss>,
     #[command(flatten)]
@@ -275,19 +276,19 @@ pub struct Matrix {
     /// Matrix files (TOML)
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// Folder that `{}` stands for in the files' sources of data
+    /// Folder of the data: what `{}` stands for in the matrix files
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     pub data: PathBuf,
     /// Folder of results, base models and checkpoints
     #[arg(long, value_name = "FOLDER", default_value = "training/results")]
     pub results: PathBuf,
-    /// Cells at a time; cores are shared out among them
+    /// Cells at a time; they share the cores
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub jobs: usize,
     /// Where to compute: `cpu`, `vulkan:N` or `cuda:N` (N: 0); cards need a build with the feature of that name
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: String,
-    /// Run nothing, write the tables of what there is to this file
+    /// Run nothing; write tables of the results so far to this file
     #[arg(long, value_name = "FILE")]
     pub render: Option<PathBuf>,
 }

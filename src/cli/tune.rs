@@ -13,7 +13,7 @@ pub const EXAMPLES: &str = "Examples:
   parm tune --slo-ms 40 --recording busy-hour.jsonl --bundle models/resnet18/parm.toml
       arrivals, service times and faults as a frontend saw them
   parm tune --slo-ms 40 --rate 50 --instances 4 --worker http://10.0.0.5:8000 --model resnet18 --seconds 60
-      service times measured at a worker that nobody else uses meanwhile
+      service times measured at a worker that nobody else uses
   parm tune --slo-ms 40 --rate 270 --instances 18 --scenario A --available 0.93 --degraded 2=0.91 --degraded 4,2=0.88 --max-extra 0.3
       accuracies of your own, and at most 30 % more executions";
 
@@ -24,7 +24,7 @@ pub struct Tune {
     pub cluster: Cluster,
     #[command(flatten)]
     pub worth: Worth,
-    /// Answers later than this are worth nothing
+    /// The objective: milliseconds within which an answer must come
     #[arg(long, value_name = "MS")]
     pub slo_ms: f64,
     /// What is wanted
@@ -42,7 +42,7 @@ pub struct Tune {
     /// Queries of the longest runs
     #[arg(long, value_name = "N", default_value_t = 400_000)]
     pub queries: u64,
-    /// Longest runs of each finalist, each with a seed of its own
+    /// Runs of each finalist at full length, each with a seed of its own
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeats: u32,
     /// Candidates that the search begins with
@@ -54,7 +54,7 @@ pub struct Tune {
     /// Runs at a time [default: one per core]; the result does not depend on it
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,
-    /// Folder for `parm.toml` (for `parm serve --config`) and `tradeoff.svg`; what it wrote there before is replaced
+    /// Folder for `parm.toml` (for `parm serve --config`) and `tradeoff.svg`; earlier ones are replaced
     #[arg(long, value_name = "FOLDER", default_value = "tuned")]
     pub out: PathBuf,
     /// `text` for people, `json` for programs
@@ -65,8 +65,8 @@ pub struct Tune {
 /// What the cluster is to expect.
 #[derive(Debug, Args)]
 pub struct Cluster {
-    /// What `parm record` wrote: gives arrivals, service times, faults and the number of instances, each unless it is
-    /// given otherwise
+    /// A recording of `parm record`: its arrivals, service times, faults and number of instances are used where no flag says
+    /// otherwise
     #[arg(long, value_name = "FILE", help_heading = "The cluster")]
     pub recording: Option<PathBuf>,
     /// The model, where the recording has several or a worker is measured
@@ -75,14 +75,14 @@ pub struct Cluster {
     /// Queries per second
     #[arg(long, value_name = "N", help_heading = "The cluster")]
     pub rate: Option<f64>,
-    /// Standard deviation of the gaps between queries over their mean: 0 evenly spaced, 1 Poisson, more is burstier
+    /// Burstiness: the standard deviation of the gaps between queries over their mean. 0 is evenly spaced, 1 is Poisson
     /// [default: 1]
     #[arg(long, requires = "rate", help_heading = "The cluster")]
     pub cv: Option<f64>,
     /// Arrivals to replay: seconds since the start, one a line
     #[arg(long, value_name = "FILE", conflicts_with = "rate", help_heading = "The cluster")]
     pub trace: Option<PathBuf>,
-    /// Instances that there are [default: as many as the recording or as workers]
+    /// Number of instances [default: that of the recording or of the workers]
     #[arg(long, value_name = "N", help_heading = "The cluster")]
     pub instances: Option<u32>,
     /// Jobs that an instance may hold
@@ -97,13 +97,13 @@ pub struct Cluster {
     /// Seconds to measure for
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3600), help_heading = "The cluster")]
     pub seconds: u64,
-    /// Measured service times instead: milliseconds for one row, one a line
+    /// A file of measured service times: milliseconds for one row, one a line
     #[arg(long, value_name = "FILE", conflicts_with = "worker", help_heading = "The cluster")]
     pub service: Option<PathBuf>,
-    /// Median service time where none is measured, lognormal with sigma 0.05 [default: 20]
+    /// Median service time, where none is measured: lognormal with sigma 0.05 [default: 20]
     #[arg(long, value_name = "MS", conflicts_with_all = ["worker", "service"], help_heading = "The cluster")]
     pub service_ms: Option<f64>,
-    /// What each further row of a batch adds, as a share of the time for one [default: as measured, else 1]
+    /// Time that each further row of a batch adds, as a share of the time for one [default: as measured, else 1]
     #[arg(long, value_name = "SHARE", help_heading = "The cluster")]
     pub row_share: Option<f64>,
     /// What goes wrong: a scenario of `parm simulate --list`, or of the file of --scenarios [default: as recorded, else
@@ -130,7 +130,7 @@ pub struct Worth {
     /// Accuracy of reconstructions of a code: K=A or K,R=A (repeat) [default: the bundle's, else no coded policy is tried]
     #[arg(long, value_name = "K[,R]=A", help_heading = "What answers are worth")]
     pub degraded: Vec<Degraded>,
-    /// What a parity model takes for a group, as a share of the deployed model's time for a query
+    /// Time of a parity model for a group, as a share of the deployed model's time for a query
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, help_heading = "What answers are worth")]
     pub parity_share: f64,
     /// A backup model: its time as a share of the deployed model's, and its accuracy

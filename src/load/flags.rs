@@ -34,7 +34,7 @@ pub struct Load {
     /// Counted length of the run in seconds
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     pub seconds: f64,
-    /// Seconds at the start that are sent but not counted: connections, caches and queues settle
+    /// Seconds at the start whose requests are not counted, while connections, caches and queues settle
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub warm_up: f64,
     /// Rows in a request [default: 1, in the multi-stream scenario 8]
@@ -53,7 +53,7 @@ pub struct Load {
     /// Milliseconds that a request may take; one without an answer counts as this late
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     pub deadline_ms: u64,
-    /// Requests without an answer at most (server scenario); beyond that requests are dropped and counted
+    /// Most requests that wait for an answer (server scenario); further ones are dropped and counted
     #[arg(long, value_name = "N", default_value = "10000")]
     pub in_flight: NonZeroU32,
     /// Threads that drive the connections, beside the one that keeps the schedule
@@ -62,7 +62,7 @@ pub struct Load {
     /// Seed of arrivals and made-up rows: the same seed sends the same load
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// A threshold that the samples must show (repeat): p99.9<=20ms (at 95 % confidence), failed<=0.1%, accuracy>=95%
+    /// A threshold that must be shown to hold (repeat): p99.9<=20ms (at 95 % confidence), failed<=0.1%, accuracy>=95%
     #[arg(long, value_name = "THRESHOLD")]
     pub require: Vec<Requirement>,
     /// Percent of the requests that may fail before the run is called invalid
@@ -79,16 +79,16 @@ pub struct Load {
     pub output: Output,
 }
 
-/// How requests are sent, as MLPerf's inference benchmark has it.
+/// How requests are sent, as in MLPerf's inference benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scenario {
-    /// When a schedule says, however the earlier requests fare (open loop): what users of a service do
+    /// On a schedule, whether or not earlier requests are answered (open loop): what users of a service do
     Server,
-    /// One request, the next when it is answered: the latency of one
+    /// One request at a time: the latency of one
     SingleStream,
-    /// One request of several rows, the next when it is answered
+    /// One request of several rows at a time
     MultiStream,
-    /// So many requests at a time, the next when one is answered: how much a server can do
+    /// Always the same number of requests at a time: how much a server can do
     Offline,
 }
 

@@ -5,5 +5,6 @@ pub mod http;
 pub mod load;
 pub mod names;
 pub mod process;
+pub mod workspace;
 
 pub use process::Parm;

@@ -10,25 +10,32 @@ use std::time::{Duration, Instant};
 use parm_protocol::{DataType, Tensor};
 use parm_workload::distribution::Distribution;
 use parm_workload::draw::Draw;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Declared, Engine, Model, Options, Signature};
 use crate::{Error, pause};
 
 /// An emulated model, as `model.toml` describes it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spec {
     /// Dimensions of a row of the FP32 input `input`. Default `[784]`.
     pub input: Vec<usize>,
     /// Values of a row of the FP32 output `output`. Default 10.
     pub outputs: std::num::NonZeroUsize,
-    /// Milliseconds that a run takes, at most a minute, as experiment files say it. Default 5, constant.
+    /// Milliseconds that a run takes, at most a minute, as experiment files say it. Default: constant, 5.
+    #[schemars(schema_with = "any_distribution")]
     pub time_ms: Distribution,
     /// Milliseconds that each row beyond the first adds to a run. Default 0.
     pub per_row_ms: f64,
     /// Seed of the drawn times; instances that share a description draw different times. Default 0.
     pub seed: u64,
+}
+
+/// Distributions are those of experiment files; what they look like is said there.
+fn any_distribution(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({ "type": "object" })
 }
 
 /// The engine for `model.toml`.

@@ -4,18 +4,20 @@ use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
 use parm_encoder::Kind;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{DetectionSettings, Fraction, duration};
 
 /// How queries are grouped, and what is done with the parities.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CodingSettings {
     /// Which of the bundle's codes: `sum`, `weighted`, `tiles`, `slots` or `mds`. `mds` needs no bundle where the model is
     /// linear, as that computes its own parities; with any other model its reconstructions are wrong. Default: the
     /// bundle's most accurate for `k` and `r`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub code: Option<Kind>,
     /// Queries per group: a parity costs one job per `k` queries. Default 2.
     pub k: NonZeroU8,
@@ -28,6 +30,7 @@ pub struct CodingSettings {
     pub needs: Needs,
     /// Milliseconds after which a group that is not full is coded as it is, with blank slots. Default 20.
     #[serde(rename = "max_age_ms", with = "duration::millis")]
+    #[schemars(with = "u64")]
     pub max_age: Duration,
     /// Code groups that are not full (of at least two batches) when they are old; if not, they go without. Default true.
     pub partial_groups: bool,
@@ -43,7 +46,7 @@ pub struct CodingSettings {
     /// Under `parm+`: parities wait for instances that have no queries to run. Default true.
     pub parities_yield: bool,
     /// Under `parm+`: share of the instances that must stay idle when a parity or a copy starts, so that a query that
-    /// comes while it runs finds one free. Rounded: by default none of fewer than 10 instances. Default 0.05.
+    /// comes while it runs finds one free. Rounded to whole instances, so by default none with fewer than 10. Default 0.05.
     pub headroom: Fraction,
     /// Under `parm+`: late jobs that no parity can replace are duplicated, as under `hedge`. Default true.
     pub hedge: bool,
@@ -58,7 +61,7 @@ pub struct CodingSettings {
 }
 
 /// What a decoder needs to recover a prediction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Needs {
     /// Any `k` of the `k + r` outputs of a group, as sum, weighted and MDS codes do.
@@ -69,7 +72,7 @@ pub enum Needs {
 }
 
 /// What to do for a query whose reconstruction is not confident enough.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unsure {
     /// Go on waiting for the prediction.
@@ -80,7 +83,7 @@ pub enum Unsure {
 }
 
 /// How long a reconstruction is held back, counted from the query's arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GraceSettings {
     /// Times the pool's usual time from arrival to prediction. Default 1.25.
@@ -89,11 +92,12 @@ pub struct GraceSettings {
     pub of: Usual,
     /// Milliseconds while too few times are known. Default 100.
     #[serde(rename = "cold_ms", with = "duration::millis")]
+    #[schemars(with = "u64")]
     pub cold: Duration,
 }
 
 /// What counts as the usual time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Usual {
     /// Half of all are faster.

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Fraction, duration};
@@ -10,7 +11,7 @@ use super::{Fraction, duration};
 /// How answers are checked against what parities say of them, and what follows.
 ///
 /// It needs a parity whose output alone predicts every member (`needs = "one-parity"`), or two parities.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DetectionSettings {
     /// Compare the predictions of every complete group with its parities. Parities run for every group then. Default
@@ -28,9 +29,11 @@ pub struct DetectionSettings {
     /// Milliseconds after which an ejected suspect is probed and given another chance, half suspected already. Default
     /// 60000.
     #[serde(rename = "quarantine_ms", with = "duration::millis")]
+    #[schemars(with = "u64")]
     pub quarantine: Duration,
     /// Milliseconds that the outputs of a group are kept for what is missing to compare them. Default 1000.
     #[serde(rename = "max_wait_ms", with = "duration::millis")]
+    #[schemars(with = "u64")]
     pub max_wait: Duration,
 }
 

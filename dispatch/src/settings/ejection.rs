@@ -3,12 +3,13 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Fraction, duration};
 
 /// When instances are taken out of service, and how they come back.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EjectionSettings {
     /// Take slow and failing instances out of service. Default true.
@@ -21,9 +22,11 @@ pub struct EjectionSettings {
     pub failures: NonZeroU8,
     /// Milliseconds before the first probe of an ejected instance; doubles with every ejection that follows. Default 250.
     #[serde(rename = "backoff_min_ms", with = "duration::millis")]
+    #[schemars(with = "u64")]
     pub backoff_min: Duration,
     /// Milliseconds that the wait for a probe never exceeds. Default 2000.
     #[serde(rename = "backoff_max_ms", with = "duration::millis")]
+    #[schemars(with = "u64")]
     pub backoff_max: Duration,
     /// A slow instance stays in service where the others would be busier than this without it, or where more than a
     /// job per slot waits; and those that were ejected are called back then. Default 0.8. (A failing instance adds no

@@ -1,10 +1,12 @@
 //! A number from 0 to 1, checked where a configuration file is read and nowhere else.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A share of something: 0 to 1, both included.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "f64", into = "f64")]
+#[schemars(inline, extend("minimum" = 0.0, "maximum" = 1.0))]
 pub struct Fraction(f64);
 
 /// The number is no fraction.

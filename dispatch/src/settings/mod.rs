@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PoolId;
@@ -30,7 +31,7 @@ pub struct Settings {
 }
 
 /// The settings of one pool: one deployed model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolSettings {
     /// What hides slow and dead instances: `none`, `equal`, `replicate`, `hedge`, `parm`, `parm+` or
@@ -61,6 +62,7 @@ pub struct PoolSettings {
     pub spare_limit: NonZeroU32,
     /// Milliseconds that a query waits for a first instance (or one that works) before it is refused. Default 1000.
     #[serde(rename = "no_instance_grace_ms", with = "duration::millis")]
+    #[schemars(with = "u64")]
     pub no_instance_grace: Duration,
     /// The cheaper model of the policy `approximate-backup`, by name: it takes and gives the same tensors. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,13 +72,14 @@ pub struct PoolSettings {
 }
 
 /// How queries are put together into batches.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BatchSettings {
     /// Most queries in a batch. Default 1: every query is sent alone, at once.
     pub max_size: NonZeroU16,
     /// Microseconds that a query may wait for others to share its batch while an instance is idle. Default 0.
     #[serde(rename = "max_delay_us", with = "duration::micros")]
+    #[schemars(with = "u64")]
     pub max_delay: Duration,
 }
 

@@ -3,12 +3,15 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Fraction, duration};
 
 /// A redundancy policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyKind {
     /// No redundancy.
@@ -30,7 +33,7 @@ pub enum PolicyKind {
 }
 
 /// How much extra work is allowed, as a token bucket: a job earns a share of a token, an extra job costs one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BudgetSettings {
     /// Extra jobs per job, in the long run.
@@ -40,7 +43,7 @@ pub struct BudgetSettings {
 }
 
 /// How late work is duplicated.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HedgeSettings {
     /// Duplicates allowed. Default: `ratio` 0.1, `burst` 10. The ratio also sets how late is late: slower than
@@ -51,11 +54,12 @@ pub struct HedgeSettings {
     /// Microseconds before which a job is never called late. A duplicate that saves less than a hop costs is a loss, and
     /// watching every job of a fast model so closely costs more than its answer. Default 1000.
     #[serde(rename = "min_delay_us", with = "duration::micros")]
+    #[schemars(with = "u64")]
     pub min_delay: Duration,
 }
 
 /// How work is copied under `replicate`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplicateSettings {
     /// Instances that each batch runs on. Default 2.

@@ -16,6 +16,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{delete, get, post};
 use parm_wire::client::Token;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
@@ -26,7 +27,7 @@ use crate::serve::Frontend;
 const MAX_BODY: usize = 1 << 20;
 
 /// Settings of the admin API.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Address to listen on, such as `127.0.0.1:8003`. Default: none, the API is off.

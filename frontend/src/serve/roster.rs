@@ -1,4 +1,5 @@
-//! What every instance is to the dispatcher, kept right while models, codes and settings come and go.
+//! Which pools and parities the dispatcher may send to each instance, kept up to date while models, codes and settings
+//! change.
 //!
 //! Whether an instance can run a pool's parities depends on the models that it has, on the codes in force, and on pools
 //! that may come after it. So what all instances have is kept here, and worked out again whenever one of these changes.

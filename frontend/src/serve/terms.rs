@@ -105,9 +105,11 @@ mod tests {
             (vec![timeout(0)], None, Duration::ZERO),
         ];
         for (parameters, transport, most) in cases {
+            let before = Instant::now();
             let terms = read(&parameters, transport).unwrap();
-            assert!(terms.remaining <= most, "{parameters:?} {transport:?}: {terms:?}");
-            assert!(terms.remaining + 20 * second > most, "{parameters:?} {transport:?}: {terms:?}");
+            // Only what passed since may be missing.
+            let least = most.saturating_sub(before.elapsed());
+            assert!((least..=most).contains(&terms.remaining), "{parameters:?} {transport:?}: {terms:?}");
         }
     }
 

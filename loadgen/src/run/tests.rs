@@ -245,7 +245,7 @@ fn rows_of_files_must_fit_the_model() {
     check(&[column(None, &wide)], 1, "[1, 4], but input 'x' wants rows of shape [3]");
     check(&[column(Some("z"), &good)], 1, "x=FILE");
     check(&[column(Some("x"), &good), column(Some("z"), &good)], 1, "'z': name one of x");
-    check(&[column(None, &good)], 2, "1 rows make no request of 2");
+    check(&[column(None, &good)], 2, "1 rows are not enough for a request of 2");
     let recorded = Recorded::read(&model(), &[column(None, &good)], 1).unwrap();
     let labels = recorded.with_labels(&wide).unwrap_err().to_string();
     assert!(labels.contains("4 labels for 1 rows"), "{labels}");

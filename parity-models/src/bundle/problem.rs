@@ -34,7 +34,7 @@ pub enum Problem {
     NoTensor { model: String, side: &'static str, tensor: String, available: Vec<String> },
     #[error("{side} '{tensor}' of model '{model}' is {actual}, {wanted} is wanted")]
     Tensor { model: String, side: &'static str, tensor: String, wanted: String, actual: String },
-    #[error("the range of input '{input}', {low} to {high}, is none: give the least and the greatest value")]
+    #[error("the range of input '{input}' is empty, {low} to {high}: give the least and the greatest value")]
     Range { input: String, low: f32, high: f32 },
     #[error("the default answer of output '{output}' has {actual} values, a prediction has {wanted}")]
     DefaultAnswer { output: String, wanted: usize, actual: usize },

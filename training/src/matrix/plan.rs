@@ -106,7 +106,7 @@ impl Matrix {
         cells
     }
 
-    /// What cannot be done with a model of which only answers are known.
+    /// What cannot be done with a model that is only asked, never trained through.
     fn unfit(&self, product: &Product) -> Option<String> {
         let base = product.base.iter().find(|base| self.deployed.contains_key(*base))?;
         let wants_graph = |name: &&String| {

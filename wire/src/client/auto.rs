@@ -46,7 +46,7 @@ impl Auto {
         }
     }
 
-    /// The choice, no later than the deadline. The request that follows has its own eye on it.
+    /// The choice, no later than the deadline. The request that follows watches the deadline itself.
     async fn choose_by(&self, deadline: Option<Instant>) -> Result<Choice, Error> {
         let choice = *self.choice.lock();
         match choice {

@@ -4,12 +4,13 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::frames;
 
 /// A client's settings.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// What to speak on an `http://` or `unix:` address (default `auto`: frames where the server offers them, else
@@ -40,7 +41,7 @@ pub struct Config {
 }
 
 /// What to speak where the address leaves it open.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Prefer {
     /// Frames where `GET /v2` lists them, else HTTP.
@@ -51,7 +52,7 @@ pub enum Prefer {
 }
 
 /// How tensors travel over HTTP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Tensors {
     /// The binary tensor extension.
@@ -62,7 +63,7 @@ pub enum Tensors {
 }
 
 /// A secret: shown neither in logs nor in a dumped configuration.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Token(String);
 

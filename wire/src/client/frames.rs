@@ -45,7 +45,7 @@ impl Frames {
         self.connection_by(context.deadline).await?.infer(&request, &context).await
     }
 
-    /// A connection, no later than the deadline. The call that follows has its own eye on it.
+    /// A connection, no later than the deadline. The call that follows watches the deadline itself.
     async fn connection_by(&self, deadline: Option<Instant>) -> Result<Arc<Connection>, Error> {
         match self.open() {
             Some(open) => Ok(open),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::address::Address;
@@ -12,7 +13,7 @@ use crate::client::Token;
 use crate::{Budget, frames};
 
 /// Addresses and limits of a server.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Address for HTTP clients; port 0 takes a free one (default 127.0.0.1:8000).
@@ -57,7 +58,7 @@ pub struct Config {
 }
 
 /// A bearer token and what it allows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Credential {
     /// The token: `authorization: Bearer TOKEN`.
@@ -68,7 +69,7 @@ pub struct Credential {
 }
 
 /// What a credential allows. Health and metrics are open to all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// Predictions and everything that can be read.

@@ -55,8 +55,8 @@ impl<S: InferenceService> App<S> {
 
 /// Accepts connections until `stop`; never serves more at a time than there is room for.
 ///
-/// A place is taken for a connection, not for the hope of one: a listener that nobody calls would sit on it while the
-/// others are short. So each listener may hold one connection that waits; the rest wait in the kernel's queue.
+/// A listener takes a place only once it has a connection: otherwise a listener that nobody calls would hold a place that
+/// the others need. So each listener may hold one connection that waits; the rest wait in the kernel's queue.
 pub(super) async fn accept<S: InferenceService>(
     listener: Listener,
     app: App<S>,

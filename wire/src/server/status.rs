@@ -60,4 +60,42 @@ mod tests {
         assert!(bytes < 16 << 10 && bytes > LONGEST_MESSAGE, "{bytes} bytes of headers");
         assert_eq!(grpc(&Error::PermissionDenied).message(), Error::PermissionDenied.to_string());
     }
+
+    /// The code after another one; a code that is missing here does not compile.
+    fn next(code: Code) -> Option<Code> {
+        match code {
+            Code::NotFound => Some(Code::InvalidArgument),
+            Code::InvalidArgument => Some(Code::TooLarge),
+            Code::TooLarge => Some(Code::Overloaded),
+            Code::Overloaded => Some(Code::DeadlineExceeded),
+            Code::DeadlineExceeded => Some(Code::Unavailable),
+            Code::Unavailable => Some(Code::Unauthenticated),
+            Code::Unauthenticated => Some(Code::PermissionDenied),
+            Code::PermissionDenied => Some(Code::Unimplemented),
+            Code::Unimplemented => Some(Code::Internal),
+            Code::Internal => None,
+        }
+    }
+
+    /// `NotFound` as `NOT_FOUND`, as gRPC's own documents write it.
+    fn shouted(code: GrpcCode) -> String {
+        let name = format!("{code:?}");
+        let breaks = |(at, c): (usize, char)| if at > 0 && c.is_uppercase() { vec!['_', c] } else { vec![c] };
+        name.chars().enumerate().flat_map(breaks).collect::<String>().to_uppercase()
+    }
+
+    #[test]
+    fn the_page_of_errors_says_what_the_table_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/errors.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let codes: Vec<Code> = std::iter::successors(Some(Code::NotFound), |code| next(*code)).collect();
+        for code in &codes {
+            let reason = Error::Remote { code: *code, message: String::new() }.reason();
+            let (http, grpc) = of(*code);
+            let row = format!("| `{reason}` | {} | {} |", http.as_u16(), shouted(grpc));
+            assert!(page.contains(&row), "docs/errors.md has no row {row}");
+        }
+        let rows = page.lines().filter(|line| line.starts_with("| `")).count();
+        assert_eq!(rows, codes.len(), "docs/errors.md has rows of codes that there are not");
+    }
 }

@@ -2,9 +2,9 @@
 //!
 //! Where a parity output predicts every member by itself, that is decoded and compared. Other codes need the members'
 //! predictions, of which one may be wrong, so with one parity nobody could say whose fault a disagreement is. With two,
-//! each member is decoded from either parity on its own: what both say of it stands or falls with the other members'
-//! predictions. Where these are right both say the same, and so of a row with one wrong member they are at one about that
-//! member only; the others they contradict, or are further apart about.
+//! each member is decoded from either parity on its own, with the help of the other members' predictions. If those are
+//! right, both parities say the same. So if one member of a row is wrong, the parities agree about that member only (its
+//! decoding does not use its own prediction), and disagree about the others, or are further apart.
 
 use parm_dispatch::{GroupId, Verdict};
 use parm_parity_models::bundle::Meaning;

@@ -1,0 +1,143 @@
+//! One setting on the configuration page: name, type, range, default, and what its doc comment says.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+/// Columns of the page.
+const WIDTH: usize = 118;
+
+/// Units, by the ends of names.
+const UNITS: &[(&str, &str)] = &[
+    ("_ms", "milliseconds"),
+    ("_us", "microseconds"),
+    ("_s", "seconds"),
+    ("_bytes", "bytes"),
+    ("max_bytes_in_flight", "bytes"),
+    ("_mb", "megabytes"),
+];
+
+/// A setting.
+pub(super) struct Field<'a> {
+    pub(super) path: &'a str,
+    /// The field's own schema, with its comment.
+    pub(super) schema: &'a Value,
+    /// The schema of its type.
+    pub(super) kind: Value,
+    pub(super) default: &'a Value,
+    pub(super) required: bool,
+}
+
+/// The setting's lines.
+pub(super) fn described(field: &Field<'_>, also: Option<&str>) -> String {
+    let name = field.path.rsplit('.').next().unwrap_or(field.path);
+    let comment = field.schema["description"].as_str();
+    let comment = comment.unwrap_or_else(|| panic!("{} has no doc comment", field.path));
+    let comment = without_default(field.path, comment, field.default);
+    let default = match field.default {
+        Value::Null if field.required => "required".to_owned(),
+        Value::Null => "default none".to_owned(),
+        value => format!("default `{value}`"),
+    };
+    let mut text = String::new();
+    writeln!(text, "- **`{name}`** ({}; {default})", words(field, name)).unwrap();
+    writeln!(text, "{}", wrapped(&comment, "  ")).unwrap();
+    for (value, comment) in values(&field.kind) {
+        let lines = wrapped(&format!("- `{value}`: {comment}"), "    ");
+        writeln!(text, "{}", &lines[2..]).unwrap();
+    }
+    if let Some(also) = also {
+        writeln!(text, "{}", wrapped(also, "  ")).unwrap();
+    }
+    text
+}
+
+/// Type, unit and range.
+fn words(field: &Field<'_>, name: &str) -> String {
+    let kind = &field.kind;
+    let types: Vec<&str> = match &kind["type"] {
+        Value::String(one) => vec![one],
+        Value::Array(several) => {
+            several.iter().filter_map(Value::as_str).filter(|name| *name != "null").collect()
+        }
+        _ => Vec::new(),
+    };
+    let unit = UNITS.iter().find(|(end, _)| name.ends_with(end)).map(|(_, unit)| format!(" of {unit}"));
+    let unit = unit.unwrap_or_default();
+    match types.as_slice() {
+        ["integer"] => format!("whole number{unit}, {}", range(kind)),
+        ["number"] if kind["minimum"].is_number() => format!("number{unit}, {}", range(kind)),
+        ["number"] => format!("number{unit}"),
+        ["boolean"] => "`true` or `false`".to_owned(),
+        ["array"] => "list".to_owned(),
+        ["object"] => "table".to_owned(),
+        _ if !values(kind).is_empty() => "one of the words below".to_owned(),
+        ["string"] => "text".to_owned(),
+        other => panic!("{}: no words for the type {other:?} of {kind}", field.path),
+    }
+}
+
+fn range(kind: &Value) -> String {
+    match (&kind["minimum"], &kind["maximum"]) {
+        (Value::Number(least), Value::Number(most)) => format!("{least} to {most}").replace(".0", ""),
+        (Value::Number(least), _) => format!("{least} or more"),
+        _ => panic!("a number without a least value: {kind}"),
+    }
+}
+
+/// The words that a setting can be, each with its comment.
+fn values(kind: &Value) -> Vec<(&str, &str)> {
+    let variants = kind["oneOf"].as_array().into_iter().flatten();
+    variants.filter_map(|one| Some((one["const"].as_str()?, one["description"].as_str()?))).collect()
+}
+
+/// A comment without the default that it states, which the page says already; a wrong one fails. A clause that says more,
+/// such as "Default 1024, for ...", stays.
+fn without_default(path: &str, comment: &str, default: &Value) -> String {
+    let comment = comment.split_whitespace().collect::<Vec<_>>().join(" ");
+    let Some((from, to, stated)) = clause(&comment) else { return comment };
+    let whole = default.as_str() == Some(stated);
+    let value = if whole { stated } else { stated.split([',', ':', ';', ' ']).next().unwrap_or(stated) };
+    let bare = value.trim_matches('`');
+    let same = match (default, bare.parse::<f64>()) {
+        (Value::Number(real), Ok(stated)) => real.as_f64() == Some(stated),
+        (Value::String(real), _) => real == bare,
+        (Value::Null, _) => bare == "none",
+        (Value::Array(real), _) if real.is_empty() => bare == "none",
+        (Value::Object(real), _) if real.is_empty() => bare == "none",
+        (real, _) => real.to_string() == bare,
+    };
+    // Words may describe a default; a number, a switch or a word in backticks is one.
+    let exact = bare.parse::<f64>().is_ok() || ["true", "false"].contains(&bare) || value != bare;
+    assert!(same || !exact, "{path}: the comment states the default {value}, which is {default}");
+    let rest = format!("{}{}", comment[..from].trim_end(), &comment[to..]);
+    if same && value == stated { rest.trim().to_owned() } else { comment }
+}
+
+/// Where a comment states a default, and what it states.
+fn clause(comment: &str) -> Option<(usize, usize, &str)> {
+    let within = |open: &'static str, close: &'static str| {
+        let from = comment.find(open)?;
+        let start = from + open.len();
+        let length = comment[start..].find(close).unwrap_or(comment.len() - start);
+        let stated = comment[start..start + length].trim_start_matches([':', ' ']);
+        Some((from, (start + length + 1).min(comment.len()), stated.trim_end_matches('.')))
+    };
+    within("(default", ")").filter(|(.., stated)| !stated.is_empty()).or_else(|| within("Default", ". "))
+}
+
+/// Text in lines of the page's width, each behind an indent.
+pub(super) fn wrapped(text: &str, indent: &str) -> String {
+    let mut lines = vec![indent.to_owned()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("begun with one");
+        let begun = line.len() > indent.len();
+        if begun && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(format!("{indent}{word}"));
+        } else {
+            let space = if begun { " " } else { "" };
+            write!(line, "{space}{word}").unwrap();
+        }
+    }
+    lines.join("\n")
+}
