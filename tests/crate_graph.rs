@@ -110,3 +110,28 @@ fn the_dispatcher_has_no_io_no_clock_and_no_randomness() {
         }
     }
 }
+
+#[test]
+fn what_a_code_is_is_asked_of_the_encoder_and_not_of_its_name() {
+    let names = parm_encoder::Kind::ALL.map(|kind| format!("Kind::{kind:?}"));
+    let binary = rust_files(&root().join("src")).into_iter().map(|path| {
+        let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+        (name, fs::read_to_string(&path).unwrap())
+    });
+    for (file, text) in sources().chain(binary).filter(|(file, _)| !file.starts_with("encoder/")) {
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        for line in code.lines().map(|line| line.split("//").next().unwrap_or_default()) {
+            let asked =
+                ["==", "!=", "=>", "matches!", "if let", "let Some("].iter().any(|word| line.contains(word));
+            let named = names.iter().any(|name| {
+                // Other crates have kinds of other things, and names that end so.
+                line.match_indices(name.as_str()).any(|(at, name)| {
+                    let after = line[at + name.len()..].starts_with(char::is_alphanumeric);
+                    let before = line[..at].ends_with(|c: char| c.is_alphanumeric());
+                    !after && !before
+                })
+            });
+            assert!(!(asked && named), "{file} matches on a code: ask a method of Kind or CodeSpec\n{line}");
+        }
+    }
+}
