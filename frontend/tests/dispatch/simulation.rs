@@ -147,7 +147,9 @@ impl Simulation {
             Due::Completion(job) => Event::JobCompleted(job),
             Due::Wake => Event::TimerFired,
             Due::Encoded(group) => Event::GroupEncoded(GroupId(group)),
-            Due::Decoded(group, query) => Event::SlotDecoded(GroupId(group), query, None),
+            Due::Decoded(group, query) => {
+                Event::SlotDecoded { group: GroupId(group), query, confidence: None }
+            }
             Due::Probe(instance) => Event::ProbeAnswered(InstanceId(instance), true),
         }
     }

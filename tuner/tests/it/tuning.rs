@@ -5,14 +5,14 @@ use std::time::Duration;
 use parm_faults::Faults;
 use parm_faults::distribution::Distribution;
 use parm_faults::service::Service;
-use parm_frontend::dispatch::{Needs, PolicyKind};
+use parm_frontend::dispatch::PolicyKind;
 use parm_loadgen::arrivals::Arrivals;
 use parm_simulator::{Quiet, Scenario};
 use parm_tuner::{Coded, Error, Limits, Objective, Plan, Problem, Quality, Report, Search, to_toml};
 
 /// The paper's GPU cluster, smaller: fewer codes to choose from, so that the whole grid can be tried here.
 fn problem() -> Problem {
-    let coded = |(k, degraded)| Coded { k, r: 1, needs: Needs::AnyK, degraded };
+    let coded = |(k, degraded)| Coded { k, r: 1, code: None, degraded };
     Problem {
         slo: Duration::from_millis(40),
         arrivals: Arrivals::Poisson { rate: 270.0 },

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A share of something: 0 to 1, both included.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Fraction(f64);
 
