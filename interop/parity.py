@@ -26,8 +26,8 @@ CNN = ROOT / "training/tests/training/pytorch/cnn.onnx"
 IMAGES = ROOT / "examples/fashion-mnist/images-idx3-ubyte.gz"
 NAME, K, TOLERANCE = "cnn", 2, 1e-4
 # Every late query waits for its reconstruction, so that one is sure to be seen.
-CODED = ["--policy", "parm", "--set", "frontend.dispatch.coding.k_follows_load=false",
-         "--set", "frontend.dispatch.coding.hedge=false"]
+CODED = ["--policy", "parm", "--set", "frontend.dispatch.coding.parm_plus.k_follows_load=false",
+         "--set", "frontend.dispatch.coding.parm_plus.hedge=false"]
 
 
 def run(*arguments):

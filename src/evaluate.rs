@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use parm_encoder::{Code, CodeSpec, Kind, Learned};
+use parm_encoder::{Code, CodeSpec, Kind, Learned, Requirement};
 use parm_parity_models::bundle::{Calibration, Manifest, Meaning, ModelFile, Parity};
 use parm_parity_models::repository::Repository;
 use parm_training::data::{Limit, Samples, Source, normalise};
@@ -91,7 +91,7 @@ impl Subject {
             let calibration = Calibration::default();
             let contender = Contender { code: &*code, models: &[], calibration, order: Order::Drawn };
             table.push(spec.kind.to_string(), bench.judge(&contender)?);
-            if matches!(spec.kind, Kind::Berrut | Kind::Spline) && spec.k > 2 {
+            if spec.kind.draws_curve() && spec.k > 2 {
                 let report = bench.judge(&Contender { order: Order::Path, ..contender })?;
                 table.push(format!("{} along a path", spec.kind), report);
             }
@@ -175,11 +175,9 @@ impl Bundle {
         let mut sizes: Vec<usize> = self.manifest.parities.iter().map(|parity| parity.code.k).collect();
         sizes.sort_unstable();
         sizes.dedup();
-        let kinds = [(Kind::Replicate, 1), (Kind::Berrut, 2), (Kind::Spline, 3)];
-        let specs = kinds.into_iter().flat_map(|(kind, least)| {
-            sizes.iter().filter(move |k| **k >= least).map(move |&k| CodeSpec::new(kind, k, 1))
-        });
-        specs.collect()
+        let kinds = Kind::ALL.into_iter().filter(|kind| kind.requires() == Requirement::Nothing);
+        let specs = kinds.flat_map(|kind| sizes.iter().map(move |&k| CodeSpec::new(kind, k, 1)));
+        specs.filter(|spec| spec.build().is_ok()).collect()
     }
 }
 
@@ -187,13 +185,7 @@ impl Bundle {
 fn code(text: &str) -> anyhow::Result<CodeSpec> {
     let wrong = || format!("'{text}' is no code that needs no training: write berrut:k=4,r=1");
     let (kind, numbers) = text.split_once(':').with_context(wrong)?;
-    let kind = match kind {
-        "replicate" => Kind::Replicate,
-        "mds" => Kind::Mds,
-        "berrut" => Kind::Berrut,
-        "spline" => Kind::Spline,
-        _ => bail!(wrong()),
-    };
+    let kind = kind.parse::<Kind>().ok().filter(|kind| !kind.needs_bundle()).with_context(wrong)?;
     let mut spec = CodeSpec::new(kind, 2, 1);
     for number in numbers.split(',') {
         match number.split_once('=').with_context(wrong)? {

@@ -20,9 +20,9 @@ const CODED: [&str; 6] = [
     "--set",
     "frontend.dispatch.coding.code=mds",
     "--set",
-    "frontend.dispatch.coding.k_follows_load=false",
+    "frontend.dispatch.coding.parm_plus.k_follows_load=false",
     "--set",
-    "frontend.dispatch.coding.hedge=false",
+    "frontend.dispatch.coding.parm_plus.hedge=false",
 ];
 
 fn connect(url: String) -> Arc<dyn Client> {

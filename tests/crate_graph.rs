@@ -117,3 +117,59 @@ fn the_dispatcher_has_no_io_no_clock_and_no_randomness() {
         }
     }
 }
+
+#[test]
+fn what_a_code_is_is_asked_of_the_encoder_and_not_of_its_name() {
+    let names = parm_encoder::Kind::ALL.map(|kind| format!("Kind::{kind:?}"));
+    let binary = files(&root().join("src"), "rs").into_iter().map(|path| {
+        let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+        (name, fs::read_to_string(&path).unwrap())
+    });
+    for (file, text) in sources().chain(binary).filter(|(file, _)| !file.starts_with("encoder/")) {
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        for line in code.lines().map(|line| line.split("//").next().unwrap_or_default()) {
+            let asked =
+                ["==", "!=", "=>", "matches!", "if let", "let Some("].iter().any(|word| line.contains(word));
+            let named = names.iter().any(|name| {
+                // Other crates have kinds of other things, and names that end so.
+                line.match_indices(name.as_str()).any(|(at, name)| {
+                    let after = line[at + name.len()..].starts_with(char::is_alphanumeric);
+                    let before = line[..at].ends_with(|c: char| c.is_alphanumeric());
+                    !after && !before
+                })
+            });
+            assert!(!(asked && named), "{file} matches on a code: ask a method of Kind or CodeSpec\n{line}");
+        }
+    }
+}
+
+/// What turns a program into a server. Whoever simulates, tunes or reads a model must not wait for it to be built.
+const HEAVY: &[&str] = &["axum", "hyper", "tonic", "hickory-resolver", "prometheus"];
+
+#[test]
+fn what_needs_no_server_links_none() {
+    let lock: toml::Table = fs::read_to_string(root().join("Cargo.lock")).unwrap().parse().unwrap();
+    let packages = lock["package"].as_array().unwrap();
+    let members: Vec<_> = members().into_iter().map(|folder| manifest(&root().join(folder))).collect();
+    // Of members the manifest counts: the lock file adds what only their tests need.
+    let below = |name: &str| -> Vec<String> {
+        let own = members.iter().find(|member| member["package"]["name"].as_str() == Some(name));
+        if let Some(member) = own {
+            return member["dependencies"].as_table().unwrap().keys().cloned().collect();
+        }
+        let of = packages.iter().filter(|package| package["name"].as_str() == Some(name));
+        let named = of.filter_map(|package| package.get("dependencies")?.as_array());
+        named.flatten().map(|name| name.as_str().unwrap().split(' ').next().unwrap().to_owned()).collect()
+    };
+    for light in ["parm-dispatch", "parm-simulator", "parm-tuner", "parm-parity-models", "parm-training"] {
+        let mut linked = BTreeSet::from([light.to_owned()]);
+        let mut next = vec![light.to_owned()];
+        while let Some(name) = next.pop() {
+            next.extend(below(&name).into_iter().filter(|name| linked.insert(name.clone())));
+        }
+        for heavy in HEAVY {
+            assert!(!linked.contains(*heavy), "{light} links {heavy}: move what needs it to a crate above");
+        }
+        assert!(linked.len() > 3, "{light} is found in Cargo.lock");
+    }
+}

@@ -76,7 +76,11 @@ fn run(policy: PolicyKind, instances: u32) -> u64 {
                 Action::Probe(instance) => reports.push(Event::ProbeAnswered(instance, true)),
                 Action::Encode(GroupId(group), _) => reports.push(Event::GroupEncoded(GroupId(group))),
                 Action::Decode(recovery) => {
-                    reports.push(Event::SlotDecoded(recovery.group, recovery.query, Some(1.0)));
+                    reports.push(Event::SlotDecoded {
+                        group: recovery.group,
+                        query: recovery.query,
+                        confidence: Some(1.0),
+                    });
                 }
                 other => {
                     black_box(&other);

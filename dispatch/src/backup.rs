@@ -1,7 +1,5 @@
 //! The backup model's answers: kept until the prediction comes or is late.
 
-use std::time::Duration;
-
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
 use super::extra::{Class, Extra};
@@ -60,8 +58,7 @@ impl Dispatcher {
             return;
         }
         let pool = &mut self.pools[query.pool];
-        let grace = pool.policy.grace().map_or(Duration::ZERO, |grace| pool.grace(&grace));
-        let from = query.arrived + grace;
+        let from = query.arrived + pool.policy.grace(pool.response.reading());
         if from > self.now {
             self.hold_back(key, from);
             return;

@@ -12,7 +12,7 @@ use super::policy::Along;
 use super::pool::Pool;
 use super::query::Keys;
 use super::timers::Timer;
-use super::{Accept, Action, Needs, Role, Rows};
+use super::{Accept, Action, Role, Rows};
 
 /// Groups of one pool that may be open at a time: one for each shape, and no client should make us keep more.
 const OPEN_AT_ONCE: usize = 64;
@@ -33,7 +33,8 @@ impl Dispatcher {
             None if self.pools[pool_key].open.len() >= OPEN_AT_ONCE => return,
             None => {
                 let pool = &mut self.pools[pool_key];
-                let key = self.groups.insert(Group::new(pool_key, code(pool, k, along)));
+                let Some(code) = code(pool, k, along) else { return };
+                let key = self.groups.insert(Group::new(pool_key, code));
                 pool.open.push((shape, key));
                 self.timers.set(self.now + pool.settings.coding.max_age, Timer::Age(key));
                 key
@@ -84,7 +85,7 @@ impl Dispatcher {
     pub(super) fn group_is_old(&mut self, key: Key<Group>) {
         let Some(group) = self.groups.get(key).filter(|group| group.stage == Stage::Open) else { return };
         let pool = &self.pools[group.pool];
-        if group.slots.len() >= 2 && pool.settings.coding.partial_groups && !pool.removed {
+        if group.slots.len() >= 2 && pool.settings.coding.parm_plus.partial_groups && !pool.removed {
             self.close(key);
         } else {
             self.finish(key);
@@ -108,7 +109,7 @@ impl Dispatcher {
         pool.counters.groups_partial += u64::from(!group.full());
         let batch = |slot: &Slot| slot.members.iter().map(|member| member.id).collect::<Rows>();
         let mut slots: Vec<Rows> = group.slots.iter().map(batch).collect();
-        slots.resize(usize::from(group.code.k), Rows::new());
+        slots.resize(group.code.recovery.k, Rows::new());
         self.out.push(Action::Encode(key.id(), slots));
     }
 
@@ -120,9 +121,10 @@ impl Dispatcher {
             self.wrap_up(key);
             return;
         }
-        let (pool_key, r, at_once) = (group.pool, group.code.r, group.code.at_once);
+        let (pool_key, at_once) = (group.pool, group.code.at_once);
+        let parities = group.parities.len() as u8;
         let class = if at_once { Class::Urgent } else { Class::Spare };
-        for index in 0..r {
+        for index in 0..parities {
             let pool = &mut self.pools[pool_key];
             if pool.spare.len() >= pool.settings.spare_limit.get() as usize {
                 pool.counters.parities_unsent += 1;
@@ -192,16 +194,15 @@ impl Dispatcher {
     }
 }
 
-fn code(pool: &Pool, k: u8, along: Along) -> Code {
-    let settings = &pool.settings.coding;
-    Code {
-        k,
-        r: settings.r.get(),
-        needs: settings.needs,
-        grace: pool.policy.grace(),
-        min_confidence: settings.min_confidence,
+/// How groups of `k` are coded now; `None` where there is no code for them.
+fn code(pool: &Pool, k: u8, along: Along) -> Option<Code> {
+    let (settings, in_force) = (&pool.settings.coding, &pool.in_force.coding);
+    let recovery = in_force.code(k)?;
+    Some(Code {
+        recovery,
+        min_confidence: in_force.min_confidence,
         unsure: settings.unsure,
         at_once: along.at_once,
-        detect: settings.detection.enabled && (settings.needs == Needs::OneParity || settings.r.get() >= 2),
-    }
+        detect: settings.detection.enabled && recovery.parities_to_compare().is_some(),
+    })
 }

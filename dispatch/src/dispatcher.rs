@@ -15,8 +15,9 @@ use super::job::Job;
 use super::names::Names;
 use super::pool::Pool;
 use super::query::Query;
+use super::recovery::Reconstruction;
 use super::timers::{Timer, Timers};
-use super::{Action, Actions, Event, InstanceId, PoolId, PoolSettings, QueryId, Settings, Time};
+use super::{Action, Actions, Event, InForce, InstanceId, PoolId, PoolSettings, QueryId, Settings, Time};
 
 /// Decides which instance runs what, and what each query is answered with.
 pub struct Dispatcher {
@@ -94,12 +95,16 @@ impl Dispatcher {
             Event::InstanceDraining(id) => self.draining(id),
             Event::InstanceLeft(id) => self.left(id),
             Event::ProbeAnswered(id, works) => self.probe_answered(id, works),
-            Event::SettingsChanged(id, settings) => self.settings_changed(id, *settings),
+            Event::SettingsChanged { pool, settings, in_force } => {
+                self.settings_changed(pool, *settings, *in_force);
+            }
             Event::PoolRemoved(id) => self.pool_removed(id),
             Event::GroupEncoded(id) => self.encoded(Key::from(id)),
             Event::GroupFailed(id) => self.not_encoded(Key::from(id)),
-            Event::SlotDecoded(id, query, confidence) => self.decoded(id, query, Some(confidence)),
-            Event::SlotFailed(id, query) => self.decoded(id, query, None),
+            Event::SlotDecoded { group, query, confidence } => {
+                self.decoded(group, query, Reconstruction::Made { confidence });
+            }
+            Event::SlotFailed { group, query } => self.decoded(group, query, Reconstruction::Failed),
             Event::Compared(id, verdicts) => self.compared(id, &verdicts),
             Event::TimerFired => {}
         }
@@ -182,10 +187,10 @@ impl Dispatcher {
         key
     }
 
-    fn settings_changed(&mut self, id: PoolId, settings: PoolSettings) {
+    fn settings_changed(&mut self, id: PoolId, settings: PoolSettings, in_force: InForce) {
         self.settings.pools.insert(id, settings.clone());
         let pool = self.pool(id);
-        self.pools[pool].change(settings);
+        self.pools[pool].change(settings, in_force);
         self.recount(pool);
         self.feed(pool);
     }

@@ -1,6 +1,6 @@
 //! What happens to the dispatcher.
 
-use super::{GroupId, InstanceId, JobId, NodeId, PoolId, PoolSettings, QueryId, ShapeId, Time};
+use super::{GroupId, InForce, InstanceId, JobId, NodeId, PoolId, PoolSettings, QueryId, ShapeId, Time};
 
 /// Whether a client takes an approximate answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,15 +101,26 @@ pub enum Event {
     /// The driver could not encode a group: it goes without parities.
     GroupFailed(GroupId),
     /// The driver decoded the slot of a query, with this confidence in 0..=1 where the code gives one.
-    SlotDecoded(GroupId, QueryId, Option<f32>),
+    #[allow(missing_docs)] // the names say it
+    SlotDecoded { group: GroupId, query: QueryId, confidence: Option<f32> },
     /// The driver could not decode the slot of a query (a parity with bad values, say).
-    SlotFailed(GroupId, QueryId),
+    #[allow(missing_docs)] // the names say it
+    SlotFailed { group: GroupId, query: QueryId },
     /// The driver compared a group's predictions with its parities; those it could not compare are left out.
     Compared(GroupId, Vec<Verdict>),
-    /// A pool is set up, or its settings changed; queries that are under way stay.
-    SettingsChanged(PoolId, Box<PoolSettings>),
+    /// A pool is set up, or its settings changed, or what comes of them; queries that are under way stay.
+    #[allow(missing_docs)] // the names say it
+    SettingsChanged { pool: PoolId, settings: Box<PoolSettings>, in_force: Box<InForce> },
     /// The model is unloaded: its queued queries are rejected, what runs is still answered.
     PoolRemoved(PoolId),
+}
+
+impl Event {
+    /// Other settings for a pool of which nothing else is known.
+    pub fn settings(pool: PoolId, settings: PoolSettings) -> Self {
+        let in_force = Box::new(InForce::as_wished(&settings));
+        Self::SettingsChanged { pool, settings: Box::new(settings), in_force }
+    }
 }
 
 impl Served {

@@ -36,7 +36,7 @@ impl Dispatcher {
     /// need not be queued to be taken out again. Most are such where batches have one query.
     pub(super) fn started_at_once(&mut self, key: Key<Pool>, query: Key<Query>) -> bool {
         let pool = &mut self.pools[key];
-        let batch = pool.settings.batch.max_size.get() == 1 || !self.queries[query].codable;
+        let batch = pool.in_force.batch.max_size.get() == 1 || !self.queries[query].codable;
         if !batch || pool.queue.waiting() > 0 {
             return false;
         }
@@ -53,7 +53,7 @@ impl Dispatcher {
     pub(super) fn feed_queue(&mut self, key: Key<Pool>) {
         loop {
             let pool = &mut self.pools[key];
-            let Some(lane) = pool.queue.ready(self.now, &pool.settings.batch) else { break };
+            let Some(lane) = pool.queue.ready(self.now, &pool.in_force.batch) else { break };
             let Some(index) = pool.idle.next(|_| true) else {
                 self.recall(key);
                 return;
@@ -106,7 +106,7 @@ impl Dispatcher {
         let mut best: Option<(_, _, _)> = None;
         for serves in self.instances[key].serves.iter().filter(|serves| serves.data) {
             let pool = &self.pools[serves.pool];
-            if let Some(lane) = pool.queue.ready(self.now, &pool.settings.batch) {
+            if let Some(lane) = pool.queue.ready(self.now, &pool.in_force.batch) {
                 let rank = pool.queue.first();
                 if best.as_ref().is_none_or(|(first, ..)| rank < *first) {
                     best = Some((rank, serves.pool, lane));
@@ -120,7 +120,7 @@ impl Dispatcher {
 
     fn start_batch_of(&mut self, key: Key<Pool>, instance: Key<Instance>, lane: LaneId) {
         let pool = &mut self.pools[key];
-        let most = pool.settings.batch.max_size.get();
+        let most = pool.in_force.batch.max_size.get();
         let rows = pool.queue.take(lane, most, |query| self.queries.contains(query));
         self.start_batch(key, instance, rows);
     }
@@ -205,7 +205,7 @@ impl Dispatcher {
         if pool.queue.waiting() == 0 || pool.idle.is_empty() {
             return;
         }
-        let Some(at) = pool.queue.ready_at(&pool.settings.batch) else { return };
+        let Some(at) = pool.queue.ready_at(&pool.in_force.batch) else { return };
         if pool.batch_timer.is_none_or(|set| at < set) {
             pool.batch_timer = Some(at);
             self.timers.set(at, Timer::Batch(key));

@@ -3,6 +3,7 @@
 //! A slot holds a batch. Row `i` of the parity encodes the `i`-th query of every slot that has one, so what can be
 //! recovered is decided row by row: for batches of one there is one row, and a slot is a query.
 
+use parm_encoder::{Arrived, Recovery, Set};
 use smallvec::SmallVec;
 
 use super::arena::Key;
@@ -10,7 +11,7 @@ use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
 use super::query::Query;
-use super::{Fraction, GraceSettings, GroupId, Needs, NodeId, Part, QueryId, Source, Unsure};
+use super::{Fraction, GroupId, NodeId, Part, QueryId, Source, Unsure};
 
 /// A group from its first member until nobody needs it any more.
 #[derive(Debug)]
@@ -36,10 +37,8 @@ pub(super) struct Group {
 /// The settings that a group was opened under; it keeps them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Code {
-    pub(super) k: u8,
-    pub(super) r: u8,
-    pub(super) needs: Needs,
-    pub(super) grace: Option<GraceSettings>,
+    /// Its size, its parities, and the losses that they make good.
+    pub(super) recovery: Recovery,
     pub(super) min_confidence: Fraction,
     pub(super) unsure: Unsure,
     pub(super) at_once: bool,
@@ -120,7 +119,7 @@ impl Group {
             watch: Watch::Off,
             encoded: false,
             slots: SmallVec::new(),
-            parities: SmallVec::from_elem(Parity::Coming, usize::from(code.r)),
+            parities: SmallVec::from_elem(Parity::Coming, code.recovery.parities),
             pending: 0,
             outputs: SmallVec::new(),
             jobs: SmallVec::new(),
@@ -129,7 +128,7 @@ impl Group {
     }
 
     pub(super) fn full(&self) -> bool {
-        self.slots.len() >= usize::from(self.code.k)
+        self.slots.len() >= self.code.recovery.k
     }
 
     pub(super) fn member(&mut self, place: Place) -> &mut Member {
@@ -149,28 +148,38 @@ impl Group {
 
     /// Whether somebody would read predictions that come in: the decoder, or who compares.
     pub(super) fn reads_predictions(&self) -> bool {
-        self.stage != Stage::Over && (self.code.needs == Needs::AnyK || self.code.detect)
+        self.stage != Stage::Over && (self.code.recovery.reads_predictions() || self.code.detect)
     }
 
     /// Whether everything is in that there is to compare; `None` if it never will be.
     pub(super) fn complete(&self) -> Option<bool> {
         let count = |of: fn(&Parity) -> bool| self.parities.iter().filter(|parity| of(parity)).count();
         let (here, coming) = (count(|p| matches!(p, Parity::In(_))), count(|p| *p == Parity::Coming));
-        let enough = if self.code.needs == Needs::OneParity { 1 } else { 2 };
-        let possible = here + coming >= enough;
+        let possible = self.code.recovery.parities_to_compare().is_some_and(|enough| here + coming >= enough);
         possible.then(|| coming == 0 && self.members().all(|member| member.prediction.is_some()))
     }
 
-    /// Whether what is in suffices for the members of a row.
-    pub(super) fn recoverable(&self, row: u16) -> bool {
-        let parities = self.parities.iter().filter(|parity| matches!(parity, Parity::In(_))).count();
-        match self.code.needs {
-            Needs::OneParity => parities > 0,
-            Needs::AnyK => {
-                let of_row = self.slots.iter().filter_map(|slot| slot.members.get(usize::from(row)));
-                of_row.filter(|member| member.prediction.is_none()).count() <= parities
+    /// What is in of a row.
+    fn arrived(&self, row: u16) -> Arrived {
+        let mut arrived = Arrived::default();
+        for (slot, batch) in self.slots.iter().enumerate() {
+            let Some(member) = batch.members.get(usize::from(row)) else { continue };
+            arrived.members = arrived.members.with(slot);
+            if member.prediction.is_some() {
+                arrived.predictions = arrived.predictions.with(slot);
             }
         }
+        for (index, parity) in self.parities.iter().enumerate() {
+            if matches!(parity, Parity::In(_)) {
+                arrived.parities = arrived.parities.with(index);
+            }
+        }
+        arrived
+    }
+
+    /// Whether the prediction of a member follows from what is in.
+    pub(super) fn recoverable(&self, slot: u8, row: u16) -> bool {
+        self.code.recovery.can_recover(self.arrived(row), Set::EMPTY.with(usize::from(slot)))
     }
 
     /// Whether the decoder would miss the predictions of these queries.
@@ -183,7 +192,7 @@ impl Group {
     pub(super) fn parts(&self, row: u16) -> (Vec<Part>, u8) {
         let members = self.slots.iter().filter(|slot| slot.members.len() > usize::from(row)).count();
         let mut parts = self.all_parts(row);
-        if self.code.needs == Needs::OneParity {
+        if !self.code.recovery.reads_predictions() {
             parts.retain(|part| matches!(part.source, Source::Parity(_)));
         }
         (parts, members as u8)

@@ -72,7 +72,7 @@ impl Dispatcher {
     pub(super) fn expired(&mut self, key: Key<Query>) {
         let Some(query) = self.queries.get(key) else { return };
         // A client that takes nothing but predictions takes no default either.
-        let default = query.accept == Accept::Any && self.pools[query.pool].settings.default_answer;
+        let default = query.accept == Accept::Any && self.pools[query.pool].in_force.default_answer;
         self.answer(key, if default { Answer::Default } else { Answer::Rejected(Reject::Deadline) });
     }
 

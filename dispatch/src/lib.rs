@@ -8,6 +8,7 @@
 mod action;
 mod event;
 mod ids;
+mod in_force;
 mod settings;
 mod time;
 
@@ -47,9 +48,10 @@ pub use counters::Counters;
 pub use dispatcher::{Dispatcher, PoolStatus};
 pub use event::{Accept, Event, Failure, InstanceSpec, Query, Served, Verdict};
 pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId};
+pub use in_force::{Coding, InForce};
 pub use settings::{
     BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, EjectionSettings, Fraction,
-    GraceSettings, HedgeSettings, Needs, NotAFraction, PolicyKind, PoolSettings, ReplicateSettings, Settings,
-    Unsure, Usual,
+    GraceSettings, HedgeSettings, NotAFraction, ParmPlusSettings, PolicyKind, PoolSettings,
+    ReplicateSettings, Settings, Unsure, Usual,
 };
 pub use time::Time;

@@ -1,7 +1,5 @@
 //! A pool: the instances that serve one deployed model, and the work that waits for them.
 
-use std::time::Duration;
-
 use smallvec::SmallVec;
 
 use super::arena::Key;
@@ -15,12 +13,13 @@ use super::load::Load;
 use super::policy::{self, Policy};
 use super::quantile::Quantiles;
 use super::queue::Queue;
-use super::{GraceSettings, PoolId, PoolSettings, ShapeId, Time, Usual};
+use super::{InForce, PoolId, PoolSettings, ShapeId, Time};
 
 /// A pool and everything that is known about it.
 pub(super) struct Pool {
     pub(super) id: PoolId,
     pub(super) settings: PoolSettings,
+    pub(super) in_force: InForce,
     pub(super) policy: Box<dyn Policy>,
     /// Queries that were never tried.
     pub(super) queue: Queue,
@@ -70,10 +69,11 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(id: PoolId, settings: PoolSettings, now: Time) -> Self {
+        let in_force = InForce::as_wished(&settings);
         let (hedges, retries) = (Budget::new(&settings.hedge.budget), Budget::new(&settings.retry));
         Self {
             id,
-            policy: policy::build(&settings),
+            policy: policy::build(&settings, &in_force),
             queue: Queue::default(),
             urgent: Extras::new(),
             spare: Extras::new(),
@@ -99,17 +99,19 @@ impl Pool {
             removed: false,
             counters: Counters::default(),
             settings,
+            in_force,
         }
     }
 
     /// Other settings from now on; work under way stays.
-    pub(super) fn change(&mut self, settings: PoolSettings) {
-        self.policy = policy::build(&settings);
+    pub(super) fn change(&mut self, settings: PoolSettings, in_force: InForce) {
+        self.policy = policy::build(&settings, &in_force);
         self.service.set_high(late_quantile(&settings));
         self.response.set_high(late_quantile(&settings));
         self.hedges.change(&settings.hedge.budget);
         self.retries.change(&settings.retry);
         self.settings = settings;
+        self.in_force = in_force;
     }
 }
 
@@ -134,15 +136,6 @@ impl Pool {
     pub(super) fn utilisation(&mut self, now: Time) -> f64 {
         let Some(recent) = self.service.reading() else { return 0.0 };
         self.load.busy(now, recent.median) / f64::from(self.slots.max(1))
-    }
-
-    /// How long after its arrival a query may be given something else than its prediction.
-    pub(super) fn grace(&self, grace: &GraceSettings) -> Duration {
-        let Some(recent) = self.response.reading() else { return grace.cold };
-        match grace.of {
-            Usual::Median => recent.median.mul_f64(grace.factor),
-            Usual::Tail => recent.high.mul_f64(grace.factor),
-        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! Outputs of a group come in, and a late query is answered from the others'.
 
-use std::time::Duration;
-
 use smallvec::SmallVec;
 
 use super::arena::Key;
@@ -11,6 +9,16 @@ use super::job::Job;
 use super::query::{Keys, Query};
 use super::timers::Timer;
 use super::{Action, Answer, GroupId, QueryId, Recovery, Time, Unsure};
+
+/// What came of decoding a slot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Reconstruction {
+    /// A prediction, and how sure it is where the code says so.
+    Made {
+        confidence: Option<f32>,
+    },
+    Failed,
+}
 
 impl Dispatcher {
     /// Notes the predictions of a job in the group of its queries. Returns whether the group keeps the job's outputs.
@@ -63,10 +71,10 @@ impl Dispatcher {
     pub(super) fn recover(&mut self, key: Key<Group>) {
         let Some(group) = self.groups.get(key).filter(|group| group.stage == Stage::Coded) else { return };
         let mut found: SmallVec<[Key<Query>; 4]> = SmallVec::new();
-        for slot in &group.slots {
+        for (at, slot) in group.slots.iter().enumerate() {
             for (row, member) in slot.members.iter().enumerate() {
                 let waits = member.wants_help() && member.decoding == Decoding::No;
-                if waits && self.queries.contains(member.query) && group.recoverable(row as u16) {
+                if waits && self.queries.contains(member.query) && group.recoverable(at as u8, row as u16) {
                     found.push(member.query);
                 }
             }
@@ -83,12 +91,12 @@ impl Dispatcher {
         if !group.member(place).wants_help() || group.member(place).decoding != Decoding::No {
             return;
         }
-        if !group.recoverable(place.row) {
+        if !group.recoverable(place.slot, place.row) {
             return;
         }
-        let grace = group.code.grace.map_or(Duration::ZERO, |grace| self.pools[group.pool].grace(&grace));
+        let pool = &self.pools[group.pool];
         let query = &mut self.queries[key];
-        let from = query.arrived + grace;
+        let from = query.arrived + pool.policy.grace(pool.response.reading());
         if from > self.now {
             self.hold_back(key, from);
             return;
@@ -118,7 +126,7 @@ impl Dispatcher {
     }
 
     /// The driver has decoded a slot, or could not.
-    pub(super) fn decoded(&mut self, id: GroupId, query: QueryId, outcome: Option<Option<f32>>) {
+    pub(super) fn decoded(&mut self, id: GroupId, query: QueryId, outcome: Reconstruction) {
         let key = Key::from(id);
         let Some(group) = self.groups.get_mut(key).filter(|group| group.pending > 0) else { return };
         let (pool_key, code) = (group.pool, group.code);
@@ -131,18 +139,18 @@ impl Dispatcher {
         let waiting = member.query;
         group.pending -= 1;
         if let Some(pool) = self.pools.get_mut(pool_key) {
-            pool.counters.reconstructions += u64::from(outcome.is_some());
+            pool.counters.reconstructions += u64::from(outcome != Reconstruction::Failed);
         }
         if self.queries.contains(waiting) {
             let counters = &mut self.pools[pool_key].counters;
             let least = code.min_confidence.get() as f32;
             match outcome {
-                Some(confidence) if confidence.is_none_or(|confidence| confidence >= least) => {
+                Reconstruction::Made { confidence } if confidence.is_none_or(|sure| sure >= least) => {
                     counters.reconstructions_served += 1;
                     self.answer(waiting, Answer::Reconstructed { group: id, confidence });
                 }
                 _ => {
-                    counters.reconstructions_unsure += u64::from(outcome.is_some());
+                    counters.reconstructions_unsure += u64::from(outcome != Reconstruction::Failed);
                     if code.unsure == Unsure::Hedge {
                         self.hedge(pool_key, Keys::from_slice(&[waiting]));
                     }
@@ -160,6 +168,6 @@ impl Dispatcher {
             return false;
         };
         let member = &group.slots[usize::from(place.slot)].members[usize::from(place.row)];
-        member.wants_help() && group.recoverable(place.row)
+        member.wants_help() && group.recoverable(place.slot, place.row)
     }
 }

@@ -8,8 +8,20 @@
 use std::f64::consts::PI;
 
 use crate::interpolated::{self, Samples};
+use crate::kind::{Mixing, Nature, Requirement};
 use crate::matrix::Matrix;
-use crate::{Code, CodeSpec, Error, Input, Members, Received, Recovery, Workspace};
+use crate::{Code, CodeSpec, Error, Members, Needs, Received, Workspace};
+
+/// What is known of it by name.
+pub(crate) const NATURE: Nature = Nature {
+    name: "berrut",
+    requires: Requirement::Nothing,
+    mixing: Mixing::DrawsCurve,
+    fields: &[],
+    parities: |spec| spec.k + spec.r,
+    needs: |spec| Needs::AnyOutputs(spec.k),
+    build: |spec| Ok(Box::new(Berrut::new(spec)?)),
+};
 
 /// The Berrut code.
 #[derive(Debug)]
@@ -30,11 +42,6 @@ impl Berrut {
         let rows: Vec<Vec<f64>> = outputs.iter().map(|beta| basis(*beta, &queries)).collect();
         let samples = Samples::new(&Matrix::from_fn(coded, k, |row, column| rows[row][column]));
         Ok(Self { spec: spec.clone(), samples, queries, outputs })
-    }
-
-    /// The points that outputs belong to, by index.
-    pub fn points(&self) -> &[f64] {
-        &self.outputs
     }
 }
 
@@ -64,16 +71,7 @@ impl Code for Berrut {
         &self.spec
     }
 
-    fn recovery(&self) -> Recovery {
-        interpolated::recovery(&self.spec)
-    }
-
-    fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
-        crate::code::floats_only(&self.spec, input)?;
-        Ok(input.dims.to_vec())
-    }
-
-    fn encode(
+    fn encode_checked(
         &self,
         members: Members<'_, f32>,
         parities: &mut [&mut [f32]],
@@ -82,7 +80,7 @@ impl Code for Berrut {
         self.samples.encode(&self.spec, members, parities)
     }
 
-    fn decode(
+    fn decode_checked(
         &self,
         received: Received<'_>,
         slot: usize,
@@ -90,7 +88,7 @@ impl Code for Berrut {
         _: &mut Workspace,
     ) -> Result<(), Error> {
         let returned = received.arrived().parities;
-        interpolated::decode(&self.spec, received, slot, prediction, |weights| {
+        interpolated::decode(received, prediction, |weights| {
             let nodes = || returned.iter().map(|index| self.outputs[index]).collect::<NodeList>();
             let nodes = nodes();
             basis_into(self.queries[slot], nodes.iter(), |index, weight| weights[index] = weight as f32);

@@ -22,6 +22,16 @@ pub struct Input<'a> {
     pub element: Element,
 }
 
+impl Element {
+    /// Bytes of one.
+    pub fn bytes(self) -> usize {
+        match self {
+            Element::Float32 => 4,
+            Element::Bytes(bytes) => bytes,
+        }
+    }
+}
+
 impl<'a> Input<'a> {
     /// An input of 32-bit floats.
     pub fn floats(dims: &'a [usize]) -> Self {
@@ -123,33 +133,43 @@ pub(crate) struct OutputSizes {
     pub(crate) parity: usize,
 }
 
-impl OutputSizes {
-    /// A parity output is as long as a prediction.
-    pub(crate) fn same(len: usize) -> Self {
-        Self { prediction: len, parity: len }
-    }
-}
-
 /// A code: how a group becomes parity queries, and how a lost prediction is made from what came back.
+///
+/// A code of one's own implements [`spec`](Code::spec) and the two `_checked` methods; callers use `encode` and `decode`,
+/// which refuse what does not fit before these see it.
 pub trait Code: Debug + Send + Sync {
     /// What it was built from.
     fn spec(&self) -> &CodeSpec;
 
     /// Which losses it makes good.
-    fn recovery(&self) -> Recovery;
+    fn recovery(&self) -> Recovery {
+        self.spec().recovery()
+    }
 
     /// Dimensions of one parity query for this input; an error if the code cannot encode such inputs. Ask once,
     /// when a model is loaded.
-    fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error>;
+    fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
+        self.floats_only(input)?;
+        Ok(input.dims.to_vec())
+    }
 
     /// Length of a parity model's output over that of a prediction: k for slot heads, else 1.
     fn output_scale(&self) -> usize {
-        1
+        self.spec().output_scale()
     }
 
-    /// Elements of a parity query over those of a query: k for `slots`, else 1.
+    /// Elements of a parity query over those of a query: k where they stand side by side, else 1.
     fn query_scale(&self) -> usize {
-        1
+        self.spec().query_scale()
+    }
+
+    /// Refuses everything but floats, if the code does arithmetic.
+    fn floats_only(&self, input: Input<'_>) -> Result<(), Error> {
+        let kind = self.spec().kind;
+        if input.element != Element::Float32 && kind.is_arithmetic() {
+            return Err(Error::NotArithmetic { kind, bytes: input.element.bytes() });
+        }
+        Ok(())
     }
 
     /// Writes the group's parity queries, [`Recovery::parities`] of them. Does not allocate.
@@ -158,12 +178,16 @@ pub trait Code: Debug + Send + Sync {
         members: Members<'_, f32>,
         parities: &mut [&mut [f32]],
         workspace: &mut Workspace,
-    ) -> Result<(), Error>;
+    ) -> Result<(), Error> {
+        check_group(self.spec(), members, parities, members.input.len())?;
+        self.encode_checked(members, parities, workspace)
+    }
 
     /// The same for elements that are not floats, as raw bytes. Codes that do arithmetic refuse.
     fn encode_bytes(&self, members: Members<'_, u8>, parities: &mut [&mut [u8]]) -> Result<(), Error> {
-        let _ = parities;
-        Err(not_arithmetic(self.spec(), members.input))
+        self.floats_only(members.input)?;
+        check_group(self.spec(), members, parities, members.input.len() * members.input.element.bytes())?;
+        self.encode_bytes_checked(members, parities)
     }
 
     /// Writes the prediction of `slot`, ignoring that slot's own prediction if it is there. Does not allocate once
@@ -174,25 +198,53 @@ pub trait Code: Debug + Send + Sync {
         slot: usize,
         prediction: &mut [f32],
         workspace: &mut Workspace,
+    ) -> Result<(), Error> {
+        let len = prediction.len();
+        let sizes = OutputSizes { prediction: len, parity: len * self.output_scale() };
+        received.check(self.recovery(), slot, sizes)?;
+        self.decode_checked(received, slot, prediction, workspace)
+    }
+
+    /// [`encode`](Self::encode) of a group with a member, all slices of which have the lengths that they must have.
+    fn encode_checked(
+        &self,
+        members: Members<'_, f32>,
+        parities: &mut [&mut [f32]],
+        workspace: &mut Workspace,
+    ) -> Result<(), Error>;
+
+    /// [`encode_bytes`](Self::encode_bytes) of such a group.
+    fn encode_bytes_checked(
+        &self,
+        members: Members<'_, u8>,
+        _parities: &mut [&mut [u8]],
+    ) -> Result<(), Error> {
+        Err(Error::NotArithmetic { kind: self.spec().kind, bytes: members.input.element.bytes() })
+    }
+
+    /// [`decode`](Self::decode) of a slot that can be recovered from what is in.
+    fn decode_checked(
+        &self,
+        received: Received<'_>,
+        slot: usize,
+        prediction: &mut [f32],
+        workspace: &mut Workspace,
     ) -> Result<(), Error>;
 }
 
-/// The refusal of a code that adds queries up.
-pub(crate) fn not_arithmetic(spec: &CodeSpec, input: Input<'_>) -> Error {
-    let bytes = match input.element {
-        Element::Float32 => 4,
-        Element::Bytes(bytes) => bytes,
-    };
-    Error::NotArithmetic { kind: spec.kind, bytes }
-}
-
-/// Refuses everything but floats.
-pub(crate) fn floats_only(spec: &CodeSpec, input: Input<'_>) -> Result<(), Error> {
-    if input.element == Element::Float32 { Ok(()) } else { Err(not_arithmetic(spec, input)) }
+/// Checks a group, and the slices that its parity queries are written to; `len` units of `T` make a query.
+fn check_group<T>(
+    spec: &CodeSpec,
+    members: Members<'_, T>,
+    parities: &[&mut [T]],
+    len: usize,
+) -> Result<(), Error> {
+    members.check(spec.k, len)?;
+    check_parities(parities, spec.recovery().parities, len * spec.query_scale())
 }
 
 /// Checks the slices that parity queries are written to.
-pub(crate) fn check_parities<T>(parities: &[&mut [T]], expected: usize, len: usize) -> Result<(), Error> {
+fn check_parities<T>(parities: &[&mut [T]], expected: usize, len: usize) -> Result<(), Error> {
     count(Part::ParityQuery, expected, parities.len())?;
     parities
         .iter()

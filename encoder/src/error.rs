@@ -12,6 +12,9 @@ pub enum Error {
     /// `r` is outside what the code can do.
     #[error("{kind} with k = {k} takes {min} to {max} parities per group, not {r}: change r")]
     Parities { kind: Kind, k: usize, r: usize, min: usize, max: usize },
+    /// No code has this name.
+    #[error("'{name}' is no code: use one of {}", names())]
+    UnknownCode { name: String },
     /// The spec sets something that this code does not have.
     #[error("{kind} has no {field}: remove it from the code spec")]
     UnusedField { kind: Kind, field: &'static str },
@@ -75,12 +78,13 @@ pub enum Error {
         "slot {slot} cannot be reconstructed: {missing} predictions are missing and {parities} parity outputs are in"
     )]
     Unrecoverable { slot: usize, missing: usize, parities: usize },
-    /// The locator needs more outputs than there are.
-    #[error("locating {errors} wrong outputs needs {needed} outputs, but {outputs} are in")]
-    TooFewToLocate { errors: usize, needed: usize, outputs: usize },
     /// The engine of a learned code failed.
     #[error("the learned code's model failed: {reason}")]
     Nets { reason: String },
+}
+
+fn names() -> String {
+    Kind::ALL.map(Kind::name).join(", ")
 }
 
 /// What a slice stood for.

@@ -4,9 +4,8 @@
 //! one parity output, and the mean of several is taken, for their errors differ. With the head `sum` it puts out a
 //! weighted sum, as in ParM's image code.
 
-use crate::code::OutputSizes;
 use crate::linear::{Linear, coefficients};
-use crate::{CodeSpec, Error, Head, Needs, Received, Recovery};
+use crate::{CodeSpec, Error, Head, Needs, Received};
 
 #[derive(Debug)]
 pub(crate) enum Decoder {
@@ -23,36 +22,20 @@ impl Decoder {
         })
     }
 
-    pub(crate) fn recovery(&self, spec: &CodeSpec) -> Recovery {
-        let needs = match self {
-            Decoder::Slots(_) => Needs::OneParity,
-            Decoder::Sum(_) => Needs::AsManyAsMissing,
-        };
-        Recovery { k: spec.k, parities: spec.r, needs }
-    }
-
-    /// Length of a parity output over a prediction's.
-    pub(crate) fn scale(&self) -> usize {
-        match self {
-            Decoder::Slots(places) => places.len(),
-            Decoder::Sum(_) => 1,
-        }
-    }
-
-    pub(crate) fn decode(
-        &self,
-        spec: &CodeSpec,
-        received: Received<'_>,
-        slot: usize,
-        out: &mut [f32],
-    ) -> Result<(), Error> {
-        let sizes = OutputSizes { prediction: out.len(), parity: out.len() * self.scale() };
-        received.check(self.recovery(spec), slot, sizes)?;
+    /// Writes the prediction of `slot`. The pattern has been checked.
+    pub(crate) fn decode(&self, received: Received<'_>, slot: usize, out: &mut [f32]) {
         match self {
             Decoder::Sum(linear) => linear.decode(received, slot, out),
             Decoder::Slots(places) => mean(received.parities, places[slot], out),
         }
-        Ok(())
+    }
+}
+
+/// What a reconstruction takes under the head that the spec chooses.
+pub(crate) fn needs(spec: &CodeSpec) -> Needs {
+    match spec.parity_head() {
+        Some(Head::Slots) => Needs::OneParity,
+        _ => Needs::AsManyAsMissing,
     }
 }
 

@@ -6,9 +6,9 @@
 
 use std::fmt::Debug;
 
-use crate::code::{OutputSizes, check_parities, floats_only};
+use crate::kind::{Mixing, Nature, Requirement};
 use crate::workspace::take;
-use crate::{Code, CodeSpec, Error, Input, Members, Needs, Received, Recovery, Workspace};
+use crate::{Code, CodeSpec, Error, Members, Needs, Received, Workspace};
 
 /// The two nets, run by some engine.
 pub trait Nets: Debug + Send + Sync {
@@ -18,6 +18,17 @@ pub trait Nets: Debug + Send + Sync {
     /// k + r outputs one after the other in (zeros where lost), k predictions out.
     fn decode(&self, outputs: &[f32], predictions: &mut [f32]) -> Result<(), String>;
 }
+
+/// What is known of it by name.
+pub(crate) const NATURE: Nature = Nature {
+    name: "learned",
+    requires: Requirement::Nets,
+    mixing: Mixing::AddsUp,
+    fields: &[],
+    parities: |spec| spec.r,
+    needs: |_| Needs::AsManyAsMissing,
+    build: |_| Err(Error::NeedsNets),
+};
 
 /// A learned code.
 #[derive(Debug)]
@@ -40,24 +51,13 @@ impl Code for Learned {
         &self.spec
     }
 
-    fn recovery(&self) -> Recovery {
-        Recovery { k: self.spec.k, parities: self.spec.r, needs: Needs::AsManyAsMissing }
-    }
-
-    fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
-        floats_only(&self.spec, input)?;
-        Ok(input.dims.to_vec())
-    }
-
-    fn encode(
+    fn encode_checked(
         &self,
         members: Members<'_, f32>,
         parities: &mut [&mut [f32]],
         workspace: &mut Workspace,
     ) -> Result<(), Error> {
         let (len, k) = (members.input.len(), self.spec.k);
-        members.check(k, len)?;
-        check_parities(parities, self.spec.r, len)?;
         let queries = take(&mut workspace.floats, len * k);
         stack(members.queries, queries, len);
         let coded = take(&mut workspace.outputs, len * self.spec.r);
@@ -68,7 +68,7 @@ impl Code for Learned {
         Ok(())
     }
 
-    fn decode(
+    fn decode_checked(
         &self,
         received: Received<'_>,
         slot: usize,
@@ -76,7 +76,6 @@ impl Code for Learned {
         workspace: &mut Workspace,
     ) -> Result<(), Error> {
         let (len, k) = (prediction.len(), self.spec.k);
-        received.check(self.recovery(), slot, OutputSizes::same(len))?;
         let outputs = take(&mut workspace.floats, len * (k + self.spec.r));
         let (exact, coded) = outputs.split_at_mut(len * k);
         stack(received.predictions, exact, len);

@@ -1,8 +1,28 @@
 //! The codes: how a group of queries becomes parity queries, and how a lost prediction is made from the rest.
 //!
+//! ```
+//! use parm_encoder::{CodeSpec, Input, Kind, Members, Received, Set, Workspace};
+//!
+//! // Groups of two queries, with one parity; the model is F(x) = 3 x, which is linear, so it serves its own parities.
+//! let code = CodeSpec::new(Kind::Mds, 2, 1).build()?;
+//! let model = |query: &[f32]| query.iter().map(|value| 3.0 * value).collect::<Vec<f32>>();
+//! let (queries, mut parity, mut workspace) = ([[1.0, 2.0], [5.0, 7.0]], [0.0; 2], Workspace::new());
+//! let members = Members { input: Input::floats(&[2]), queries: &[Some(&queries[0]), Some(&queries[1])] };
+//! code.encode(members, &mut [&mut parity], &mut workspace)?;
+//!
+//! // The prediction of the second query is late: it is made from the first one's and the parity's.
+//! let (first, parity) = (model(&queries[0]), model(&parity));
+//! let received =
+//!     Received { members: Set::first(2), predictions: &[Some(&first), None], parities: &[Some(&parity)] };
+//! let mut second = [0.0; 2];
+//! code.decode(received, 1, &mut second, &mut workspace)?;
+//! assert_eq!(second, [15.0, 21.0]);
+//! # Ok::<(), parm_encoder::Error>(())
+//! ```
+//!
 //! Slices in, slices out: this crate knows no tensor type, no runtime and no protobuf. A [`CodeSpec`] says which code;
 //! [`CodeSpec::build`] checks it and gives a [`Code`]; [`Recovery`] (a few words, `Copy`) tells a dispatcher which
-//! losses can be made good. What a code cannot recover is an [`Error`], never a guess.
+//! losses can be made good; [`Kind`] says what follows from the choice of a code. What a code cannot recover is an [`Error`], never a guess.
 //!
 //! | code | parity queries | size | recovers | exact for | elements |
 //! |---|---|---|---|---|---|
@@ -26,6 +46,7 @@ pub mod path;
 
 mod code;
 mod error;
+mod kind;
 mod recovery;
 mod set;
 mod spec;
@@ -37,7 +58,6 @@ mod linear;
 
 mod berrut;
 mod learned;
-mod locator;
 mod mds;
 mod replicate;
 mod slots;
@@ -49,13 +69,14 @@ mod weighted;
 pub use berrut::Berrut;
 pub use code::{Code, Element, Input, Members, Received};
 pub use error::{Error, Part};
+pub use kind::{Kind, Requirement};
 pub use learned::{Learned, Nets};
 pub use mds::Mds;
 pub use recovery::{Arrived, Needs, Recovery};
 pub use replicate::Replicate;
 pub use set::Set;
 pub use slots::Slots;
-pub use spec::{CodeSpec, Grid, Head, Kind, Layout};
+pub use spec::{CodeSpec, Grid, Head, Layout};
 pub use spline::Spline;
 pub use sum::Sum;
 pub use tiles::Tiles;

@@ -7,11 +7,22 @@
 //! Normalised Cauchy or Vandermonde rows of positive numbers would do too, but are nearly parallel;
 //! mixed signs keep the answers exact in f32. (After Lee et al., *Speeding Up Distributed Machine Learning Using Codes*.)
 
-use crate::code::{OutputSizes, check_parities, floats_only};
 use crate::coefficients::{DESIGNED_K, DESIGNED_R, design};
+use crate::kind::{Mixing, Nature, Requirement};
 use crate::linear::{Linear, MAX_K};
 use crate::matrix::Matrix;
-use crate::{Code, CodeSpec, Error, Input, Members, Needs, Received, Recovery, Set, Workspace};
+use crate::{Code, CodeSpec, Error, Members, Needs, Received, Set, Workspace};
+
+/// What is known of it by name.
+pub(crate) const NATURE: Nature = Nature {
+    name: "mds",
+    requires: Requirement::AffineModel,
+    mixing: Mixing::AddsUp,
+    fields: &[],
+    parities: |spec| spec.r,
+    needs: |_| Needs::AsManyAsMissing,
+    build: |spec| Ok(Box::new(Mds::new(spec)?)),
+};
 
 /// Real MDS codes whose parities the deployed model computes.
 #[derive(Debug)]
@@ -38,23 +49,12 @@ impl Code for Mds {
         &self.spec
     }
 
-    fn recovery(&self) -> Recovery {
-        Recovery { k: self.spec.k, parities: self.spec.r, needs: Needs::AsManyAsMissing }
-    }
-
-    fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
-        floats_only(&self.spec, input)?;
-        Ok(input.dims.to_vec())
-    }
-
-    fn encode(
+    fn encode_checked(
         &self,
         members: Members<'_, f32>,
         parities: &mut [&mut [f32]],
         _: &mut Workspace,
     ) -> Result<(), Error> {
-        members.check(self.spec.k, members.input.len())?;
-        check_parities(parities, self.spec.r, members.input.len())?;
         let mut present: [Option<&[f32]>; MAX_K] = [None; MAX_K];
         let mut count = 0;
         for query in members.queries.iter().flatten() {
@@ -65,14 +65,13 @@ impl Code for Mds {
         Ok(())
     }
 
-    fn decode(
+    fn decode_checked(
         &self,
         received: Received<'_>,
         slot: usize,
         prediction: &mut [f32],
         _: &mut Workspace,
     ) -> Result<(), Error> {
-        received.check(self.recovery(), slot, OutputSizes::same(prediction.len()))?;
         let members = received.members.both(Set::first(self.spec.k));
         let rank = |slot: usize| members.both(Set::first(slot)).len();
         self.by_members[members.len() - 1].decode_columns(received, slot, rank, prediction);

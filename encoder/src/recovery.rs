@@ -1,9 +1,12 @@
 //! Which losses a code can make good: pure set arithmetic, for whoever must decide before any byte has come.
 
+use serde::Serialize;
+
 use crate::Set;
 
 /// What a code needs to make a lost prediction good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Needs {
     /// Any k of the k + r results: as many parity outputs as predictions are missing.
     AsManyAsMissing,
@@ -16,7 +19,7 @@ pub enum Needs {
 }
 
 /// A code's recovery rule. Small enough to be copied wherever loss patterns are judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Recovery {
     /// Queries per group.
     pub k: usize,
@@ -44,9 +47,22 @@ impl Recovery {
         !matches!(self.needs, Needs::AnyOutputs(_))
     }
 
-    /// Whether a group with blank slots can be encoded.
-    pub fn takes_partial_groups(self) -> bool {
-        self.is_systematic()
+    /// Whether a reconstruction reads the predictions of the other members.
+    pub fn reads_predictions(self) -> bool {
+        self.needs == Needs::AsManyAsMissing
+    }
+
+    /// Parity outputs with which a complete group tells a wrong prediction from right ones; `None` if nothing does.
+    ///
+    /// Where the members' predictions take part in every reconstruction, a second parity has to say whose fault a
+    /// disagreement is.
+    pub fn parities_to_compare(self) -> Option<usize> {
+        match self.needs {
+            Needs::OneParity | Needs::OwnCopy => Some(1),
+            Needs::AsManyAsMissing => Some(2),
+            Needs::AnyOutputs(_) => None,
+        }
+        .filter(|wanted| *wanted <= self.parities)
     }
 
     /// Whether the predictions of all of `lost` follow from what has arrived. A slot whose own prediction is in may
@@ -63,17 +79,6 @@ impl Recovery {
             Needs::OneParity => !parities.is_empty(),
             Needs::OwnCopy => lost.iter().all(|slot| parities.iter().any(|parity| parity % self.k == slot)),
             Needs::AnyOutputs(count) => members == slots && parities.len() >= count,
-        }
-    }
-
-    /// The parities that are worth sending for a group with these members.
-    pub fn worthwhile(self, members: Set) -> Set {
-        let all = Set::first(self.parities);
-        match self.needs {
-            Needs::OwnCopy => all.iter().filter(|parity| members.contains(parity % self.k)).collect(),
-            Needs::AnyOutputs(_) if members != Set::first(self.k) => Set::EMPTY,
-            _ if members.is_empty() => Set::EMPTY,
-            _ => all,
         }
     }
 }

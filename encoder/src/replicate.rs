@@ -3,11 +3,22 @@
 //! The copy c of slot s is coded query c k + s. It is here so that replication goes through the same paths, tests and
 //! tables as the codes that mean to beat it, and because k = 1 of any of them is this.
 
-use crate::code::{OutputSizes, check_parities};
-use crate::{Code, CodeSpec, Element, Error, Input, Members, Needs, Received, Recovery, Workspace};
+use crate::kind::{Mixing, Nature, Requirement};
+use crate::{Code, CodeSpec, Error, Members, Needs, Received, Workspace};
 
 /// Coded queries that fit a set.
 const MAX_COPIES: usize = 64;
+
+/// What is known of it by name.
+pub(crate) const NATURE: Nature = Nature {
+    name: "replicate",
+    requires: Requirement::Nothing,
+    mixing: Mixing::Copies,
+    fields: &[],
+    parities: |spec| spec.k * spec.r,
+    needs: |_| Needs::OwnCopy,
+    build: |spec| Ok(Box::new(Replicate::new(spec)?)),
+};
 
 /// Copies of queries.
 #[derive(Debug)]
@@ -37,45 +48,32 @@ impl Code for Replicate {
         &self.spec
     }
 
-    fn recovery(&self) -> Recovery {
-        Recovery { k: self.spec.k, parities: self.spec.k * self.spec.r, needs: Needs::OwnCopy }
-    }
-
-    fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
-        Ok(input.dims.to_vec())
-    }
-
-    fn encode(
+    fn encode_checked(
         &self,
         members: Members<'_, f32>,
         parities: &mut [&mut [f32]],
         _: &mut Workspace,
     ) -> Result<(), Error> {
-        members.check(self.spec.k, members.input.len())?;
-        check_parities(parities, self.recovery().parities, members.input.len())?;
         self.copy(members.queries, parities);
         Ok(())
     }
 
-    fn encode_bytes(&self, members: Members<'_, u8>, parities: &mut [&mut [u8]]) -> Result<(), Error> {
-        let size = match members.input.element {
-            Element::Float32 => 4,
-            Element::Bytes(bytes) => bytes,
-        };
-        members.check(self.spec.k, members.input.len() * size)?;
-        check_parities(parities, self.recovery().parities, members.input.len() * size)?;
+    fn encode_bytes_checked(
+        &self,
+        members: Members<'_, u8>,
+        parities: &mut [&mut [u8]],
+    ) -> Result<(), Error> {
         self.copy(members.queries, parities);
         Ok(())
     }
 
-    fn decode(
+    fn decode_checked(
         &self,
         received: Received<'_>,
         slot: usize,
         prediction: &mut [f32],
         _: &mut Workspace,
     ) -> Result<(), Error> {
-        received.check(self.recovery(), slot, OutputSizes::same(prediction.len()))?;
         let mut copies = received.parities.iter().skip(slot).step_by(self.spec.k).flatten();
         if let Some(copy) = copies.next() {
             prediction.copy_from_slice(copy);

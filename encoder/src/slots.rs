@@ -4,14 +4,25 @@
 //! the size of a query. A query's place says which of the parity model's k predictions is its own. Blank slots are
 //! zeros. It moves bytes without looking at them, so it takes elements of any type.
 
-use crate::code::check_parities;
-use crate::head::Decoder;
-use crate::{Code, CodeSpec, Element, Error, Input, Layout, Members, Received, Recovery, Workspace};
+use crate::head::{self, Decoder};
+use crate::kind::{Mixing, Nature, Requirement};
+use crate::{Code, CodeSpec, Error, Input, Layout, Members, Received, Workspace};
 
 /// Queries that fit a set of slots with room for parities.
 const MAX_K: usize = 32;
 /// Parities: linear heads decode that many, and more copies of one network are no use.
 const MAX_R: usize = 4;
+
+/// What is known of it by name.
+pub(crate) const NATURE: Nature = Nature {
+    name: "slots",
+    requires: Requirement::ParityModels,
+    mixing: Mixing::SideBySide,
+    fields: &["head", "coefficients", "order", "layout"],
+    parities: |spec| spec.r,
+    needs: |spec| head::needs(spec),
+    build: |spec| Ok(Box::new(Slots::new(spec)?)),
+};
 
 /// Queries side by side.
 #[derive(Debug)]
@@ -60,10 +71,6 @@ impl Code for Slots {
         &self.spec
     }
 
-    fn recovery(&self) -> Recovery {
-        self.decoder.recovery(&self.spec)
-    }
-
     fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
         let mut dims = input.dims.to_vec();
         let axis = match self.spec.layout.unwrap_or_default() {
@@ -74,50 +81,38 @@ impl Code for Slots {
         Ok(dims)
     }
 
-    fn output_scale(&self) -> usize {
-        self.decoder.scale()
-    }
-
-    fn query_scale(&self) -> usize {
-        self.spec.k
-    }
-
-    fn encode(
+    fn encode_checked(
         &self,
         members: Members<'_, f32>,
         parities: &mut [&mut [f32]],
         _: &mut Workspace,
     ) -> Result<(), Error> {
-        let len = members.input.len();
-        members.check(self.spec.k, len)?;
-        check_parities(parities, self.spec.r, len * self.spec.k)?;
-        if len > 0 {
+        if !members.input.is_empty() {
             self.place(members.queries, self.together(members.input), parities);
         }
         Ok(())
     }
 
-    fn encode_bytes(&self, members: Members<'_, u8>, parities: &mut [&mut [u8]]) -> Result<(), Error> {
-        let size = match members.input.element {
-            Element::Float32 => 4,
-            Element::Bytes(bytes) => bytes,
-        };
-        let len = members.input.len() * size;
-        members.check(self.spec.k, len)?;
-        check_parities(parities, self.spec.r, len * self.spec.k)?;
-        if len > 0 {
+    fn encode_bytes_checked(
+        &self,
+        members: Members<'_, u8>,
+        parities: &mut [&mut [u8]],
+    ) -> Result<(), Error> {
+        let size = members.input.element.bytes();
+        if members.input.len() * size > 0 {
             self.place(members.queries, self.together(members.input) * size, parities);
         }
         Ok(())
     }
 
-    fn decode(
+    fn decode_checked(
         &self,
         received: Received<'_>,
         slot: usize,
         prediction: &mut [f32],
         _: &mut Workspace,
     ) -> Result<(), Error> {
-        self.decoder.decode(&self.spec, received, slot, prediction)
+        self.decoder.decode(received, slot, prediction);
+        Ok(())
     }
 }

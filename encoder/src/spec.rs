@@ -1,58 +1,8 @@
 //! What a code is, in the words that a bundle stores; building it checks every number.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-use crate::berrut::Berrut;
-use crate::mds::Mds;
-use crate::replicate::Replicate;
-use crate::slots::Slots;
-use crate::spline::Spline;
-use crate::sum::Sum;
-use crate::tiles::Tiles;
-use crate::weighted::Weighted;
-use crate::{Code, Error};
-
-/// The codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// Queries are added up; one parity.
-    Sum,
-    /// Several differently weighted sums.
-    Weighted,
-    /// Images are shrunk and tiled into one.
-    Tiles,
-    /// Queries stand side by side on the channel axis.
-    Slots,
-    /// Every query is sent again.
-    Replicate,
-    /// Exact for affine models, which compute their own parities.
-    Mds,
-    /// Rational interpolation; no training, not systematic.
-    Berrut,
-    /// Smoothing splines; no training, not systematic.
-    Spline,
-    /// Encoder and decoder are models.
-    Learned,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Sum => "sum",
-            Kind::Weighted => "weighted",
-            Kind::Tiles => "tiles",
-            Kind::Slots => "slots",
-            Kind::Replicate => "replicate",
-            Kind::Mds => "mds",
-            Kind::Berrut => "berrut",
-            Kind::Spline => "spline",
-            Kind::Learned => "learned",
-        })
-    }
-}
+use crate::{Code, Error, Kind, Recovery, linear};
 
 /// What a parity model puts out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -140,32 +90,52 @@ impl CodeSpec {
     /// The code, or what is wrong with these parameters. `learned` is built by [`Learned::new`](crate::Learned::new).
     pub fn build(&self) -> Result<Box<dyn Code>, Error> {
         self.check_fields()?;
-        Ok(match self.kind {
-            Kind::Sum => Box::new(Sum::new(self)?),
-            Kind::Weighted => Box::new(Weighted::new(self)?),
-            Kind::Tiles => Box::new(Tiles::new(self)?),
-            Kind::Slots => Box::new(Slots::new(self)?),
-            Kind::Replicate => Box::new(Replicate::new(self)?),
-            Kind::Mds => Box::new(Mds::new(self)?),
-            Kind::Berrut => Box::new(Berrut::new(self)?),
-            Kind::Spline => Box::new(Spline::new(self)?),
-            Kind::Learned => return Err(Error::NeedsNets),
-        })
+        (self.kind.nature().build)(self)
+    }
+
+    /// Which losses it makes good.
+    pub fn recovery(&self) -> Recovery {
+        let nature = self.kind.nature();
+        Recovery { k: self.k, parities: (nature.parities)(self), needs: (nature.needs)(self) }
+    }
+
+    /// What its parity models put out; `None` where there are none, as the deployed model serves the parities.
+    pub fn parity_head(&self) -> Option<Head> {
+        let chosen = if self.kind.chooses_head() { self.head.unwrap_or(Head::Slots) } else { Head::Sum };
+        self.kind.has_parity_models().then_some(chosen)
+    }
+
+    /// The weights of the members' predictions in what the head `sum` puts out: r rows of k.
+    pub fn weights(&self) -> Result<Vec<Vec<f32>>, Error> {
+        let weights = linear::coefficients(self)?.to_f32();
+        Ok(weights.chunks_exact(self.k).map(<[f32]>::to_vec).collect())
+    }
+
+    /// Length of a parity model's output over that of a prediction: k for slot heads, else 1.
+    pub fn output_scale(&self) -> usize {
+        if self.parity_head() == Some(Head::Slots) { self.k } else { 1 }
+    }
+
+    /// Elements of a parity query over those of a query: k where they stand side by side, else 1.
+    pub fn query_scale(&self) -> usize {
+        if self.kind.is_side_by_side() { self.k } else { 1 }
     }
 
     /// A field that the kind does not use would be silently ignored: refuse it.
     pub(crate) fn check_fields(&self) -> Result<(), Error> {
-        let placed = matches!(self.kind, Kind::Tiles | Kind::Slots);
-        let sums = self.kind == Kind::Weighted || (placed && self.head == Some(Head::Sum));
-        let unused = [
-            ("head", self.head.is_some() && !placed),
-            ("coefficients", self.coefficients.is_some() && !sums),
-            ("order", self.order.is_some() && !placed),
-            ("grid", self.grid.is_some() && self.kind != Kind::Tiles),
-            ("layout", self.layout.is_some() && !placed),
-            ("smoothing", self.smoothing.is_some() && self.kind != Kind::Spline),
+        let used = self.kind.nature().fields;
+        let given = [
+            ("head", self.head.is_some()),
+            ("coefficients", self.coefficients.is_some()),
+            ("order", self.order.is_some()),
+            ("grid", self.grid.is_some()),
+            ("layout", self.layout.is_some()),
+            ("smoothing", self.smoothing.is_some()),
         ];
-        match unused.into_iter().find(|(_, unused)| *unused) {
+        let has_use = |field: &str| {
+            used.contains(&field) && (field != "coefficients" || self.parity_head() == Some(Head::Sum))
+        };
+        match given.into_iter().find(|(field, given)| *given && !has_use(field)) {
             Some((field, _)) => Err(Error::UnusedField { kind: self.kind, field }),
             None => Ok(()),
         }
@@ -184,7 +154,7 @@ impl CodeSpec {
     }
 
     /// The place of each member, checked.
-    pub(crate) fn places(&self) -> Result<Vec<usize>, Error> {
+    pub fn places(&self) -> Result<Vec<usize>, Error> {
         let Some(order) = &self.order else { return Ok((0..self.k).collect()) };
         let mut sorted = order.clone();
         sorted.sort_unstable();

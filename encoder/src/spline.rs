@@ -8,11 +8,23 @@
 //! a short path first ([`path::nearest`](crate::path::nearest)) makes the curve smoother and the answers better.
 
 use crate::interpolated::{self, Samples};
+use crate::kind::{Mixing, Nature, Requirement};
 use crate::matrix::Matrix;
 use crate::workspace::SmootherKey;
-use crate::{Code, CodeSpec, Error, Input, Members, Received, Recovery, Set, Workspace};
+use crate::{Code, CodeSpec, Error, Members, Needs, Received, Set, Workspace};
 
 const SMOOTHING: f64 = 1e-7;
+
+/// What is known of it by name.
+pub(crate) const NATURE: Nature = Nature {
+    name: "spline",
+    requires: Requirement::Nothing,
+    mixing: Mixing::DrawsCurve,
+    fields: &["smoothing"],
+    parities: |spec| spec.k + spec.r,
+    needs: |spec| Needs::AnyOutputs(spec.k),
+    build: |spec| Ok(Box::new(Spline::new(spec)?)),
+};
 
 /// The spline code.
 #[derive(Debug)]
@@ -48,16 +60,7 @@ impl Code for Spline {
         &self.spec
     }
 
-    fn recovery(&self) -> Recovery {
-        interpolated::recovery(&self.spec)
-    }
-
-    fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
-        crate::code::floats_only(&self.spec, input)?;
-        Ok(input.dims.to_vec())
-    }
-
-    fn encode(
+    fn encode_checked(
         &self,
         members: Members<'_, f32>,
         parities: &mut [&mut [f32]],
@@ -66,7 +69,7 @@ impl Code for Spline {
         self.samples.encode(&self.spec, members, parities)
     }
 
-    fn decode(
+    fn decode_checked(
         &self,
         received: Received<'_>,
         slot: usize,
@@ -74,7 +77,7 @@ impl Code for Spline {
         workspace: &mut Workspace,
     ) -> Result<(), Error> {
         let returned = received.arrived().parities;
-        interpolated::decode(&self.spec, received, slot, prediction, |weights| {
+        interpolated::decode(received, prediction, |weights| {
             let matrix = self.decoder(returned, workspace);
             for (weight, exact) in weights.iter_mut().zip(matrix.row(slot)) {
                 *weight = *exact as f32;

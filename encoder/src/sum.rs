@@ -5,10 +5,21 @@
 //! of a query's size) and the hardest to learn: P does not say which query a feature came from, so one loss is all
 //! that it can make good. A blank slot adds nothing to either sum.
 
-use crate::code::{OutputSizes, check_parities, floats_only};
+use crate::kind::{Mixing, Nature, Requirement};
 use crate::linear::{Linear, MAX_K};
 use crate::matrix::Matrix;
-use crate::{Code, CodeSpec, Error, Input, Members, Needs, Received, Recovery, Workspace};
+use crate::{Code, CodeSpec, Error, Members, Needs, Received, Workspace};
+
+/// What is known of it by name.
+pub(crate) const NATURE: Nature = Nature {
+    name: "sum",
+    requires: Requirement::ParityModels,
+    mixing: Mixing::AddsUp,
+    fields: &[],
+    parities: |spec| spec.r,
+    needs: |_| Needs::AsManyAsMissing,
+    build: |spec| Ok(Box::new(Sum::new(spec)?)),
+};
 
 /// The sum code.
 #[derive(Debug)]
@@ -30,35 +41,23 @@ impl Code for Sum {
         &self.spec
     }
 
-    fn recovery(&self) -> Recovery {
-        Recovery { k: self.spec.k, parities: 1, needs: Needs::AsManyAsMissing }
-    }
-
-    fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
-        floats_only(&self.spec, input)?;
-        Ok(input.dims.to_vec())
-    }
-
-    fn encode(
+    fn encode_checked(
         &self,
         members: Members<'_, f32>,
         parities: &mut [&mut [f32]],
         _: &mut Workspace,
     ) -> Result<(), Error> {
-        members.check(self.spec.k, members.input.len())?;
-        check_parities(parities, 1, members.input.len())?;
         self.linear.encode(members.queries, parities);
         Ok(())
     }
 
-    fn decode(
+    fn decode_checked(
         &self,
         received: Received<'_>,
         slot: usize,
         prediction: &mut [f32],
         _: &mut Workspace,
     ) -> Result<(), Error> {
-        received.check(self.recovery(), slot, OutputSizes::same(prediction.len()))?;
         self.linear.decode(received, slot, prediction);
         Ok(())
     }

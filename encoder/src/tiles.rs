@@ -8,13 +8,24 @@
 //! The average is separable: input rows are added up first (whole rows, which vectorises), then columns. The naive
 //! twin adds up the area of each pixel.
 
-use crate::code::{check_parities, floats_only};
-use crate::head::Decoder;
+use crate::head::{self, Decoder};
+use crate::kind::{Mixing, Nature, Requirement};
 use crate::workspace::{Average, take};
-use crate::{Code, CodeSpec, Error, Grid, Input, Layout, Members, Received, Recovery, Workspace};
+use crate::{Code, CodeSpec, Error, Grid, Input, Layout, Members, Received, Workspace};
 
 const MAX_K: usize = 32;
 const MAX_R: usize = 4;
+
+/// What is known of it by name.
+pub(crate) const NATURE: Nature = Nature {
+    name: "tiles",
+    requires: Requirement::ParityModels,
+    mixing: Mixing::AddsUp,
+    fields: &["head", "coefficients", "order", "grid", "layout"],
+    parities: |spec| spec.r,
+    needs: |spec| head::needs(spec),
+    build: |spec| Ok(Box::new(Tiles::new(spec)?)),
+};
 
 /// Shrunk images on a grid.
 #[derive(Debug)]
@@ -123,29 +134,19 @@ impl Code for Tiles {
         &self.spec
     }
 
-    fn recovery(&self) -> Recovery {
-        self.decoder.recovery(&self.spec)
-    }
-
     fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
-        floats_only(&self.spec, input)?;
+        self.floats_only(input)?;
         self.image(input)?;
         Ok(input.dims.to_vec())
     }
 
-    fn output_scale(&self) -> usize {
-        self.decoder.scale()
-    }
-
-    fn encode(
+    fn encode_checked(
         &self,
         members: Members<'_, f32>,
         parities: &mut [&mut [f32]],
         workspace: &mut Workspace,
     ) -> Result<(), Error> {
         let image = self.image(members.input)?;
-        members.check(self.spec.k, members.input.len())?;
-        check_parities(parities, self.spec.r, members.input.len())?;
         let Some((first, others)) = parities.split_first_mut() else { return Ok(()) };
         if members.present().len() < self.grid.rows * self.grid.columns {
             first.fill(0.0);
@@ -159,14 +160,15 @@ impl Code for Tiles {
         Ok(())
     }
 
-    fn decode(
+    fn decode_checked(
         &self,
         received: Received<'_>,
         slot: usize,
         prediction: &mut [f32],
         _: &mut Workspace,
     ) -> Result<(), Error> {
-        self.decoder.decode(&self.spec, received, slot, prediction)
+        self.decoder.decode(received, slot, prediction);
+        Ok(())
     }
 }
 

@@ -5,9 +5,20 @@
 //! encodings, and every square sub-matrix of c well conditioned, any k of the k + r results give the rest; see
 //! [`coefficients`](crate::coefficients) for the choice. A blank slot adds nothing to any sum.
 
-use crate::code::{OutputSizes, check_parities, floats_only};
+use crate::kind::{Mixing, Nature, Requirement};
 use crate::linear::{Linear, MAX_K, MAX_R, coefficients};
-use crate::{Code, CodeSpec, Error, Input, Members, Needs, Received, Recovery, Workspace};
+use crate::{Code, CodeSpec, Error, Members, Needs, Received, Workspace};
+
+/// What is known of it by name.
+pub(crate) const NATURE: Nature = Nature {
+    name: "weighted",
+    requires: Requirement::ParityModels,
+    mixing: Mixing::AddsUp,
+    fields: &["coefficients"],
+    parities: |spec| spec.r,
+    needs: |_| Needs::AsManyAsMissing,
+    build: |spec| Ok(Box::new(Weighted::new(spec)?)),
+};
 
 /// Weighted sums.
 #[derive(Debug)]
@@ -29,35 +40,23 @@ impl Code for Weighted {
         &self.spec
     }
 
-    fn recovery(&self) -> Recovery {
-        Recovery { k: self.spec.k, parities: self.spec.r, needs: Needs::AsManyAsMissing }
-    }
-
-    fn parity_dims(&self, input: Input<'_>) -> Result<Vec<usize>, Error> {
-        floats_only(&self.spec, input)?;
-        Ok(input.dims.to_vec())
-    }
-
-    fn encode(
+    fn encode_checked(
         &self,
         members: Members<'_, f32>,
         parities: &mut [&mut [f32]],
         _: &mut Workspace,
     ) -> Result<(), Error> {
-        members.check(self.spec.k, members.input.len())?;
-        check_parities(parities, self.spec.r, members.input.len())?;
         self.linear.encode(members.queries, parities);
         Ok(())
     }
 
-    fn decode(
+    fn decode_checked(
         &self,
         received: Received<'_>,
         slot: usize,
         prediction: &mut [f32],
         _: &mut Workspace,
     ) -> Result<(), Error> {
-        received.check(self.recovery(), slot, OutputSizes::same(prediction.len()))?;
         self.linear.decode(received, slot, prediction);
         Ok(())
     }

@@ -68,14 +68,9 @@ impl Contender {
 }
 
 impl Contender {
-    /// Whether it makes groups, so that `k` and `r` mean something to it.
-    fn codes(&self) -> bool {
-        matches!(self.dispatch.policy, PolicyKind::Parm | PolicyKind::ParmPlus)
-    }
-
     /// Itself for every `k` and `r`, with what tells them apart: a group of a given size does not follow the load.
     pub(crate) fn variants(self, ks: &[NonZeroU8], rs: &[NonZeroU8]) -> Vec<(String, Self)> {
-        if !self.codes() {
+        if !self.dispatch.policy.is_coded() {
             return vec![(String::new(), self)];
         }
         let each = |values: &[NonZeroU8]| match values {
@@ -88,7 +83,8 @@ impl Contender {
                 let (mut name, mut variant) = (String::new(), self.clone());
                 let coding = &mut variant.dispatch.coding;
                 if let Some(k) = k {
-                    (coding.k, coding.k_choices, coding.k_follows_load) = (k, Vec::new(), false);
+                    (coding.k, coding.k_choices) = (k, Vec::new());
+                    coding.parm_plus.k_follows_load = false;
                     name += &format!(" k={k}");
                 }
                 if let Some(r) = r {

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parm_dispatch::PolicyKind;
 use parm_simulator::Run;
 use serde_json::{Value, json};
 
@@ -102,7 +101,7 @@ fn configuration(run: &Run, order: Order<'_>) -> Result<String, Error> {
     let deadline_ms = run.deadline.as_millis() as u64;
     let unwritable = |reason: String| Error::Process { what: "configure", name: order.name.into(), reason };
     let mut dispatch = serde_json::to_value(&run.settings).map_err(|error| unwritable(error.to_string()))?;
-    let codes = matches!(run.settings.policy, PolicyKind::Parm | PolicyKind::ParmPlus);
+    let codes = run.settings.policy.is_coded();
     if let Some(code) = order.processes.code().filter(|_| codes && dispatch["coding"]["code"].is_null()) {
         dispatch["coding"]["code"] = code.into();
     }

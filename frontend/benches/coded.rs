@@ -100,7 +100,7 @@ async fn frontend(way: Way) -> Frontend {
         let coding = &mut config.dispatch.coding;
         coding.code = Some(parm_encoder::Kind::Mds);
         coding.k = NonZeroU8::new(4).unwrap();
-        coding.k_follows_load = false;
+        coding.parm_plus.k_follows_load = false;
     }
     let frontend = Frontend::start(config, Arc::new(Wire::default()), Timers::Precise).unwrap();
     let answer = Tensor::from_f32([1, 10].as_slice(), &[0.1; 10]).unwrap();

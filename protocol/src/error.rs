@@ -162,9 +162,4 @@ impl Error {
             Code::Internal => "internal",
         }
     }
-
-    /// Whether another instance might answer the same request.
-    pub fn is_retryable(&self) -> bool {
-        matches!(self.code(), Code::Unavailable | Code::Overloaded | Code::Internal)
-    }
 }

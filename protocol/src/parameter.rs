@@ -30,14 +30,6 @@ impl Parameter {
         }
     }
 
-    /// The value as a truth value, if it is one.
-    pub fn as_bool(&self) -> Option<bool> {
-        match self {
-            Parameter::Bool(value) => Some(*value),
-            _ => None,
-        }
-    }
-
     /// The value as text, if it is text.
     pub fn as_str(&self) -> Option<&str> {
         match self {

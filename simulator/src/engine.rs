@@ -169,7 +169,9 @@ impl<'a> Engine<'a> {
             Some(Happening::JobEnds(end)) => self.job_ends(end),
             Some(Happening::TakenBack(job)) => self.tell(Event::JobFailed(job, Failure::Instance)),
             Some(Happening::Encoded(group)) => self.tell(Event::GroupEncoded(group)),
-            Some(Happening::Decoded(group, query)) => self.tell(Event::SlotDecoded(group, query, None)),
+            Some(Happening::Decoded(group, query)) => {
+                self.tell(Event::SlotDecoded { group, query, confidence: None });
+            }
             Some(Happening::Compared(group)) => {
                 let verdicts = self.comparisons.report(group);
                 self.tell(Event::Compared(group, verdicts));

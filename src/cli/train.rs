@@ -6,7 +6,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
+use parm_encoder::Kind;
 
 pub const EXAMPLES: &str = "Examples:
   parm train base --model lenet --name fashion --data idx:train-images.gz,train-labels.gz --epochs 20
@@ -141,8 +143,8 @@ pub struct Parity {
     #[arg(long, value_name = "FILE")]
     pub architecture: Option<PathBuf>,
     /// How queries become a parity query
-    #[arg(long, value_enum)]
-    pub encoder: Option<Encoder>,
+    #[arg(long, value_name = "ENCODER", value_parser = encoders())]
+    pub encoder: Option<Kind>,
     /// What a parity model puts out: one weighted sum, or a prediction for each slot
     #[arg(long, value_enum)]
     pub head: Option<Head>,
@@ -186,12 +188,10 @@ pub struct Parity {
     pub run: Run,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Encoder {
-    Sum,
-    Weighted,
-    Tiles,
-    Slots,
+/// The codes that parity models can be trained for.
+fn encoders() -> impl TypedValueParser<Value = Kind> {
+    let kinds = Kind::ALL.into_iter().filter(|kind| kind.has_parity_models());
+    PossibleValuesParser::new(kinds.map(Kind::name)).try_map(|name| name.parse())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -143,13 +143,7 @@ fn settings(given: &flags::Parity) -> anyhow::Result<Recipe> {
     let mut settings: Recipe = recipe(&given.run)?;
     let Recipe { run, held_out, augment, .. } = &mut settings;
     apply(&given.run, Numbers { run, held_out, augment: Some(augment) });
-    let encoder = given.encoder.map(|encoder| match encoder {
-        flags::Encoder::Sum => Kind::Sum,
-        flags::Encoder::Weighted => Kind::Weighted,
-        flags::Encoder::Tiles => Kind::Tiles,
-        flags::Encoder::Slots => Kind::Slots,
-    });
-    set(&mut settings.encoder, encoder);
+    set(&mut settings.encoder, given.encoder);
     let head = given.head.map(|head| match head {
         flags::Head::Sum => Head::Sum,
         flags::Head::Slots => Head::Slots,

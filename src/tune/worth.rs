@@ -1,6 +1,5 @@
 //! What answers are worth, from a bundle and from flags.
 
-use parm_dispatch::Needs;
 use parm_parity_models::bundle::Manifest;
 use parm_tuner::{Coded, Quality};
 
@@ -26,12 +25,9 @@ pub fn of(flags: &Worth) -> anyhow::Result<Quality> {
         let known = quality.codes.iter_mut().find(|coded| (coded.k, coded.r) == (given.k, given.r));
         match known {
             Some(coded) => coded.degraded = given.accuracy,
-            None => quality.codes.push(Coded {
-                k: given.k,
-                r: given.r,
-                needs: Needs::AnyK,
-                degraded: given.accuracy,
-            }),
+            None => {
+                quality.codes.push(Coded { k: given.k, r: given.r, code: None, degraded: given.accuracy })
+            }
         }
     }
     quality.codes.sort_by_key(|coded| (coded.k, coded.r));

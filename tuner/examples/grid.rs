@@ -7,7 +7,6 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use parm_dispatch::Needs;
 use parm_simulator::Quiet;
 use parm_tuner::{Candidate, Coded, Limits, Objective, Plan, Problem, Quality, Search};
 use parm_workload::arrivals::Arrivals;
@@ -61,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn paper(rate: f64) -> Problem {
-    let coded = |(k, degraded)| Coded { k, r: 1, needs: Needs::AnyK, degraded };
+    let coded = |(k, degraded)| Coded { k, r: 1, code: None, degraded };
     Problem {
         slo: Duration::from_millis(40),
         arrivals: Arrivals::Poisson { rate },

@@ -141,7 +141,6 @@ impl Problem {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use parm_dispatch::Needs;
     use parm_workload::Scenario;
 
     use super::*;
@@ -150,7 +149,7 @@ pub(crate) mod tests {
     /// The paper's GPU cluster: 18 instances of 20 ms, 270 queries per second, four transfers at a time between them,
     /// the accuracies of CIFAR-10.
     pub(crate) fn paper() -> Problem {
-        let coded = |(k, degraded)| Coded { k, r: 1, needs: Needs::AnyK, degraded };
+        let coded = |(k, degraded)| Coded { k, r: 1, code: None, degraded };
         Problem {
             slo: Duration::from_millis(40),
             arrivals: Arrivals::Poisson { rate: 270.0 },

@@ -1,7 +1,6 @@
 //! What answers are worth: accuracies by how an answer came about, as a bundle's manifest has them.
 
-use parm_dispatch::Needs;
-use parm_encoder::{Head, Kind};
+use parm_encoder::{Kind, Needs};
 use parm_parity_models::bundle::Manifest;
 use parm_simulator::{Answered, Outcome};
 use serde::Serialize;
@@ -30,8 +29,9 @@ pub struct Coded {
     pub k: u8,
     /// Parities per group.
     pub r: u8,
-    /// What its decoder needs.
-    pub needs: Needs,
+    /// Which code, where simulations are to know: one that makes good something else than any `r` losses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<Kind>,
     /// Accuracy of reconstructions (A_d).
     pub degraded: f64,
 }
@@ -51,10 +51,8 @@ impl Quality {
         let Some((_, first)) = measured.first() else { return Err(Error::NotMeasured) };
         let codes = measured.iter().filter_map(|(parity, accuracy)| {
             let (k, r) = (u8::try_from(parity.code.k).ok()?, u8::try_from(parity.code.r).ok()?);
-            let slots = matches!(parity.code.kind, Kind::Slots | Kind::Tiles);
-            let one_parity = slots && parity.code.head != Some(Head::Sum);
-            let needs = if one_parity { Needs::OneParity } else { Needs::AnyK };
-            Some(Coded { k, r, needs, degraded: accuracy.degraded })
+            let code = (parity.code.recovery().needs != Needs::AsManyAsMissing).then_some(parity.code.kind);
+            Some(Coded { k, r, code, degraded: accuracy.degraded })
         });
         let backup = measured
             .iter()
@@ -102,7 +100,7 @@ mod tests {
     const CODES: [(u8, u8, f64); 3] = [(2, 1, 0.9), (4, 1, 0.8), (4, 2, 0.7)];
 
     fn quality() -> Quality {
-        let coded = |(k, r, degraded)| Coded { k, r, needs: Needs::AnyK, degraded };
+        let coded = |(k, r, degraded)| Coded { k, r, code: None, degraded };
         Quality { available: 0.95, codes: CODES.map(coded).to_vec(), ..Quality::default() }
     }
 

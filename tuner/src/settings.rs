@@ -70,7 +70,7 @@ mod tests {
         let mut settings = PoolSettings { policy: PolicyKind::ParmPlus, ..PoolSettings::default() };
         settings.hedge.budget.ratio = Fraction::percent(5);
         settings.coding.grace.factor = 1.5;
-        settings.coding.k_follows_load = false;
+        settings.coding.parm_plus.k_follows_load = false;
         let written = changes(&settings).to_string();
         assert_eq!(toml::from_str::<PoolSettings>(&written).unwrap(), settings, "{written}");
         assert!(!written.contains("queue_limit"), "defaults are left out: {written}");

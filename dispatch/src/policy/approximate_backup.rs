@@ -3,7 +3,10 @@
 //! The baseline for parities at the same cost in instances. Unlike a parity it sees every query, so it saturates
 //! unless it is at least `k` times as cheap as the deployed model.
 
-use super::{Along, Policy, one_of_k_plus_one};
+use std::time::Duration;
+
+use super::{Along, Policy, grace, one_of_k_plus_one};
+use crate::quantile::Reading;
 use crate::{CodingSettings, GraceSettings};
 
 pub(super) struct ApproximateBackup {
@@ -26,7 +29,7 @@ impl Policy for ApproximateBackup {
         one_of_k_plus_one(instances, self.k)
     }
 
-    fn grace(&self) -> Option<GraceSettings> {
-        Some(self.grace)
+    fn grace(&self, recent: Option<Reading>) -> Duration {
+        grace(&self.grace, recent)
     }
 }

@@ -11,7 +11,7 @@ mod replicate;
 use std::time::Duration;
 
 use super::quantile::Reading;
-use super::{CodingSettings, GraceSettings, PolicyKind, PoolSettings};
+use super::{CodingSettings, GraceSettings, InForce, PolicyKind, PoolSettings, Usual};
 
 /// What a policy decides.
 pub(super) trait Policy: Send {
@@ -35,9 +35,10 @@ pub(super) trait Policy: Send {
         0
     }
 
-    /// How long a query waits for its prediction before it is given something else; `None` for not at all.
-    fn grace(&self) -> Option<GraceSettings> {
-        None
+    /// How long after its arrival a query may be given something else than its prediction, given the pool's recent times
+    /// from arrival to prediction.
+    fn grace(&self, _recent: Option<Reading>) -> Duration {
+        Duration::ZERO
     }
 }
 
@@ -54,18 +55,27 @@ pub(super) struct Along {
     pub(super) backup: bool,
 }
 
-/// The policy that a pool's settings name.
-pub(super) fn build(settings: &PoolSettings) -> Box<dyn Policy> {
-    match settings.policy {
+/// The policy that is in force.
+pub(super) fn build(settings: &PoolSettings, in_force: &InForce) -> Box<dyn Policy> {
+    match in_force.policy {
         PolicyKind::None => Box::new(none::None),
         PolicyKind::Equal => Box::new(equal::Equal),
         PolicyKind::Replicate => Box::new(replicate::Replicate::new(&settings.replicate)),
         PolicyKind::Hedge => Box::new(hedge::Hedge::new(&settings.hedge)),
         PolicyKind::Parm => Box::new(parm::Parm::new(&settings.coding)),
-        PolicyKind::ParmPlus => Box::new(parm_plus::ParmPlus::new(&settings.coding, &settings.hedge)),
+        PolicyKind::ParmPlus => Box::new(parm_plus::ParmPlus::new(settings, &in_force.coding)),
         PolicyKind::ApproximateBackup => {
             Box::new(approximate_backup::ApproximateBackup::new(&settings.coding))
         }
+    }
+}
+
+/// As many of what is usual as the settings say.
+fn grace(settings: &GraceSettings, recent: Option<Reading>) -> Duration {
+    let Some(recent) = recent else { return settings.cold };
+    match settings.of {
+        Usual::Median => recent.median.mul_f64(settings.factor),
+        Usual::Tail => recent.high.mul_f64(settings.factor),
     }
 }
 
@@ -91,8 +101,12 @@ mod tests {
 
     const NOTHING: Along = Along { copies: 0, group: None, at_once: false, backup: false };
 
+    fn wished(settings: &PoolSettings) -> Box<dyn Policy> {
+        build(settings, &InForce::as_wished(settings))
+    }
+
     fn policy(kind: PolicyKind) -> Box<dyn Policy> {
-        build(&PoolSettings { policy: kind, ..PoolSettings::default() })
+        wished(&PoolSettings { policy: kind, ..PoolSettings::default() })
     }
 
     #[test]
@@ -129,10 +143,29 @@ mod tests {
     }
 
     #[test]
+    fn policies_say_how_long_a_reconstruction_is_held_back() {
+        let ms = Duration::from_millis;
+        let recent = Some(Reading { median: ms(40), high: ms(200) });
+        let mut settings = PoolSettings::default();
+        let mut check = |kind, usual, cold, warm| {
+            (settings.policy, settings.coding.grace.of) = (kind, usual);
+            let policy = wished(&settings);
+            assert_eq!((policy.grace(None), policy.grace(recent)), (cold, warm), "{kind:?}");
+        };
+        for kind in [ParmPlus, ApproximateBackup] {
+            check(kind, Usual::Median, ms(100), ms(50));
+            check(kind, Usual::Tail, ms(100), ms(250));
+        }
+        for kind in [PolicyKind::None, Equal, Replicate, Hedge, Parm] {
+            check(kind, Usual::Median, ms(0), ms(0));
+        }
+    }
+
+    #[test]
     fn groups_grow_with_the_load_as_far_as_there_are_models_for() {
         let mut settings = PoolSettings { policy: ParmPlus, ..PoolSettings::default() };
         settings.coding.k_choices = [3, 4].into_iter().filter_map(NonZeroU8::new).collect();
-        let policy = build(&settings);
+        let policy = wished(&settings);
         let sizes = [0.3, 0.4, 0.45, 0.5, 0.7, 0.9].map(|utilisation| policy.along(utilisation).group);
         assert_eq!(sizes, [None, Some(2), Some(3), Some(4), Some(4), None]);
     }
@@ -140,9 +173,9 @@ mod tests {
     #[test]
     fn only_parm_plus_on_a_shared_pool_leaves_instances_idle() {
         let mut settings = PoolSettings { policy: ParmPlus, ..PoolSettings::default() };
-        assert_eq!([1, 6, 18, 21, 1000].map(|n| build(&settings).headroom(n)), [0, 0, 1, 1, 50]);
-        settings.coding.shared_pool = false;
-        assert_eq!(build(&settings).headroom(18), 0);
+        assert_eq!([1, 6, 18, 21, 1000].map(|n| wished(&settings).headroom(n)), [0, 0, 1, 1, 50]);
+        settings.coding.parm_plus.shared_pool = false;
+        assert_eq!(wished(&settings).headroom(18), 0);
         [Replicate, Parm, ApproximateBackup]
             .into_iter()
             .for_each(|kind| assert_eq!(policy(kind).headroom(18), 0));
@@ -157,6 +190,6 @@ mod tests {
         }
         let mut settings = PoolSettings { policy: Parm, ..PoolSettings::default() };
         settings.coding.parity_instances = std::num::NonZeroU32::new(4);
-        assert_eq!([18, 4, 1].map(|instances| build(&settings).dedicated(instances)), [4, 3, 0]);
+        assert_eq!([18, 4, 1].map(|instances| wished(&settings).dedicated(instances)), [4, 3, 0]);
     }
 }

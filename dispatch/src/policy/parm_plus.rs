@@ -18,9 +18,9 @@
 use std::time::Duration;
 
 use super::hedge::Hedge;
-use super::{Along, Policy, kept_for_parities};
+use super::{Along, Policy, grace, kept_for_parities};
 use crate::quantile::Reading;
-use crate::{CodingSettings, GraceSettings, HedgeSettings};
+use crate::{Coding, CodingSettings, PoolSettings};
 
 const FULL: f64 = 0.65;
 const NO_ROOM: f64 = 0.80;
@@ -33,10 +33,9 @@ pub(super) struct ParmPlus {
 }
 
 impl ParmPlus {
-    pub(super) fn new(settings: &CodingSettings, hedge: &HedgeSettings) -> Self {
-        let mut sizes: Vec<u8> = settings.k_choices.iter().chain([&settings.k]).map(|k| k.get()).collect();
-        sizes.sort_unstable();
-        Self { settings: settings.clone(), hedge: Hedge::new(hedge), sizes }
+    pub(super) fn new(settings: &PoolSettings, coding: &Coding) -> Self {
+        let sizes = coding.codes.iter().filter_map(|code| u8::try_from(code.k).ok()).collect();
+        Self { settings: settings.coding.clone(), hedge: Hedge::new(&settings.hedge), sizes }
     }
 
     /// The smallest group that the load leaves room for, or the largest that there is a model for: parities yield.
@@ -56,31 +55,31 @@ impl ParmPlus {
 impl Policy for ParmPlus {
     fn along(&self, utilisation: f64) -> Along {
         let k = self.settings.k.get();
-        let size = if self.settings.k_follows_load { self.size(utilisation) } else { Some(k) };
+        let size = if self.settings.parm_plus.k_follows_load { self.size(utilisation) } else { Some(k) };
         let group = size.filter(|size| *size > 1);
         Along {
             copies: u8::from(size == Some(1)),
             group,
-            at_once: !self.settings.parities_yield,
+            at_once: !self.settings.parm_plus.parities_yield,
             backup: false,
         }
     }
 
     fn late_after(&self, recent: Option<Reading>) -> Option<Duration> {
-        self.settings.hedge.then(|| self.hedge.late_after(recent)).flatten()
+        self.settings.parm_plus.hedge.then(|| self.hedge.late_after(recent)).flatten()
     }
 
     fn dedicated(&self, instances: u32) -> u32 {
-        if self.settings.shared_pool { 0 } else { kept_for_parities(instances, &self.settings) }
+        if self.settings.parm_plus.shared_pool { 0 } else { kept_for_parities(instances, &self.settings) }
     }
 
     /// Dedicated instances have nothing to be idle for.
     fn headroom(&self, instances: u32) -> u32 {
-        let share = if self.settings.shared_pool { self.settings.headroom.get() } else { 0.0 };
+        let share = if self.settings.parm_plus.shared_pool { self.settings.headroom.get() } else { 0.0 };
         (f64::from(instances) * share).round() as u32
     }
 
-    fn grace(&self) -> Option<GraceSettings> {
-        Some(self.settings.grace)
+    fn grace(&self, recent: Option<Reading>) -> Duration {
+        grace(&self.settings.grace, recent)
     }
 }

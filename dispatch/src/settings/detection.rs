@@ -10,7 +10,7 @@ use super::{Fraction, duration};
 
 /// How answers are checked against what parities say of them, and what follows.
 ///
-/// It needs a parity whose output alone predicts every member (`needs = "one-parity"`), or two parities.
+/// It needs a parity whose output alone predicts every member (as those of `slots` do), or two parities.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct DetectionSettings {

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PoolId;
-pub use coding::{CodingSettings, GraceSettings, Needs, Unsure, Usual};
+pub use coding::{CodingSettings, GraceSettings, ParmPlusSettings, Unsure, Usual};
 pub use detection::DetectionSettings;
 pub use ejection::EjectionSettings;
 pub use fraction::{Fraction, NotAFraction};

@@ -32,6 +32,13 @@ pub enum PolicyKind {
     ApproximateBackup,
 }
 
+impl PolicyKind {
+    /// Whether it makes coding groups.
+    pub fn is_coded(self) -> bool {
+        matches!(self, PolicyKind::Parm | PolicyKind::ParmPlus)
+    }
+}
+
 /// How much extra work is allowed, as a token bucket: a job earns a share of a token, an extra job costs one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -4,8 +4,10 @@ use std::num::NonZeroU8;
 use std::time::Duration;
 
 use parm_dispatch::{
-    CodingSettings, DetectionSettings, Fraction, GraceSettings, Needs, PolicyKind, PoolSettings, Unsure,
+    CodingSettings, DetectionSettings, Fraction, GraceSettings, ParmPlusSettings, PolicyKind, PoolSettings,
+    Unsure,
 };
+use parm_encoder::Kind;
 
 use super::script::Step::*;
 use super::script::{Step, check};
@@ -16,7 +18,7 @@ fn plus(k: u8, r: u8) -> PoolSettings {
         k: NonZeroU8::new(k).expect("positive"),
         r: NonZeroU8::new(r).expect("positive"),
         grace: GraceSettings { cold: Duration::from_millis(30), ..GraceSettings::default() },
-        k_follows_load: false,
+        parm_plus: ParmPlusSettings { k_follows_load: false, ..ParmPlusSettings::default() },
         ..CodingSettings::default()
     };
     PoolSettings { policy: PolicyKind::ParmPlus, coding, ..PoolSettings::default() }
@@ -71,7 +73,7 @@ fn a_prediction_that_overtakes_the_decoder_wins() {
 
 #[test]
 fn one_parity_recovers_any_number_of_slots_where_the_code_can() {
-    let settings = with(plus(2, 1), |coding| coding.needs = Needs::OneParity);
+    let settings = with(plus(2, 1), |coding| coding.code = Some(Kind::Slots));
     let steps = [Wait(20), Done(3), Wait(10), Decoded(90), Decoded(90)];
     check_group(
         settings,
@@ -206,7 +208,7 @@ fn a_group_survives_a_change_of_policy() {
 
 #[test]
 fn at_low_load_a_copy_is_sent_instead_of_a_parity() {
-    let settings = with(plus(2, 1), |coding| coding.k_follows_load = true);
+    let settings = with(plus(2, 1), |coding| coding.parm_plus.k_follows_load = true);
     check_on_three(settings, &[Query(1), Query(2)], &["0 run 1 on 1", "0 copy 1 on 2", "0 run 2 on 3"]);
 }
 
@@ -221,7 +223,7 @@ fn a_parity_leaves_instances_idle_for_queries() {
 /// Groups of two whose outputs are compared, with an eye on instances that are never right.
 fn watched() -> PoolSettings {
     with(plus(2, 1), |coding| {
-        coding.needs = Needs::OneParity;
+        coding.code = Some(Kind::Slots);
         coding.detection = DetectionSettings {
             enabled: true,
             eject: true,
@@ -242,7 +244,7 @@ fn a_watched_group_is_kept_until_its_predictions_can_be_compared() {
 
 #[test]
 fn one_parity_of_a_code_that_reads_predictions_tells_nothing() {
-    let settings = with(watched(), |coding| coding.needs = Needs::AnyK);
+    let settings = with(watched(), |coding| coding.code = None);
     let steps = [Wait(20), Done(1), Done(2), Done(3)];
     check_group(settings, &steps, &["20 answer 1 exact", "20 answer 2 exact", "20 drop parity on 3"]);
 }

@@ -37,11 +37,11 @@ impl Groups {
             Event::GroupFailed(id) => {
                 self.encodings.remove(id);
             }
-            Event::SlotDecoded(group, query, _) => {
+            Event::SlotDecoded { group, query, .. } => {
                 self.decodings.remove(&(*group, *query));
                 self.decoded.insert((*group, *query));
             }
-            Event::SlotFailed(group, query) => {
+            Event::SlotFailed { group, query } => {
                 self.decodings.remove(&(*group, *query));
             }
             Event::Compared(group, _) => {

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, Event, Failure, Fraction,
-    GraceSettings, HedgeSettings, InstanceId, InstanceSpec, Needs, NodeId, PolicyKind, PoolId, PoolSettings,
-    Query, QueryId, Served, Settings, ShapeId, Unsure, Verdict,
+    GraceSettings, HedgeSettings, InstanceId, InstanceSpec, NodeId, ParmPlusSettings, PolicyKind, PoolId,
+    PoolSettings, Query, QueryId, Served, Settings, ShapeId, Unsure, Verdict,
 };
+use parm_encoder::Kind;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -100,15 +101,18 @@ fn coding() -> impl Strategy<Value = CodingSettings> {
         CodingSettings {
             k: NonZeroU8::new(k).expect("positive"),
             r: NonZeroU8::new(r).expect("positive"),
-            needs: if one_parity { Needs::OneParity } else { Needs::AnyK },
+            code: one_parity.then_some(Kind::Slots),
             max_age: Duration::from_millis(age_ms),
-            partial_groups,
             grace: GraceSettings { cold: Duration::from_millis(grace_ms), ..GraceSettings::default() },
             min_confidence: Fraction::percent(50),
             unsure: if wait { Unsure::Wait } else { Unsure::Hedge },
-            shared_pool,
-            parities_yield,
-            k_follows_load,
+            parm_plus: ParmPlusSettings {
+                partial_groups,
+                shared_pool,
+                parities_yield,
+                k_follows_load,
+                ..ParmPlusSettings::default()
+            },
             detection: DetectionSettings {
                 enabled: detects,
                 significance: Fraction::percent(10),
@@ -227,8 +231,8 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
                 choose(decodings.len(), slot).and_then(|at| decodings.keys().nth(at))
             {
                 world.send(match outcome {
-                    Some(confidence) => Event::SlotDecoded(*group, *query, confidence),
-                    None => Event::SlotFailed(*group, *query),
+                    Some(confidence) => Event::SlotDecoded { group: *group, query: *query, confidence },
+                    None => Event::SlotFailed { group: *group, query: *query },
                 });
             }
         }
@@ -241,7 +245,7 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
         }
         Happening::Time(steps) => world.advance(Duration::from_micros(100 * steps)),
         Happening::Change(ref settings) => {
-            world.send(Event::SettingsChanged(PoolId(*names % POOLS), settings.clone()));
+            world.send(Event::settings(PoolId(*names % POOLS), *settings.clone()));
         }
     }
 }

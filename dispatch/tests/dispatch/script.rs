@@ -96,7 +96,7 @@ fn act(world: &mut World, step: &Step) {
         Step::Decoded(percent) => {
             let (group, query) =
                 *world.groups.decodings.first_key_value().expect("a decoding was asked for").0;
-            world.send(Event::SlotDecoded(group, query, Some(f32::from(percent) / 100.0)));
+            world.send(Event::SlotDecoded { group, query, confidence: Some(f32::from(percent) / 100.0) });
         }
         Step::Compared(wrong) => {
             let comparison = world.groups.comparisons.values().next().expect("a comparison was asked for");
@@ -123,7 +123,7 @@ fn act(world: &mut World, step: &Step) {
                 world.send(Event::JobCompleted(job));
             }
         }
-        Step::Settings(ref settings) => world.send(Event::SettingsChanged(POOL, settings.clone())),
+        Step::Settings(ref settings) => world.send(Event::settings(POOL, *settings.clone())),
         Step::Quiet => world.log.clear(),
     }
 }

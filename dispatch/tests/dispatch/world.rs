@@ -176,7 +176,7 @@ impl World {
         let encodings: Vec<_> = self.groups.encodings.iter().copied().collect();
         encodings.into_iter().for_each(|id| self.send(Event::GroupEncoded(id)));
         let decodings: Vec<_> = self.groups.decodings.keys().copied().collect();
-        decodings.into_iter().for_each(|(group, query)| self.send(Event::SlotFailed(group, query)));
+        decodings.into_iter().for_each(|(group, query)| self.send(Event::SlotFailed { group, query }));
         let comparisons: Vec<_> = self.groups.comparisons.keys().copied().collect();
         comparisons.into_iter().for_each(|group| self.send(Event::Compared(group, Vec::new())));
         for (id, group) in &self.groups.all {

@@ -2,6 +2,7 @@
 
 mod approximate;
 mod kernels;
+mod kinds;
 mod learned;
 mod placement;
 mod recovery;

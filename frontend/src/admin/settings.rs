@@ -1,5 +1,6 @@
 //! Dispatch settings at run time. A change is a merge patch (RFC 7396): fields that are sent replace, `null` restores the
 //! default, what is not sent stays. Queries under way stay too. Nothing is written to the configuration file.
+//! Answers show settings as they were wished and, as `in_force`, what comes of them with the models and bundles there are.
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
@@ -11,8 +12,11 @@ use super::refusal::Refusal;
 use crate::error::Error;
 use crate::serve::{Frontend, PoolSettingsByModel};
 
+/// What is told beside settings, and cannot be set.
+const IN_FORCE: &str = "in_force";
+
 pub(super) async fn show(State(frontend): State<Frontend>) -> Json<Value> {
-    Json(shown(&frontend.core.settings()))
+    Json(shown(&frontend, &frontend.core.settings()))
 }
 
 pub(super) async fn change(
@@ -25,16 +29,16 @@ pub(super) async fn change(
         Ok(())
     })?;
     tracing::info!(%patch, "dispatch settings changed");
-    Ok(Json(shown(&settings)))
+    Ok(Json(shown(&frontend, &settings)))
 }
 
 pub(super) async fn show_model(
     State(frontend): State<Frontend>,
     model: Result<Path<String>, PathRejection>,
-) -> Result<Json<PoolSettings>, Refusal> {
+) -> Result<Json<Value>, Refusal> {
     let Path(model) = model?;
     known(&frontend, &model)?;
-    Ok(Json(frontend.core.settings().of(&model).clone()))
+    Ok(Json(shown_of(&frontend, &model, &frontend.core.settings())))
 }
 
 /// From now on the model has settings of its own: those it has now, patched.
@@ -42,7 +46,7 @@ pub(super) async fn change_model(
     State(frontend): State<Frontend>,
     model: Result<Path<String>, PathRejection>,
     patch: Result<Json<Value>, JsonRejection>,
-) -> Result<Json<PoolSettings>, Refusal> {
+) -> Result<Json<Value>, Refusal> {
     let (Path(model), Json(patch)) = (model?, patch?);
     known(&frontend, &model)?;
     let settings = frontend.core.change_settings(Some(&model), |settings| {
@@ -51,20 +55,20 @@ pub(super) async fn change_model(
         Ok(())
     })?;
     tracing::info!(%model, %patch, "dispatch settings changed");
-    Ok(Json(settings.of(&model).clone()))
+    Ok(Json(shown_of(&frontend, &model, &settings)))
 }
 
 /// From now on the model follows the settings for all.
 pub(super) async fn forget_model(
     State(frontend): State<Frontend>,
     model: Result<Path<String>, PathRejection>,
-) -> Result<Json<PoolSettings>, Refusal> {
+) -> Result<Json<Value>, Refusal> {
     let Path(model) = model?;
     let settings = frontend.core.change_settings(None, |settings| match settings.models.remove(&model) {
         Some(_) => Ok(()),
         None => Err(Error::UnknownModel { name: model.clone() }),
     })?;
-    Ok(Json(settings.of(&model).clone()))
+    Ok(Json(shown_of(&frontend, &model, &settings)))
 }
 
 fn known(frontend: &Frontend, model: &str) -> Result<(), Error> {
@@ -73,8 +77,17 @@ fn known(frontend: &Frontend, model: &str) -> Result<(), Error> {
     known.then_some(()).ok_or_else(|| Error::UnknownModel { name: model.to_owned() })
 }
 
-fn shown(settings: &PoolSettingsByModel) -> Value {
-    json!({ "dispatch": settings.default, "models": settings.models })
+/// What was wished, and what is in force by model and version.
+fn shown(frontend: &Frontend, settings: &PoolSettingsByModel) -> Value {
+    let in_force = frontend.core.standings(None);
+    json!({ "dispatch": settings.default, "models": settings.models, IN_FORCE: in_force })
+}
+
+/// A model's settings, and what is in force of them by version.
+fn shown_of(frontend: &Frontend, model: &str, settings: &PoolSettingsByModel) -> Value {
+    let mut shown = json!(settings.of(model));
+    shown[IN_FORCE] = json!(frontend.core.standings(Some(model)).remove(model).unwrap_or_default());
+    shown
 }
 
 fn patched(settings: &PoolSettings, patch: &Value) -> Result<PoolSettings, Error> {

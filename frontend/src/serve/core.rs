@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use parm_dispatch::{InstanceId, NodeId, PolicyKind, PoolSettings, Settings};
+use parm_dispatch::{InForce, InstanceId, NodeId, PolicyKind, PoolSettings, Settings};
 use tokio::sync::Notify;
 
 use super::catalog::{Admitted, Catalog};
 use super::clock::Timers;
-use super::coding::{self, Codes, Library, LoadNets, Plan};
+use super::coding::{self, Codes, Library, LoadNets, Plan, Standing};
 use super::driver::Driver;
 use super::instance::Instance;
 use super::pool::{Description, Pool};
@@ -171,6 +171,18 @@ impl Core {
         self.settings.lock().clone()
     }
 
+    /// What is in force of the settings, by model and version; of one model only if it is named.
+    pub(crate) fn standings(&self, of: Option<&str>) -> BTreeMap<String, BTreeMap<String, Standing>> {
+        let mut standings = BTreeMap::<_, BTreeMap<_, _>>::new();
+        for pool in self.catalog.all().iter().filter(|pool| of.is_none_or(|name| pool.model.name == name)) {
+            if let Some(standing) = pool.standing() {
+                let versions = standings.entry(pool.model.name.clone()).or_default();
+                versions.insert(pool.version.clone(), standing);
+            }
+        }
+        standings
+    }
+
     /// An instance gets no more work; what it holds it will still complete.
     pub(crate) fn drain(&self, instance: &Instance) {
         self.roster.drain(&self.driver, instance.id);
@@ -231,22 +243,22 @@ impl Core {
     /// Puts a pool's settings in force. One that cannot be coded as they say is hedged instead, and the log says why: the
     /// settings for all models hold for parity models too, which have no parities of their own.
     fn apply_settings(&self, pool: &Arc<Pool>) {
-        let wanted = self.settings.lock().of(&pool.model.name).clone();
-        let plan = self.plan(pool, &wanted).or_else(|reason| {
+        let wished = self.settings.lock().of(&pool.model.name).clone();
+        let mut not_coded = None;
+        let plan = self.plan(pool, &wished).or_else(|reason| {
             if !self.library.is_part(&pool.model.name) {
                 let model = &pool.model.name;
                 tracing::info!(%model, %reason, "not coded: its late queries are hedged instead");
             }
-            self.plan(pool, &PoolSettings { policy: PolicyKind::Hedge, ..wanted.clone() })
+            not_coded = Some(reason);
+            self.plan(pool, &PoolSettings { policy: PolicyKind::Hedge, ..wished.clone() })
         });
-        let plan = plan.unwrap_or_else(|_| Plan { settings: wanted, codes: Codes::default() });
-        let Plan { mut settings, codes } = plan;
-        if let Some(most) = pool.max_batch().and_then(std::num::NonZeroU16::new) {
-            settings.batch.max_size = settings.batch.max_size.min(most);
-        }
+        let uncoded = |_| Plan { in_force: InForce::as_wished(&wished), codes: Codes::default() };
+        let Plan { in_force, codes } = plan.unwrap_or_else(uncoded);
         pool.set_codes(codes);
-        self.metrics.policy_changed(&pool.metrics, settings.policy);
-        self.driver.configure(pool, settings);
+        pool.set_standing(Standing { in_force: in_force.clone(), not_coded });
+        self.metrics.policy_changed(&pool.metrics, in_force.policy);
+        self.driver.configure(pool, wished, in_force);
     }
 
     /// Reads the bundles again, and uses what they offer now.

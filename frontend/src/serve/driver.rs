@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use parm_dispatch::{
-    Dispatcher, Event, GroupId, InstanceId, InstanceSpec, JobId, PoolId, PoolSettings, PoolStatus, Query,
-    QueryId, Reject, Settings, ShapeId, Time, Verdict as Checked,
+    Dispatcher, Event, GroupId, InForce, InstanceId, InstanceSpec, JobId, PoolId, PoolSettings, PoolStatus,
+    Query, QueryId, Reject, Settings, ShapeId, Time, Verdict as Checked,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -182,13 +182,15 @@ impl Driver {
         self.act(effects);
     }
 
-    /// A pool is dispatched with these settings from now on.
-    pub(crate) fn configure(self: &Arc<Self>, pool: &Arc<Pool>, settings: PoolSettings) {
+    /// A pool is dispatched with these settings from now on, as far as they are in force.
+    pub(crate) fn configure(self: &Arc<Self>, pool: &Arc<Pool>, settings: PoolSettings, in_force: InForce) {
         let mut effects = Effects::new();
         {
             let mut state = self.state.lock();
             state.ledger.pools.insert(pool.id, pool.clone());
-            state.react(self, Event::SettingsChanged(pool.id, Box::new(settings)), &mut effects);
+            let (settings, in_force) = (Box::new(settings), Box::new(in_force));
+            let event = Event::SettingsChanged { pool: pool.id, settings, in_force };
+            state.react(self, event, &mut effects);
         }
         self.act(effects);
     }

@@ -85,7 +85,10 @@ impl State {
     pub(super) fn decode(&mut self, recovery: &Recovery, effects: &mut Effects) {
         match self.decoding(recovery) {
             Some(decoding) => effects.push(Effect::Code(Box::new(Work::Decode(decoding)))),
-            None => self.follow_up.push(Event::SlotFailed(recovery.group, recovery.query)),
+            None => {
+                let (group, query) = (recovery.group, recovery.query);
+                self.follow_up.push(Event::SlotFailed { group, query });
+            }
         }
     }
 
@@ -128,12 +131,12 @@ impl State {
                     metrics.confidence.observe(f64::from(confidence));
                 }
                 group.decoded.push((query, Arc::new(outputs)));
-                Event::SlotDecoded(id, query, confidence)
+                Event::SlotDecoded { group: id, query, confidence }
             }
             Err(error) => {
                 metrics.decode_failures.inc();
                 tracing::debug!(model = %group.pool.model.name, %error, "a prediction was not decoded");
-                Event::SlotFailed(id, query)
+                Event::SlotFailed { group: id, query }
             }
         };
         self.react(driver, event, effects);

@@ -14,7 +14,7 @@ use parm_protocol::{
     Rows,
 };
 
-use super::coding::Codes;
+use super::coding::{Codes, Standing};
 use super::inputs::Inputs;
 use super::shape::Shapes;
 use crate::metrics;
@@ -47,6 +47,7 @@ pub(crate) struct Pool {
     /// Whether a code may mix its queries, so that their values matter.
     pub(crate) coded: AtomicBool,
     codes: RwLock<Arc<Codes>>,
+    standing: Mutex<Option<Standing>>,
     members: Mutex<BTreeSet<InstanceId>>,
     tally: Tally,
 }
@@ -75,6 +76,7 @@ impl Pool {
             sample: OnceLock::new(),
             coded: AtomicBool::new(false),
             codes: RwLock::default(),
+            standing: Mutex::default(),
             members: Mutex::default(),
             tally: Tally::default(),
             model,
@@ -106,6 +108,16 @@ impl Pool {
         self.coded.store(codes.guards.is_some(), Ordering::Relaxed);
         self.metrics.coding.codes.set(codes.len() as i64);
         *self.codes.write() = Arc::new(codes);
+    }
+
+    /// What is in force of its settings, once that was decided.
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        self.standing.lock().clone()
+    }
+
+    /// Something else is in force from now on.
+    pub(crate) fn set_standing(&self, standing: Standing) {
+        *self.standing.lock() = Some(standing);
     }
 
     /// Whether a query with these inputs may be mixed with others by the codes in force.

@@ -1,6 +1,6 @@
 //! Whose answers are wrong: groups are compared on behalf of the dispatcher, and its suspicions are told.
 
-use parm_dispatch::{Comparison, Event, GroupId, InstanceId, Needs, Part, PoolId, Source, Verdict};
+use parm_dispatch::{Comparison, Event, GroupId, InstanceId, Part, PoolId, Source, Verdict};
 use smallvec::SmallVec;
 
 use super::coding::{Arrived, Check, Comparing, Decoding, Work};
@@ -40,11 +40,11 @@ impl State {
             let outputs = self.ledger.jobs.get(&part.job)?.outputs.clone()?;
             Some(Arrived { source: part.source, outputs, row: part.row as usize })
         };
-        let one_parity = group.coder.needs() == Some(Needs::OneParity);
+        let reads_others = group.coder.code.recovery().reads_predictions();
         let mut views = SmallVec::new();
         for parity in parts.iter().filter(|part| matches!(part.source, Source::Parity(_))) {
             let others = |part: &&Part| matches!(part.source, Source::Slot(other) if other != slot);
-            let read = parts.iter().filter(|part| !one_parity && others(part)).chain([parity]);
+            let read = parts.iter().filter(|part| reads_others && others(part)).chain([parity]);
             views.push(Decoding {
                 group: id,
                 query,
@@ -56,7 +56,7 @@ impl State {
                 inputs: inputs.clone(),
             });
         }
-        let leans = !one_parity && views.len() > 1;
+        let leans = reads_others && views.len() > 1;
         Some(Check { slot, row: row as u32, prediction: arrived(own)?, views, leans })
     }
 

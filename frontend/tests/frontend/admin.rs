@@ -112,6 +112,7 @@ async fn settings_are_read_and_changed_without_losing_a_query() {
     assert_eq!(server.batches(), [1, 2], "what waited is batched by the new settings");
     let (_, own) = call(&frontend, "PATCH", "/settings/double", json!({"queue_limit": 7})).await;
     assert_eq!((&own["queue_limit"], &own["policy"]), (&json!(7), &json!("hedge")));
+    assert_eq!(own["in_force"]["1"]["policy"], json!("hedge"));
     let (_, all) = call(&frontend, "GET", "/settings", json!(null)).await;
     assert_eq!(all["models"]["double"]["queue_limit"], json!(7));
     assert_eq!(
@@ -127,6 +128,25 @@ async fn settings_are_read_and_changed_without_losing_a_query() {
         assert_eq!(had, status, "{answer}");
         assert!(answer["error"].is_string());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_force_stands_beside_what_was_wished() {
+    let server = Scripted::quick("test://a", 20);
+    let frontend = fleet(&[&server]);
+    until("it joined", || ready(&frontend) == 1.0).await;
+    let wish =
+        json!({"policy": "parm+", "coding": {"code": "mds", "k_choices": [3]}, "default_answer": true});
+    let (_, own) = call(&frontend, "PATCH", "/settings/double", wish).await;
+    assert_eq!((&own["coding"]["k"], &own["coding"]["k_choices"]), (&json!(2), &json!([3])));
+    let in_force = &own["in_force"]["1"];
+    let code = |k: u64| json!({"k": k, "parities": 1, "needs": "as-many-as-missing"});
+    assert_eq!(in_force["coding"]["codes"], json!([code(2), code(3)]));
+    assert_eq!((&own["default_answer"], &in_force["default_answer"]), (&json!(true), &json!(false)));
+    assert_eq!((&in_force["policy"], in_force.get("not_coded")), (&json!("parm+"), None));
+    let (_, all) = call(&frontend, "GET", "/settings", json!(null)).await;
+    assert_eq!(&all["in_force"]["double"]["1"], in_force);
+    assert_eq!(all["models"]["double"]["default_answer"], json!(true));
 }
 
 #[tokio::test(start_paused = true)]

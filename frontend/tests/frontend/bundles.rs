@@ -67,8 +67,8 @@ fn bundled(folder: &Path, k: u8) -> Config {
     config.bundles = Some(folder.to_owned());
     let coding = &mut config.dispatch.coding;
     coding.k = NonZeroU8::new(k).unwrap();
-    coding.k_follows_load = false;
-    coding.hedge = false;
+    coding.parm_plus.k_follows_load = false;
+    coding.parm_plus.hedge = false;
     coding.grace.cold = 30 * MS;
     config
 }

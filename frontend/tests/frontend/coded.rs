@@ -22,8 +22,8 @@ fn coded(policy: PolicyKind, k: u8, r: u8) -> Config {
     let coding = &mut config.dispatch.coding;
     (coding.k, coding.r) = (NonZeroU8::new(k).unwrap(), NonZeroU8::new(r).unwrap());
     coding.code = Some(Kind::Mds);
-    coding.k_follows_load = false;
-    coding.hedge = false;
+    coding.parm_plus.k_follows_load = false;
+    coding.parm_plus.hedge = false;
     coding.grace.cold = 30 * MS;
     config
 }
@@ -224,7 +224,7 @@ async fn the_backup_model_answers_what_is_late() {
 async fn settings_change_under_load_and_no_query_is_lost() {
     let instances = instances(6, 10);
     let mut config = coded(PolicyKind::ParmPlus, 2, 1);
-    config.dispatch.coding.hedge = true;
+    config.dispatch.coding.parm_plus.hedge = true;
     let frontend = over(config, &instances).await;
     let changes = [
         (PolicyKind::ParmPlus, 4, 1),

@@ -36,7 +36,7 @@ impl Parity {
             let code = self.code.kind.to_string();
             problems.push(Problem::Models { code, wanted, named });
         }
-        if (self.code.kind == parm_encoder::Kind::Learned) != self.learned.is_some() {
+        if self.code.kind.runs_nets() != self.learned.is_some() {
             problems.push(Problem::Learned);
         }
         if let Some(calibration) = self.calibration {

@@ -1,6 +1,6 @@
 //! A code and the models that it needs, as a bundle describes them.
 
-use parm_encoder::{CodeSpec, Kind};
+use parm_encoder::CodeSpec;
 use serde::{Deserialize, Serialize};
 
 use super::{Accuracy, Calibration, Training};
@@ -53,10 +53,7 @@ pub struct Learned {
 impl Parity {
     /// How many parity models the code wants beside the deployed one.
     pub fn models_wanted(&self) -> usize {
-        match self.code.kind {
-            Kind::Sum | Kind::Weighted | Kind::Tiles | Kind::Slots => self.code.r,
-            Kind::Replicate | Kind::Mds | Kind::Berrut | Kind::Spline | Kind::Learned => 0,
-        }
+        if self.code.kind.has_parity_models() { self.code.r } else { 0 }
     }
 
     /// Every model of the repository that it names.

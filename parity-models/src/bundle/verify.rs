@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use parm_encoder::{Code, Element, Input as CodedInput, Kind};
+use parm_encoder::{Code, Element, Input as CodedInput};
 use parm_protocol::{DataType, TensorMetadata};
 use serde::Serialize;
 
@@ -95,13 +95,13 @@ pub fn fits(code: &dyn Code, deployed: &Signature, parity: &Signature, name: &st
 
 fn hold(repository: &Repository, parity: &Parity, deployed: &Signature) -> Vec<Problem> {
     let mut problems = parity.check();
-    let code = match parity.code.kind {
-        Kind::Learned => None,
-        _ => parity
-            .code
-            .build()
-            .map_err(|error| problems.push(Problem::Code { message: error.to_string() }))
-            .ok(),
+    let code = match parity.code.build() {
+        Ok(code) => Some(code),
+        Err(parm_encoder::Error::NeedsNets) => None,
+        Err(error) => {
+            problems.push(Problem::Code { message: error.to_string() });
+            None
+        }
     };
     for file in parity.files() {
         match open(repository, file) {

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU8;
 
-use parm_dispatch::{Needs, PolicyKind};
+use parm_dispatch::PolicyKind;
 use parm_simulator::{Run, Tally};
 use parm_workload::{Fault, Faults, Targets, When};
 
@@ -13,8 +13,8 @@ fn watched(faults: Vec<Fault>, eject: bool) -> Tally {
     let mut run = Run { faults: Faults(faults), queries: 60_000, warm_up: 0, ..run(6, 0.4) };
     run.settings.policy = PolicyKind::ParmPlus;
     run.settings.coding.k = NonZeroU8::new(2).unwrap();
-    run.settings.coding.k_follows_load = false;
-    run.settings.coding.needs = Needs::OneParity;
+    run.settings.coding.parm_plus.k_follows_load = false;
+    run.settings.coding.code = Some("slots".parse().expect("a code"));
     run.settings.coding.detection.enabled = true;
     run.settings.coding.detection.eject = eject;
     simulate(&run)

@@ -1,7 +1,7 @@
 //! What the networks' outputs for a group are held to.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use parm_encoder::{CodeSpec, Head, Kind, coefficients};
+use parm_encoder::{CodeSpec, Head};
 
 use crate::groups::BLANK;
 use crate::loss::Truth;
@@ -19,19 +19,10 @@ pub(crate) enum Aim {
 impl Aim {
     /// What the code's decoder expects.
     pub(crate) fn of(code: &CodeSpec) -> Result<Self, Error> {
-        let is_placed = matches!(code.kind, Kind::Tiles | Kind::Slots);
-        if is_placed && code.head.unwrap_or(Head::Slots) == Head::Slots {
-            return Ok(Aim::Slots(code.order.clone().unwrap_or_else(|| (0..code.k).collect())));
-        }
-        match (code.kind, &code.coefficients) {
-            (Kind::Sum, _) => Ok(Aim::Sums(vec![vec![1.0; code.k]])),
-            (Kind::Weighted | Kind::Tiles | Kind::Slots, Some(rows)) => Ok(Aim::Sums(rows.clone())),
-            (Kind::Weighted | Kind::Tiles | Kind::Slots, None) => {
-                let designed = coefficients::design(code.k, code.r)
-                    .ok_or(parm_encoder::Error::NotDesigned { k: code.k, r: code.r })?;
-                Ok(Aim::Sums(designed.to_f32().chunks_exact(code.k).map(<[f32]>::to_vec).collect()))
-            }
-            (kind, _) => Err(Error::Untrained { kind }),
+        match code.parity_head() {
+            Some(Head::Slots) => Ok(Aim::Slots(code.places()?)),
+            Some(Head::Sum) => Ok(Aim::Sums(code.weights()?)),
+            None => Err(Error::Untrained { kind: code.kind }),
         }
     }
 

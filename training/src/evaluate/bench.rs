@@ -1,6 +1,6 @@
 //! Codes side by side on one deployed model and one data set: runs the models, then judges.
 
-use parm_encoder::{Code, Kind};
+use parm_encoder::Code;
 use parm_parity_models::bundle::{Calibration, Meaning};
 
 use super::{Confidence, Error, Evaluation, Groups, Metric, Model, Report, Truth, encode, parity};
@@ -104,8 +104,7 @@ impl<'a> Bench<'a> {
         models: &[&Model<'_>],
     ) -> Result<Vec<Array<f32>>, Error> {
         let coded = code.recovery().parities;
-        let trained = matches!(code.spec().kind, Kind::Sum | Kind::Weighted | Kind::Tiles | Kind::Slots);
-        let expected = if trained { coded } else { 0 };
+        let expected = if code.spec().kind.has_parity_models() { coded } else { 0 };
         if models.len() != expected {
             return Err(Error::Models { kind: code.spec().kind, expected, actual: models.len() });
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZeroUsize;
 
-use parm_encoder::{Head, Kind};
+use parm_encoder::Head;
 use parm_parity_models::onnx::rewrite::End;
 use parm_parity_models::onnx::{Error, Model, rewrite};
 use serde::{Deserialize, Serialize};
@@ -51,7 +51,7 @@ impl Chosen {
 impl Recipe {
     /// Whether queries come in and go out apart, so that they may be apart all the way.
     fn has_slots(&self) -> bool {
-        (self.encoder, self.head()) == (Kind::Slots, Head::Slots)
+        self.encoder.is_side_by_side() && self.head() == Head::Slots
     }
 
     pub(super) fn check_body(&self) -> Result<(), crate::Error> {

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use parm_encoder::{Head, Kind};
+use parm_encoder::Head;
 use parm_parity_models::onnx::rewrite::{self, End, Parity};
 use parm_parity_models::onnx::{Error, Model};
 
@@ -20,7 +20,7 @@ impl Recipe {
         let k = NonZeroUsize::new(self.k).unwrap_or(one);
         let seed = self.run.seed.wrapping_add(at as u64 * 1000);
         let parity = Parity {
-            stem: if self.encoder == Kind::Slots { k } else { one },
+            stem: if self.encoder.is_side_by_side() { k } else { one },
             head: if self.head() == Head::Slots { k } else { one },
             body,
             // A sum of probabilities is none.

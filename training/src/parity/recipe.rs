@@ -75,18 +75,14 @@ impl Default for Recipe {
 impl Recipe {
     /// The code that the parity models are for.
     pub fn code(&self) -> CodeSpec {
-        let is_placed = matches!(self.encoder, Kind::Tiles | Kind::Slots);
         let mut code = CodeSpec::new(self.encoder, self.k, self.r);
-        code.head = is_placed.then_some(self.head()).filter(|_| is_placed);
+        code.head = self.encoder.chooses_head().then(|| self.head());
         code
     }
 
     /// What the parity models put out.
     pub fn head(&self) -> Head {
-        match self.encoder {
-            Kind::Tiles | Kind::Slots => self.head.unwrap_or(Head::Slots),
-            _ => Head::Sum,
-        }
+        if self.encoder.chooses_head() { self.head.unwrap_or(Head::Slots) } else { Head::Sum }
     }
 
     /// The loss for outputs of this meaning.

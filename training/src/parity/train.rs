@@ -1,7 +1,7 @@
 //! Training the parity models of one code.
 
 use bytes::Bytes;
-use parm_encoder::{CodeSpec, Kind};
+use parm_encoder::CodeSpec;
 use parm_parity_models::bundle::{Calibration, Meaning};
 use parm_parity_models::onnx::rewrite::{self, End};
 use parm_parity_models::onnx::{Limits, Model};
@@ -163,7 +163,7 @@ fn check(recipe: &Recipe) -> Result<(), Error> {
         return wrong("temperature is a number above 0");
     }
     recipe.check_body()?;
-    if !matches!(recipe.encoder, Kind::Sum | Kind::Weighted | Kind::Tiles | Kind::Slots) {
+    if !recipe.encoder.has_parity_models() {
         return Err(Error::Untrained { kind: recipe.encoder });
     }
     recipe.run.check()

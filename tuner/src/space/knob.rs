@@ -38,20 +38,23 @@ impl Knob {
         match self {
             Knob::Code(code) => {
                 code_of(code, settings);
-                settings.coding.k_follows_load = false;
+                settings.coding.parm_plus.k_follows_load = false;
             }
             Knob::Following(codes) => {
                 codes.iter().for_each(|code| code_of(code, settings));
+                // One code has groups of all sizes; which that is is left open where they differ.
+                let alike = codes.windows(2).all(|two| two[0].code == two[1].code);
+                settings.coding.code = settings.coding.code.filter(|_| alike);
                 let k = |code: &Coded| NonZeroU8::new(code.k);
                 settings.coding.k = codes.iter().filter_map(k).min().unwrap_or(settings.coding.k);
                 settings.coding.k_choices =
                     codes.iter().filter_map(k).filter(|k| *k != settings.coding.k).collect();
-                settings.coding.k_follows_load = true;
+                settings.coding.parm_plus.k_follows_load = true;
             }
             Knob::Split(kept) => coding.parity_instances = kept.and_then(NonZeroU32::new),
             Knob::Grace(factor) => coding.grace.factor = *factor,
             Knob::Usual(usual) => coding.grace.of = *usual,
-            Knob::Hedge(None) => coding.hedge = false,
+            Knob::Hedge(None) => coding.parm_plus.hedge = false,
             Knob::Hedge(Some(percent)) => settings.hedge.budget.ratio = Fraction::percent(*percent),
             Knob::Late(factor) => settings.hedge.median_factor = *factor,
             Knob::Batch(rows, wait_us) => {
@@ -67,7 +70,7 @@ fn code_of(code: &Coded, settings: &mut PoolSettings) {
     let coding = &mut settings.coding;
     coding.k = NonZeroU8::new(code.k).unwrap_or(coding.k);
     coding.r = NonZeroU8::new(code.r).unwrap_or(coding.r);
-    coding.needs = code.needs;
+    coding.code = code.code;
 }
 
 impl fmt::Display for Knob {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{Needs, PolicyKind};
+use parm_dispatch::PolicyKind;
 use parm_simulator::Quiet;
 use parm_tuner::{Coded, Error, Limits, Objective, Plan, Problem, Quality, Report, Search, to_toml};
 use parm_workload::Faults;
@@ -13,7 +13,7 @@ use parm_workload::service::Service;
 
 /// The paper's GPU cluster, smaller: fewer codes to choose from, so that the whole grid can be tried here.
 fn problem() -> Problem {
-    let coded = |(k, degraded)| Coded { k, r: 1, needs: Needs::AnyK, degraded };
+    let coded = |(k, degraded)| Coded { k, r: 1, code: None, degraded };
     Problem {
         slo: Duration::from_millis(40),
         arrivals: Arrivals::Poisson { rate: 270.0 },

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parm_encoder::{Code, Needs};
+use parm_encoder::Code;
 use parm_parity_models::bundle::{Calibration, Meaning, Signature, fits};
 use parm_protocol::{ModelMetadata, ModelRef};
 
@@ -28,15 +28,6 @@ impl Coder {
             calibration: Calibration::default(),
             meanings: Vec::new(),
             deployed: None,
-        }
-    }
-
-    /// What the dispatcher is to know of its decoder; `None` for a code that cannot be served.
-    pub(crate) fn needs(&self) -> Option<parm_dispatch::Needs> {
-        match self.code.recovery().needs {
-            Needs::AsManyAsMissing => Some(parm_dispatch::Needs::AnyK),
-            Needs::OneParity => Some(parm_dispatch::Needs::OneParity),
-            Needs::OwnCopy | Needs::AnyOutputs(_) => None,
         }
     }
 

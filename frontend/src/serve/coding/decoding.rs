@@ -55,7 +55,7 @@ impl Decoding {
     }
 
     pub(super) fn runs_models(&self) -> bool {
-        self.coder.code.spec().kind == parm_encoder::Kind::Learned
+        self.coder.code.spec().kind.runs_nets()
     }
 
     pub(super) fn decode(&self, scratch: &mut Scratch) -> Result<Decoded, Error> {

@@ -49,7 +49,7 @@ impl Encoding {
     }
 
     pub(super) fn runs_models(&self) -> bool {
-        self.coder.code.spec().kind == parm_encoder::Kind::Learned
+        self.coder.code.spec().kind.runs_nets()
     }
 
     pub(super) fn encode(

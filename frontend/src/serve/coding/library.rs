@@ -159,7 +159,7 @@ impl Library {
 
     /// The code of an entry; that of a learned one runs the two nets that lie beside the bundle.
     fn code(&self, parity: &Parity, root: Option<&Path>) -> Result<Arc<dyn Code>, String> {
-        let (Some(learned), Kind::Learned) = (&parity.learned, parity.code.kind) else {
+        let Some(learned) = parity.learned.as_ref().filter(|_| parity.code.kind.runs_nets()) else {
             return parity.code.build().map(Arc::from).map_err(|error| error.to_string());
         };
         let nets = self.nets.as_ref().ok_or("this frontend has no engine for learned codes")?;

@@ -29,6 +29,6 @@ pub(super) use encoding::Encoding;
 pub(super) use group::{Group, ParityQuery};
 pub(crate) use library::Library;
 pub use nets::LoadNets;
-pub(crate) use plan::{Plan, plan};
+pub(crate) use plan::{Plan, Standing, plan};
 pub(super) use stock::Stock;
 pub(super) use work::{Desk, Work};

@@ -4,13 +4,14 @@
 //! reason is told, and nothing is coded: a code that the parity models were not trained for would give wrong answers.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU8;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use parm_dispatch::{Fraction, Needs, PolicyKind, PoolSettings};
-use parm_encoder::{CodeSpec, Kind};
+use parm_dispatch::{Coding, CodingSettings, Fraction, InForce, PolicyKind, PoolSettings};
+use parm_encoder::{CodeSpec, Needs};
 use parm_parity_models::bundle::{ModelFile, Signature};
 use parm_protocol::ModelRef;
+use serde::Serialize;
 
 use super::codable::Guards;
 use super::coder::Coder;
@@ -23,48 +24,58 @@ use crate::serve::pool::Pool;
 /// less.
 const SIZES: std::ops::RangeInclusive<u8> = 2..=4;
 
-/// The settings of a pool's dispatch, and the codes that they need.
+/// What is in force of a pool's settings, and the codes that this needs. The settings stay as they are.
 pub(crate) struct Plan {
-    pub(crate) settings: PoolSettings,
+    pub(crate) in_force: InForce,
     pub(crate) codes: Codes,
+}
+
+/// What is in force in a pool, as it is shown.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Standing {
+    #[serde(flatten)]
+    pub(crate) in_force: InForce,
+    /// Why the policy is another than was wished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) not_coded: Option<String>,
 }
 
 /// What a pool is to do, or why it cannot do as the settings say. `magnitude` is the largest that may be mixed.
 pub(crate) fn plan(
     pool: &Pool,
-    wanted: &PoolSettings,
+    wished: &PoolSettings,
     bundle: Option<&Bundle>,
     magnitude: f32,
 ) -> Result<Plan, String> {
-    let mut settings = wanted.clone();
+    let mut in_force = InForce::as_wished(wished);
+    if let Some(most) = pool.max_batch().and_then(NonZeroU16::new) {
+        in_force.batch.max_size = in_force.batch.max_size.min(most);
+    }
     let deployed = bundle.map(|bundle| &bundle.manifest.deployed);
     let default_answer = deployed.and_then(|deployed| DefaultAnswer::of(deployed, pool.batched));
-    settings.default_answer &= default_answer.is_some();
+    in_force.default_answer &= default_answer.is_some();
     let mut codes = Codes { default_answer, ..Codes::default() };
-    match settings.policy {
+    match wished.policy {
         PolicyKind::None | PolicyKind::Equal | PolicyKind::Replicate | PolicyKind::Hedge => {}
         PolicyKind::ApproximateBackup => {
-            let name = settings.backup_model.clone().filter(|name| *name != pool.model.name);
+            let name = wished.backup_model.clone().filter(|name| *name != pool.model.name);
             let name = name.ok_or("name a cheaper model with backup_model")?;
             codes.backup = Some(ModelRef::latest(name));
         }
         PolicyKind::Parm | PolicyKind::ParmPlus => {
-            codes.coders = coders(&mut settings, bundle)?;
-            let arithmetic = codes.coders.values().any(|coder| coder.code.spec().kind != Kind::Slots);
+            codes.coders = coders(&wished.coding, bundle)?;
+            in_force.coding = coding(wished.coding.min_confidence, &codes.coders);
+            let arithmetic = codes.coders.values().any(|coder| coder.code.spec().kind.is_arithmetic());
             let range = |name: &str| deployed?.inputs.iter().find(|input| input.name == name)?.range;
             let ranges: Vec<_> = pool.metadata.inputs.iter().map(|input| range(&input.name)).collect();
             codes.guards = Some(Guards::new(&ranges, magnitude, arithmetic));
         }
     }
-    Ok(Plan { settings, codes })
+    Ok(Plan { in_force, codes })
 }
 
-/// Chooses the codes, and tells the dispatcher of them.
-fn coders(
-    settings: &mut PoolSettings,
-    bundle: Option<&Bundle>,
-) -> Result<BTreeMap<usize, Arc<Coder>>, String> {
-    let coding = &settings.coding;
+/// Chooses the codes.
+fn coders(coding: &CodingSettings, bundle: Option<&Bundle>) -> Result<BTreeMap<usize, Arc<Coder>>, String> {
     let (k, r) = (usize::from(coding.k.get()), usize::from(coding.r.get()));
     let kind = match coding.code {
         Some(kind) => kind,
@@ -73,8 +84,8 @@ fn coders(
             .map(|entry| entry.parity.code.kind)
             .ok_or_else(|| lack(k, r, bundle))?,
     };
-    if let Some(why) = refusal(kind) {
-        return Err(why.to_owned());
+    if let Some(why) = refusal(&CodeSpec::new(kind, k, r)) {
+        return Err(why);
     }
     let mut coders: BTreeMap<usize, Arc<Coder>> = BTreeMap::new();
     if let Some(bundle) = bundle {
@@ -85,20 +96,20 @@ fn coders(
             }
         }
     }
-    if coders.is_empty() && kind == Kind::Mds {
+    if coders.is_empty() && !kind.needs_bundle() {
         let sizes = if coding.k_choices.is_empty() {
             SIZES.collect()
         } else {
             coding.k_choices.iter().map(|k| k.get()).collect::<Vec<_>>()
         };
         for k in sizes.into_iter().chain([coding.k.get()]).map(usize::from) {
-            let code = CodeSpec::new(Kind::Mds, k, r).build().map_err(|error| error.to_string())?;
+            let code = CodeSpec::new(kind, k, r).build().map_err(|error| error.to_string())?;
             coders.insert(k, Arc::new(Coder::plain(Arc::from(code))));
         }
     }
-    let needs = coders.get(&k).and_then(|coder| coder.needs()).ok_or_else(|| lack(k, r, bundle))?;
-    // One rule of recovery for all sizes: the dispatcher has one.
-    coders.retain(|_, coder| coder.needs() == Some(needs));
+    if !coders.contains_key(&k) {
+        return Err(lack(k, r, bundle));
+    }
     if coding.k_choices.is_empty() {
         coders.retain(|size, _| *size == k || *size <= usize::from(*SIZES.end()));
     } else {
@@ -108,19 +119,16 @@ fn coders(
         }
         coders.retain(|size, _| *size == k || choices.contains(size));
     }
-    tell(settings, &coders, needs);
     Ok(coders)
 }
 
-fn tell(settings: &mut PoolSettings, coders: &BTreeMap<usize, Arc<Coder>>, needs: Needs) {
-    let coding = &mut settings.coding;
-    coding.needs = needs;
-    coding.k_choices = coders.keys().filter_map(|k| NonZeroU8::new(u8::try_from(*k).ok()?)).collect();
+/// What the dispatcher is to know of the codes. The threshold of a calibration counts where it is higher than what was
+/// wished.
+fn coding(min_confidence: Fraction, coders: &BTreeMap<usize, Arc<Coder>>) -> Coding {
     let threshold = coders.values().map(|coder| coder.calibration.threshold).fold(0.0, f32::max);
-    let threshold = Fraction::try_from(f64::from(threshold)).unwrap_or(Fraction::percent(0));
-    if threshold > coding.min_confidence {
-        coding.min_confidence = threshold;
-    }
+    let threshold = Fraction::try_from(f64::from(threshold)).unwrap_or_default();
+    let least = if threshold > min_confidence { threshold } else { min_confidence };
+    Coding::new(coders.values().map(|coder| coder.code.recovery()).collect(), least)
 }
 
 /// The coder of an entry of a bundle.
@@ -139,17 +147,19 @@ fn trained(entry: &Entry, bundle: &Bundle) -> Coder {
     }
 }
 
-/// Why a code is not served.
-fn refusal(kind: Kind) -> Option<&'static str> {
-    match kind {
-        Kind::Sum | Kind::Weighted | Kind::Tiles | Kind::Slots | Kind::Mds | Kind::Learned => None,
-        Kind::Replicate => {
-            Some("code replicate only copies queries: choose policy replicate, which needs no groups")
-        }
-        Kind::Berrut | Kind::Spline => Some(
-            "codes berrut and spline send no query as it is, so every answer would be approximate: they can be evaluated, \
-             not served; choose another code",
-        ),
+/// Why a code is not served, if it is not.
+fn refusal(code: &CodeSpec) -> Option<String> {
+    match code.recovery().needs {
+        Needs::AsManyAsMissing | Needs::OneParity => None,
+        Needs::OwnCopy => Some(format!(
+            "code {} only copies queries: choose policy replicate, which needs no groups",
+            code.kind
+        )),
+        Needs::AnyOutputs(_) => Some(format!(
+            "code {} sends no query as it is, so every answer would be approximate: it can be evaluated, not served; \
+             choose another code",
+            code.kind
+        )),
     }
 }
 

@@ -1,0 +1,86 @@
+//! What is known of a code by its name holds for the code that is built, and no code is without its rows.
+
+use std::str::FromStr;
+
+use parm_encoder::{Code, CodeSpec, Element, Error, Input, Kind, Learned, Needs, Nets, Requirement};
+
+use crate::approximate;
+use crate::support::exact_specs;
+
+#[derive(Debug)]
+struct NoNets;
+
+impl Nets for NoNets {
+    fn encode(&self, _: &[f32], _: &mut [f32]) -> Result<(), String> {
+        Err("there are none".into())
+    }
+
+    fn decode(&self, _: &[f32], _: &mut [f32]) -> Result<(), String> {
+        Err("there are none".into())
+    }
+}
+
+fn build(kind: Kind) -> Box<dyn Code> {
+    let spec = CodeSpec::new(kind, 3, 1);
+    match spec.build() {
+        Err(Error::NeedsNets) => Box::new(Learned::new(&spec, Box::new(NoNets)).expect("valid")),
+        code => code.expect("valid"),
+    }
+}
+
+#[test]
+fn every_code_is_in_the_property_tests_and_in_the_table_of_codes() {
+    let tested: Vec<Kind> =
+        exact_specs(4).into_iter().chain(approximate::specs(4, 1)).map(|spec| spec.kind).collect();
+    let table: Vec<&str> =
+        include_str!("../../src/lib.rs").lines().filter(|line| line.starts_with("//! | `")).collect();
+    for kind in Kind::ALL {
+        assert!(tested.contains(&kind) || kind.runs_nets(), "{kind} is in no property test");
+        assert!(table.iter().any(|row| row.contains(&format!("`{kind}`"))), "lib.rs has no row of {kind}");
+    }
+}
+
+#[test]
+fn a_code_is_stored_and_read_by_its_name() {
+    for kind in Kind::ALL {
+        let stored = toml::Value::try_from(kind).expect("is stored");
+        assert_eq!(stored.as_str(), Some(kind.name()));
+        assert_eq!(Kind::from_str(kind.name()), Ok(kind));
+    }
+    let unknown = Kind::from_str("parity").unwrap_err();
+    assert!(unknown.to_string().contains("sum, weighted, tiles"), "{unknown}");
+}
+
+#[test]
+fn what_is_known_of_a_code_by_name_holds_for_the_code_that_is_built() {
+    for kind in Kind::ALL {
+        let code = build(kind);
+        let recovery = code.recovery();
+        assert_eq!(recovery, code.spec().recovery());
+        let bytes = code.parity_dims(Input { dims: &[4, 2], element: Element::Bytes(8) });
+        assert_eq!(bytes.is_err(), kind.is_arithmetic(), "{kind}");
+        let dims = code.parity_dims(Input::floats(&[1, 6, 6])).expect("an image");
+        assert_eq!(dims.iter().product::<usize>(), 36 * code.query_scale(), "{kind}");
+        assert_eq!(kind.has_parity_models(), code.spec().parity_head().is_some(), "{kind}");
+        assert_eq!(kind.draws_curve(), !recovery.is_systematic(), "{kind}");
+        assert_eq!(
+            kind.needs_bundle(),
+            matches!(kind.requires(), Requirement::ParityModels | Requirement::Nets)
+        );
+    }
+}
+
+#[test]
+fn a_second_parity_tells_whose_fault_a_disagreement_is_unless_one_predicts_every_member() {
+    for (kind, r, wanted) in [
+        (Kind::Slots, 1, Some(1)),
+        (Kind::Slots, 2, Some(1)),
+        (Kind::Sum, 1, None),
+        (Kind::Weighted, 2, Some(2)),
+        (Kind::Berrut, 2, None),
+    ] {
+        assert_eq!(CodeSpec::new(kind, 3, r).recovery().parities_to_compare(), wanted, "{kind} r={r}");
+    }
+    assert!(!CodeSpec::new(Kind::Slots, 3, 1).recovery().reads_predictions());
+    assert_eq!(CodeSpec::new(Kind::Mds, 3, 1).recovery().needs, Needs::AsManyAsMissing);
+}
