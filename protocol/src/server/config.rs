@@ -60,7 +60,9 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Credential {
-    /// The token: `authorization: Bearer TOKEN`.
+    /// The token: `authorization: Bearer TOKEN`. Left out of a dumped configuration, which is refused until it is
+    /// filled in: without credentials the server would be open to all.
+    #[serde(skip_serializing)]
     pub token: Token,
     /// What it allows (default: inference).
     #[serde(default)]
