@@ -95,6 +95,11 @@ pub enum Error {
     Unauthenticated,
     #[error("the credential does not allow this")]
     PermissionDenied,
+    #[error(
+        "models are loaded and unloaded from the server's own machine only: give it tokens (server.tokens) and send one, \
+         or set server.model_control"
+    )]
+    ModelControl,
     #[error("{what} is not offered by this server")]
     Unimplemented { what: String },
     #[error("{message}")]
@@ -140,7 +145,7 @@ impl Error {
             DeadlineExceeded { .. } => Code::DeadlineExceeded,
             NoInstance { .. } | Unavailable { .. } | Transport { .. } => Code::Unavailable,
             Unauthenticated => Code::Unauthenticated,
-            PermissionDenied => Code::PermissionDenied,
+            PermissionDenied | ModelControl => Code::PermissionDenied,
             Unimplemented { .. } => Code::Unimplemented,
             Internal { .. } | Listen { .. } => Code::Internal,
             Remote { code, .. } => *code,

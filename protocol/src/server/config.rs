@@ -49,9 +49,11 @@ pub struct Config {
     pub drain_timeout_ms: NonZeroU64,
     /// Seconds that clients are told to wait after a refusal for load where the service does not say (default 1).
     pub retry_after_s: NonZeroU32,
-    /// Bearer tokens; with none, everyone may do everything (default: none).
+    /// Bearer tokens; with none, everyone may ask for predictions (default: none).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<Credential>,
+    /// Who may load and unload models where there are no tokens (default `local`).
+    pub model_control: ModelControl,
     /// The framed transport that our own frontends choose.
     pub frames: frames::Config,
 }
@@ -67,6 +69,20 @@ pub struct Credential {
     /// What it allows (default: inference).
     #[serde(default)]
     pub scope: Scope,
+}
+
+/// Who may load and unload models without a credential. A frontend passes such orders on to its whole fleet, so one
+/// request of a stranger could end a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModelControl {
+    /// Who reaches the server over a loopback address or its Unix socket.
+    #[default]
+    Local,
+    /// Who reaches the server.
+    Anyone,
+    /// Nobody.
+    Nobody,
 }
 
 /// What a credential allows. Health and metrics are open to all.
@@ -128,6 +144,7 @@ impl Default for Config {
             drain_timeout_ms: const { NonZeroU64::new(30_000).unwrap() },
             retry_after_s: const { NonZeroU32::new(1).unwrap() },
             tokens: Vec::new(),
+            model_control: ModelControl::Local,
             frames: frames::Config::default(),
         }
     }

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
 use super::activity::{Activity, Held, Running};
+use super::auth::Reach;
 use super::grpc::{self, Grpc};
 use super::listener::Listener;
 use super::rest;
@@ -39,17 +40,29 @@ pub(super) struct App<S> {
     shared: Arc<Shared<S>>,
     router: Router,
     grpc: Grpc<S>,
+    reach: Reach,
 }
 
 impl<S> Clone for App<S> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), router: self.router.clone(), grpc: self.grpc.clone() }
+        Self {
+            shared: self.shared.clone(),
+            router: self.router.clone(),
+            grpc: self.grpc.clone(),
+            reach: self.reach,
+        }
     }
 }
 
 impl<S: InferenceService> App<S> {
     pub(super) fn new(shared: Arc<Shared<S>>) -> Self {
-        Self { router: rest::router(shared.clone()), grpc: grpc::service(shared.clone()), shared }
+        let (router, grpc) = (rest::router(shared.clone()), grpc::service(shared.clone()));
+        Self { shared, router, grpc, reach: Reach::Open }
+    }
+
+    /// The same, behind a listener of this reach.
+    pub(super) fn reached(&self, reach: Reach) -> Self {
+        Self { grpc: self.grpc.clone().reached(reach), reach, ..self.clone() }
     }
 }
 
@@ -154,10 +167,10 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
                 Ok(response.map(|body| Body::new(Held::new(body, running))))
             });
         }
-        let (shared, mut router) = (self.app.shared.clone(), self.app.router.clone());
+        let (shared, mut router, reach) = (self.app.shared.clone(), self.app.router.clone(), self.app.reach);
         Box::pin(async move {
             let _running = running;
-            let mut response = match rest::admit(&shared, &request) {
+            let mut response = match rest::admit(&shared, &request, reach) {
                 Ok(()) => router.call(request.map(Body::new)).await?,
                 Err(error) => rest::problem(&shared, &error),
             };

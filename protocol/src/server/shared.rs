@@ -31,7 +31,7 @@ impl<S: InferenceService> Shared<S> {
         let budget = config.budget();
         let limits = Limits { config: config.frames.clone(), budget: budget.clone() };
         let frames = Offer::new(service.clone(), limits, drain.clone(), connections.clone());
-        let guard = Guard::new(config.tokens.clone());
+        let guard = Guard::new(&config);
         Arc::new(Self { service, config, guard, budget, frames, drain, connections })
     }
 

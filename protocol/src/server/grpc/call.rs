@@ -16,6 +16,7 @@ use tonic_prost::ProstCodec;
 
 use super::timely::Timely;
 use super::{Response, timeout};
+use crate::server::auth::Reach;
 use crate::server::config::Scope;
 use crate::server::shared::Shared;
 use crate::server::status;
@@ -41,9 +42,10 @@ impl<'a, S: InferenceService> Call<'a, S> {
         shared: &'a Arc<Shared<S>>,
         request: http::Request<Incoming>,
         scope: Option<Scope>,
+        reach: Reach,
     ) -> Result<Self, Error> {
         if let Some(scope) = scope {
-            shared.guard.check(request.headers(), scope)?;
+            shared.guard.check(request.headers(), scope, reach)?;
         }
         let started = Instant::now();
         // A deadline beyond what the clock can count is none.
