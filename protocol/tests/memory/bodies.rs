@@ -25,8 +25,11 @@ impl Body {
     }
 }
 
-/// Every body with a name that says what it is of.
-pub(crate) const ALL: &[(&str, fn() -> Body)] = &[
+/// A name that says what a body is of, and how it is made.
+type Recipe = (&'static str, fn() -> Body);
+
+/// Every body.
+pub(crate) const ALL: &[Recipe] = &[
     ("JSON: as many numbers as fit", || json(&tensor("FP64", "1", "1", ","))),
     ("JSON: numbers that take as much as a body may", || {
         tensor_of("FP64", LARGEST / 8, &format!("1{}", " ".repeat(6)))
