@@ -4,6 +4,7 @@
 //! Nothing here opens a socket: servers, clients and frames are the crate `wire`. It knows nothing of coding, dispatch or
 //! engines.
 
+pub mod bounds;
 pub mod client;
 mod datatype;
 mod error;

@@ -12,5 +12,6 @@ pub mod grpc;
 mod scripted;
 pub mod server;
 pub mod trace;
+mod unread;
 
 pub use budget::Budget;

@@ -1,3 +1,4 @@
-//! What is generated is what it is generated from.
+//! What is generated or committed is what the code makes and takes.
 
 mod generated;
+mod seeds;

@@ -17,8 +17,9 @@ use parm_protocol::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
 };
 
-use super::{Config, deadline, status};
 use crate::grpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
+
+use super::{Config, deadline, status};
 
 /// A client that speaks gRPC.
 pub struct Grpc {

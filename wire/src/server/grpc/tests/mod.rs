@@ -28,9 +28,11 @@ use tokio::io::DuplexStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::Grpc;
 use crate::grpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
+
+use super::Grpc;
 use crate::server::Config;
+use crate::server::auth::Reach;
 use crate::server::shared::Shared;
 
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
@@ -169,7 +171,7 @@ impl Scene {
 
     fn with(config: Config, script: Script) -> Self {
         let script = Arc::new(script);
-        Self { grpc: super::service(Shared::new(config, script.clone())), script }
+        Self { grpc: super::service(Shared::new(config, script.clone())).reached(Reach::Local), script }
     }
 
     /// The reasons of what was turned away since the last look.
