@@ -18,6 +18,17 @@ pub enum Role {
     Parity(GroupId, u8),
     /// The cheaper model of the `approximate-backup` policy.
     Backup,
+    /// The stand-in: a cheaper model, on queries that other instances have.
+    StandIn(Urgency),
+}
+
+/// How urgent a stand-in is. Whoever queues jobs runs a spare one behind any query, and a late one before them all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Urgency {
+    /// None of its queries is late: it uses what queries leave over.
+    Spare,
+    /// Its queries are late.
+    Late,
 }
 
 /// A job for one instance.
@@ -68,6 +79,24 @@ pub struct Recovery {
     pub parts: Vec<Part>,
 }
 
+/// One row of a job's outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Output {
+    /// The job; not released as long as somebody is asked to read this.
+    pub job: JobId,
+    /// The row.
+    pub row: u32,
+}
+
+/// Two answers to one query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pair {
+    /// The deployed model's.
+    pub prediction: Output,
+    /// The stand-in's.
+    pub stand_in: Output,
+}
+
 /// Predictions to compare with what their parities say of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
@@ -104,6 +133,8 @@ pub enum Answer {
     Reconstructed { group: GroupId, confidence: Option<f32> },
     /// The backup model's prediction.
     Backup { job: JobId, row: u32 },
+    /// The stand-in's prediction.
+    StandIn { job: JobId, row: u32, confidence: Option<f32> },
     /// The model's configured default answer.
     Default,
     /// No prediction.
@@ -130,7 +161,13 @@ pub enum Action {
     Decode(Box<Recovery>),
     /// Compare predictions with their parities, off the dispatch path; answer with `Compared`.
     Compare(Box<Comparison>),
-    /// An instance's answers for a pool disagree with parities far more often than its peers' do: tell somebody.
+    /// Look at a stand-in's answer that this query may be given: answer with `Judged`. Nothing is computed before it is
+    /// asked for, as few are given.
+    Judge(QueryId, Output),
+    /// Compare a prediction with its stand-in, off the dispatch path; answer with `Checked`.
+    Check(Pair),
+    /// An instance's answers for a pool disagree with parities or stand-ins far more often than its peers' do: tell
+    /// somebody.
     Suspect(InstanceId, PoolId),
     /// The group's inputs, parities and reconstructions will not be asked for again.
     Forget(GroupId),

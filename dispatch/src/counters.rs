@@ -37,15 +37,29 @@ pub struct Counters {
     pub reconstructions_unsure: u64,
     /// Queries answered by the backup model.
     pub backups_served: u64,
+    /// Queries given to a stand-in at once, as an instance was idle.
+    pub stand_ins_spare: u64,
+    /// Queries given to a stand-in because they were late.
+    pub stand_ins_late: u64,
+    /// Late queries that were not, because the budget was spent.
+    pub stand_ins_refused: u64,
+    /// Queries answered by a stand-in.
+    pub stand_ins_served: u64,
+    /// Stand-ins' answers that were not given for want of confidence.
+    pub stand_ins_unsure: u64,
+    /// Times that a stand-in's answer was held back for longer, because too many were given.
+    pub stand_ins_over_bound: u64,
+    /// Stand-ins' answers that nobody was given.
+    pub stand_ins_wasted: u64,
     /// Failed jobs whose queries were tried again.
     pub retries: u64,
     /// Failed jobs whose queries were not, because the budget was spent.
     pub retries_refused: u64,
     /// Instances ejected for being slow.
     pub ejected_slow: u64,
-    /// Predictions compared with what their parities say of them.
+    /// Predictions compared with what their parities or stand-ins say of them.
     pub compared: u64,
-    /// Of these, predictions that the parities disagree with.
+    /// Of these, predictions that they disagree with.
     pub disagreed: u64,
     /// Times that an instance became suspect of wrong answers.
     pub suspected: u64,

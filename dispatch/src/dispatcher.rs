@@ -17,7 +17,9 @@ use super::pool::Pool;
 use super::query::Query;
 use super::recovery::Reconstruction;
 use super::timers::{Timer, Timers};
-use super::{Action, Actions, Event, InForce, InstanceId, PoolId, PoolSettings, QueryId, Settings, Time};
+use super::{
+    Action, Actions, Cost, Event, InForce, InstanceId, PoolId, PoolSettings, QueryId, Settings, Time,
+};
 
 /// Decides which instance runs what, and what each query is answered with.
 pub struct Dispatcher {
@@ -42,7 +44,7 @@ pub struct Dispatcher {
 }
 
 /// How a pool is doing, for metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PoolStatus {
     /// Queries that wait for an instance and were never tried.
     pub queued: u32,
@@ -52,6 +54,12 @@ pub struct PoolStatus {
     pub running: u32,
     /// Instances that take the deployed model's jobs: neither draining nor ejected.
     pub usable_instances: u32,
+    /// What its stand-in costs, as far as is known.
+    pub stand_in_cost: Option<Cost>,
+    /// Share of the latest predictions that their stand-ins agreed with.
+    pub agreement: Option<f64>,
+    /// That is below the floor: clients are given no stand-in's answer.
+    pub withheld: bool,
     /// What happened so far.
     pub counters: Counters,
 }
@@ -106,6 +114,7 @@ impl Dispatcher {
             }
             Event::SlotFailed { group, query } => self.decoded(group, query, Reconstruction::Failed),
             Event::Compared(id, verdicts) => self.compared(id, &verdicts),
+            Event::Judged(..) | Event::Checked(..) | Event::StandInCost(..) => {}
             Event::TimerFired => {}
         }
         if self.timers.new_is_due(self.now) {
@@ -125,6 +134,9 @@ impl Dispatcher {
             unanswered: pool.unanswered,
             running: pool.running,
             usable_instances: pool.usable,
+            stand_in_cost: None,
+            agreement: None,
+            withheld: false,
             counters: pool.counters,
         })
     }

@@ -1,6 +1,8 @@
 //! What happens to the dispatcher.
 
-use super::{GroupId, InForce, InstanceId, JobId, NodeId, PoolId, PoolSettings, QueryId, ShapeId, Time};
+use super::{
+    GroupId, InForce, InstanceId, JobId, NodeId, Output, Pair, PoolId, PoolSettings, QueryId, ShapeId, Time,
+};
 
 /// Whether a client takes an approximate answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -10,6 +12,9 @@ pub enum Accept {
     Any,
     /// Nothing but predictions of the deployed model (`parm_accept: exact`).
     Exact,
+    /// Any outcome, but approximate ones for no more than so many thousandths of the queries that say so. Only the policy
+    /// `stand-in` keeps count; under others it means `Exact`.
+    AtMost(u16),
 }
 
 /// One row that wants a prediction.
@@ -25,7 +30,7 @@ pub struct Query {
     pub deadline: Time,
     /// Triton's priority: 1 is the highest; 0 means the default.
     pub priority: u8,
-    /// Whether it may be answered with a reconstruction.
+    /// Whether it may be answered with an approximation.
     pub accept: Accept,
     /// False for a query that must be served alone: non-finite or absurd values never mix with strangers'.
     pub codable: bool,
@@ -51,6 +56,8 @@ pub struct Served {
     pub parity: bool,
     /// It holds the backup model.
     pub backup: bool,
+    /// It holds the pool's stand-in.
+    pub stand_in: bool,
 }
 
 /// An instance that can take jobs.
@@ -73,6 +80,22 @@ pub struct Verdict {
     pub row: u32,
     /// Whether they predict the same, as far as clients care: the same class, or a value within a tolerance.
     pub agrees: bool,
+}
+
+/// What a stand-in costs: the time of a job of so many rows, as a share of that of one query on the deployed model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// For 1, 2, 4 and 8 rows.
+    pub rows: [f64; 4],
+}
+
+/// What the driver finds of a stand-in's answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Judgement {
+    /// It can be given, with this confidence in 0..=1 where there is one.
+    Fit(Option<f32>),
+    /// It cannot be given: it has bad values, say, or is gone.
+    Unfit,
 }
 
 /// Something the dispatcher reacts to.
@@ -108,6 +131,13 @@ pub enum Event {
     SlotFailed { group: GroupId, query: QueryId },
     /// The driver compared a group's predictions with its parities; those it could not compare are left out.
     Compared(GroupId, Vec<Verdict>),
+    /// The driver looked at a stand-in's answer, as it was asked to.
+    Judged(QueryId, Output, Judgement),
+    /// The driver compared a prediction with its stand-in: whether they say the same, as far as clients care; `None` if it
+    /// could not.
+    Checked(Pair, Option<bool>),
+    /// What a pool's stand-in costs, as a worker measured it; service times that are seen here take its place with time.
+    StandInCost(PoolId, Cost),
     /// A pool is set up, or its settings changed, or what comes of them; queries that are under way stay.
     #[allow(missing_docs)] // the names say it
     SettingsChanged { pool: PoolId, settings: Box<PoolSettings>, in_force: Box<InForce> },
@@ -126,11 +156,11 @@ impl Event {
 impl Served {
     /// Everything that a pool has.
     pub const fn all(pool: PoolId) -> Self {
-        Self { pool, deployed: true, parity: true, backup: true }
+        Self { pool, deployed: true, parity: true, backup: true, stand_in: true }
     }
 
     /// The deployed model only, as a server that knows nothing of parities.
     pub const fn deployed(pool: PoolId) -> Self {
-        Self { pool, deployed: true, parity: false, backup: false }
+        Self { pool, deployed: true, parity: false, backup: false, stand_in: false }
     }
 }

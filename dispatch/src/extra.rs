@@ -169,6 +169,7 @@ impl Dispatcher {
                     && !group.places.iter().any(|(place, _)| *place == instance)
             }
             Role::Backup => serves.redundancy && serves.backup,
+            Role::StandIn(_) => serves.data && serves.stand_in,
             Role::Deployed | Role::Copy => {
                 let failed_here = extra.avoid == Some(instance) && self.pools[pool].usable > 1;
                 let holds = |query: &Key<Query>| {

@@ -170,7 +170,7 @@ impl Dispatcher {
         let place = rows.first().and_then(|query| self.queries[*query].place);
         let group = match role {
             Role::Parity(group, _) => Some(Key::from(group)),
-            Role::Backup => None,
+            Role::Backup | Role::StandIn(_) => None,
             Role::Deployed | Role::Copy => place.map(|place| place.group),
         };
         if let Some(group) = group {

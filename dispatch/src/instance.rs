@@ -29,6 +29,7 @@ pub(super) struct Serves {
     pub(super) deployed: bool,
     pub(super) parity: bool,
     pub(super) backup: bool,
+    pub(super) stand_in: bool,
     /// It takes queries of this pool.
     pub(super) data: bool,
     /// It takes parities and backups of this pool.

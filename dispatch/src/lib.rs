@@ -43,15 +43,18 @@ mod query;
 mod queue;
 mod timers;
 
-pub use action::{Action, Actions, Answer, Comparison, Job, Part, Recovery, Reject, Role, Rows, Source};
+pub use action::{
+    Action, Actions, Answer, Comparison, Job, Output, Pair, Part, Recovery, Reject, Role, Rows, Source,
+    Urgency,
+};
 pub use counters::Counters;
 pub use dispatcher::{Dispatcher, PoolStatus};
-pub use event::{Accept, Event, Failure, InstanceSpec, Query, Served, Verdict};
+pub use event::{Accept, Cost, Event, Failure, InstanceSpec, Judgement, Query, Served, Verdict};
 pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId};
 pub use in_force::{Coding, InForce};
 pub use settings::{
-    BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, EjectionSettings, Fraction,
-    GraceSettings, HedgeSettings, NotAFraction, ParmPlusSettings, PolicyKind, PoolSettings,
-    ReplicateSettings, Settings, Unsure, Usual,
+    AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, EjectionSettings,
+    Fraction, GraceSettings, HedgeSettings, NotAFraction, ParmPlusSettings, PolicyKind, PoolSettings,
+    ReplicateSettings, Settings, StandInSettings, Unsure, Usual,
 };
 pub use time::Time;

@@ -93,6 +93,8 @@ pub enum Role {
     Parity,
     /// The cheaper model.
     Backup,
+    /// The stand-in, spare or late.
+    StandIn,
 }
 
 impl From<crate::Role> for Role {
@@ -102,6 +104,7 @@ impl From<crate::Role> for Role {
             crate::Role::Copy => Role::Copy,
             crate::Role::Parity(..) => Role::Parity,
             crate::Role::Backup => Role::Backup,
+            crate::Role::StandIn(_) => Role::StandIn,
         }
     }
 }

@@ -22,6 +22,7 @@ impl Dispatcher {
                 deployed: served.deployed,
                 parity: served.parity,
                 backup: served.backup,
+                stand_in: served.stand_in,
                 data: false,
                 redundancy: false,
                 doubt: Default::default(),

@@ -106,6 +106,7 @@ fn outcome(answer: &Result<InferResponse, Refusal>) -> Outcome {
         Some("reconstructed") => Outcome::Reconstructed,
         Some("hedged") => Outcome::Hedged,
         Some("backup") => Outcome::Backup,
+        Some("stand-in") => Outcome::StandIn,
         Some("default") => Outcome::Default,
         _ => Outcome::Exact,
     }

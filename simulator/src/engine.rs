@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Action, Actions, Answer, Dispatcher, Event, Failure, GroupId, InstanceId, InstanceSpec, Job,
-    JobId, PoolId, Query, QueryId, Role, Served, Settings, ShapeId, Time,
+    JobId, Judgement, Output, Pair, PoolId, Query, QueryId, Role, Served, Settings, ShapeId, Time,
 };
 use parm_workload::Schedule;
 use parm_workload::arrivals;
@@ -64,6 +64,8 @@ enum Happening {
     Encoded(GroupId),
     Decoded(GroupId, QueryId),
     Compared(GroupId),
+    Judged(QueryId, Output),
+    Checked(Pair),
     Probed(InstanceId),
     Crash(u32),
     Restart(u32),
@@ -176,6 +178,10 @@ impl<'a> Engine<'a> {
                 let verdicts = self.comparisons.report(group);
                 self.tell(Event::Compared(group, verdicts));
             }
+            Some(Happening::Judged(query, output)) => {
+                self.tell(Event::Judged(query, output, Judgement::Fit(None)));
+            }
+            Some(Happening::Checked(pair)) => self.tell(Event::Checked(pair, Some(true))),
             Some(Happening::Probed(id)) => self.tell(Event::ProbeAnswered(id, true)),
             Some(Happening::Crash(instance)) => {
                 let id = self.cluster.id(instance);
@@ -265,6 +271,8 @@ impl<'a> Engine<'a> {
                 self.comparisons.compare(&comparison, self.run.seed);
                 self.note(self.now + self.run.decode, Happening::Compared(comparison.group));
             }
+            Action::Judge(query, output) => self.note(self.now, Happening::Judged(query, output)),
+            Action::Check(pair) => self.note(self.now + self.run.decode, Happening::Checked(pair)),
             Action::Suspect(id, _) => self.tally.suspected(self.cluster.of(id)),
             Action::Release(job) => self.comparisons.release(job),
         }
@@ -276,6 +284,7 @@ impl<'a> Engine<'a> {
                 (self.groups.get(&group).map_or(1, |coded| coded.rows), self.run.parity_share)
             }
             Role::Backup => (rows, self.run.backup_share),
+            Role::StandIn(_) => (rows, self.run.backup_share),
             Role::Deployed | Role::Copy => (rows, 1.0),
         };
         self.tally.started(job.role == Role::Deployed);
@@ -304,6 +313,7 @@ impl<'a> Engine<'a> {
             Answer::Exact { job, .. } => (Outcome::Exact, Some(job)),
             Answer::Hedged { job, .. } => (Outcome::Hedged, Some(job)),
             Answer::Backup { job, .. } => (Outcome::Backup, Some(job)),
+            Answer::StandIn { job, .. } => (Outcome::StandIn, Some(job)),
             Answer::Reconstructed { .. } => (Outcome::Reconstructed, None),
             Answer::Default => (Outcome::Default, None),
             Answer::Rejected(_) => (Outcome::Rejected, None),

@@ -26,6 +26,8 @@ pub enum Outcome {
     Reconstructed,
     /// The backup model's prediction.
     Backup,
+    /// The stand-in's prediction.
+    StandIn,
     /// The model's default answer.
     Default,
     /// No prediction.
@@ -51,8 +53,8 @@ pub struct Tally {
     expected: u64,
     deadline: u64,
     blocks: Vec<Block>,
-    outcomes: [u64; 6],
-    wrong: [u64; 6],
+    outcomes: [u64; Outcome::ALL.len()],
+    wrong: [u64; Outcome::ALL.len()],
     suspects: BTreeMap<u32, u64>,
     /// The slowest query of every stretch of the run, in nanoseconds.
     slowest: Vec<u64>,
@@ -75,11 +77,12 @@ const LONGEST: u64 = 3_600_000_000_000;
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Outcome; 6] = [
+    pub const ALL: [Outcome; 7] = [
         Outcome::Exact,
         Outcome::Hedged,
         Outcome::Reconstructed,
         Outcome::Backup,
+        Outcome::StandIn,
         Outcome::Default,
         Outcome::Rejected,
     ];
@@ -91,6 +94,7 @@ impl Outcome {
             Outcome::Hedged => "hedged",
             Outcome::Reconstructed => "reconstructed",
             Outcome::Backup => "backup",
+            Outcome::StandIn => "stand-in",
             Outcome::Default => "default",
             Outcome::Rejected => "failed",
         }
@@ -106,9 +110,9 @@ impl Tally {
             expected,
             deadline: u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX),
             blocks: vec![Block { latencies, sum: 0.0 }; BLOCKS as usize],
-            outcomes: [0; 6],
+            outcomes: [0; Outcome::ALL.len()],
             suspects: BTreeMap::new(),
-            wrong: [0; 6],
+            wrong: [0; Outcome::ALL.len()],
             slowest: vec![0; STRETCHES as usize],
             deployed: 0,
             extra: 0,

@@ -79,7 +79,7 @@ impl Quality {
             _ if answer.wrong => 0.0,
             Outcome::Exact | Outcome::Hedged => self.available,
             Outcome::Reconstructed => self.degraded(answer.members, r),
-            Outcome::Backup => self.backup.map_or(0.0, |(_, accuracy)| accuracy),
+            Outcome::StandIn | Outcome::Backup => self.backup.map_or(0.0, |(_, accuracy)| accuracy),
             Outcome::Default => self.default,
             Outcome::Rejected => 0.0,
         }

@@ -7,6 +7,7 @@ mod none;
 mod parm;
 mod parm_plus;
 mod replicate;
+mod stand_in;
 
 use std::time::Duration;
 
@@ -67,6 +68,7 @@ pub(super) fn build(settings: &PoolSettings, in_force: &InForce) -> Box<dyn Poli
         PolicyKind::ApproximateBackup => {
             Box::new(approximate_backup::ApproximateBackup::new(&settings.coding))
         }
+        PolicyKind::StandIn => Box::new(stand_in::StandIn::new(&settings.stand_in, &settings.hedge)),
     }
 }
 

@@ -6,6 +6,7 @@ mod duration;
 mod ejection;
 mod fraction;
 mod redundancy;
+mod stand_in;
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
@@ -20,6 +21,7 @@ pub use detection::DetectionSettings;
 pub use ejection::EjectionSettings;
 pub use fraction::{Fraction, NotAFraction};
 pub use redundancy::{BudgetSettings, HedgeSettings, PolicyKind, ReplicateSettings};
+pub use stand_in::{AgreementSettings, StandInSettings};
 
 /// The settings of a dispatcher.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,8 +36,8 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolSettings {
-    /// What hides slow and dead instances: `none`, `equal`, `replicate`, `hedge`, `parm`, `parm+` or
-    /// `approximate-backup`. Default `hedge`, which needs no parity models.
+    /// What hides slow and dead instances: `none`, `equal`, `replicate`, `hedge`, `parm`, `parm+`,
+    /// `approximate-backup` or `stand-in`. Default `hedge`, which needs no parity models.
     pub policy: PolicyKind,
     /// Queries that may wait for an instance; one more is refused at once, because a longer queue only makes
     /// everybody late. Default 1024.
@@ -55,6 +57,8 @@ pub struct PoolSettings {
     pub replicate: ReplicateSettings,
     /// How queries are coded under `parm` and `parm+`.
     pub coding: CodingSettings,
+    /// How a cheaper model stands in for late predictions under `stand-in`.
+    pub stand_in: StandInSettings,
     /// When instances are taken out of service, and how they come back.
     pub ejection: EjectionSettings,
     /// Jobs of spare work (parities, replicas, backups) that may wait for an idle instance; more are not made, because
@@ -107,6 +111,7 @@ impl Default for PoolSettings {
             hedge: HedgeSettings::default(),
             replicate: ReplicateSettings::default(),
             coding: CodingSettings::default(),
+            stand_in: StandInSettings::default(),
             ejection: EjectionSettings::default(),
             spare_limit: NonZeroU32::new(256).expect("positive"),
             no_instance_grace: Duration::from_secs(1),

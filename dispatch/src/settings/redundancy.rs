@@ -30,6 +30,9 @@ pub enum PolicyKind {
     ParmPlus,
     /// A cheaper model on instances of its own, for late queries.
     ApproximateBackup,
+    /// A cheaper model on idle instances, and on the next free one for late queries, within a bound on approximate answers;
+    /// hedges within a budget.
+    StandIn,
 }
 
 impl PolicyKind {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Action, Answer, Event, Failure, InstanceId, InstanceSpec, JobId, Part, PoolSettings, Query,
-    QueryId, Role, Rows, Served, Settings, ShapeId, Source, Time, Verdict,
+    QueryId, Role, Rows, Served, Settings, ShapeId, Source, Time, Urgency, Verdict,
 };
 
 use super::world::{POOL, World};
@@ -155,6 +155,8 @@ fn word(world: &World, action: &Action) -> Option<String> {
             Role::Copy => format!("copy {}", place(&job.id)),
             Role::Parity(_, index) => format!("parity {index} on {}", job.instance.0),
             Role::Backup => format!("backup {}", place(&job.id)),
+            Role::StandIn(Urgency::Spare) => format!("stand-in {}", place(&job.id)),
+            Role::StandIn(Urgency::Late) => format!("late stand-in {}", place(&job.id)),
         },
         Action::Drop(job) if world.jobs[job].rows.is_empty() => format!("drop parity{}", place(job)),
         Action::Drop(job) => format!("drop {}", place(job)),
@@ -164,6 +166,7 @@ fn word(world: &World, action: &Action) -> Option<String> {
                 Answer::Hedged { .. } => "hedged".to_owned(),
                 Answer::Reconstructed { .. } => "reconstructed".to_owned(),
                 Answer::Backup { .. } => "backup".to_owned(),
+                Answer::StandIn { .. } => "stand-in".to_owned(),
                 Answer::Default => "default".to_owned(),
                 Answer::Rejected(reason) => format!("{reason:?}"),
             };
@@ -179,6 +182,11 @@ fn word(world: &World, action: &Action) -> Option<String> {
         Action::Compare(comparison) => {
             let parts: Vec<_> = comparison.rows.iter().map(|row| row.len().to_string()).collect();
             format!("compare {}", parts.join("+"))
+        }
+        Action::Judge(query, _) => format!("judge {}", query.0),
+        Action::Check(pair) => {
+            let rows = &world.jobs[&pair.prediction.job].rows;
+            format!("check {}", rows[pair.prediction.row as usize].0)
         }
         Action::Suspect(instance, _) => format!("suspect {}", instance.0),
         Action::Forget(_) | Action::Release(_) | Action::WakeAt(_) => return None,

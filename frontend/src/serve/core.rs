@@ -324,6 +324,9 @@ fn check(settings: &PoolSettings, library: &Library) -> Result<(), Error> {
         PolicyKind::ApproximateBackup if settings.backup_model.is_none() => {
             "policy approximate-backup needs a cheaper model: name one with backup_model"
         }
+        PolicyKind::StandIn if settings.stand_in.model.is_none() => {
+            "policy stand-in needs a cheaper model: name one with stand_in.model"
+        }
         _ => return Ok(()),
     };
     Err(Error::BadSettings { reason: reason.into() })

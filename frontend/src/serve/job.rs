@@ -31,6 +31,8 @@ pub(super) enum Task {
     Deployed(JobRows),
     /// The cheaper model on them.
     Backup(ModelRef, JobRows),
+    /// The stand-in on them.
+    StandIn(ModelRef, JobRows),
     /// A parity model, or the deployed one, on the parity query of a group.
     Parity(Option<ModelRef>, ParityQuery),
 }
@@ -136,7 +138,7 @@ impl Launch {
                 }
                 Ok(request)
             }
-            Task::Backup(model, rows) => inputs::request(model, rows),
+            Task::Backup(model, rows) | Task::StandIn(model, rows) => inputs::request(model, rows),
             Task::Parity(model, query) => Ok(InferRequest {
                 model: model.as_ref().unwrap_or(deployed).clone(),
                 id: String::new(),
@@ -187,7 +189,7 @@ impl Task {
     /// Its queries.
     pub(super) fn queries(&self) -> &[Row] {
         match self {
-            Self::Deployed(rows) | Self::Backup(_, rows) => rows,
+            Self::Deployed(rows) | Self::Backup(_, rows) | Self::StandIn(_, rows) => rows,
             Self::Parity(..) => &[],
         }
     }
@@ -195,7 +197,7 @@ impl Task {
     /// Rows of its inputs.
     pub(super) fn rows(&self) -> usize {
         match self {
-            Self::Deployed(rows) | Self::Backup(_, rows) => rows.len(),
+            Self::Deployed(rows) | Self::Backup(_, rows) | Self::StandIn(_, rows) => rows.len(),
             Self::Parity(_, query) => query.rows,
         }
     }

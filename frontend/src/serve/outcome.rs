@@ -11,6 +11,8 @@ pub enum Outcome {
     Hedged,
     /// Decoded from a parity.
     Reconstructed,
+    /// The stand-in's prediction.
+    StandIn,
     /// The cheaper model's prediction.
     Backup,
     /// The model's configured default answer.
@@ -19,8 +21,14 @@ pub enum Outcome {
 
 impl Outcome {
     /// All, in order.
-    pub const ALL: [Outcome; 5] =
-        [Outcome::Exact, Outcome::Hedged, Outcome::Reconstructed, Outcome::Backup, Outcome::Default];
+    pub const ALL: [Outcome; 6] = [
+        Outcome::Exact,
+        Outcome::Hedged,
+        Outcome::Reconstructed,
+        Outcome::StandIn,
+        Outcome::Backup,
+        Outcome::Default,
+    ];
 
     /// The value of `parm_outcome`.
     pub const fn name(self) -> &'static str {
@@ -28,6 +36,7 @@ impl Outcome {
             Outcome::Exact => "exact",
             Outcome::Hedged => "hedged",
             Outcome::Reconstructed => "reconstructed",
+            Outcome::StandIn => "stand-in",
             Outcome::Backup => "backup",
             Outcome::Default => "default",
         }
@@ -39,6 +48,7 @@ impl Outcome {
             Answer::Exact { .. } => Some(Self::Exact),
             Answer::Hedged { .. } => Some(Self::Hedged),
             Answer::Reconstructed { .. } => Some(Self::Reconstructed),
+            Answer::StandIn { .. } => Some(Self::StandIn),
             Answer::Backup { .. } => Some(Self::Backup),
             Answer::Default => Some(Self::Default),
             Answer::Rejected(_) => None,

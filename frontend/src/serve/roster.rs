@@ -55,8 +55,9 @@ impl Joined {
                 false
             });
             let backup = codes.backup_at(&self.models);
-            if deployed || parity || backup {
-                serves.push(Served { pool: pool.id, deployed, parity, backup });
+            let stand_in = codes.stand_in_at(&self.models);
+            if deployed || parity || backup || stand_in {
+                serves.push(Served { pool: pool.id, deployed, parity, backup, stand_in });
             }
         }
         (InstanceSpec { serves, slots: self.slots, node: self.node }, problems)

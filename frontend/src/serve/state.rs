@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use parm_dispatch::{
-    Action, Actions, Answer, Dispatcher, Event, Failure, Job, JobId, QueryId, Reject, Role, Rows, Time,
+    Action, Actions, Answer, Dispatcher, Event, Failure, Job, JobId, Judgement, QueryId, Reject, Role, Rows,
+    Time,
 };
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
@@ -77,6 +78,11 @@ impl State {
             Action::WakeAt(at) => effects.push(Effect::Wake(at)),
             Action::Suspect(instance, pool) => self.suspect(instance, pool),
             Action::Compare(comparison) => self.compare(&comparison, effects),
+            // Without a measure of their own, stand-ins are as good as they come, and not compared.
+            Action::Judge(query, output) => {
+                self.follow_up.push(Event::Judged(query, output, Judgement::Fit(None)));
+            }
+            Action::Check(pair) => self.follow_up.push(Event::Checked(pair, None)),
             Action::Encode(group, slots) => self.encode(group, &slots, effects),
             Action::Decode(recovery) => self.decode(&recovery, effects),
             Action::Forget(group) => {
@@ -97,7 +103,7 @@ impl State {
         // Neither can be missing while the dispatcher keeps its word; then the job goes elsewhere or nowhere.
         let (Some((pool, task, latest)), Some(instance)) = (task, instance) else {
             // Nor is it the instance's fault that a backup model is no longer named.
-            let extra = matches!(job.role, Role::Parity(..) | Role::Backup);
+            let extra = matches!(job.role, Role::Parity(..) | Role::Backup | Role::StandIn(_));
             let failure = if extra { Failure::Query } else { Failure::Instance };
             self.follow_up.push(Event::JobFailed(job.id, failure));
             return;
@@ -145,6 +151,7 @@ impl State {
         let pool = pool?;
         let task = match role {
             Role::Backup => Task::Backup(pool.codes().backup.clone()?, inputs),
+            Role::StandIn(_) => Task::StandIn(pool.codes().stand_in.clone()?, inputs),
             _ => Task::Deployed(inputs),
         };
         Some((pool, task, latest))
@@ -165,6 +172,7 @@ impl State {
         };
         let (confidence, group) = match answer {
             Answer::Reconstructed { group, confidence } => (confidence, Some(group.0)),
+            Answer::StandIn { confidence, .. } => (confidence, None),
             _ => (None, None),
         };
         let answer = RowAnswer { outcome, outputs, row, confidence, group };
@@ -176,7 +184,10 @@ impl State {
     /// Where the outputs of an answer are.
     fn outputs(&self, id: QueryId, answer: &Answer, settled: &Settled) -> Option<(Arc<Outputs>, usize)> {
         match *answer {
-            Answer::Exact { job, row } | Answer::Hedged { job, row } | Answer::Backup { job, row } => {
+            Answer::Exact { job, row }
+            | Answer::Hedged { job, row }
+            | Answer::Backup { job, row }
+            | Answer::StandIn { job, row, .. } => {
                 Some((self.ledger.jobs.get(&job)?.outputs.clone()?, row as usize))
             }
             Answer::Reconstructed { group, .. } => {

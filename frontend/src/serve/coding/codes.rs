@@ -18,6 +18,8 @@ pub(crate) struct Codes {
     pub(crate) guards: Option<Guards>,
     /// The cheaper model.
     pub(crate) backup: Option<ModelRef>,
+    /// The model that stands in for late predictions.
+    pub(crate) stand_in: Option<ModelRef>,
     pub(crate) default_answer: Option<DefaultAnswer>,
 }
 
@@ -54,6 +56,13 @@ impl Codes {
     /// Whether an instance with these models can run the backup model.
     pub(crate) fn backup_at(&self, models: &[Description]) -> bool {
         self.backup.as_ref().is_some_and(|wanted| models.iter().any(|served| is(wanted, served)))
+    }
+}
+
+impl Codes {
+    /// Whether an instance with these models can run the stand-in.
+    pub(crate) fn stand_in_at(&self, models: &[Description]) -> bool {
+        self.stand_in.as_ref().is_some_and(|wanted| models.iter().any(|served| is(wanted, served)))
     }
 }
 

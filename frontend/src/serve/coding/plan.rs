@@ -62,6 +62,11 @@ pub(crate) fn plan(
             let name = name.ok_or("name a cheaper model with backup_model")?;
             codes.backup = Some(ModelRef::latest(name));
         }
+        PolicyKind::StandIn => {
+            let name = wished.stand_in.model.clone().filter(|name| *name != pool.model.name);
+            let name = name.ok_or("name a cheaper model with stand_in.model")?;
+            codes.stand_in = Some(ModelRef::latest(name));
+        }
         PolicyKind::Parm | PolicyKind::ParmPlus => {
             codes.coders = coders(&wished.coding, bundle)?;
             in_force.coding = coding(wished.coding.min_confidence, &codes.coders);

@@ -1,0 +1,111 @@
+//! What an operator can set about stand-ins: cheaper models that answer late queries.
+
+use std::num::{NonZeroU8, NonZeroU32};
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{BudgetSettings, Fraction, GraceSettings, Unsure, Usual, duration};
+
+/// When stand-ins run, and when their answers are given.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StandInSettings {
+    /// The stand-in, by name: it takes and gives the same tensors as the deployed model. Default: the bundle's cheapest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Time of a job of one row as a share of a query's, until a worker has measured it or enough were seen. Default 0.5.
+    pub cost: f64,
+    /// Run stand-ins of queries that are not late too, where instances are idle. Default true.
+    pub spare: bool,
+    /// Share of the pool that queries may keep busy for spare stand-ins to run. Default 0.9.
+    pub spare_up_to: Fraction,
+    /// Run stand-ins of late queries, before everything that waits. Default true.
+    pub late: bool,
+    /// A query is late this many medians of the pool's usual time after its arrival. Default 1.15.
+    pub late_factor: f64,
+    /// Work on late queries, in the time of a query on the deployed model, per query. Default: `ratio` 0.1, `burst` 20.
+    pub late_budget: BudgetSettings,
+    /// Most rows of a job. Default 8.
+    pub max_rows: NonZeroU8,
+    /// How long an answer is held back in favour of the prediction. Default 1.15 medians.
+    pub grace: GraceSettings,
+    /// Most answers that may be approximate, as a share of all. It is kept by holding them back for longer, never by failing
+    /// a query. Default 0.05.
+    pub bound: Fraction,
+    /// The answers over which that share is counted. Default 10000.
+    pub bound_window: NonZeroU32,
+    /// Duplicate late jobs that no stand-in can replace, as under `hedge`. Default true.
+    pub hedge: bool,
+    /// Answers below this confidence are not given; the threshold of the bundle's calibration counts where it is higher.
+    /// Default 0.
+    pub min_confidence: Fraction,
+    /// What to do for a query whose stand-in is not confident enough. Default `hedge`.
+    pub unsure: Unsure,
+    /// What follows from how often stand-ins agree with predictions.
+    pub agreement: AgreementSettings,
+}
+
+/// Predictions are compared with their stand-ins wherever both are in. What follows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgreementSettings {
+    /// Below this agreement clients are given no stand-in's answer. Default 0.8.
+    pub floor: Fraction,
+    /// Agreement above the floor at which they are again. Default 0.02.
+    pub recovery: Fraction,
+    /// Latest comparisons that count. Default 1000.
+    pub window: NonZeroU32,
+    /// Chance that an answer of an instance that is well raises a false alarm, about. Default 1e-8.
+    pub significance: Fraction,
+    /// An instance is looked for that gets at least this share of its answers wrong. Default 0.5.
+    pub wrong_share: Fraction,
+    /// Comparisons of the other instances before anybody is suspected: how often stand-ins are wrong about right answers is
+    /// learned from them. Default 200.
+    pub min_samples: NonZeroU32,
+    /// Take suspects out of service, where the others can do without them. If not, they are only reported. Default true.
+    pub eject: bool,
+    /// Milliseconds after which an ejected suspect is probed and given another chance, half suspected already. Default
+    /// 60000.
+    #[serde(rename = "quarantine_ms", with = "duration::millis")]
+    #[schemars(with = "u64")]
+    pub quarantine: Duration,
+}
+
+impl Default for StandInSettings {
+    fn default() -> Self {
+        Self {
+            model: None,
+            cost: 0.5,
+            spare: true,
+            spare_up_to: Fraction::percent(90),
+            late: true,
+            late_factor: 1.15,
+            late_budget: BudgetSettings { ratio: Fraction::percent(10), burst: 20 },
+            max_rows: NonZeroU8::new(8).expect("positive"),
+            grace: GraceSettings { factor: 1.15, of: Usual::Median, cold: Duration::from_millis(100) },
+            bound: Fraction::percent(5),
+            bound_window: NonZeroU32::new(10_000).expect("positive"),
+            hedge: true,
+            min_confidence: Fraction::percent(0),
+            unsure: Unsure::default(),
+            agreement: AgreementSettings::default(),
+        }
+    }
+}
+
+impl Default for AgreementSettings {
+    fn default() -> Self {
+        Self {
+            floor: Fraction::percent(80),
+            recovery: Fraction::percent(2),
+            window: NonZeroU32::new(1000).expect("positive"),
+            significance: Fraction::billionths(10),
+            wrong_share: Fraction::percent(50),
+            min_samples: NonZeroU32::new(200).expect("positive"),
+            eject: true,
+            quarantine: Duration::from_secs(60),
+        }
+    }
+}
