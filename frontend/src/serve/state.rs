@@ -28,6 +28,8 @@ pub(super) struct State {
     /// Requests that fail by the event at hand. They are closed once all of its actions are noted, for a job that it
     /// starts may hold rows of theirs: the dispatcher learns only then that nobody waits for those.
     failing: Vec<(CallId, Failed)>,
+    /// Settings of the alarm so far.
+    turn: u64,
     /// The event at hand is a client going away.
     pub(super) cancelling: bool,
 }
@@ -40,12 +42,15 @@ impl State {
             actions: Actions::new(),
             follow_up: VecDeque::new(),
             failing: Vec::new(),
+            turn: 0,
             cancelling: false,
         }
     }
 
     /// Lets the dispatcher react to an event, and to what follows from its actions.
     pub(super) fn react(&mut self, driver: &Driver, event: Event, effects: &mut Effects) {
+        // What a panic leaves of the dispatcher's books nobody knows.
+        let _line = driver.lifelines.hold("the dispatcher");
         let mut next = Some(event);
         while let Some(event) = next {
             let gone = if let Event::QueryCancelled(query) = event { Some(query) } else { None };
@@ -95,7 +100,10 @@ impl State {
                 Some(instance) => effects.push(Effect::Probe(instance.clone())),
                 None => self.follow_up.push_back(Event::ProbeAnswered(instance, false)),
             },
-            Action::WakeAt(at) => effects.push(Effect::Wake(at)),
+            Action::WakeAt(at) => {
+                self.turn += 1;
+                effects.push(Effect::Wake(at, self.turn));
+            }
             Action::Suspect(instance, pool) => self.suspect(instance, pool),
             Action::Compare(comparison) => self.compare(&comparison, effects),
             Action::Encode(group, slots) => self.encode(group, &slots, effects),
