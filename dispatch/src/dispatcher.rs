@@ -10,7 +10,7 @@ use std::mem;
 use super::arena::{Arena, Key};
 use super::counters::Counters;
 use super::group::Group;
-use super::instance::Instance;
+use super::instance::{Instance, Serves};
 use super::job::Job;
 use super::names::Names;
 use super::pool::Pool;
@@ -102,7 +102,7 @@ impl Dispatcher {
             Event::InstanceJoined(id, spec) => self.joined(id, spec),
             Event::InstanceDraining(id) => self.draining(id),
             Event::InstanceLeft(id) => self.left(id),
-            Event::ProbeAnswered(id, works) => self.probe_answered(id, works),
+            Event::ProbeAnswered(id, pool, works) => self.probe_answered(id, pool, works),
             Event::SettingsChanged { pool, settings, in_force } => {
                 self.settings_changed(pool, *settings, *in_force);
             }
@@ -141,10 +141,22 @@ impl Dispatcher {
         })
     }
 
-    /// Whether an instance takes work: false if it drains, is ejected, or is unknown.
+    /// Whether an instance takes work: false if it drains, is ejected (as a whole, or with every model), or is unknown.
     pub fn in_service(&self, instance: InstanceId) -> bool {
-        let key = self.instance_names.get(instance);
-        key.and_then(|key| self.instances.get(key)).is_some_and(Instance::usable)
+        let works = |serves: &Serves| serves.health.in_service();
+        let any = |instance: &&Instance| instance.serves.is_empty() || instance.serves.iter().any(works);
+        self.instance(instance).filter(|instance| instance.usable()).filter(any).is_some()
+    }
+
+    /// Whether an instance takes work of a pool.
+    pub fn takes(&self, instance: InstanceId, pool: PoolId) -> bool {
+        let Some(pool) = self.pool_names.get(pool) else { return false };
+        let usable = self.instance(instance).filter(|instance| instance.usable());
+        usable.and_then(|instance| instance.serves(pool)).is_some_and(|serves| serves.health.in_service())
+    }
+
+    fn instance(&self, id: InstanceId) -> Option<&Instance> {
+        self.instances.get(self.instance_names.get(id)?)
     }
 
     fn fire_timers(&mut self) {
@@ -158,6 +170,8 @@ impl Dispatcher {
                 Timer::Watch(group) => self.unwatch(group),
                 Timer::Grace(query) => self.grace_is_over(query),
                 Timer::Probe(instance) => self.probe_due(instance),
+                Timer::Warm(instance) => self.warmed_up(instance),
+                Timer::Elsewhere(pool) => self.nowhere_else(pool),
             }
         }
     }
@@ -171,8 +185,8 @@ impl Dispatcher {
             Timer::Deadline(query) | Timer::Grace(query) => queries.contains(query),
             Timer::Age(group) | Timer::Watch(group) => groups.contains(group),
             Timer::Late(job) => jobs.contains(job),
-            Timer::Batch(pool) | Timer::NoInstance(pool) => pools.contains(pool),
-            Timer::Probe(instance) => instances.contains(instance),
+            Timer::Batch(pool) | Timer::NoInstance(pool) | Timer::Elsewhere(pool) => pools.contains(pool),
+            Timer::Probe(instance) | Timer::Warm(instance) => instances.contains(instance),
         });
         let Some(at) = earliest else { return };
         if self.wake.is_none_or(|asked| at < asked) {
@@ -189,7 +203,7 @@ impl Dispatcher {
         ((mixed ^ mixed >> 31) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// The pool of this name, set up if there is none yet.
+    /// The pool of this name, set up if there is none yet: provisionally, until an instance or settings name it too.
     pub(super) fn pool(&mut self, id: PoolId) -> Key<Pool> {
         if let Some(key) = self.pool_names.get(id) {
             return key;
@@ -202,6 +216,7 @@ impl Dispatcher {
     fn settings_changed(&mut self, id: PoolId, settings: PoolSettings, in_force: InForce) {
         self.settings.pools.insert(id, settings.clone());
         let pool = self.pool(id);
+        self.pools[pool].provisional = false;
         self.pools[pool].change(settings, in_force);
         self.recount(pool);
         self.feed(pool);

@@ -1,5 +1,7 @@
 //! A pool: the instances that serve one deployed model, and the work that waits for them.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::arena::Key;
@@ -41,6 +43,8 @@ pub(super) struct Pool {
     pub(super) slots: u32,
     /// How many such instances there are.
     pub(super) usable: u32,
+    /// How many there would be if none were ejected.
+    pub(super) members: u32,
     /// Instances that were ejected for being slow, and would be usable.
     pub(super) slow: u32,
     /// Instances that must be idle beside the one on which spare work starts.
@@ -64,6 +68,8 @@ pub(super) struct Pool {
     pub(super) unanswered: u32,
     /// The model is unloaded: the pool goes with its last job.
     pub(super) removed: bool,
+    /// Only queries have named it: a model that was unloaded as they came, or is yet to be set up. It goes with them.
+    pub(super) provisional: bool,
     pub(super) counters: Counters,
 }
 
@@ -84,6 +90,7 @@ impl Pool {
             answers: Tally::default(),
             slots: 0,
             usable: 0,
+            members: 0,
             slow: 0,
             headroom: 0,
             deserted_since: Some(now),
@@ -97,6 +104,7 @@ impl Pool {
             running: 0,
             unanswered: 0,
             removed: false,
+            provisional: true,
             counters: Counters::default(),
             settings,
             in_force,
@@ -136,6 +144,12 @@ impl Pool {
     pub(super) fn utilisation(&mut self, now: Time) -> f64 {
         let Some(recent) = self.service.reading() else { return 0.0 };
         self.load.busy(now, recent.median) / f64::from(self.slots.max(1))
+    }
+
+    /// How long a retry waits for another instance than the one that failed it: those that work are mostly done with
+    /// what they do by then.
+    pub(super) fn patience(&self) -> Duration {
+        self.service.reading().map_or(self.settings.retry_elsewhere, |recent| recent.high)
     }
 }
 

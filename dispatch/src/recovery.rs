@@ -145,7 +145,8 @@ impl Dispatcher {
             let counters = &mut self.pools[pool_key].counters;
             let least = code.min_confidence.get() as f32;
             match outcome {
-                Reconstruction::Made { confidence } if confidence.is_none_or(|sure| sure >= least) => {
+                // What is no class has no confidence: nobody can say that it has the least that is asked for.
+                Reconstruction::Made { confidence } if confidence.unwrap_or(0.0) >= least => {
                     counters.reconstructions_served += 1;
                     self.answer(waiting, Answer::Reconstructed { group: id, confidence });
                 }

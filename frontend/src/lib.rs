@@ -7,6 +7,7 @@ pub mod admin;
 mod config;
 pub mod discovery;
 mod error;
+mod lifelines;
 mod metrics;
 pub mod record;
 mod serve;

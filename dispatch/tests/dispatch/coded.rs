@@ -10,7 +10,8 @@ use parm_dispatch::{
 use parm_encoder::Kind;
 
 use super::script::Step::*;
-use super::script::{Step, check};
+use super::script::{Step, check, play};
+use super::world::POOL;
 
 /// Groups of `k`, held back for 30 ms, on a shared pool.
 fn plus(k: u8, r: u8) -> PoolSettings {
@@ -264,4 +265,31 @@ fn who_disagrees_alone_again_and_again_is_suspect_and_ejected() {
     steps.extend([Quiet, Query(9001), Query(9002), Query(9003)]);
     let words = super::script::words(&super::script::play(watched(), &steps));
     assert!(words.iter().all(|word| !word.ends_with("on 2")), "it is out of service: {words:?}");
+}
+
+#[test]
+fn a_model_is_unloaded_while_its_groups_wait_to_be_compared() {
+    let settings = with(plus(2, 2), |coding| coding.detection.enabled = true);
+    // Its parities find no instance that holds none of the group, so what there is to compare never comes.
+    let answered = [Join(1), Join(2), Query(1), Query(2), Encoded, Done(1), Done(2), Unload, Wait(5000)];
+    let mut world = play(settings.clone(), &answered);
+    world.finish();
+    assert_eq!(world.dispatcher.status(POOL), None);
+    let not_encoded = [Join(1), Join(2), Query(1), Query(2), Done(1), Done(2), Unload, Encoded, Wait(5000)];
+    play(settings, &not_encoded).finish();
+}
+
+#[test]
+fn what_has_no_confidence_is_not_given_where_a_least_one_is_asked_for() {
+    let steps = [Done(1), Done(3), Wait(30), DecodedValues, Wait(10), Done(2)];
+    let started = ["0 answer 1 exact", "30 decode 2 from 2"];
+    check_group(
+        plus(2, 1),
+        &steps[..4],
+        &[&started[..], &["30 answer 2 reconstructed", "30 drop 2 on 2"]].concat(),
+    );
+    let least = |coding: &mut CodingSettings| {
+        (coding.min_confidence, coding.unsure) = (Fraction::percent(1), Unsure::Wait);
+    };
+    check_group(with(plus(2, 1), least), &steps, &[&started[..], &["40 answer 2 exact"]].concat());
 }

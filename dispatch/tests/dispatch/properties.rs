@@ -29,7 +29,7 @@ enum Happening {
     Completion(usize),
     Failing {
         job: usize,
-        query: bool,
+        how: Failure,
     },
     Join {
         slots: u16,
@@ -57,6 +57,8 @@ enum Happening {
     /// In 100 us.
     Time(u64),
     Change(Box<PoolSettings>),
+    /// The model is unloaded; what comes for it later finds nobody, unless an instance joins with it again.
+    Remove(u32),
 }
 
 const POOLS: u32 = 2;
@@ -126,6 +128,10 @@ fn coding() -> impl Strategy<Value = CodingSettings> {
     })
 }
 
+fn failure() -> impl Strategy<Value = Failure> {
+    prop_oneof![2 => Just(Failure::Instance), 2 => Just(Failure::Model), 1 => Just(Failure::Query)]
+}
+
 fn happening() -> impl Strategy<Value = Happening> {
     let arrival =
         (0..POOLS, 0..2u32, 0..300u64, 0..3u8, prop::bool::weighted(0.2), prop::bool::weighted(0.9))
@@ -141,7 +147,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         12 => arrival,
         1 => any::<usize>().prop_map(Happening::Cancel),
         10 => any::<usize>().prop_map(Happening::Completion),
-        2 => (any::<usize>(), prop::bool::weighted(0.2)).prop_map(|(job, query)| Happening::Failing { job, query }),
+        2 => (any::<usize>(), failure()).prop_map(|(job, how)| Happening::Failing { job, how }),
         1 => (1..3u16, 1..4u32, 0..3u32).prop_map(|(slots, pools, node)| Happening::Join { slots, pools, node }),
         1 => any::<usize>().prop_map(Happening::Leave),
         1 => any::<usize>().prop_map(Happening::Drain),
@@ -152,6 +158,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         6 => (any::<usize>(), prop::bool::weighted(0.7)).prop_map(|(group, agrees)| Happening::Comparing { group, agrees }),
         8 => prop_oneof![4 => 0..100u64, 1 => 0..3000u64].prop_map(Happening::Time),
         1 => settings().prop_map(|settings| Happening::Change(Box::new(settings))),
+        1 => (0..POOLS).prop_map(Happening::Remove),
     ]
 }
 
@@ -193,10 +200,10 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
                 world.send(Event::JobCompleted(id));
             }
         }
-        Happening::Failing { job, query } => {
+        Happening::Failing { job, how } => {
             if let Some(at) = choose(world.running().count(), job) {
                 let id = *world.running().nth(at).expect("counted").0;
-                world.send(Event::JobFailed(id, if query { Failure::Query } else { Failure::Instance }));
+                world.send(Event::JobFailed(id, how));
             }
         }
         Happening::Join { slots, pools, node } => join(world, *names, slots, pools, node),
@@ -215,8 +222,10 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
             }
         }
         Happening::ProbeAnswer { probe, works } => {
-            if let Some(id) = choose(world.probes.len(), probe).and_then(|at| world.probes.iter().nth(at)) {
-                world.send(Event::ProbeAnswered(*id, works));
+            if let Some(probe) = choose(world.probes.len(), probe).and_then(|at| world.probes.iter().nth(at))
+            {
+                let (id, pool) = *probe;
+                world.send(Event::ProbeAnswered(id, pool, works));
             }
         }
         Happening::Encoding { group, works } => {
@@ -247,6 +256,7 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
         Happening::Change(ref settings) => {
             world.send(Event::settings(PoolId(*names % POOLS), *settings.clone()));
         }
+        Happening::Remove(pool) => world.send(Event::PoolRemoved(PoolId(pool))),
     }
 }
 
@@ -274,7 +284,9 @@ proptest! {
     fn queues_and_budgets_stay_within_their_bounds(
         settings in settings(), instances in 1..6u32, schedule in vec(happening(), 1..250),
     ) {
-        let schedule: Vec<_> = schedule.into_iter().filter(|what| !matches!(what, Happening::Change(_))).collect();
+        // A pool that is set up anew has new budgets.
+        let anew = |what: &Happening| matches!(what, Happening::Change(_) | Happening::Remove(_));
+        let schedule: Vec<_> = schedule.into_iter().filter(|what| !anew(what)).collect();
         let mut world = world(settings.clone(), instances);
         let mut names = 1000;
         for happening in &schedule {
@@ -314,7 +326,7 @@ proptest! {
             let queued = world.dispatcher.status(pool).map_or(0, |status| status.queued);
             let idle = world.instances.iter().any(|(id, present)| {
                 let held = world.running().filter(|(_, held)| held.job.instance == *id).count();
-                world.dispatcher.in_service(*id)
+                world.dispatcher.takes(*id, pool)
                     && held < usize::from(present.spec.slots)
                     && present.spec.serves.iter().any(|served| served.pool == pool)
             });

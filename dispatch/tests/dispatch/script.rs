@@ -29,6 +29,8 @@ pub(crate) enum Step {
     Fail(u32),
     /// An instance says that the request is at fault.
     Refuse(u32),
+    /// An instance says that the model failed on it.
+    Break(u32),
     Probe(u32, bool),
     /// A query whose client takes predictions only.
     Exact(u64),
@@ -38,11 +40,15 @@ pub(crate) enum Step {
     Encoded,
     /// The driver has decoded the slot that it was asked to, with this confidence in percent.
     Decoded(u8),
+    /// Likewise, without a confidence.
+    DecodedValues,
     /// The driver has compared the group that it was asked to: the parities disagree with what this instance says.
     Compared(Option<u32>),
     /// So many queries one after the other, each answered by instance 1 after 20 ms: the pool's times become known.
     Warm(u64),
     Settings(Box<PoolSettings>),
+    /// The model is unloaded.
+    Unload,
     /// Forgets what was done so far.
     Quiet,
 }
@@ -98,6 +104,11 @@ fn act(world: &mut World, step: &Step) {
                 *world.groups.decodings.first_key_value().expect("a decoding was asked for").0;
             world.send(Event::SlotDecoded { group, query, confidence: Some(f32::from(percent) / 100.0) });
         }
+        Step::DecodedValues => {
+            let (group, query) =
+                *world.groups.decodings.first_key_value().expect("a decoding was asked for").0;
+            world.send(Event::SlotDecoded { group, query, confidence: None });
+        }
         Step::Compared(wrong) => {
             let comparison = world.groups.comparisons.values().next().expect("a comparison was asked for");
             let verdict = |part: &Part| match part.source {
@@ -114,7 +125,12 @@ fn act(world: &mut World, step: &Step) {
         Step::Done(instance) => world.send(Event::JobCompleted(job_on(world, instance))),
         Step::Fail(instance) => world.send(Event::JobFailed(job_on(world, instance), Failure::Instance)),
         Step::Refuse(instance) => world.send(Event::JobFailed(job_on(world, instance), Failure::Query)),
-        Step::Probe(instance, works) => world.send(Event::ProbeAnswered(InstanceId(instance), works)),
+        Step::Break(instance) => world.send(Event::JobFailed(job_on(world, instance), Failure::Model)),
+        Step::Probe(instance, works) => {
+            let asked = world.probes.iter().find(|(id, _)| *id == InstanceId(instance));
+            let (id, pool) = *asked.expect("a probe was asked for");
+            world.send(Event::ProbeAnswered(id, pool, works));
+        }
         Step::Warm(count) => {
             for id in 1_000_000..1_000_000 + count {
                 arrive(world, query(id, world.now + ms(1000)));
@@ -124,6 +140,7 @@ fn act(world: &mut World, step: &Step) {
             }
         }
         Step::Settings(ref settings) => world.send(Event::settings(POOL, *settings.clone())),
+        Step::Unload => world.send(Event::PoolRemoved(POOL)),
         Step::Quiet => world.log.clear(),
     }
 }
@@ -172,7 +189,7 @@ fn word(world: &World, action: &Action) -> Option<String> {
             };
             format!("answer {} {how}", query.0)
         }
-        Action::Probe(instance) => format!("probe {}", instance.0),
+        Action::Probe(instance, _) => format!("probe {}", instance.0),
         Action::Encode(_, slots) => {
             let batch =
                 |slot: &Rows| slot.iter().map(|query| query.0.to_string()).collect::<Vec<_>>().join("+");

@@ -33,6 +33,7 @@ use super::state::State;
 use super::terms::Terms;
 use crate::config;
 use crate::error::Error;
+use crate::lifelines::Lifelines;
 use crate::record::{Note, Recorder};
 
 /// The dispatcher with what it needs to act.
@@ -43,6 +44,7 @@ pub(crate) struct Driver {
     pub(crate) recorder: Recorder,
     pub(super) stock: Arc<Stock>,
     pub(super) desk: Desk,
+    pub(crate) lifelines: Lifelines,
     alarm: Alarm,
     state: Mutex<State>,
 }
@@ -79,10 +81,11 @@ impl Driver {
             recorder: Recorder::default(),
             stock: Arc::default(),
             desk: Desk::default(),
+            lifelines: Lifelines::default(),
             alarm: Alarm::new(timers),
             state: Mutex::new(state),
         });
-        driver.alarm.start(Arc::downgrade(&driver))?;
+        driver.alarm.start(Arc::downgrade(&driver), &driver.lifelines)?;
         Ok(driver)
     }
 
@@ -235,7 +238,7 @@ impl Driver {
     fn act(self: &Arc<Self>, effects: Effects) {
         for effect in effects {
             match effect {
-                Effect::Wake(at) => self.alarm.set(self.clock.instant(at)),
+                Effect::Wake(at, turn) => self.alarm.set(self.clock.instant(at), turn),
                 other => other.act(self),
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parm_dispatch::Time;
+use parm_dispatch::{PoolId, Time};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -23,12 +23,12 @@ pub(super) enum Effect {
     Launch(Launch),
     /// Wake a request's handler.
     Tell(oneshot::Sender<Verdict>, Verdict),
-    /// Find out whether an instance works.
-    Probe(Arc<Instance>),
+    /// Find out whether an instance works, with one pool's model or with all of them.
+    Probe(Arc<Instance>, Option<PoolId>),
     /// Encode a group, decode a prediction, compare some.
     Code(Box<Work>),
-    /// Set the alarm.
-    Wake(Time),
+    /// Set the alarm, in this turn.
+    Wake(Time, u64),
     /// Free what may hold many bytes.
     Discard(#[allow(dead_code)] Garbage), // held for the sake of its drop
 }
@@ -51,8 +51,8 @@ impl Effect {
                 let _ = told.send(verdict);
             }
             Self::Code(work) => work.start(driver),
-            Self::Probe(instance) => probe::send(driver, instance),
-            Self::Wake(_) | Self::Discard(_) => {}
+            Self::Probe(instance, pool) => probe::send(driver, instance, pool),
+            Self::Wake(..) | Self::Discard(_) => {}
         }
     }
 }

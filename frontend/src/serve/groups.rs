@@ -19,7 +19,7 @@ impl State {
     pub(super) fn encode(&mut self, id: GroupId, slots: &[Rows], effects: &mut Effects) {
         match self.encoding(id, slots) {
             Some(encoding) => effects.push(Effect::Code(Box::new(Work::Encode(encoding)))),
-            None => self.follow_up.push(Event::GroupFailed(id)),
+            None => self.follow_up.push_back(Event::GroupFailed(id)),
         }
     }
 
@@ -87,7 +87,7 @@ impl State {
             Some(decoding) => effects.push(Effect::Code(Box::new(Work::Decode(decoding)))),
             None => {
                 let (group, query) = (recovery.group, recovery.query);
-                self.follow_up.push(Event::SlotFailed { group, query });
+                self.follow_up.push_back(Event::SlotFailed { group, query });
             }
         }
     }

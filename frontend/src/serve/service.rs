@@ -1,5 +1,6 @@
 //! The frontend as a server of the Open Inference Protocol.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use parm_protocol::client::Client;
@@ -87,6 +88,16 @@ impl Frontend {
         self.core.until_idle().await;
     }
 
+    /// Waits until a part panicked without which a frontend must not go on, and says which: its process should end.
+    pub async fn broken(&self) -> crate::Error {
+        crate::Error::Panicked { part: self.core.driver.lifelines.broken().await }
+    }
+
+    /// Runs what serves this frontend beside itself, and must not panic either.
+    pub fn spawn(&self, part: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.core.driver.lifelines.spawn(&self.core.driver.runtime, part, task);
+    }
+
     async fn answer(
         &self,
         pool: &Pool,
@@ -114,12 +125,13 @@ impl Frontend {
         let span = trace::query(&request, context);
         let tensors = in_model_order(request.inputs, &pool.metadata);
         let parameters = terms::forwarded(request.parameters);
-        // What an instance is told beside the inputs holds for its whole batch: such a query shares with nobody.
-        let plain = parameters.is_empty() && tensors.iter().all(|input| input.parameters.is_empty());
-        let codable = plain && pool.mixes(&tensors);
-        let shape = if plain { pool.shapes.name(&tensors, pool.batched) } else { pool.shapes.alone() };
         let (id, outputs) = (request.id, request.outputs);
-        let inputs = Arc::new(Inputs { id, parameters, tensors, outputs, rows, span });
+        let inputs = Inputs { id, parameters, tensors, outputs, rows, span };
+        // What an instance is told beside the inputs holds for its whole batch: such a query shares with nobody.
+        let plain = inputs.is_plain();
+        let codable = plain && pool.mixes(&inputs.tensors);
+        let shape = if plain { pool.shapes.name(&inputs.tensors, pool.batched) } else { pool.shapes.alone() };
+        let inputs = Arc::new(inputs);
         Ok(Submission { pool: pool.clone(), inputs, shape, terms, codable })
     }
 

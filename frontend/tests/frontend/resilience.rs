@@ -1,15 +1,22 @@
 //! Instances are slow, break, hang and lie; clients notice little.
 
+use std::num::NonZeroU8;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use parm_dispatch::PolicyKind;
-use parm_protocol::{Code, Error, InferenceService};
+use parm_encoder::Kind;
+use parm_frontend::discovery::{Connect, Name};
+use parm_frontend::{Config, Frontend, Timers};
+use parm_protocol::client::{BoxFuture, Client};
+use parm_protocol::{Code, Error, InferenceService, ModelRef};
 use tokio::time::Instant;
 
 use crate::rig::{
     Network, column, config, frontend, gone, infer, metric, outcome, ready, request, start, until, with,
 };
-use crate::scripted::{Act, Scripted};
+use crate::scripted::{Act, Scripted, doubler};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -142,4 +149,117 @@ async fn an_instance_without_a_server_is_sought_until_it_is_back() {
     network.start(&server);
     until("it is back", || ready(&frontend) == 1.0).await;
     assert_eq!(column(&infer(&frontend, request(&[1.0])).await.unwrap()), [2.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deadlines_are_kept_after_a_model_was_unloaded_whose_groups_were_watched() {
+    let mut config = config(PolicyKind::ParmPlus);
+    let coding = &mut config.dispatch.coding;
+    (coding.k, coding.r) = (NonZeroU8::new(2).unwrap(), NonZeroU8::new(2).unwrap());
+    (coding.code, coding.parm_plus.k_follows_load) = (Some(Kind::Mds), false);
+    coding.detection.enabled = true;
+    let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
+    instances.iter().for_each(|instance| instance.serve(&[doubler("double"), doubler("other")]));
+    let frontend = frontend(config, &instances.each_ref()).await;
+    for asked in [start(&frontend, request(&[1.0])), start(&frontend, request(&[5.0]))] {
+        asked.await.unwrap().unwrap();
+    }
+    frontend.unload_model("double").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    instances.iter().for_each(|instance| instance.becomes(Act::Hang));
+    let mut hung = with(request(&[1.0]), "timeout", 100_000u64);
+    hung.model = ModelRef::latest("other");
+    let answer = tokio::time::timeout(Duration::from_secs(1), infer(&frontend, hung)).await;
+    assert_eq!(answer.expect("an answer by its deadline").unwrap_err().code(), Code::DeadlineExceeded);
+    assert!(frontend.broken().now_or_never().is_none(), "nothing panicked");
+}
+
+/// A way to servers that panics.
+struct Trap;
+
+impl Connect for Trap {
+    fn check(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn connect<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>> {
+        Box::pin(async { panic!("as the test wants it") })
+    }
+
+    fn resolve<'a>(&'a self, _: &'a Name) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        Box::pin(async { panic!("as the test wants it") })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frontend_of_which_a_part_panicked_says_so() {
+    for (worker, part) in
+        [("test://a", "the supervisor of an instance"), ("dns+http://a:1", "the look for servers by name")]
+    {
+        let config = Config { workers: vec![worker.into()], ..config(PolicyKind::None) };
+        let frontend = Frontend::start(config, Arc::new(Trap), Timers::Runtime).unwrap();
+        assert_eq!(frontend.broken().await, parm_frontend::Error::Panicked { part });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn inputs_that_break_one_model_take_no_instance_from_another() {
+    let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10), Scripted::quick("c", 10)];
+    let broken = Error::Internal { message: "gather index 99 out of range".into() };
+    for instance in &instances {
+        instance.serve(&[doubler("double"), doubler("other")]);
+        instance.becomes(Act::Unless(10 * MS, 99.0, broken.clone()));
+    }
+    let mut config = config(PolicyKind::None);
+    config.dispatch.ejection.enabled = true;
+    let frontend = frontend(config, &instances.each_ref()).await;
+    let poison = |frontend: &Frontend| {
+        let mut poison = request(&[99.0]);
+        poison.model = ModelRef::latest("other");
+        start(frontend, poison)
+    };
+    for burst in [1, 1, 1, 12] {
+        let asked: Vec<_> = (0..burst).map(|_| poison(&frontend)).collect();
+        let innocent = start(&frontend, request(&[1.0]));
+        for asked in asked {
+            let error = asked.await.unwrap().unwrap_err();
+            assert!(error.to_string().contains("index 99"), "{error}");
+        }
+        assert_eq!(column(&innocent.await.unwrap().unwrap()), [2.0]);
+        assert_eq!(ready(&frontend), 3.0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_goes_back_to_an_idle_instance_when_the_others_hang() {
+    let instances = [Scripted::quick("a", 10), Scripted::new("b", Act::Hang)];
+    let frontend = frontend(config(PolicyKind::None), &instances.each_ref()).await;
+    let hangs = [start(&frontend, request(&[1.0])), start(&frontend, request(&[2.0]))];
+    tokio::time::sleep(100 * MS).await;
+    instances[0].then(Act::Fail(MS, Error::Overloaded { message: "busy".into(), retry_after: MS }));
+    let sent = Instant::now();
+    assert_eq!(column(&infer(&frontend, request(&[3.0])).await.unwrap()), [6.0]);
+    assert!(sent.elapsed() < 200 * MS, "{:?}", sent.elapsed());
+    hangs.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_hangs_goes_even_if_every_client_gives_up_first() {
+    let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10), Scripted::quick("c", 10)];
+    let mut config = config(PolicyKind::None);
+    config.dispatch.ejection.enabled = true;
+    let frontend = frontend(config, &instances.each_ref()).await;
+    for _ in 0..300 {
+        infer(&frontend, request(&[1.0])).await.unwrap();
+    }
+    instances[0].becomes(Act::Hang);
+    let before = instances[0].seen.lock().len();
+    let mut lost = 0;
+    for _ in 0..200 {
+        lost += u32::from(tokio::time::timeout(100 * MS, infer(&frontend, request(&[1.0]))).await.is_err());
+    }
+    assert_eq!(ready(&frontend), 2.0);
+    assert_eq!(lost, 2, "two slow answers in a row");
+    let probes = instances[0].seen.lock().len() - before - 2;
+    assert!(probes < 10, "{probes} probes");
 }
