@@ -12,7 +12,7 @@ use super::feed::Start;
 use super::group::Stage;
 use super::instance::Instance;
 use super::pool::Pool;
-use super::query::{Keys, Query};
+use super::query::{Aid, Keys, Query};
 
 /// A job that has not found its instance yet.
 #[derive(Debug)]
@@ -173,7 +173,10 @@ impl Dispatcher {
             Role::Deployed | Role::Copy => {
                 let failed_here = extra.avoid == Some(instance) && self.pools[pool].usable > 1;
                 let holds = |query: &Key<Query>| {
-                    self.queries[*query].jobs.iter().any(|job| self.jobs[*job].instance == instance)
+                    let query = &self.queries[*query];
+                    let aid = if let Aid::Runs(job) = query.aid { Some(job) } else { None };
+                    let mut jobs = query.jobs.iter().copied().chain(aid);
+                    jobs.any(|job| self.jobs.get(job).is_some_and(|job| job.instance == instance))
                 };
                 serves.data && !failed_here && !extra.rows.iter().any(holds)
             }

@@ -22,6 +22,14 @@ impl Dispatcher {
             return;
         }
         let Some(job) = self.vacate(key) else { return };
+        if let Role::StandIn(_) = role {
+            self.stood_in(key, &job);
+            if let Some(reason) = self.judge_stand_in(&job) {
+                self.eject(job.instance, job.pool, reason);
+            }
+            self.done((job.pool, job.instance));
+            return;
+        }
         match role {
             Role::Parity(_, index) => self.parity_completed(key, &job, index),
             _ => self.predicted(key, &job),
@@ -36,6 +44,12 @@ impl Dispatcher {
     /// Predictions are in: they answer their queries, and may help others of their group.
     fn predicted(&mut self, key: Key<Job>, job: &Job) {
         let kept = self.note_predictions(key, job);
+        // A stand-in's pool reads outputs to compare them.
+        let shelved = !kept && self.pools[job.pool].stand_ins.is_some();
+        if shelved {
+            self.shelf.open(key.id(), job.pool, job.instance);
+        }
+        self.came_after_all(key, job);
         let group = job.group.filter(|group| self.groups.contains(*group));
         if let Some(group) = group {
             self.groups[group].pending += 1; // it must not release these outputs between two answers
@@ -52,7 +66,9 @@ impl Dispatcher {
                 if copy { Answer::Hedged { job: id, row } } else { Answer::Exact { job: id, row } },
             );
         }
-        if !kept {
+        if shelved {
+            self.let_go(key.id());
+        } else if !kept {
             self.out.push(Action::Release(key.id()));
         }
         if let Some(group) = group {
@@ -70,7 +86,10 @@ impl Dispatcher {
         }
         let Some(job) = self.vacate(key) else { return };
         let mut again = Keys::new();
-        let tried = if job.role == Role::Backup { &[] } else { job.rows.as_slice() };
+        let tried = match job.role {
+            Role::Backup | Role::StandIn(_) => &[],
+            _ => job.rows.as_slice(),
+        };
         for query in tried {
             let Some(waiting) = self.queries.get_mut(*query) else { continue };
             waiting.jobs.retain(|holder| *holder != key);
@@ -86,11 +105,14 @@ impl Dispatcher {
             }
         }
         self.out.push(Action::Release(key.id()));
+        job.twins.iter().for_each(|twin| self.let_go(twin.other.job));
         if failure == Failure::Instance && !job.dropped && self.blame(&job) {
             self.eject(job.instance, job.pool, Reason::Failing);
         }
-        if let Role::Parity(_, index) = job.role {
-            self.parity_lost(&job, index);
+        match job.role {
+            Role::Parity(_, index) => self.parity_lost(&job, index),
+            Role::StandIn(_) => self.stand_in_failed(key, &job, failure),
+            _ => {}
         }
         self.retry(&job, failure, again);
         self.done((job.pool, job.instance));

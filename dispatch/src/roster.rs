@@ -81,7 +81,7 @@ impl Dispatcher {
         let Some(instance) = self.instances.get(key) else { return };
         let mut settings = self.pools[pool].settings.ejection.clone();
         if reason == Reason::Wrong {
-            let quarantine = self.pools[pool].settings.coding.detection.quarantine;
+            let quarantine = self.pools[pool].quarantine();
             (settings.enabled, settings.backoff_min, settings.backoff_max) = (true, quarantine, quarantine);
         }
         if !settings.enabled || !instance.health.in_service() {
@@ -145,7 +145,7 @@ impl Dispatcher {
         if instance.health.out_for() == Some(Reason::Wrong) {
             // A probe does not tell whether its answers are right by now.
             for serves in &mut instance.serves {
-                serves.doubt.remember(&self.pools[serves.pool].settings.coding.detection);
+                serves.doubt.remember(&self.pools[serves.pool].doubts().0);
             }
         }
         instance.health.readmit(&settings);
@@ -220,8 +220,9 @@ impl Dispatcher {
     /// Deals a pool's instances out to queries and redundancy, and counts what there is for queries.
     pub(super) fn recount(&mut self, key: Key<Pool>) {
         let Some(pool) = self.pools.get(key) else { return };
-        let serve =
-            |instance: &Instance| instance.serves(key).is_some_and(|s| s.deployed || s.parity || s.backup);
+        let serve = |instance: &Instance| {
+            instance.serves(key).is_some_and(|s| s.deployed || s.parity || s.backup || s.stand_in)
+        };
         let all = self.instances.iter().filter(|(_, instance)| !instance.draining && serve(instance));
         let mut kept = pool.policy.dedicated(all.count() as u32);
         let splits = kept > 0;
