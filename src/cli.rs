@@ -221,7 +221,7 @@ pub struct Serve {
     /// A file of such URLs, one a line, that is watched for changes
     #[arg(long, value_name = "FILE")]
     pub workers_file: Option<PathBuf>,
-    /// How redundancy is used: none, equal, replicate, hedge, parm, parm+ or approximate-backup
+    /// How redundancy is used: none, equal, replicate, hedge, parm, parm+, approximate-backup or stand-in
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Bundles of codes and parity models for the policies parm and parm+: a model repository with NAME/parm.toml files, or

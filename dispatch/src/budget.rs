@@ -43,6 +43,16 @@ impl Budget {
         paid
     }
 
+    /// Whether so much of a job's work may be done; it is paid for if so.
+    pub(super) fn spend_part(&mut self, work: f64) -> bool {
+        let price = (work * TOKEN as f64) as u64;
+        let paid = self.tokens >= price;
+        if paid {
+            self.tokens -= price;
+        }
+        paid
+    }
+
     /// An extra job that was paid for was never started.
     pub(super) fn refund(&mut self) {
         self.tokens = (self.tokens + TOKEN).min(self.most);

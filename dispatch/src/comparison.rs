@@ -7,9 +7,6 @@
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
 use super::group::{Group, Stage, Watch};
-use super::health::Reason;
-use super::instance::Instance;
-use super::pool::Pool;
 use super::timers::Timer;
 use super::{Action, Comparison, GroupId, Verdict};
 
@@ -69,37 +66,13 @@ impl Dispatcher {
         let answers: smallvec::SmallVec<[_; 8]> = verdicts.iter().filter_map(of).collect();
         // Where nobody agrees, the parity is as suspect as they are.
         if answers.iter().any(|(_, agrees)| *agrees) {
-            answers.into_iter().for_each(|(instance, agrees)| self.weigh(pool, instance, agrees));
+            for (instance, agrees) in answers {
+                self.pools[pool].counters.compared += 1;
+                self.pools[pool].counters.disagreed += u64::from(!agrees);
+                self.weigh(pool, instance, agrees);
+            }
         }
         self.finish_if_useless(key);
         self.wrap_up(key);
-    }
-
-    fn weigh(&mut self, pool_key: Key<Pool>, key: Key<Instance>, agrees: bool) {
-        let Some(pool) = self.pools.get_mut(pool_key) else { return };
-        pool.counters.compared += 1;
-        pool.counters.disagreed += u64::from(!agrees);
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == pool_key) else { return };
-        let suspect = serves.doubt.note(agrees, &pool.answers, &pool.settings.coding.detection);
-        pool.answers.note(agrees);
-        if suspect {
-            pool.counters.suspected += 1;
-            self.out.push(Action::Suspect(instance.id, pool.id));
-            if pool.settings.coding.detection.eject {
-                self.eject(key, pool_key, Reason::Wrong);
-            }
-        }
-        if self.pools[pool_key].answers.is_old() {
-            self.fade_doubts(pool_key);
-        }
-    }
-
-    fn fade_doubts(&mut self, pool: Key<Pool>) {
-        self.pools[pool].answers.fade();
-        for key in self.instances.keys() {
-            let serves = self.instances[key].serves.iter_mut().find(|serves| serves.pool == pool);
-            serves.into_iter().for_each(|serves| serves.doubt.fade());
-        }
     }
 }

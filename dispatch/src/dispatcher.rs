@@ -2,7 +2,7 @@
 //!
 //! Its parts stand beside it in the order in which a query meets them: `intake` (arrival, answer, deadline), `feed`
 //! (work finds an instance), `outcome` (completion, failure, lateness), `coding` and `recovery` (groups and what they
-//! save), `comparison` (whose answers are wrong), `roster` (instances come, go, are ejected).
+//! save), `stand_in` and `stand_in_answer` (cheaper models), `comparison` and `agreement` (whose answers are wrong), `roster` (instances come, go, are ejected).
 //! It cannot fail: an event about something that is gone is ignored, as the driver may report it a moment too late.
 
 use std::mem;
@@ -16,6 +16,7 @@ use super::names::Names;
 use super::pool::Pool;
 use super::query::Query;
 use super::recovery::Reconstruction;
+use super::shelf::Shelf;
 use super::timers::{Timer, Timers};
 use super::{
     Action, Actions, Cost, Event, InForce, InstanceId, PoolId, PoolSettings, QueryId, Settings, Time,
@@ -33,6 +34,7 @@ pub struct Dispatcher {
     pub(super) pools: Arena<Pool>,
     pub(super) pool_names: Names<PoolId, Pool>,
     pub(super) timers: Timers,
+    pub(super) shelf: Shelf,
     /// The wake that the driver was asked for and has not yet given.
     wake: Option<Time>,
     /// State of the only randomness: when to probe.
@@ -78,6 +80,7 @@ impl Dispatcher {
             pools: Arena::new(),
             pool_names: Names::new(),
             timers: Timers::new(),
+            shelf: Shelf::default(),
             wake: None,
             random: seed,
             now: Time::ZERO,
@@ -114,7 +117,9 @@ impl Dispatcher {
             }
             Event::SlotFailed { group, query } => self.decoded(group, query, Reconstruction::Failed),
             Event::Compared(id, verdicts) => self.compared(id, &verdicts),
-            Event::Judged(..) | Event::Checked(..) | Event::StandInCost(..) => {}
+            Event::Judged(query, output, judgement) => self.judged(query, output, judgement),
+            Event::Checked(pair, agrees) => self.checked(pair, agrees),
+            Event::StandInCost(pool, cost) => self.cost_told(pool, cost),
             Event::TimerFired => {}
         }
         if self.timers.new_is_due(self.now) {
@@ -134,9 +139,9 @@ impl Dispatcher {
             unanswered: pool.unanswered,
             running: pool.running,
             usable_instances: pool.usable,
-            stand_in_cost: None,
-            agreement: None,
-            withheld: false,
+            stand_in_cost: pool.stand_ins.is_some().then(|| pool.stand_in_cost()),
+            agreement: pool.stand_ins.as_ref().and_then(|stand_ins| stand_ins.agreement()),
+            withheld: pool.stand_ins.as_ref().is_some_and(|stand_ins| stand_ins.withheld),
             counters: pool.counters,
         })
     }
@@ -168,6 +173,7 @@ impl Dispatcher {
                 Timer::NoInstance(pool) => self.nobody_came(pool),
                 Timer::Age(group) => self.group_is_old(group),
                 Timer::Watch(group) => self.unwatch(group),
+                Timer::Overdue(query) => self.overdue(query),
                 Timer::Grace(query) => self.grace_is_over(query),
                 Timer::Probe(instance) => self.probe_due(instance),
                 Timer::Warm(instance) => self.warmed_up(instance),
@@ -182,7 +188,7 @@ impl Dispatcher {
         let (queries, jobs, pools) = (&self.queries, &self.jobs, &self.pools);
         let (groups, instances) = (&self.groups, &self.instances);
         let earliest = self.timers.earliest(|timer| match timer {
-            Timer::Deadline(query) | Timer::Grace(query) => queries.contains(query),
+            Timer::Deadline(query) | Timer::Grace(query) | Timer::Overdue(query) => queries.contains(query),
             Timer::Age(group) | Timer::Watch(group) => groups.contains(group),
             Timer::Late(job) => jobs.contains(job),
             Timer::Batch(pool) | Timer::NoInstance(pool) | Timer::Elsewhere(pool) => pools.contains(pool),

@@ -15,13 +15,22 @@
 //! Groups in which nobody agrees are left out: then the parity is as suspect as its members. Old counts fade, so that a
 //! new model or other queries are judged by their own rate.
 
-use super::settings::DetectionSettings;
-
 /// What is known of the answers of one instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Doubt {
     score: f64,
     own: Tally,
+}
+
+/// What is tested for, and how surely.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Test {
+    /// Chance that an answer of an instance that is well raises a false alarm, about.
+    pub(super) significance: f64,
+    /// Share of its answers that an instance gets wrong.
+    pub(super) wrong_share: f64,
+    /// Answers of the others before anybody is suspected.
+    pub(super) min_samples: u32,
 }
 
 /// Answers compared.
@@ -42,20 +51,20 @@ const USELESS: f64 = 0.9;
 
 impl Doubt {
     /// One more answer, and what the pool's answers were like so far, its own included. True: it is suspect.
-    pub(super) fn note(&mut self, agrees: bool, pool: &Tally, settings: &DetectionSettings) -> bool {
+    pub(super) fn note(&mut self, agrees: bool, pool: &Tally, test: &Test) -> bool {
         let others = pool.without(&self.own);
         self.own.note(agrees);
-        if others.compared < f64::from(settings.min_samples.get()) {
+        if others.compared < f64::from(test.min_samples) {
             return false;
         }
         let base = others.rate();
         if base > USELESS {
             return false;
         }
-        let ill = base + (1.0 - base) * settings.wrong_share.get();
+        let ill = base + (1.0 - base) * test.wrong_share;
         let step = if agrees { (1.0 - ill).max(1e-9) / (1.0 - base) } else { ill / base };
         self.score = (self.score + step.ln()).max(0.0);
-        let suspect = self.score >= threshold(settings);
+        let suspect = self.score >= test.threshold();
         if suspect {
             self.score = 0.0;
         }
@@ -63,8 +72,13 @@ impl Doubt {
     }
 
     /// It comes back from quarantine: half as much evidence will do.
-    pub(super) fn remember(&mut self, settings: &DetectionSettings) {
-        self.score = threshold(settings) / 2.0;
+    pub(super) fn remember(&mut self, test: &Test) {
+        self.score = test.threshold() / 2.0;
+    }
+
+    /// How far the evidence against it goes.
+    pub(super) fn score(&self) -> f64 {
+        self.score
     }
 
     pub(super) fn fade(&mut self) {
@@ -99,8 +113,10 @@ impl Tally {
     }
 }
 
-fn threshold(settings: &DetectionSettings) -> f64 {
-    -settings.significance.get().max(1e-300).ln()
+impl Test {
+    fn threshold(&self) -> f64 {
+        -self.significance.max(1e-300).ln()
+    }
 }
 
 #[cfg(test)]
@@ -122,12 +138,13 @@ mod tests {
     /// Answers of six instances in turn, until one is suspected: which one, and after how many of its answers.
     fn first_suspect(answers: u64, seed: u64, rate: impl Fn(u64, usize) -> f64) -> Option<(usize, u64)> {
         eprintln!("seed {seed}");
-        let (mut random, settings) = (Random(seed), DetectionSettings::default());
+        let test = Test { significance: 1e-9, wrong_share: 0.5, min_samples: 200 };
+        let mut random = Random(seed);
         let (mut doubts, mut pool) = ([Doubt::default(); 6], Tally::default());
         for answer in 0..answers {
             let instance = (answer % 6) as usize;
             let agrees = random.next() >= rate(answer, instance);
-            if doubts[instance].note(agrees, &pool, &settings) {
+            if doubts[instance].note(agrees, &pool, &test) {
                 return Some((instance, answer / 6));
             }
             pool.note(agrees);

@@ -12,7 +12,7 @@ use super::feed::Start;
 use super::group::Stage;
 use super::instance::Instance;
 use super::pool::Pool;
-use super::query::{Keys, Query};
+use super::query::{Aid, Keys, Query};
 use super::{Role, Time};
 
 /// A job that has not found its instance yet.
@@ -182,7 +182,10 @@ impl Dispatcher {
                 let avoids = |(at, until)| at == instance && self.now < until;
                 let failed_here = extra.avoid.is_some_and(avoids) && self.pools[pool].usable > 1;
                 let holds = |query: &Key<Query>| {
-                    self.queries[*query].jobs.iter().any(|job| self.jobs[*job].instance == instance)
+                    let query = &self.queries[*query];
+                    let aid = if let Aid::Runs(job) = query.aid { Some(job) } else { None };
+                    let mut jobs = query.jobs.iter().copied().chain(aid);
+                    jobs.any(|job| self.jobs.get(job).is_some_and(|job| job.instance == instance))
                 };
                 serves.takes_queries() && !failed_here && !extra.rows.iter().any(holds)
             }

@@ -10,10 +10,11 @@ use super::idle::Room;
 use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
+use super::query::Aid;
 use super::query::{Keys, Query};
 use super::queue::LaneId;
 use super::timers::Timer;
-use super::{Action, Role, Rows};
+use super::{Action, Role, Rows, Urgency};
 
 /// A job about to be started.
 pub(super) struct Start {
@@ -28,6 +29,7 @@ pub(super) struct Start {
 impl Dispatcher {
     /// Gives a pool's work to whoever has room for it.
     pub(super) fn feed(&mut self, key: Key<Pool>) {
+        self.feed_stand_ins(key, Urgency::Late);
         self.feed_extras(key, Class::Urgent);
         self.feed_queue(key);
     }
@@ -45,7 +47,7 @@ impl Dispatcher {
         let mut rows = Keys::new();
         rows.push(query);
         self.start_batch(key, instance, rows);
-        self.feed_extras(key, Class::Spare);
+        self.feed_spare(key);
         true
     }
 
@@ -62,7 +64,13 @@ impl Dispatcher {
             self.start_batch_of(key, instance, lane);
         }
         self.wait_for_company(key);
+        self.feed_spare(key);
+    }
+
+    /// Gives a pool's spare work to whoever has nothing else to do.
+    fn feed_spare(&mut self, key: Key<Pool>) {
         self.feed_extras(key, Class::Spare);
+        self.feed_stand_ins(key, Urgency::Spare);
     }
 
     /// Gives an instance what it has room for.
@@ -71,9 +79,11 @@ impl Dispatcher {
             return;
         }
         while self.instances.get(key).is_some_and(|instance| instance.room() != Room::None) {
-            let fed = self.take_extra(key, Class::Urgent)
+            let fed = self.take_stand_in(key, Urgency::Late)
+                || self.take_extra(key, Class::Urgent)
                 || self.take_batch(key)
-                || self.take_extra(key, Class::Spare);
+                || self.take_extra(key, Class::Spare)
+                || self.take_stand_in(key, Urgency::Spare);
             if !fed {
                 break;
             }
@@ -83,7 +93,7 @@ impl Dispatcher {
         for index in 0..pools {
             let pool = self.instances[key].serves[index].pool;
             self.wait_for_company(pool);
-            self.feed_extras(pool, Class::Spare);
+            self.feed_spare(pool);
         }
     }
 
@@ -131,6 +141,7 @@ impl Dispatcher {
         let along = pool.policy.along(utilisation);
         let job = self.start(Start { pool: key, instance, role: Role::Deployed, rows, fresh: true });
         self.join_group(key, job, along);
+        self.note_started(key, job);
         for _ in 0..along.copies {
             let pool = &self.pools[key];
             if pool.spare.len() < pool.settings.spare_limit.get() as usize {
@@ -155,15 +166,19 @@ impl Dispatcher {
             group: None,
             ended: false,
             dropped: false,
+            twins: Vec::new(),
         });
         let rows = &self.jobs[key].rows;
         let mut ids = Rows::new();
         for query in rows {
             let query = &mut self.queries[*query];
-            query.queued = false;
             match role {
                 Role::Backup => query.backup = Some(key),
-                _ => query.jobs.push(key),
+                Role::StandIn(_) => (query.aid, query.aids) = (Aid::Runs(key), query.aids + 1),
+                _ => {
+                    query.queued = false;
+                    query.jobs.push(key);
+                }
             }
             ids.push(query.id);
         }
@@ -176,6 +191,7 @@ impl Dispatcher {
         if let Some(group) = group {
             self.note_place(group, key);
         }
+        let count = ids.len();
         let instance = &mut self.instances[instance_key];
         instance.jobs.push(key);
         let job = super::Job { id: key.id(), instance: instance.id, pool: self.pools[pool_key].id, role };
@@ -189,6 +205,9 @@ impl Dispatcher {
             pool.load.note(self.now);
             pool.hedges.earn();
             pool.retries.earn();
+            if let Some(stand_ins) = &mut pool.stand_ins {
+                (0..count).for_each(|_| stand_ins.work.earn());
+            }
         }
         pool.counters.parities += u64::from(matches!(role, Role::Parity(..)));
         if role == Role::Deployed

@@ -4,7 +4,7 @@ use super::arena::Key;
 use super::dispatcher::Dispatcher;
 use super::group::Group;
 use super::pool::Pool;
-use super::query::{Keys, Query};
+use super::query::{Aid, Keys, Query};
 use super::timers::Timer;
 use super::{Accept, Action, Answer, PoolId, QueryId, Reject};
 
@@ -46,11 +46,14 @@ impl Dispatcher {
             extras: 0,
             place: None,
             backup: None,
+            aid: Aid::None,
+            aids: 0,
             held_back: false,
             jobs: Default::default(),
         });
         self.query_names.insert(query.id, waiting);
         self.timers.set(query.deadline, Timer::Deadline(waiting));
+        self.will_be_late(key, waiting);
         if self.started_at_once(key, waiting) {
             return;
         }
@@ -83,6 +86,12 @@ impl Dispatcher {
     pub(super) fn answer(&mut self, key: Key<Query>, answer: Answer) {
         let Some(query) = self.queries.get(key) else { return };
         self.out.push(Action::Answer(query.id, answer));
+        if let Some(stand_ins) = &mut self.pools[query.pool].stand_ins
+            && !matches!(answer, Answer::Rejected(_))
+        {
+            stand_ins.share.note(query.accept, matches!(answer, Answer::StandIn { .. }));
+            self.pair_up(key, &answer);
+        }
         if let Some(pool) = self.forget(key) {
             self.retire(pool);
         }
@@ -112,6 +121,7 @@ impl Dispatcher {
         if let Some(backup) = query.backup {
             self.leave_backup(backup);
         }
+        self.leave_stand_in(query.aid);
         if let Some(place) = query.place {
             self.finish_if_useless(place.group);
         }

@@ -4,8 +4,8 @@ use super::arena::Key;
 use super::group::Group;
 use super::instance::Instance;
 use super::pool::Pool;
-use super::query::Keys;
-use super::{JobId, Role, Time};
+use super::query::{Keys, Query};
+use super::{JobId, Output, Role, Time};
 
 /// A job that an instance holds.
 #[derive(Debug)]
@@ -24,6 +24,25 @@ pub(super) struct Job {
     pub(super) ended: bool,
     /// Nobody waits for it: the driver was told to drop it.
     pub(super) dropped: bool,
+    /// Answers from elsewhere to be compared with its own.
+    pub(super) twins: Vec<Twin>,
+}
+
+/// Another answer to one of a job's queries, which is kept until the job ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Twin {
+    /// The job's row.
+    pub(super) row: u32,
+    pub(super) other: Output,
+    /// When the query arrived, if its wait for this job is to be known though it was answered before.
+    pub(super) waited_from: Option<Time>,
+}
+
+impl Job {
+    /// The row of a query.
+    pub(super) fn row_of(&self, query: Key<Query>) -> Option<u32> {
+        self.rows.iter().position(|row| *row == query).map(|row| row as u32)
+    }
 }
 
 impl Key<Job> {

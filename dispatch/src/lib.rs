@@ -14,6 +14,7 @@ mod time;
 
 pub mod recording;
 
+mod agreement;
 mod backup;
 mod coding;
 mod comparison;
@@ -25,9 +26,12 @@ mod outcome;
 mod policy;
 mod recovery;
 mod roster;
+mod stand_in;
+mod stand_in_answer;
 
 mod arena;
 mod budget;
+mod cost;
 mod counters;
 mod doubt;
 mod group;
@@ -41,7 +45,11 @@ mod pool;
 mod quantile;
 mod query;
 mod queue;
+mod share;
+mod shelf;
+mod stand_ins;
 mod timers;
+mod window;
 
 pub use action::{
     Action, Actions, Answer, Comparison, Job, Output, Pair, Part, Recovery, Reject, Role, Rows, Source,

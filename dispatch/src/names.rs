@@ -31,7 +31,7 @@ impl<I: Eq + Hash, T> Names<I, T> {
 
 /// Multiply and fold: enough for small integers that are mostly consecutive.
 #[derive(Default)]
-struct Mix(u64);
+pub(super) struct Mix(u64);
 
 impl Hasher for Mix {
     fn finish(&self) -> u64 {

@@ -23,6 +23,14 @@ impl Dispatcher {
             return;
         }
         let Some(job) = self.vacate(key) else { return };
+        if let Role::StandIn(_) = role {
+            self.stood_in(key, &job);
+            if let Some(reason) = self.judge_stand_in(&job) {
+                self.eject(job.instance, job.pool, reason);
+            }
+            self.done((job.pool, job.instance));
+            return;
+        }
         match role {
             Role::Parity(_, index) => self.parity_completed(key, &job, index),
             _ => self.predicted(key, &job),
@@ -37,6 +45,12 @@ impl Dispatcher {
     /// Predictions are in: they answer their queries, and may help others of their group.
     fn predicted(&mut self, key: Key<Job>, job: &Job) {
         let kept = self.note_predictions(key, job);
+        // A stand-in's pool reads outputs to compare them.
+        let shelved = !kept && self.pools[job.pool].stand_ins.is_some();
+        if shelved {
+            self.shelf.open(key.id(), job.pool, job.instance);
+        }
+        self.came_after_all(key, job);
         let group = job.group.filter(|group| self.groups.contains(*group));
         if let Some(group) = group {
             self.groups[group].pending += 1; // it must not release these outputs between two answers
@@ -53,7 +67,9 @@ impl Dispatcher {
                 if copy { Answer::Hedged { job: id, row } } else { Answer::Exact { job: id, row } },
             );
         }
-        if !kept {
+        if shelved {
+            self.let_go(key.id());
+        } else if !kept {
             self.out.push(Action::Release(key.id()));
         }
         if let Some(group) = group {
@@ -73,7 +89,10 @@ impl Dispatcher {
         let repeated = failure == Failure::Model && self.failed_elsewhere(&job);
         let spoiled = failure == Failure::Query || repeated;
         let mut again = Keys::new();
-        let tried = if job.role == Role::Backup { &[] } else { job.rows.as_slice() };
+        let tried = match job.role {
+            Role::Backup | Role::StandIn(_) => &[],
+            _ => job.rows.as_slice(),
+        };
         for query in tried {
             let Some(waiting) = self.queries.get_mut(*query) else { continue };
             waiting.jobs.retain(|holder| *holder != key);
@@ -95,6 +114,7 @@ impl Dispatcher {
             }
         }
         self.out.push(Action::Release(key.id()));
+        job.twins.iter().for_each(|twin| self.let_go(twin.other.job));
         let predicts = matches!(job.role, Role::Deployed | Role::Copy);
         let verdict = match failure {
             _ if job.dropped => self.gave_up(&job),
@@ -106,8 +126,10 @@ impl Dispatcher {
         if let Some(reason) = verdict {
             self.eject(job.instance, job.pool, reason);
         }
-        if let Role::Parity(_, index) = job.role {
-            self.parity_lost(&job, index);
+        match job.role {
+            Role::Parity(_, index) => self.parity_lost(&job, index),
+            Role::StandIn(_) => self.stand_in_failed(key, &job, failure),
+            _ => {}
         }
         self.retry(&job, (spoiled, failure == Failure::Query), again);
         self.done((job.pool, job.instance));

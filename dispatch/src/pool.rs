@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::arena::Key;
 use super::budget::Budget;
 use super::counters::Counters;
-use super::doubt::Tally;
+use super::doubt::{Tally, Test};
 use super::extra::Extras;
 use super::group::Group;
 use super::idle::Idle;
@@ -15,7 +15,8 @@ use super::load::Load;
 use super::policy::{self, Policy};
 use super::quantile::Quantiles;
 use super::queue::Queue;
-use super::{InForce, PoolId, PoolSettings, ShapeId, Time};
+use super::stand_ins::StandIns;
+use super::{Cost, InForce, PolicyKind, PoolId, PoolSettings, ShapeId, Time};
 
 /// A pool and everything that is known about it.
 pub(super) struct Pool {
@@ -56,6 +57,10 @@ pub(super) struct Pool {
     /// From arrival to prediction of queries.
     pub(super) response: Quantiles,
     pub(super) load: Load,
+    /// Under `stand-in`, or where it was the policy before.
+    pub(super) stand_ins: Option<Box<StandIns>>,
+    /// What a worker measured of the stand-in.
+    pub(super) told_cost: Option<Cost>,
     pub(super) hedges: Budget,
     pub(super) retries: Budget,
     /// The batch timer that is set, so that there is one at a time.
@@ -77,7 +82,10 @@ impl Pool {
     pub(super) fn new(id: PoolId, settings: PoolSettings, now: Time) -> Self {
         let in_force = InForce::as_wished(&settings);
         let (hedges, retries) = (Budget::new(&settings.hedge.budget), Budget::new(&settings.retry));
+        let stands_in = settings.policy == PolicyKind::StandIn;
         Self {
+            stand_ins: stands_in.then(|| Box::new(StandIns::new(&settings.stand_in))),
+            told_cost: None,
             id,
             policy: policy::build(&settings, &in_force),
             queue: Queue::default(),
@@ -95,7 +103,7 @@ impl Pool {
             headroom: 0,
             deserted_since: Some(now),
             service: Quantiles::new(late_quantile(&settings)),
-            response: Quantiles::new(late_quantile(&settings)),
+            response: Quantiles::new(usual_quantile(&settings)),
             load: Load::default(),
             hedges,
             retries,
@@ -115,9 +123,18 @@ impl Pool {
     pub(super) fn change(&mut self, settings: PoolSettings, in_force: InForce) {
         self.policy = policy::build(&settings, &in_force);
         self.service.set_high(late_quantile(&settings));
-        self.response.set_high(late_quantile(&settings));
+        self.response.set_high(usual_quantile(&settings));
         self.hedges.change(&settings.hedge.budget);
         self.retries.change(&settings.retry);
+        match &mut self.stand_ins {
+            Some(stand_ins) => stand_ins.change(&settings.stand_in),
+            None if settings.policy == PolicyKind::StandIn => {
+                let mut stand_ins = Box::new(StandIns::new(&settings.stand_in));
+                self.told_cost.into_iter().for_each(|cost| stand_ins.costs.tell(cost));
+                self.stand_ins = Some(stand_ins);
+            }
+            None => {}
+        }
         self.settings = settings;
         self.in_force = in_force;
     }
@@ -126,7 +143,11 @@ impl Pool {
 impl Pool {
     /// Whether anything waits for an instance.
     pub(super) fn has_work(&self) -> bool {
-        self.queue.waiting() > 0 || !self.urgent.is_empty() || !self.spare.is_empty()
+        let wanted = |stand_ins: &StandIns| !stand_ins.early.is_empty() || !stand_ins.late.is_empty();
+        self.queue.waiting() > 0
+            || !self.urgent.is_empty()
+            || !self.spare.is_empty()
+            || self.stand_ins.as_deref().is_some_and(wanted)
     }
 
     /// So much waits that everybody waits for about a service time: then every instance counts, and what is late is so
@@ -142,14 +163,50 @@ impl Pool {
 
     /// The share of the slots that queries keep busy.
     pub(super) fn utilisation(&mut self, now: Time) -> f64 {
+        self.busy(now) / f64::from(self.slots.max(1))
+    }
+
+    /// The slots that queries keep busy.
+    pub(super) fn busy(&mut self, now: Time) -> f64 {
         let Some(recent) = self.service.reading() else { return 0.0 };
-        self.load.busy(now, recent.median) / f64::from(self.slots.max(1))
+        self.load.busy(now, recent.median)
+    }
+
+    /// How instances whose answers are wrong are found, and whether they go.
+    pub(super) fn doubts(&self) -> (Test, bool) {
+        if self.settings.policy == PolicyKind::StandIn {
+            let settings = &self.settings.stand_in.agreement;
+            let (significance, wrong_share) = (settings.significance.get(), settings.wrong_share.get());
+            return (
+                Test { significance, wrong_share, min_samples: settings.min_samples.get() },
+                settings.eject,
+            );
+        }
+        let settings = &self.settings.coding.detection;
+        let (significance, wrong_share) = (settings.significance.get(), settings.wrong_share.get());
+        (Test { significance, wrong_share, min_samples: settings.min_samples.get() }, settings.eject)
+    }
+
+    /// How long an instance whose answers are wrong stays away.
+    pub(super) fn quarantine(&self) -> Duration {
+        match self.settings.policy {
+            PolicyKind::StandIn => self.settings.stand_in.agreement.quarantine,
+            _ => self.settings.coding.detection.quarantine,
+        }
     }
 
     /// How long a retry waits for another instance than the one that failed it: those that work are mostly done with
     /// what they do by then.
     pub(super) fn patience(&self) -> Duration {
         self.service.reading().map_or(self.settings.retry_elsewhere, |recent| recent.high)
+    }
+}
+
+/// What "usual" is beside the median: under `stand-in` all but the share that may be approximate.
+fn usual_quantile(settings: &PoolSettings) -> f64 {
+    match settings.policy {
+        PolicyKind::StandIn => 1.0 - settings.stand_in.bound.get(),
+        _ => late_quantile(settings),
     }
 }
 

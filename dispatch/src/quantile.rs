@@ -86,6 +86,17 @@ impl Quantiles {
         self.reading
     }
 
+    /// Any other quantile, read now.
+    pub(super) fn quantile(&self, share: f64) -> Duration {
+        let most = (f64::from(self.total) * share).ceil() as u32;
+        let mut below = 0;
+        let found = self.counts.iter().position(|count| {
+            below += count;
+            below >= most.max(1)
+        });
+        middle(found.unwrap_or(0))
+    }
+
     fn fade(&mut self) {
         self.total = 0;
         for count in self.counts.iter_mut() {

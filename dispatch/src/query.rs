@@ -8,7 +8,7 @@ use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
 use super::queue::LaneId;
-use super::{Accept, QueryId, ShapeId, Time};
+use super::{Accept, Output, QueryId, ShapeId, Time};
 
 /// A query without an answer.
 #[derive(Debug)]
@@ -32,10 +32,30 @@ pub(super) struct Query {
     pub(super) place: Option<Place>,
     /// The job that runs it on the backup model, or did.
     pub(super) backup: Option<Key<Job>>,
+    /// Its stand-in.
+    pub(super) aid: Aid,
+    /// Stand-ins that were started for it.
+    pub(super) aids: u8,
     /// A timer is set for when its reconstruction may be given.
     pub(super) held_back: bool,
     /// The jobs that run it now on the deployed model.
     pub(super) jobs: SmallVec<[Key<Job>; 2]>,
+}
+
+/// How far a query's stand-in is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Aid {
+    /// It has none.
+    #[default]
+    None,
+    /// This job is to make it.
+    Runs(Key<Job>),
+    /// Its answer is in.
+    In(Output),
+    /// The driver looks at it.
+    Judged(Output),
+    /// It is not good enough, and there will be no other.
+    Useless,
 }
 
 impl Query {

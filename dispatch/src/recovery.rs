@@ -122,6 +122,7 @@ impl Dispatcher {
         let Some(query) = self.queries.get_mut(key) else { return };
         query.held_back = false;
         self.answer_from_backup(key);
+        self.answer_from_stand_in(key);
         self.decode_in_time(key);
     }
 

@@ -96,7 +96,7 @@ impl Dispatcher {
         let Some(health) = self.health(key, of).copied() else { return };
         let mut settings = self.pools[pool].settings.ejection.clone();
         if reason == Reason::Wrong {
-            let quarantine = self.pools[pool].settings.coding.detection.quarantine;
+            let quarantine = self.pools[pool].quarantine();
             (settings.enabled, settings.backoff_min, settings.backoff_max) = (true, quarantine, quarantine);
         }
         if !settings.enabled || !health.in_service() {
@@ -173,7 +173,7 @@ impl Dispatcher {
         if was_wrong {
             // A probe does not tell whether its answers are right by now.
             for serves in &mut self.instances[key].serves {
-                serves.doubt.remember(&self.pools[serves.pool].settings.coding.detection);
+                serves.doubt.remember(&self.pools[serves.pool].doubts().0);
             }
         }
         self.warm_up(key);
@@ -294,8 +294,9 @@ impl Dispatcher {
     /// Deals a pool's instances out to queries and redundancy, and counts what there is for queries.
     pub(super) fn recount(&mut self, key: Key<Pool>) {
         let Some(pool) = self.pools.get(key) else { return };
-        let serve =
-            |instance: &Instance| instance.serves(key).is_some_and(|s| s.deployed || s.parity || s.backup);
+        let serve = |instance: &Instance| {
+            instance.serves(key).is_some_and(|s| s.deployed || s.parity || s.backup || s.stand_in)
+        };
         let all = self.instances.iter().filter(|(_, instance)| !instance.draining && serve(instance));
         let mut kept = pool.policy.dedicated(all.count() as u32);
         let splits = kept > 0;

@@ -11,7 +11,7 @@
 //!
 //! Few events set a timer that is due before all others, and only such a one changes when the dispatcher is to be woken.
 //! So the lanes are looked at for those events and for wakes, and else once in a while to drop what is dead: looking at
-//! five lanes and a heap after every event was a tenth of all the work.
+//! the lanes and a heap after every event was a tenth of all the work.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
@@ -41,6 +41,8 @@ pub(super) enum Timer {
     Watch(Key<Group>),
     /// A query has waited long enough to be given something else than its prediction.
     Grace(Key<Query>),
+    /// A query is late, and wants a stand-in.
+    Overdue(Key<Query>),
     /// An ejected instance is to be probed, or its probe is overdue.
     Probe(Key<Instance>),
     /// An instance has had its time to warm up.
@@ -70,7 +72,7 @@ struct Entry {
     timer: Timer,
 }
 
-const LANES: usize = 5;
+const LANES: usize = 6;
 /// A lane or heap that grows beyond this is swept: its front may live on while what is behind dies.
 const SWEEP_FLOOR: usize = 1024;
 /// Timers after which the dead at the fronts are dropped at the latest.
@@ -170,6 +172,7 @@ impl Timer {
             Timer::Age(_) => Some(2),
             Timer::Grace(_) => Some(3),
             Timer::Watch(_) => Some(4),
+            Timer::Overdue(_) => Some(5),
             Timer::Batch(_) | Timer::NoInstance(_) | Timer::Elsewhere(_) => None,
             Timer::Probe(_) | Timer::Warm(_) => None,
         }

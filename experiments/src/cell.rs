@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_simulator::{Run, Shape};
+use parm_simulator::{Run, Shape, StandIn};
 use parm_workload::{SCENARIOS, Scenario};
 
 use crate::contender::Resources;
@@ -82,6 +82,19 @@ impl Config {
         Ok(entrants)
     }
 
+    fn stand_in(&self) -> Result<StandIn, Error> {
+        let cost = self.stand_in_cost.cost();
+        for (what, share) in cost.rows.map(|share| ("stand-in", share)) {
+            if !(share > 0.0 && share <= 100.0) {
+                return Err(Error::BadShare { what, share });
+            }
+        }
+        if !(0.0..=1.0).contains(&self.agreement) {
+            return Err(Error::BadShare { what: "agreement", share: self.agreement });
+        }
+        Ok(StandIn { cost, agreement: self.agreement })
+    }
+
     fn batches(&self) -> Vec<Option<std::num::NonZeroU16>> {
         if self.batch.is_empty() { vec![None] } else { self.batch.iter().copied().map(Some).collect() }
     }
@@ -106,6 +119,7 @@ impl Config {
         let what = self.scenario(scenario)?;
         what.faults.check(instances)?;
         let (queries, warm_up) = what.length(self.queries.get(), self.warm_up);
+        let stand_in = self.stand_in()?;
         let run = |repeat| Run {
             seed: self.seed.wrapping_add(u64::from(repeat)),
             queries,
@@ -115,6 +129,7 @@ impl Config {
             service: self.service.clone(),
             backup_share: self.backup_share,
             parity_share: self.parity_share,
+            stand_in,
             shape: Shape { instances, parity_only: parity, slots: self.slots.get() },
             settings: settings.clone(),
             deadline: Duration::from_millis(self.deadline_ms.get()),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64};
 
+use parm_dispatch::Cost;
 use parm_workload::service::Service;
 use parm_workload::{Pattern, Scenario};
 use serde::{Deserialize, Serialize};
@@ -50,6 +51,11 @@ pub struct Config {
     pub backup_share: f64,
     /// What a parity model takes for a group, likewise. Default 1.
     pub parity_share: f64,
+    /// What the stand-in takes, likewise: for a row, whatever their number, or for jobs of 1, 2, 4 and 8 rows. Default
+    /// 0.25.
+    pub stand_in_cost: StandInCost,
+    /// Share of right predictions that the stand-in agrees with, in a simulation. Default 0.97.
+    pub agreement: f64,
     /// Milliseconds that a query is worth waiting for. Default 10000.
     pub deadline_ms: NonZeroU64,
     /// Microseconds that encoding a group takes. Default 93, the paper's median for two queries of 224x224x3.
@@ -62,6 +68,26 @@ pub struct Config {
     pub policy: BTreeMap<String, Contender>,
     /// Scenarios of your own.
     pub scenario: BTreeMap<String, Scenario>,
+}
+
+/// What a stand-in takes, as a share of the deployed model's time for a query.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum StandInCost {
+    /// For every row.
+    Row(f64),
+    /// For jobs of 1, 2, 4 and 8 rows.
+    Rows([f64; 4]),
+}
+
+impl StandInCost {
+    /// By rows.
+    pub const fn cost(self) -> Cost {
+        match self {
+            Self::Row(row) => Cost::linear(row),
+            Self::Rows(rows) => Cost { rows },
+        }
+    }
 }
 
 impl Config {
@@ -107,6 +133,8 @@ impl Default for Config {
             service: Service::default(),
             backup_share: 0.5,
             parity_share: 1.0,
+            stand_in_cost: StandInCost::Row(0.25),
+            agreement: 0.97,
             deadline_ms: NonZeroU64::new(10_000).expect("positive"),
             encode_us: 93,
             decode_us: 8,

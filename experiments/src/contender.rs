@@ -28,6 +28,8 @@ pub const POLICIES: &[(&str, &str)] = &[
     ("parm", "the paper's: a parity per two queries, on a third of the instances, which take nothing else"),
     ("parm+", "parities on idle instances, hedges within a budget, groups of 2 to 4, ejection"),
     ("approximate-backup", "every query on a cheaper model too, on instances of its own"),
+    ("stand-in", "a cheaper model on idle instances and for late queries, hedges within a budget, ejection"),
+    ("stand-in late", "the same for late queries only"),
 ];
 
 /// What an experiment gives its contenders.
@@ -53,10 +55,12 @@ impl Contender {
             "parm" => (PolicyKind::Parm, false),
             "parm+" => (PolicyKind::ParmPlus, true),
             "approximate-backup" => (PolicyKind::ApproximateBackup, false),
+            "stand-in" | "stand-in late" => (PolicyKind::StandIn, true),
             _ => return None,
         };
         contender.dispatch.policy = policy;
         contender.dispatch.ejection.enabled = ejection;
+        contender.dispatch.stand_in.spare = name != "stand-in late";
         if policy == PolicyKind::ParmPlus {
             contender.dispatch.coding.k_choices = (3..=4).filter_map(NonZeroU8::new).collect();
         }

@@ -35,7 +35,7 @@ mod verdict;
 mod worker;
 
 pub use cell::Cell;
-pub use config::Config;
+pub use config::{Config, StandInCost};
 pub use contender::{Contender, POLICIES};
 pub use drive::Sample;
 pub use error::Error;

@@ -60,7 +60,7 @@ impl fmt::Display for Report {
             "95 %",
             "exact",
             "hedged",
-            "recon.",
+            "approx",
             "other",
             "extra",
             "busy",
@@ -69,7 +69,7 @@ impl fmt::Display for Report {
         self.rows.iter().try_for_each(|row| row.line(f, width))?;
         write!(
             f,
-            "gap = p99.9 - p50; ratio = gap of equal / gap; shares in %; seeds {} to {}; {} queries a run",
+            "gap = p99.9 - p50; ratio = gap of equal / gap; shares in %; approx = reconstructed, backup, stand-in; seeds {} to {}; {} queries a run",
             self.seed,
             self.seed.wrapping_add(u64::from(self.repeats) - 1),
             self.queries,
@@ -89,21 +89,17 @@ impl Row {
         let within = |of: &Option<Estimate>| {
             of.map_or("not enough data".into(), |of| format!("{}..{}", number(of.low), number(of.high)))
         };
-        let other = shares.backup + shares.default + shares.rejected;
+        let approximate = shares.reconstructed + shares.backup + shares.stand_in;
+        let other = shares.default + shares.rejected;
         write!(f, "{:<10} {:>5} {:<width$} ", self.scenario, self.load, self.name())?;
         write!(f, "{:>8} {:>8} {:>8} ", value(p50_ms), value(p99_ms), value(p999_ms))?;
         write!(f, "{:>8} {:>16} ", value(gap_ms), within(gap_ms))?;
         let compared = gap_ratio.is_some();
         let bounds = if compared { within(gap_ratio) } else { String::new() };
         write!(f, "{:>7} {bounds:>14}", if compared { value(gap_ratio) } else { String::new() })?;
-        for share in [
-            shares.exact,
-            shares.hedged,
-            shares.reconstructed,
-            other,
-            self.verdict.extra,
-            self.verdict.utilisation,
-        ] {
+        for share in
+            [shares.exact, shares.hedged, approximate, other, self.verdict.extra, self.verdict.utilisation]
+        {
             write!(f, " {:>6.2}", 100.0 * share)?;
         }
         writeln!(f, " {:>9}", self.verdict.count)

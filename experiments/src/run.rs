@@ -73,7 +73,7 @@ pub(crate) fn run(run: &Run, order: Order<'_>, bench: Bench<'_>) -> Result<Outco
 }
 
 fn tally(run: &Run, driven: &Driven, (work, took): (Work, Duration)) -> Tally {
-    let mut tally = Tally::new(run.queries - run.warm_up, run.deadline);
+    let mut tally = Tally::new(run.queries - run.warm_up, run.deadline).graded();
     for sample in &driven.samples {
         let Some(number) = sample.number.checked_sub(run.warm_up) else { continue };
         let latency = sample.latency.as_nanos() as u64;
@@ -82,8 +82,8 @@ fn tally(run: &Run, driven: &Driven, (work, took): (Work, Duration)) -> Tally {
     }
     // In full batches a job serves so many queries; what is beyond that was done on top.
     let needed = (driven.samples.len() as u64).div_ceil(u64::from(run.settings.batch.max_size.get()));
-    (0..needed).for_each(|_| tally.started(true));
-    (needed..work.jobs).for_each(|_| tally.started(false));
+    (0..needed).for_each(|_| tally.started(true, 1.0));
+    (needed..work.jobs).for_each(|_| tally.started(false, 1.0));
     let capacity = took.as_nanos() as u64 * u64::from(run.shape.instances);
     tally.finish((work.busy * 1e9) as u64, capacity, 0);
     tally

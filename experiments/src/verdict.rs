@@ -30,7 +30,7 @@ pub struct Verdict {
     pub wrong: f64,
     /// How many of those that ended so were answered as the deployed model answers.
     pub accuracy: Accuracy,
-    /// Jobs on top of those that were needed, as a share of these.
+    /// Work on top of what was needed, as a share of this; with real processes, jobs.
     pub extra: f64,
     /// Share of the instances' time that they were at work.
     pub utilisation: f64,
@@ -46,11 +46,12 @@ pub struct Shares {
     pub hedged: f64,
     pub reconstructed: f64,
     pub backup: f64,
+    pub stand_in: f64,
     pub default: f64,
     pub rejected: f64,
 }
 
-/// Shares of right answers by how they came about; `None` where none did.
+/// Shares of right answers by how they came about; `None` where none did, or nothing was compared.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[allow(missing_docs)] // as in `Outcome`
 pub struct Accuracy {
@@ -58,6 +59,7 @@ pub struct Accuracy {
     pub hedged: Option<f64>,
     pub reconstructed: Option<f64>,
     pub backup: Option<f64>,
+    pub stand_in: Option<f64>,
     pub default: Option<f64>,
 }
 
@@ -121,6 +123,7 @@ impl Verdict {
                 hedged: share(Outcome::Hedged),
                 reconstructed: share(Outcome::Reconstructed),
                 backup: share(Outcome::Backup),
+                stand_in: share(Outcome::StandIn),
                 default: share(Outcome::Default),
                 rejected: share(Outcome::Rejected),
             },
@@ -136,9 +139,8 @@ impl Verdict {
 impl Accuracy {
     fn of(runs: &[Tally]) -> Self {
         let share = |outcome| {
-            let add =
-                |(ended, right), run: &Tally| (ended + run.right(outcome).0, right + run.right(outcome).1);
-            let (ended, right) = runs.iter().fold((0u64, 0u64), add);
+            let graded = runs.iter().filter_map(|run| run.right(outcome));
+            let (ended, right) = graded.fold((0u64, 0u64), |sum, of| (sum.0 + of.0, sum.1 + of.1));
             (ended > 0).then(|| right as f64 / ended as f64)
         };
         Self {
@@ -146,6 +148,7 @@ impl Accuracy {
             hedged: share(Outcome::Hedged),
             reconstructed: share(Outcome::Reconstructed),
             backup: share(Outcome::Backup),
+            stand_in: share(Outcome::StandIn),
             default: share(Outcome::Default),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use parm_dispatch::{Comparison, GroupId, JobId, Part, Source, Verdict};
+use parm_dispatch::{Comparison, GroupId, JobId, Pair, Part, Source, Verdict};
 use parm_workload::draw::Draw;
 
 /// Wrong outputs that may be compared, and what comparisons found.
@@ -20,11 +20,17 @@ const CHANCE: f64 = 0.1;
 
 /// Keeps these draws apart from all others.
 const STREAM: u64 = 0xC0_3FA2;
+const PAIRS: u64 = 0xC0_3FA3;
 
 impl Comparisons {
     /// A job made wrong outputs.
     pub(crate) fn note_wrong(&mut self, job: JobId) {
         self.wrong.insert(job);
+    }
+
+    /// Whether a job made wrong outputs, as long as they are not forgotten.
+    pub(crate) fn is_wrong(&self, job: JobId) -> bool {
+        self.wrong.contains(&job)
     }
 
     /// The outputs of a job are forgotten.
@@ -49,6 +55,14 @@ impl Comparisons {
             }
         }
         self.found.insert(comparison.group, verdicts);
+    }
+
+    /// Whether a prediction and its stand-in say the same, where they do for this share of right answers.
+    pub(crate) fn agree(&self, pair: Pair, agreement: f64, seed: u64) -> bool {
+        let Pair { prediction, stand_in } = pair;
+        let spoiled = [prediction, stand_in].iter().any(|output| self.wrong.contains(&output.job));
+        let share = if spoiled { CHANCE } else { agreement };
+        Draw::new(seed, [PAIRS, prediction.job.0 << 8 ^ u64::from(prediction.row)]).uniform() < share
     }
 
     /// What was found of a group.

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Action, Actions, Answer, Dispatcher, Event, Failure, GroupId, InstanceId, InstanceSpec, Job,
-    JobId, Judgement, Output, Pair, PoolId, Query, QueryId, Role, Served, Settings, ShapeId, Time,
+    JobId, Judgement, Output, Pair, PolicyKind, PoolId, Query, QueryId, Role, Served, Settings, ShapeId,
+    Time,
 };
 use parm_workload::Schedule;
 use parm_workload::arrivals;
@@ -65,7 +66,7 @@ enum Happening {
     Decoded(GroupId, QueryId),
     Compared(GroupId),
     Judged(QueryId, Output),
-    Checked(Pair),
+    Checked(Pair, bool),
     Probed(InstanceId, Option<PoolId>),
     Crash(u32),
     Restart(u32),
@@ -181,7 +182,7 @@ impl<'a> Engine<'a> {
             Some(Happening::Judged(query, output)) => {
                 self.tell(Event::Judged(query, output, Judgement::Fit(None)));
             }
-            Some(Happening::Checked(pair)) => self.tell(Event::Checked(pair, Some(true))),
+            Some(Happening::Checked(pair, agrees)) => self.tell(Event::Checked(pair, Some(agrees))),
             Some(Happening::Probed(id, of)) => self.tell(Event::ProbeAnswered(id, of, true)),
             Some(Happening::Crash(instance)) => {
                 let id = self.cluster.id(instance);
@@ -201,12 +202,16 @@ impl<'a> Engine<'a> {
     fn join(&mut self, instance: u32) {
         let Run { shape, .. } = self.run;
         let parity_only = instance >= shape.instances - shape.parity_only;
-        let served = Served { deployed: !parity_only, backup: !parity_only, ..Served::all(POOL) };
+        let well = !parity_only;
+        let served = Served { deployed: well, backup: well, stand_in: well, ..Served::all(POOL) };
         let spec = InstanceSpec { serves: vec![served], slots: shape.slots, node: None };
         if let Some(at) = self.cluster.next_crash(instance, self.now) {
             self.note(at, Happening::Crash(instance));
         }
         self.tell(Event::InstanceJoined(self.cluster.id(instance), spec));
+        if self.run.settings.policy == PolicyKind::StandIn {
+            self.tell(Event::StandInCost(POOL, self.run.stand_in.cost));
+        }
     }
 
     fn job_ends(&mut self, end: End) {
@@ -272,7 +277,10 @@ impl<'a> Engine<'a> {
                 self.note(self.now + self.run.decode, Happening::Compared(comparison.group));
             }
             Action::Judge(query, output) => self.note(self.now, Happening::Judged(query, output)),
-            Action::Check(pair) => self.note(self.now + self.run.decode, Happening::Checked(pair)),
+            Action::Check(pair) => {
+                let agrees = self.comparisons.agree(pair, self.run.stand_in.agreement, self.run.seed);
+                self.note(self.now + self.run.decode, Happening::Checked(pair, agrees));
+            }
             Action::Suspect(id, _) => self.tally.suspected(self.cluster.of(id)),
             Action::Release(job) => self.comparisons.release(job),
         }
@@ -284,10 +292,11 @@ impl<'a> Engine<'a> {
                 (self.groups.get(&group).map_or(1, |coded| coded.rows), self.run.parity_share)
             }
             Role::Backup => (rows, self.run.backup_share),
-            Role::StandIn(_) => (rows, self.run.backup_share),
+            // Its cost says what its rows come to.
+            Role::StandIn(_) => (1, self.run.stand_in.cost.of(rows)),
             Role::Deployed | Role::Copy => (rows, 1.0),
         };
-        self.tally.started(job.role == Role::Deployed);
+        self.tally.started(job.role == Role::Deployed, share);
         let instance = self.cluster.of(job.instance);
         if self.witness.is_some() {
             let (given, ended) = (self.now, self.now);
@@ -323,7 +332,9 @@ impl<'a> Engine<'a> {
             _ => 0,
         };
         if let Some(number) = query.number.checked_sub(self.run.warm_up) {
-            let wrong = by.is_some() && by == self.wrong;
+            // A stand-in's answer may be given long after its job ended.
+            let kept = outcome == Outcome::StandIn && by.is_some_and(|job| self.comparisons.is_wrong(job));
+            let wrong = kept || (by.is_some() && by == self.wrong);
             let latency = self.now.nanos_since(query.arrived);
             self.tally.ended(Ended { number, latency, outcome, wrong });
             if let Some(witness) = &mut self.witness {

@@ -19,6 +19,6 @@ mod witness;
 
 pub use error::Error;
 pub use progress::{Progress, Quiet};
-pub use run::{Run, Shape};
+pub use run::{Run, Shape, StandIn};
 pub use tally::{BLOCKS, Ended, Outcome, STRETCHES, Tally};
 pub use witness::{Answered, Execution, Witness};

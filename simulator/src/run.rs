@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::PoolSettings;
+use parm_dispatch::{Cost, PoolSettings};
 use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::service::Service;
@@ -29,6 +29,8 @@ pub struct Run {
     pub backup_share: f64,
     /// What a parity model takes for a group, likewise.
     pub parity_share: f64,
+    /// What the stand-in costs, and how good it is.
+    pub stand_in: StandIn,
     /// The instances.
     pub shape: Shape,
     /// The policy and everything else that the dispatcher is told.
@@ -39,6 +41,22 @@ pub struct Run {
     pub encode: Duration,
     /// What decoding a slot takes.
     pub decode: Duration,
+}
+
+/// A stand-in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StandIn {
+    /// What its jobs take, as a share of a query's time on the deployed model.
+    pub cost: Cost,
+    /// Share of right predictions that it agrees with.
+    pub agreement: f64,
+}
+
+/// A quarter of a query for a row, and right about 97 of 100.
+impl Default for StandIn {
+    fn default() -> Self {
+        Self { cost: Cost::linear(0.25), agreement: 0.97 }
+    }
 }
 
 /// The instances of a cluster.

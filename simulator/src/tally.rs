@@ -55,11 +55,12 @@ pub struct Tally {
     blocks: Vec<Block>,
     outcomes: [u64; Outcome::ALL.len()],
     wrong: [u64; Outcome::ALL.len()],
+    graded: bool,
     suspects: BTreeMap<u32, u64>,
     /// The slowest query of every stretch of the run, in nanoseconds.
     slowest: Vec<u64>,
-    deployed: u64,
-    extra: u64,
+    deployed: f64,
+    extra: f64,
     busy: u64,
     capacity: u64,
     most_in_flight: usize,
@@ -87,6 +88,11 @@ impl Outcome {
         Outcome::Rejected,
     ];
 
+    /// Whether such answers are not the deployed model's, but for chance.
+    pub const fn is_approximate(self) -> bool {
+        matches!(self, Self::Reconstructed | Self::Backup | Self::StandIn | Self::Default)
+    }
+
     /// Its name in results.
     pub const fn name(self) -> &'static str {
         match self {
@@ -112,10 +118,11 @@ impl Tally {
             blocks: vec![Block { latencies, sum: 0.0 }; BLOCKS as usize],
             outcomes: [0; Outcome::ALL.len()],
             suspects: BTreeMap::new(),
+            graded: false,
             wrong: [0; Outcome::ALL.len()],
             slowest: vec![0; STRETCHES as usize],
-            deployed: 0,
-            extra: 0,
+            deployed: 0.0,
+            extra: 0.0,
             busy: 0,
             capacity: 0,
             most_in_flight: 0,
@@ -136,10 +143,9 @@ impl Tally {
         self.wrong[outcome as usize] += u64::from(wrong);
     }
 
-    /// A job was started, for queries that had none yet, or on top.
-    pub fn started(&mut self, deployed: bool) {
-        self.deployed += u64::from(deployed);
-        self.extra += u64::from(!deployed);
+    /// A job was started, for queries that had none yet, or on top: so much work, in jobs of the deployed model.
+    pub fn started(&mut self, deployed: bool, work: f64) {
+        *(if deployed { &mut self.deployed } else { &mut self.extra }) += work;
     }
 
     /// An instance became suspect of wrong answers.
@@ -167,10 +173,16 @@ impl Tally {
         self.wrong.iter().sum::<u64>() as f64 / self.count().max(1) as f64
     }
 
-    /// Queries that ended so, and how many of them were answered rightly.
-    pub fn right(&self, outcome: Outcome) -> (u64, u64) {
+    /// Queries that ended so, and how many of them were answered rightly; `None` for approximate answers that nobody compared
+    /// with anything, as in a simulation.
+    pub fn right(&self, outcome: Outcome) -> Option<(u64, u64)> {
         let ended = self.outcomes[outcome as usize];
-        (ended, ended - self.wrong[outcome as usize])
+        (self.graded || !outcome.is_approximate()).then(|| (ended, ended - self.wrong[outcome as usize]))
+    }
+
+    /// The same, of a run whose answers are all compared with the deployed model's.
+    pub fn graded(self) -> Self {
+        Self { graded: true, ..self }
     }
 
     /// Queries that will have ended.
@@ -188,9 +200,9 @@ impl Tally {
         &self.suspects
     }
 
-    /// Jobs on top of those that were needed, as a share of these.
+    /// Work on top of what was needed, as a share of this: what jobs would take if nothing went wrong.
     pub fn extra(&self) -> f64 {
-        self.extra as f64 / self.deployed.max(1) as f64
+        self.extra / self.deployed.max(1.0)
     }
 
     /// Share of the instances' time that they were at work.

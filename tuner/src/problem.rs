@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parm_dispatch::PoolSettings;
-use parm_simulator::{Run, Shape};
+use parm_simulator::{Run, Shape, StandIn};
 use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;
 use parm_workload::distribution::Distribution;
@@ -130,6 +130,7 @@ impl Problem {
             service: self.service.clone(),
             backup_share: self.quality.backup.map_or(1.0, |(share, _)| share),
             parity_share: self.quality.parity_share,
+            stand_in: StandIn::default(),
             shape: Shape { instances: self.instances, parity_only: 0, slots: self.slots },
             settings,
             deadline: self.deadline,

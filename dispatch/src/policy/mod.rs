@@ -12,7 +12,7 @@ mod stand_in;
 use std::time::Duration;
 
 use super::quantile::Reading;
-use super::{CodingSettings, GraceSettings, InForce, PolicyKind, PoolSettings, Usual};
+use super::{CodingSettings, Cost, GraceSettings, InForce, PolicyKind, PoolSettings, Usual};
 
 /// What a policy decides.
 pub(super) trait Policy: Send {
@@ -33,6 +33,17 @@ pub(super) trait Policy: Send {
 
     /// How many of a pool's instances must be idle beside the one on which spare work starts.
     fn headroom(&self, _instances: u32) -> u32 {
+        0
+    }
+
+    /// How many of a pool's instances must stay idle beside the one on which a stand-in starts that nobody waits for, when
+    /// queries keep so many of its slots busy and a stand-in takes this share of a query's time; `None` where none starts.
+    fn kept_idle(&self, _busy: f64, _slots: u32, _cost: f64) -> Option<u32> {
+        None
+    }
+
+    /// How many of so many waiting queries a stand-in job takes.
+    fn rows_at_once(&self, _cost: &Cost, _waiting: usize) -> usize {
         0
     }
 

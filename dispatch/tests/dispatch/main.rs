@@ -6,4 +6,6 @@ mod coded;
 mod groups;
 mod properties;
 mod script;
+mod stand_in;
+mod twins;
 mod world;

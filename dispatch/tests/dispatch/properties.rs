@@ -4,9 +4,10 @@ use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, Event, Failure, Fraction,
-    GraceSettings, HedgeSettings, InstanceId, InstanceSpec, NodeId, ParmPlusSettings, PolicyKind, PoolId,
-    PoolSettings, Query, QueryId, Served, Settings, ShapeId, Unsure, Verdict,
+    Accept, AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, Cost, DetectionSettings, Event,
+    Failure, Fraction, GraceSettings, HedgeSettings, InstanceId, InstanceSpec, Judgement, NodeId,
+    ParmPlusSettings, PolicyKind, PoolId, PoolSettings, Query, QueryId, Served, Settings, ShapeId,
+    StandInSettings, Unsure, Verdict,
 };
 use parm_encoder::Kind;
 use proptest::collection::vec;
@@ -22,7 +23,7 @@ enum Happening {
         shape: u32,
         within_ms: u64,
         priority: u8,
-        exact: bool,
+        accept: Accept,
         codable: bool,
     },
     Cancel(usize),
@@ -54,6 +55,15 @@ enum Happening {
         group: usize,
         agrees: bool,
     },
+    Judging {
+        answer: usize,
+        judgement: Judgement,
+    },
+    Checking {
+        pair: usize,
+        agrees: Option<bool>,
+    },
+    Costing(f64),
     /// In 100 us.
     Time(u64),
     Change(Box<PoolSettings>),
@@ -72,9 +82,10 @@ fn settings() -> impl Strategy<Value = PoolSettings> {
         3 => Just(PolicyKind::Parm),
         4 => Just(PolicyKind::ParmPlus),
         2 => Just(PolicyKind::ApproximateBackup),
+        6 => Just(PolicyKind::StandIn),
     ];
-    (policy, 1..20u32, 1..4u16, 0..5u64, 0..30u8, 0..4u32, coding(), any::<bool>()).prop_map(
-        |(policy, queue, batch, delay_ms, percent, burst, coding, default_answer)| {
+    (policy, 1..20u32, 1..4u16, 0..5u64, 0..30u8, 0..4u32, (coding(), stand_in()), any::<bool>()).prop_map(
+        |(policy, queue, batch, delay_ms, percent, burst, (coding, stand_in), default_answer)| {
             let budget = BudgetSettings { ratio: Fraction::percent(percent), burst };
             PoolSettings {
                 policy,
@@ -87,6 +98,7 @@ fn settings() -> impl Strategy<Value = PoolSettings> {
                 retry: budget,
                 no_instance_grace: Duration::from_millis(50),
                 coding,
+                stand_in,
                 default_answer,
                 ..PoolSettings::default()
             }
@@ -132,17 +144,55 @@ fn failure() -> impl Strategy<Value = Failure> {
     prop_oneof![2 => Just(Failure::Instance), 2 => Just(Failure::Model), 1 => Just(Failure::Query)]
 }
 
+fn stand_in() -> impl Strategy<Value = StandInSettings> {
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    (1..150u8, 1..9u8, 0..60u8, 1..20u32, 0..20u64, switches).prop_map(
+        |(cost, max_rows, bound, window, grace_ms, (spare, late, wait, eject))| StandInSettings {
+            cost: f64::from(cost) / 100.0,
+            spare,
+            late,
+            late_budget: BudgetSettings { ratio: Fraction::percent(10), burst: 2 },
+            max_rows: NonZeroU8::new(max_rows).expect("positive"),
+            grace: GraceSettings { cold: Duration::from_millis(grace_ms), ..GraceSettings::default() },
+            bound: Fraction::percent(bound),
+            bound_window: NonZeroU32::new(window).expect("positive"),
+            min_confidence: Fraction::percent(50),
+            unsure: if wait { Unsure::Wait } else { Unsure::Hedge },
+            agreement: AgreementSettings {
+                floor: Fraction::percent(30),
+                window: NonZeroU32::new(10).expect("positive"),
+                significance: Fraction::percent(10),
+                min_samples: NonZeroU32::MIN,
+                eject,
+                ..AgreementSettings::default()
+            },
+            ..StandInSettings::default()
+        },
+    )
+}
+
+fn judgement() -> impl Strategy<Value = Judgement> {
+    prop_oneof![
+        4 => prop::option::of(0f32..1.0).prop_map(Judgement::Fit),
+        1 => Just(Judgement::Unfit),
+    ]
+}
+
+fn accept() -> impl Strategy<Value = Accept> {
+    prop_oneof![7 => Just(Accept::Any), 2 => Just(Accept::Exact), 1 => (0..1000u16).prop_map(Accept::AtMost)]
+}
+
 fn happening() -> impl Strategy<Value = Happening> {
-    let arrival =
-        (0..POOLS, 0..2u32, 0..300u64, 0..3u8, prop::bool::weighted(0.2), prop::bool::weighted(0.9))
-            .prop_map(|(pool, shape, within_ms, priority, exact, codable)| Happening::Arrival {
-                pool,
-                shape,
-                within_ms,
-                priority,
-                exact,
-                codable,
-            });
+    let arrival = (0..POOLS, 0..2u32, 0..300u64, 0..3u8, accept(), prop::bool::weighted(0.9)).prop_map(
+        |(pool, shape, within_ms, priority, accept, codable)| Happening::Arrival {
+            pool,
+            shape,
+            within_ms,
+            priority,
+            accept,
+            codable,
+        },
+    );
     prop_oneof![
         12 => arrival,
         1 => any::<usize>().prop_map(Happening::Cancel),
@@ -156,6 +206,10 @@ fn happening() -> impl Strategy<Value = Happening> {
         6 => (any::<usize>(), prop::option::weighted(0.9, prop::option::of(0f32..1.0)))
             .prop_map(|(slot, outcome)| Happening::Decoding { slot, outcome }),
         6 => (any::<usize>(), prop::bool::weighted(0.7)).prop_map(|(group, agrees)| Happening::Comparing { group, agrees }),
+        8 => (any::<usize>(), judgement()).prop_map(|(answer, judgement)| Happening::Judging { answer, judgement }),
+        8 => (any::<usize>(), prop::option::weighted(0.9, prop::bool::weighted(0.7)))
+            .prop_map(|(pair, agrees)| Happening::Checking { pair, agrees }),
+        1 => (0.05..1.5f64).prop_map(Happening::Costing),
         8 => prop_oneof![4 => 0..100u64, 1 => 0..3000u64].prop_map(Happening::Time),
         1 => settings().prop_map(|settings| Happening::Change(Box::new(settings))),
         1 => (0..POOLS).prop_map(Happening::Remove),
@@ -182,8 +236,7 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
     *names += 1;
     let choose = |count: usize, which: usize| (count > 0).then(|| which % count);
     match *happening {
-        Happening::Arrival { pool, shape, within_ms, priority, exact, codable } => {
-            let accept = if exact { Accept::Exact } else { Accept::Any };
+        Happening::Arrival { pool, shape, within_ms, priority, accept, codable } => {
             let (id, deadline) = (QueryId(u64::from(*names)), world.now + Duration::from_millis(within_ms));
             let (pool, shape) = (PoolId(pool), ShapeId(shape));
             world.send(Event::QueryArrived(Query { id, pool, shape, deadline, priority, accept, codable }));
@@ -252,6 +305,21 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
                 world.send(Event::Compared(*id, (0..4).map(verdict).collect()));
             }
         }
+        Happening::Judging { answer, judgement } => {
+            let judging = &world.twins.judging;
+            if let Some((id, output)) = choose(judging.len(), answer).and_then(|at| judging.iter().nth(at)) {
+                world.send(Event::Judged(*id, *output, judgement));
+            }
+        }
+        Happening::Checking { pair, agrees } => {
+            let checking = &world.twins.checking;
+            if let Some(pair) = choose(checking.len(), pair).and_then(|at| checking.iter().nth(at)) {
+                world.send(Event::Checked(*pair, agrees));
+            }
+        }
+        Happening::Costing(row) => {
+            world.send(Event::StandInCost(PoolId(*names % POOLS), Cost::linear(row)));
+        }
         Happening::Time(steps) => world.advance(Duration::from_micros(100 * steps)),
         Happening::Change(ref settings) => {
             world.send(Event::settings(PoolId(*names % POOLS), *settings.clone()));
@@ -296,6 +364,7 @@ proptest! {
                 prop_assert!(queued <= settings.queue_limit.get());
             }
         }
+        world.check_bound(&settings);
         let allowed = |budget: &BudgetSettings| {
             f64::from(budget.burst * POOLS) + world.tally.fresh as f64 * budget.ratio.get() + 1e-9
         };

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Answer, Event, Failure, InstanceId, InstanceSpec, JobId, Part, PoolSettings, Query,
-    QueryId, Role, Rows, Served, Settings, ShapeId, Source, Time, Urgency, Verdict,
+    Accept, Action, Answer, Cost, Event, Failure, InstanceId, InstanceSpec, JobId, Judgement, Part,
+    PoolSettings, Query, QueryId, Role, Rows, Served, Settings, ShapeId, Source, Time, Urgency, Verdict,
 };
 
 use super::world::{POOL, World};
@@ -34,6 +34,8 @@ pub(crate) enum Step {
     Probe(u32, bool),
     /// A query whose client takes predictions only.
     Exact(u64),
+    /// A query whose client takes approximations for so many thousandths of its queries.
+    AtMost(u64, u16),
     /// A query that must be served alone.
     Alone(u64),
     /// The driver has encoded the group that it was asked to.
@@ -44,6 +46,12 @@ pub(crate) enum Step {
     DecodedValues,
     /// The driver has compared the group that it was asked to: the parities disagree with what this instance says.
     Compared(Option<u32>),
+    /// The driver has looked at the stand-in's answer that it was asked to: a confidence in percent, or no good.
+    Judged(Option<u8>),
+    /// The driver has compared every prediction with its stand-in that it was asked to: they agree or not.
+    Checked(bool),
+    /// What the stand-in costs, in percent of a query, for 1, 2, 4 and 8 rows.
+    Cost([u8; 4]),
     /// So many queries one after the other, each answered by instance 1 after 20 ms: the pool's times become known.
     Warm(u64),
     Settings(Box<PoolSettings>),
@@ -94,6 +102,22 @@ fn act(world: &mut World, step: &Step) {
             arrive(world, Query { shape: ShapeId(shape), ..query(id, world.now + ms(1000)) })
         }
         Step::Exact(id) => arrive(world, Query { accept: Accept::Exact, ..query(id, world.now + ms(1000)) }),
+        Step::AtMost(id, share) => {
+            arrive(world, Query { accept: Accept::AtMost(share), ..query(id, world.now + ms(1000)) });
+        }
+        Step::Judged(percent) => {
+            let (query, output) = *world.twins.judging.first().expect("a judgement was asked for");
+            let confidence = |percent| Judgement::Fit(Some(f32::from(percent) / 100.0));
+            world.send(Event::Judged(query, output, percent.map_or(Judgement::Unfit, confidence)));
+        }
+        Step::Checked(agrees) => {
+            let pairs: Vec<_> = world.twins.checking.iter().copied().collect();
+            pairs.into_iter().for_each(|pair| world.send(Event::Checked(pair, Some(agrees))));
+        }
+        Step::Cost(percent) => {
+            let rows = percent.map(|percent| f64::from(percent) / 100.0);
+            world.send(Event::StandInCost(POOL, Cost { rows }));
+        }
         Step::Alone(id) => arrive(world, Query { codable: false, ..query(id, world.now + ms(1000)) }),
         Step::Encoded => {
             let group = *world.groups.encodings.first().expect("an encoding was asked for");

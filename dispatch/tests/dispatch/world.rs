@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Action, Actions, Answer, Dispatcher, Event, Failure, InstanceId, InstanceSpec, Job, JobId,
-    PoolId, Query, QueryId, Role, Rows, Settings, Time,
+    Judgement, Output, PoolId, Query, QueryId, Role, Rows, Settings, Time,
 };
 
 use super::groups::Groups;
+use super::twins::Twins;
 
 /// Longer than any group may stay open in these schedules.
 const OLD: Duration = Duration::from_secs(1);
@@ -22,6 +23,7 @@ pub(crate) struct World {
     pub(crate) instances: BTreeMap<InstanceId, Present>,
     pub(crate) probes: BTreeSet<(InstanceId, Option<PoolId>)>,
     pub(crate) groups: Groups,
+    pub(crate) twins: Twins,
     /// Everything that the dispatcher did, with the time.
     pub(crate) log: Vec<(Time, Action)>,
     pub(crate) tally: Tally,
@@ -90,6 +92,7 @@ impl World {
             instances: BTreeMap::new(),
             probes: BTreeSet::new(),
             groups: Groups::default(),
+            twins: Twins::default(),
             log: Vec::new(),
             tally: Tally::default(),
             wake: None,
@@ -138,7 +141,10 @@ impl World {
                     present.spec.serves.retain(|served| served.pool != *id);
                 }
             }
-            _ => self.groups.note(&event),
+            _ => {
+                self.groups.note(&event);
+                self.twins.note(&event);
+            }
         }
         let mut actions = std::mem::take(&mut self.actions);
         self.dispatcher.on_event(self.now, event, &mut actions);
@@ -184,6 +190,10 @@ impl World {
         decodings.into_iter().for_each(|(group, query)| self.send(Event::SlotFailed { group, query }));
         let comparisons: Vec<_> = self.groups.comparisons.keys().copied().collect();
         comparisons.into_iter().for_each(|group| self.send(Event::Compared(group, Vec::new())));
+        let judging: Vec<_> = self.twins.judging.iter().copied().collect();
+        judging.into_iter().for_each(|(id, output)| self.send(Event::Judged(id, output, Judgement::Unfit)));
+        let checking: Vec<_> = self.twins.checking.iter().copied().collect();
+        checking.into_iter().for_each(|pair| self.send(Event::Checked(pair, None)));
         for (id, group) in &self.groups.all {
             assert!(group.forgotten, "{id:?} was never forgotten");
         }
@@ -221,6 +231,8 @@ impl World {
             Action::Decode(recovery) => self.decode(recovery),
             Action::Forget(id) => self.groups.forget(*id),
             Action::Compare(comparison) => self.compare(comparison),
+            Action::Judge(query, output) => self.judge(*query, *output),
+            Action::Check(pair) => self.check(*pair),
             Action::Suspect(instance, _) => {
                 assert!(self.instances.contains_key(instance), "{instance:?} is gone")
             }
@@ -237,6 +249,10 @@ impl World {
         match job.role {
             Role::Deployed | Role::Copy => assert!(served.deployed && !rows.is_empty()),
             Role::Backup => assert!(served.backup && !rows.is_empty()),
+            Role::StandIn(urgency) => {
+                assert!(served.stand_in);
+                self.stands_in(job, rows, urgency);
+            }
             Role::Parity(group, index) => {
                 assert!(served.parity && rows.is_empty());
                 self.run_parity(job, group, index);
@@ -255,7 +271,15 @@ impl World {
             let elsewhere =
                 self.running().filter(|(_, held)| held.rows.contains(id) && held.job.role != Role::Backup);
             for (_, held) in elsewhere {
+                let either =
+                    [job.role, held.job.role].into_iter().any(|role| matches!(role, Role::StandIn(_)));
+                if either && job.role != Role::Copy {
+                    continue; // checked where stand-ins are; a query that waited may start beside its own
+                }
                 assert_ne!(held.job.instance, job.instance, "{id:?} twice on one instance");
+                if either {
+                    continue;
+                }
                 assert_eq!(job.role, Role::Copy, "{id:?} runs elsewhere: this is a copy");
             }
         }
@@ -263,11 +287,11 @@ impl World {
         let tried = rows.iter().any(|id| self.queries[id].tried);
         match job.role {
             Role::Copy => self.tally.copies += 1,
-            Role::Backup | Role::Parity(..) => {}
+            Role::Backup | Role::Parity(..) | Role::StandIn(_) => {}
             _ if tried => self.tally.retries += 1,
             _ => self.tally.fresh += 1,
         }
-        for id in rows {
+        for id in rows.iter().filter(|_| !matches!(job.role, Role::StandIn(_))) {
             self.queries.get_mut(id).expect("known").tried = true;
         }
         let held = Held { job, rows: rows.clone(), state: State::Running, dropped: false, released: false };
@@ -288,7 +312,14 @@ impl World {
         assert_eq!(tracked.fate, Fate::Waiting, "{id:?}: second answer {answer:?}");
         assert!(self.now <= tracked.query.deadline.max(Time::ZERO), "{id:?}: {answer:?} after its deadline");
         tracked.fate = Fate::Answered(answer);
-        if let Answer::Exact { job, row } | Answer::Hedged { job, row } | Answer::Backup { job, row } = answer
+        let tracked = tracked.query;
+        if let Answer::StandIn { job, row, .. } = answer {
+            self.stood_in(id, Output { job, row });
+        }
+        if let Answer::Exact { job, row }
+        | Answer::Hedged { job, row }
+        | Answer::Backup { job, row }
+        | Answer::StandIn { job, row, .. } = answer
         {
             let held = &self.jobs[&job];
             assert_eq!((held.state, held.released), (State::Completed, false), "{answer:?} from {held:?}");
@@ -297,11 +328,14 @@ impl World {
                 Role::Deployed => Answer::Exact { job, row },
                 Role::Copy => Answer::Hedged { job, row },
                 Role::Parity(..) | Role::Backup => Answer::Backup { job, row },
+                Role::StandIn(_) => answer,
             };
             assert_eq!(answer, label, "{answer:?} from {held:?}");
+            let stands_in = matches!(answer, Answer::StandIn { .. });
+            assert_eq!(stands_in, matches!(held.job.role, Role::StandIn(_)), "{answer:?} from {held:?}");
         }
         let approximate = matches!(answer, Answer::Reconstructed { .. } | Answer::Backup { .. });
-        assert!(!approximate || tracked.query.accept == Accept::Any, "{id:?} wants no {answer:?}");
+        assert!(!approximate || tracked.accept == Accept::Any, "{id:?} wants no {answer:?}");
         if let Answer::Reconstructed { group, .. } = answer {
             assert!(self.groups.decoded.contains(&(group, id)), "{answer:?} was never decoded");
             assert!(!self.groups.all[&group].forgotten, "{answer:?} was forgotten");
@@ -312,6 +346,7 @@ impl World {
         let held = self.jobs.get_mut(&id).expect("a job that was run");
         assert!(held.state != State::Running && !held.released, "released too early or twice: {held:?}");
         held.released = true;
+        assert!(!self.twins.read(id), "{id:?} is released while it is read");
         let compared =
             self.groups.comparisons.values().flat_map(|comparison| comparison.rows.iter().flatten());
         assert!(compared.into_iter().all(|part| part.job != id), "{id:?} is released while it is compared");

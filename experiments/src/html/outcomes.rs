@@ -8,16 +8,16 @@ use super::svg::{Frame, Scale, tick};
 use super::{percent, text};
 
 /// Answers other than the deployed model's own in time, with their classes.
-const KINDS: [&str; 5] = ["hedged", "reconstructed", "backup", "default", "failed"];
+const KINDS: [&str; 6] = ["hedged", "reconstructed", "stand-in", "backup", "default", "failed"];
 
 /// The picture of all that was not simply answered, and the table of everything.
 pub(super) fn chart(rows: &[&Row]) -> String {
     format!("<h4>How queries ended</h4>{}{}", bars(rows), table(rows))
 }
 
-fn shares(verdict: &Verdict) -> [f64; 5] {
+fn shares(verdict: &Verdict) -> [f64; 6] {
     let of = &verdict.shares;
-    [of.hedged, of.reconstructed, of.backup, of.default, of.rejected]
+    [of.hedged, of.reconstructed, of.stand_in, of.backup, of.default, of.rejected]
 }
 
 /// Bars of what was not exact: of all queries it is too little to be seen.
@@ -63,8 +63,8 @@ fn bars(rows: &[&Row]) -> String {
 
 fn table(rows: &[&Row]) -> String {
     let mut out = String::from(
-        "<div class=\"wide\"><table><tr><th>policy</th><th>exact</th><th>hedged</th><th>reconstructed</th><th>backup</th>\
-         <th>default</th><th>failed</th><th>wrong answers</th></tr>",
+        "<div class=\"wide\"><table><tr><th>policy</th><th>exact</th><th>hedged</th><th>reconstructed</th><th>stand-in</th>\
+         <th>backup</th><th>default</th><th>failed</th><th>wrong answers</th></tr>",
     );
     for row in rows {
         let (shares, right) = (&row.verdict.shares, &row.verdict.accuracy);
@@ -78,6 +78,7 @@ fn table(rows: &[&Row]) -> String {
         out += &cell(shares.exact, right.exact);
         out += &cell(shares.hedged, right.hedged);
         out += &cell(shares.reconstructed, right.reconstructed);
+        out += &cell(shares.stand_in, right.stand_in);
         out += &cell(shares.backup, right.backup);
         out += &cell(shares.default, right.default);
         out += &cell(shares.rejected, None);

@@ -25,6 +25,7 @@ pub(crate) fn run(instances: u32, load: f64) -> Run {
         service: Service { time_ms: Distribution::Constant { value: SERVICE * 1e3 }, ..Service::default() },
         backup_share: 0.5,
         parity_share: 1.0,
+        stand_in: parm_simulator::StandIn::default(),
         shape: Shape { instances, parity_only: 0, slots: 1 },
         settings,
         deadline: Duration::from_secs(60),

@@ -55,6 +55,7 @@ fn run(faults: Faults, policy: PolicyKind, ejection: bool) -> Run {
         service: Service::default(),
         backup_share: 0.5,
         parity_share: 1.0,
+        stand_in: parm_simulator::StandIn::default(),
         shape: Shape { instances: 18, parity_only: 0, slots: 1 },
         settings,
         deadline: Duration::from_secs(10),

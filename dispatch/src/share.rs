@@ -1,0 +1,114 @@
+//! How many answers may be approximate: never more than a share of any so many in a row.
+//!
+//! Problem: stragglers come in bursts. A bucket that fills with every answer would let two windows' worth of approximations
+//! through one after the other, and a mean over all time would let a whole afternoon be approximate.
+//!
+//! Choice: one bit for each of the latest answers, and a count. An approximation is given only while the count is below the
+//! bound's share of the window, so that no window, wherever it begins, holds more. 10,000 answers are 1.25 KB.
+//!
+//! Clients that ask for less than the operator allows are counted among themselves, each answer earning its share of an
+//! approximation: together they never get more than what they earned. Each gets about its own share, because its grace is
+//! the quantile of latency that it asked for.
+//!
+//! Rejected: a share of the last second (means nothing at a query a second); failing queries beyond the bound (an operator
+//! wants the exact answer late rather than none).
+//!
+//! Cold start: answers that were never given count as exact, so the first window may be approximate in full measure.
+
+use super::window::Window;
+use super::{Accept, StandInSettings};
+
+/// The latest answers, and how many more may be approximate.
+#[derive(Debug)]
+pub(super) struct Share {
+    window: Window,
+    most: u32,
+    /// Approximations that clients with a bound of their own have earned.
+    credit: f64,
+}
+
+/// Approximations that may be saved up by clients with a bound of their own.
+const MOST_CREDIT: f64 = 8.0;
+
+impl Share {
+    pub(super) fn new(settings: &StandInSettings) -> Self {
+        let size = settings.bound_window.get();
+        Self { window: Window::new(size), most: most(settings), credit: 0.0 }
+    }
+
+    /// Other bounds from now on. Another window starts empty.
+    pub(super) fn change(&mut self, settings: &StandInSettings) {
+        self.most = most(settings);
+        if self.window.size() != settings.bound_window.get() {
+            self.window = Window::new(settings.bound_window.get());
+        }
+    }
+
+    /// Whether one more answer may be approximate.
+    pub(super) fn has_room(&self, accept: Accept) -> bool {
+        let own = match accept {
+            Accept::Any => true,
+            Accept::Exact => false,
+            Accept::AtMost(_) => self.credit >= 1.0,
+        };
+        own && self.window.yes() < self.most
+    }
+
+    /// A query was answered.
+    pub(super) fn note(&mut self, accept: Accept, approximate: bool) {
+        self.window.note(approximate);
+        if let Accept::AtMost(thousandths) = accept {
+            self.credit = (self.credit + f64::from(thousandths) / 1000.0).min(MOST_CREDIT);
+            self.credit -= f64::from(u8::from(approximate));
+        }
+    }
+}
+
+fn most(settings: &StandInSettings) -> u32 {
+    (f64::from(settings.bound_window.get()) * settings.bound.get() + 1e-9) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::Fraction;
+
+    fn share(percent: u8, window: u32) -> Share {
+        let bound_window = NonZeroU32::new(window).expect("positive");
+        Share::new(&StandInSettings {
+            bound: Fraction::percent(percent),
+            bound_window,
+            ..StandInSettings::default()
+        })
+    }
+
+    #[test]
+    fn no_window_holds_more_than_its_share() {
+        let mut share = share(10, 50);
+        let given: Vec<bool> = (0..1000)
+            .map(|number| {
+                // Bursts of queries that would all be answered so.
+                let given = number % 130 < 90 && share.has_room(Accept::Any);
+                share.note(Accept::Any, given);
+                given
+            })
+            .collect();
+        assert!(given.windows(50).all(|window| window.iter().filter(|given| **given).count() <= 5));
+        assert!(given.iter().filter(|given| **given).count() > 60, "what is allowed is given");
+    }
+
+    #[test]
+    fn clients_that_ask_for_less_get_what_their_answers_earn() {
+        let (mut share, few) = (share(10, 1000), Accept::AtMost(20));
+        let mut given = 0;
+        for _ in 0..1000 {
+            let approximate = share.has_room(few);
+            share.note(few, approximate);
+            given += u32::from(approximate);
+        }
+        assert_eq!(given, 20);
+        assert!(!share.has_room(Accept::Exact));
+    }
+}

@@ -1,0 +1,238 @@
+//! Stand-ins find an instance: at once where one is idle, and before everything else once their query is late.
+//!
+//! A job's rows are gathered when an instance takes it, oldest first, never before: until then a query may be answered, or
+//! become late. An instance never stands in for a query that it holds itself.
+
+use std::time::Duration;
+
+use super::arena::Key;
+use super::dispatcher::Dispatcher;
+use super::feed::Start;
+use super::instance::Instance;
+use super::job::Job;
+use super::pool::Pool;
+use super::query::{Aid, Keys, Query};
+use super::timers::Timer;
+use super::{Accept, Cost, PolicyKind, PoolId, Role, Urgency};
+
+/// How many queries are looked at for those that an instance may stand in for.
+const LOOK_AT: usize = 16;
+
+impl Dispatcher {
+    /// A query arrived: it will be late.
+    pub(super) fn will_be_late(&mut self, pool_key: Key<Pool>, key: Key<Query>) {
+        let pool = &self.pools[pool_key];
+        if let Some(after) = pool.late_for_stand_in()
+            && self.queries[key].wants_stand_in(pool)
+        {
+            self.timers.set(self.now + after, Timer::Overdue(key));
+        }
+    }
+
+    /// Queries were started: from now on an idle instance may stand in.
+    pub(super) fn note_started(&mut self, pool_key: Key<Pool>, job: Key<Job>) {
+        let pool = &mut self.pools[pool_key];
+        if pool.settings.policy != PolicyKind::StandIn || !pool.settings.stand_in.spare {
+            return;
+        }
+        let Some(mut stand_ins) = pool.stand_ins.take() else { return };
+        let pool = &self.pools[pool_key];
+        for key in &self.jobs[job].rows {
+            if self.queries[*key].wants_stand_in(pool) {
+                stand_ins.lacks(*key, |query| self.queries.contains(query), pool.unanswered);
+            }
+        }
+        self.pools[pool_key].stand_ins = Some(stand_ins);
+    }
+
+    /// A query is late: its stand-in goes before everything else, unless there is one.
+    pub(super) fn overdue(&mut self, key: Key<Query>) {
+        let Some(query) = self.queries.get(key) else { return };
+        let pool = &mut self.pools[query.pool];
+        if !pool.settings.stand_in.late || !query.wants_stand_in(pool) {
+            return;
+        }
+        let pool_key = query.pool;
+        if let Some(stand_ins) = &mut self.pools[pool_key].stand_ins {
+            stand_ins.late.push_back(key);
+            self.feed_stand_ins(pool_key, Urgency::Late);
+        }
+    }
+
+    /// Gives a pool's stand-ins to whoever has room for them.
+    pub(super) fn feed_stand_ins(&mut self, pool: Key<Pool>, urgency: Urgency) {
+        while self.may_stand_in(pool, urgency) {
+            let Some(first) = self.first_without(pool, urgency) else { return };
+            let mut idle = std::mem::take(&mut self.pools[pool].idle);
+            let suits = |index: usize| {
+                self.instances
+                    .key_at(index)
+                    .is_some_and(|key| self.may_stand_in_for(pool, key, (first, urgency)))
+            };
+            let chosen = idle.next(suits).and_then(|index| self.instances.key_at(index));
+            self.pools[pool].idle = idle;
+            let Some(instance) = chosen else { return };
+            if !self.stand_in(pool, instance, urgency) {
+                return;
+            }
+        }
+    }
+
+    /// Gives an instance a stand-in job, if there is one that it may take.
+    pub(super) fn take_stand_in(&mut self, instance: Key<Instance>, urgency: Urgency) -> bool {
+        for index in 0..self.instances[instance].serves.len() {
+            let pool = self.instances[instance].serves[index].pool;
+            if !self.may_stand_in(pool, urgency) {
+                continue;
+            }
+            let Some(first) = self.first_without(pool, urgency) else { continue };
+            if self.may_stand_in_for(pool, instance, (first, urgency))
+                && self.stand_in(pool, instance, urgency)
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// What a worker measured.
+    pub(super) fn cost_told(&mut self, id: PoolId, cost: Cost) {
+        let pool = self.pool(id);
+        let pool = &mut self.pools[pool];
+        pool.told_cost = Some(cost);
+        if let Some(stand_ins) = &mut pool.stand_ins {
+            stand_ins.costs.tell(cost);
+        }
+    }
+
+    /// Whether there are such stand-ins, and room for them as far as the pool goes.
+    fn may_stand_in(&mut self, key: Key<Pool>, urgency: Urgency) -> bool {
+        let pool = &mut self.pools[key];
+        let Some(stand_ins) = &pool.stand_ins else { return false };
+        match urgency {
+            Urgency::Late => !stand_ins.late.is_empty() && !pool.idle.is_empty(),
+            Urgency::Spare if stand_ins.early.is_empty() || pool.idle.is_empty() => false,
+            Urgency::Spare => {
+                let busy = pool.busy(self.now);
+                let kept = pool.policy.kept_idle(busy, pool.slots, pool.stand_in_cost().of(1));
+                kept.is_some_and(|kept| pool.idle.more_than(kept))
+            }
+        }
+    }
+
+    /// The first query that wants a stand-in; those before it that want none any more are forgotten.
+    fn first_without(&mut self, key: Key<Pool>, urgency: Urgency) -> Option<Key<Query>> {
+        loop {
+            let pool = &mut self.pools[key];
+            let stand_ins = pool.stand_ins.as_mut()?;
+            let waiting = if urgency == Urgency::Late { &mut stand_ins.late } else { &mut stand_ins.early };
+            let first = *waiting.front()?;
+            let pool = &self.pools[key];
+            if self.queries.get(first).is_some_and(|query| query.wants_stand_in(pool)) {
+                return Some(first);
+            }
+            let stand_ins = self.pools[key].stand_ins.as_mut()?;
+            let waiting = if urgency == Urgency::Late { &mut stand_ins.late } else { &mut stand_ins.early };
+            waiting.pop_front();
+        }
+    }
+
+    /// Whether an instance may stand in for a query.
+    fn may_stand_in_for(
+        &self,
+        pool: Key<Pool>,
+        instance: Key<Instance>,
+        (query, urgency): (Key<Query>, Urgency),
+    ) -> bool {
+        let instance_of = &self.instances[instance];
+        // What is spare must not wait at an instance behind anything.
+        let free = urgency == Urgency::Late || instance_of.jobs.is_empty();
+        let serves = instance_of.serves(pool).is_some_and(|serves| serves.data && serves.stand_in);
+        free && serves && !self.holds(instance, query)
+    }
+
+    fn holds(&self, instance: Key<Instance>, query: Key<Query>) -> bool {
+        self.queries[query].jobs.iter().any(|job| self.jobs[*job].instance == instance)
+    }
+
+    /// Starts a stand-in job on an instance with room for it. False if its work is not paid for.
+    fn stand_in(&mut self, key: Key<Pool>, instance: Key<Instance>, urgency: Urgency) -> bool {
+        let Some(mut stand_ins) = self.pools[key].stand_ins.take() else { return false };
+        let pool = &self.pools[key];
+        let late = urgency == Urgency::Late;
+        let waiting = if late { &mut stand_ins.late } else { &mut stand_ins.early };
+        let cost = stand_ins.costs.known(pool.usual_service(), pool.settings.stand_in.cost);
+        let most = pool.policy.rows_at_once(&cost, waiting.len());
+        let (mut rows, mut at) = (Keys::new(), 0);
+        while rows.len() < most && at < waiting.len().min(LOOK_AT) {
+            let next = waiting[at];
+            let Some(query) = self.queries.get(next).filter(|query| query.wants_stand_in(pool)) else {
+                waiting.remove(at);
+                continue;
+            };
+            let mixes = |first: &Key<Query>| {
+                let first = &self.queries[*first];
+                first.shape == query.shape && first.codable && query.codable
+            };
+            if rows.first().is_none_or(mixes) && !self.holds(instance, next) {
+                waiting.remove(at);
+                rows.push(next);
+            } else {
+                at += 1;
+            }
+        }
+        let paid = !late || stand_ins.work.spend_part(cost.of(rows.len()));
+        if !paid {
+            // They may yet find an idle instance.
+            rows.iter().rev().for_each(|query| stand_ins.early.push_front(*query));
+        }
+        let pool = &mut self.pools[key];
+        pool.stand_ins = Some(stand_ins);
+        let count = rows.len() as u64;
+        match urgency {
+            _ if !paid => pool.counters.stand_ins_refused += count,
+            Urgency::Late => pool.counters.stand_ins_late += count,
+            Urgency::Spare => pool.counters.stand_ins_spare += count,
+        }
+        if !paid || rows.is_empty() {
+            return false;
+        }
+        self.start(Start { pool: key, instance, role: Role::StandIn(urgency), rows, fresh: false });
+        true
+    }
+}
+
+impl Query {
+    /// It may be given a stand-in's answer, and has none so far.
+    pub(super) fn wants_stand_in(&self, pool: &Pool) -> bool {
+        let settings = &pool.settings;
+        settings.policy == PolicyKind::StandIn
+            && self.aid == Aid::None
+            && self.aids < settings.max_attempts.get()
+            && self.accept != Accept::Exact
+            // A group reads the outputs of its members' jobs, and says when they go.
+            && self.place.is_none()
+    }
+}
+
+impl Pool {
+    /// How long after its arrival a query is late.
+    pub(super) fn late_for_stand_in(&self) -> Option<Duration> {
+        if self.settings.policy != PolicyKind::StandIn {
+            return None;
+        }
+        Some(self.response.reading()?.median.mul_f64(self.settings.stand_in.late_factor))
+    }
+
+    /// What a query usually takes on the deployed model.
+    pub(super) fn usual_service(&self) -> Option<Duration> {
+        Some(self.service.reading()?.median)
+    }
+
+    /// What a stand-in costs, as far as is known.
+    pub(super) fn stand_in_cost(&self) -> Cost {
+        let assumed = self.settings.stand_in.cost;
+        let known = |costs: &super::cost::Costs| costs.known(self.usual_service(), assumed);
+        self.stand_ins.as_ref().map_or(Cost::linear(assumed), |stand_ins| known(&stand_ins.costs))
+    }
+}

@@ -1,0 +1,106 @@
+//! What a pool knows of its stand-ins: who wants one, what they cost, how many were given, how often they agree.
+
+use std::collections::VecDeque;
+
+use super::StandInSettings;
+use super::arena::Key;
+use super::budget::Budget;
+use super::cost::Costs;
+use super::query::Query;
+use super::share::Share;
+use super::window::Window;
+
+/// The stand-ins of a pool.
+pub(super) struct StandIns {
+    /// Queries that run and have none, oldest first; the answered among them are passed over.
+    pub(super) early: VecDeque<Key<Query>>,
+    /// Likewise queries that are late, whether they run or wait.
+    pub(super) late: VecDeque<Key<Query>>,
+    pub(super) costs: Costs,
+    pub(super) share: Share,
+    /// Work on late queries that is allowed.
+    pub(super) work: Budget,
+    /// Predictions that stand-ins agreed with.
+    pub(super) agreement: Window,
+    /// They agree too seldom: no client is given one.
+    pub(super) withheld: bool,
+}
+
+/// Comparisons without which nothing is said of the agreement.
+const FEW: u32 = 100;
+/// Queries of the answered that are passed over before they are swept.
+const DEAD_ALLOWED: usize = 64;
+
+impl StandIns {
+    pub(super) fn new(settings: &StandInSettings) -> Self {
+        Self {
+            early: VecDeque::new(),
+            late: VecDeque::new(),
+            costs: Costs::default(),
+            share: Share::new(settings),
+            work: Budget::new(&settings.late_budget),
+            agreement: Window::new(settings.agreement.window.get()),
+            withheld: false,
+        }
+    }
+
+    /// Other settings from now on.
+    pub(super) fn change(&mut self, settings: &StandInSettings) {
+        self.share.change(settings);
+        self.work.change(&settings.late_budget);
+        if self.agreement.size() != settings.agreement.window.get() {
+            self.agreement = Window::new(settings.agreement.window.get());
+        }
+        self.watch(settings);
+    }
+
+    /// A query has none. Those that were answered go, when there could be more of them than of the others.
+    pub(super) fn lacks(&mut self, query: Key<Query>, alive: impl Fn(Key<Query>) -> bool, living: u32) {
+        while self.early.front().is_some_and(|front| !alive(*front)) {
+            self.early.pop_front();
+        }
+        if self.early.len() > 2 * living as usize + DEAD_ALLOWED {
+            self.early.retain(|query| alive(*query));
+        }
+        self.early.push_back(query);
+    }
+
+    /// A prediction and its stand-in were compared.
+    pub(super) fn compared(&mut self, agrees: bool, settings: &StandInSettings) {
+        self.agreement.note(agrees);
+        self.watch(settings);
+    }
+
+    /// Share of the latest predictions that stand-ins agreed with, where enough were compared.
+    pub(super) fn agreement(&self) -> Option<f64> {
+        let enough = self.agreement.seen() >= FEW.min(self.agreement.size());
+        enough.then(|| f64::from(self.agreement.yes()) / f64::from(self.agreement.seen()))
+    }
+
+    fn watch(&mut self, settings: &StandInSettings) {
+        let Some(agreement) = self.agreement() else { return };
+        let (floor, recovery) = (settings.agreement.floor.get(), settings.agreement.recovery.get());
+        // Who is back must not go again for one disagreement.
+        let least = if self.withheld { (floor + recovery).min(1.0) } else { floor };
+        self.withheld = agreement < least;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stand_ins_that_disagree_are_withheld_until_they_agree_again() {
+        let settings = StandInSettings::default();
+        let mut stand_ins = StandIns::new(&settings);
+        let mut compare = |count: u32, wrong_every: u32| {
+            (0..count).for_each(|n| stand_ins.compared(n % wrong_every != 0, &settings));
+            (stand_ins.agreement(), stand_ins.withheld)
+        };
+        assert_eq!(compare(99, 1), (None, false));
+        assert!(compare(1000, 4).1, "3 of 4 is below the floor");
+        assert_eq!(compare(1000, 5), (Some(0.8), true), "the floor is not enough to come back");
+        assert_eq!(compare(1000, 10), (Some(0.9), false));
+    }
+}

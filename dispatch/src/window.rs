@@ -1,0 +1,59 @@
+//! The latest of many yes-or-noes, a bit each, and how many of them were yes.
+
+/// The latest so many.
+#[derive(Debug)]
+pub(super) struct Window {
+    bits: Vec<u64>,
+    size: u32,
+    /// Where the next one goes.
+    next: u32,
+    seen: u32,
+    yes: u32,
+}
+
+impl Window {
+    pub(super) fn new(size: u32) -> Self {
+        let size = size.max(1);
+        Self { bits: vec![0; size.div_ceil(64) as usize], size, next: 0, seen: 0, yes: 0 }
+    }
+
+    pub(super) fn note(&mut self, yes: bool) {
+        let (word, bit) = (&mut self.bits[(self.next / 64) as usize], 1u64 << (self.next % 64));
+        self.yes -= u32::from(*word & bit != 0);
+        *word = if yes { *word | bit } else { *word & !bit };
+        self.yes += u32::from(yes);
+        self.seen = (self.seen + 1).min(self.size);
+        self.next = (self.next + 1) % self.size;
+    }
+
+    /// How many it holds at most.
+    pub(super) fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// How many it holds.
+    pub(super) fn seen(&self) -> u32 {
+        self.seen
+    }
+
+    /// How many of them were yes.
+    pub(super) fn yes(&self) -> u32 {
+        self.yes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_old_make_room_for_the_new() {
+        let mut window = Window::new(100);
+        (0..70).for_each(|_| window.note(true));
+        assert_eq!((window.seen(), window.yes()), (70, 70));
+        (0..60).for_each(|_| window.note(false));
+        assert_eq!((window.seen(), window.yes()), (100, 40));
+        (0..40).for_each(|_| window.note(false));
+        assert_eq!(window.yes(), 0);
+    }
+}

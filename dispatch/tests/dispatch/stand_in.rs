@@ -1,0 +1,205 @@
+//! What the dispatcher does with stand-ins, situation by situation.
+
+use std::num::NonZeroU32;
+
+use parm_dispatch::{
+    AgreementSettings, BudgetSettings, Fraction, PolicyKind, PoolSettings, StandInSettings, Unsure,
+};
+
+use super::script::Step::*;
+use super::script::{Step, check, play, words};
+
+fn standing_in() -> PoolSettings {
+    PoolSettings { policy: PolicyKind::StandIn, ..PoolSettings::default() }
+}
+
+fn with(change: impl FnOnce(&mut StandInSettings)) -> PoolSettings {
+    let mut settings = standing_in();
+    change(&mut settings.stand_in);
+    settings
+}
+
+/// Late stand-ins only, and no duplicates.
+fn late() -> PoolSettings {
+    with(|stand_in| (stand_in.spare, stand_in.hedge) = (false, false))
+}
+
+/// Times are known, a row costs a quarter of a query, and of three instances two will be idle.
+const WARM: [Step; 6] = [Cost([25, 50, 100, 200]), Join(1), Warm(32), Join(2), Join(3), Quiet];
+
+#[track_caller]
+fn check_warm(settings: PoolSettings, steps: &[Step], expect: &[&str]) {
+    check(settings, &[&WARM, steps].concat(), expect);
+}
+
+#[test]
+fn an_idle_instance_stands_in_at_once_and_its_answer_is_held_back() {
+    let steps = [Query(1), Wait(5), Done(3), Wait(15), Done(2), Checked(true), Wait(100)];
+    check_warm(
+        standing_in(),
+        &steps,
+        &["640 run 1 on 2", "640 stand-in 1 on 3", "660 answer 1 exact", "660 check 1"],
+    );
+}
+
+#[test]
+fn a_late_query_is_given_its_stand_in_and_what_comes_after_all_is_compared() {
+    let steps = [Query(1), Wait(5), Done(3), Wait(20), Judged(Some(90)), Wait(50), Done(2), Checked(true)];
+    check_warm(
+        standing_in(),
+        &steps,
+        &[
+            "640 run 1 on 2",
+            "640 stand-in 1 on 3",
+            "663 judge 1",
+            "665 answer 1 stand-in",
+            "665 drop 1 on 2",
+            "715 check 1",
+        ],
+    );
+}
+
+#[test]
+fn a_stand_in_that_comes_after_the_prediction_is_compared_with_it() {
+    let steps = [Query(1), Wait(20), Done(2), Wait(1), Done(3), Checked(false)];
+    check_warm(
+        standing_in(),
+        &steps,
+        &["640 run 1 on 2", "640 stand-in 1 on 3", "660 answer 1 exact", "660 drop 1 on 3", "661 check 1"],
+    );
+}
+
+#[test]
+fn a_late_query_goes_before_everything_that_waits() {
+    let steps =
+        [Query(1), Query(2), Query(3), Query(4), Quiet, Wait(24), Done(3), Wait(5), Done(3), Judged(None)];
+    // Instance 3 held query 2 or 3; whichever it was, it stands in for another before it takes the fourth.
+    check_warm(
+        late(),
+        &steps,
+        &["664 answer 2 exact", "664 late stand-in 1 on 3", "669 judge 1", "669 run 4 on 3"],
+    );
+}
+
+#[test]
+fn a_query_that_still_waits_may_be_answered_by_its_stand_in() {
+    let steps =
+        [Query(1), Query(2), Query(3), Wait(22), Query(4), Quiet, Wait(30), Done(2), Wait(5), Done(2)];
+    let words = words(&play(late(), &[&WARM[..], &steps].concat()));
+    assert_eq!(words[0], "692 answer 1 exact");
+    assert!(words[1].starts_with("692 late stand-in"), "{words:?}");
+}
+
+#[test]
+fn clients_who_want_exact_answers_are_hedged_and_get_no_stand_in() {
+    check_warm(standing_in(), &[Exact(1), Wait(30)], &["640 run 1 on 2", "665 copy 1 on 3"]);
+}
+
+#[test]
+fn nobody_stands_in_for_a_query_that_it_holds() {
+    let steps = [Join(1), Warm(32), Quiet, Query(1), Wait(100)];
+    check(late(), &steps, &["640 run 1 on 1"]);
+}
+
+#[test]
+fn rows_are_gathered_as_far_as_a_job_of_many_is_cheaper() {
+    let steps = [Query(1), Query(2), Query(3), Quiet, Wait(24), Join(4)];
+    let gathered = |cost| words(&play(late(), &[&WARM[..], &[Step::Cost(cost)], &steps].concat()));
+    assert_eq!(gathered([25, 30, 35, 50]), ["664 late stand-in 1+2+3 on 4"]);
+    assert_eq!(gathered([25, 50, 100, 200]), ["664 late stand-in 1 on 4"]);
+}
+
+#[test]
+fn late_work_stays_within_its_budget() {
+    let budget = BudgetSettings { ratio: Fraction::percent(0), burst: 1 };
+    let settings = with(|stand_in| {
+        (stand_in.spare, stand_in.hedge, stand_in.late_budget) = (false, false, budget);
+    });
+    let arrivals: Vec<Step> = (1..=3).map(Query).collect();
+    let joins: Vec<Step> = (4..=9).map(Join).collect();
+    let dear = [Cost([60, 120, 240, 480]), Quiet];
+    let steps = [&WARM[..], &dear, &arrivals, &[Quiet, Wait(24)], &joins].concat();
+    assert_eq!(words(&play(settings, &steps)), ["664 late stand-in 1 on 4"]);
+}
+
+#[test]
+fn a_dear_stand_in_leaves_instances_idle_and_a_cheap_one_does_not() {
+    let first = |cost| {
+        let words =
+            words(&play(standing_in(), &[&WARM[..], &[Step::Cost(cost), Join(4), Query(1)]].concat()));
+        words.iter().filter(|word| word.contains("stand-in")).count()
+    };
+    assert_eq!((first([10, 20, 40, 80]), first([100, 200, 400, 800])), (1, 0));
+}
+
+#[test]
+fn no_more_than_the_bound_is_approximate() {
+    let settings = with(|stand_in| {
+        stand_in.bound = Fraction::percent(1);
+        stand_in.bound_window = NonZeroU32::new(100).expect("positive");
+        stand_in.hedge = false;
+    });
+    let late = |id| [Query(id), Wait(5), Done(3), Wait(20)];
+    let steps = [&WARM[..], &late(1), &[Judged(None)]].concat();
+    assert!(words(&play(settings.clone(), &steps)).contains(&"663 judge 1".to_owned()));
+    let given = [&WARM[..], &late(1), &[Judged(Some(90)), Done(2), Checked(true), Quiet]].concat();
+    // Work goes round, so the next query is on another instance.
+    let steps = [&given[..], &[Query(2), Wait(5), Done(2), Wait(30), Done(1)]].concat();
+    let words = words(&play(settings, &steps));
+    assert!(!words.iter().any(|word| word.contains("judge")), "{words:?}");
+    assert!(words.last().is_some_and(|word| word.ends_with("check 2")), "{words:?}");
+}
+
+#[test]
+fn clients_may_ask_for_fewer_approximations() {
+    let steps = |share| [AtMost(1, share), Wait(5), Done(3), Wait(30)];
+    let judged = |share| {
+        let words = words(&play(standing_in(), &[&WARM[..], &steps(share)].concat()));
+        words.iter().any(|word| word.contains("judge"))
+    };
+    // The first query of its kind has earned no approximation yet.
+    assert!(!judged(10));
+}
+
+#[test]
+fn an_unsure_stand_in_leads_to_a_hedge_or_to_patience() {
+    let unsure =
+        |then| with(|stand_in| (stand_in.min_confidence, stand_in.unsure) = (Fraction::percent(80), then));
+    let steps = [Query(1), Wait(5), Done(3), Wait(19), Quiet, Judged(Some(70))];
+    check_warm(unsure(Unsure::Hedge), &steps, &["664 copy 1 on 3"]);
+    check_warm(unsure(Unsure::Wait), &steps, &[]);
+}
+
+#[test]
+fn a_stand_in_that_is_lost_is_made_again() {
+    let steps = [Query(1), Wait(24), Quiet, Fail(3)];
+    let words = words(&play(with(|stand_in| stand_in.hedge = false), &[&WARM[..], &steps].concat()));
+    assert!(words.len() == 1 && words[0].starts_with("664 late stand-in 1"), "{words:?}");
+}
+
+#[test]
+fn stand_ins_that_disagree_too_often_are_withheld() {
+    let settings = with(|stand_in| {
+        stand_in.agreement = AgreementSettings {
+            window: NonZeroU32::new(10).expect("positive"),
+            eject: false,
+            ..AgreementSettings::default()
+        };
+    });
+    // Two instances: one runs the query, the other stands in, and both take turns.
+    let start = [Cost([10, 20, 40, 80]), Join(1), Join(2)];
+    let turns = |count: u64, agrees| -> Vec<Step> {
+        (0..count)
+            .flat_map(|id| {
+                let (first, second) = if id % 2 == 0 { (1, 2) } else { (2, 1) };
+                [Query(7000 + id), Wait(20), Done(first), Done(second), Checked(agrees), Wait(20)]
+            })
+            .collect()
+    };
+    let world = play(settings.clone(), &[&start[..], &turns(30, false)].concat());
+    let status = world.dispatcher.status(super::world::POOL).expect("the pool is there");
+    assert!(status.withheld && status.agreement == Some(0.0), "{status:?}");
+    let world = play(settings, &[&start[..], &turns(30, true)].concat());
+    let status = world.dispatcher.status(super::world::POOL).expect("the pool is there");
+    assert!(!status.withheld && status.agreement == Some(1.0), "{status:?}");
+}

@@ -1,0 +1,109 @@
+//! The world's books on stand-ins: which answers the driver is asked to look at or to compare, and how many were given.
+
+use std::collections::BTreeSet;
+
+use parm_dispatch::{
+    Accept, Answer, Event, Job, JobId, Judgement, Output, Pair, PolicyKind, PoolSettings, QueryId, Role,
+    Rows, Urgency,
+};
+
+use super::world::{Fate, State, World};
+
+/// What the driver owes about stand-ins.
+#[derive(Default)]
+pub(crate) struct Twins {
+    pub(crate) judging: BTreeSet<(QueryId, Output)>,
+    pub(crate) checking: BTreeSet<Pair>,
+    fit: BTreeSet<(QueryId, Output)>,
+}
+
+impl Twins {
+    /// Notes what the driver reports.
+    pub(crate) fn note(&mut self, event: &Event) {
+        match event {
+            Event::Judged(query, output, judgement) => {
+                self.judging.remove(&(*query, *output));
+                if matches!(judgement, Judgement::Fit(_)) {
+                    self.fit.insert((*query, *output));
+                }
+            }
+            Event::Checked(pair, _) => {
+                self.checking.remove(pair);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether somebody reads the outputs of a job.
+    pub(crate) fn read(&self, job: JobId) -> bool {
+        self.judging.iter().any(|(_, output)| output.job == job)
+            || self.checking.iter().any(|pair| [pair.prediction.job, pair.stand_in.job].contains(&job))
+    }
+}
+
+impl World {
+    /// A stand-in starts: for queries that wait, elsewhere than they are, and but once at a time.
+    pub(crate) fn stands_in(&self, job: Job, rows: &Rows, urgency: Urgency) {
+        assert!(!rows.is_empty());
+        let here = self.running().filter(|(_, held)| held.job.instance == job.instance).count();
+        assert!(urgency == Urgency::Late || here == 0, "{job:?} is spare, and waits for another");
+        for id in rows {
+            assert_ne!(self.queries[id].query.accept, Accept::Exact, "{id:?} wants no stand-in");
+            for (_, held) in
+                self.running().filter(|(_, held)| held.rows.contains(id) && held.job.role != Role::Backup)
+            {
+                assert_ne!(held.job.instance, job.instance, "{id:?} is there already");
+                assert!(!matches!(held.job.role, Role::StandIn(_)), "{id:?} has a stand-in");
+            }
+        }
+    }
+
+    pub(crate) fn judge(&mut self, query: QueryId, output: Output) {
+        assert_eq!(self.queries[&query].fate, Fate::Waiting, "{query:?} needs nothing any more");
+        assert_eq!(self.output(output, true), query);
+        assert!(self.twins.judging.insert((query, output)), "asked twice");
+    }
+
+    pub(crate) fn check(&mut self, pair: Pair) {
+        assert_eq!(self.output(pair.prediction, false), self.output(pair.stand_in, true), "{pair:?}");
+        assert!(self.twins.checking.insert(pair), "asked twice");
+    }
+
+    /// Whose row this is, of outputs that are there.
+    fn output(&self, output: Output, of_stand_in: bool) -> QueryId {
+        let held = &self.jobs[&output.job];
+        assert_eq!((held.state, held.released), (State::Completed, false), "{held:?}");
+        assert_eq!(matches!(held.job.role, Role::StandIn(_)), of_stand_in, "{held:?}");
+        held.rows[output.row as usize]
+    }
+
+    /// A query was given its stand-in's answer, which the driver had found fit.
+    pub(crate) fn stood_in(&self, id: QueryId, output: Output) {
+        assert!(self.twins.fit.contains(&(id, output)), "{id:?}: nobody looked at {output:?}");
+    }
+
+    /// No so many answers in a row hold more approximations than the bound allows.
+    pub(crate) fn check_bound(&self, settings: &PoolSettings) {
+        if settings.policy != PolicyKind::StandIn {
+            return;
+        }
+        let size = settings.stand_in.bound_window.get() as usize;
+        let most = (size as f64 * settings.stand_in.bound.get() + 1e-9) as usize;
+        let mut given: std::collections::BTreeMap<_, Vec<bool>> = Default::default();
+        for (_, action) in &self.log {
+            let parm_dispatch::Action::Answer(id, answer) = action else { continue };
+            if !matches!(answer, Answer::Rejected(_)) {
+                let pool = self.queries[id].query.pool;
+                given.entry(pool).or_default().push(matches!(answer, Answer::StandIn { .. }));
+            }
+        }
+        for answers in given.values() {
+            let starts = 0..=answers.len().saturating_sub(size);
+            let count = |from: usize| answers[from..].iter().take(size).filter(|given| **given).count();
+            assert!(
+                starts.into_iter().all(|from| count(from) <= most),
+                "more than {most} of {size}: {answers:?}"
+            );
+        }
+    }
+}
