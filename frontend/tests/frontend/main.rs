@@ -12,3 +12,4 @@ mod rig;
 mod scripted;
 mod sources;
 mod stress;
+mod updates;
