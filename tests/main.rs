@@ -11,6 +11,7 @@ mod demo;
 mod dependencies;
 mod discovery;
 mod documents;
+mod draining;
 mod experiment;
 mod fuzz;
 mod links;

@@ -13,6 +13,7 @@ mod core;
 mod driver;
 mod effect;
 mod groups;
+mod index;
 mod inputs;
 mod instance;
 mod job;
