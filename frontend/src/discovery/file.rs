@@ -5,6 +5,7 @@
 //! that cannot be read changes nothing: the instances that it named last stay.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,7 +21,9 @@ const MAX_BYTES: u64 = 4 << 20;
 pub(super) async fn watch(fleet: Weak<Fleet>, path: PathBuf, every: Duration) {
     let mut last = None;
     loop {
-        let read = read(&path).await;
+        let Some(timers) = fleet.upgrade().map(|fleet| fleet.core.driver.timers) else { return };
+        let file = path.clone();
+        let read = timers.offload(move || read(&file)).await.unwrap_or_else(|error| Err(error.to_string()));
         let Some(fleet) = fleet.upgrade() else { return };
         if last.as_ref() != Some(&read) {
             match &read {
@@ -36,12 +39,12 @@ pub(super) async fn watch(fleet: Weak<Fleet>, path: PathBuf, every: Duration) {
     }
 }
 
-async fn read(path: &Path) -> Result<String, String> {
-    let size = tokio::fs::metadata(path).await.map_err(|error| error.to_string())?.len();
+fn read(path: &Path) -> Result<String, String> {
+    let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
     if size > MAX_BYTES {
         return Err(format!("it has {size} bytes, more than {MAX_BYTES}"));
     }
-    tokio::fs::read_to_string(path).await.map_err(|error| error.to_string())
+    fs::read_to_string(path).map_err(|error| error.to_string())
 }
 
 /// Makes the fleet what the file says.

@@ -40,7 +40,7 @@ mod timers;
 
 pub use action::{Action, Actions, Answer, Comparison, Job, Part, Recovery, Reject, Role, Rows, Source};
 pub use counters::Counters;
-pub use dispatcher::{Dispatcher, PoolStatus};
+pub use dispatcher::{Dispatcher, Held, PoolStatus};
 pub use event::{Accept, Event, Failure, InstanceSpec, Query, Served, Verdict};
 pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId};
 pub use settings::{

@@ -5,10 +5,13 @@
 //! while nothing is due. The dispatcher asks rarely: only when its earliest timer moves forward.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -24,6 +27,14 @@ pub(crate) trait Wake: Send + Sync + 'static {
 pub(crate) enum Alarm {
     Thread(Arc<Shared>),
     Task(watch::Sender<Option<Instant>>),
+    Late(Late),
+}
+
+/// A task whose settings come late and may overtake each other, as those of preempted threads do.
+pub(crate) struct Late {
+    set: Arc<watch::Sender<Option<Instant>>>,
+    runtime: Handle,
+    chance: AtomicU64,
 }
 
 pub(crate) struct Shared {
@@ -45,6 +56,11 @@ impl Alarm {
                 Self::Thread(Arc::new(Shared { target: Mutex::default(), changed: Condvar::new() }))
             }
             Timers::Runtime => Self::Task(watch::channel(None).0),
+            Timers::Simulated { seed } => Self::Late(Late {
+                set: Arc::new(watch::channel(None).0),
+                runtime: Handle::current(),
+                chance: AtomicU64::new(seed),
+            }),
         }
     }
 
@@ -57,6 +73,9 @@ impl Alarm {
             }
             Self::Task(set) => {
                 tokio::spawn(sleep(set.subscribe(), sleeper));
+            }
+            Self::Late(late) => {
+                tokio::spawn(sleep(late.set.subscribe(), sleeper));
             }
         }
         Ok(())
@@ -72,7 +91,28 @@ impl Alarm {
             Self::Task(set) => {
                 set.send_replace(Some(at));
             }
+            Self::Late(late) => {
+                let (set, pause) = (late.set.clone(), late.pause());
+                if pause.is_zero() {
+                    set.send_replace(Some(at));
+                    return;
+                }
+                late.runtime.spawn(async move {
+                    tokio::time::sleep(pause).await;
+                    set.send_replace(Some(at));
+                });
+            }
         }
+    }
+}
+
+impl Late {
+    /// How long the next setting takes: mostly no time (SplitMix64).
+    fn pause(&self) -> Duration {
+        let mixed = self.chance.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+        let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        Duration::from_millis(((mixed >> 40) % 16).saturating_sub(13))
     }
 }
 

@@ -20,6 +20,7 @@ use super::alarm::{Alarm, Wake};
 use super::clock::{Clock, Timers};
 use super::coding::{Decoded, Desk, ParityQuery, Stock};
 use super::effect::{Effect, Effects, Garbage};
+use super::held::Held;
 use super::inputs::{Inputs, Row};
 use super::instance::Instance;
 use super::job::Ending;
@@ -38,6 +39,7 @@ use crate::record::{Note, Recorder};
 /// The dispatcher with what it needs to act.
 pub(crate) struct Driver {
     pub(super) clock: Clock,
+    pub(crate) timers: Timers,
     pub(super) runtime: Handle,
     pub(super) limits: config::Instances,
     pub(crate) recorder: Recorder,
@@ -70,10 +72,11 @@ impl Driver {
         settings: Settings,
         timers: Timers,
     ) -> io::Result<Arc<Self>> {
-        let dispatcher = Dispatcher::new(settings, seed());
+        let dispatcher = Dispatcher::new(settings, timers.seed());
         let state = State::new(dispatcher);
         let driver = Arc::new(Self {
             clock: Clock::start(),
+            timers,
             runtime: Handle::current(),
             limits,
             recorder: Recorder::default(),
@@ -204,6 +207,13 @@ impl Driver {
         self.act(effects);
     }
 
+    /// What is kept for requests and instances.
+    pub(crate) fn held(&self) -> Held {
+        let state = self.state.lock();
+        let (ledger, dispatched) = (state.ledger.held(), state.dispatcher.held());
+        Held { ledger, dispatched }
+    }
+
     /// How a pool is doing.
     pub(crate) fn status(&self, pool: PoolId) -> Option<PoolStatus> {
         self.state.lock().dispatcher.status(pool)
@@ -261,10 +271,4 @@ impl Drop for Ticket {
             self.driver.abandon(call);
         }
     }
-}
-
-/// Frontends started together should not probe in step.
-fn seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
 }

@@ -14,6 +14,7 @@ use super::clock::Timers;
 use super::coding::LoadNets;
 use super::core::Core;
 use super::driver::Submission;
+use super::held::Held;
 use super::inputs::Inputs;
 use super::outcome::Outcome;
 use super::outputs::{self, Reply};
@@ -69,6 +70,11 @@ impl Frontend {
     /// The Prometheus page.
     pub fn metrics(&self) -> String {
         self.core.page(self.fleet.counts())
+    }
+
+    /// What is kept in memory for requests and instances.
+    pub fn held(&self) -> Held {
+        self.core.driver.held()
     }
 
     /// The admin API, ready to be served.

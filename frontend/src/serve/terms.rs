@@ -1,6 +1,6 @@
 //! What a request asks for beside its prediction: until when, how urgently, and whether an approximation will do.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parm_protocol::{Context, Error, Parameter, Parameters};
 
@@ -24,7 +24,8 @@ impl Terms {
     /// Reads a request's terms. The deadline is the earliest of the `timeout` parameter's (microseconds from arrival),
     /// the transport's, and the server's bound.
     pub(crate) fn read(parameters: &Parameters, context: &Context, limits: &Requests) -> Result<Self, Error> {
-        let now = Instant::now();
+        // The runtime's time, which tests hold still; otherwise it is the system's.
+        let now = tokio::time::Instant::now().into_std();
         let asked = timeout(parameters)?.map(|timeout| context.arrived + timeout);
         let wanted = match (asked, context.deadline) {
             (Some(asked), Some(transport)) => asked.min(transport),
@@ -78,6 +79,8 @@ fn malformed(name: &str, value: &Parameter, wanted: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use parm_protocol::Transport;
 
     use super::*;
