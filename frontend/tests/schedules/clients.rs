@@ -118,9 +118,6 @@ fn request(asked: &Request, number: usize) -> InferRequest {
 /// Whether an answer is the asker's own, and what was asked for.
 fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResponse) {
     let ask = &asked.ask;
-    if ask.rows.iter().any(|guilt| *guilt != Guilt::Good) {
-        truth.breach("what no model answers is not answered", || format!("request {number}: {response:?}"));
-    }
     if response.id != format!("r{number}") {
         truth.breach("answers go to who asked", || format!("request {number} got {}", response.id));
     }
@@ -145,6 +142,10 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
     };
     if ask.exact && outcomes.iter().any(|outcome| !matches!(*outcome, "exact" | "hedged")) {
         truth.breach("who wants predictions gets nothing else", || format!("request {number}: {outcomes:?}"));
+    }
+    let guilty = ask.rows.iter().any(|guilt| *guilt != Guilt::Good);
+    if guilty && outcomes.iter().all(|outcome| matches!(*outcome, "exact" | "hedged")) {
+        truth.breach("what no model answers is not answered", || format!("request {number}: {response:?}"));
     }
     if truth.lied {
         return;
@@ -211,7 +212,7 @@ fn excuse(truth: &mut Truth, (asked, number): (&Request, usize), queued: usize, 
         }
         _ if matches!(error, Error::NoInstance { .. }) => {
             if truth.could_be_answered(asked) {
-                truth.breach("models stay known", || told("an instance is there"));
+                truth.breach("instances stay known", || told("an instance is there"));
             }
         }
         _ => {

@@ -325,8 +325,13 @@ impl Maker {
         while at < self.length && left > 0 {
             let until = at + self.dice.range(1000, 8000);
             let gap = if quiet { self.dice.range(300, 1500) } else { self.dice.pick(&[7, 15, 30, 60, 200]) };
+            // In clumps, between which nothing happens.
+            let clump = self.dice.pick(&[1, 1, 3]);
             while at < until.min(self.length) && left > 0 {
-                at += self.dice.range(0, 2 * gap + 1);
+                at += match left % clump {
+                    0 => self.dice.range(0, 2 * clump * gap + 1),
+                    _ => self.dice.range(0, 4),
+                };
                 let ask = self.ask();
                 self.at(at, What::Ask(ask));
                 left -= 1;

@@ -119,8 +119,16 @@ impl Instance {
             return Err(Error::Internal { message: "the engine broke".into() });
         }
         self.spoiled(job)?;
-        self.world.0.lock().servers[self.number].failures = 0;
-        answer(request, serving, now)
+        let answer = answer(request, serving, now);
+        let mut truth = self.world.0.lock();
+        if now == Temper::Short {
+            job.rows.iter().for_each(|row| truth.rows[*row].faults += 1);
+            truth.fails(self.number);
+        } else {
+            truth.servers[self.number].failures = 0;
+            job.rows.iter().for_each(|row| truth.rows[*row].answered = true);
+        }
+        answer
     }
 
     /// Fails a job that has a row which any server would fail.

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::admin::Admin;
 use crate::clients::LATE;
 use crate::instances::Network;
-use crate::schedule::{Temper, address};
+use crate::schedule::{Model, Temper, address};
 use crate::world::{Truth, World};
 
 /// Between two looks.
@@ -42,37 +42,41 @@ fn nobody_waits_beside_the_idle(truth: &mut Truth) {
         return;
     }
     let since = now - BESIDE;
-    let mut found = None;
-    for row in &truth.waiting {
-        let known = &truth.rows[*row];
-        let request = &truth.requests[known.request];
-        let model = request.ask.model;
-        let reserves = truth.rules.get(&model).is_none_or(|rules| rules.reserves);
-        if known.free_since > since
-            || reserves
-            || truth.is_in_flux(model, request.sent)
-            || request.deadline < now
-        {
-            continue;
-        }
-        let idle = |server: &usize| {
-            let own = &truth.servers[*server];
-            truth.is_steady(*server, since)
-                && own.holds == 0
-                && own.idle_since <= since
-                && truth.has(*server, &request.ask, since)
-        };
-        if let Some(server) = (0..truth.servers.len()).find(idle) {
-            found = Some((*row, known.request, server));
-            break;
-        }
-    }
-    if let Some((row, request, server)) = found {
-        let ask = truth.requests[request].ask.clone();
-        truth.breach("nobody waits beside an idle instance", || {
-            format!("row {row} of request {request} ({ask}) waits beside worker {server}")
-        });
-    }
+    let beside = |row: &usize| Some((*row, beside(truth, *row, since)?));
+    let Some((row, server)) = truth.waiting.iter().find_map(beside) else { return };
+    let request = truth.rows[row].request;
+    let ask = truth.requests[request].ask.clone();
+    let newest = |server: &usize| {
+        let own = truth.servers[*server].models.keys().filter(|own| own.model == Model::Asked(ask.model));
+        own.map(|own| own.version).max()
+    };
+    let newer = (0..truth.servers.len()).any(|other| newest(&other) > newest(&server));
+    let rule = match (newer, truth.rows[row].faults > 0) {
+        (true, _) => "no update makes anybody wait beside the old version",
+        (false, true) => "no retry waits beside an idle instance",
+        (false, false) => "nobody waits beside an idle instance",
+    };
+    truth.breach(rule, || format!("row {row} of request {request} ({ask}) waits beside worker {server}"));
+}
+
+/// A server that has been idle while a row waited that it could have had.
+fn beside(truth: &Truth, row: usize, since: Instant) -> Option<usize> {
+    let known = &truth.rows[row];
+    let request = &truth.requests[known.request];
+    let (model, tried) = (request.ask.model, known.faults + known.neighbours > 0);
+    let rules = truth.rules.get(&model)?;
+    let excused = rules.reserves
+        || (rules.stands_in && tried)
+        || request.ask.asleep.is_some()
+        || known.free_since > since
+        || truth.is_in_flux(model, request.sent)
+        || request.deadline < Instant::now();
+    let idle = |server: &usize| {
+        let own = &truth.servers[*server];
+        let was_idle = own.holds == 0 && own.idle_since <= since;
+        was_idle && truth.is_steady(*server, since) && truth.has(*server, &request.ask, since)
+    };
+    (0..truth.servers.len()).find(idle).filter(|_| !excused)
 }
 
 fn open_requests_are_in_time(truth: &mut Truth) {
@@ -107,7 +111,14 @@ fn the_healthy_are_in_service(truth: &mut Truth, listed: &BTreeMap<String, Value
         let well = entry.is_some_and(|entry| entry["state"] == "ready" && entry["in_service"] == true);
         if !well {
             let poisoned = truth.servers[server].poisoned;
-            truth.breach("the healthy are in service", || {
+            let crowd = truth.servers[server].models.len() > 50;
+            let rule = match (poisoned > 0, crowd) {
+                _ if entry.is_none() => "members stay members",
+                (true, _) => "nobody's queries cost the healthy their health",
+                (false, true) => "who has many models joins",
+                (false, false) => "the healthy are in service",
+            };
+            truth.breach(rule, || {
                 let entry = entry.map(ToString::to_string).unwrap_or_default();
                 format!("worker {server}, {poisoned} times poisoned, is {entry}")
             });

@@ -32,6 +32,8 @@ pub(crate) struct Row {
     pub(crate) faults: u16,
     /// Jobs that failed with it because of another client's row.
     pub(crate) neighbours: u16,
+    /// A server answered it.
+    pub(crate) answered: bool,
     /// Since when nobody has had it.
     pub(crate) free_since: Instant,
     pub(crate) done: bool,
@@ -72,6 +74,8 @@ pub(crate) struct Request {
 pub(crate) struct Rules {
     /// Instances may be kept for redundancy.
     pub(crate) reserves: bool,
+    /// Answers may come of jobs that no server knows to be for a row.
+    pub(crate) stands_in: bool,
     pub(crate) queue_limit: usize,
     pub(crate) ejects: bool,
 }
@@ -163,6 +167,7 @@ impl Truth {
                 held: 0,
                 faults: 0,
                 neighbours: 0,
+                answered: false,
                 free_since: now,
                 done: false,
             });
@@ -216,7 +221,7 @@ impl Truth {
             known.faults += u16::from(!well && !known.done);
             if known.held == 0 {
                 known.free_since = now;
-                if !known.done {
+                if !known.done && !known.answered {
                     self.waiting.insert(*row);
                 }
             }
