@@ -46,7 +46,7 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     let addresses = server.addresses();
     let closing = CancellationToken::new();
     let admin = admin(&frontend, &closing).await?;
-    let serving = tokio::spawn(server.run(closing.clone()));
+    let mut serving = tokio::spawn(server.run(closing.clone()));
 
     if embeds {
         embed(&frontend, settings.backend, &registry).await?;
@@ -54,6 +54,7 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     tokio::select! {
         () = until_settled(&frontend) => {}
         () = stop.cancelled() => {}
+        broken = frontend.broken() => return Err(anyhow::Error::from(broken).into()),
     }
     ready::announce(flags.common.ready_file.as_deref(), &addresses, admin)?;
     tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
@@ -61,7 +62,14 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
         tracing::info!("no instance has joined yet: /v2/health/ready says 503 until one does");
     }
 
-    stop.cancelled().await;
+    tokio::select! {
+        () = stop.cancelled() => {}
+        broken = frontend.broken() => return Err(anyhow::Error::from(broken).into()),
+        ended = &mut serving => {
+            ended.context("the server ended badly")?;
+            return Err(anyhow::Error::msg("the server ended by itself: please report it").into());
+        }
+    }
     // Not ready from here on; what comes in is still answered until balancers had the time to see it.
     frontend.start_draining();
     tokio::time::sleep(drain_delay).await;
@@ -99,7 +107,7 @@ async fn admin(frontend: &Frontend, closing: &CancellationToken) -> Result<Optio
     let Some(bound) = frontend.admin().bind().await.map_err(configuration)? else { return Ok(None) };
     let address = bound.address().map_err(anyhow::Error::from)?;
     tracing::info!(%address, "admin API");
-    tokio::spawn(bound.run(closing.clone().cancelled_owned()));
+    frontend.spawn("the admin API", bound.run(closing.clone().cancelled_owned()));
     Ok(Some(address))
 }
 

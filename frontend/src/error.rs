@@ -34,6 +34,8 @@ pub enum Error {
     AdminAddress { address: SocketAddr, reason: String },
     #[error("cannot start the timer thread: {reason}")]
     Timer { reason: String },
+    #[error("{part} panicked, and without it requests could wait for ever: restart the frontend")]
+    Panicked { part: &'static str },
     #[error("instance {instance} answered with {actual} rows of '{output}' to {expected}")]
     WrongRows { instance: String, output: String, expected: usize, actual: usize },
     #[error("code: {0}")]

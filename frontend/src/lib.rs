@@ -8,6 +8,7 @@ mod config;
 pub mod discovery;
 pub mod dispatch;
 mod error;
+mod lifelines;
 mod metrics;
 pub mod record;
 mod serve;

@@ -1,6 +1,7 @@
 //! The members: who they are, added and removed by the sources and the admin API.
 
 use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -56,13 +57,10 @@ impl Fleet {
             }
         }
         if let Some(path) = &config.workers_file {
-            fleet.runtime.spawn(file::watch(
-                Arc::downgrade(&fleet),
-                path.clone(),
-                config.instances.file_interval,
-            ));
+            let watch = file::watch(Arc::downgrade(&fleet), path.clone(), config.instances.file_interval);
+            fleet.spawn("the look at the workers file", watch);
         }
-        fleet.runtime.spawn(reminder::run(Arc::downgrade(&fleet)));
+        fleet.spawn("the reminder", reminder::run(Arc::downgrade(&fleet)));
         Ok(fleet)
     }
 
@@ -73,8 +71,13 @@ impl Fleet {
         // What the scheme cannot be is better known now than with the first answer.
         self.connect.check(&name.url("host:1")).map_err(bad)?;
         let every = self.core.config.instances.dns_interval;
-        self.runtime.spawn(dns::watch(Arc::downgrade(self), name, every));
+        self.spawn("the look for servers by name", dns::watch(Arc::downgrade(self), name, every));
         Ok(())
+    }
+
+    /// Spawns what discovery cannot do without.
+    fn spawn(&self, part: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.core.driver.lifelines.spawn(&self.runtime, part, task);
     }
 
     /// Whether every instance of this process has joined, or has said why it cannot.
@@ -137,7 +140,7 @@ impl Fleet {
             member: member.clone(),
             fleet: Arc::downgrade(self),
         };
-        self.runtime.spawn(supervisor.run());
+        self.spawn("the supervisor of an instance", supervisor.run());
         Ok(member)
     }
 

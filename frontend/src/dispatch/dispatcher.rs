@@ -194,7 +194,7 @@ impl Dispatcher {
         ((mixed ^ mixed >> 31) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// The pool of this name, set up if there is none yet.
+    /// The pool of this name, set up if there is none yet: provisionally, until an instance or settings name it too.
     pub(super) fn pool(&mut self, id: PoolId) -> Key<Pool> {
         if let Some(key) = self.pool_names.get(id) {
             return key;
@@ -207,6 +207,7 @@ impl Dispatcher {
     fn settings_changed(&mut self, id: PoolId, settings: PoolSettings) {
         self.settings.pools.insert(id, settings.clone());
         let pool = self.pool(id);
+        self.pools[pool].provisional = false;
         self.pools[pool].change(settings);
         self.recount(pool);
         self.feed(pool);

@@ -2,6 +2,7 @@
 
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
+use super::group::Group;
 use super::pool::Pool;
 use super::query::{Keys, Query};
 use super::timers::Timer;
@@ -24,6 +25,7 @@ impl Dispatcher {
         };
         if let Some(reason) = refusal {
             self.out.push(Action::Answer(query.id, Answer::Rejected(reason)));
+            self.retire(key);
             return;
         }
         let priority =
@@ -153,9 +155,13 @@ impl Dispatcher {
             self.instances[instance].serves.retain(|serves| serves.pool != key);
         }
         let waiting = self.without_instance(key);
-        self.pools[key].removed = true;
-        let open = std::mem::take(&mut self.pools[key].open);
-        open.into_iter().for_each(|(_, group)| self.finish(group));
+        let pool = &mut self.pools[key];
+        pool.removed = true;
+        (pool.idle, pool.redundancy_idle) = Default::default();
+        // Nobody can run its parities any more, and no group may outlive its pool.
+        let of_pool = |(id, group): (_, &Group)| (group.pool == key).then_some(id);
+        let groups: Vec<_> = self.groups.iter().filter_map(of_pool).collect();
+        groups.into_iter().for_each(|group| self.finish(group));
         for query in waiting {
             self.answer(query, Answer::Rejected(Reject::NoInstance));
         }
@@ -171,12 +177,15 @@ impl Dispatcher {
         queries
     }
 
-    /// A removed pool goes when nothing refers to it any more.
+    /// A removed pool goes when nothing refers to it any more, and so does one that only queries ever named.
     #[inline]
     pub(super) fn retire(&mut self, key: Key<Pool>) {
-        let done = |pool: &Pool| pool.removed && pool.running == 0 && pool.unanswered == 0;
-        if self.pools.get(key).is_some_and(done) {
-            self.pools.remove(key);
+        let goes = |pool: &&Pool| pool.removed || pool.provisional;
+        let done = |pool: &&Pool| pool.running == 0 && pool.unanswered == 0;
+        let Some(pool) = self.pools.get(key).filter(goes).filter(done) else { return };
+        if !pool.removed {
+            self.pool_names.remove(pool.id);
         }
+        self.pools.remove(key);
     }
 }

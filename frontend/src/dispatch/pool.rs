@@ -65,6 +65,8 @@ pub(super) struct Pool {
     pub(super) unanswered: u32,
     /// The model is unloaded: the pool goes with its last job.
     pub(super) removed: bool,
+    /// Only queries have named it: a model that was unloaded as they came, or is yet to be set up. It goes with them.
+    pub(super) provisional: bool,
     pub(super) counters: Counters,
 }
 
@@ -97,6 +99,7 @@ impl Pool {
             running: 0,
             unanswered: 0,
             removed: false,
+            provisional: true,
             counters: Counters::default(),
             settings,
         }

@@ -17,6 +17,7 @@ impl Dispatcher {
         let mut serves: smallvec::SmallVec<[Serves; 2]> = Default::default();
         for served in &spec.serves {
             let pool = self.pool(served.pool);
+            self.pools[pool].provisional = false;
             serves.push(Serves {
                 pool,
                 deployed: served.deployed,

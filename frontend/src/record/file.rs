@@ -28,7 +28,11 @@ impl Frontend {
         let file = open(path).await.map_err(failed)?;
         let (stop, stopped) = oneshot::channel();
         let sheet = Sheet { file: BufWriter::new(file), left: config.max_mb.get().saturating_mul(1 << 20) };
-        let written = tokio::spawn(sheet.fill(self.record()?, stopped));
+        let (recording, core) = (self.record()?, self.core.clone());
+        let written = tokio::spawn(async move {
+            let _line = core.driver.lifelines.hold("the recording");
+            sheet.fill(recording, stopped).await
+        });
         Ok(Some(Writing { path: path.clone(), stop, written }))
     }
 }

@@ -3,6 +3,9 @@
 //! tokio's timers fire about a millisecond late, as long as a whole hedge delay of a fast model. A thread that waits on
 //! a condition with the smallest timer slack that the kernel has is late by some ten microseconds, and costs nothing
 //! while nothing is due. The dispatcher asks rarely: only when its earliest timer moves forward.
+//!
+//! It is set outside of the dispatcher's lock, so two settings may overtake each other. Each has a turn, given under the
+//! lock: one that comes after a later one is ignored, or the dispatcher would wait for a time that nobody watches.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +19,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::clock::Timers;
+use crate::lifelines::Lifelines;
 
 /// What is woken.
 pub(crate) trait Wake: Send + Sync + 'static {
@@ -26,13 +30,13 @@ pub(crate) trait Wake: Send + Sync + 'static {
 /// One settable alarm.
 pub(crate) enum Alarm {
     Thread(Arc<Shared>),
-    Task(watch::Sender<Option<Instant>>),
+    Task(watch::Sender<Target>),
     Late(Late),
 }
 
 /// A task whose settings come late and may overtake each other, as those of preempted threads do.
 pub(crate) struct Late {
-    set: Arc<watch::Sender<Option<Instant>>>,
+    set: Arc<watch::Sender<Target>>,
     runtime: Handle,
     chance: AtomicU64,
 }
@@ -42,9 +46,10 @@ pub(crate) struct Shared {
     changed: Condvar,
 }
 
-#[derive(Default)]
-struct Target {
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Target {
     at: Option<Instant>,
+    turn: u64,
     ended: bool,
 }
 
@@ -55,9 +60,9 @@ impl Alarm {
             Timers::Precise => {
                 Self::Thread(Arc::new(Shared { target: Mutex::default(), changed: Condvar::new() }))
             }
-            Timers::Runtime => Self::Task(watch::channel(None).0),
+            Timers::Runtime => Self::Task(watch::channel(Target::default()).0),
             Timers::Simulated { seed } => Self::Late(Late {
-                set: Arc::new(watch::channel(None).0),
+                set: Arc::new(watch::channel(Target::default()).0),
                 runtime: Handle::current(),
                 chance: AtomicU64::new(seed),
             }),
@@ -65,41 +70,46 @@ impl Alarm {
     }
 
     /// Wakes `sleeper` from now on; ends when the alarm is dropped.
-    pub(crate) fn start<W: Wake>(&self, sleeper: Weak<W>) -> io::Result<()> {
+    pub(crate) fn start<W: Wake>(&self, sleeper: Weak<W>, lifelines: &Lifelines) -> io::Result<()> {
         match self {
             Self::Thread(shared) => {
-                let shared = shared.clone();
-                thread::Builder::new().name("parm-timer".into()).spawn(move || shared.run(&sleeper))?;
+                let (shared, lifelines) = (shared.clone(), lifelines.clone());
+                let run = move || {
+                    let _line = lifelines.hold("the timer");
+                    shared.run(&sleeper);
+                };
+                thread::Builder::new().name("parm-timer".into()).spawn(run)?;
             }
             Self::Task(set) => {
-                tokio::spawn(sleep(set.subscribe(), sleeper));
+                lifelines.spawn(&Handle::current(), "the timer", sleep(set.subscribe(), sleeper));
             }
             Self::Late(late) => {
-                tokio::spawn(sleep(late.set.subscribe(), sleeper));
+                lifelines.spawn(&Handle::current(), "the timer", sleep(late.set.subscribe(), sleeper));
             }
         }
         Ok(())
     }
 
-    /// Sets the alarm, in place of what it was set to.
-    pub(crate) fn set(&self, at: Instant) {
+    /// Sets the alarm, in place of what it was set to in an earlier turn.
+    pub(crate) fn set(&self, at: Instant, turn: u64) {
         match self {
             Self::Thread(shared) => {
-                shared.target.lock().at = Some(at);
-                shared.changed.notify_one();
+                if shared.target.lock().set(at, turn) {
+                    shared.changed.notify_one();
+                }
             }
             Self::Task(set) => {
-                set.send_replace(Some(at));
+                set.send_if_modified(|target| target.set(at, turn));
             }
             Self::Late(late) => {
                 let (set, pause) = (late.set.clone(), late.pause());
                 if pause.is_zero() {
-                    set.send_replace(Some(at));
+                    set.send_if_modified(|target| target.set(at, turn));
                     return;
                 }
                 late.runtime.spawn(async move {
                     tokio::time::sleep(pause).await;
-                    set.send_replace(Some(at));
+                    set.send_if_modified(|target| target.set(at, turn));
                 });
             }
         }
@@ -112,7 +122,7 @@ impl Late {
         let mixed = self.chance.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
         let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        Duration::from_millis(((mixed >> 40) % 16).saturating_sub(13))
+        Duration::from_millis(((mixed >> 40) % 20).saturating_sub(14))
     }
 }
 
@@ -122,6 +132,17 @@ impl Drop for Alarm {
             shared.target.lock().ended = true;
             shared.changed.notify_one();
         }
+    }
+}
+
+impl Target {
+    /// Returns whether it was this one's turn.
+    fn set(&mut self, at: Instant, turn: u64) -> bool {
+        let due = turn >= self.turn;
+        if due {
+            (self.at, self.turn) = (Some(at), turn);
+        }
+        due
     }
 }
 
@@ -154,9 +175,9 @@ impl Shared {
     }
 }
 
-async fn sleep<W: Wake>(mut target: watch::Receiver<Option<Instant>>, sleeper: Weak<W>) {
+async fn sleep<W: Wake>(mut target: watch::Receiver<Target>, sleeper: Weak<W>) {
     loop {
-        let at = *target.borrow_and_update();
+        let Target { at, turn, .. } = *target.borrow_and_update();
         tokio::select! {
             biased;
             changed = target.changed() => if changed.is_err() { return },
@@ -164,7 +185,7 @@ async fn sleep<W: Wake>(mut target: watch::Receiver<Option<Instant>>, sleeper: W
                 let Some(sleeper) = sleeper.upgrade() else { return };
                 // Whatever was set meanwhile stays; only what fired is taken back.
                 sleeper.wake();
-                if *target.borrow_and_update() == at && target.changed().await.is_err() {
+                if target.borrow_and_update().turn == turn && target.changed().await.is_err() {
                     return;
                 }
             }
@@ -192,10 +213,10 @@ mod tests {
         let (send, rung) = mpsc::sync_channel(4);
         let bell = Arc::new(Bell(send));
         let alarm = Alarm::new(Timers::Precise);
-        alarm.start(Arc::downgrade(&bell)).unwrap();
+        alarm.start(Arc::downgrade(&bell), &Lifelines::default()).unwrap();
         let soon = Instant::now() + Duration::from_millis(5);
-        alarm.set(Instant::now() + Duration::from_secs(3600));
-        alarm.set(soon);
+        alarm.set(Instant::now() + Duration::from_secs(3600), 1);
+        alarm.set(soon, 2);
         assert!(rung.recv().unwrap() >= soon);
         assert_eq!(rung.try_recv(), Err(mpsc::TryRecvError::Empty));
     }
@@ -205,13 +226,47 @@ mod tests {
         let (send, rung) = mpsc::sync_channel(4);
         let bell = Arc::new(Bell(send));
         let alarm = Alarm::new(Timers::Runtime);
-        alarm.start(Arc::downgrade(&bell)).unwrap();
+        alarm.start(Arc::downgrade(&bell), &Lifelines::default()).unwrap();
         for round in 1..=2u64 {
             let at = Instant::now() + Duration::from_secs(round);
-            alarm.set(at);
+            alarm.set(at, round);
             tokio::time::sleep(Duration::from_secs(round + 1)).await;
             assert!(rung.try_recv().unwrap() >= at);
         }
         assert!(rung.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_setting_that_was_overtaken_is_ignored() {
+        for timers in [Timers::Precise, Timers::Runtime] {
+            let alarm = Alarm::new(timers);
+            let (soon, far) = (Instant::now(), Instant::now() + Duration::from_secs(3600));
+            alarm.set(soon, 2);
+            alarm.set(far, 1);
+            let target = match &alarm {
+                Alarm::Thread(shared) => *shared.target.lock(),
+                Alarm::Task(set) => *set.borrow(),
+            };
+            assert_eq!(target.at, Some(soon), "{timers:?}");
+        }
+    }
+
+    struct Trap;
+
+    impl Wake for Trap {
+        fn wake(self: Arc<Self>) {
+            panic!("as the test wants it");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_while_waking_is_told() {
+        for timers in [Timers::Precise, Timers::Runtime] {
+            let (trap, lifelines) = (Arc::new(Trap), Lifelines::default());
+            let alarm = Alarm::new(timers);
+            alarm.start(Arc::downgrade(&trap), &lifelines).unwrap();
+            alarm.set(Instant::now(), 1);
+            assert_eq!(lifelines.broken().await, "the timer");
+        }
     }
 }

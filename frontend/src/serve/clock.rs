@@ -17,7 +17,7 @@ pub enum Timers {
     /// The runtime's timers: for runtimes whose time is paused or simulated.
     Runtime,
     /// The same, with nothing left to threads and chance, so that the same seed is the same run: for random schedules in
-    /// a runtime of one thread whose time is paused. Alarms are set up to two milliseconds late, in any order, as by
+    /// a runtime of one thread whose time is paused. Alarms are set up to five milliseconds late, in any order, as by
     /// threads that are preempted between an event and its effects.
     Simulated {
         /// Of all chance.

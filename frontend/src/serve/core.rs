@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::catalog::{Admitted, Catalog};
@@ -82,7 +83,8 @@ impl Core {
             config,
         });
         if core.library.exists() {
-            tokio::spawn(follow(Arc::downgrade(&core)));
+            let follow = follow(Arc::downgrade(&core));
+            core.driver.lifelines.spawn(&Handle::current(), "the look for changed bundles", follow);
         }
         Ok(core)
     }
@@ -335,8 +337,13 @@ async fn follow(core: Weak<Core>) {
             }
             (known, Some(stamp))
         });
-        let Ok(looked) = look.await else { return };
-        (known, settling) = looked;
+        match look.await {
+            Ok(looked) => (known, settling) = looked,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => return, // the runtime ends
+            },
+        }
         tokio::time::sleep(every).await;
     }
 }

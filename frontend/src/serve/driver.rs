@@ -34,6 +34,7 @@ use crate::dispatch::{
     QueryId, Reject, Settings, ShapeId, Time, Verdict as Checked,
 };
 use crate::error::Error;
+use crate::lifelines::Lifelines;
 use crate::record::{Note, Recorder};
 
 /// The dispatcher with what it needs to act.
@@ -45,6 +46,7 @@ pub(crate) struct Driver {
     pub(crate) recorder: Recorder,
     pub(super) stock: Arc<Stock>,
     pub(super) desk: Desk,
+    pub(crate) lifelines: Lifelines,
     alarm: Alarm,
     state: Mutex<State>,
 }
@@ -82,10 +84,11 @@ impl Driver {
             recorder: Recorder::default(),
             stock: Arc::default(),
             desk: Desk::default(),
+            lifelines: Lifelines::default(),
             alarm: Alarm::new(timers),
             state: Mutex::new(state),
         });
-        driver.alarm.start(Arc::downgrade(&driver))?;
+        driver.alarm.start(Arc::downgrade(&driver), &driver.lifelines)?;
         Ok(driver)
     }
 
@@ -243,7 +246,7 @@ impl Driver {
     fn act(self: &Arc<Self>, effects: Effects) {
         for effect in effects {
             match effect {
-                Effect::Wake(at) => self.alarm.set(self.clock.instant(at)),
+                Effect::Wake(at, turn) => self.alarm.set(self.clock.instant(at), turn),
                 other => other.act(self),
             }
         }

@@ -27,8 +27,8 @@ pub(super) enum Effect {
     Probe(Arc<Instance>),
     /// Encode a group, decode a prediction, compare some.
     Code(Box<Work>),
-    /// Set the alarm.
-    Wake(Time),
+    /// Set the alarm, in this turn.
+    Wake(Time, u64),
     /// Free what may hold many bytes.
     Discard(#[allow(dead_code)] Garbage), // held for the sake of its drop
 }
@@ -52,7 +52,7 @@ impl Effect {
             }
             Self::Code(work) => work.start(driver),
             Self::Probe(instance) => probe::send(driver, instance),
-            Self::Wake(_) | Self::Discard(_) => {}
+            Self::Wake(..) | Self::Discard(_) => {}
         }
     }
 }

@@ -19,7 +19,7 @@ impl State {
     pub(super) fn encode(&mut self, id: GroupId, slots: &[Rows], effects: &mut Effects) {
         match self.encoding(id, slots) {
             Some(encoding) => effects.push(Effect::Code(Box::new(Work::Encode(encoding)))),
-            None => self.follow_up.push(Event::GroupFailed(id)),
+            None => self.follow_up.push_back(Event::GroupFailed(id)),
         }
     }
 
@@ -85,7 +85,7 @@ impl State {
     pub(super) fn decode(&mut self, recovery: &Recovery, effects: &mut Effects) {
         match self.decoding(recovery) {
             Some(decoding) => effects.push(Effect::Code(Box::new(Work::Decode(decoding)))),
-            None => self.follow_up.push(Event::SlotFailed(recovery.group, recovery.query)),
+            None => self.follow_up.push_back(Event::SlotFailed(recovery.group, recovery.query)),
         }
     }
 

@@ -205,6 +205,7 @@ impl Ledger {
         settled: &Settled,
         answer: RowAnswer,
     ) -> Option<(oneshot::Sender<Verdict>, Answers)> {
+        self.call(settled.call)?; // its place may be another's by now
         let call = self.calls.get_mut(settled.call.place)?;
         let slot = call.answers.get_mut(settled.index)?;
         if slot.replace(answer).is_none() {
@@ -218,11 +219,12 @@ impl Ledger {
         Some((call.told, call.answers.into_iter().flatten().collect()))
     }
 
-    /// Takes a request out, with the queries of it that have no answer yet.
+    /// Takes a request out, with the queries of it that have no answer yet. They stay until the dispatcher knows that
+    /// they are cancelled: what it starts until then it starts with all rows of a batch, or rows would change places.
     pub(crate) fn close(&mut self, call: CallId) -> Option<(Call, SmallVec<[QueryId; 1]>)> {
         self.call(call)?;
         let call = self.calls.remove(call.place);
-        let open = call.queries.iter().copied().filter(|query| self.settle(*query).is_some()).collect();
+        let open = call.queries.iter().copied().filter(|query| self.query(*query).is_some()).collect();
         Some((call, open))
     }
 

@@ -1,5 +1,6 @@
 //! The frontend as a server of the Open Inference Protocol.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use parm_protocol::client::Client;
@@ -91,6 +92,16 @@ impl Frontend {
     pub async fn drain(&self) {
         self.start_draining();
         self.core.until_idle().await;
+    }
+
+    /// Waits until a part panicked without which a frontend must not go on, and says which: its process should end.
+    pub async fn broken(&self) -> crate::Error {
+        crate::Error::Panicked { part: self.core.driver.lifelines.broken().await }
+    }
+
+    /// Runs what serves this frontend beside itself, and must not panic either.
+    pub fn spawn(&self, part: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.core.driver.lifelines.spawn(&self.core.driver.runtime, part, task);
     }
 
     async fn answer(

@@ -1,5 +1,6 @@
 //! What an event does to dispatcher and ledger, under one lock; what is left to do outside of it comes out as effects.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -22,8 +23,13 @@ pub(super) struct State {
     pub(super) ledger: Ledger,
     /// Reused from event to event.
     actions: Actions,
-    /// Events that follow from actions, handled under the same lock.
-    pub(super) follow_up: Vec<Event>,
+    /// Events that follow from actions, handled under the same lock, in the order in which they came up.
+    pub(super) follow_up: VecDeque<Event>,
+    /// Requests that fail by the event at hand. They are closed once all of its actions are noted, for a job that it
+    /// starts may hold rows of theirs: the dispatcher learns only then that nobody waits for those.
+    failing: Vec<(CallId, Failed)>,
+    /// Settings of the alarm so far.
+    turn: u64,
     /// The event at hand is a client going away.
     pub(super) cancelling: bool,
 }
@@ -34,22 +40,42 @@ impl State {
             dispatcher,
             ledger: Ledger::default(),
             actions: Actions::new(),
-            follow_up: Vec::new(),
+            follow_up: VecDeque::new(),
+            failing: Vec::new(),
+            turn: 0,
             cancelling: false,
         }
     }
 
     /// Lets the dispatcher react to an event, and to what follows from its actions.
     pub(super) fn react(&mut self, driver: &Driver, event: Event, effects: &mut Effects) {
+        // What a panic leaves of the dispatcher's books nobody knows.
+        let _line = driver.lifelines.hold("the dispatcher");
         let mut next = Some(event);
         while let Some(event) = next {
+            let gone = if let Event::QueryCancelled(query) = event { Some(query) } else { None };
             let mut actions = std::mem::take(&mut self.actions);
             self.dispatcher.on_event(driver.clock.now(), event, &mut actions);
             for action in actions.drain(..) {
                 self.note(driver, action, effects);
             }
             self.actions = actions;
-            next = self.follow_up.pop();
+            // Only now that the dispatcher has let go of it: until then it may have started it.
+            if let Some(inputs) = gone.and_then(|query| self.ledger.settle(query)?.gone) {
+                effects.push(Effect::Discard(Garbage::Inputs(inputs)));
+            }
+            self.close_failing(effects);
+            next = self.follow_up.pop_front();
+        }
+    }
+
+    /// One row's failure is its request's: nobody waits for the other rows any more.
+    fn close_failing(&mut self, effects: &mut Effects) {
+        for (call, failed) in self.failing.drain(..) {
+            // Two of its rows may have failed at once: the first that did says why.
+            let Some((call, open)) = self.ledger.close(call) else { continue };
+            self.follow_up.extend(open.into_iter().map(Event::QueryCancelled));
+            effects.push(Effect::Tell(call.told, Err(failed)));
         }
     }
 
@@ -72,9 +98,12 @@ impl State {
             }
             Action::Probe(instance) => match self.ledger.instances.get(&instance) {
                 Some(instance) => effects.push(Effect::Probe(instance.clone())),
-                None => self.follow_up.push(Event::ProbeAnswered(instance, false)),
+                None => self.follow_up.push_back(Event::ProbeAnswered(instance, false)),
             },
-            Action::WakeAt(at) => effects.push(Effect::Wake(at)),
+            Action::WakeAt(at) => {
+                self.turn += 1;
+                effects.push(Effect::Wake(at, self.turn));
+            }
             Action::Suspect(instance, pool) => self.suspect(instance, pool),
             Action::Compare(comparison) => self.compare(&comparison, effects),
             Action::Encode(group, slots) => self.encode(group, &slots, effects),
@@ -94,12 +123,10 @@ impl State {
             role => self.batch(role, &rows, now),
         };
         let instance = self.ledger.instances.get(&job.instance).cloned();
-        // Neither can be missing while the dispatcher keeps its word; then the job goes elsewhere or nowhere.
+        // Neither can be missing while the dispatcher keeps its word, unless a backup model is no longer named. What we
+        // lack ourselves is no instance's failure.
         let (Some((pool, task, latest)), Some(instance)) = (task, instance) else {
-            // Nor is it the instance's fault that a backup model is no longer named.
-            let extra = matches!(job.role, Role::Parity(..) | Role::Backup);
-            let failure = if extra { Failure::Query } else { Failure::Instance };
-            self.follow_up.push(Event::JobFailed(job.id, failure));
+            self.follow_up.push_back(Event::JobFailed(job.id, Failure::Query));
             return;
         };
         let (stop, stopped) = oneshot::channel();
@@ -135,12 +162,14 @@ impl State {
             query.sent = true;
             latest = latest.max(query.deadline);
             inputs.push(query.row.clone());
-            let call = query.call;
-            let call = self.ledger.call(call)?;
+            let (call, of) = (query.call, query.pool);
+            // Its request may have failed just now, by another row.
+            let known =
+                self.ledger.call(call).map(|call| &call.pool).or_else(|| self.ledger.pools.get(&of))?;
             if let Some(waited) = waited {
-                call.pool.dequeued(waited);
+                known.dequeued(waited);
             }
-            pool.get_or_insert_with(|| call.pool.clone());
+            pool.get_or_insert_with(|| known.clone());
         }
         let pool = pool?;
         let task = match role {
@@ -161,7 +190,8 @@ impl State {
                 Answer::Rejected(why) => why,
                 _ => Reject::Deadline,
             };
-            return self.fail(settled.call, Failed { why, last: settled.failure }, effects);
+            self.failing.push((settled.call, Failed { why, last: settled.failure }));
+            return;
         };
         let (confidence, group) = match answer {
             Answer::Reconstructed { group, confidence } => (confidence, Some(group.0)),
@@ -188,13 +218,6 @@ impl State {
             }
             Answer::Rejected(_) => None,
         }
-    }
-
-    /// One row's failure is its request's: nobody waits for the other rows any more.
-    fn fail(&mut self, call: CallId, failed: Failed, effects: &mut Effects) {
-        let Some((call, open)) = self.ledger.close(call) else { return };
-        self.follow_up.extend(open.into_iter().map(Event::QueryCancelled));
-        effects.push(Effect::Tell(call.told, Err(failed)));
     }
 
     /// A job ended: its outputs are kept for those that they answer.

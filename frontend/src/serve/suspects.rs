@@ -14,7 +14,7 @@ impl State {
     pub(super) fn compare(&mut self, comparison: &Comparison, effects: &mut Effects) {
         match self.comparing(comparison) {
             Some(comparing) => effects.push(Effect::Code(Box::new(Work::Compare(comparing)))),
-            None => self.follow_up.push(Event::Compared(comparison.group, Vec::new())),
+            None => self.follow_up.push_back(Event::Compared(comparison.group, Vec::new())),
         }
     }
 

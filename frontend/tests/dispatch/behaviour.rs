@@ -9,7 +9,8 @@ use parm_frontend::dispatch::{
 };
 
 use super::script::Step::*;
-use super::script::check;
+use super::script::{check, play};
+use super::world::POOL;
 
 fn plain() -> PoolSettings {
     PoolSettings { policy: PolicyKind::None, ..PoolSettings::default() }
@@ -317,4 +318,28 @@ fn a_change_of_policy_keeps_what_is_under_way() {
         &steps,
         &["0 run 2 on 2", "0 answer 1 exact", "0 copy 2 on 1", "0 answer 2 exact", "0 drop 2 on 1"],
     );
+}
+
+#[test]
+fn a_model_that_is_unloaded_answers_what_runs_and_is_forgotten() {
+    let steps = [Join(1), Query(1), Query(2), Quiet, Unload, Wait(5), Done(1)];
+    check(plain(), &steps, &["0 answer 2 NoInstance", "5 answer 1 exact"]);
+    assert_eq!(play(plain(), &steps).dispatcher.status(POOL), None);
+}
+
+#[test]
+fn a_query_for_a_model_that_was_just_unloaded_leaves_nothing_behind() {
+    let late = [
+        vec![Query(1), Wait(1000)],
+        vec![Query(1), Cancel(1)],
+        vec![Within(1, 10), Wait(10)],
+        vec![Within(1, 0)],
+    ];
+    for late in late {
+        let world = play(plain(), &[&[Join(1), Unload], &late[..]].concat());
+        assert_eq!(world.dispatcher.status(POOL), None, "{late:?}");
+    }
+    let back = [Join(1), Unload, Query(1), Wait(10), Join(1), Done(1)];
+    check(plain(), &back, &["10 run 1 on 1", "10 answer 1 exact"]);
+    assert!(play(plain(), &back).dispatcher.status(POOL).is_some());
 }

@@ -8,7 +8,8 @@ use parm_frontend::dispatch::{
 };
 
 use super::script::Step::*;
-use super::script::{Step, check};
+use super::script::{Step, check, play};
+use super::world::POOL;
 
 /// Groups of `k`, held back for 30 ms, on a shared pool.
 fn plus(k: u8, r: u8) -> PoolSettings {
@@ -262,4 +263,16 @@ fn who_disagrees_alone_again_and_again_is_suspect_and_ejected() {
     steps.extend([Quiet, Query(9001), Query(9002), Query(9003)]);
     let words = super::script::words(&super::script::play(watched(), &steps));
     assert!(words.iter().all(|word| !word.ends_with("on 2")), "it is out of service: {words:?}");
+}
+
+#[test]
+fn a_model_is_unloaded_while_its_groups_wait_to_be_compared() {
+    let settings = with(plus(2, 2), |coding| coding.detection.enabled = true);
+    // Its parities find no instance that holds none of the group, so what there is to compare never comes.
+    let answered = [Join(1), Join(2), Query(1), Query(2), Encoded, Done(1), Done(2), Unload, Wait(5000)];
+    let mut world = play(settings.clone(), &answered);
+    world.finish();
+    assert_eq!(world.dispatcher.status(POOL), None);
+    let not_encoded = [Join(1), Join(2), Query(1), Query(2), Done(1), Done(2), Unload, Encoded, Wait(5000)];
+    play(settings, &not_encoded).finish();
 }

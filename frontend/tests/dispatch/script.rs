@@ -43,6 +43,8 @@ pub(crate) enum Step {
     /// So many queries one after the other, each answered by instance 1 after 20 ms: the pool's times become known.
     Warm(u64),
     Settings(Box<PoolSettings>),
+    /// The model is unloaded.
+    Unload,
     /// Forgets what was done so far.
     Quiet,
 }
@@ -124,6 +126,7 @@ fn act(world: &mut World, step: &Step) {
             }
         }
         Step::Settings(ref settings) => world.send(Event::SettingsChanged(POOL, settings.clone())),
+        Step::Unload => world.send(Event::PoolRemoved(POOL)),
         Step::Quiet => world.log.clear(),
     }
 }

@@ -133,6 +133,11 @@ impl World {
             Event::ProbeAnswered(id, _) => {
                 self.probes.remove(id);
             }
+            Event::PoolRemoved(id) => {
+                for present in self.instances.values_mut() {
+                    present.spec.serves.retain(|served| served.pool != *id);
+                }
+            }
             _ => self.groups.note(&event),
         }
         let mut actions = std::mem::take(&mut self.actions);

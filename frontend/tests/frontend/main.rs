@@ -5,6 +5,7 @@ mod bundles;
 mod coded;
 mod instances;
 mod metrics;
+mod neighbours;
 mod recording;
 mod requests;
 mod resilience;

@@ -1,15 +1,22 @@
 //! Instances are slow, break, hang and lie; clients notice little.
 
+use std::num::NonZeroU8;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
+use parm_encoder::Kind;
+use parm_frontend::discovery::{Connect, Name};
 use parm_frontend::dispatch::PolicyKind;
-use parm_protocol::{Code, Error, InferenceService};
+use parm_frontend::{Config, Frontend, Timers};
+use parm_protocol::client::{BoxFuture, Client};
+use parm_protocol::{Code, Error, InferenceService, ModelRef};
 use tokio::time::Instant;
 
 use crate::rig::{
     Network, column, config, frontend, gone, infer, metric, outcome, ready, request, start, until, with,
 };
-use crate::scripted::{Act, Scripted};
+use crate::scripted::{Act, Scripted, doubler};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -142,4 +149,55 @@ async fn an_instance_without_a_server_is_sought_until_it_is_back() {
     network.start(&server);
     until("it is back", || ready(&frontend) == 1.0).await;
     assert_eq!(column(&infer(&frontend, request(&[1.0])).await.unwrap()), [2.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deadlines_are_kept_after_a_model_was_unloaded_whose_groups_were_watched() {
+    let mut config = config(PolicyKind::ParmPlus);
+    let coding = &mut config.dispatch.coding;
+    (coding.k, coding.r) = (NonZeroU8::new(2).unwrap(), NonZeroU8::new(2).unwrap());
+    (coding.code, coding.k_follows_load) = (Some(Kind::Mds), false);
+    coding.detection.enabled = true;
+    let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
+    instances.iter().for_each(|instance| instance.serve(&[doubler("double"), doubler("other")]));
+    let frontend = frontend(config, &instances.each_ref()).await;
+    for asked in [start(&frontend, request(&[1.0])), start(&frontend, request(&[5.0]))] {
+        asked.await.unwrap().unwrap();
+    }
+    frontend.unload_model("double").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    instances.iter().for_each(|instance| instance.becomes(Act::Hang));
+    let mut hung = with(request(&[1.0]), "timeout", 100_000u64);
+    hung.model = ModelRef::latest("other");
+    let answer = tokio::time::timeout(Duration::from_secs(1), infer(&frontend, hung)).await;
+    assert_eq!(answer.expect("an answer by its deadline").unwrap_err().code(), Code::DeadlineExceeded);
+    assert!(frontend.broken().now_or_never().is_none(), "nothing panicked");
+}
+
+/// A way to servers that panics.
+struct Trap;
+
+impl Connect for Trap {
+    fn check(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn connect<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>> {
+        Box::pin(async { panic!("as the test wants it") })
+    }
+
+    fn resolve<'a>(&'a self, _: &'a Name) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        Box::pin(async { panic!("as the test wants it") })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frontend_of_which_a_part_panicked_says_so() {
+    for (worker, part) in
+        [("test://a", "the supervisor of an instance"), ("dns+http://a:1", "the look for servers by name")]
+    {
+        let config = Config { workers: vec![worker.into()], ..config(PolicyKind::None) };
+        let frontend = Frontend::start(config, Arc::new(Trap), Timers::Runtime).unwrap();
+        assert_eq!(frontend.broken().await, parm_frontend::Error::Panicked { part });
+    }
 }

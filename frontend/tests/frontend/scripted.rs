@@ -27,6 +27,8 @@ pub(crate) enum Act {
     Wrong(Duration),
     /// Answers at once, one row too few.
     Short,
+    /// Answers after a while, but fails with this error where a row begins with this value.
+    Unless(Duration, f32, Error),
 }
 
 /// A scripted instance.
@@ -135,6 +137,11 @@ impl Scripted {
                 let x = &mut short.inputs[0].tensor;
                 *x = x.slice_rows(0, x.rows() - 1).unwrap();
                 Ok(answer(&short))
+            }
+            Act::Unless(after, value, error) => {
+                tokio::time::sleep(after).await;
+                let rows = request.inputs[0].tensor.as_f32().unwrap();
+                if rows.chunks(2).any(|row| row[0] == value) { Err(error) } else { Ok(answer(request)) }
             }
             Act::Hang => std::future::pending().await,
         }

@@ -14,7 +14,7 @@ use crate::instances::{factor, shifted};
 use crate::schedule::{Ask, Guilt, Model, Wanted};
 use crate::world::{Request, Truth, World, values};
 
-/// How late an answer may be: timers tick in milliseconds, and alarms are set up to two late.
+/// How late an answer may be: timers tick in milliseconds, and alarms are set up to five late.
 pub(crate) const LATE: Duration = Duration::from_millis(25);
 
 /// What requests may take that name no time.
