@@ -67,7 +67,7 @@ bench-statistics:
     cargo run --release -p parm-loadgen --example coverage -- 1000 1000000
 
 # The fuzz targets, ten minutes each (needs a nightly toolchain and cargo-fuzz); what is found is left in fuzz/artifacts.
-fuzz seconds="600" targets="rest_json rest_binary grpc_convert":
+fuzz seconds="600" targets="frames grpc_convert manifest onnx rest_binary rest_json settings workers":
     cd fuzz && for target in {{targets}}; do mkdir -p corpus/$target && cargo +nightly fuzz run $target corpus/$target seeds/$target -- -dict=json.dict -max_len=65536 -timeout=10 -rss_limit_mb=2048 -max_total_time={{seconds}} -print_final_stats=1 || exit 1; done
 
 # Seconds that a clean release build of the binary takes on two cores.

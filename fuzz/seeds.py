@@ -135,6 +135,61 @@ def grpc_convert():
     save("grpc_convert", "response_raw", head + bare_tensors + b"".join(field(6, blob) for blob in blobs))
 
 
+
+def text(value):
+    return varint(len(value)) + value.encode()
+
+
+def maybe(value):
+    return b"\0" if value is None else varint(len(value) + 1) + value.encode()
+
+
+def framed(kind, head, blobs=()):
+    """A frame: header, the head with its length in front, the tensors, each part padded to eight bytes."""
+    parts = [struct.pack("<I", len(head)) + head, *blobs]
+    body = b"".join(part + bytes(-len(part) % 8) for part in parts)
+    return struct.pack("<IB", len(body), kind) + b"prm" + struct.pack("<Q", 7) + body
+
+
+def frames():
+    # As DataType numbers them.
+    numbered = ["BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"]
+    numbered += ["FP16", "BF16", "FP32", "FP64", "BYTES"]
+    choices = [b"\0", b"\1", b"\2" + struct.pack("<q", -5), b"\3" + struct.pack("<Q", 9)]
+    choices += [b"\4" + struct.pack("<d", 0.5), b"\5" + text("exact")]
+    parameters = varint(len(choices)) + b"".join(text(f"p{at}") + choice for at, choice in enumerate(choices))
+    blobs = [raw(datatype, values(datatype)) for datatype in numbered]
+    tensors = varint(len(blobs))
+    for at, blob in enumerate(blobs):
+        tensors += text("x") + bytes([at, 2, 1, 2]) + varint(len(blob)) + b"\0"
+    head = varint(5001) + maybe("00-trace-01") + text("m") + maybe("1") + text("7") + parameters
+    save("frames", "request", framed(1, head + tensors + varint(1) + text("y") + parameters, blobs))
+    save("frames", "response", framed(2, text("m") + text("1") + text("7") + parameters + tensors, blobs))
+    save("frames", "failure", framed(3, b"\2" + text("malformed request: no")))
+
+
+def copies():
+    """Files of the project that are seeds as they are."""
+    project = Path(__file__).parent.parent
+    save("onnx", "affine", (project / "tests/models/affine/1/model.onnx").read_bytes())
+    save("manifest", "lenet", (project / "models/fashion-lenet/parm.toml").read_bytes())
+    reference = (project / "docs/configuration.md").read_text()
+    settings = reference.split("```toml\n")[1].split("```")[0]
+    # The log is the binary's own section.
+    save("settings", "defaults", settings[settings.index("[server]"):].encode())
+    tokens = '[[server.tokens]]\ntoken = "t"\nscope = "admin"\n[frontend.admin]\naddress = "127.0.0.1:1"\n'
+    save("settings", "tokens", tokens.encode())
+
+
+def workers():
+    lines = ["# a comment", "", "http://a:1  # the first", "grpc://[::1]:2", "unix:/run/parm.sock"]
+    lines += ["dns+http://workers.example:8000", "srv+http://_parm._tcp.example"]
+    save("workers", "every_kind", "\n".join(lines).encode())
+
+
+frames()
+copies()
+workers()
 rest_json()
 rest_binary()
 grpc_convert()

@@ -3,6 +3,7 @@
 //! Spans of the request path are of level `debug` and targets `parm_*::trace`: without a collector the filter below
 //! disables them at their call sites, so that they cost nothing.
 
+use std::fmt::{self, Write as _};
 use std::io::IsTerminal;
 
 use anyhow::Context;
@@ -12,7 +13,10 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::debug_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
@@ -70,7 +74,7 @@ pub fn install(config: &Config, service: &'static str) -> anyhow::Result<Guard> 
     let colour = std::io::stderr().is_terminal() && !crate::environment::no_color();
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colour);
     let lines = match config.format {
-        Format::Human => lines.with_target(false).boxed(),
+        Format::Human => lines.with_target(false).fmt_fields(fields()).boxed(),
         Format::Json => lines.json().flatten_event(true).boxed(),
     };
     let provider =
@@ -84,6 +88,44 @@ pub fn install(config: &Config, service: &'static str) -> anyhow::Result<Guard> 
     Ok(Guard(provider))
 }
 
+/// Fields as `name=value`, the message first and bare. Names and errors may quote what a client sent, so whatever is no
+/// printable character is escaped: a line of the log is always ours, and a terminal is never told what to do.
+fn fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
+    let field = debug_fn(|writer, field, value| match field.name() {
+        "message" => write!(Escaped(writer), "{value:?}"),
+        name => {
+            write!(writer, "{name}=")?;
+            write!(Escaped(writer), "{value:?}")
+        }
+    });
+    field.delimited(" ")
+}
+
+/// Writes control characters as Rust would spell them.
+struct Escaped<'a>(&'a mut dyn fmt::Write);
+
+impl fmt::Write for Escaped<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        while let Some(at) = rest.find(tells_a_terminal) {
+            let (plain, from) = rest.split_at(at);
+            self.0.write_str(plain)?;
+            let mut characters = from.chars();
+            characters.next().into_iter().try_for_each(|it| write!(self.0, "{}", it.escape_default()))?;
+            rest = characters.as_str();
+        }
+        self.0.write_str(rest)
+    }
+}
+
+/// Control characters, and the marks that turn the direction of what follows.
+fn tells_a_terminal(character: char) -> bool {
+    let turns =
+        matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let breaks = matches!(character, '\u{2028}' | '\u{2029}');
+    character.is_control() || turns || breaks
+}
+
 fn exporter(url: &str, sample: f64, service: &'static str) -> anyhow::Result<SdkTracerProvider> {
     let exporter = SpanExporter::builder()
         .with_tonic()
@@ -95,4 +137,59 @@ fn exporter(url: &str, sample: f64, service: &'static str) -> anyhow::Result<Sdk
         .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(sample))))
         .with_resource(Resource::builder().with_service_name(service).build())
         .build())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for Page {
+        type Writer = Self;
+
+        fn make_writer(&'a self) -> Self {
+            self.clone()
+        }
+    }
+
+    #[test]
+    fn what_a_client_sends_cannot_forge_a_line_or_speak_to_the_terminal() {
+        let page = Page::default();
+        let lines = tracing_subscriber::fmt::layer().with_writer(page.clone()).with_ansi(false);
+        let lines = lines.without_time().with_target(false).fmt_fields(fields());
+        let name = "x\n ERROR all is lost\u{1b}[31m\r\u{9b}\u{202e}é";
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            tracing::error!(name, error = %format_args!("no model '{name}'"), count = 3, "model not loaded");
+            tracing::info!("it said {name}");
+        });
+        let written = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<&str> = written.lines().collect();
+        assert_eq!(lines.len(), 2, "{written}");
+        assert!(
+            lines[0].contains("model not loaded name=\"x\\n ERROR") && lines[0].contains("count=3"),
+            "{written}"
+        );
+        assert!(
+            lines[0].contains(r"error=no model 'x\n ERROR all is lost\u{1b}[31m\r\u{9b}\u{202e}é'"),
+            "{written}"
+        );
+        assert!(lines[1].contains(r"it said x\n ERROR all is lost\u{1b}[31m"), "{written}");
+    }
 }

@@ -94,11 +94,20 @@ impl Settings {
             || (frontend.workers.is_empty() && frontend.workers_file.is_none())
     }
 
-    /// The whole configuration as a file that would make it.
+    /// The whole configuration as a file that would make it, but for its secrets: those are for people to fill in.
     pub fn to_toml(&self) -> anyhow::Result<String> {
-        Ok(toml::to_string(self)?)
+        let note = if self.has_secrets() { SECRETS } else { "" };
+        Ok(format!("{note}{}", toml::to_string(self)?))
+    }
+
+    fn has_secrets(&self) -> bool {
+        let Self { server, frontend, .. } = self;
+        !server.tokens.is_empty() || frontend.client.token.is_some() || frontend.admin.token.is_some()
     }
 }
+
+const SECRETS: &str = "# Tokens are secrets and left out: fill in `token` under [[server.tokens]], [frontend.client] \
+                       and [frontend.admin].\n\n";
 
 fn layers(flags: &Common) -> Result<Figment, Invalid> {
     let mut figment = Figment::from(Serialized::defaults(Settings::default()));

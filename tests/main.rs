@@ -12,6 +12,7 @@ mod demo;
 mod discovery;
 mod documents;
 mod experiment;
+mod fuzz;
 mod links;
 mod load;
 mod recording;

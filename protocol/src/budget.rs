@@ -4,6 +4,11 @@
 //! the bytes of bodies are counted while they arrive, and until their requests are answered. What goes beyond the bound
 //! is refused at once: a request that waited for room would hold the bytes that it has, and two of them could wait for
 //! each other.
+//!
+//! One share follows a request from its first byte to the last byte of its answer. While the body arrives it is what has
+//! arrived. Once the body is read it is what the request then takes, if that is more (text becomes numbers, names become
+//! strings); both exist for a moment, but reading is synchronous, so that a thread has one such body at a time. When the
+//! request is answered it is the answer, until a client has taken that: one that does not read holds no more than others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,8 +33,14 @@ impl Budget {
     }
 
     /// No bytes yet, on behalf of one request.
-    pub(crate) fn share(self: &Arc<Self>) -> Share {
-        Share { budget: self.clone(), held: AtomicUsize::new(0), refused: AtomicBool::new(false) }
+    pub(crate) fn share(self: &Arc<Self>) -> Arc<Share> {
+        Arc::new(Share { budget: self.clone(), held: AtomicUsize::new(0), refused: AtomicBool::new(false) })
+    }
+
+    /// The bytes that are held now.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
     }
 
     fn take(&self, bytes: usize) -> Result<(), Error> {
@@ -40,8 +51,8 @@ impl Budget {
 
     fn refusal(&self, held: usize) -> Error {
         let message = format!(
-            "requests in progress hold {held} of the {} bytes that this server gives them: try again later, or raise \
-             server.max_bytes_in_flight",
+            "requests and answers in progress hold {held} of the {} bytes that this server gives them: try again later, \
+             or raise server.max_bytes_in_flight",
             self.limit
         );
         Error::Overloaded { message, retry_after: RETRY_AFTER }
@@ -71,6 +82,18 @@ impl Share {
         }
     }
 
+    /// At least so many bytes are held from now on, or as many as before and an error.
+    pub(crate) fn cover(&self, bytes: usize) -> Result<(), Error> {
+        self.grow(bytes.saturating_sub(self.held.load(Ordering::Relaxed)))
+    }
+
+    /// Exactly so many bytes are held from now on, in place of those before; or none and an error.
+    pub(crate) fn turn_into(&self, bytes: usize) -> Result<(), Error> {
+        let before = self.held.swap(0, Ordering::Relaxed);
+        self.budget.held.fetch_sub(before, Ordering::Relaxed);
+        self.grow(bytes)
+    }
+
     /// The error of growing too far, for who was not there to see it.
     pub(crate) fn refusal(&self) -> Option<Error> {
         let refused = self.refused.load(Ordering::Relaxed);
@@ -97,11 +120,30 @@ mod tests {
         assert_eq!((first.refusal(), second.refusal()), (None, None));
         let refused = second.grow(1).unwrap_err();
         assert!(refused.to_string().contains("hold 10 of the 10 bytes"), "{refused}");
+        assert!(refused.to_string().contains("server.max_bytes_in_flight"), "{refused}");
         assert_eq!(second.refusal(), Some(refused));
         drop(second);
         first.grow(4).unwrap();
         drop(first);
         budget.share().grow(usize::MAX).unwrap_err();
         budget.share().grow(10).unwrap();
+    }
+
+    #[test]
+    fn a_share_covers_what_its_request_becomes_and_then_the_answer() {
+        let budget = Budget::new(10);
+        let share = budget.share();
+        share.grow(4).unwrap();
+        share.cover(3).unwrap();
+        assert_eq!(budget.held(), 4);
+        share.cover(7).unwrap();
+        assert_eq!(budget.held(), 7);
+        share.cover(11).unwrap_err();
+        assert_eq!(budget.held(), 7);
+        share.turn_into(9).unwrap();
+        share.turn_into(2).unwrap();
+        assert_eq!(budget.held(), 2);
+        share.turn_into(11).unwrap_err();
+        assert_eq!(budget.held(), 0, "the request is gone, and there is no answer");
     }
 }

@@ -51,6 +51,8 @@ pub enum Error {
     MissingInput { model: String, name: String, expected: Vec<String> },
     #[error("input '{name}' is given twice: send it once")]
     DuplicateInput { name: String },
+    #[error("output '{name}' is asked for twice: name it once")]
+    DuplicateOutput { name: String },
     #[error("output '{name}' is not an output of model '{model}': it has {expected:?}")]
     UnknownOutput { model: String, name: String, expected: Vec<String> },
     #[error("unknown datatype '{datatype}': use BOOL, UINT8-64, INT8-64, FP16, BF16, FP32, FP64 or BYTES")]
@@ -81,6 +83,11 @@ pub enum Error {
     BatchTooLarge { rows: usize, limit: usize },
     #[error("the body has more than {limit} bytes: send less, or raise the server's body limit")]
     BodyTooLarge { limit: usize },
+    #[error(
+        "the request's tensors take {bytes} bytes when they are read, more than {limit}: send them in the binary form, send \
+         less, or raise server.max_body_bytes"
+    )]
+    TensorsTooLarge { bytes: usize, limit: usize },
     #[error("{message}")]
     Overloaded { message: String, retry_after: Duration },
     #[error(
@@ -95,6 +102,11 @@ pub enum Error {
     Unauthenticated,
     #[error("the credential does not allow this")]
     PermissionDenied,
+    #[error(
+        "models are loaded and unloaded from the server's own machine only: give it tokens (server.tokens) and send one, \
+         or set server.model_control"
+    )]
+    ModelControl,
     #[error("{what} is not offered by this server")]
     Unimplemented { what: String },
     #[error("{message}")]
@@ -122,6 +134,7 @@ impl Error {
             | UnknownInput { .. }
             | MissingInput { .. }
             | DuplicateInput { .. }
+            | DuplicateOutput { .. }
             | UnknownOutput { .. }
             | UnknownDatatype { .. }
             | WrongDatatype { .. }
@@ -135,12 +148,12 @@ impl Error {
             | NothingToConcatenate
             | RowsDisagree { .. }
             | BatchTooLarge { .. } => Code::InvalidArgument,
-            BodyTooLarge { .. } => Code::TooLarge,
+            BodyTooLarge { .. } | TensorsTooLarge { .. } => Code::TooLarge,
             Overloaded { .. } => Code::Overloaded,
             DeadlineExceeded { .. } => Code::DeadlineExceeded,
             NoInstance { .. } | Unavailable { .. } | Transport { .. } => Code::Unavailable,
             Unauthenticated => Code::Unauthenticated,
-            PermissionDenied => Code::PermissionDenied,
+            PermissionDenied | ModelControl => Code::PermissionDenied,
             Unimplemented { .. } => Code::Unimplemented,
             Internal { .. } | Listen { .. } => Code::Internal,
             Remote { code, .. } => *code,

@@ -68,6 +68,13 @@ impl ModelRef {
     }
 }
 
+impl InferResponse {
+    /// Bytes of the output tensors.
+    pub fn data_bytes(&self) -> usize {
+        self.outputs.iter().map(|output| output.tensor.data().len()).sum()
+    }
+}
+
 impl NamedTensor {
     /// A tensor without parameters.
     pub fn new(name: impl Into<String>, tensor: Tensor) -> Self {

@@ -3,6 +3,7 @@
 //! Frontend and workers speak the same protocol north and south, so this crate holds ONE server, generic over
 //! [`InferenceService`], and ONE client trait, [`client::Client`]. It knows nothing of coding, dispatch or engines.
 
+pub mod bounds;
 mod budget;
 pub mod client;
 mod datatype;
@@ -19,6 +20,7 @@ pub mod server;
 mod service;
 mod tensor;
 pub mod trace;
+mod unread;
 pub mod validate;
 
 pub use budget::Budget;

@@ -73,7 +73,10 @@ fn check_names(request: &InferRequest, model: &ModelMetadata) -> Result<(), Erro
             return Err(Error::DuplicateInput { name: input.name.clone() });
         }
     }
-    for output in &request.outputs {
+    for (at, output) in request.outputs.iter().enumerate() {
+        if request.outputs[..at].iter().any(|earlier| earlier.name == output.name) {
+            return Err(Error::DuplicateOutput { name: output.name.clone() });
+        }
         if !model.outputs.iter().any(|declared| declared.name == output.name) {
             let (model_name, name) = (model.name.clone(), output.name.clone());
             return Err(Error::UnknownOutput { model: model_name, name, expected: names(&model.outputs) });
@@ -200,6 +203,14 @@ mod tests {
         request.outputs.push(RequestedOutput { name: "z".into(), parameters: Parameters::new() });
         let (model_name, expected) = ("m".into(), vec!["y".into()]);
         let error = Error::UnknownOutput { model: model_name, name: "z".into(), expected };
+        assert_eq!(validate(&request, &model(), Rows::UpTo(8)), Err(error));
+    }
+
+    #[test]
+    fn an_output_that_is_asked_for_twice_is_refused() {
+        let mut request = request(vec![tensor("a", &[1, 2]), tensor("b", &[1, 1])]);
+        request.outputs = vec![RequestedOutput { name: "y".into(), parameters: Parameters::new() }; 2];
+        let error = Error::DuplicateOutput { name: "y".into() };
         assert_eq!(validate(&request, &model(), Rows::UpTo(8)), Err(error));
     }
 

@@ -76,3 +76,8 @@ fn every_grpc_seed_decodes() {
         }
     });
 }
+
+#[test]
+fn every_frame_seed_decodes() {
+    each("frames", |name, data| assert_eq!(parm_protocol::frames::survives(&data), [name]));
+}

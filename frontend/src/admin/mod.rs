@@ -33,8 +33,8 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
     /// Token that callers must send (`authorization: Bearer TOKEN`); needed where other machines can reach the address.
-    /// Default: none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Default: none. Left out of a dumped configuration.
+    #[serde(skip_serializing)]
     pub token: Option<Token>,
 }
 

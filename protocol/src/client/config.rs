@@ -17,7 +17,8 @@ pub struct Config {
     pub transport: Prefer,
     /// How tensors travel over HTTP (default `binary`; `json` for servers without the binary tensor extension).
     pub tensors: Tensors,
-    /// Sent as `authorization: Bearer <token>` (default: none).
+    /// Sent as `authorization: Bearer <token>` (default: none). Left out of a dumped configuration.
+    #[serde(skip_serializing)]
     pub token: Option<Token>,
     /// Milliseconds to connect (default 1000).
     pub connect_timeout_ms: NonZeroU64,
@@ -32,6 +33,7 @@ pub struct Config {
     /// Most milliseconds between two attempts to connect (default 1000): a server that comes back is found this late.
     pub backoff_max_ms: NonZeroU64,
     /// HTTP connections, each with one request at a time (default 256). More requests are refused as overload.
+    /// Questions about health and models have a few of their own beside these.
     pub max_connections: NonZeroU32,
     /// Largest body of an answer in bytes over HTTP and gRPC (default 67108864, that is 64 MiB).
     pub max_body_bytes: NonZeroUsize,
@@ -61,10 +63,14 @@ pub enum Tensors {
     Json,
 }
 
-/// A secret: shown neither in logs nor in a dumped configuration.
+/// A secret: shown neither in logs nor in a dumped configuration. It cannot be written at all, so that whoever puts one
+/// into a configuration has to say that its field is left out.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "String")]
 pub struct Token(String);
+
+/// What stood for a token in configurations that earlier versions dumped. Everybody can guess it.
+const MASK: &str = "***";
 
 impl Token {
     /// Wraps a secret.
@@ -89,9 +95,14 @@ impl fmt::Debug for Token {
     }
 }
 
-impl Serialize for Token {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str("***")
+impl TryFrom<String> for Token {
+    type Error = String;
+
+    fn try_from(secret: String) -> Result<Self, String> {
+        if secret == MASK {
+            return Err(format!("'{MASK}' stands for a token that is not shown: write the token itself"));
+        }
+        Ok(Self(secret))
     }
 }
 
@@ -138,5 +149,12 @@ mod tests {
         assert!(!shown.contains("hush"), "{shown}");
         let read: Token = serde_json::from_str("\"hush\"").unwrap();
         assert_eq!(read.bearer(), "Bearer hush");
+    }
+
+    #[test]
+    fn what_stands_for_a_token_is_no_token() {
+        let error = serde_json::from_str::<Token>("\"***\"").unwrap_err().to_string();
+        assert!(error.contains("write the token itself"), "{error}");
+        assert_eq!(serde_json::to_value(Config::default()).unwrap().get("token"), None);
     }
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::frame::{Builder, Frame};
-use super::header::{Kind, padded};
+use super::header::{self, Header, Kind, padded};
 use super::wire::{Cursor, malformed, put_maybe_text, put_number, put_parameters, put_text};
+use crate::bounds::Parts;
 use crate::{
     Code, DataType, Error, InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOutput, Shape, Tensor,
 };
@@ -53,7 +54,8 @@ pub(super) fn decode_request(body: &Bytes) -> Result<(InferRequest, Envelope), E
     let inputs = take_tensors(&mut head, &mut data)?;
     let count = head.count()?;
     let mut outputs = Vec::with_capacity(count.min(EXPECTED));
-    for _ in 0..count {
+    for at in 0..count {
+        Parts::tensor(at, "outputs")?;
         outputs.push(RequestedOutput { name: head.text()?, parameters: head.parameters()? });
     }
     head.finish()?;
@@ -101,7 +103,7 @@ pub(super) fn encode_failure(id: u64, error: &Error, limit: usize) -> Result<Fra
 
 pub(super) fn decode_failure(body: &Bytes) -> Result<Error, Error> {
     let (mut head, data) = open(body)?;
-    let error = Error::Remote { code: code_of(head.byte()?), message: head.text()? };
+    let error = Error::Remote { code: code_of(head.byte()?), message: head.words()? };
     head.finish()?;
     data.finish()?;
     Ok(error)
@@ -131,12 +133,14 @@ fn put_tensors(head: &mut BytesMut, tensors: &[NamedTensor]) {
 fn take_tensors(head: &mut Cursor<'_>, data: &mut Data<'_>) -> Result<Vec<NamedTensor>, Error> {
     let count = head.count()?;
     let mut tensors = Vec::with_capacity(count.min(EXPECTED));
-    for _ in 0..count {
+    for at in 0..count {
+        Parts::tensor(at, "tensors")?;
         let name = head.text()?;
         let datatype = datatype_of(head.byte()?)?;
         let rank = head.count()?;
         let mut shape = Shape::new();
-        for _ in 0..rank {
+        for at in 0..rank {
+            Parts::dimension(at)?;
             shape.push(head.size()?);
         }
         let bytes = data.take(head.size()?)?;
@@ -156,7 +160,8 @@ impl Data<'_> {
     fn take(&mut self, length: usize) -> Result<Bytes, Error> {
         let end = self.at.checked_add(length).filter(|end| *end <= self.body.len());
         let end = end.ok_or_else(|| malformed("a tensor reaches beyond the frame"))?;
-        let bytes = self.body.slice(self.at..end);
+        // An empty slice would keep the whole body for nothing.
+        let bytes = if length == 0 { Bytes::new() } else { self.body.slice(self.at..end) };
         self.at = padded(end);
         Ok(bytes)
     }
@@ -171,6 +176,39 @@ fn open(body: &Bytes) -> Result<(Cursor<'_>, Data<'_>), Error> {
     let length = u32::from_le_bytes(*length) as usize;
     let head = rest.get(..length).ok_or_else(|| malformed("the head reaches beyond the frame"))?;
     Ok((Cursor::new(head), Data { body, at: padded(4 + length) }))
+}
+
+/// For fuzzing: takes any bytes as a frame, or as the body of one of any kind. What can be read can be written, and is the
+/// same when it is read again. Says what could be read.
+#[doc(hidden)]
+pub fn survives(bytes: &Bytes) -> Vec<&'static str> {
+    let header = bytes.first_chunk().and_then(Header::from_bytes);
+    let body = if header.is_some() { bytes.slice(header::LENGTH..) } else { bytes.clone() };
+    let written = |frame: Result<Frame, Error>| {
+        let whole = Bytes::from(frame.expect("what was read can be written").chunks.concat());
+        let header = whole.first_chunk().and_then(Header::from_bytes).expect("a frame has a header");
+        assert_eq!(header.body as usize, whole.len() - header::LENGTH);
+        whole.slice(header::LENGTH..)
+    };
+    let mut read = Vec::new();
+    if let Ok((request, envelope)) = decode_request(&body) {
+        let once = written(encode_request(1, &request, &envelope, usize::MAX));
+        let (request, envelope) = decode_request(&once).expect("what was written can be read");
+        assert_eq!(written(encode_request(1, &request, &envelope, usize::MAX)), once);
+        read.push("request");
+    }
+    if let Ok(response) = decode_response(&body) {
+        let once = written(encode_response(1, &response, usize::MAX));
+        let response = decode_response(&once).expect("what was written can be read");
+        assert_eq!(written(encode_response(1, &response, usize::MAX)), once);
+        read.push("response");
+    }
+    if let Ok(error) = decode_failure(&body) {
+        let once = written(encode_failure(1, &error, usize::MAX));
+        assert_eq!(decode_failure(&once), Ok(error));
+        read.push("failure");
+    }
+    read
 }
 
 fn byte_of(code: Code) -> u8 {

@@ -21,10 +21,16 @@ pub struct Config {
     /// Bytes waiting to be written (default 134217728, that is 128 MiB). A client refuses more requests beyond it, a
     /// server reads no more of them, so a peer that does not read cannot fill our memory.
     pub max_queued_bytes: NonZeroUsize,
+    /// Milliseconds that a frame's body may take to arrive (default 30000): a peer that dribbles bytes does not hold
+    /// what it announced for ever.
+    pub body_timeout_ms: NonZeroU64,
+    /// Milliseconds that a client may take over an answer before a server closes the connection (default 60000): one
+    /// that does not read does not hold its answers for ever.
+    pub answer_timeout_ms: NonZeroU64,
     /// Milliseconds of silence before the peer is asked whether it lives (default 1000).
     pub ping_interval_ms: NonZeroU64,
     /// Milliseconds that the peer has to say anything after that (default 5000): longer than its longest pause,
-    /// since every request on the connection fails when this passes.
+    /// since every request on the connection fails when this passes. Bytes of a frame that is under way count.
     pub ping_timeout_ms: NonZeroU64,
 }
 
@@ -46,6 +52,14 @@ impl From<Config> for Limits {
 }
 
 impl Config {
+    pub(crate) fn body_timeout(&self) -> Duration {
+        Duration::from_millis(self.body_timeout_ms.get())
+    }
+
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        Duration::from_millis(self.answer_timeout_ms.get())
+    }
+
     pub(crate) fn ping_interval(&self) -> Duration {
         Duration::from_millis(self.ping_interval_ms.get())
     }
@@ -61,6 +75,8 @@ impl Default for Config {
             max_body_bytes: const { NonZeroU32::new(64 << 20).unwrap() },
             max_in_flight: const { NonZeroU32::new(1024).unwrap() },
             max_queued_bytes: const { NonZeroUsize::new(128 << 20).unwrap() },
+            body_timeout_ms: const { NonZeroU64::new(30_000).unwrap() },
+            answer_timeout_ms: const { NonZeroU64::new(60_000).unwrap() },
             ping_interval_ms: const { NonZeroU64::new(1000).unwrap() },
             ping_timeout_ms: const { NonZeroU64::new(5000).unwrap() },
         }

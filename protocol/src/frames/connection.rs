@@ -71,8 +71,9 @@ impl Connection {
         };
         let writer = Writer::new(write, config.max_queued_bytes.get());
         let link = Arc::new(Link { peer, writer, calls: Mutex::default(), limits });
-        let reader = Reader::new(read, already_read, config.max_body_bytes.get());
-        let task = tokio::spawn(run(Arc::clone(&link), reader, config.clone())).abort_handle();
+        let heard = Arc::new(Heard::default());
+        let reader = Reader::new(read, already_read, config, Arc::clone(&heard));
+        let task = tokio::spawn(run(Arc::clone(&link), reader, (heard, config.clone()))).abort_handle();
         Self { link, task }
     }
 
@@ -242,9 +243,8 @@ impl Link {
     }
 
     /// Hands frames to the calls they belong to until the stream ends.
-    async fn read(&self, reader: &mut Reader, heard: &Heard) -> io::Result<()> {
+    async fn read(&self, reader: &mut Reader) -> io::Result<()> {
         while let Some(incoming) = reader.next().await? {
-            heard.note();
             match incoming.header.kind {
                 Kind::Response | Kind::Failure => {
                     // Nobody waits for the answer to a call that was cancelled meanwhile.
@@ -282,11 +282,10 @@ impl Link {
     }
 }
 
-async fn run(link: Arc<Link>, mut reader: Reader, config: Config) {
-    let heard = Heard::default();
+async fn run(link: Arc<Link>, mut reader: Reader, (heard, config): (Arc<Heard>, Config)) {
     let why = tokio::select! {
         biased;
-        read = link.read(&mut reader, &heard) => match read {
+        read = link.read(&mut reader) => match read {
             Ok(()) => "closed by the server".to_owned(),
             Err(error) => error.to_string(),
         },

@@ -1,4 +1,8 @@
 //! Notices a peer that is connected and says nothing any more: stopped, hung, or behind a network that lost us.
+//!
+//! Every byte is a sign of life, not only a whole frame: one of 48 MB takes ten seconds over a slow link. On its way out it
+//! is in front of our question, so that the peer has its time to answer from when the question left; before that it has to
+//! take bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,9 +36,16 @@ pub(super) async fn watch(heard: &Heard, writer: &Writer, config: &Config) {
         if writer.send(Frame::bare(Kind::Ping, 0), Urgency::Now).is_err() {
             return;
         }
-        tokio::time::sleep(config.ping_timeout()).await;
-        if heard.count() == before {
-            return;
+        let asked = writer.accepted();
+        loop {
+            let written = writer.written();
+            tokio::time::sleep(config.ping_timeout()).await;
+            if heard.count() != before {
+                break;
+            }
+            if written >= asked || writer.written() == written {
+                return;
+            }
         }
     }
 }

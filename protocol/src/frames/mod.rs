@@ -29,6 +29,8 @@ mod tests;
 mod wire;
 mod writer;
 
+#[doc(hidden)]
+pub use codec::survives;
 pub use config::{Config, Limits};
 pub use connection::{Call, Connection};
 pub use negotiation::{EXTENSION, Negotiated, PATH, PROTOCOL};

@@ -2,12 +2,15 @@
 //! tensors stay where the kernel put them.
 
 use std::io;
-
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use tokio::time::Instant;
 
+use super::Config;
 use super::header::{self, Header};
+use super::keepalive::Heard;
 use super::socket::ReadHalf;
 use crate::Error;
 use crate::budget::{Budget, Share};
@@ -24,7 +27,7 @@ pub(super) struct Incoming {
     pub(super) header: Header,
     pub(super) body: Bytes,
     /// What the body takes of the reader's budget. Where that is spent, the body was passed over and is empty.
-    pub(super) share: Result<Option<Share>, Error>,
+    pub(super) share: Result<Option<Arc<Share>>, Error>,
 }
 
 pub(super) struct Reader {
@@ -33,15 +36,23 @@ pub(super) struct Reader {
     limit: usize,
     budget: Option<Arc<Budget>>,
     /// What the frame that is being read holds.
-    share: Option<Share>,
+    share: Option<Arc<Share>>,
+    heard: Arc<Heard>,
+    /// Time for a frame, from its header to its end.
+    timeout: Duration,
+    /// When the frame that is being read has to be there.
+    due: Option<Instant>,
 }
 
 impl Reader {
-    /// `already_read` came with the negotiation; bodies over `limit` are refused.
-    pub(super) fn new(half: ReadHalf, already_read: &[u8], limit: u32) -> Self {
+    /// `already_read` came with the negotiation. What arrives is noted in `heard`: a large frame takes its time, and its
+    /// sender lives.
+    pub(super) fn new(half: ReadHalf, already_read: &[u8], config: &Config, heard: Arc<Heard>) -> Self {
         let mut buffer = BytesMut::with_capacity(CHUNK.max(already_read.len()));
         buffer.extend_from_slice(already_read);
-        Self { half, buffer, limit: limit as usize, budget: None, share: None }
+        let limit = config.max_body_bytes.get() as usize;
+        let timeout = config.body_timeout();
+        Self { half, buffer, limit, budget: None, share: None, heard, timeout, due: None }
     }
 
     /// Bodies count against this budget from the moment that their headers are known.
@@ -61,19 +72,35 @@ impl Reader {
                         return Ok(Some(Incoming { header, body: Bytes::new(), share: Err(refusal) }));
                     }
                     if self.buffer.len() >= whole {
+                        self.due = None;
                         let body = self.buffer.split_to(whole).freeze().slice(header::LENGTH..);
                         return Ok(Some(Incoming { header, body, share: Ok(self.share.take()) }));
                     }
+                    self.due.get_or_insert_with(|| Instant::now() + self.timeout);
                     whole - self.buffer.len()
                 }
                 None => header::LENGTH - self.buffer.len(),
             };
             self.make_room(missing);
-            if self.half.read(&mut self.buffer).await? == 0 {
+            if self.read().await? == 0 {
                 let clean = self.buffer.is_empty();
                 return if clean { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
             }
         }
+    }
+
+    /// Reads what is there, in the time that the frame has left.
+    async fn read(&mut self) -> io::Result<usize> {
+        let read = self.half.read(&mut self.buffer);
+        let read = match self.due {
+            None => read.await?,
+            Some(due) => tokio::time::timeout_at(due, read).await.map_err(|_| {
+                let message = format!("a frame did not arrive within {:?}", self.timeout);
+                io::Error::new(io::ErrorKind::TimedOut, message)
+            })??,
+        };
+        self.heard.note();
+        Ok(read)
     }
 
     /// Counts the frame at the front, once.
@@ -88,15 +115,17 @@ impl Reader {
 
     /// Reads so many bytes and keeps none.
     async fn pass_over(&mut self, mut missing: usize) -> io::Result<()> {
+        self.due.get_or_insert_with(|| Instant::now() + self.timeout);
         loop {
             let here = missing.min(self.buffer.len());
             self.buffer.advance(here);
             missing -= here;
             if missing == 0 {
+                self.due = None;
                 return Ok(());
             }
             self.make_room(LEAST_ROOM);
-            if self.half.read(&mut self.buffer).await? == 0 {
+            if self.read().await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }

@@ -22,7 +22,9 @@ use super::keepalive::{self, Heard};
 use super::reader::{Incoming, Reader};
 use super::writer::{Urgency, Writer};
 use super::{Limits, Socket};
-use crate::{Context, Error, InferResponse, InferenceService, Transport};
+use crate::budget::Share;
+use crate::unread::Unread;
+use crate::{Context, Error, InferResponse, InferenceService, Transport, bounds};
 
 /// With more requests than this in progress, answers travel together rather than each at once.
 const DIRECT: usize = 2;
@@ -38,29 +40,37 @@ pub async fn serve<S: InferenceService>(
 ) -> io::Result<()> {
     let Limits { config, budget } = limits;
     let (read, write) = socket.into_split();
-    let mut reader = Reader::new(read, already_read, config.max_body_bytes.get()).within(budget.clone());
+    let heard = Arc::new(Heard::default());
+    let mut reader = Reader::new(read, already_read, config, Arc::clone(&heard)).within(budget.clone());
     let serving = Arc::new(Serving {
         service,
         writer: Writer::new(write, config.max_queued_bytes.get()),
         limit: config.max_in_flight.get() as usize,
         max_body: config.max_body_bytes.get() as usize,
         calls: Mutex::default(),
+        unread: Arc::default(),
         peer_is_done: Notify::new(),
         idle: Notify::new(),
     });
     let end = Ending(Arc::clone(&serving));
-    let heard = Heard::default();
     tokio::select! {
         biased;
-        read = serving.read(&mut reader, &heard) => read?,
+        read = serving.read(&mut reader) => read?,
         written = end.0.writer.run() => written?,
         () = keepalive::watch(&heard, &end.0.writer, config) => {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the client gave no sign of life after a ping"));
+        }
+        () = end.0.unread.overdue(config.answer_timeout()) => {
+            let message = "the client did not take its answer within server.frames.answer_timeout_ms";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, message));
         }
         () = end.0.drained(drain) => {}
     }
     Ok(())
 }
+
+/// What a client is told, and what its request holds of the budget.
+type Told<'a> = (Result<&'a InferResponse, &'a Error>, Option<Arc<Share>>);
 
 struct Serving<S> {
     service: Arc<S>,
@@ -68,6 +78,8 @@ struct Serving<S> {
     limit: usize,
     max_body: usize,
     calls: Mutex<Calls>,
+    /// Answers that the client has not taken yet.
+    unread: Arc<Unread>,
     /// The client said that it sends no more requests.
     peer_is_done: Notify,
     /// The last request in progress was answered.
@@ -99,9 +111,8 @@ impl<S: InferenceService> Drop for Ending<S> {
 }
 
 impl<S: InferenceService> Serving<S> {
-    async fn read(self: &Arc<Self>, reader: &mut Reader, heard: &Heard) -> io::Result<()> {
+    async fn read(self: &Arc<Self>, reader: &mut Reader) -> io::Result<()> {
         while let Some(incoming) = reader.next().await? {
-            heard.note();
             let id = incoming.header.id;
             match incoming.header.kind {
                 Kind::Request => self.start(incoming).await,
@@ -136,10 +147,16 @@ impl<S: InferenceService> Serving<S> {
             Ok(share) => share,
             Err(error) => return self.reject(id, &error),
         };
-        let (request, envelope) = match codec::decode_request(&incoming.body) {
+        let decoded = codec::decode_request(&incoming.body).and_then(|decoded| {
+            // Never more than a frame may have: a request that came alone must not be refused.
+            let weight = bounds::weight(&decoded.0).min(self.max_body);
+            share.as_ref().map_or(Ok(()), |share| share.cover(weight)).map(|()| decoded)
+        });
+        let (request, envelope) = match decoded {
             Ok(decoded) => decoded,
             Err(error) => return self.reject(id, &error),
         };
+        drop(incoming.body);
         let context = Context {
             arrived: arrived.into_std(),
             deadline: envelope.remaining.and_then(|remaining| arrived.into_std().checked_add(remaining)),
@@ -152,9 +169,8 @@ impl<S: InferenceService> Serving<S> {
         };
         let service = Arc::clone(&self.service);
         let mut call = Box::pin(async move {
-            let _share = share;
             let result = service.infer(request, context).await;
-            reply.send(result);
+            reply.send(result, share);
         });
         let polled = std::future::poll_fn(|cx| Poll::Ready(Future::poll(Pin::as_mut(&mut call), cx))).await;
         if polled.is_pending() {
@@ -186,19 +202,24 @@ impl<S: InferenceService> Serving<S> {
 
     fn reject(&self, id: u64, error: &Error) {
         self.service.rejected(error, Transport::Frames);
-        self.answer(id, Err(error), Urgency::Together);
+        self.answer(id, (Err(error), None), Urgency::Together);
     }
 
-    fn answer(&self, id: u64, result: Result<&InferResponse, &Error>, urgency: Urgency) {
+    /// Sends an answer, which holds its share until the client has taken it.
+    fn answer(&self, id: u64, (result, share): Told<'_>, urgency: Urgency) {
         let frame = match result {
-            Ok(response) => codec::encode_response(id, response, self.max_body),
+            Ok(response) => codec::encode_response(id, response, self.max_body).and_then(|frame| {
+                share.as_ref().map_or(Ok(()), |share| share.turn_into(frame.len())).map(|()| frame)
+            }),
             Err(error) => codec::encode_failure(id, error, self.max_body),
         };
         // An answer that is too large is replaced by words that are not; if those fit nowhere the limit is absurd,
         // and the client's deadline ends its wait.
         let frame = frame.or_else(|error| codec::encode_failure(id, &error, self.max_body));
         if let Ok(frame) = frame {
-            let _ = self.writer.send(frame, urgency);
+            let answer = self.unread.answer(share);
+            let chunks = frame.chunks.into_iter().map(|chunk| answer.part(chunk)).collect();
+            let _ = self.writer.send(Frame { chunks }, urgency);
         }
     }
 
@@ -240,16 +261,16 @@ struct Reply<S: InferenceService> {
 }
 
 impl<S: InferenceService> Reply<S> {
-    fn send(mut self, result: Result<InferResponse, Error>) {
+    fn send(mut self, result: Result<InferResponse, Error>, share: Option<Arc<Share>>) {
         self.sent = true;
-        self.conclude(result);
+        self.conclude(result, share);
     }
 
-    fn conclude(&self, result: Result<InferResponse, Error>) {
+    fn conclude(&self, result: Result<InferResponse, Error>, share: Option<Arc<Share>>) {
         let (wanted, others) = self.serving.look_up(self.id);
         if wanted {
             let urgency = if others < DIRECT { Urgency::Now } else { Urgency::Together };
-            self.serving.answer(self.id, result.as_ref(), urgency);
+            self.serving.answer(self.id, (result.as_ref(), share), urgency);
         }
         // Not before the answer is on its way: a drain takes a connection without calls for finished.
         self.serving.calls.lock().running.remove(&self.id);
@@ -261,7 +282,7 @@ impl<S: InferenceService> Drop for Reply<S> {
     fn drop(&mut self) {
         if !self.sent {
             let message = "the request was dropped before it was answered: see the server's log".to_owned();
-            self.conclude(Err(Error::Internal { message }));
+            self.conclude(Err(Error::Internal { message }), None);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Both ends of a connection, over a socket pair.
 
+mod slow;
+
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::frame::Frame;
 use super::*;
 use crate::client::CallContext;
 use crate::scripted::{Scripted, echo};

@@ -2,6 +2,7 @@
 
 use bytes::{BufMut, BytesMut};
 
+use crate::bounds::Parts;
 use crate::{Error, Parameter, Parameters};
 
 pub(super) fn put_number(out: &mut BytesMut, mut number: u64) {
@@ -59,11 +60,12 @@ pub(super) fn put_parameters(out: &mut BytesMut, parameters: &Parameters) {
 /// remaining bytes do not back.
 pub(super) struct Cursor<'a> {
     rest: &'a [u8],
+    parts: Parts,
 }
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes }
+        Self { rest: bytes, parts: Parts::default() }
     }
 
     pub(super) fn byte(&mut self) -> Result<u8, Error> {
@@ -101,18 +103,29 @@ impl<'a> Cursor<'a> {
 
     pub(super) fn text(&mut self) -> Result<String, Error> {
         let length = self.count()?;
+        self.parts.text(length)?;
+        self.take_text(length)
+    }
+
+    /// Text that only a server sends: as long as its frame.
+    pub(super) fn words(&mut self) -> Result<String, Error> {
+        let length = self.count()?;
         self.take_text(length)
     }
 
     pub(super) fn maybe_text(&mut self) -> Result<Option<String>, Error> {
         match self.size()?.checked_sub(1) {
             None => Ok(None),
-            Some(length) => self.take_text(length).map(Some),
+            Some(length) => {
+                self.parts.text(length)?;
+                self.take_text(length).map(Some)
+            }
         }
     }
 
     pub(super) fn parameters(&mut self) -> Result<Parameters, Error> {
         let count = self.count()?;
+        self.parts.parameters(count)?;
         let mut parameters = Parameters::new();
         for _ in 0..count {
             let name = self.text()?;

@@ -49,6 +49,8 @@ struct Queue {
     chunks: VecDeque<Bytes>,
     /// Bytes accepted and not yet written.
     bytes: usize,
+    /// Bytes accepted since the beginning.
+    accepted: u64,
     /// Somebody writes, and will look at the queue again when done.
     busy: bool,
     /// The socket takes no more: only the connection's task, which waits for it, goes on.
@@ -87,6 +89,7 @@ impl Writer {
             return Err(Refused::Closed);
         }
         queue.bytes += frame.len();
+        queue.accepted += frame.len() as u64;
         queue.chunks.extend(frame.chunks);
         if queue.busy || queue.stalled {
             return Ok(());
@@ -123,6 +126,17 @@ impl Writer {
     /// Waits until everything is written.
     pub(super) async fn flushed(&self) {
         self.shrunk_to(0).await;
+    }
+
+    /// Bytes accepted since the beginning.
+    pub(super) fn accepted(&self) -> u64 {
+        self.queue.lock().accepted
+    }
+
+    /// Bytes written since the beginning.
+    pub(super) fn written(&self) -> u64 {
+        let queue = self.queue.lock();
+        queue.accepted - queue.bytes as u64
     }
 
     /// Whether reading more requests should wait.

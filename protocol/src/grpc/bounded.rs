@@ -1,46 +1,42 @@
-//! A request's message with a bound on its tensors, which holds while it is read.
+//! A request's message that is held to the bounds before it is read.
 //!
 //! An empty tensor takes two bytes on the wire and some three hundred in memory, so a body well within its limit could
-//! fill the machine before anybody has looked at it. What is beyond the bound is skipped, not kept, and the request is
-//! refused afterwards in our own words.
+//! fill the machine before anybody has looked at it. So the message is taken as bytes, counted ([`scan`]), and read only
+//! when it is within the bounds; what is not is refused in our own words.
 
-use bytes::{Buf, BufMut};
+use bytes::{Buf, BufMut, Bytes};
 use prost::encoding::{DecodeContext, WireType, skip_field};
 use prost::{DecodeError, Message};
 
 use super::inference::ModelInferRequest;
+use super::scan;
 use crate::Error;
+use crate::bounds::Room;
 
-/// Inputs, requested outputs and raw contents that one request may have, each; models have a handful.
-pub const MOST_TENSORS: usize = 4096;
-
-/// A [`ModelInferRequest`] as it is read from the wire.
+/// A [`ModelInferRequest`] as it came, not read yet.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Bounded {
-    message: ModelInferRequest,
-    /// Parts that were skipped.
-    beyond: usize,
-}
+pub struct Bounded(Bytes);
 
 impl Bounded {
-    /// The message, if all of it was kept.
-    pub fn into_message(self) -> Result<ModelInferRequest, Error> {
-        match self.beyond {
-            0 => Ok(self.message),
-            beyond => Err(Error::Malformed {
-                message: format!(
-                    "{beyond} inputs, outputs or raw contents beyond the {MOST_TENSORS} that one request may have"
-                ),
-            }),
-        }
+    /// Reads the message if it is within the bounds, typed contents within `room`.
+    pub fn into_message(self, mut room: Room) -> Result<ModelInferRequest, Error> {
+        scan::request(&self.0, &mut room)?;
+        ModelInferRequest::decode(self.0).map_err(scan::malformed)
     }
 }
 
 impl Message for Bounded {
     fn encode_raw(&self, buf: &mut impl BufMut) {
-        self.message.encode_raw(buf);
+        buf.put_slice(&self.0);
     }
 
+    /// Takes all there is, without a copy where it lies in one piece.
+    fn merge(&mut self, mut buf: impl Buf) -> Result<(), DecodeError> {
+        self.0 = buf.copy_to_bytes(buf.remaining());
+        Ok(())
+    }
+
+    /// Within another message it would be nothing: it is only ever a whole one.
     fn merge_field(
         &mut self,
         tag: u32,
@@ -48,33 +44,25 @@ impl Message for Bounded {
         buf: &mut impl Buf,
         ctx: DecodeContext,
     ) -> Result<(), DecodeError> {
-        // The tags of the three lists in the `.proto`.
-        let count = match tag {
-            5 => self.message.inputs.len(),
-            6 => self.message.outputs.len(),
-            7 => self.message.raw_input_contents.len(),
-            _ => 0,
-        };
-        if count < MOST_TENSORS {
-            return self.message.merge_field(tag, wire_type, buf, ctx);
-        }
-        self.beyond += 1;
         skip_field(wire_type, tag, buf, ctx)
     }
 
     fn encoded_len(&self) -> usize {
-        self.message.encoded_len()
+        self.0.len()
     }
 
     fn clear(&mut self) {
-        *self = Self::default();
+        self.0.clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bounds::{MOST_DIMENSIONS, MOST_PARAMETERS, MOST_TENSORS, MOST_TEXT_BYTES};
+    use crate::grpc::inference::infer_parameter::ParameterChoice;
     use crate::grpc::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+    use crate::grpc::inference::{InferParameter, InferTensorContents};
 
     fn message(inputs: usize, outputs: usize, raw: usize) -> ModelInferRequest {
         ModelInferRequest {
@@ -87,39 +75,86 @@ mod tests {
         }
     }
 
-    fn read(message: &ModelInferRequest) -> Bounded {
-        Bounded::decode(&message.encode_to_vec()[..]).unwrap()
+    /// A message with one input.
+    fn with(input: InferInputTensor) -> ModelInferRequest {
+        ModelInferRequest { inputs: vec![input], ..message(0, 0, 0) }
+    }
+
+    fn read(message: &ModelInferRequest, room: usize) -> Result<ModelInferRequest, Error> {
+        Bounded::decode(&message.encode_to_vec()[..]).unwrap().into_message(Room::of(room))
+    }
+
+    fn parameters(count: usize) -> std::collections::BTreeMap<String, InferParameter> {
+        let value = InferParameter { parameter_choice: Some(ParameterChoice::Int64Param(1)) };
+        (0..count).map(|number| (number.to_string(), value.clone())).collect()
     }
 
     #[test]
-    fn a_message_within_the_bound_is_read_as_it_was_sent() {
-        for sent in [message(0, 0, 0), message(2, 1, 2), message(MOST_TENSORS, MOST_TENSORS, MOST_TENSORS)] {
-            assert_eq!(read(&sent).encode_to_vec(), sent.encode_to_vec());
-            assert_eq!(read(&sent).into_message(), Ok(sent));
-        }
-    }
-
-    #[test]
-    fn what_is_beyond_the_bound_is_not_kept_and_is_refused() {
+    fn a_message_within_the_bounds_is_read_as_it_was_sent() {
+        let everything = InferInputTensor {
+            name: "x".into(),
+            datatype: "FP32".into(),
+            shape: vec![-1; MOST_DIMENSIONS],
+            parameters: parameters(MOST_PARAMETERS / 2),
+            contents: Some(InferTensorContents {
+                bool_contents: vec![true; 3],
+                int_contents: vec![-1; 3],
+                int64_contents: vec![i64::MIN; 3],
+                uint_contents: vec![300; 3],
+                uint64_contents: vec![u64::MAX; 3],
+                fp32_contents: vec![0.5; 3],
+                fp64_contents: vec![0.5; 3],
+                bytes_contents: vec!["ab".into(); 3],
+            }),
+        };
+        let full = ModelInferRequest { parameters: parameters(MOST_PARAMETERS / 2), ..with(everything) };
         let most = MOST_TENSORS;
-        for (sent, kept) in [
-            (message(most + 3, 1, 0), message(most, 1, 0)),
-            (message(1, most + 3, 0), message(1, most, 0)),
-            (message(1, 1, most + 3), message(1, 1, most)),
-        ] {
-            let read = read(&sent);
-            assert_eq!(read.message, kept);
-            let message =
-                "3 inputs, outputs or raw contents beyond the 4096 that one request may have".into();
-            assert_eq!(read.into_message(), Err(Error::Malformed { message }));
+        for sent in [message(0, 0, 0), message(2, 1, 2), message(most, most, most), full] {
+            assert_eq!(read(&sent, usize::MAX), Ok(sent));
         }
     }
 
     #[test]
-    fn the_tags_of_the_bound_are_those_of_the_message() {
-        for (message, tag) in [(message(1, 0, 0), 5u8), (message(0, 1, 0), 6), (message(0, 0, 1), 7)] {
-            let bare = ModelInferRequest { model_name: String::new(), id: String::new(), ..message };
-            assert_eq!(bare.encode_to_vec()[0], tag << 3 | 2);
+    fn what_is_beyond_a_bound_is_refused_before_it_is_read() {
+        let input = || InferInputTensor { name: "x".into(), ..Default::default() };
+        let text = "t".repeat(MOST_TEXT_BYTES);
+        let many = parameters(MOST_PARAMETERS / 2 + 1);
+        for (sent, words) in [
+            (message(MOST_TENSORS + 1, 1, 0), "4096 inputs"),
+            (message(1, MOST_TENSORS + 1, 0), "4096 outputs"),
+            (message(1, 1, MOST_TENSORS + 1), "4096 raw contents"),
+            (with(InferInputTensor { shape: vec![1; MOST_DIMENSIONS + 1], ..input() }), "64 dimensions"),
+            (with(InferInputTensor { datatype: text.clone(), ..input() }), "bytes of names"),
+            (ModelInferRequest { id: text, ..message(1, 0, 0) }, "bytes of names"),
+            (
+                ModelInferRequest {
+                    parameters: many.clone(),
+                    ..with(InferInputTensor { parameters: many, ..input() })
+                },
+                "1024 parameters",
+            ),
+        ] {
+            let error = read(&sent, usize::MAX).unwrap_err().to_string();
+            assert!(error.contains("more than the") && error.contains(words), "{error} lacks {words}");
+        }
+    }
+
+    #[test]
+    fn typed_contents_count_as_the_lists_that_they_are_read_into() {
+        let empty = InferTensorContents::default;
+        for (contents, bytes) in [
+            (InferTensorContents { bool_contents: vec![true; 10], ..empty() }, 10),
+            (InferTensorContents { int_contents: vec![-1; 10], ..empty() }, 40),
+            (InferTensorContents { int64_contents: vec![1; 10], ..empty() }, 80),
+            (InferTensorContents { uint_contents: vec![300; 10], ..empty() }, 40),
+            (InferTensorContents { uint64_contents: vec![u64::MAX; 10], ..empty() }, 80),
+            (InferTensorContents { fp32_contents: vec![0.5; 10], ..empty() }, 40),
+            (InferTensorContents { fp64_contents: vec![0.5; 10], ..empty() }, 80),
+            (InferTensorContents { bytes_contents: vec!["".into(); 10], ..empty() }, 320),
+        ] {
+            let sent = with(InferInputTensor { contents: Some(contents), ..Default::default() });
+            assert_eq!(read(&sent, bytes).as_ref(), Ok(&sent));
+            assert_eq!(read(&sent, bytes - 1), Err(Error::TensorsTooLarge { bytes, limit: bytes - 1 }));
         }
     }
 }

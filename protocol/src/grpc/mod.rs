@@ -2,8 +2,9 @@
 
 mod bounded;
 pub mod convert;
+mod scan;
 
-pub use bounded::{Bounded, MOST_TENSORS};
+pub use bounded::Bounded;
 
 /// What the protobuf compiler makes of `proto/open_inference.proto`; a test holds the two together.
 #[allow(missing_docs, unreachable_pub, clippy::all)]

@@ -9,6 +9,7 @@
 mod blobs;
 mod body;
 mod data;
+mod few;
 mod parameters;
 mod problem;
 pub mod request;

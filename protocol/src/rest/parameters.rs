@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::{Parameter, Parameters};
+use crate::bounds::Parts;
+use crate::{Error, Parameter, Parameters};
 
 /// What the binary extension claims for itself.
 const BINARY_DATA_SIZE: &str = "binary_data_size";
@@ -25,6 +26,15 @@ pub(super) struct Split {
     pub(super) binary_data: Option<bool>,
     /// Whether outputs without a word of their own are wanted as raw bytes.
     pub(super) binary_data_output: Option<bool>,
+}
+
+impl Split {
+    /// Counts the parameters, and the text in them.
+    pub(super) fn count(&self, parts: &mut Parts) -> Result<(), Error> {
+        parts.parameters(self.others.len())?;
+        let value = |value: &Parameter| value.as_str().map_or(0, str::len);
+        self.others.iter().try_for_each(|(name, it)| parts.text(name.len() + value(it)))
+    }
 }
 
 impl<'de> Deserialize<'de> for Split {
@@ -56,7 +66,9 @@ impl<'de> Visitor<'de> for SplitVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Split, A::Error> {
         let mut split = Split::default();
+        let mut parts = Parts::default();
         while let Some(Text(key)) = map.next_key()? {
+            parts.parameters(1).map_err(A::Error::custom)?;
             match &*key {
                 BINARY_DATA_SIZE => split.binary_data_size = Some(map.next_value()?),
                 BINARY_DATA => split.binary_data = Some(map.next_value()?),
@@ -71,10 +83,30 @@ impl<'de> Visitor<'de> for SplitVisitor {
     }
 }
 
-/// A string, borrowed where it has no escapes.
-#[derive(serde::Deserialize)]
-#[serde(transparent)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+/// A string of a bounded length, borrowed where it has no escapes.
+pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Cow<'de, str>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+                Parts::default().text(text.len()).map(|()| Cow::Borrowed(text)).map_err(E::custom)
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                Parts::default().text(text.len()).map(|()| Cow::Owned(text.to_owned())).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(TextVisitor).map(Text)
+    }
+}
 
 /// One parameter's value. Written by hand because `untagged` would buffer every value first.
 struct Value(Parameter);
@@ -114,7 +146,8 @@ impl Visitor<'_> for ValueVisitor {
         }
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
+        Parts::default().text(value.len()).map_err(E::custom)?;
         Ok(Value(Parameter::String(value.into())))
     }
 }

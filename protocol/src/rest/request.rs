@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::blobs::Blobs;
 use super::body::Encoded;
+use super::few::{Counted, Few};
 use super::parameters::{Joined, Split, Text};
 use super::tensor;
 use super::{Wanted, malformed};
+use crate::bounds::{Parts, Room};
 use crate::{
     DataType, Error, InferRequest, ModelRef, NamedTensor, RequestedOutput, Shape, Tensor, TensorMetadata,
 };
@@ -28,9 +30,20 @@ struct Read<'a> {
     #[serde(default)]
     parameters: Split,
     #[serde(borrow)]
-    inputs: Vec<tensor::Read<'a>>,
+    inputs: Few<tensor::Read<'a>>,
     #[serde(default, borrow)]
-    outputs: Option<Vec<ReadOutput<'a>>>,
+    outputs: Option<Few<ReadOutput<'a>>>,
+}
+
+impl Read<'_> {
+    /// Holds all parts together to the bounds that each list was held to.
+    fn check(&self) -> Result<(), Error> {
+        let mut parts = Parts::default();
+        parts.text(self.id.as_ref().map_or(0, |id| id.0.len()))?;
+        self.parameters.count(&mut parts)?;
+        self.inputs.0.iter().try_for_each(|input| input.count(&mut parts))?;
+        self.outputs.iter().flat_map(|outputs| &outputs.0).try_for_each(|output| output.count(&mut parts))
+    }
 }
 
 #[derive(Deserialize)]
@@ -41,21 +54,41 @@ struct ReadOutput<'a> {
     parameters: Split,
 }
 
+impl Counted for ReadOutput<'_> {
+    const WHAT: &'static str = "outputs";
+
+    fn count(&self, parts: &mut Parts) -> Result<(), Error> {
+        parts.text(self.name.0.len())?;
+        self.parameters.count(parts)
+    }
+}
+
 /// Reads a body whose first `json_length` bytes (all of it without that) are JSON. Tensors are slices of the body.
 pub fn decode(
     model: ModelRef,
     json_length: Option<usize>,
     body: Bytes,
 ) -> Result<(InferRequest, Wanted), Error> {
+    decode_within(model, json_length, body, Room::default())
+}
+
+/// [`decode`] with a bound on the bytes that values in JSON become.
+pub fn decode_within(
+    model: ModelRef,
+    json_length: Option<usize>,
+    body: Bytes,
+    mut room: Room,
+) -> Result<(InferRequest, Wanted), Error> {
     let (json, mut blobs) = Blobs::split(body, json_length)?;
     let read: Read<'_> = serde_json::from_slice(&json)
         .map_err(|error| malformed(format!("the body is no inference request in JSON: {error}")))?;
+    read.check()?;
     let mut wanted =
         Wanted { binary: read.parameters.binary_data_output.unwrap_or(false), outputs: Vec::new() };
-    let inputs =
-        read.inputs.into_iter().map(|input| input.finish(&mut blobs)).collect::<Result<Vec<_>, _>>()?;
+    let inputs = read.inputs.0.into_iter().map(|input| input.finish(&mut blobs, &mut room));
+    let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
     blobs.finish()?;
-    let outputs = read.outputs.unwrap_or_default().into_iter().map(|output| {
+    let outputs = read.outputs.unwrap_or_default().0.into_iter().map(|output| {
         let name = output.name.0.into_owned();
         if let Some(binary) = output.parameters.binary_data {
             wanted.outputs.push((name.clone(), binary));
@@ -210,6 +243,55 @@ mod tests {
         assert!(matches!(open, Err(Error::ShapeOverflow { .. } | Error::SizeMismatch { .. })), "{open:?}");
         let datatype = "TYPE_FP32".to_string();
         assert_eq!(raw(&input(&datatype, &[1]), &[0; 4]), Err(Error::UnknownDatatype { datatype }));
+    }
+
+    #[test]
+    fn parts_beyond_the_bounds_are_refused() {
+        let read = |json: String| decode(ModelRef::latest("m"), None, Bytes::from(json));
+        let list = |one: &str, count: usize| vec![one; count].join(",");
+        let parameters = |count: usize| {
+            let all: Vec<String> = (0..count).map(|key| format!(r#""{key}":1"#)).collect();
+            all.join(",")
+        };
+        let input = r#"{"name":"x","datatype":"FP32","shape":[0],"data":[]}"#;
+        let output = r#"{"name":"y"}"#;
+        let whole = |parameters: &str, inputs: &str, outputs: &str| {
+            format!(r#"{{"parameters":{{{parameters}}},"inputs":[{inputs}],"outputs":[{outputs}]}}"#)
+        };
+        assert!(read(whole(&parameters(1024), &list(input, 4096), &list(output, 4096))).is_ok());
+        let half = format!(r#"{{"name":"y","parameters":{{{}}}}}"#, parameters(513));
+        let long = format!(r#"{{"name":"{}"}}"#, "y".repeat(600_000));
+        let flat = format!(r#"{{"name":"x","datatype":"FP32","shape":[{}],"data":[]}}"#, list("1", 65));
+        for (json, words) in [
+            (whole("", &list(input, 4097), ""), "4096 tensors"),
+            (whole("", "", &list(output, 4097)), "4096 outputs"),
+            (whole(&parameters(1025), "", ""), "1024 parameters"),
+            (whole(&parameters(512), "", &half), "1024 parameters"),
+            (whole("", "", &list(&half, 2)), "1024 parameters"),
+            (whole("", "", &list(&long, 2)), "bytes of names"),
+            (whole(&format!(r#""p":"{}""#, "v".repeat((1 << 20) + 1)), "", ""), "bytes of names"),
+            (whole("", &flat, ""), "64 dimensions"),
+        ] {
+            let error = read(json).unwrap_err().to_string();
+            assert!(error.contains("more than the") && error.contains(words), "{error} lacks {words}");
+        }
+    }
+
+    #[test]
+    fn values_in_json_become_no_more_than_there_is_room_for() {
+        let read = |datatype: &str, data: &str, count: usize, room| {
+            let json = format!(
+                r#"{{"inputs":[{{"name":"x","datatype":"{datatype}","shape":[{count}],"data":[{data}]}}]}}"#
+            );
+            decode_within(ModelRef::latest("m"), None, Bytes::from(json), Room::of(room)).map(drop)
+        };
+        assert_eq!(read("FP64", "1,1", 2, 16), Ok(()));
+        let refused = Error::TensorsTooLarge { bytes: 16, limit: 15 };
+        assert_eq!(read("FP64", "1,1", 2, 15), Err(refused));
+        assert_eq!(read("BYTES", r#""ab","""#, 2, 11), Ok(()));
+        assert!(matches!(read("BYTES", r#""ab","""#, 2, 9), Err(Error::TensorsTooLarge { .. })));
+        // A shape that lies is told so: the text bounds what is set aside.
+        assert!(matches!(read("FP64", "1,1", 1 << 40, 1000), Err(Error::Malformed { .. })));
     }
 
     #[test]

@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::blobs::Blobs;
 use super::body::Encoded;
+use super::few::Few;
 use super::parameters::{Joined, Split, Text};
 use super::tensor;
 use super::{Wanted, malformed};
+use crate::bounds::Room;
 use crate::{Error, InferResponse};
 
 #[derive(Serialize)]
@@ -51,7 +53,7 @@ struct Read<'a> {
     #[serde(default)]
     parameters: Split,
     #[serde(borrow)]
-    outputs: Vec<tensor::Read<'a>>,
+    outputs: Few<tensor::Read<'a>>,
 }
 
 /// Reads a body whose first `json_length` bytes (all of it without that) are JSON. Tensors are slices of the body.
@@ -59,8 +61,9 @@ pub fn decode(json_length: Option<usize>, body: Bytes) -> Result<InferResponse, 
     let (json, mut blobs) = Blobs::split(body, json_length)?;
     let read: Read<'_> = serde_json::from_slice(&json)
         .map_err(|error| malformed(format!("the body is no inference response in JSON: {error}")))?;
-    let outputs =
-        read.outputs.into_iter().map(|output| output.finish(&mut blobs)).collect::<Result<Vec<_>, _>>()?;
+    let mut room = Room::default();
+    let outputs = read.outputs.0.into_iter().map(|output| output.finish(&mut blobs, &mut room));
+    let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
     blobs.finish()?;
     Ok(InferResponse {
         model_name: read.model_name.0.into_owned(),

@@ -8,8 +8,10 @@ use serde_json::value::RawValue;
 
 use super::blobs::Blobs;
 use super::data::{self, Values};
+use super::few::Counted;
 use super::malformed;
 use super::parameters::{Joined, Split, Text};
+use crate::bounds::{Parts, Room};
 use crate::{DataType, Error, NamedTensor, Shape, Tensor};
 
 /// A tensor as it is read; `data` waits as text until the datatype and shape are known.
@@ -28,7 +30,7 @@ pub(super) struct Read<'a> {
 
 impl Read<'_> {
     /// Checks the tensor and takes its bytes: a slice of the body, or its JSON values converted.
-    pub(super) fn finish(self, blobs: &mut Blobs) -> Result<NamedTensor, Error> {
+    pub(super) fn finish(self, blobs: &mut Blobs, room: &mut Room) -> Result<NamedTensor, Error> {
         let name = self.name.0.into_owned();
         let datatype: DataType = self.datatype.0.parse()?;
         let shape = self.shape.0;
@@ -44,11 +46,24 @@ impl Read<'_> {
                 )));
             }
             (Some(size), None) => blobs.take(&name, size)?,
-            (None, Some(json)) => data::read(json.get(), datatype, &shape)
-                .map_err(|message| malformed(format!("data of tensor '{name}': {message}")))?,
+            (None, Some(json)) => {
+                let beside = data::beside(json.get(), datatype);
+                room.take(beside.saturating_add(data::room(json.get(), datatype, &shape)))?;
+                data::read(json.get(), datatype, &shape)
+                    .map_err(|message| malformed(format!("data of tensor '{name}': {message}")))?
+            }
         };
         let tensor = Tensor::new(datatype, shape, bytes)?;
         Ok(NamedTensor { name, tensor, parameters: self.parameters.others })
+    }
+}
+
+impl Counted for Read<'_> {
+    const WHAT: &'static str = "tensors";
+
+    fn count(&self, parts: &mut Parts) -> Result<(), Error> {
+        parts.text(self.name.0.len())?;
+        self.parameters.count(parts)
     }
 }
 
@@ -68,6 +83,7 @@ impl<'de> Deserialize<'de> for Dims {
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Dims, A::Error> {
                 let mut dims = Shape::new();
                 while let Some(dim) = seq.next_element::<u64>()? {
+                    Parts::dimension(dims.len()).map_err(A::Error::custom)?;
                     // Over gRPC, and in a model's metadata, a dimension is an i64.
                     let dim = i64::try_from(dim).ok().and_then(|dim| usize::try_from(dim).ok());
                     dims.push(dim.ok_or_else(|| A::Error::custom("a size in a shape is out of range"))?);

@@ -1,8 +1,8 @@
 //! What a connection has been doing, for the clock that closes what is idle.
 //!
-//! An answer of gRPC's may be a stream that says little and goes on for days, so a call is in progress until its last
-//! message is told. An answer over HTTP is one piece: it counts until it is there, and a client that is slower to take
-//! it than the idle time-out is not waited for.
+//! An answer of gRPC's may be a stream that says little and goes on for days, so such a call is in progress until its last
+//! message is told. Any other answer is one piece: its request counts until it is there. How long clients may take over what
+//! they are told is another question, and `unread` has the answer.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,8 +10,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
+
+use crate::budget::Share;
+use crate::unread::{Answer, Unread};
 
 /// The requests of a connection and the time since the last.
 pub(super) struct Activity {
@@ -20,11 +24,19 @@ pub(super) struct Activity {
     running: AtomicUsize,
     /// Milliseconds after opening when the last request began or ended; 0 before the first.
     last_ms: AtomicU64,
+    /// Answers that are not taken yet.
+    pub(super) unread: Arc<Unread>,
 }
 
 impl Activity {
     pub(super) fn new() -> Self {
-        Self { opened: Instant::now(), running: AtomicUsize::new(0), last_ms: AtomicU64::new(0) }
+        let unread = Arc::new(Unread::default());
+        Self { opened: Instant::now(), running: AtomicUsize::new(0), last_ms: AtomicU64::new(0), unread }
+    }
+
+    /// Whether no request is in progress: whatever there is are answers.
+    pub(super) fn only_answers(&self) -> bool {
+        self.running.load(Ordering::Relaxed) == 0
     }
 
     fn note(&self) {
@@ -62,27 +74,47 @@ impl Drop for Running {
     }
 }
 
-/// A body of an answer that is in progress until it is told, or nobody listens any more.
-pub(super) struct Held<B> {
+/// The body of an answer, whose bytes are unread until the client has taken them.
+pub(super) struct Told<B> {
     body: B,
-    _running: Running,
+    told: Part,
 }
 
-impl<B> Held<B> {
-    pub(super) fn new(body: B, running: Running) -> Self {
-        Self { body, _running: running }
+/// What the bytes of a body are part of.
+enum Part {
+    /// One answer, made at once: its time is counted for all of it.
+    Whole(Arc<Answer>),
+    /// A stream's message each. The call is in progress until the last is told, or nobody listens any more.
+    Messages { unread: Arc<Unread>, _running: Running },
+}
+
+impl<B> Told<B> {
+    /// An answer in one piece, with what it holds of the budget.
+    pub(super) fn whole(body: B, activity: &Activity, share: Option<Arc<Share>>) -> Self {
+        Self { body, told: Part::Whole(activity.unread.answer(share)) }
+    }
+
+    /// An answer of as many messages as there may come.
+    pub(super) fn messages(body: B, running: Running) -> Self {
+        let unread = running.0.unread.clone();
+        Self { body, told: Part::Messages { unread, _running: running } }
     }
 }
 
-impl<B: Body + Unpin> Body for Held<B> {
-    type Data = B::Data;
+impl<B: Body<Data = Bytes> + Unpin> Body for Told<B> {
+    type Data = Bytes;
     type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        let hold = |bytes| match &self.told {
+            Part::Whole(answer) => answer.part(bytes),
+            Part::Messages { unread, .. } => unread.answer(None).part(bytes),
+        };
+        frame.map_ok(|frame| frame.map_data(hold))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -24,11 +24,12 @@ pub struct Config {
     /// Unix socket for HTTP clients beside the address (default: none). A stale socket file is replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unix: Option<PathBuf>,
-    /// Largest request body in bytes, before it is read (default 67108864, that is 64 MiB): what one request may make
-    /// the server hold.
+    /// Largest request body in bytes (default 67108864, that is 64 MiB), and the most that its tensors may take when they
+    /// are read: what one request may make the server hold.
     pub max_body_bytes: NonZeroUsize,
-    /// Bytes of request bodies that are held at a time, all connections together (default 1073741824, that is 1 GiB);
-    /// what goes beyond is refused as overload. Never less than one body of `max_body_bytes`.
+    /// Bytes that requests and the answers that clients have not taken yet hold at a time, all connections together
+    /// (default 1073741824, that is 1 GiB); what goes beyond is refused as overload. Never less than one body of
+    /// `max_body_bytes`.
     pub max_bytes_in_flight: NonZeroUsize,
     /// Connections at a time, all listeners together (default 16384); more wait in the kernel's queue. A connection costs
     /// a file descriptor and a few kilobytes.
@@ -40,6 +41,10 @@ pub struct Config {
     pub head_timeout_ms: NonZeroU64,
     /// Milliseconds that a request's body may take to arrive (default 30000).
     pub body_timeout_ms: NonZeroU64,
+    /// Milliseconds that a client may take over an answer before its connection is closed (default 60000): one that does
+    /// not read, or a byte now and then, does not hold the answer for ever. A slow link needs a second for every
+    /// megabyte of the largest answer.
+    pub answer_timeout_ms: NonZeroU64,
     /// Milliseconds that a connection may be idle (default 300000).
     pub idle_timeout_ms: NonZeroU64,
     /// Milliseconds between readiness going false and the end of listening, so that balancers look away first
@@ -49,9 +54,11 @@ pub struct Config {
     pub drain_timeout_ms: NonZeroU64,
     /// Seconds that clients are told to wait after a refusal for load where the service does not say (default 1).
     pub retry_after_s: NonZeroU32,
-    /// Bearer tokens; with none, everyone may do everything (default: none).
+    /// Bearer tokens; with none, everyone may ask for predictions (default: none).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<Credential>,
+    /// Who may load and unload models where there are no tokens (default `local`).
+    pub model_control: ModelControl,
     /// The framed transport that our own frontends choose.
     pub frames: frames::Config,
 }
@@ -60,11 +67,27 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Credential {
-    /// The token: `authorization: Bearer TOKEN`.
+    /// The token: `authorization: Bearer TOKEN`. Left out of a dumped configuration, which is refused until it is
+    /// filled in: without credentials the server would be open to all.
+    #[serde(skip_serializing)]
     pub token: Token,
     /// What it allows (default: inference).
     #[serde(default)]
     pub scope: Scope,
+}
+
+/// Who may load and unload models without a credential. A frontend passes such orders on to its whole fleet, so one
+/// request of a stranger could end a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModelControl {
+    /// Who reaches the server over a loopback address or its Unix socket.
+    #[default]
+    Local,
+    /// Who reaches the server.
+    Anyone,
+    /// Nobody.
+    Nobody,
 }
 
 /// What a credential allows. Health and metrics are open to all.
@@ -85,6 +108,10 @@ impl Config {
 
     pub(super) fn body_timeout(&self) -> Duration {
         Duration::from_millis(self.body_timeout_ms.get())
+    }
+
+    pub(super) fn answer_timeout(&self) -> Duration {
+        Duration::from_millis(self.answer_timeout_ms.get())
     }
 
     pub(super) fn idle_timeout(&self) -> Duration {
@@ -121,11 +148,13 @@ impl Default for Config {
             max_streams: const { NonZeroU32::new(1024).unwrap() },
             head_timeout_ms: const { NonZeroU64::new(10_000).unwrap() },
             body_timeout_ms: const { NonZeroU64::new(30_000).unwrap() },
+            answer_timeout_ms: const { NonZeroU64::new(60_000).unwrap() },
             idle_timeout_ms: const { NonZeroU64::new(300_000).unwrap() },
             drain_delay_ms: 500,
             drain_timeout_ms: const { NonZeroU64::new(30_000).unwrap() },
             retry_after_s: const { NonZeroU32::new(1).unwrap() },
             tokens: Vec::new(),
+            model_control: ModelControl::Local,
             frames: frames::Config::default(),
         }
     }

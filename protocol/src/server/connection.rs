@@ -1,7 +1,9 @@
 //! A connection: HTTP/1.1 or HTTP/2 on a socket, until it ends, is idle for too long, or the server drains.
 //!
 //! One coarse clock watches a connection, rather than a timer for every request: it looks as often as the shortest
-//! time-out asks for, and closes what never sent a request in time and what has been idle for too long.
+//! time-out asks for, and closes what never sent a request in time, what has been idle for too long, and what does not take
+//! its answers. Other requests of a connection finish before that, if they do so soon: a proxy may send the requests of
+//! many clients over one connection, and only one of them be slow.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,12 +22,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
-use super::activity::{Activity, Held, Running};
+use super::activity::{Activity, Running, Told};
+use super::auth::Reach;
 use super::grpc::{self, Grpc};
 use super::listener::Listener;
 use super::rest;
 use super::shared::Shared;
 use crate::InferenceService;
+use crate::budget::Share;
 use crate::frames::Socket;
 
 /// Flow-control windows of HTTP/2: a request of a megabyte arrives without waiting for the window.
@@ -39,17 +43,29 @@ pub(super) struct App<S> {
     shared: Arc<Shared<S>>,
     router: Router,
     grpc: Grpc<S>,
+    reach: Reach,
 }
 
 impl<S> Clone for App<S> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), router: self.router.clone(), grpc: self.grpc.clone() }
+        Self {
+            shared: self.shared.clone(),
+            router: self.router.clone(),
+            grpc: self.grpc.clone(),
+            reach: self.reach,
+        }
     }
 }
 
 impl<S: InferenceService> App<S> {
     pub(super) fn new(shared: Arc<Shared<S>>) -> Self {
-        Self { router: rest::router(shared.clone()), grpc: grpc::service(shared.clone()), shared }
+        let (router, grpc) = (rest::router(shared.clone()), grpc::service(shared.clone()));
+        Self { shared, router, grpc, reach: Reach::Open }
+    }
+
+    /// The same, behind a listener of this reach.
+    pub(super) fn reached(&self, reach: Reach) -> Self {
+        Self { grpc: self.grpc.clone().reached(reach), reach, ..self.clone() }
     }
 }
 
@@ -91,8 +107,12 @@ async fn serve<S: InferenceService>(socket: Socket, app: App<S>, permit: OwnedSe
     let builder = builder(&shared.config);
     let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(socket), requests));
     let (head, idle) = (shared.config.head_timeout(), shared.config.idle_timeout());
+    let unread = activity.unread.clone();
+    let mut taking = shared.config.answer_timeout();
     let mut draining = false;
     loop {
+        // A request may come before the head's time is over, and the idle time be shorter.
+        let patience = activity.patience(head, idle).min(idle).min(unread.patience(taking));
         tokio::select! {
             biased;
             ended = connection.as_mut() => {
@@ -105,11 +125,19 @@ async fn serve<S: InferenceService>(socket: Socket, app: App<S>, permit: OwnedSe
                 draining = true;
                 connection.as_mut().graceful_shutdown();
             }
-            // A request may come before the head's time is over, and the idle time be shorter.
-            () = tokio::time::sleep(activity.patience(head, idle).min(idle)) => {
+            () = tokio::time::sleep(patience) => {
                 if activity.patience(head, idle).is_zero() {
                     // Nothing is in progress on it: there is no answer to lose.
                     return;
+                }
+                if unread.patience(taking).is_zero() {
+                    let last = taking > shared.config.answer_timeout();
+                    if last || activity.only_answers() {
+                        tracing::debug!("a client did not take its answer within server.answer_timeout_ms");
+                        return;
+                    }
+                    taking *= 2;
+                    connection.as_mut().graceful_shutdown();
                 }
             }
         }
@@ -143,21 +171,26 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        let running = Running::new(self.activity.clone());
+        let activity = self.activity.clone();
+        let running = Running::new(activity.clone());
         if request.headers().contains_key(header::UPGRADE) {
             request.extensions_mut().insert(self.place.clone());
         }
         if is_grpc(&request) {
             let mut grpc = self.app.grpc.clone();
             return Box::pin(async move {
-                let response = grpc.call(request).await?;
-                Ok(response.map(|body| Body::new(Held::new(body, running))))
+                let mut response = grpc.call(request).await?;
+                // Whoever answers with one message says what it holds.
+                Ok(match response.extensions_mut().remove::<Arc<Share>>() {
+                    Some(share) => response.map(|body| Body::new(Told::whole(body, &activity, Some(share)))),
+                    None => response.map(|body| Body::new(Told::messages(body, running))),
+                })
             });
         }
-        let (shared, mut router) = (self.app.shared.clone(), self.app.router.clone());
+        let (shared, mut router, reach) = (self.app.shared.clone(), self.app.router.clone(), self.app.reach);
         Box::pin(async move {
             let _running = running;
-            let mut response = match rest::admit(&shared, &request) {
+            let mut response = match rest::admit(&shared, &request, reach) {
                 Ok(()) => router.call(request.map(Body::new)).await?,
                 Err(error) => rest::problem(&shared, &error),
             };
@@ -165,7 +198,8 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
                 // Draining, or not up yet: the client's next request should find its way elsewhere.
                 response.headers_mut().entry(header::CONNECTION).or_insert(rest::CLOSE);
             }
-            Ok(response)
+            let share = response.extensions_mut().remove::<Arc<Share>>();
+            Ok(response.map(|body| Body::new(Told::whole(body, &activity, share))))
         })
     }
 }

@@ -1,5 +1,6 @@
 //! A listening socket, TCP or Unix, that yields plain sockets.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 
 use super::Address;
+use super::auth::Reach;
 use crate::Error;
 use crate::frames::Socket;
 
@@ -48,6 +50,17 @@ impl Listener {
         }
     }
 
+    /// Who can reach it. Where that cannot be told, everyone can.
+    pub(super) fn reach(&self) -> Reach {
+        match self {
+            Listener::Unix(..) => Reach::Local,
+            Listener::Tcp(listener) => match listener.local_addr() {
+                Ok(address) if address.ip().to_canonical().is_loopback() => Reach::Local,
+                _ => Reach::Open,
+            },
+        }
+    }
+
     /// The next connection. Errors of single connections are passed over.
     pub(super) async fn accept(&self) -> Socket {
         loop {
@@ -69,6 +82,18 @@ impl Listener {
                     tokio::time::sleep(EXHAUSTED).await;
                 }
             }
+        }
+    }
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listener::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => address.fmt(f),
+                Err(_) => f.write_str("?"),
+            },
+            Listener::Unix(_, path) => path.display().fmt(f),
         }
     }
 }

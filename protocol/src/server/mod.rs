@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use address::Address;
-pub use config::{Config, Credential, Scope};
+pub use config::{Config, Credential, ModelControl, Scope};
 pub use page::Page;
 #[cfg(test)]
 pub(crate) use upgrade::Offer;
@@ -70,6 +70,11 @@ impl<S: InferenceService> Server<S> {
             listeners.push(Listener::unix(path)?);
         }
         let shared = Shared::new(config, service);
+        for listener in &listeners {
+            if let Some(warning) = shared.guard.warning(listener.reach()) {
+                tracing::warn!(address = %listener, "{warning}");
+            }
+        }
         Ok(Self { shared, http: listeners, metrics, pages: Vec::new(), addresses })
     }
 
@@ -95,7 +100,8 @@ impl<S: InferenceService> Server<S> {
         let accepting = TaskTracker::new();
         let app = connection::App::new(shared.clone());
         for listener in http {
-            accepting.spawn(connection::accept(listener, app.clone(), room.clone(), stop.clone()));
+            let app = app.reached(listener.reach());
+            accepting.spawn(connection::accept(listener, app, room.clone(), stop.clone()));
         }
         stop.cancelled().await;
         accepting.close();

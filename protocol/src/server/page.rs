@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::listener::Listener;
 use super::status;
+use crate::unread::Unread;
 use crate::{Error, rest};
 
 /// Largest body that a page accepts: a settings document, not tensors.
@@ -24,6 +25,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a client may take over its request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a client may take over an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a page answers with: its text, or an error.
 type Answer = Result<String, Error>;
@@ -63,11 +67,20 @@ pub(super) async fn serve(listener: Listener, pages: Arc<Vec<Page>>, limit: usiz
         while let Ok(permit) = room.clone().acquire_owned().await {
             let (socket, pages) = (listener.accept().await, pages.clone());
             tokio::spawn(async move {
-                let service = service_fn(|request| answer(&pages, request));
+                let unread = Arc::new(Unread::default());
+                let (pages, told) = (&pages, &unread);
+                let service = service_fn(|request| async move {
+                    let response = answer(pages, request).await?;
+                    let told = told.answer(None);
+                    Ok::<_, Infallible>(response.map(|text| Full::new(told.part(text))))
+                });
                 let mut http = hyper::server::conn::http1::Builder::new();
                 http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-                // A scraper that goes away is no news.
-                let _ = http.serve_connection(TokioIo::new(socket), service).await;
+                // A scraper that goes away is no news, nor is one that does not read.
+                tokio::select! {
+                    _ = http.serve_connection(TokioIo::new(socket), service) => {}
+                    () = unread.overdue(ANSWER_TIMEOUT) => {}
+                }
                 drop(permit);
             });
         }
@@ -78,7 +91,7 @@ pub(super) async fn serve(listener: Listener, pages: Arc<Vec<Page>>, limit: usiz
     }
 }
 
-async fn answer(pages: &[Page], request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answer(pages: &[Page], request: Request<Incoming>) -> Result<Response<Bytes>, Infallible> {
     let path = request.uri().path();
     let Some(page) = pages.iter().find(|page| page.path == path) else {
         return Ok(problem(&Error::UnknownPath { path: path.to_owned() }));
@@ -106,12 +119,12 @@ async fn read(body: Incoming) -> Result<Bytes, Error> {
     }
 }
 
-fn problem(error: &Error) -> Response<Full<Bytes>> {
+fn problem(error: &Error) -> Response<Bytes> {
     respond(status::of(error.code()).0, "application/json", rest::encode_error(error))
 }
 
-fn respond(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body));
+fn respond(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
     response

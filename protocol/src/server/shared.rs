@@ -8,8 +8,9 @@ use tokio_util::task::TaskTracker;
 use super::auth::Guard;
 use super::config::Config;
 use super::upgrade::Offer;
+use crate::budget::Share;
 use crate::frames::Limits;
-use crate::{Budget, Error, InferenceService, Transport};
+use crate::{Budget, Error, InferRequest, InferenceService, Transport, bounds};
 
 /// The service and what stands around it.
 pub(super) struct Shared<S> {
@@ -31,8 +32,14 @@ impl<S: InferenceService> Shared<S> {
         let budget = config.budget();
         let limits = Limits { config: config.frames.clone(), budget: budget.clone() };
         let frames = Offer::new(service.clone(), limits, drain.clone(), connections.clone());
-        let guard = Guard::new(config.tokens.clone());
+        let guard = Guard::new(&config);
         Arc::new(Self { service, config, guard, budget, frames, drain, connections })
+    }
+
+    /// Counts what a request takes now that it is read, on top of its body if it is more. Never more than a body may
+    /// have: a request that came alone must not be refused.
+    pub(super) fn holds(&self, share: &Share, request: &InferRequest) -> Result<(), Error> {
+        share.cover(bounds::weight(request).min(self.config.max_body_bytes.get()))
     }
 
     /// Counts a request that the service never saw, and hands its error on.

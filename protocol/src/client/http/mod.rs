@@ -4,6 +4,7 @@ mod connection;
 mod pool;
 
 use std::fmt::Write as _;
+use std::future::Future;
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Request, StatusCode, header, request};
@@ -105,7 +106,8 @@ impl Http {
 
     /// Asks something that is not inference.
     async fn ask(&self, request: request::Builder) -> Result<Answer, Error> {
-        self.ask_within(self.control_timeout, request).await
+        let request = built(request, Encoded::default())?;
+        self.within(self.control_timeout, self.pool.ask(&request)).await
     }
 
     /// Has a model loaded or unloaded. Servers differ in what they say beside that it is done.
@@ -113,7 +115,8 @@ impl Http {
         let mut path = String::from("/v2/repository/models/");
         escape(&mut path, name);
         path.push_str(order);
-        let answer = self.ask_within(self.load_timeout, self.request(Method::POST, &path)).await?;
+        let request = built(self.request(Method::POST, &path), Encoded::default())?;
+        let answer = self.within(self.load_timeout, self.pool.exchange(&request)).await?;
         if answer.status.is_success() { Ok(()) } else { Err(refusal(&answer)) }
     }
 
@@ -126,9 +129,12 @@ impl Http {
             .map_err(|error| self.pool.dialer().transport(format!("unreadable answer: {error}")))
     }
 
-    async fn ask_within(&self, limit: Duration, request: request::Builder) -> Result<Answer, Error> {
-        let request = built(request, Encoded::default())?;
-        match tokio::time::timeout(limit, self.pool.exchange(&request)).await {
+    async fn within(
+        &self,
+        limit: Duration,
+        answer: impl Future<Output = Result<Answer, Error>>,
+    ) -> Result<Answer, Error> {
+        match tokio::time::timeout(limit, answer).await {
             Ok(result) => result,
             Err(_) => Err(self.pool.dialer().transport(format!("no answer in {limit:?}"))),
         }

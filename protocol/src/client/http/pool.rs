@@ -10,11 +10,16 @@ use crate::client::Config;
 use crate::client::dial::Dialer;
 use crate::rest::Encoded;
 
+/// Questions other than predictions in progress at a time: a health check, and a few about models.
+const QUESTIONS: usize = 8;
+
 pub(super) struct Pool {
     dialer: Dialer,
     /// The most recently used last: the rest may grow old and be closed by the server.
     idle: Mutex<Vec<Connection>>,
     permits: Semaphore,
+    /// For whoever asks how the server is: a busy server is not a bad one, and must be able to say so.
+    questions: Semaphore,
     limit: usize,
     max_connections: u32,
 }
@@ -25,6 +30,7 @@ impl Pool {
             dialer,
             idle: Mutex::default(),
             permits: Semaphore::new(config.max_connections.get() as usize),
+            questions: Semaphore::new(QUESTIONS),
             limit: config.max_body_bytes.get(),
             max_connections: config.max_connections.get(),
         }
@@ -34,8 +40,7 @@ impl Pool {
         &self.dialer
     }
 
-    /// Sends a request and waits for its answer. A server may close an idle connection at the very moment it is used
-    /// again: then a fresh connection gets the request, once.
+    /// Sends a request and waits for its answer.
     pub(super) async fn exchange(&self, request: &Request<Encoded>) -> Result<Answer, Error> {
         let _permit = self.permits.try_acquire().map_err(|_| Error::Overloaded {
             message: format!(
@@ -45,6 +50,19 @@ impl Pool {
             ),
             retry_after: std::time::Duration::from_secs(1),
         })?;
+        self.converse(request).await
+    }
+
+    /// [`exchange`](Self::exchange) beside the predictions in progress: waits for other questions only.
+    pub(super) async fn ask(&self, request: &Request<Encoded>) -> Result<Answer, Error> {
+        // Never closed, so that this only ever waits.
+        let _permit = self.questions.acquire().await;
+        self.converse(request).await
+    }
+
+    /// A server may close an idle connection at the very moment it is used again: then a fresh connection gets the
+    /// request, once.
+    async fn converse(&self, request: &Request<Encoded>) -> Result<Answer, Error> {
         if let Some(mut connection) = self.take_idle() {
             match connection.exchange(request.clone(), self.limit).await {
                 Err(Failure::NoAnswer(_)) => {}

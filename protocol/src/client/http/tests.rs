@@ -217,3 +217,30 @@ async fn a_dropped_call_closes_its_connection() {
     call.abort();
     assert!(hear(&mut stream).await.is_none());
 }
+
+#[tokio::test]
+async fn a_server_whose_every_connection_predicts_still_says_that_it_is_ready() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint: Endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let max_connections = std::num::NonZeroU32::new(1).unwrap();
+    let config = Config { transport: Prefer::Http, max_connections, ..Config::default() };
+    let client = connect(&endpoint, &config).unwrap();
+    let busy = tokio::spawn({
+        let client = client.clone();
+        async move { infer(&*client).await }
+    });
+    let (mut predicting, _) = listener.accept().await.unwrap();
+    hear(&mut predicting).await.unwrap();
+    assert_eq!(infer(&*client).await.map_err(|error| error.code()), Err(Code::Overloaded));
+
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let heard = hear(&mut stream).await.unwrap();
+        say(&mut stream, "200 OK", "").await;
+        heard
+    });
+    assert_eq!(client.is_ready().await, Ok(true));
+    assert!(server.await.unwrap().starts_with("get /v2/health/ready "));
+    say(&mut predicting, "200 OK", ANSWER).await;
+    assert!(busy.await.unwrap().is_ok());
+}

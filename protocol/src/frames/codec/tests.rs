@@ -198,3 +198,50 @@ fn floats_of_a_large_tensor_are_read_where_they_landed() {
     assert_eq!(data.as_ptr() as usize % 8, body.as_ptr() as usize % 8);
     assert_eq!(decoded.outputs[0].tensor.as_f32().unwrap(), values);
 }
+
+#[test]
+fn parts_beyond_the_bounds_are_refused() {
+    use crate::bounds::{MOST_DIMENSIONS, MOST_PARAMETERS, MOST_TENSORS, MOST_TEXT_BYTES};
+    let small = || InferRequest {
+        model: ModelRef::latest("m"),
+        id: String::new(),
+        parameters: Parameters::new(),
+        inputs: vec![],
+        outputs: vec![],
+    };
+    let scalar = |shape: Shape| Tensor::new(DataType::Uint8, shape, Bytes::from_static(&[1])).unwrap();
+    let input = || NamedTensor::new("", scalar(Shape::new()));
+    let output = || RequestedOutput { name: String::new(), parameters: Parameters::new() };
+    let parameters = |count: usize| -> Parameters {
+        (0..count).map(|number| (number.to_string(), Parameter::Bool(true))).collect()
+    };
+    let read = |request: &InferRequest| {
+        let frame = encode_request(1, request, &Envelope::default(), 4 << 20).unwrap();
+        decode_request(&received(&frame).1).map(|(request, _)| request)
+    };
+    let most = InferRequest {
+        id: "i".repeat(MOST_TEXT_BYTES / 2),
+        parameters: parameters(MOST_PARAMETERS),
+        inputs: vec![NamedTensor::new("", scalar(Shape::from_elem(1, MOST_DIMENSIONS))); MOST_TENSORS],
+        outputs: vec![output(); MOST_TENSORS],
+        ..small()
+    };
+    assert_eq!(read(&most), Ok(most));
+    let half = NamedTensor { parameters: parameters(MOST_PARAMETERS / 2), ..input() };
+    for (request, words) in [
+        (InferRequest { outputs: vec![output(); MOST_TENSORS + 1], ..small() }, "4096 outputs"),
+        (InferRequest { inputs: vec![input(); MOST_TENSORS + 1], ..small() }, "4096 tensors"),
+        (InferRequest { inputs: vec![half; 3], ..small() }, "1024 parameters"),
+        (InferRequest { id: "i".repeat(MOST_TEXT_BYTES + 1), ..small() }, "bytes of names"),
+        (
+            InferRequest {
+                inputs: vec![NamedTensor::new("", scalar(Shape::from_elem(1, MOST_DIMENSIONS + 1)))],
+                ..small()
+            },
+            "64 dimensions",
+        ),
+    ] {
+        let error = read(&request).unwrap_err().to_string();
+        assert!(error.contains(words), "{error} lacks {words}");
+    }
+}

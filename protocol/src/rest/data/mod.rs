@@ -7,5 +7,5 @@ mod number;
 mod read;
 mod write;
 
-pub(super) use read::read;
+pub(super) use read::{beside, read, room};
 pub(super) use write::Values;

@@ -8,16 +8,33 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use super::number::{Scalar, put};
 use crate::DataType;
 
+/// Bytes that reading `json` sets aside: what the shape wants, unless the shape lies. A number takes at least two
+/// characters and a string three, so that the text bounds both.
+pub(in crate::rest) fn room(json: &str, datatype: DataType, shape: &[usize]) -> usize {
+    let wanted = shape.iter().fold(1usize, |product, &dim| product.saturating_mul(dim));
+    match datatype.size() {
+        Some(size) => wanted.min(json.len() / 2 + 1) * size,
+        // Three characters around a string become the four bytes in front of it.
+        None => json.len() + wanted.min(json.len() / 3 + 1),
+    }
+}
+
+/// Bytes that reading takes for a while beside those: a string with escapes is put together before it is copied.
+pub(in crate::rest) fn beside(json: &str, datatype: DataType) -> usize {
+    match datatype {
+        DataType::Bytes if json.contains('\\') => json.len(),
+        _ => 0,
+    }
+}
+
 /// Reads `json`, flat or nested as `shape` says, into the bytes of a tensor.
 pub(in crate::rest) fn read(json: &str, datatype: DataType, shape: &[usize]) -> Result<Bytes, String> {
     let wanted = shape
         .iter()
         .try_fold(1usize, |product, &dim| product.checked_mul(dim))
         .ok_or_else(|| format!("shape {shape:?} describes more elements than can be addressed"))?;
-    // The shape may lie: an element takes at least two characters, so the text bounds what is set aside.
-    let room = wanted.min(json.len() / 2 + 1) * datatype.size().unwrap_or(4);
-    let mut sink =
-        Sink { datatype, shape, wanted, found: 0, leaves: None, out: BytesMut::with_capacity(room) };
+    let out = BytesMut::with_capacity(room(json, datatype, shape));
+    let mut sink = Sink { datatype, shape, wanted, found: 0, leaves: None, out };
     let mut deserializer = serde_json::Deserializer::from_str(json);
     Level { depth: 0, sink: &mut sink }.deserialize(&mut deserializer).map_err(|error| error.to_string())?;
     if sink.found != wanted {

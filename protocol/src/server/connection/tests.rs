@@ -1,7 +1,8 @@
 //! When a connection is idle, and when it only looks so.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tonic::Streaming;
@@ -73,4 +74,111 @@ async fn a_connection_is_idle_once_its_call_is_answered() {
     let mut scene = Scene::new().await;
     scene.client.check(HealthCheckRequest::default()).await.unwrap();
     assert!(scene.closes().await);
+}
+
+/// Bytes of every answer of the service below, far more than a socket takes by itself.
+const ANSWER: usize = 4 << 20;
+
+/// A server that may hold four of its answers, and connections to it.
+struct Crowd {
+    shared: Arc<Shared<Large>>,
+    app: App<Large>,
+}
+
+type Large = Scripted<fn(crate::InferRequest, crate::Context) -> Ready>;
+type Ready = std::future::Ready<Result<crate::InferResponse, crate::Error>>;
+
+fn large(request: crate::InferRequest, _: crate::Context) -> Ready {
+    let data = bytes::Bytes::from(vec![1; ANSWER]);
+    let tensor = crate::Tensor::new(crate::DataType::Uint8, [ANSWER].as_slice(), data).unwrap();
+    let mut answer = echo(request);
+    answer.outputs = vec![crate::NamedTensor::new("y", tensor)];
+    std::future::ready(Ok(answer))
+}
+
+impl Crowd {
+    fn new() -> Self {
+        let mut config = Config {
+            max_body_bytes: NonZeroUsize::new(1 << 20).unwrap(),
+            max_bytes_in_flight: NonZeroUsize::new(4 * ANSWER + ANSWER / 2).unwrap(),
+            ..Config::default()
+        };
+        config.frames.max_body_bytes = NonZeroU32::new(1 << 20).unwrap();
+        let shared = Shared::new(config, Arc::new(Scripted(large as fn(_, _) -> _)));
+        Self { app: App::new(shared.clone()), shared }
+    }
+
+    fn connect(&self) -> (UnixStream, JoinHandle<()>) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        (theirs, tokio::spawn(serve(ours.into(), self.app.clone(), permit)))
+    }
+
+    fn held(&self) -> usize {
+        self.shared.budget.held()
+    }
+}
+
+const ASK: &str = r#"{"parameters":{"binary_data_output":true},"inputs":[]}"#;
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_do_not_read_hold_no_more_together_than_they_may() {
+    let crowd = Crowd::new();
+    let mut clients = Vec::new();
+    for _ in 0..30 {
+        let (mut client, served) = crowd.connect();
+        let head =
+            format!("POST /v2/models/m/infer HTTP/1.1\r\nhost: m\r\ncontent-length: {}\r\n\r\n", ASK.len());
+        client.write_all(format!("{head}{ASK}").as_bytes()).await.unwrap();
+        client.readable().await.unwrap();
+        clients.push((client, served));
+    }
+    assert!((4 * ANSWER..=4 * ANSWER + ANSWER / 2).contains(&crowd.held()), "{} bytes held", crowd.held());
+    let mut statuses = Vec::new();
+    for (client, _) in &mut clients {
+        let mut line = [0; 12];
+        client.read_exact(&mut line).await.unwrap();
+        statuses.push(String::from_utf8(line[9..].to_vec()).unwrap());
+    }
+    let served = statuses.iter().filter(|status| *status == "200").count();
+    let refused = statuses.iter().filter(|status| *status == "503").count();
+    assert_eq!((served, refused), (4, 26), "{statuses:?}");
+
+    // One reads its answer; the others are not waited for.
+    let (client, _) = &mut clients[0];
+    let mut answer = vec![0; ANSWER];
+    client.read_exact(&mut answer).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(crowd.held() < 4 * ANSWER, "{} bytes held", crowd.held());
+    tokio::time::sleep(Duration::from_secs(62)).await;
+    assert_eq!(crowd.held(), 0);
+    for (number, (_, served)) in clients.iter().enumerate() {
+        let slow = statuses[number] == "200" && number > 0;
+        assert_eq!(served.is_finished(), slow, "client {number}, which was told {}", statuses[number]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_answer_is_not_taken_ends_its_connection_and_gives_back_what_it_held() {
+    let crowd = Crowd::new();
+    let (client, served) = crowd.connect();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(client)).await.unwrap();
+    tokio::spawn(connection);
+    let message = crate::grpc::inference::ModelInferRequest { model_name: "m".into(), ..Default::default() };
+    let message = prost::Message::encode_to_vec(&message);
+    let framed = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
+    let request = Request::post("http://m/inference.GRPCInferenceService/ModelInfer")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(http_body_util::Full::new(bytes::Bytes::from(framed)))
+        .unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    assert_eq!(response.status(), 200);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(crowd.held() >= ANSWER, "{} bytes held", crowd.held());
+    tokio::time::timeout(Duration::from_secs(60), served).await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(crowd.held(), 0);
+    drop(response);
 }

@@ -16,6 +16,8 @@ use tonic_prost::ProstCodec;
 
 use super::timely::Timely;
 use super::{Response, timeout};
+use crate::budget::Share;
+use crate::server::auth::Reach;
 use crate::server::config::Scope;
 use crate::server::shared::Shared;
 use crate::server::status;
@@ -24,6 +26,9 @@ use crate::{Error, InferenceService, Transport};
 /// How long after a deadline a call is cut off, if the service has not said by then that it passed. The client has
 /// stopped waiting by its own clock.
 const GRACE: Duration = Duration::from_millis(100);
+
+/// Bytes of a question that is no prediction: names, and settings that we pass over.
+const LONGEST_QUESTION: usize = 1 << 20;
 
 /// A call that may be made.
 pub(super) struct Call<'a, S> {
@@ -41,9 +46,10 @@ impl<'a, S: InferenceService> Call<'a, S> {
         shared: &'a Arc<Shared<S>>,
         request: http::Request<Incoming>,
         scope: Option<Scope>,
+        reach: Reach,
     ) -> Result<Self, Error> {
         if let Some(scope) = scope {
-            shared.guard.check(request.headers(), scope)?;
+            shared.guard.check(request.headers(), scope, reach)?;
         }
         let started = Instant::now();
         // A deadline beyond what the clock can count is none.
@@ -61,28 +67,46 @@ impl<'a, S: InferenceService> Call<'a, S> {
         self.request
     }
 
-    /// Answers one message with another.
+    /// Answers a question about the server with another message. No question is long.
     pub(super) async fn unary<M, R, A>(self, mut answer: impl FnMut(M) -> A + Send) -> Response
     where
         M: Message + Default + 'static,
         R: Message + 'static,
         A: Future<Output = Result<tonic::Response<R>, Error>> + Send,
     {
+        let most = self.shared.config.max_body_bytes.get().min(LONGEST_QUESTION);
+        self.exchange(most, |message, _| answer(message)).await
+    }
+
+    /// Answers one message of at most so many bytes with another, which holds the call's share until it is taken.
+    pub(super) async fn exchange<M, R, A>(
+        self,
+        most: usize,
+        mut answer: impl FnMut(M, Arc<Share>) -> A + Send,
+    ) -> Response
+    where
+        M: Message + Default + 'static,
+        R: Message + 'static,
+        A: Future<Output = Result<tonic::Response<R>, Error>> + Send,
+    {
         let Self { shared, request, started, deadline } = self;
-        let share = Arc::new(shared.budget.share());
+        let share = shared.budget.share();
         let request = request.map(|body| body.counted(share.clone()));
         let mut reached = false;
         let method = tower::service_fn(|request: tonic::Request<M>| {
             reached = true;
-            answer(request.into_inner()).map_err(to_status)
+            answer(request.into_inner(), share.clone()).map_err(to_status)
         });
-        let mut codec = codec::<R, M>(shared.config.max_body_bytes.get());
+        let mut codec = codec::<R, M>(most);
         let response = within(deadline, codec.unary(method, request)).await;
         match response {
-            Some(response) if reached => response,
+            Some(mut response) if reached => {
+                response.extensions_mut().insert(share);
+                response
+            }
             Some(refusal) => match share.refusal() {
                 Some(error) => refuse(shared, error),
-                None => translate(shared, refusal),
+                None => translate(shared, refusal, most),
             },
             None => expired(shared, started.elapsed(), reached),
         }
@@ -110,11 +134,11 @@ impl<'a, S: InferenceService> Call<'a, S> {
             reached = true;
             ready(Ok(tonic::Response::new(answer(request.into_inner()))))
         });
-        let mut codec = codec::<R, M>(shared.config.max_body_bytes.get());
+        let mut codec = codec::<R, M>(LONGEST_QUESTION);
         let response = within(deadline, codec.server_streaming(method, request)).await;
         match response {
             Some(response) if reached => response,
-            Some(refusal) => translate(shared, refusal),
+            Some(refusal) => translate(shared, refusal, LONGEST_QUESTION),
             None => expired(shared, started.elapsed(), reached),
         }
     }
@@ -155,10 +179,10 @@ fn expired<S: InferenceService>(shared: &Shared<S>, waited: Duration, reached: b
 }
 
 /// Says in our words what tonic refused in its own.
-fn translate<S: InferenceService>(shared: &Shared<S>, refusal: Response) -> Response {
+fn translate<S: InferenceService>(shared: &Shared<S>, refusal: Response, most: usize) -> Response {
     let Some(status) = Status::from_header_map(refusal.headers()) else { return refusal };
     let error = match status.code() {
-        Code::OutOfRange => Error::BodyTooLarge { limit: shared.config.max_body_bytes.get() },
+        Code::OutOfRange => Error::BodyTooLarge { limit: most },
         Code::Unimplemented => Error::Unimplemented { what: "compression of messages".into() },
         _ => Error::Malformed { message: status.message().trim_end_matches('.').into() },
     };

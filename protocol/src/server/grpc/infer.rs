@@ -1,10 +1,14 @@
 //! `ModelInfer`: the hot path. Raw tensors share the message's bytes on the way in.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 
 use super::Response;
 use super::call::Call;
+use crate::bounds::Room;
+use crate::budget::Share;
 use crate::grpc::{Bounded, convert, inference as proto};
 use crate::server::shared::Shared;
 use crate::{Context, Error, InferResponse, InferenceService, Parameter, Transport};
@@ -13,23 +17,29 @@ pub(super) async fn answer<S: InferenceService>(call: Call<'_, S>) -> Response {
     let shared = call.shared;
     let (arrived, deadline) = (call.started.into_std(), call.deadline.map(Instant::into_std));
     let mut traceparent = call.header("traceparent").map(str::to_owned);
-    call.unary(|message| {
+    call.exchange(shared.config.max_body_bytes.get(), |message, share| {
         let traceparent = traceparent.take();
-        predict(shared, message, Context { arrived, deadline, transport: Transport::Grpc, traceparent })
+        predict(
+            shared,
+            (message, share),
+            Context { arrived, deadline, transport: Transport::Grpc, traceparent },
+        )
     })
     .await
 }
 
 async fn predict<S: InferenceService>(
     shared: &Shared<S>,
-    message: Bounded,
+    (message, share): (Bounded, Arc<Share>),
     context: Context,
 ) -> Result<tonic::Response<proto::ModelInferResponse>, Error> {
     let request = message
-        .into_message()
+        .into_message(Room::of(shared.config.max_body_bytes.get()))
         .and_then(convert::request::decode)
+        .and_then(|request| shared.holds(&share, &request).map(|()| request))
         .map_err(|error| shared.rejected(error, Transport::Grpc))?;
     let response = shared.service.infer(request, context).await?;
+    share.turn_into(response.data_bytes())?;
     let outcome = outcome(&response);
     let mut answer = tonic::Response::new(convert::response::encode(response));
     if let Some(outcome) = outcome {

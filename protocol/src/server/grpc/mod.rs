@@ -26,6 +26,7 @@ use std::task::{Context, Poll};
 use hyper::body::Incoming;
 use tonic::body::Body;
 
+use super::auth::Reach;
 use super::shared::Shared;
 use crate::InferenceService;
 use call::Call;
@@ -36,22 +37,28 @@ type Response = http::Response<Body>;
 
 /// The gRPC service around an inference service.
 pub(super) fn service<S: InferenceService>(shared: Arc<Shared<S>>) -> Grpc<S> {
-    Grpc { shared, reflection: Arc::new(Reflection::new()) }
+    Grpc { shared, reflection: Arc::new(Reflection::new()), reach: Reach::Open }
 }
 
 /// Answers gRPC requests; cheap to clone.
 pub(super) struct Grpc<S> {
     shared: Arc<Shared<S>>,
     reflection: Arc<Reflection>,
+    reach: Reach,
 }
 
 impl<S: InferenceService> Grpc<S> {
+    /// The service behind a listener of this reach.
+    pub(super) fn reached(self, reach: Reach) -> Self {
+        Self { reach, ..self }
+    }
+
     async fn answer(&self, request: http::Request<Incoming>) -> Response {
         let method = match Method::of(request.uri().path()) {
             Ok(method) => method,
             Err(error) => return call::refuse(&self.shared, error),
         };
-        let call = match Call::begin(&self.shared, request, method.scope()) {
+        let call = match Call::begin(&self.shared, request, method.scope(), self.reach) {
             Ok(call) => call,
             Err(error) => return call::refuse(&self.shared, error),
         };
@@ -67,7 +74,7 @@ impl<S: InferenceService> Grpc<S> {
 
 impl<S> Clone for Grpc<S> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), reflection: self.reflection.clone() }
+        Self { shared: self.shared.clone(), reflection: self.reflection.clone(), reach: self.reach }
     }
 }
 

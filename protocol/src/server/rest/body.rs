@@ -1,7 +1,9 @@
 //! A request's body, whole: bounded in size and in time, and counted with all others.
 
+use std::sync::Arc;
+
 use axum::extract::Request;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http_body_util::BodyExt;
 
@@ -15,7 +17,7 @@ const RESERVE: usize = 1 << 20;
 /// A body, and what it takes of the server's budget while this is kept.
 pub(super) struct Held {
     pub(super) bytes: Bytes,
-    pub(super) share: Share,
+    pub(super) share: Arc<Share>,
 }
 
 /// Reads the body. One that comes in one piece is not copied.
@@ -48,19 +50,26 @@ async fn collect(body: &mut Counted<'_>, announced: usize, limit: usize) -> Resu
     let Some(second) = body.next().await? else {
         return if first.len() > limit { Err(Error::BodyTooLarge { limit }) } else { Ok(first) };
     };
-    let mut whole = BytesMut::with_capacity(
+    let mut whole = Vec::with_capacity(
         announced.clamp(first.len() + second.len(), RESERVE.max(first.len() + second.len())),
     );
     whole.extend_from_slice(&first);
+    let most = if announced > 0 { announced } else { limit };
     let mut piece = Some(second);
     while let Some(bytes) = piece {
         if whole.len() + bytes.len() > limit {
             return Err(Error::BodyTooLarge { limit });
         }
+        let needed = whole.len() + bytes.len();
+        if needed > whole.capacity() {
+            // Doubled, but never beyond what can come.
+            let room = (2 * whole.capacity()).min(most).max(needed);
+            whole.reserve_exact(room - whole.len());
+        }
         whole.extend_from_slice(&bytes);
         piece = body.next().await?;
     }
-    Ok(whole.freeze())
+    Ok(whole.into())
 }
 
 /// A body that is counted as it comes.

@@ -1,5 +1,6 @@
 //! `POST .../infer`: the hot path. JSON or the binary extension in, the same out.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::Body;
@@ -10,6 +11,8 @@ use http::HeaderMap;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 
 use super::{JSON, Server, Target, body, problem};
+use crate::bounds::Room;
+use crate::budget::Share;
 use crate::rest::{self as codec, HEADER_LENGTH, Wanted};
 use crate::server::shared::Shared;
 use crate::{Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, Parameter, Transport};
@@ -28,19 +31,17 @@ pub(super) async fn infer<S: InferenceService>(
     let traceparent =
         request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let parsed = match read(request, &shared).await {
-        Ok((json_length, held)) => {
-            parse(&shared, target.into(), (json_length, held.bytes)).map(|parsed| (parsed, held.share))
-        }
+        Ok((json_length, held)) => parse(&shared, target.into(), (json_length, held.bytes))
+            .and_then(|parsed| shared.holds(&held.share, &parsed.0).map(|()| (parsed, held.share))),
         Err(error) => Err(error),
     };
-    // The body counts until its request is answered.
-    let ((request, wanted), _share) = match parsed {
+    let ((request, wanted), share) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => return problem(&shared, &shared.rejected(error, Transport::Http)),
     };
     let context = Context { arrived, deadline: None, transport: Transport::Http, traceparent };
     let answered = shared.service.infer(request, context).await;
-    match answered.and_then(|response| respond(&response, &wanted)) {
+    match answered.and_then(|response| respond(&response, &wanted, share)) {
         Ok(response) => response,
         Err(error) => problem(&shared, &error),
     }
@@ -62,7 +63,7 @@ fn parse<S: InferenceService>(
     if json_length == Some(0) {
         return raw(shared, model, body);
     }
-    codec::request::decode(model, json_length, body)
+    codec::request::decode_within(model, json_length, body, Room::of(shared.config.max_body_bytes.get()))
 }
 
 /// The whole body is the one input tensor.
@@ -88,8 +89,10 @@ fn json_length(headers: &HeaderMap) -> Result<Option<usize>, Error> {
     length.map(Some).ok_or_else(|| Error::Malformed { message: message() })
 }
 
-fn respond(response: &InferResponse, wanted: &Wanted) -> Result<Response, Error> {
+/// The answer, which counts until the client has taken it.
+fn respond(response: &InferResponse, wanted: &Wanted, share: Arc<Share>) -> Result<Response, Error> {
     let encoded = codec::response::encode(response, wanted)?;
+    share.turn_into(encoded.len())?;
     let json_length = encoded.json_length();
     let mut answer = Response::new(Body::new(encoded));
     let headers = answer.headers_mut();
@@ -107,5 +110,6 @@ fn respond(response: &InferResponse, wanted: &Wanted) -> Result<Response, Error>
     {
         headers.insert(OUTCOME, outcome);
     }
+    answer.extensions_mut().insert(share);
     Ok(answer)
 }

@@ -21,6 +21,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 
+use super::auth::Reach;
 use super::config::Scope;
 use super::shared::Shared;
 use super::status;
@@ -61,6 +62,7 @@ pub(super) fn router<S: InferenceService>(shared: Arc<Shared<S>>) -> Router {
 pub(super) fn admit<S: InferenceService, B>(
     shared: &Shared<S>,
     request: &http::Request<B>,
+    reach: Reach,
 ) -> Result<(), Error> {
     let path = request.uri().path();
     let scope = if path.starts_with("/v2/health/") {
@@ -70,7 +72,8 @@ pub(super) fn admit<S: InferenceService, B>(
     } else {
         Scope::Inference
     };
-    shared.guard.check(request.headers(), scope).map_err(|error| shared.rejected(error, Transport::Http))
+    let checked = shared.guard.check(request.headers(), scope, reach);
+    checked.map_err(|error| shared.rejected(error, Transport::Http))
 }
 
 /// The model that a path names.

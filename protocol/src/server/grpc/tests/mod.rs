@@ -26,6 +26,7 @@ use super::Grpc;
 use crate::grpc::inference as proto;
 use crate::grpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use crate::server::Config;
+use crate::server::auth::Reach;
 use crate::server::shared::Shared;
 use crate::{
     BatchStatistics, Context, DataType, DurationStatistics, Error, InferRequest, InferResponse,
@@ -169,7 +170,7 @@ impl Scene {
 
     fn with(config: Config, script: Script) -> Self {
         let script = Arc::new(script);
-        Self { grpc: super::service(Shared::new(config, script.clone())), script }
+        Self { grpc: super::service(Shared::new(config, script.clone())).reached(Reach::Local), script }
     }
 
     /// The reasons of what was turned away since the last look.

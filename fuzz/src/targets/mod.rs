@@ -1,0 +1,27 @@
+//! Everything that decodes bytes of strangers, one file a target: any bytes must end in an error or in a value that
+//! survives being written and read again.
+
+pub mod frames;
+pub mod grpc_convert;
+pub mod manifest;
+pub mod onnx;
+pub mod rest_binary;
+pub mod rest_json;
+pub mod settings;
+mod trip;
+pub mod workers;
+
+/// A target: it panics where it finds something.
+pub type Target = fn(&[u8]);
+
+/// Every target by its name, which is also the name of its folder of seeds.
+pub const ALL: [(&str, Target); 8] = [
+    ("frames", frames::run),
+    ("grpc_convert", grpc_convert::run),
+    ("manifest", manifest::run),
+    ("onnx", onnx::run),
+    ("rest_binary", rest_binary::run),
+    ("rest_json", rest_json::run),
+    ("settings", settings::run),
+    ("workers", workers::run),
+];

@@ -1,0 +1,24 @@
+//! Any bytes as an ONNX file: read, looked into, given new weights, and made into a parity model.
+
+use parm_parity_models::onnx::rewrite::{Body, End, Parity, Start, derive};
+use parm_parity_models::onnx::{Limits, Model};
+
+/// Far more than any input of the fuzzer's, and far less than the machine has.
+const LIMITS: Limits = Limits { model_bytes: 1 << 20, external_bytes: 1 << 20 };
+
+/// One run.
+pub fn run(data: &[u8]) {
+    let Ok(model) = Model::from_bytes(data.to_vec(), &LIMITS) else { return };
+    let _ = model.inspect().to_string();
+    if let Ok(graph) = model.graph() {
+        let weights: Vec<_> = graph.initializers.into_values().collect();
+        if let Ok(bytes) = model.with_weights(&weights) {
+            Model::from_bytes(bytes, &LIMITS).expect("what we write can be read");
+        }
+    }
+    let slots = 2.try_into().expect("two is not zero");
+    for body in [Body::Mixed, Body::Lanes { width: 0.5 }] {
+        let parity = Parity { stem: slots, head: slots, body, end: End::AsDeployed, start: Start::Deployed };
+        let _ = derive(&model, &parity);
+    }
+}

@@ -1,0 +1,51 @@
+//! A list with a bound on what it holds, which is kept while it is read: what is beyond it is never in memory.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, Error as _, SeqAccess, Visitor};
+
+use crate::Error;
+use crate::bounds::Parts;
+
+/// What a bounded list is of.
+pub(super) trait Counted {
+    /// For words: what these are.
+    const WHAT: &'static str;
+
+    /// Counts the parts of one.
+    fn count(&self, parts: &mut Parts) -> Result<(), Error>;
+}
+
+/// A list of inputs or outputs.
+pub(super) struct Few<T>(pub(super) Vec<T>);
+
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de> + Counted> Deserialize<'de> for Few<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FewVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de> + Counted> Visitor<'de> for FewVisitor<T> {
+            type Value = Few<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a list of {}", T::WHAT)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Few<T>, A::Error> {
+                let (mut few, mut parts) = (Vec::new(), Parts::default());
+                while let Some(one) = seq.next_element::<T>()? {
+                    Parts::tensor(few.len(), T::WHAT).map_err(A::Error::custom)?;
+                    one.count(&mut parts).map_err(A::Error::custom)?;
+                    few.push(one);
+                }
+                Ok(Few(few))
+            }
+        }
+        deserializer.deserialize_seq(FewVisitor(PhantomData))
+    }
+}

@@ -1,0 +1,128 @@
+//! Answers that are made and that their clients have not taken yet.
+//!
+//! An answer leaves our hands long before it leaves the machine: HTTP and frames queue its bytes until the client makes
+//! room for them. So what an answer holds is tied to its bytes, and let go of with the last of them. How long the oldest
+//! one has been there tells a client that does not read, or reads a byte now and then, from one that does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::budget::Share;
+
+/// The answers of one connection that are not taken yet.
+#[derive(Debug, Default)]
+pub(crate) struct Unread(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    /// When each was made, the oldest first.
+    since: BTreeMap<u64, Instant>,
+}
+
+/// One answer, for as long as any of its bytes are there.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    unread: Arc<Unread>,
+    number: u64,
+    _share: Option<Arc<Share>>,
+}
+
+impl Unread {
+    /// An answer that is made now and holds a share of the budget.
+    pub(crate) fn answer(self: &Arc<Self>, share: Option<Arc<Share>>) -> Arc<Answer> {
+        let mut waiting = self.0.lock();
+        let number = waiting.next;
+        waiting.next += 1;
+        waiting.since.insert(number, Instant::now());
+        drop(waiting);
+        Arc::new(Answer { unread: Arc::clone(self), number, _share: share })
+    }
+
+    /// How long the oldest answer still has, of `limit`; all of it where there is none.
+    pub(crate) fn patience(&self, limit: Duration) -> Duration {
+        let oldest = self.0.lock().since.values().next().copied();
+        oldest.map_or(limit, |oldest| limit.saturating_sub(oldest.elapsed()))
+    }
+
+    /// Returns when an answer was not taken within `limit`.
+    pub(crate) async fn overdue(&self, limit: Duration) {
+        loop {
+            let patience = self.patience(limit);
+            if patience.is_zero() {
+                return;
+            }
+            tokio::time::sleep(patience).await;
+        }
+    }
+}
+
+impl Answer {
+    /// A part of the answer, which holds it until it is written.
+    pub(crate) fn part(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        if bytes.is_empty() {
+            return bytes;
+        }
+        Bytes::from_owner(Part { bytes, _answer: Arc::clone(self) })
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.unread.0.lock().since.remove(&self.number);
+    }
+}
+
+struct Part {
+    bytes: Bytes,
+    _answer: Arc<Answer>,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Budget;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_holds_its_share_until_its_last_byte_is_gone() {
+        let (budget, unread) = (Budget::new(100), Arc::new(Unread::default()));
+        let share = budget.share();
+        share.grow(6).unwrap();
+        let answer = unread.answer(Some(share));
+        let parts = [answer.part("abc".into()), answer.part("def".into())];
+        drop(answer);
+        let rest = parts[1].slice(2..);
+        drop(parts);
+        assert_eq!((&rest[..], budget.held()), (&b"f"[..], 6));
+        drop(rest);
+        assert_eq!((budget.held(), unread.patience(LIMIT)), (0, LIMIT));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_answer_decides_how_long_to_wait() {
+        let unread = Arc::new(Unread::default());
+        let first = unread.answer(None);
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        let second = unread.answer(None);
+        assert_eq!(unread.patience(LIMIT), Duration::from_secs(6));
+        drop(first);
+        assert_eq!(unread.patience(LIMIT), LIMIT);
+        let began = Instant::now();
+        unread.overdue(LIMIT).await;
+        assert_eq!(began.elapsed(), LIMIT);
+        drop(second);
+    }
+}
