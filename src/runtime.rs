@@ -32,6 +32,9 @@ pub fn run(
     // Dropped after the command and before the runtime: the exporter's last spans need it.
     let _inside = runtime.enter();
     let guard = crate::logging::install(&settings.log, service).map_err(Failure::Configuration)?;
+    if !settings.ignored.is_empty() {
+        tracing::debug!(variables = ?settings.ignored, "variables that name no section of the configuration are ignored");
+    }
     raise_open_files();
     let outcome = runtime.block_on(command);
     drop(guard);

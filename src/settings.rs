@@ -1,6 +1,10 @@
 //! The configuration: defaults, then the file, then `PARM_SECTION__FIELD` variables, then flags.
 //!
 //! Everything is read and checked before a port is bound. An error names the field and where its value came from.
+//!
+//! Of the variables only those count that name a section: a Kubernetes service called `parm` puts `PARM_PORT`,
+//! `PARM_SERVICE_HOST` and the like into every container of its namespace, and no process may fail for that. An unknown
+//! field of a section that there is remains an error.
 
 use anyhow::anyhow;
 use figment::providers::{Env, Format, Serialized, Toml};
@@ -22,6 +26,9 @@ pub struct Settings {
     pub frontend: parm_frontend::Config,
     /// Models and the instances that run them on this machine.
     pub backend: parm_backend::Config,
+    /// Variables that begin as ours do and name no section: for the log, once there is one.
+    #[serde(skip)]
+    pub ignored: Vec<String>,
 }
 
 /// A configuration that cannot be used; the process ends with status 64.
@@ -109,6 +116,15 @@ impl Settings {
 const SECRETS: &str = "# Tokens are secrets and left out: fill in `token` under [[server.tokens]], [frontend.client] \
                        and [frontend.admin].\n\n";
 
+/// What our variables begin with.
+const PREFIX: &str = "PARM_";
+
+/// Whether a variable, without the prefix, is a path into one of the sections.
+fn names_section(name: &str) -> bool {
+    let section = name.split_once("__").map(|(section, _)| section.to_ascii_lowercase());
+    section.is_some_and(|section| ["log", "server", "frontend", "backend"].contains(&section.as_str()))
+}
+
 fn layers(flags: &Common) -> Result<Figment, Invalid> {
     let mut figment = Figment::from(Serialized::defaults(Settings::default()));
     if let Some(path) = &flags.config {
@@ -117,8 +133,7 @@ fn layers(flags: &Common) -> Result<Figment, Invalid> {
         }
         figment = figment.merge(Toml::file_exact(path));
     }
-    // PARM_CONFIG names the file itself; every other variable is a path of two parts at least.
-    figment = figment.merge(Env::prefixed("PARM_").ignore(&["config", "binary"]).split("__"));
+    figment = figment.merge(Env::prefixed(PREFIX).filter(|name| names_section(name.as_str())).split("__"));
     if let Some(filter) = crate::environment::rust_log() {
         figment = figment.merge(Serialized::default("log.level", filter));
     }
@@ -158,7 +173,11 @@ fn assigned(assignment: &str) -> Result<Serialized<toml::Value>, Invalid> {
 }
 
 fn extract(figment: Figment) -> Result<Settings, Invalid> {
-    figment.extract().map_err(|errors| {
+    let ignored = Env::prefixed(PREFIX).filter(|name| !names_section(name.as_str()) && name != "config");
+    let ignored =
+        ignored.iter().map(|(name, _)| format!("{PREFIX}{}", name.as_str().to_uppercase())).collect();
+    let extracted = figment.extract().map(|settings| Settings { ignored, ..settings });
+    extracted.map_err(|errors| {
         let lines: Vec<String> = errors
             .into_iter()
             .map(|error| {

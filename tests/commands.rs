@@ -89,6 +89,31 @@ fn the_environment_is_between_the_file_and_the_flags() {
 }
 
 #[test]
+fn variables_of_a_service_called_parm_are_no_settings_and_misspelt_fields_are_an_error() {
+    let with = |variables: &[(&str, &str)]| {
+        let mut command = command();
+        command.args(["serve", "--dump-config"]).envs(variables.iter().copied());
+        command.output().unwrap()
+    };
+    // What Kubernetes puts into the containers beside services `parm` and `parm-server`.
+    let service = [
+        ("PARM_SERVICE_HOST", "10.0.0.1"),
+        ("PARM_SERVICE_PORT_HTTP", "8000"),
+        ("PARM_PORT", "tcp://10.0.0.1:8000"),
+        ("PARM_PORT_8000_TCP", "tcp://10.0.0.1:8000"),
+        ("PARM_PORT_8000_TCP_ADDR", "10.0.0.1"),
+        ("PARM_SERVER_PORT", "tcp://10.0.0.2:8000"),
+        ("PARM_SERVER_SERVICE_HOST", "10.0.0.2"),
+    ];
+    let output = with(&service);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), text(&with(&[]).stdout));
+    let misspelt = with(&[("PARM_BACKEND__INSTANCE", "7")]);
+    assert_eq!(misspelt.status.code(), Some(64));
+    assert!(text(&misspelt.stderr).contains("instance"), "{}", text(&misspelt.stderr));
+}
+
+#[test]
 fn models_are_listed_and_inspected() {
     let listed = run(&["models", "list", "--models", "tests/models"]);
     assert!(listed.status.success() && text(&listed.stdout).contains("affine"), "{}", text(&listed.stderr));

@@ -1,8 +1,10 @@
 //! A file of addresses, one a line, that is watched for changes.
 //!
 //! It is read whole at an interval: files of this kind are replaced by tools in ways that file events miss (renames,
-//! mounted config maps). A line that is no address is reported and skipped, and costs no other line anything. A file
-//! that cannot be read changes nothing: the instances that it named last stay.
+//! mounted config maps). Many tools empty a file before they write it, so a text is believed once two looks in a row saw
+//! it, and one that names nobody changes nothing, as with names: it takes longer to write an empty list by mistake than
+//! to stop a frontend on purpose. Neither does a file that cannot be read: the instances that it named last stay. A line
+//! that is no address is reported and skipped, and costs no other line anything.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,21 +21,26 @@ const MAX_BYTES: u64 = 4 << 20;
 
 /// Follows a file until the fleet is gone.
 pub(super) async fn watch(fleet: Weak<Fleet>, path: PathBuf, every: Duration) {
-    let mut last = None;
+    let (mut last, mut settling) = (None, None);
     loop {
         let Some(timers) = fleet.upgrade().map(|fleet| fleet.core.driver.timers) else { return };
         let file = path.clone();
-        let read = timers.offload(move || read(&file)).await.unwrap_or_else(|error| Err(error.to_string()));
+        let read = timers.offload(move || read(&file)).await;
+        let read = Some(read.unwrap_or_else(|error| Err(error.to_string())));
         let Some(fleet) = fleet.upgrade() else { return };
-        if last.as_ref() != Some(&read) {
+        // At the start there is nobody to lose: what is missing in half a file comes with the next look.
+        let settled = last.is_none() || settling == read;
+        if last != read && settled {
             match &read {
-                Ok(text) => follow(&fleet, &path, text),
-                Err(reason) => {
+                Some(Ok(text)) => follow(&fleet, &path, text),
+                Some(Err(reason)) => {
                     tracing::warn!(file = %path.display(), %reason, "cannot read the workers file: nothing changes");
                 }
+                None => {}
             }
-            last = Some(read);
+            last.clone_from(&read);
         }
+        settling = read;
         drop(fleet);
         tokio::time::sleep(every).await;
     }
@@ -64,6 +71,10 @@ fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str) {
         }
     }
     fleet.core.metrics.bad_lines.set(bad);
+    if wanted.is_empty() {
+        tracing::warn!(file = %path.display(), "the workers file names no server now: nothing changes");
+        return;
+    }
     let members = fleet.members();
     for member in members.iter().filter(|member| member.source == Source::File) {
         if !wanted.contains(member.name.as_str()) {

@@ -69,6 +69,22 @@ async fn a_bad_line_is_counted_and_costs_the_others_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_file_that_is_being_written_changes_nothing() {
+    let servers = [Scripted::quick("test://a", 1), Scripted::quick("test://b", 1)];
+    let watched = Watched::start("test://a\ntest://b\n", &servers.each_ref());
+    watched.until_ready(2.0).await;
+    // First it is empty, then half of it is there, then all: each for one look at most.
+    for (half, looks) in [("", 1), ("test://a\n", 1), ("test://a\ntest", 1), ("", 60), ("# nobody\n", 60)] {
+        watched.write(half);
+        tokio::time::sleep(Duration::from_secs(1) * looks).await;
+        assert_eq!(ready(&watched.frontend), 2.0, "{half:?}");
+    }
+    infer(&watched.frontend, request(&[1.0])).await.unwrap();
+    watched.write("test://b\n");
+    watched.until_ready(1.0).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_file_that_is_gone_changes_nothing() {
     let server = Scripted::quick("test://a", 1);
     let watched = Watched::start("test://a", &[&server]);
