@@ -10,7 +10,7 @@ use parm_protocol::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::instances::{factor, shifted};
+use crate::instances::{curve, factor, shifted};
 use crate::schedule::{Ask, Guilt, Model, Wanted};
 use crate::world::{Request, Truth, World, values};
 
@@ -158,11 +158,13 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
         let had = output.tensor.as_f32().map(|values| values.to_vec()).unwrap_or_default();
         let more = f32::from(ask.bias.unwrap_or(0)) + shifted(ask.shift.unwrap_or(0).into());
         for (place, outcome) in outcomes.iter().enumerate() {
-            let x = values(asked.first + place).0 as f32;
+            let plain = values(asked.first + place).0 as f32;
+            let x = if truth.curved { curve(Model::Asked(ask.model), plain) } else { plain };
             let y = |model| x * factor(model, version) + more;
             let expected = match (*outcome, output.name.as_str()) {
                 ("default", _) => 0.5,
-                ("backup", "y") => y(Model::Cheap),
+                ("backup", "y") => plain * factor(Model::Cheap, 1) + more,
+                ("backup", _) => -plain,
                 (_, "y") => y(Model::Asked(ask.model)),
                 _ => -x,
             };

@@ -40,8 +40,14 @@ pub(crate) fn schedule(seed: u64) -> Schedule {
     let mut dice = Dice::new(seed);
     let models = dice.range(1, 4) as u8;
     let bundle = dice.percent(25);
-    let setup =
-        Setup { workers: workers(&mut dice, models, bundle), settings: settings(&mut dice, bundle), bundle };
+    let workers = workers(&mut dice, models, bundle);
+    let mut settings = settings(&mut dice, bundle);
+    // The operator's code for linear models, and a model that has a bundle because it is not linear.
+    let curved = bundle && dice.percent(30);
+    if curved {
+        settings.coding.code = Some(Kind::Mds);
+    }
+    let setup = Setup { workers, settings, bundle, curved };
     let length = dice.range(15, 40) * 1000;
     let (bad, impatient) = (if dice.percent(30) { dice.range(5, 60) } else { 0 }, 5);
     let mut maker = Maker { dice, setup, models, events: Vec::new(), length, bad, impatient };
@@ -57,7 +63,7 @@ pub(crate) fn schedule(seed: u64) -> Schedule {
 fn workers(dice: &mut Dice, models: u8, bundle: bool) -> Vec<Worker> {
     let (count, quick) = (dice.range(2, 7), dice.pick(&[2, 5, 10]));
     let all: Vec<Serving> = (0..models).map(|model| serving(Model::Asked(model))).collect();
-    let crowded = dice.percent(3);
+    let crowded = dice.percent(5);
     (0..count)
         .map(|number| {
             let mut models = all.clone();
@@ -73,7 +79,7 @@ fn workers(dice: &mut Dice, models: u8, bundle: bool) -> Vec<Worker> {
             } else {
                 dice.pick(&[Source::Static, Source::File, Source::Dns])
             };
-            let crowd = if crowded && number == 1 { dice.range(100, 450) as usize } else { 0 };
+            let crowd = if crowded && number == 1 { dice.range(200, 450) as usize } else { 0 };
             let question = if crowd > 0 { dice.range(1, 4) } else { 0 };
             Worker { source, models, pace: (quick, 2 * quick), question, crowd }
         })
@@ -104,7 +110,7 @@ fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
     if !bundle {
         coding.code = Some(Kind::Mds);
         coding.r = NonZeroU8::new(dice.pick(&[1, 2])).expect("positive");
-        coding.detection.enabled = dice.percent(40);
+        coding.detection.enabled = dice.percent(50);
     }
     settings
 }
@@ -131,13 +137,13 @@ impl Maker {
     }
 
     fn story(&mut self) {
-        match self.dice.range(0, 15) {
+        match self.dice.range(0, 17) {
             0 => self.poison(),
-            1 => self.hang(),
+            1 | 15 => self.hang(),
             2 => self.update(),
             3 => self.reshape(),
             4 | 5 => self.membership(),
-            6 => self.unload(),
+            6 | 16 => self.unload(),
             7 => self.blips(),
             8 => self.change(),
             9 => self.burst(),
@@ -169,6 +175,9 @@ impl Maker {
         let until = from + self.dice.range(12_000, 30_000);
         self.at(until, What::Temper(worker, Temper::Well));
         self.impatient = self.dice.pick(&[10, 100]);
+        if self.dice.percent(40) {
+            self.blips();
+        }
     }
 
     /// A model's new version comes to one server after the other.

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::dice::Dice;
-use crate::schedule::{Guilt, Model, Serving, Temper, Worker, address};
+use crate::schedule::{Guilt, Model, Schedule, Serving, Temper, address};
 use crate::world::World;
 
 /// A server.
@@ -25,6 +25,7 @@ pub(crate) struct Instance {
     world: Arc<World>,
     pace: (u64, u64),
     question: Duration,
+    curved: bool,
     pub(crate) temper: watch::Sender<Temper>,
     /// It fails the next job.
     pub(crate) blip: Mutex<bool>,
@@ -54,13 +55,19 @@ pub(crate) fn factor(model: Model, version: u8) -> f32 {
     }
 }
 
+/// What a model that is curved makes of a number, before anything else.
+pub(crate) fn curve(model: Model, x: f32) -> f32 {
+    if model == Model::Asked(0) { x.abs() } else { x }
+}
+
 /// What a client's parameter of output `y` adds to it.
 pub(crate) fn shifted(shift: u64) -> f32 {
     100_000.0 * shift as f32
 }
 
 impl Instance {
-    pub(crate) fn new(number: usize, worker: &Worker, world: Arc<World>, seed: u64) -> Self {
+    pub(crate) fn new(number: usize, schedule: &Schedule, world: Arc<World>) -> Self {
+        let (worker, seed) = (&schedule.setup.workers[number], schedule.seed);
         let crowd =
             (0..worker.crowd as u16).map(|of| Serving { model: Model::Crowd(of), version: 1, width: 2 });
         Self {
@@ -69,6 +76,7 @@ impl Instance {
             world,
             pace: worker.pace,
             question: Duration::from_millis(worker.question),
+            curved: schedule.setup.curved,
             temper: watch::channel(Temper::Well).0,
             blip: Mutex::new(false),
             models: Mutex::new(worker.models.iter().copied().chain(crowd).collect()),
@@ -119,7 +127,7 @@ impl Instance {
             return Err(Error::Internal { message: "the engine broke".into() });
         }
         self.spoiled(job)?;
-        let answer = answer(request, serving, now);
+        let answer = answer(request, (serving, self.curved), now);
         let mut truth = self.world.0.lock();
         if now == Temper::Short {
             job.rows.iter().for_each(|row| truth.rows[*row].faults += 1);
@@ -174,7 +182,11 @@ impl Drop for Job<'_> {
 }
 
 /// What a model answers.
-fn answer(request: &InferRequest, serving: Serving, temper: Temper) -> Result<InferResponse, Error> {
+fn answer(
+    request: &InferRequest,
+    (serving, curved): (Serving, bool),
+    temper: Temper,
+) -> Result<InferResponse, Error> {
     let x = &request.inputs[0].tensor;
     let x = if temper == Temper::Short { x.slice_rows(0, x.rows() - 1)? } else { x.clone() };
     let values = x.as_f32()?;
@@ -182,8 +194,9 @@ fn answer(request: &InferRequest, serving: Serving, temper: Temper) -> Result<In
     let bias = request.parameters.get("bias").and_then(|bias| bias.as_u64()).unwrap_or(0) as f32;
     let shift =
         request.outputs.iter().find_map(|output| output.parameters.get("shift")?.as_u64()).unwrap_or(0);
+    let bent = |x: f32| if curved { curve(serving.model, x) } else { x };
     let times = |factor: f32, more: f32| {
-        let values: Vec<f32> = values.iter().map(|value| value * factor + more).collect();
+        let values: Vec<f32> = values.iter().map(|value| bent(*value) * factor + more).collect();
         Tensor::from_f32(x.shape(), &values)
     };
     let y = times(factor(serving.model, serving.version), bias + shifted(shift) + lie)?;

@@ -67,15 +67,14 @@ pub(crate) fn run(schedule: &Schedule) -> Report {
 impl Stage {
     async fn set(schedule: &Schedule, folder: &Path) -> Self {
         let world = Arc::new(World::new());
-        let workers = &schedule.setup.workers;
-        let numbered = workers.iter().enumerate();
-        let instances = numbered
-            .map(|(number, worker)| Arc::new(Instance::new(number, worker, world.clone(), schedule.seed)));
+        let numbers = 0..schedule.setup.workers.len();
+        let instances = numbers.map(|number| Arc::new(Instance::new(number, schedule, world.clone())));
         let network = Arc::new(Network { instances: instances.collect(), world: world.clone() });
         let now = Instant::now();
         {
             let mut truth = world.0.lock();
             truth.servers = network.instances.iter().map(|instance| known(instance, now + START)).collect();
+            truth.curved = schedule.setup.curved;
             truth.dns = Ok(of(schedule, Source::Dns).into_iter().map(host).collect());
         }
         let config = config(schedule, folder);

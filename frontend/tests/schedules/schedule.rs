@@ -24,6 +24,8 @@ pub(crate) struct Setup {
     pub(crate) settings: PoolSettings,
     /// Whether model 0 has a bundle, with parity models of the code `sum`.
     pub(crate) bundle: bool,
+    /// Model 0 answers with the magnitude of `x` times its number: no sum of answers is the answer to a sum.
+    pub(crate) curved: bool,
 }
 
 /// A server and how the frontend comes to know of it.
@@ -220,7 +222,8 @@ fn listed(models: &[Serving]) -> String {
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {}, {} ms, bundle: {}", self.seed, self.length, self.setup.bundle)?;
+        let Setup { bundle, curved, .. } = self.setup;
+        writeln!(f, "seed {}, {} ms, bundle: {bundle}, m0 is curved: {curved}", self.seed, self.length)?;
         writeln!(f, "settings {}", serde_json::to_string(&self.setup.settings).unwrap_or_default())?;
         for (number, worker) in self.setup.workers.iter().enumerate() {
             let Worker { source, models, pace: (from, to), question, crowd } = worker;

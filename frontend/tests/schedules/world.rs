@@ -96,6 +96,8 @@ pub(crate) struct Truth {
     pub(crate) in_flux: BTreeMap<u8, Instant>,
     /// An instance has answered wrongly: what is right cannot be told any more, and whom to suspect neither.
     pub(crate) lied: bool,
+    /// Model 0 is not linear.
+    pub(crate) curved: bool,
     pub(crate) dns: Result<Vec<String>, String>,
     pub(crate) breaches: Vec<Breach>,
     /// Of everything that was seen: the same seed must give the same.
@@ -120,6 +122,7 @@ impl World {
             rules_since: start,
             in_flux: BTreeMap::new(),
             lied: false,
+            curved: false,
             dns: Ok(Vec::new()),
             breaches: Vec::new(),
             trace: 0,
