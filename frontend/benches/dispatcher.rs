@@ -73,7 +73,7 @@ fn run(policy: PolicyKind, instances: u32) -> u64 {
                 }
                 Action::WakeAt(at) => heap.push(Reverse((at, Due::Wake))),
                 Action::Answer(..) => answers += 1,
-                Action::Probe(instance) => reports.push(Event::ProbeAnswered(instance, true)),
+                Action::Probe(instance, of) => reports.push(Event::ProbeAnswered(instance, of, true)),
                 Action::Encode(GroupId(group), _) => reports.push(Event::GroupEncoded(GroupId(group))),
                 Action::Decode(recovery) => {
                     reports.push(Event::SlotDecoded(recovery.group, recovery.query, Some(1.0)));

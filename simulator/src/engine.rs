@@ -64,7 +64,7 @@ enum Happening {
     Encoded(GroupId),
     Decoded(GroupId, QueryId),
     Compared(GroupId),
-    Probed(InstanceId),
+    Probed(InstanceId, Option<PoolId>),
     Crash(u32),
     Restart(u32),
 }
@@ -174,7 +174,7 @@ impl<'a> Engine<'a> {
                 let verdicts = self.comparisons.report(group);
                 self.tell(Event::Compared(group, verdicts));
             }
-            Some(Happening::Probed(id)) => self.tell(Event::ProbeAnswered(id, true)),
+            Some(Happening::Probed(id, of)) => self.tell(Event::ProbeAnswered(id, of, true)),
             Some(Happening::Crash(instance)) => {
                 let id = self.cluster.id(instance);
                 let back = self.cluster.crash(instance, self.now);
@@ -252,10 +252,10 @@ impl<'a> Engine<'a> {
             Action::Forget(group) => {
                 self.groups.remove(&group);
             }
-            Action::Probe(id) => {
+            Action::Probe(id, of) => {
                 let instance = self.cluster.of(id);
                 if let Some(at) = self.cluster.probe(instance, self.now) {
-                    self.note(at + PROBE, Happening::Probed(id));
+                    self.note(at + PROBE, Happening::Probed(id, of));
                 }
             }
             Action::WakeAt(at) => self.wake = Moment::from_nanos(at.as_nanos()),

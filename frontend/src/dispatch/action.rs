@@ -88,7 +88,7 @@ pub enum Reject {
     NoInstance,
     /// Every allowed attempt failed at its instance.
     Failed,
-    /// The request itself was refused by an instance.
+    /// The request itself was refused by an instance, or the model failed on it at two.
     BadQuery,
 }
 
@@ -121,8 +121,8 @@ pub enum Action {
     Answer(QueryId, Answer),
     /// The outputs (or failure) of this job will not be asked for again.
     Release(JobId),
-    /// Check whether an instance works, off the data path; answer with `ProbeAnswered`.
-    Probe(InstanceId),
+    /// Check whether an instance works, with one pool's model or at all, off the data path; answer with `ProbeAnswered`.
+    Probe(InstanceId, Option<PoolId>),
     /// Encode a group off the dispatch path; answer with `GroupEncoded` or `GroupFailed`. One batch per slot, in slot
     /// order: parity row `i` encodes the `i`-th query of every slot that has one, the other slots being blank.
     Encode(GroupId, Vec<Rows>),

@@ -53,7 +53,7 @@ pub struct Counters {
     pub ejected_wrong: u64,
     /// Instances ejected for failing.
     pub ejected_failing: u64,
-    /// Slow or suspect instances that were kept because the others could not do without them.
+    /// Slow, failing or suspect instances that were kept because the others could not do without them.
     pub ejections_refused: u64,
     /// Slow instances that were called back because work piled up without them.
     pub recalled: u64,

@@ -10,7 +10,7 @@ use std::mem;
 use super::arena::{Arena, Key};
 use super::counters::Counters;
 use super::group::Group;
-use super::instance::Instance;
+use super::instance::{Instance, Serves};
 use super::job::Job;
 use super::names::Names;
 use super::pool::Pool;
@@ -104,7 +104,7 @@ impl Dispatcher {
             Event::InstanceJoined(id, spec) => self.joined(id, spec),
             Event::InstanceDraining(id) => self.draining(id),
             Event::InstanceLeft(id) => self.left(id),
-            Event::ProbeAnswered(id, works) => self.probe_answered(id, works),
+            Event::ProbeAnswered(id, pool, works) => self.probe_answered(id, pool, works),
             Event::SettingsChanged(id, settings) => self.settings_changed(id, *settings),
             Event::PoolRemoved(id) => self.pool_removed(id),
             Event::GroupEncoded(id) => self.encoded(Key::from(id)),
@@ -146,10 +146,22 @@ impl Dispatcher {
         }
     }
 
-    /// Whether an instance takes work: false if it drains, is ejected, or is unknown.
+    /// Whether an instance takes work: false if it drains, is ejected (as a whole, or with every model), or is unknown.
     pub fn in_service(&self, instance: InstanceId) -> bool {
-        let key = self.instance_names.get(instance);
-        key.and_then(|key| self.instances.get(key)).is_some_and(Instance::usable)
+        let works = |serves: &Serves| serves.health.in_service();
+        let any = |instance: &&Instance| instance.serves.is_empty() || instance.serves.iter().any(works);
+        self.instance(instance).filter(|instance| instance.usable()).filter(any).is_some()
+    }
+
+    /// Whether an instance takes work of a pool.
+    pub fn takes(&self, instance: InstanceId, pool: PoolId) -> bool {
+        let Some(pool) = self.pool_names.get(pool) else { return false };
+        let usable = self.instance(instance).filter(|instance| instance.usable());
+        usable.and_then(|instance| instance.serves(pool)).is_some_and(|serves| serves.health.in_service())
+    }
+
+    fn instance(&self, id: InstanceId) -> Option<&Instance> {
+        self.instances.get(self.instance_names.get(id)?)
     }
 
     fn fire_timers(&mut self) {
@@ -163,6 +175,8 @@ impl Dispatcher {
                 Timer::Watch(group) => self.unwatch(group),
                 Timer::Grace(query) => self.grace_is_over(query),
                 Timer::Probe(instance) => self.probe_due(instance),
+                Timer::Warm(instance) => self.warmed_up(instance),
+                Timer::Elsewhere(pool) => self.nowhere_else(pool),
             }
         }
     }
@@ -176,8 +190,8 @@ impl Dispatcher {
             Timer::Deadline(query) | Timer::Grace(query) => queries.contains(query),
             Timer::Age(group) | Timer::Watch(group) => groups.contains(group),
             Timer::Late(job) => jobs.contains(job),
-            Timer::Batch(pool) | Timer::NoInstance(pool) => pools.contains(pool),
-            Timer::Probe(instance) => instances.contains(instance),
+            Timer::Batch(pool) | Timer::NoInstance(pool) | Timer::Elsewhere(pool) => pools.contains(pool),
+            Timer::Probe(instance) | Timer::Warm(instance) => instances.contains(instance),
         });
         let Some(at) = earliest else { return };
         if self.wake.is_none_or(|asked| at < asked) {

@@ -36,6 +36,9 @@ pub struct Query {
 pub enum Failure {
     /// The instance broke, refused or lost the job; another instance may well answer.
     Instance,
+    /// The instance says that the model failed on it. That is the instance's fault unless it happens at another too: then
+    /// it is the request's.
+    Model,
     /// The request is at fault: no other instance would answer it either.
     Query,
 }
@@ -92,8 +95,8 @@ pub enum Event {
     InstanceDraining(InstanceId),
     /// An instance is gone, and what it held with it.
     InstanceLeft(InstanceId),
-    /// A probe that the dispatcher asked for came back.
-    ProbeAnswered(InstanceId, bool),
+    /// A probe that the dispatcher asked for came back: of an instance, or of one pool's model on it.
+    ProbeAnswered(InstanceId, Option<PoolId>, bool),
     /// The time of an [`Action::WakeAt`](super::Action::WakeAt) has come (early or spurious wakes are harmless).
     TimerFired,
     /// The driver encoded a group's parity queries.

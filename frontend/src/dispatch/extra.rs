@@ -1,11 +1,11 @@
 //! Jobs that wait for an instance of their own: retries and hedges before the queue, replicas after it.
 //!
 //! They are kept apart from the queue because not every instance will do: a copy never goes where its query is
-//! already held, a retry not where it failed.
+//! already held, a retry not where it failed. But a retry must not wait for ever for instances that hang, beside an idle
+//! one: after about the time in which another should have come free it takes whichever is.
 
 use std::collections::VecDeque;
 
-use super::Role;
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
 use super::feed::Start;
@@ -13,6 +13,7 @@ use super::group::Stage;
 use super::instance::Instance;
 use super::pool::Pool;
 use super::query::{Keys, Query};
+use super::{Role, Time};
 
 /// A job that has not found its instance yet.
 #[derive(Debug)]
@@ -20,8 +21,8 @@ pub(super) struct Extra {
     pub(super) role: Role,
     /// Its queries, answered or not.
     pub(super) rows: Keys,
-    /// Where it failed before.
-    pub(super) avoid: Option<Key<Instance>>,
+    /// Where it failed before, and until when it goes elsewhere.
+    pub(super) avoid: Option<(Key<Instance>, Time)>,
     /// It was paid for out of the hedge budget, which gets its token back if the job is never started.
     pub(super) hedge: bool,
 }
@@ -76,19 +77,26 @@ impl Dispatcher {
         }
     }
 
+    /// A retry has waited long enough for another instance.
+    pub(super) fn nowhere_else(&mut self, key: Key<Pool>) {
+        if self.pools.contains(key) {
+            self.feed_extras(key, Class::Urgent);
+        }
+    }
+
     /// Gives an instance an extra job, if there is one that it may take.
     pub(super) fn take_extra(&mut self, instance: Key<Instance>, class: Class) -> bool {
         for index in 0..self.instances[instance].serves.len() {
-            let serves = self.instances[instance].serves[index];
+            let of = self.instances[instance].serves[index].pool;
             let mut at = 0;
-            let pool = &mut self.pools[serves.pool];
+            let pool = &mut self.pools[of];
             if pool.extras(class).is_empty() || (class == Class::Spare && !pool.has_headroom()) {
                 continue;
             }
             while at < LOOK_AT {
-                let Some(extra) = self.wanted(serves.pool, class, at) else { break };
-                let chosen = self.suits(serves.pool, &extra, instance).then_some(instance);
-                self.settle((serves.pool, class, &mut at), extra, chosen);
+                let Some(extra) = self.wanted(of, class, at) else { break };
+                let chosen = self.suits(of, &extra, instance).then_some(instance);
+                self.settle((of, class, &mut at), extra, chosen);
                 if chosen.is_some() {
                     return true;
                 }
@@ -164,17 +172,18 @@ impl Dispatcher {
         match extra.role {
             Role::Parity(group, _) => {
                 let group = &self.groups[Key::from(group)];
-                serves.redundancy
+                serves.takes_redundancy()
                     && serves.parity
                     && !group.places.iter().any(|(place, _)| *place == instance)
             }
-            Role::Backup => serves.redundancy && serves.backup,
+            Role::Backup => serves.takes_redundancy() && serves.backup,
             Role::Deployed | Role::Copy => {
-                let failed_here = extra.avoid == Some(instance) && self.pools[pool].usable > 1;
+                let avoids = |(at, until)| at == instance && self.now < until;
+                let failed_here = extra.avoid.is_some_and(avoids) && self.pools[pool].usable > 1;
                 let holds = |query: &Key<Query>| {
                     self.queries[*query].jobs.iter().any(|job| self.jobs[*job].instance == instance)
                 };
-                serves.data && !failed_here && !extra.rows.iter().any(holds)
+                serves.takes_queries() && !failed_here && !extra.rows.iter().any(holds)
             }
         }
     }

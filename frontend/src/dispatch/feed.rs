@@ -104,7 +104,7 @@ impl Dispatcher {
     /// Gives an instance a batch: of the pool whose next query is the most urgent, then the oldest.
     fn take_batch(&mut self, key: Key<Instance>) -> bool {
         let mut best: Option<(_, _, _)> = None;
-        for serves in self.instances[key].serves.iter().filter(|serves| serves.data) {
+        for serves in self.instances[key].serves.iter().filter(|serves| serves.takes_queries()) {
             let pool = &self.pools[serves.pool];
             if let Some(lane) = pool.queue.ready(self.now, &pool.settings.batch) {
                 let rank = pool.queue.first();

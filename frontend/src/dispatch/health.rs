@@ -3,6 +3,9 @@
 //! One slow answer says little, as any instance has one now and then; two in a row say that the instance is slow. An
 //! instance that comes back is on trial: one more bad answer ejects it again, for twice as long. Several good answers
 //! clear its record. Whether an ejection is affordable is not known here: see `Dispatcher::eject`.
+//!
+//! Slowness and wrong answers are the instance's, whatever it runs. Failures are of one model on it: that one is broken
+//! there says nothing of the others, so each of its models has such a record too.
 
 use std::time::Duration;
 
@@ -14,8 +17,8 @@ const CLEARED_BY: u8 = 8;
 /// Probes are not sent faster, whatever the settings say.
 const LEAST_BACKOFF: Duration = Duration::from_millis(1);
 
-/// The record of one instance.
-#[derive(Debug)]
+/// The record of one instance, or of one of its models.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Health {
     slow: u8,
     failures: u8,
@@ -91,6 +94,16 @@ impl Health {
         self.good = 0;
         self.failures = self.failures.saturating_add(1);
         (self.failures >= settings.failures.get()).then_some(Reason::Failing)
+    }
+
+    /// A failure was not its fault after all. Returns whether it was out of service for it, and is back.
+    pub(super) fn forgive(&mut self, settings: &EjectionSettings) -> bool {
+        self.failures = self.failures.saturating_sub(1);
+        let wronged = self.out_for() == Some(Reason::Failing) && self.failures < settings.failures.get();
+        if wronged {
+            (self.state, self.backoff) = (State::InService, None);
+        }
+        wronged
     }
 
     /// Out of service. Returns when to probe; `jitter` in 0..1 keeps many frontends from probing in step.
@@ -175,6 +188,17 @@ mod tests {
         assert_eq!(waits, [250, 500, 1000, 2000, 2000]);
         (0..CLEARED_BY).for_each(|_| assert_eq!(health.answered(false, &settings), None));
         assert_eq!(health.eject(Time::ZERO, Reason::Slow, &settings, 0.0).since(Time::ZERO).as_millis(), 250);
+    }
+
+    #[test]
+    fn what_was_out_for_a_failure_that_is_forgiven_is_back() {
+        let settings = EjectionSettings::default();
+        let mut health = Health::new();
+        let verdicts = [(); 4].map(|()| health.failed(&settings));
+        assert_eq!(verdicts, [None, None, Some(Reason::Failing), Some(Reason::Failing)]);
+        health.eject(Time::ZERO, Reason::Failing, &settings, 0.0);
+        assert_eq!([(); 3].map(|()| health.forgive(&settings)), [false, true, false]);
+        assert!(health.in_service());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::health::Health;
 use super::idle::Room;
 use super::job::Job;
 use super::pool::Pool;
-use super::{InstanceId, NodeId};
+use super::{InstanceId, NodeId, Time};
 
 /// An instance that joined and has not left.
 #[derive(Debug)]
@@ -19,7 +19,10 @@ pub(super) struct Instance {
     pub(super) serves: SmallVec<[Serves; 2]>,
     pub(super) jobs: SmallVec<[Key<Job>; 2]>,
     pub(super) draining: bool,
+    /// How fast and how right it has been.
     pub(super) health: Health,
+    /// Until when it gets only what others have no room for.
+    pub(super) warm_at: Option<Time>,
 }
 
 /// What an instance may be given of one pool's work.
@@ -35,6 +38,8 @@ pub(super) struct Serves {
     pub(super) redundancy: bool,
     /// How right its answers have been.
     pub(super) doubt: Doubt,
+    /// How often this pool's model failed on it.
+    pub(super) health: Health,
 }
 
 impl Instance {
@@ -48,16 +53,30 @@ impl Instance {
         !self.draining && self.health.out_for_slowness()
     }
 
+    /// What it has room for, in pools whose model works on it. While it warms up it never counts as empty: those that
+    /// have nothing to do come first.
     pub(super) fn room(&self) -> Room {
         match self.jobs.len() {
             _ if !self.usable() => Room::None,
-            0 => Room::Empty,
+            0 if self.warm_at.is_none() => Room::Empty,
             held if held < usize::from(self.slots) => Room::Partial,
             _ => Room::None,
         }
     }
 
-    pub(super) fn serves(&self, pool: Key<Pool>) -> Option<Serves> {
-        self.serves.iter().find(|serves| serves.pool == pool).copied()
+    pub(super) fn serves(&self, pool: Key<Pool>) -> Option<&Serves> {
+        self.serves.iter().find(|serves| serves.pool == pool)
+    }
+}
+
+impl Serves {
+    /// It takes queries of this pool, while the instance is usable.
+    pub(super) fn takes_queries(&self) -> bool {
+        self.data && self.health.in_service()
+    }
+
+    /// Likewise parities and backups.
+    pub(super) fn takes_redundancy(&self) -> bool {
+        self.redundancy && self.health.in_service()
     }
 }

@@ -9,8 +9,9 @@ use super::health::Reason;
 use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
-use super::query::Keys;
-use super::{Action, Answer, Failure, Reject, Role};
+use super::query::{Keys, Query};
+use super::timers::Timer;
+use super::{Action, Answer, EjectionSettings, Failure, Reject, Role};
 
 impl Dispatcher {
     pub(super) fn completed(&mut self, key: Key<Job>) {
@@ -69,6 +70,8 @@ impl Dispatcher {
             return;
         }
         let Some(job) = self.vacate(key) else { return };
+        let repeated = failure == Failure::Model && self.failed_elsewhere(&job);
+        let spoiled = failure == Failure::Query || repeated;
         let mut again = Keys::new();
         let tried = if job.role == Role::Backup { &[] } else { job.rows.as_slice() };
         for query in tried {
@@ -77,7 +80,13 @@ impl Dispatcher {
             waiting.failures = waiting.failures.saturating_add(1);
             let held = !waiting.jobs.is_empty() || waiting.extras > 0;
             let most = self.pools[job.pool].settings.max_attempts.get();
-            if failure == Failure::Query && job.rows.len() == 1 {
+            if failure == Failure::Model && waiting.failed_at.len() < 2 {
+                waiting.failed_at.push(job.instance);
+            }
+            // Where a copy still runs there is no verdict yet, but on a request that was refused.
+            if spoiled && job.rows.len() == 1 && (failure == Failure::Query || !held) {
+                let first = waiting.failed_at.first().copied().filter(|_| repeated);
+                first.into_iter().for_each(|instance| self.forgive(instance, job.pool));
                 self.answer(*query, Answer::Rejected(Reject::BadQuery));
             } else if !held && waiting.failures >= most {
                 self.answer(*query, Answer::Rejected(Reject::Failed));
@@ -86,18 +95,32 @@ impl Dispatcher {
             }
         }
         self.out.push(Action::Release(key.id()));
-        if failure == Failure::Instance && !job.dropped && self.blame(&job) {
-            self.eject(job.instance, job.pool, Reason::Failing);
+        let predicts = matches!(job.role, Role::Deployed | Role::Copy);
+        let verdict = match failure {
+            _ if job.dropped => self.gave_up(&job),
+            Failure::Instance => self.blame(&job),
+            Failure::Model if predicts && !repeated => self.blame(&job),
+            // A parity's query is nobody's: what the model failed on may be one of those in it.
+            Failure::Model | Failure::Query => None,
+        };
+        if let Some(reason) = verdict {
+            self.eject(job.instance, job.pool, reason);
         }
         if let Role::Parity(_, index) = job.role {
             self.parity_lost(&job, index);
         }
-        self.retry(&job, failure, again);
+        self.retry(&job, (spoiled, failure == Failure::Query), again);
         self.done((job.pool, job.instance));
     }
 
-    /// Tries queries again that nobody holds any more, within the budget.
-    fn retry(&mut self, job: &Job, failure: Failure, again: Keys) {
+    /// Whether a query of a job failed at another instance before: then the job is no evidence against this one.
+    fn failed_elsewhere(&self, job: &Job) -> bool {
+        let elsewhere = |query: &Query| query.failed_at.iter().any(|at| *at != job.instance);
+        job.rows.iter().any(|query| self.queries.get(*query).is_some_and(elsewhere))
+    }
+
+    /// Tries queries again that nobody holds any more, within the budget; each alone if one of them spoiled the batch.
+    fn retry(&mut self, job: &Job, (spoiled, refused): (bool, bool), again: Keys) {
         if again.is_empty() {
             return;
         }
@@ -115,13 +138,18 @@ impl Dispatcher {
             again.into_iter().for_each(|query| self.answer(query, Answer::Rejected(reason)));
             return;
         }
-        let extra = |rows, avoid| Extra { role: Role::Deployed, rows, avoid, hedge: false };
-        match failure {
-            Failure::Instance => self.add_extra(job.pool, Class::Urgent, extra(again, Some(job.instance))),
-            // One query of the batch spoiled it: alone, the others are fine.
-            Failure::Query => again.into_iter().for_each(|query| {
-                self.add_extra(job.pool, Class::Urgent, extra(Keys::from_slice(&[query]), None));
-            }),
+        // That a query was refused says nothing of the instance.
+        let elsewhere = (!refused).then(|| (job.instance, self.now + pool.patience()));
+        let extra = |rows| Extra { role: Role::Deployed, rows, avoid: elsewhere, hedge: false };
+        if spoiled {
+            for query in again {
+                self.add_extra(job.pool, Class::Urgent, extra(Keys::from_slice(&[query])));
+            }
+        } else {
+            self.add_extra(job.pool, Class::Urgent, extra(again));
+        }
+        if let Some((_, until)) = elsewhere {
+            self.timers.set(until, Timer::Elsewhere(job.pool));
         }
         if self.pools[job.pool].usable == 0 {
             self.wait_for_instances(job.pool);
@@ -189,15 +217,43 @@ impl Dispatcher {
             pool.service.add(took);
         }
         let settings = &pool.settings.ejection;
-        let slow = |median: Duration| took.as_secs_f64() > median.as_secs_f64() * settings.slow_factor;
-        let slow = recent.is_some_and(|recent| slow(recent.median));
-        self.instances.get_mut(job.instance)?.health.answered(slow, settings)
+        let slow = recent.is_some_and(|recent| is_slow(took, recent.median, settings));
+        let instance = self.instances.get_mut(job.instance)?;
+        if let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == job.pool) {
+            serves.health.answered(false, settings);
+        }
+        instance.health.answered(slow, settings)
     }
 
-    /// Notes a failure. Returns whether it makes the instance one to eject.
-    fn blame(&mut self, job: &Job) -> bool {
-        let settings = &self.pools[job.pool].settings.ejection;
-        let instance = self.instances.get_mut(job.instance);
-        instance.is_some_and(|instance| instance.health.failed(settings).is_some())
+    /// A job ended without an answer after nobody waited for it any more. That it took long all the same is as bad as a slow
+    /// answer: or clients that give up would feed an instance that hangs for ever.
+    fn gave_up(&mut self, job: &Job) -> Option<Reason> {
+        let pool = &self.pools[job.pool];
+        let settings = &pool.settings.ejection;
+        let took = self.now.since(job.started);
+        let slow = pool.service.reading().is_some_and(|recent| is_slow(took, recent.median, settings));
+        let instance = self.instances.get_mut(job.instance).filter(|_| slow)?;
+        instance.health.answered(true, settings)
     }
+
+    /// Notes a failure of a pool's model, and whether that makes the instance one to eject.
+    fn blame(&mut self, job: &Job) -> Option<Reason> {
+        let settings = &self.pools[job.pool].settings.ejection;
+        let serves = &mut self.instances.get_mut(job.instance)?.serves;
+        serves.iter_mut().find(|serves| serves.pool == job.pool)?.health.failed(settings)
+    }
+
+    /// A failure was the query's: it is taken back.
+    fn forgive(&mut self, key: Key<Instance>, pool: Key<Pool>) {
+        let settings = &self.pools[pool].settings.ejection;
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        let serves = instance.serves.iter_mut().find(|serves| serves.pool == pool);
+        if serves.is_some_and(|serves| serves.health.forgive(settings)) {
+            self.readmitted(key);
+        }
+    }
+}
+
+fn is_slow(took: Duration, median: Duration, settings: &EjectionSettings) -> bool {
+    took.as_secs_f64() > median.as_secs_f64() * settings.slow_factor
 }

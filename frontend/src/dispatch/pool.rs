@@ -42,6 +42,8 @@ pub(super) struct Pool {
     pub(super) slots: u32,
     /// How many such instances there are.
     pub(super) usable: u32,
+    /// How many there would be if none were ejected.
+    pub(super) members: u32,
     /// Instances that were ejected for being slow, and would be usable.
     pub(super) slow: u32,
     /// Instances that must be idle beside the one on which spare work starts.
@@ -86,6 +88,7 @@ impl Pool {
             answers: Tally::default(),
             slots: 0,
             usable: 0,
+            members: 0,
             slow: 0,
             headroom: 0,
             deserted_since: Some(now),
@@ -137,6 +140,12 @@ impl Pool {
     pub(super) fn utilisation(&mut self, now: Time) -> f64 {
         let Some(recent) = self.service.reading() else { return 0.0 };
         self.load.busy(now, recent.median) / f64::from(self.slots.max(1))
+    }
+
+    /// How long a retry waits for another instance than the one that failed it: those that work are mostly done with
+    /// what they do by then.
+    pub(super) fn patience(&self) -> Duration {
+        self.service.reading().map_or(self.settings.retry_elsewhere, |recent| recent.high)
     }
 
     /// How long after its arrival a query may be given something else than its prediction.

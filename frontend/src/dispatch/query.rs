@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::arena::Key;
 use super::group::Place;
+use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
 use super::queue::LaneId;
@@ -23,6 +24,8 @@ pub(super) struct Query {
     pub(super) queued: bool,
     /// Times that an instance failed it.
     pub(super) failures: u8,
+    /// The first instances on which the model failed with it: two of them say that it is the query.
+    pub(super) failed_at: SmallVec<[Key<Instance>; 2]>,
     /// Retries and hedges of it that wait for an instance.
     pub(super) extras: u8,
     /// Its place in a coding group.

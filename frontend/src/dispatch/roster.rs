@@ -1,4 +1,11 @@
 //! Instances come and go, are ejected when they are slow or fail, and return when a probe finds them well.
+//!
+//! Who is slow or wrong is taken out of service altogether; where one model fails on an instance, it is for that model.
+//!
+//! An instance that comes, or comes back, does not get a full share at once: for a moment those that have nothing to do come
+//! before it. So its first runs, which are slow ones, and its failures if it is not well after all, meet only queries that
+//! would have had to wait. Rejected: a share that grows step by step, as there are no shares where whoever is free takes
+//! what waits longest; and fewer slots at first, as a query that waits beside a free slot helps nobody.
 
 use std::mem;
 
@@ -9,17 +16,20 @@ use super::idle::Room;
 use super::instance::{Instance, Serves};
 use super::pool::Pool;
 use super::timers::Timer;
-use super::{Action, EjectionSettings, Failure, InstanceId, InstanceSpec};
+use super::{Action, EjectionSettings, Failure, InstanceId, InstanceSpec, PoolId};
 
 impl Dispatcher {
     /// An instance is ready; or one that is known serves something else from now on.
     pub(super) fn joined(&mut self, id: InstanceId, spec: InstanceSpec) {
+        let known = self.instance_names.get(id);
         let mut serves: smallvec::SmallVec<[Serves; 2]> = Default::default();
         for served in &spec.serves {
             let pool = self.pool(served.pool);
             self.pools[pool].provisional = false;
+            let before = known.and_then(|key| self.instances[key].serves(pool));
             serves.push(Serves {
                 pool,
+                health: before.map_or_else(Health::new, |before| before.health),
                 deployed: served.deployed,
                 parity: served.parity,
                 backup: served.backup,
@@ -29,7 +39,7 @@ impl Dispatcher {
             });
         }
         let (node, slots) = (spec.node, spec.slots.max(1));
-        if let Some(key) = self.instance_names.get(id) {
+        if let Some(key) = known {
             self.withdraw(key);
             let instance = &mut self.instances[key];
             (instance.slots, instance.node, instance.draining) = (slots, node, false);
@@ -40,8 +50,11 @@ impl Dispatcher {
             return;
         }
         let (health, jobs) = (Health::new(), Default::default());
-        let key = self.instances.insert(Instance { id, node, slots, serves, jobs, draining: false, health });
+        let (draining, warm_at) = (false, None);
+        let instance = Instance { id, node, slots, serves, jobs, draining, health, warm_at };
+        let key = self.instances.insert(instance);
         self.instance_names.insert(id, key);
+        self.warm_up(key);
         self.readmitted(key);
     }
 
@@ -78,16 +91,18 @@ impl Dispatcher {
 
     /// Takes an instance out of service, if its pools can do without it.
     pub(super) fn eject(&mut self, key: Key<Instance>, pool: Key<Pool>, reason: Reason) {
-        let Some(instance) = self.instances.get(key) else { return };
+        let of = (reason == Reason::Failing).then_some(pool);
+        let Some(health) = self.health(key, of).copied() else { return };
         let mut settings = self.pools[pool].settings.ejection.clone();
         if reason == Reason::Wrong {
             let quarantine = self.pools[pool].settings.coding.detection.quarantine;
             (settings.enabled, settings.backoff_min, settings.backoff_max) = (true, quarantine, quarantine);
         }
-        if !settings.enabled || !instance.health.in_service() {
+        if !settings.enabled || !health.in_service() {
             return;
         }
-        if reason != Reason::Failing && !self.can_spare(key) {
+        let spared = if of.is_some() { self.can_lose(key, pool) } else { self.can_spare(key) };
+        if !spared {
             self.pools[pool].counters.ejections_refused += 1;
             return;
         }
@@ -97,7 +112,7 @@ impl Dispatcher {
             Reason::Failing => counters.ejected_failing += 1,
             Reason::Wrong => counters.ejected_wrong += 1,
         }
-        self.put_out(key, reason, &settings);
+        self.put_out((key, of), reason, &settings);
         self.refresh(key);
         self.recount_pools_of(key);
     }
@@ -109,47 +124,80 @@ impl Dispatcher {
             return;
         }
         let slow = |instance: &Instance| {
-            instance.slow_only() && instance.serves(key).is_some_and(|serves| serves.data)
+            instance.slow_only() && instance.serves(key).is_some_and(Serves::takes_queries)
         };
         let Some((instance, _)) = self.instances.iter().find(|(_, instance)| slow(instance)) else { return };
         pool.counters.recalled += 1;
-        let settings = self.ejection_settings(instance);
+        let settings = self.settings_of(instance, None);
         self.instances[instance].health.readmit(&settings);
         self.readmitted(instance);
     }
 
     pub(super) fn probe_due(&mut self, key: Key<Instance>) {
-        let settings = self.ejection_settings(key);
-        let Some(instance) = self.instances.get_mut(key) else { return };
-        match instance.health.due(self.now, &settings) {
-            Due::Nothing => {}
-            Due::Probe { until } => {
-                self.out.push(Action::Probe(instance.id));
-                self.timers.set(until, Timer::Probe(key));
-            }
-            Due::Overdue => self.probe_failed(key, &settings),
+        self.probe_of_due(key, None);
+        for index in 0..self.instances.get(key).map_or(0, |instance| instance.serves.len()) {
+            let pool = self.instances[key].serves[index].pool;
+            self.probe_of_due(key, Some(pool));
         }
     }
 
-    pub(super) fn probe_answered(&mut self, id: InstanceId, works: bool) {
+    fn probe_of_due(&mut self, key: Key<Instance>, of: Option<Key<Pool>>) {
+        let (now, settings) = (self.now, self.settings_of(key, of));
+        let Some(health) = self.health(key, of) else { return };
+        match health.due(now, &settings) {
+            Due::Nothing => {}
+            Due::Probe { until } => {
+                let pool = of.map(|pool| self.pools[pool].id);
+                self.out.push(Action::Probe(self.instances[key].id, pool));
+                self.timers.set(until, Timer::Probe(key));
+            }
+            Due::Overdue => self.probe_failed(key, of),
+        }
+    }
+
+    pub(super) fn probe_answered(&mut self, id: InstanceId, pool: Option<PoolId>, works: bool) {
         let Some(key) = self.instance_names.get(id) else { return };
-        if !self.instances[key].health.awaits_probe() {
-            return;
+        let of = pool.and_then(|pool| self.pool_names.get(pool));
+        if of.is_some() != pool.is_some() {
+            return; // the model is unloaded
         }
-        let settings = self.ejection_settings(key);
+        let settings = self.settings_of(key, of);
+        let Some(health) = self.health(key, of).filter(|health| health.awaits_probe()) else { return };
         if !works {
-            self.probe_failed(key, &settings);
+            self.probe_failed(key, of);
             return;
         }
-        let instance = &mut self.instances[key];
-        if instance.health.out_for() == Some(Reason::Wrong) {
+        let was_wrong = health.out_for() == Some(Reason::Wrong);
+        health.readmit(&settings);
+        if was_wrong {
             // A probe does not tell whether its answers are right by now.
-            for serves in &mut instance.serves {
+            for serves in &mut self.instances[key].serves {
                 serves.doubt.remember(&self.pools[serves.pool].settings.coding.detection);
             }
         }
-        instance.health.readmit(&settings);
+        self.warm_up(key);
         self.readmitted(key);
+    }
+
+    /// An instance that came, or came back, is to be spared for a moment, where others do what there is to do.
+    fn warm_up(&mut self, key: Key<Instance>) {
+        let slow_start = self.settings_of(key, None).slow_start;
+        let busy = |pool: &Pool| pool.usable > 0 && pool.service.reading().is_some();
+        let instance = &mut self.instances[key];
+        if slow_start.is_zero() || !instance.serves.iter().any(|serves| busy(&self.pools[serves.pool])) {
+            return;
+        }
+        let until = self.now + slow_start;
+        instance.warm_at = Some(until);
+        self.timers.set(until, Timer::Warm(key));
+    }
+
+    pub(super) fn warmed_up(&mut self, key: Key<Instance>) {
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        if instance.warm_at.is_some_and(|at| at <= self.now) {
+            instance.warm_at = None;
+            self.refresh(key);
+        }
     }
 
     /// Keeps the pools' view of an instance's room up to date.
@@ -158,13 +206,13 @@ impl Dispatcher {
         let room = instance.room();
         for serves in &instance.serves {
             let pool = &mut self.pools[serves.pool];
-            pool.idle.set(key.index(), if serves.data { room } else { Room::None });
-            pool.redundancy_idle.set(key.index(), if serves.redundancy { room } else { Room::None });
+            pool.idle.set(key.index(), if serves.takes_queries() { room } else { Room::None });
+            pool.redundancy_idle.set(key.index(), if serves.takes_redundancy() { room } else { Room::None });
         }
     }
 
     /// An instance takes work (again).
-    fn readmitted(&mut self, key: Key<Instance>) {
+    pub(super) fn readmitted(&mut self, key: Key<Instance>) {
         self.refresh(key);
         self.recount_pools_of(key);
         self.feed_instance(key);
@@ -179,16 +227,40 @@ impl Dispatcher {
     }
 
     /// An instance that does not even answer a probe is worse than slow.
-    fn probe_failed(&mut self, key: Key<Instance>, settings: &EjectionSettings) {
-        self.put_out(key, Reason::Failing, settings);
+    fn probe_failed(&mut self, key: Key<Instance>, of: Option<Key<Pool>>) {
+        let settings = self.settings_of(key, of);
+        self.put_out((key, of), Reason::Failing, &settings);
         self.recount_pools_of(key);
     }
 
-    /// Out of service until a probe is answered.
-    fn put_out(&mut self, key: Key<Instance>, reason: Reason, settings: &EjectionSettings) {
-        let jitter = self.random();
-        let probe_at = self.instances[key].health.eject(self.now, reason, settings, jitter);
+    /// Out of service, with one model or at all, until a probe is answered.
+    fn put_out(
+        &mut self,
+        (key, of): (Key<Instance>, Option<Key<Pool>>),
+        reason: Reason,
+        settings: &EjectionSettings,
+    ) {
+        let (now, jitter) = (self.now, self.random());
+        let Some(health) = self.health(key, of) else { return };
+        let probe_at = health.eject(now, reason, settings, jitter);
         self.timers.set(probe_at, Timer::Probe(key));
+    }
+
+    /// The record of an instance, or of a pool's model on it.
+    fn health(&mut self, key: Key<Instance>, of: Option<Key<Pool>>) -> Option<&mut Health> {
+        let instance = self.instances.get_mut(key)?;
+        let Some(pool) = of else { return Some(&mut instance.health) };
+        instance.serves.iter_mut().find(|serves| serves.pool == pool).map(|serves| &mut serves.health)
+    }
+
+    /// Whether a least share of a pool's instances is left without one that fails.
+    fn can_lose(&self, key: Key<Instance>, pool_key: Key<Pool>) -> bool {
+        let pool = &self.pools[pool_key];
+        let counted = self.instances.get(key).is_some_and(|instance| {
+            instance.usable() && instance.serves(pool_key).is_some_and(Serves::takes_queries)
+        });
+        let left = pool.usable - u32::from(counted);
+        f64::from(left) >= f64::from(pool.members) * pool.settings.ejection.least_in_service.get()
     }
 
     /// Whether the others would not be too busy without an instance.
@@ -205,10 +277,11 @@ impl Dispatcher {
         })
     }
 
-    /// The settings by which an instance is probed: those of the first pool that it serves.
-    fn ejection_settings(&self, key: Key<Instance>) -> EjectionSettings {
-        let serves = self.instances.get(key).and_then(|instance| instance.serves.first());
-        serves.map(|serves| self.pools[serves.pool].settings.ejection.clone()).unwrap_or_default()
+    /// The settings by which a pool's model on an instance is probed; of an instance, those of the first pool that it serves.
+    fn settings_of(&self, key: Key<Instance>, of: Option<Key<Pool>>) -> EjectionSettings {
+        let first = || Some(self.instances.get(key)?.serves.first()?.pool);
+        let pool = of.or_else(first).and_then(|pool| self.pools.get(pool));
+        pool.map(|pool| pool.settings.ejection.clone()).unwrap_or_default()
     }
 
     fn recount_pools_of(&mut self, key: Key<Instance>) {
@@ -227,30 +300,31 @@ impl Dispatcher {
         let splits = kept > 0;
 
         // Those without the deployed model are kept first, then the last that joined.
-        let mut members: Vec<(bool, Key<Instance>)> = self
+        let mut serving: Vec<(bool, Key<Instance>)> = self
             .instances
             .iter()
             .filter_map(|(instance, value)| Some((value.serves(key)?.deployed, instance)))
             .collect();
-        members.sort_unstable_by_key(|(deployed, instance)| (*deployed, std::cmp::Reverse(instance.index())));
-        let (mut usable, mut slots, mut slow) = (0, 0, 0);
-        for (deployed, instance_key) in members {
+        serving.sort_unstable_by_key(|(deployed, instance)| (*deployed, std::cmp::Reverse(instance.index())));
+        let (mut usable, mut slots, mut slow, mut members) = (0, 0, 0, 0);
+        for (deployed, instance_key) in serving {
             let instance = &mut self.instances[instance_key];
             let keep = kept > 0 && !instance.draining;
             kept -= u32::from(keep);
             let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == key) else { continue };
             serves.data = deployed && !keep;
             serves.redundancy = (keep || !splits) && (serves.parity || serves.backup);
-            let data = serves.data;
-            if data && instance.usable() {
+            let (data, takes) = (serves.data, serves.takes_queries());
+            members += u32::from(data && !instance.draining);
+            if takes && instance.usable() {
                 usable += 1;
                 slots += u32::from(instance.slots);
             }
-            slow += u32::from(data && instance.slow_only());
+            slow += u32::from(takes && instance.slow_only());
             self.refresh(instance_key);
         }
         let pool = &mut self.pools[key];
-        (pool.usable, pool.slots, pool.slow) = (usable, slots, slow);
+        (pool.usable, pool.slots, pool.slow, pool.members) = (usable, slots, slow, members);
         pool.headroom = pool.policy.headroom(usable);
         if usable > 0 {
             pool.deserted_since = None;

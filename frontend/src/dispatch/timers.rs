@@ -43,6 +43,10 @@ pub(super) enum Timer {
     Grace(Key<Query>),
     /// An ejected instance is to be probed, or its probe is overdue.
     Probe(Key<Instance>),
+    /// An instance has had its time to warm up.
+    Warm(Key<Instance>),
+    /// A retry has waited long enough for another instance than the one that failed it.
+    Elsewhere(Key<Pool>),
 }
 
 /// The lanes and the heap.
@@ -166,7 +170,8 @@ impl Timer {
             Timer::Age(_) => Some(2),
             Timer::Grace(_) => Some(3),
             Timer::Watch(_) => Some(4),
-            Timer::Batch(_) | Timer::NoInstance(_) | Timer::Probe(_) => None,
+            Timer::Batch(_) | Timer::NoInstance(_) | Timer::Elsewhere(_) => None,
+            Timer::Probe(_) | Timer::Warm(_) => None,
         }
     }
 }

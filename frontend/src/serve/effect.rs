@@ -12,7 +12,7 @@ use super::instance::Instance;
 use super::job::{self, Launch};
 use super::ledger::{Call, Running, Verdict};
 use super::probe;
-use crate::dispatch::Time;
+use crate::dispatch::{PoolId, Time};
 
 /// What one event leads to; most lead to few.
 pub(super) type Effects = SmallVec<[Effect; 4]>;
@@ -23,8 +23,8 @@ pub(super) enum Effect {
     Launch(Launch),
     /// Wake a request's handler.
     Tell(oneshot::Sender<Verdict>, Verdict),
-    /// Find out whether an instance works.
-    Probe(Arc<Instance>),
+    /// Find out whether an instance works, with one pool's model or with all of them.
+    Probe(Arc<Instance>, Option<PoolId>),
     /// Encode a group, decode a prediction, compare some.
     Code(Box<Work>),
     /// Set the alarm, in this turn.
@@ -51,7 +51,7 @@ impl Effect {
                 let _ = told.send(verdict);
             }
             Self::Code(work) => work.start(driver),
-            Self::Probe(instance) => probe::send(driver, instance),
+            Self::Probe(instance, pool) => probe::send(driver, instance, pool),
             Self::Wake(..) | Self::Discard(_) => {}
         }
     }

@@ -173,7 +173,7 @@ impl Launch {
             }
             Err(error) => {
                 let failure = failure(&error);
-                if failure == Failure::Instance {
+                if failure != Failure::Query {
                     self.instance.failed(matches!(error, Error::Transport { .. }));
                     tracing::debug!(instance = %self.instance.name, %error, "an instance failed a job");
                 }
@@ -201,10 +201,12 @@ impl Task {
     }
 }
 
-/// Whose fault an error is. An instance that does not know the model (any more) is at fault: others know it.
+/// Whose fault an error is. An instance that does not know the model (any more) is at fault: others know it. That something
+/// went wrong inside may be due to either: an index that is out of range looks like a model that is broken.
 fn failure(error: &Error) -> Failure {
     match error.code() {
         Code::InvalidArgument | Code::TooLarge => Failure::Query,
+        Code::Internal => Failure::Model,
         _ => Failure::Instance,
     }
 }

@@ -1,7 +1,8 @@
 //! Finds out whether an ejected instance works again, off the data path.
 //!
 //! That a server says it is ready proves little: a stalled model thread sits behind a lively HTTP server. So a probe
-//! also runs inputs that were answered before, where there are any, and throws the result away.
+//! also runs inputs that were answered before, where there are any, and throws the result away: of the model that is in
+//! question, or of all of them.
 
 use std::sync::Arc;
 
@@ -12,24 +13,24 @@ use tokio::time::timeout;
 use super::driver::Driver;
 use super::inputs::{self, Row};
 use super::instance::Instance;
-use crate::dispatch::Event;
+use crate::dispatch::{Event, PoolId};
 
 /// Sends a probe; its result is an event.
-pub(super) fn send(driver: &Arc<Driver>, instance: Arc<Instance>) {
+pub(super) fn send(driver: &Arc<Driver>, instance: Arc<Instance>, of: Option<PoolId>) {
     let driver = driver.clone();
     driver.runtime.clone().spawn(async move {
-        let works =
-            matches!(timeout(driver.limits.health_timeout, works(&driver, &instance)).await, Ok(Ok(true)));
+        let answer = timeout(driver.limits.health_timeout, works(&driver, &instance, of)).await;
+        let works = matches!(answer, Ok(Ok(true)));
         tracing::debug!(instance = %instance.name, works, "probed an ejected instance");
-        driver.on(Event::ProbeAnswered(instance.id, works));
+        driver.on(Event::ProbeAnswered(instance.id, of, works));
     });
 }
 
-async fn works(driver: &Driver, instance: &Instance) -> Result<bool, Error> {
+async fn works(driver: &Driver, instance: &Instance, of: Option<PoolId>) -> Result<bool, Error> {
     if !instance.client.is_ready().await? {
         return Ok(false);
     }
-    for pool in instance.pools() {
+    for pool in instance.pools().iter().filter(|pool| of.is_none_or(|of| pool.id == of)) {
         let Some(sample) = pool.sample.get() else { continue };
         let request = inputs::request(&pool.model, &[Row { inputs: sample.clone(), index: 0 }])?;
         let deadline = Some((tokio::time::Instant::now() + driver.limits.health_timeout).into_std());

@@ -96,9 +96,9 @@ impl State {
                     effects.push(Effect::Discard(Garbage::Job(running, inputs)));
                 }
             }
-            Action::Probe(instance) => match self.ledger.instances.get(&instance) {
-                Some(instance) => effects.push(Effect::Probe(instance.clone())),
-                None => self.follow_up.push_back(Event::ProbeAnswered(instance, false)),
+            Action::Probe(instance, pool) => match self.ledger.instances.get(&instance) {
+                Some(instance) => effects.push(Effect::Probe(instance.clone(), pool)),
+                None => self.follow_up.push_back(Event::ProbeAnswered(instance, pool, false)),
             },
             Action::WakeAt(at) => {
                 self.turn += 1;

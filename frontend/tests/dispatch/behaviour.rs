@@ -13,11 +13,16 @@ use super::script::{check, play};
 use super::world::POOL;
 
 fn plain() -> PoolSettings {
-    PoolSettings { policy: PolicyKind::None, ..PoolSettings::default() }
+    PoolSettings { policy: PolicyKind::None, ejection: at_once(), ..PoolSettings::default() }
 }
 
 fn hedging() -> PoolSettings {
-    PoolSettings { policy: PolicyKind::Hedge, ..PoolSettings::default() }
+    PoolSettings { policy: PolicyKind::Hedge, ejection: at_once(), ..PoolSettings::default() }
+}
+
+/// Who joins gets its share at once, so that who comes next is plain.
+fn at_once() -> EjectionSettings {
+    EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() }
 }
 
 fn replicating(copies: u8) -> PoolSettings {
@@ -124,6 +129,14 @@ fn a_failed_job_is_tried_on_another_instance() {
 fn a_retry_waits_for_another_instance_while_there_is_one() {
     let steps = [Join(1), Join(2), Query(1), Query(2), Fail(1), Quiet, Leave(2)];
     check(plain(), &steps, &["0 run 1 on 1"]);
+}
+
+#[test]
+fn a_retry_goes_back_when_no_other_instance_comes_free() {
+    let steps = [Join(1), Join(2), Query(1), Query(2), Quiet, Fail(1), Wait(150), Done(1)];
+    check(plain(), &steps, &["100 run 1 on 1", "150 answer 1 exact"]);
+    let known = [Join(1), Warm(32), Join(2), Query(1), Query(2), Quiet, Fail(2), Wait(50), Done(2)];
+    check(plain(), &known, &["660 run 1 on 2", "690 answer 1 exact"]);
 }
 
 #[test]
@@ -265,7 +278,7 @@ fn two_slow_answers_eject_until_a_probe_succeeds() {
 
 #[test]
 fn a_slow_instance_is_kept_when_the_others_could_not_do_without_it() {
-    let ejection = EjectionSettings { max_utilisation: Fraction::percent(0), ..EjectionSettings::default() };
+    let ejection = EjectionSettings { max_utilisation: Fraction::percent(0), ..at_once() };
     let mut steps = vec![Join(1), Warm(32), Join(2)];
     steps.extend(slow_on_two());
     steps.extend(again(slow_on_two(), 10));
@@ -302,7 +315,8 @@ fn failures_in_a_row_eject() {
         steps.extend([Query(id), Fail(1), Cancel(id)]);
     }
     steps.extend([Quiet, Query(9), Wait(300), Probe(1, true)]);
-    let settings = PoolSettings { max_attempts: NonZeroU8::MIN, ..plain() };
+    let ejection = EjectionSettings { least_in_service: Fraction::percent(0), ..at_once() };
+    let settings = PoolSettings { max_attempts: NonZeroU8::MIN, ejection, ..plain() };
     let world = super::script::play(settings, &steps);
     let words = super::script::words(&world);
     assert_eq!(words.len(), 2, "{words:?}");

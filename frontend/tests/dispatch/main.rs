@@ -1,6 +1,7 @@
 //! The dispatcher against scripted worlds: what it does in each situation, and what it never does in any.
 
 mod behaviour;
+mod blame;
 mod coded;
 mod groups;
 mod properties;

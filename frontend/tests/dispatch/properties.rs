@@ -28,7 +28,7 @@ enum Happening {
     Completion(usize),
     Failing {
         job: usize,
-        query: bool,
+        how: Failure,
     },
     Join {
         slots: u16,
@@ -124,6 +124,10 @@ fn coding() -> impl Strategy<Value = CodingSettings> {
     })
 }
 
+fn failure() -> impl Strategy<Value = Failure> {
+    prop_oneof![2 => Just(Failure::Instance), 2 => Just(Failure::Model), 1 => Just(Failure::Query)]
+}
+
 fn happening() -> impl Strategy<Value = Happening> {
     let arrival =
         (0..POOLS, 0..2u32, 0..300u64, 0..3u8, prop::bool::weighted(0.2), prop::bool::weighted(0.9))
@@ -139,7 +143,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         12 => arrival,
         1 => any::<usize>().prop_map(Happening::Cancel),
         10 => any::<usize>().prop_map(Happening::Completion),
-        2 => (any::<usize>(), prop::bool::weighted(0.2)).prop_map(|(job, query)| Happening::Failing { job, query }),
+        2 => (any::<usize>(), failure()).prop_map(|(job, how)| Happening::Failing { job, how }),
         1 => (1..3u16, 1..4u32, 0..3u32).prop_map(|(slots, pools, node)| Happening::Join { slots, pools, node }),
         1 => any::<usize>().prop_map(Happening::Leave),
         1 => any::<usize>().prop_map(Happening::Drain),
@@ -192,10 +196,10 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
                 world.send(Event::JobCompleted(id));
             }
         }
-        Happening::Failing { job, query } => {
+        Happening::Failing { job, how } => {
             if let Some(at) = choose(world.running().count(), job) {
                 let id = *world.running().nth(at).expect("counted").0;
-                world.send(Event::JobFailed(id, if query { Failure::Query } else { Failure::Instance }));
+                world.send(Event::JobFailed(id, how));
             }
         }
         Happening::Join { slots, pools, node } => join(world, *names, slots, pools, node),
@@ -214,8 +218,10 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
             }
         }
         Happening::ProbeAnswer { probe, works } => {
-            if let Some(id) = choose(world.probes.len(), probe).and_then(|at| world.probes.iter().nth(at)) {
-                world.send(Event::ProbeAnswered(*id, works));
+            if let Some(probe) = choose(world.probes.len(), probe).and_then(|at| world.probes.iter().nth(at))
+            {
+                let (id, pool) = *probe;
+                world.send(Event::ProbeAnswered(id, pool, works));
             }
         }
         Happening::Encoding { group, works } => {
@@ -316,7 +322,7 @@ proptest! {
             let queued = world.dispatcher.status(pool).map_or(0, |status| status.queued);
             let idle = world.instances.iter().any(|(id, present)| {
                 let held = world.running().filter(|(_, held)| held.job.instance == *id).count();
-                world.dispatcher.in_service(*id)
+                world.dispatcher.takes(*id, pool)
                     && held < usize::from(present.spec.slots)
                     && present.spec.serves.iter().any(|served| served.pool == pool)
             });

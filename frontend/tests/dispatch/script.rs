@@ -29,6 +29,8 @@ pub(crate) enum Step {
     Fail(u32),
     /// An instance says that the request is at fault.
     Refuse(u32),
+    /// An instance says that the model failed on it.
+    Break(u32),
     Probe(u32, bool),
     /// A query whose client takes predictions only.
     Exact(u64),
@@ -116,7 +118,12 @@ fn act(world: &mut World, step: &Step) {
         Step::Done(instance) => world.send(Event::JobCompleted(job_on(world, instance))),
         Step::Fail(instance) => world.send(Event::JobFailed(job_on(world, instance), Failure::Instance)),
         Step::Refuse(instance) => world.send(Event::JobFailed(job_on(world, instance), Failure::Query)),
-        Step::Probe(instance, works) => world.send(Event::ProbeAnswered(InstanceId(instance), works)),
+        Step::Break(instance) => world.send(Event::JobFailed(job_on(world, instance), Failure::Model)),
+        Step::Probe(instance, works) => {
+            let asked = world.probes.iter().find(|(id, _)| *id == InstanceId(instance));
+            let (id, pool) = *asked.expect("a probe was asked for");
+            world.send(Event::ProbeAnswered(id, pool, works));
+        }
         Step::Warm(count) => {
             for id in 1_000_000..1_000_000 + count {
                 arrive(world, query(id, world.now + ms(1000)));
@@ -172,7 +179,7 @@ fn word(world: &World, action: &Action) -> Option<String> {
             };
             format!("answer {} {how}", query.0)
         }
-        Action::Probe(instance) => format!("probe {}", instance.0),
+        Action::Probe(instance, _) => format!("probe {}", instance.0),
         Action::Encode(_, slots) => {
             let batch =
                 |slot: &Rows| slot.iter().map(|query| query.0.to_string()).collect::<Vec<_>>().join("+");

@@ -148,7 +148,7 @@ impl Simulation {
             Due::Wake => Event::TimerFired,
             Due::Encoded(group) => Event::GroupEncoded(GroupId(group)),
             Due::Decoded(group, query) => Event::SlotDecoded(GroupId(group), query, None),
-            Due::Probe(instance) => Event::ProbeAnswered(InstanceId(instance), true),
+            Due::Probe(instance) => Event::ProbeAnswered(InstanceId(instance), None, true),
         }
     }
 
@@ -168,7 +168,10 @@ impl Simulation {
             Action::WakeAt(at) => self.later(at, Due::Wake),
             Action::Encode(group, _) => self.later(soon, Due::Encoded(group.0)),
             Action::Decode(recovery) => self.later(soon, Due::Decoded(recovery.group.0, recovery.query)),
-            Action::Probe(instance) => self.later(soon, Due::Probe(instance.0)),
+            Action::Probe(instance, of) => {
+                assert_eq!(of, None, "nothing fails here");
+                self.later(soon, Due::Probe(instance.0));
+            }
             // What runs is never aborted.
             Action::Drop(_) | Action::Release(_) | Action::Forget(_) => {}
             Action::Compare(_) | Action::Suspect(..) => unreachable!("nothing is compared"),

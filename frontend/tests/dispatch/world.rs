@@ -20,7 +20,7 @@ pub(crate) struct World {
     pub(crate) queries: BTreeMap<QueryId, Tracked>,
     pub(crate) jobs: BTreeMap<JobId, Held>,
     pub(crate) instances: BTreeMap<InstanceId, Present>,
-    pub(crate) probes: BTreeSet<InstanceId>,
+    pub(crate) probes: BTreeSet<(InstanceId, Option<PoolId>)>,
     pub(crate) groups: Groups,
     /// Everything that the dispatcher did, with the time.
     pub(crate) log: Vec<(Time, Action)>,
@@ -123,15 +123,15 @@ impl World {
             }
             Event::InstanceLeft(id) => {
                 self.instances.remove(id);
-                self.probes.remove(id);
+                self.probes.retain(|(probed, _)| probed != id);
                 for held in self.jobs.values_mut().filter(|held| held.job.instance == *id) {
                     if held.state == State::Running {
                         held.state = State::Failed;
                     }
                 }
             }
-            Event::ProbeAnswered(id, _) => {
-                self.probes.remove(id);
+            Event::ProbeAnswered(id, pool, _) => {
+                self.probes.remove(&(*id, *pool));
             }
             Event::PoolRemoved(id) => {
                 for present in self.instances.values_mut() {
@@ -204,10 +204,14 @@ impl World {
             Action::Drop(id) => self.dropped(*id),
             Action::Answer(id, answer) => self.answered(*id, *answer),
             Action::Release(id) => self.released(*id),
-            Action::Probe(id) => {
+            Action::Probe(id, pool) => {
                 assert!(self.instances.contains_key(id), "probe of {id:?}, which is gone");
-                assert!(!self.dispatcher.in_service(*id), "probe of {id:?}, which is in service");
-                self.probes.insert(*id);
+                let serves = match pool {
+                    Some(pool) => self.dispatcher.takes(*id, *pool),
+                    None => self.dispatcher.in_service(*id),
+                };
+                assert!(!serves, "probe of {id:?} for {pool:?}, which is in service");
+                self.probes.insert((*id, *pool));
             }
             Action::WakeAt(at) => {
                 assert_ne!(self.wake, Some(*at), "asked twice for the same wake");

@@ -201,3 +201,65 @@ async fn a_frontend_of_which_a_part_panicked_says_so() {
         assert_eq!(frontend.broken().await, parm_frontend::Error::Panicked { part });
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn inputs_that_break_one_model_take_no_instance_from_another() {
+    let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10), Scripted::quick("c", 10)];
+    let broken = Error::Internal { message: "gather index 99 out of range".into() };
+    for instance in &instances {
+        instance.serve(&[doubler("double"), doubler("other")]);
+        instance.becomes(Act::Unless(10 * MS, 99.0, broken.clone()));
+    }
+    let mut config = config(PolicyKind::None);
+    config.dispatch.ejection.enabled = true;
+    let frontend = frontend(config, &instances.each_ref()).await;
+    let poison = |frontend: &Frontend| {
+        let mut poison = request(&[99.0]);
+        poison.model = ModelRef::latest("other");
+        start(frontend, poison)
+    };
+    for burst in [1, 1, 1, 12] {
+        let asked: Vec<_> = (0..burst).map(|_| poison(&frontend)).collect();
+        let innocent = start(&frontend, request(&[1.0]));
+        for asked in asked {
+            let error = asked.await.unwrap().unwrap_err();
+            assert!(error.to_string().contains("index 99"), "{error}");
+        }
+        assert_eq!(column(&innocent.await.unwrap().unwrap()), [2.0]);
+        assert_eq!(ready(&frontend), 3.0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_goes_back_to_an_idle_instance_when_the_others_hang() {
+    let instances = [Scripted::quick("a", 10), Scripted::new("b", Act::Hang)];
+    let frontend = frontend(config(PolicyKind::None), &instances.each_ref()).await;
+    let hangs = [start(&frontend, request(&[1.0])), start(&frontend, request(&[2.0]))];
+    tokio::time::sleep(100 * MS).await;
+    instances[0].then(Act::Fail(MS, Error::Overloaded { message: "busy".into(), retry_after: MS }));
+    let sent = Instant::now();
+    assert_eq!(column(&infer(&frontend, request(&[3.0])).await.unwrap()), [6.0]);
+    assert!(sent.elapsed() < 200 * MS, "{:?}", sent.elapsed());
+    hangs.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_hangs_goes_even_if_every_client_gives_up_first() {
+    let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10), Scripted::quick("c", 10)];
+    let mut config = config(PolicyKind::None);
+    config.dispatch.ejection.enabled = true;
+    let frontend = frontend(config, &instances.each_ref()).await;
+    for _ in 0..300 {
+        infer(&frontend, request(&[1.0])).await.unwrap();
+    }
+    instances[0].becomes(Act::Hang);
+    let before = instances[0].seen.lock().len();
+    let mut lost = 0;
+    for _ in 0..200 {
+        lost += u32::from(tokio::time::timeout(100 * MS, infer(&frontend, request(&[1.0]))).await.is_err());
+    }
+    assert_eq!(ready(&frontend), 2.0);
+    assert_eq!(lost, 2, "two slow answers in a row");
+    let probes = instances[0].seen.lock().len() - before - 2;
+    assert!(probes < 10, "{probes} probes");
+}

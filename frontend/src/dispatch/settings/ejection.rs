@@ -17,7 +17,7 @@ pub struct EjectionSettings {
     pub slow_factor: f64,
     /// Slow answers in a row that eject an instance. Default 2.
     pub slow_answers: NonZeroU8,
-    /// Failures in a row that eject an instance. Default 3.
+    /// Failures in a row of one model that take an instance out of service for that model. Default 3.
     pub failures: NonZeroU8,
     /// Milliseconds before the first probe of an ejected instance; doubles with every ejection that follows. Default 250.
     #[serde(rename = "backoff_min_ms", with = "duration::millis")]
@@ -26,9 +26,15 @@ pub struct EjectionSettings {
     #[serde(rename = "backoff_max_ms", with = "duration::millis")]
     pub backoff_max: Duration,
     /// A slow instance stays in service where the others would be busier than this without it, or where more than a
-    /// job per slot waits; and those that were ejected are called back then. Default 0.8. (A failing instance adds no
-    /// capacity, so it goes in any case.)
+    /// job per slot waits; and those that were ejected are called back then. Default 0.8.
     pub max_utilisation: Fraction,
+    /// Share of a model's instances that stay in service however often they fail: where most fail it is hardly they that
+    /// are broken, and the few that are left would break under the load. Default 0.3: one of three, three of ten.
+    pub least_in_service: Fraction,
+    /// Milliseconds during which an instance that came, or came back, gets only what the others have no room for: first
+    /// runs are slow ones, and one that is not well yet should meet few queries. Not where nothing has run yet. Default 1000.
+    #[serde(rename = "slow_start_ms", with = "duration::millis")]
+    pub slow_start: Duration,
 }
 
 impl Default for EjectionSettings {
@@ -41,6 +47,8 @@ impl Default for EjectionSettings {
             backoff_min: Duration::from_millis(250),
             backoff_max: Duration::from_secs(2),
             max_utilisation: Fraction::percent(80),
+            least_in_service: Fraction::percent(30),
+            slow_start: Duration::from_secs(1),
         }
     }
 }

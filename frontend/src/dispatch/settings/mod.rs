@@ -46,6 +46,10 @@ pub struct PoolSettings {
     /// Times a query may be tried when instances fail it, the first included: a query that kills instances must not
     /// kill them all. Default 3.
     pub max_attempts: NonZeroU8,
+    /// Milliseconds that a retry waits at most for another instance than the one that failed it, while service times are
+    /// not known; then for as long as all but the slowest jobs take. Default 100.
+    #[serde(rename = "retry_elsewhere_ms", with = "duration::millis")]
+    pub retry_elsewhere: Duration,
     /// How many retries of failed batches are allowed, so that an outage does not multiply its own load.
     pub retry: BudgetSettings,
     /// How late work is duplicated under `hedge`.
@@ -100,6 +104,7 @@ impl Default for PoolSettings {
             default_priority: NonZeroU8::new(128).expect("positive"),
             batch: BatchSettings::default(),
             max_attempts: NonZeroU8::new(3).expect("positive"),
+            retry_elsewhere: Duration::from_millis(100),
             retry: BudgetSettings { ratio: Fraction::percent(20), burst: 100 },
             hedge: HedgeSettings::default(),
             replicate: ReplicateSettings::default(),

@@ -1,0 +1,183 @@
+//! Whose fault a failure is: an instance's, a model's on one instance, or the query's.
+
+use std::num::{NonZeroU8, NonZeroU16};
+use std::time::Duration;
+
+use parm_frontend::dispatch::{
+    Accept, BatchSettings, EjectionSettings, Event, Failure, Fraction, InstanceId, InstanceSpec, PolicyKind,
+    PoolId, PoolSettings, Query, QueryId, Served, Settings, ShapeId,
+};
+
+use super::script::Step::*;
+use super::script::{Step, check, play, words};
+use super::world::{POOL, World};
+
+fn plain() -> PoolSettings {
+    let ejection = EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() };
+    PoolSettings { policy: PolicyKind::None, ejection, ..PoolSettings::default() }
+}
+
+fn in_service(world: &World, instances: u32) -> Vec<u32> {
+    (1..=instances).filter(|id| world.dispatcher.in_service(InstanceId(*id))).collect()
+}
+
+#[test]
+fn a_query_that_breaks_the_model_at_two_instances_is_at_fault() {
+    let steps = [Join(1), Join(2), Join(3), Query(1), Break(1), Break(2)];
+    check(plain(), &steps, &["0 run 1 on 1", "0 run 1 on 2", "0 answer 1 BadQuery"]);
+}
+
+#[test]
+fn queries_that_break_the_model_everywhere_take_no_instance_out() {
+    let broken = |id| [Query(id), Break(1), Break(2)];
+    let steps: Vec<Step> = (0..10).flat_map(broken).collect();
+    let world = play(plain(), &[&[Join(1), Join(2)], &steps[..]].concat());
+    assert_eq!(in_service(&world, 2), [1, 2], "{:?}", words(&world));
+}
+
+#[test]
+fn an_instance_that_was_ejected_for_queries_that_were_at_fault_is_back() {
+    // Three queries break the model on 1 while 2 is busy, so nobody knows yet whose fault it is.
+    let ejected = [Join(1), Join(2), Query(1), Query(9), Break(1), Query(2), Break(1), Query(3), Break(1)];
+    assert_eq!(in_service(&play(plain(), &ejected), 2), [2]);
+    let known = [Done(2), Break(2)];
+    assert_eq!(in_service(&play(plain(), &[&ejected[..], &known].concat()), 2), [1, 2]);
+}
+
+#[test]
+fn mates_of_a_query_that_breaks_the_model_are_answered() {
+    let batch = BatchSettings {
+        max_size: NonZeroU16::new(2).expect("positive"),
+        max_delay: Duration::from_millis(5),
+    };
+    let settings = PoolSettings { batch, ..plain() };
+    let steps = [Join(1), Join(2), Join(3), Query(1), Query(2), Break(1), Break(2), Break(3), Done(1)];
+    check(
+        settings,
+        &steps,
+        &[
+            "0 run 1+2 on 1",
+            "0 run 1+2 on 2",
+            "0 run 1 on 3",
+            "0 run 2 on 1",
+            "0 answer 1 BadQuery",
+            "0 answer 2 exact",
+        ],
+    );
+}
+
+#[test]
+fn an_instance_on_which_only_its_model_fails_goes() {
+    let mut steps = vec![Join(1), Join(2)];
+    for id in 0..3 {
+        steps.extend([Query(2 * id), Query(2 * id + 1), Break(1), Done(2), Done(2)]);
+    }
+    let world = play(plain(), &steps);
+    assert_eq!(in_service(&world, 2), [2], "{:?}", words(&world));
+}
+
+#[test]
+fn a_least_share_is_kept_however_often_it_fails() {
+    let fail = |share| {
+        let ejection = EjectionSettings { least_in_service: Fraction::percent(share), ..plain().ejection };
+        let settings = PoolSettings { ejection, max_attempts: NonZeroU8::MIN, ..plain() };
+        let mut steps: Vec<Step> = (1..=10).map(Join).collect();
+        for round in 0..3 {
+            steps.extend((0..10).map(|id| Query(100 * round + id)));
+            steps.extend((1..=10).map(Fail));
+        }
+        in_service(&play(settings, &steps), 10).len()
+    };
+    assert_eq!([0, 30, 55, 100].map(fail), [0, 3, 6, 10]);
+}
+
+#[test]
+fn the_only_instance_of_a_model_is_never_taken_out_for_failures() {
+    let settings = PoolSettings { max_attempts: NonZeroU8::MIN, ..plain() };
+    let steps: Vec<Step> = (1..=9).flat_map(|id| [Query(id), Fail(1)]).collect();
+    let world = play(settings, &[&[Join(1)], &steps[..]].concat());
+    assert_eq!(in_service(&world, 1), [1]);
+}
+
+#[test]
+fn a_model_that_fails_on_an_instance_goes_there_and_the_others_stay() {
+    let mut world = World::new(Settings::uniform(plain()), 7);
+    let pools = [PoolId(0), PoolId(1)];
+    for id in 1..=2 {
+        let serves = pools.map(Served::deployed).to_vec();
+        world.send(Event::InstanceJoined(InstanceId(id), InstanceSpec { serves, slots: 1, node: None }));
+    }
+    let ask = |world: &mut World, pool| {
+        let last = world.queries.len() as u64 + 1;
+        assert!(last < 100, "it is never taken out");
+        let (id, deadline) = (QueryId(last), world.now + Duration::from_secs(1));
+        let (shape, priority, accept) = (ShapeId(0), 0, Accept::Any);
+        let query = Query { id, pool, shape, deadline, priority, accept, codable: true };
+        world.send(Event::QueryArrived(query));
+        let (job, on) = world.running().map(|(id, held)| (*id, held.job.instance)).last().expect("it runs");
+        (job, on)
+    };
+    // On instance 1 the second model breaks, and the first one works in between.
+    while world.dispatcher.takes(InstanceId(1), pools[1]) {
+        let (job, _) = ask(&mut world, pools[0]);
+        world.send(Event::JobCompleted(job));
+        let (job, on) = ask(&mut world, pools[1]);
+        if on == InstanceId(1) {
+            world.send(Event::JobFailed(job, Failure::Model));
+            let (job, _) =
+                world.running().last().map(|(id, held)| (*id, held.job.instance)).expect("a retry");
+            world.send(Event::JobCompleted(job));
+        } else {
+            world.send(Event::JobCompleted(job));
+        }
+    }
+    assert!(world.dispatcher.takes(InstanceId(1), pools[0]) && world.dispatcher.in_service(InstanceId(1)));
+    world.advance(Duration::from_secs(1));
+    assert_eq!(world.probes.iter().copied().collect::<Vec<_>>(), [(InstanceId(1), Some(pools[1]))]);
+    world.send(Event::ProbeAnswered(InstanceId(1), Some(pools[1]), true));
+    assert!(world.dispatcher.takes(InstanceId(1), pools[1]));
+}
+
+#[test]
+fn jobs_that_were_given_up_late_make_an_instance_slow() {
+    let given_up = |after| {
+        let mut steps = vec![Join(1), Warm(32), Join(2), Quiet];
+        for round in 0..2 {
+            let (id, other) = (10 * round, 10 * round + 1);
+            steps.extend([Query(id), Query(other), Done(1), Wait(after), Cancel(id), Cancel(other), Fail(2)]);
+        }
+        let world = play(plain(), &steps);
+        assert_eq!(world.dispatcher.status(POOL).expect("it is there").counters.retries, 0);
+        in_service(&world, 2)
+    };
+    assert_eq!(given_up(100), [1], "it hangs: twice five medians without an answer");
+    assert_eq!(given_up(50), [1, 2], "clients may be impatient");
+}
+
+#[test]
+fn an_instance_that_joins_gets_what_others_have_no_room_for_until_it_is_warm() {
+    let ejection = EjectionSettings { slow_start: Duration::from_millis(500), ..EjectionSettings::default() };
+    let settings = PoolSettings { ejection, ..plain() };
+    let warming =
+        [Join(1), Warm(32), Join(2), Quiet, Query(1), Done(1), Query(2), Query(3), Done(2), Done(1)];
+    let later = [Wait(500), Quiet, Query(4), Query(5)];
+    check(
+        settings.clone(),
+        &warming,
+        &[
+            "640 run 1 on 1",
+            "640 answer 1 exact",
+            "640 run 2 on 1",
+            "640 run 3 on 2",
+            "640 answer 3 exact",
+            "640 answer 2 exact",
+        ],
+    );
+    check(settings.clone(), &[&warming[..], &later].concat(), &["1140 run 4 on 2", "1140 run 5 on 1"]);
+    // Where nothing has run yet there is no share to hold back.
+    check(
+        settings,
+        &[Join(1), Join(2), Query(1), Done(1), Query(2)],
+        &["0 run 1 on 1", "0 answer 1 exact", "0 run 2 on 2"],
+    );
+}
