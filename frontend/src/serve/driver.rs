@@ -227,6 +227,11 @@ impl Driver {
         self.state.lock().dispatcher.in_service(instance)
     }
 
+    /// Whether an instance takes work of a pool.
+    pub(crate) fn takes(&self, instance: InstanceId, pool: PoolId) -> bool {
+        self.state.lock().dispatcher.takes(instance, pool)
+    }
+
     fn abandon(self: &Arc<Self>, call: CallId) {
         let mut effects = Effects::new();
         {

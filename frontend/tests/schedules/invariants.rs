@@ -108,7 +108,7 @@ fn the_healthy_are_in_service(truth: &mut Truth, listed: &BTreeMap<String, Value
             continue;
         }
         let entry = listed.get(&address(server));
-        let well = entry.is_some_and(|entry| entry["state"] == "ready" && entry["in_service"] == true);
+        let well = entry.is_some_and(in_service);
         if !well {
             let poisoned = truth.servers[server].poisoned;
             let crowd = truth.servers[server].models.len() > 50;
@@ -124,6 +124,13 @@ fn the_healthy_are_in_service(truth: &mut Truth, listed: &BTreeMap<String, Value
             });
         }
     }
+}
+
+/// Whether an instance takes work of all of its models.
+fn in_service(entry: &Value) -> bool {
+    let takes = |model: &Value| model["in_service"] == true;
+    let every = entry["models"].as_array().is_some_and(|models| models.iter().all(takes));
+    entry["state"] == "ready" && entry["in_service"] == true && every
 }
 
 /// Waits until everything is as it should be, or says what is not.
@@ -172,8 +179,7 @@ async fn difference(frontend: &Frontend, network: &Network, admin: &Admin) -> Op
                 format!("worker {server} has {models} models, {has} are known: {entry}"),
             ));
         }
-        let in_service = entry["state"] == "ready" && entry["in_service"] == true;
-        if !in_service && !truth.lied && truth.servers[server].temper == Temper::Well {
+        if !in_service(entry) && !truth.lied && truth.servers[server].temper == Temper::Well {
             return Some(("the healthy come back", format!("worker {server} is {entry}")));
         }
     }
