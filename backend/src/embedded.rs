@@ -63,6 +63,11 @@ impl Client for Embedded {
         Box::pin(std::future::ready(Ok(self.host.is_ready())))
     }
 
+    /// Its thread cannot be stopped in the midst of a run, and takes nothing else until then.
+    fn settled(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.host.settled(self.number))
+    }
+
     fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Refusal>> {
         Box::pin(std::future::ready(Ok(self.host.server_metadata())))
     }

@@ -132,6 +132,7 @@ impl Host {
         let Call { request, arrived, deadline } = call;
         let rows =
             validate(&request, &model.metadata, Rows::of(&model.metadata, self.config.max_rows.get()))?;
+        refuse_classification(&request)?;
         let number = |name: &str| request.parameters.get(name).and_then(|value| value.as_u64());
         let priority = match number("priority") {
             None | Some(0) => DEFAULT_PRIORITY,
@@ -164,6 +165,11 @@ impl Host {
         })
     }
 
+    /// Waits until what runs on a queue's threads now is done.
+    pub(crate) async fn settled(&self, queue: usize) {
+        self.queues[queue].settled().await;
+    }
+
     /// Says that no more requests should come, and waits until those that are here are answered.
     pub(crate) async fn drain(&self, longest: Duration) -> Result<(), Error> {
         self.draining.store(true, Ordering::Release);
@@ -174,4 +180,19 @@ impl Host {
         };
         tokio::time::timeout(longest, idle).await.map_err(|_| Error::DrainTimeout { waited: longest })
     }
+}
+
+/// Triton's extension makes strings of an output's largest values. To leave that out silently would be a wrong answer; to do
+/// it would cost a copy of every output for what clients do in a line, and we know no names of classes.
+fn refuse_classification(request: &InferRequest) -> Result<(), Refusal> {
+    let classified = request.outputs.iter().find(|output| output.parameters.contains_key("classification"));
+    classified.map_or(Ok(()), |output| {
+        let name = &output.name;
+        Err(Refusal::Malformed {
+            message: format!(
+                "output '{name}' is to be classified, which this server does not do: ask for it without \
+                 'classification' and take the largest values"
+            ),
+        })
+    })
 }

@@ -19,6 +19,8 @@ pub(crate) struct Queue {
     state: Mutex<State>,
     arrived: Condvar,
     idle: Notify,
+    /// Told whenever a thread is done with what it took.
+    done: Notify,
     capacity: usize,
 }
 
@@ -33,7 +35,13 @@ struct State {
 impl Queue {
     pub(crate) fn new(capacity: usize) -> Self {
         let state = State { jobs: BTreeMap::new(), next: 0, busy: 0, open: true };
-        Self { state: Mutex::new(state), arrived: Condvar::new(), idle: Notify::new(), capacity }
+        Self {
+            state: Mutex::new(state),
+            arrived: Condvar::new(),
+            idle: Notify::new(),
+            done: Notify::new(),
+            capacity,
+        }
     }
 
     /// Puts a job in line, or says why not.
@@ -85,6 +93,18 @@ impl Queue {
         state.busy -= 1;
         if state.busy == 0 && state.jobs.is_empty() {
             self.idle.notify_waiters();
+        }
+        self.done.notify_waiters();
+    }
+
+    /// Waits until a thread that is at work now is done; of one thread, that is whatever it runs.
+    pub(crate) async fn settled(&self) {
+        let done = self.done.notified();
+        tokio::pin!(done);
+        // Enabled before the check, so that an end in between is not missed.
+        done.as_mut().enable();
+        if self.state.lock().busy > 0 {
+            done.await;
         }
     }
 

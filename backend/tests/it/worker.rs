@@ -138,3 +138,45 @@ async fn a_transport_deadline_and_a_timeout_both_end_the_wait() {
     assert!(matches!(late, Err(Refusal::DeadlineExceeded { .. })), "{late:?}");
     served.release();
 }
+
+/// Whether it has nothing to wait for.
+async fn is_settled(instance: &Embedded) -> bool {
+    tokio::select! {
+        biased;
+        () = instance.settled() => true,
+        () = std::future::ready(()) => false,
+    }
+}
+
+#[tokio::test]
+async fn an_embedded_instance_has_settled_when_its_thread_is_done_with_what_was_cancelled() {
+    let registry = prometheus::Registry::new();
+    let instances = Embedded::start(config(), Metrics::embedded(&registry).unwrap()).unwrap();
+    let instance = &instances[0];
+    instance.settled().await;
+    instance.faults().unwrap().set(Plan { stall_ms: 3_600_000, ..Plan::default() }).unwrap();
+    let running = {
+        let instance = instance.clone();
+        tokio::spawn(async move { instance.infer(request(&[0.; 4]), CallContext::default()).await })
+    };
+    while is_settled(instance).await {
+        tokio::task::yield_now().await; // it is yet to be taken
+    }
+    running.abort();
+    assert!(running.await.unwrap_err().is_cancelled());
+    assert!(!is_settled(instance).await, "its thread is not done");
+    assert_eq!(instance.is_ready().await, Ok(true), "though it says that it is ready");
+    let settled = instance.settled();
+    instance.faults().unwrap().set(Plan::default()).unwrap();
+    settled.await;
+}
+
+#[tokio::test]
+async fn classification_is_refused_rather_than_left_out() {
+    let served = Served::start(config());
+    let parameters = Parameters::from([("classification".to_string(), 3u64.into())]);
+    let mut classified = request(&[0.; 4]);
+    classified.outputs = vec![RequestedOutput { name: "output".into(), parameters }];
+    let refused = served.infer(classified).await;
+    assert!(matches!(&refused, Err(Refusal::Malformed { message }) if message.contains("classification")));
+}

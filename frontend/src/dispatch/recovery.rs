@@ -137,7 +137,8 @@ impl Dispatcher {
             let counters = &mut self.pools[pool_key].counters;
             let least = code.min_confidence.get() as f32;
             match outcome {
-                Some(confidence) if confidence.is_none_or(|confidence| confidence >= least) => {
+                // What is no class has no confidence: nobody can say that it has the least that is asked for.
+                Some(confidence) if confidence.unwrap_or(0.0) >= least => {
                     counters.reconstructions_served += 1;
                     self.answer(waiting, Answer::Reconstructed { group: id, confidence });
                 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parm_protocol::{Error, InferRequest, ModelRef, NamedTensor, Parameters, RequestedOutput, Tensor};
 use smallvec::SmallVec;
 
@@ -21,10 +22,40 @@ pub(crate) struct Inputs {
     pub(crate) span: tracing::Span,
 }
 
+/// Bytes of a sample at most: it is kept for as long as its model is served, and no budget counts it.
+const LARGEST_SAMPLE: usize = 16 << 20;
+
 impl Inputs {
-    /// The same without the trace, for keeping: a span ends when the last who holds it lets go.
-    pub(crate) fn untraced(&self) -> Self {
-        Self { span: tracing::Span::none(), ..self.clone() }
+    /// Whether instances are told nothing of it but its values and which outputs it wants: then it may share a batch.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.parameters.is_empty()
+            && self.tensors.iter().all(|input| input.parameters.is_empty())
+            && self.outputs.iter().all(|output| output.parameters.is_empty())
+    }
+}
+
+impl Row {
+    /// A copy of the row to keep, without its client's name and trace, and without a hold on its request's bytes. None if
+    /// it means nothing without its parameters, or is too large.
+    pub(crate) fn sample(&self) -> Option<Inputs> {
+        let Inputs { tensors, rows, .. } = &*self.inputs;
+        let bytes: usize = tensors.iter().map(|input| input.tensor.data().len() / (*rows).max(1)).sum();
+        if !self.inputs.is_plain() || bytes > LARGEST_SAMPLE {
+            return None;
+        }
+        let copy = |input: &NamedTensor| {
+            let row = run(input, &self.inputs, self.index, 1)?.tensor;
+            let data = Bytes::copy_from_slice(row.data());
+            Ok(NamedTensor::new(input.name.clone(), Tensor::new(row.datatype(), row.shape(), data)?))
+        };
+        Some(Inputs {
+            id: String::new(),
+            parameters: Parameters::new(),
+            tensors: tensors.iter().map(copy).collect::<Result<_, Error>>().ok()?,
+            outputs: Vec::new(),
+            rows: 1,
+            span: tracing::Span::none(),
+        })
     }
 }
 
@@ -131,6 +162,23 @@ mod tests {
             assert_eq!(tensor.rows(), count);
             assert_eq!(tensor.data().as_ptr(), base.wrapping_add(4 * from));
         }
+    }
+
+    #[test]
+    fn a_sample_is_a_copy_of_one_row_and_nothing_else() {
+        let all = inputs(&[1., 2., 3.], &["y"]);
+        let sample = row(&all, 1).sample().unwrap();
+        let tensor = &sample.tensors[0].tensor;
+        assert_eq!((tensor.shape(), tensor.as_f32().unwrap().as_ref()), (&[1, 1][..], &[2.][..]));
+        assert_eq!((sample.id.as_str(), sample.rows, sample.outputs.len()), ("", 1, 0));
+        let held = all.tensors[0].tensor.data().as_ptr_range();
+        assert!(!held.contains(&tensor.data().as_ptr()));
+        let parameters = Parameters::from([("sequence_id".to_string(), 7u64.into())]);
+        let session = Arc::new(Inputs { parameters, ..Inputs::clone(&all) });
+        assert!(row(&session, 0).sample().is_none(), "it is one of a sequence");
+        let large = inputs(&vec![0.; LARGEST_SAMPLE / 4 + 1], &[]);
+        let whole = Arc::new(Inputs { rows: 1, ..Inputs::clone(&large) });
+        assert!(row(&whole, 0).sample().is_none() && row(&large, 0).sample().is_some());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! A job that is no longer wanted because another answered first is awaited all the same: its instance is busy with it,
 //! sending more would only queue behind it, and how long it takes tells a slow instance from a dead one. A job whose
-//! clients went away is cancelled at the instance; its slot is given back once the instance answers a question, so that
-//! one that hangs does not collect work.
+//! clients went away is cancelled at the instance; its slot is given back once the instance has settled: a server when it
+//! answers a question, one of this process when its thread is done. How long that took counts against it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use std::time::Instant;
 use parm_protocol::client::CallContext;
 use parm_protocol::{Code, Error, InferRequest, InferResponse, ModelRef, Parameters};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 use tracing::Instrument;
 
 use super::coding::ParityQuery;
@@ -116,8 +116,10 @@ impl Launch {
             }
             Ok(Stop::Cancelled) => {
                 drop(call);
-                // Whatever the answer: that there is one, or that the time is up, frees the slot.
-                let _ = timeout(driver.limits.health_timeout, self.instance.client.is_ready()).await;
+                // No longer than it might have had the job for, and long enough for it to answer.
+                let least = tokio::time::Instant::now() + driver.limits.health_timeout;
+                let longest = least.max(self.deadline.into());
+                let _ = timeout_at(longest, self.instance.client.settled()).await;
                 Ending::GivenUp
             }
             // The instance left.
@@ -130,8 +132,10 @@ impl Launch {
         match &self.task {
             Task::Deployed(rows) => {
                 let mut request = inputs::request(deployed, rows)?;
-                if self.pool.coded.load(Ordering::Relaxed) {
-                    // What this client does not want a reconstruction for another may need.
+                let plain = request.outputs.iter().all(|output| output.parameters.is_empty());
+                if plain && self.pool.coded.load(Ordering::Relaxed) {
+                    // What this client does not want a reconstruction for another may need. What asks for outputs in a
+                    // form of its own is in no group.
                     request.outputs.clear();
                 }
                 Ok(request)
@@ -165,9 +169,11 @@ impl Launch {
         });
         match outputs {
             Ok(outputs) => {
-                if let (Task::Deployed(rows), None) = (&self.task, self.pool.sample.get()) {
+                if let (Task::Deployed(rows), None) = (&self.task, self.pool.sample.get())
+                    && let Some(sample) = rows[0].sample()
+                {
                     // Another may have been first.
-                    let _ = self.pool.sample.set(Arc::new(rows[0].inputs.untraced()));
+                    let _ = self.pool.sample.set(Arc::new(sample));
                 }
                 Ending::Completed(outputs)
             }

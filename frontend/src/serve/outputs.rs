@@ -87,7 +87,19 @@ pub(crate) fn response(
             }
         }
     }
-    let mut outputs = if of_one && is_whole(pool, &answers) { whole(answers) } else { gathered(&answers)? };
+    let wanted: SmallVec<[&str; 4]> = pool
+        .metadata
+        .outputs
+        .iter()
+        .map(|declared| declared.name.as_str())
+        .filter(|name| reply.wanted.is_empty() || reply.wanted.iter().any(|wanted| wanted.name == *name))
+        .collect();
+    let mut outputs = if of_one && is_whole(pool, &answers) {
+        wanted.iter().try_for_each(|name| output(&answers[0], name).map(drop))?;
+        whole(answers)
+    } else {
+        gathered(&answers, &wanted)?
+    };
     if !reply.wanted.is_empty() {
         outputs.retain(|output| reply.wanted.iter().any(|wanted| wanted.name == output.name));
     }
@@ -132,20 +144,39 @@ fn whole(answers: Answers) -> Vec<NamedTensor> {
     Arc::try_unwrap(first.outputs).map_or_else(|shared| shared.tensors.clone(), |own| own.tensors)
 }
 
-fn gathered(answers: &[RowAnswer]) -> Result<Vec<NamedTensor>, Error> {
-    let names = &answers[0].outputs.tensors;
-    names
-        .iter()
-        .map(|output| Ok(NamedTensor::new(output.name.clone(), gather(answers, &output.name)?)))
-        .collect()
+/// The wanted outputs; jobs of one model may have answered more than this request wants, for others' sake.
+fn gathered(answers: &[RowAnswer], wanted: &[&str]) -> Result<Vec<NamedTensor>, Error> {
+    wanted.iter().map(|name| Ok(NamedTensor::new(*name, gather(answers, name)?))).collect()
 }
 
 fn gather(answers: &[RowAnswer], name: &str) -> Result<Tensor, Error> {
-    let row = |answer: &RowAnswer| {
-        let output = answer.outputs.tensors.iter().find(|output| output.name == name);
-        // Jobs of one model with different wanted outputs share what this request wanted; the rest is not missed.
-        output.map(|output| output.tensor.slice_rows(answer.row, 1)).transpose()
-    };
-    let rows: Vec<Option<Tensor>> = answers.iter().map(row).collect::<Result<_, _>>()?;
-    Tensor::concat_rows(&rows.into_iter().flatten().collect::<Vec<_>>())
+    let row = |answer: &RowAnswer| output(answer, name)?.slice_rows(answer.row, 1);
+    Tensor::concat_rows(&answers.iter().map(row).collect::<Result<Vec<_>, _>>()?)
+}
+
+/// An output of an answer. Every answer has what its request wants; a shorter tensor would pass for an answer.
+fn output<'a>(answer: &'a RowAnswer, name: &str) -> Result<&'a Tensor, Error> {
+    let found = answer.outputs.tensors.iter().find(|output| output.name == name);
+    found.map(|output| &output.tensor).ok_or_else(|| Error::Internal {
+        message: format!("an answer ({}) lacks output '{name}': please report it", answer.outcome.name()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_without_an_output_is_an_error_and_no_shorter_tensor() {
+        let answer = |names: &[&str], outcome| {
+            let tensor = || Tensor::from_f32([1, 1].as_slice(), &[1.0]).unwrap();
+            let tensors = names.iter().map(|name| NamedTensor::new(*name, tensor())).collect();
+            let outputs = Arc::new(Outputs { tensors, parameters: Parameters::new(), rows: 1 });
+            RowAnswer { outcome, outputs, row: 0, confidence: None, group: None }
+        };
+        let answers = [answer(&["y", "z"], Outcome::Exact), answer(&["y"], Outcome::Backup)];
+        assert_eq!(gathered(&answers, &["y"]).unwrap()[0].tensor.rows(), 2);
+        let error = gathered(&answers, &["y", "z"]).unwrap_err().to_string();
+        assert!(error.contains("(backup) lacks output 'z'"), "{error}");
+    }
 }

@@ -131,12 +131,13 @@ impl Frontend {
         let span = trace::query(&request, context);
         let tensors = in_model_order(request.inputs, &pool.metadata);
         let parameters = terms::forwarded(request.parameters);
-        // What an instance is told beside the inputs holds for its whole batch: such a query shares with nobody.
-        let plain = parameters.is_empty() && tensors.iter().all(|input| input.parameters.is_empty());
-        let codable = plain && pool.mixes(&tensors);
-        let shape = if plain { pool.shapes.name(&tensors, pool.batched) } else { pool.shapes.alone() };
         let (id, outputs) = (request.id, request.outputs);
-        let inputs = Arc::new(Inputs { id, parameters, tensors, outputs, rows, span });
+        let inputs = Inputs { id, parameters, tensors, outputs, rows, span };
+        // What an instance is told beside the inputs holds for its whole batch: such a query shares with nobody.
+        let plain = inputs.is_plain();
+        let codable = plain && pool.mixes(&inputs.tensors);
+        let shape = if plain { pool.shapes.name(&inputs.tensors, pool.batched) } else { pool.shapes.alone() };
+        let inputs = Arc::new(inputs);
         Ok(Submission { pool: pool.clone(), inputs, shape, terms, codable })
     }
 

@@ -276,3 +276,18 @@ fn a_model_is_unloaded_while_its_groups_wait_to_be_compared() {
     let not_encoded = [Join(1), Join(2), Query(1), Query(2), Done(1), Done(2), Unload, Encoded, Wait(5000)];
     play(settings, &not_encoded).finish();
 }
+
+#[test]
+fn what_has_no_confidence_is_not_given_where_a_least_one_is_asked_for() {
+    let steps = [Done(1), Done(3), Wait(30), DecodedValues, Wait(10), Done(2)];
+    let started = ["0 answer 1 exact", "30 decode 2 from 2"];
+    check_group(
+        plus(2, 1),
+        &steps[..4],
+        &[&started[..], &["30 answer 2 reconstructed", "30 drop 2 on 2"]].concat(),
+    );
+    let least = |coding: &mut CodingSettings| {
+        (coding.min_confidence, coding.unsure) = (Fraction::percent(1), Unsure::Wait);
+    };
+    check_group(with(plus(2, 1), least), &steps, &[&started[..], &["40 answer 2 exact"]].concat());
+}

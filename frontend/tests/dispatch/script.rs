@@ -40,6 +40,8 @@ pub(crate) enum Step {
     Encoded,
     /// The driver has decoded the slot that it was asked to, with this confidence in percent.
     Decoded(u8),
+    /// Likewise, without a confidence.
+    DecodedValues,
     /// The driver has compared the group that it was asked to: the parities disagree with what this instance says.
     Compared(Option<u32>),
     /// So many queries one after the other, each answered by instance 1 after 20 ms: the pool's times become known.
@@ -101,6 +103,11 @@ fn act(world: &mut World, step: &Step) {
             let (group, query) =
                 *world.groups.decodings.first_key_value().expect("a decoding was asked for").0;
             world.send(Event::SlotDecoded(group, query, Some(f32::from(percent) / 100.0)));
+        }
+        Step::DecodedValues => {
+            let (group, query) =
+                *world.groups.decodings.first_key_value().expect("a decoding was asked for").0;
+            world.send(Event::SlotDecoded(group, query, None));
         }
         Step::Compared(wrong) => {
             let comparison = world.groups.comparisons.values().next().expect("a comparison was asked for");

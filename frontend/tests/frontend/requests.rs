@@ -233,3 +233,44 @@ async fn an_instance_that_calls_the_query_bad_is_believed() {
     let tries: usize = instances.iter().map(|instance| instance.seen.lock().len()).sum();
     assert_eq!(tries, 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn outputs_in_a_form_of_their_own_are_asked_for_alone() {
+    let instance = Scripted::quick("a", 10);
+    let mut config = config(PolicyKind::None);
+    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
+    let frontend = frontend(config, &[&instance]).await;
+    let first = start(&frontend, request(&[9.0]));
+    until("the instance is busy", || !instance.seen.lock().is_empty()).await;
+    let mut classes = wanting(request(&[1.0]), &["y"]);
+    classes.outputs[0].parameters.insert("classification".into(), 3u64.into());
+    let waiting = [start(&frontend, classes.clone()), start(&frontend, wanting(request(&[2.0]), &["y"]))];
+    first.await.unwrap().unwrap();
+    for waiting in waiting {
+        waiting.await.unwrap().unwrap();
+    }
+    assert_eq!(instance.batches(), [1, 1, 1]);
+    let asked: Vec<_> = instance.seen.lock()[1..].iter().map(|request| request.outputs.clone()).collect();
+    assert!(asked.contains(&classes.outputs) && asked.contains(&wanting(request(&[]), &["y"]).outputs));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_runs_one_row_and_nothing_that_was_its_clients_own() {
+    let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
+    let mut config = config(PolicyKind::None);
+    config.dispatch.ejection.enabled = true;
+    config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
+    let frontend = frontend(config, &instances.each_ref()).await;
+    infer(&frontend, with(request(&[7.0]), "sequence_id", 5u64)).await.unwrap();
+    infer(&frontend, wanting(request(&[1.0, 2.0, 3.0]), &["y"])).await.unwrap();
+    instances[0].becomes(Act::Fail(MS, Error::Internal { message: "broken".into() }));
+    while metric(&frontend, "parm_instances", &["state=\"ready\""]) == 2.0 {
+        infer(&frontend, request(&[4.0])).await.unwrap();
+    }
+    let before = instances[0].seen.lock().len();
+    until("it is probed", || instances[0].seen.lock().len() > before).await;
+    let probe = instances[0].seen.lock().last().cloned().unwrap();
+    let rows = probe.inputs[0].tensor.as_f32().unwrap().to_vec();
+    assert_eq!((probe.id.as_str(), probe.parameters.len(), probe.outputs.len()), ("", 0, 0));
+    assert_eq!(rows, [1.0, 2.0], "the first row of the first that means something without parameters");
+}

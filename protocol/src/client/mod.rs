@@ -58,6 +58,14 @@ pub trait Client: Send + Sync + 'static {
     /// Whether the server says it is ready.
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>>;
 
+    /// Waits until what was cancelled keeps the server busy no more, as far as can be told: until it answers a question.
+    fn settled(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            // Whatever the answer.
+            let _ = self.is_ready().await;
+        })
+    }
+
     /// Name, version, extensions.
     fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Error>>;
 

@@ -33,8 +33,8 @@ pub struct CodingSettings {
     pub partial_groups: bool,
     /// How long a reconstruction is held back in favour of the prediction, under `parm+` and `approximate-backup`.
     pub grace: GraceSettings,
-    /// Reconstructions below this confidence are not given; the threshold of the bundle's calibration counts where it is
-    /// higher. Default 0.
+    /// Reconstructions below this confidence are not given, and above 0 none of outputs that are no classes, which have
+    /// none; the threshold of the bundle's calibration counts where it is higher. Default 0.
     pub min_confidence: Fraction,
     /// What to do for a query whose reconstruction is not confident enough. Default `hedge`.
     pub unsure: Unsure,
