@@ -26,11 +26,9 @@ pub(crate) async fn ask(frontend: Frontend, world: Arc<World>, ask: Ask) {
     let deadline = sent + ask.timeout.map_or(DEFAULT_DEADLINE, Duration::from_millis);
     let (number, request) = {
         let mut truth = world.0.lock();
-        let queued = truth.waiting.len();
         let number = truth.sends(&ask, deadline);
-        (number, (queued, request(&truth.requests[number], number)))
+        (number, request(&truth.requests[number], number))
     };
-    let (queued, request) = request;
     let context =
         Context { arrived: sent.into_std(), deadline: None, transport: Transport::Http, traceparent: None };
     let mut answer = Box::pin(frontend.infer(request, context));
@@ -69,7 +67,7 @@ pub(crate) async fn ask(frontend: Frontend, world: Arc<World>, ask: Ask) {
     }
     match answer {
         Ok(response) => judge(&mut truth, &asked, number, &response),
-        Err(error) => excuse(&mut truth, (&asked, number), queued, &error),
+        Err(error) => excuse(&mut truth, (&asked, number), &error),
     }
     truth.ends(number);
 }
@@ -182,7 +180,7 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
 }
 
 /// Whether a failure has a reason.
-fn excuse(truth: &mut Truth, (asked, number): (&Request, usize), queued: usize, error: &Error) {
+fn excuse(truth: &mut Truth, (asked, number): (&Request, usize), error: &Error) {
     let ask = &asked.ask;
     let now = Instant::now();
     if ask.rows.iter().any(|guilt| *guilt != Guilt::Good) || truth.is_in_flux(ask.model, asked.sent) {
@@ -201,9 +199,9 @@ fn excuse(truth: &mut Truth, (asked, number): (&Request, usize), queued: usize, 
             }
         }
         Code::Overloaded => {
-            let limit = truth.rules.get(&ask.model).map_or(0, |rules| rules.queue_limit);
-            let settled = now > truth.rules_since + Duration::from_secs(1);
-            if settled && queued + ask.rows.len() < limit {
+            if let Some((queued, limit)) =
+                asked.queue.filter(|(queued, limit)| queued + ask.rows.len() <= *limit)
+            {
                 truth.breach("only a full queue refuses", || told(&format!("{queued} of {limit} wait")));
             }
         }

@@ -119,7 +119,11 @@ impl Instance {
             return Err(Error::Overloaded { message: "busy".into(), retry_after: Duration::from_millis(1) });
         }
         let model = Model::named(&request.model.name);
-        let serving = self.serving(&request.model).inspect_err(|_| self.fault(job))?;
+        let lacks = |_: &Error| {
+            self.fault(job);
+            self.world.0.lock().lacks(self.number);
+        };
+        let serving = self.serving(&request.model).inspect_err(lacks)?;
         let one =
             matches!((now, model), (Temper::FailingOne(one), Some(Model::Asked(asked))) if one == asked);
         if now == Temper::Failing || one {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::admin::Admin;
 use crate::clients::LATE;
 use crate::instances::Network;
-use crate::schedule::{Model, Temper, address};
+use crate::schedule::{Model, Serving, Temper, address};
 use crate::world::{Truth, World};
 
 /// Between two looks.
@@ -46,13 +46,12 @@ fn nobody_waits_beside_the_idle(truth: &mut Truth) {
     let Some((row, server)) = truth.waiting.iter().find_map(beside) else { return };
     let request = truth.rows[row].request;
     let ask = truth.requests[request].ask.clone();
-    let newest = |server: &usize| {
-        let own = truth.servers[*server].models.keys().filter(|own| own.model == Model::Asked(ask.model));
-        own.map(|own| own.version).max()
-    };
-    let newer = (0..truth.servers.len()).any(|other| newest(&other) > newest(&server));
+    let of_it = |own: &&Serving| own.model == Model::Asked(ask.model);
+    let servings = truth.servers.iter().flat_map(|server| server.models.keys()).filter(of_it);
+    let versions: BTreeSet<u8> = servings.map(|own| own.version).collect();
+    let newer = versions.len() > 1;
     let rule = match (newer, truth.rows[row].faults > 0) {
-        (true, _) => "no update makes anybody wait beside the old version",
+        (true, _) => "no update makes anybody wait beside the idle",
         (false, true) => "no retry waits beside an idle instance",
         (false, false) => "nobody waits beside an idle instance",
     };

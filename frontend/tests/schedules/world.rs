@@ -66,6 +66,8 @@ pub(crate) struct Request {
     pub(crate) first: usize,
     pub(crate) sent: Instant,
     pub(crate) deadline: Instant,
+    /// Rows that waited then, of those that may, where settings had not just changed.
+    pub(crate) queue: Option<(usize, usize)>,
     pub(crate) done: bool,
 }
 
@@ -176,7 +178,13 @@ impl Truth {
             });
         }
         self.open.insert(number);
-        self.requests.push(Request { ask: ask.clone(), first, sent: now, deadline, done: false });
+        let settled = now > self.rules_since + Duration::from_secs(1);
+        let queue = self
+            .rules
+            .get(&ask.model)
+            .filter(|_| settled)
+            .map(|rules| (self.waiting.len(), rules.queue_limit));
+        self.requests.push(Request { ask: ask.clone(), first, sent: now, deadline, queue, done: false });
         number
     }
 
@@ -241,6 +249,11 @@ impl Truth {
         let own = &mut self.servers[server];
         (own.temper, own.temper_since, own.failures, own.fed_in_vain) = (temper, now, 0, 0);
         own.steady_at = own.steady_at.max(now + RECOVERY);
+    }
+
+    /// A server is asked for a model that it has no more: it may go for that.
+    pub(crate) fn lacks(&mut self, server: usize) {
+        self.servers[server].steady_at = Instant::now() + RECOVERY;
     }
 
     /// A server failed a job by its own fault; several in a row are a reason to eject it.
