@@ -62,6 +62,38 @@ async fn a_worker_that_is_asked_to_end_fails_nothing() {
     assert!(workers[0].wait().success(), "{}", workers[0].log());
 }
 
+/// Every worker is asked to end in turn, ends, and comes back where it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_that_restart_in_turn_fail_nothing() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let sockets = ["a", "b"].map(|name| folder.path().join(name).display().to_string());
+    let start = |socket: &String| Parm::worker(&["--unix", socket]);
+    let mut workers: Vec<Parm> = sockets.iter().map(start).collect();
+    let urls = sockets.each_ref().map(|socket| format!("unix:{socket}"));
+    let frontend = Parm::start(&["serve", "--worker", &urls[0], "--worker", &urls[1]]);
+    let both = |parm: &Parm| parm.metric("parm_instances", &["state=\"ready\""]) == 2.0;
+    frontend.until("both instances joined", both);
+    let through = connect(format!("grpc://{}", frontend.grpc));
+    let done = Arc::new(AtomicBool::new(false));
+    let restarted = done.clone();
+    let restarting = tokio::task::spawn_blocking(move || {
+        for (worker, socket) in workers.iter_mut().zip(&sockets) {
+            worker.signal("TERM");
+            assert!(worker.wait().success(), "{}", worker.log());
+            *worker = Parm::worker(&["--unix", socket]);
+            worker.until("it works again", |worker| worker.metric("nv_inference_exec_count", &[]) > 0.0);
+            frontend.until("both serve", both);
+        }
+        restarted.store(true, Ordering::SeqCst);
+        (frontend, workers)
+    });
+    // One load after another, until all have restarted.
+    while !done.load(Ordering::SeqCst) && !restarting.is_finished() {
+        LOAD.each(|_| through.clone()).await.assert_all_right(LOAD);
+    }
+    restarting.await.unwrap();
+}
+
 /// Two frontends behind a balancer that looks at readiness, as an orchestrator would; one is asked to end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frontend_that_is_asked_to_end_fails_nothing() {

@@ -11,6 +11,7 @@ mod crate_graph;
 mod demo;
 mod discovery;
 mod documents;
+mod draining;
 mod experiment;
 mod fuzz;
 mod links;

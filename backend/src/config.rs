@@ -19,6 +19,9 @@ pub struct Config {
     pub load: Vec<String>,
     /// Versions of a model to serve: `latest` (default) or `all`.
     pub versions: VersionPolicy,
+    /// Models whose first dimension is no batch though it varies, such as a number of tokens: their requests are never put
+    /// together. Default: none.
+    pub unbatched: Vec<String>,
     /// Emulated models by name, for experiments; served beside the folder's models. Default: none.
     pub emulated: BTreeMap<String, Spec>,
     /// What runs the models.
@@ -89,6 +92,7 @@ impl Default for Config {
             models: None,
             load: Vec::new(),
             versions: VersionPolicy::default(),
+            unbatched: Vec::new(),
             emulated: BTreeMap::new(),
             engine: EngineConfig::default(),
             instances: NonZeroUsize::MIN,

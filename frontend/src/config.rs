@@ -9,7 +9,7 @@ use std::time::Duration;
 use parm_protocol::client;
 use serde::{Deserialize, Serialize};
 
-use crate::dispatch::PoolSettings;
+use crate::dispatch::{Fraction, PoolSettings};
 use crate::{admin, record};
 
 /// The frontend's configuration.
@@ -20,7 +20,8 @@ pub struct Config {
     /// stand for several and are looked up again and again: `dns+http://HOST:PORT` (every address of the host) and
     /// `srv+http://_SERVICE._tcp.DOMAIN` (SRV records, those of the first priority). Default: none.
     pub workers: Vec<String>,
-    /// A file of such URLs, one a line (`#` starts a comment), that is watched for changes. Default: none.
+    /// A file of such URLs, one a line (`#` starts a comment), that is watched for changes. A change counts once two looks
+    /// in a row saw it, and a file that names nobody changes nothing. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers_file: Option<PathBuf>,
     /// Bundles of codes and parity models, for the policies `parm` and `parm+`: a model repository whose models have a
@@ -30,6 +31,9 @@ pub struct Config {
     /// Milliseconds between two looks for changes of the bundles. Default 1000.
     #[serde(rename = "bundles_interval_ms", with = "millis")]
     pub bundles_interval: Duration,
+    /// Models whose first dimension is no batch though it varies, such as a number of tokens: their requests are neither
+    /// split nor put together. A server that states `max_batch_size` 0 says so itself. Default: none.
+    pub unbatched: Vec<String>,
     /// Limits on requests.
     pub requests: Requests,
     /// How instances are connected to, watched and used.
@@ -84,12 +88,22 @@ pub struct Instances {
     /// Milliseconds that an instance has to answer a health check, a probe or a question about its models. Default 2000.
     #[serde(rename = "health_timeout_ms", with = "millis")]
     pub health_timeout: Duration,
+    /// Questions about its models that an instance is asked at a time: many models should not take long, nor keep it from
+    /// its work. Default 8.
+    pub questions: NonZeroU16,
     /// Health checks in a row that must time out before an instance counts as gone; a refused connection counts at
     /// once. Default 3.
     pub health_failures: NonZeroU16,
     /// Milliseconds between two looks at which models an instance serves. Default 5000.
     #[serde(rename = "models_interval_ms", with = "millis")]
     pub models_interval: Duration,
+    /// Share of a model's instances that must serve a version before requests that name none go there, from 0 (at once)
+    /// to 1: the first to be updated cannot carry what all carried. Default 0.5.
+    pub version_share: Fraction,
+    /// Milliseconds that a request to load or unload a model waits, once the instances did so, until they are seen to
+    /// serve it or not. Default 10000.
+    #[serde(rename = "load_wait_ms", with = "millis")]
+    pub load_wait: Duration,
     /// Milliseconds before the second try to connect; doubles with every try. Default 100.
     #[serde(rename = "connect_backoff_min_ms", with = "millis")]
     pub connect_backoff_min: Duration,
@@ -122,6 +136,7 @@ impl Default for Config {
             workers_file: None,
             bundles: None,
             bundles_interval: Duration::from_secs(1),
+            unbatched: Vec::new(),
             requests: Requests::default(),
             instances: Instances::default(),
             client: client::Config::default(),
@@ -153,8 +168,11 @@ impl Default for Instances {
             models: Vec::new(),
             health_interval: Duration::from_secs(1),
             health_timeout: Duration::from_secs(2),
+            questions: NonZeroU16::new(8).expect("positive"),
             health_failures: NonZeroU16::new(3).expect("positive"),
             models_interval: Duration::from_secs(5),
+            version_share: Fraction::percent(50),
+            load_wait: Duration::from_secs(10),
             connect_backoff_min: Duration::from_millis(100),
             connect_backoff_max: Duration::from_secs(5),
             overrun: Duration::from_secs(1),

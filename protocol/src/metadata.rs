@@ -1,6 +1,7 @@
 //! What a server says about itself and its models. The serde shapes are the protocol's REST shapes.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// `GET /v2`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +67,21 @@ pub struct ModelConfig {
     pub input: Vec<ModelConfigTensor>,
     /// Outputs.
     pub output: Vec<ModelConfigTensor>,
+    /// Whatever else a server says of the model, over REST: Triton's form is `{NAME: {"string_value": TEXT}}`.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub parameters: Value,
+}
+
+impl ModelConfig {
+    /// The same, with the SHA-256 of the model's file.
+    pub fn with_digest(self, digest: &str) -> Self {
+        Self { parameters: json!({ "sha256": { "string_value": digest } }), ..self }
+    }
+
+    /// The SHA-256 of the model's file, where the server says it.
+    pub fn digest(&self) -> Option<&str> {
+        self.parameters.get("sha256")?.get("string_value")?.as_str()
+    }
 }
 
 /// A count and a total duration.

@@ -50,6 +50,7 @@ impl Signature {
             max_batch_size: i32::try_from(max_batch).unwrap_or(i32::MAX),
             input: describe(&self.inputs),
             output: describe(&self.outputs),
+            ..ModelConfig::default()
         }
     }
 

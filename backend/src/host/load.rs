@@ -1,10 +1,9 @@
 //! From a file to a model that serves: read, replicate, warm up, and find out whether batching pays.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use parm_parity_models::repository::Format;
+use parm_parity_models::repository::{Format, Version};
 use parm_protocol::Shape;
 
 use super::{Host, Loaded};
@@ -14,7 +13,7 @@ use crate::statistics::Statistics;
 
 /// Where a version's model comes from.
 pub(super) enum Source<'a> {
-    File(&'a Path, Format),
+    File(&'a Version),
     Emulated(&'a Spec),
 }
 
@@ -23,12 +22,12 @@ impl Host {
     pub(super) fn load(&self, name: &str, version: u64, source: Source<'_>) -> Result<Loaded, Error> {
         let started = Instant::now();
         let engine: Box<dyn Engine> = match source {
-            Source::File(_, Format::Onnx) => engine::by_name(&self.config.engine.name)?,
-            Source::File(_, Format::Emulated) | Source::Emulated(_) => Box::new(Emulated),
+            Source::File(Version { format: Format::Onnx, .. }) => engine::by_name(&self.config.engine.name)?,
+            Source::File(_) | Source::Emulated(_) => Box::new(Emulated),
         };
         let options = self.config.engine.options();
         let read = || match source {
-            Source::File(path, _) => engine.load(path, &options),
+            Source::File(version) => engine.load(&version.path, &options),
             Source::Emulated(spec) => spec.clone().model(),
         };
         let mut model = guarded(read)?;
@@ -45,15 +44,26 @@ impl Host {
         replicas.push(Mutex::new(model));
         let platform = engine.platform();
         tracing::info!(name, version, platform, took = ?started.elapsed(), "model loaded");
-        let max_batch = if signature.is_batched() { self.config.max_rows.get() } else { 0 };
+        let batched = signature.is_batched() && !self.is_unbatched(name);
+        let max_batch = if batched { self.config.max_rows.get() } else { 0 };
+        let config = signature.config(name, platform, max_batch);
         Ok(Loaded {
             metadata: signature.metadata(name, &version, platform),
-            config: signature.config(name, platform, max_batch),
+            // Frontends hold it to what their bundles say.
+            config: match source {
+                Source::File(version) => config.with_digest(&version.digest()?),
+                Source::Emulated(_) => config,
+            },
             version,
             batch_limit: limit,
             statistics,
             replicas,
         })
+    }
+
+    /// Whether the first dimension of a model is declared to be no batch.
+    fn is_unbatched(&self, name: &str) -> bool {
+        self.config.unbatched.iter().any(|declared| declared == name)
     }
 
     /// Runs the model on blank inputs. Returns the rows that batching may put together, and what a full batch gains.
@@ -72,7 +82,7 @@ impl Host {
             }
         };
         let limit = self.config.batching.max_batch.get();
-        if limit == 1 || !model.signature().is_batched() {
+        if limit == 1 || !model.signature().is_batched() || self.is_unbatched(name) {
             return (1, None);
         }
         match time(model, limit, runs) {

@@ -1,7 +1,7 @@
 //! A model in memory.
 
 use parking_lot::Mutex;
-use parm_protocol::{ModelConfig, ModelMetadata, Tensor};
+use parm_protocol::{ModelConfig, ModelMetadata, Rows, Tensor};
 
 use crate::Error;
 use crate::engine::{Model, guarded};
@@ -26,6 +26,14 @@ impl Loaded {
     pub(crate) fn run(&self, instance: usize, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
         let mut model = self.replicas[instance % self.replicas.len()].lock();
         guarded(|| model.run(inputs))
+    }
+
+    /// What of a request counts as rows: none where the model's first dimension is no batch.
+    pub(super) fn rows(&self) -> Rows {
+        match usize::try_from(self.config.max_batch_size) {
+            Ok(most) if most > 0 => Rows::UpTo(most),
+            _ => Rows::Whole,
+        }
     }
 
     /// Name and version, for metrics.

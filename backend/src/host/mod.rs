@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parm_parity_models::repository::Repository;
-use parm_protocol::{Error as Refusal, InferRequest, InferResponse, NamedTensor, Parameters, Rows, validate};
+use parm_protocol::{Error as Refusal, InferRequest, InferResponse, NamedTensor, Parameters, validate};
 
 pub(crate) use loaded::Loaded;
 
@@ -130,8 +130,7 @@ impl Host {
 
     async fn run(&self, queue: usize, model: &Arc<Loaded>, call: Call) -> Result<InferResponse, Refusal> {
         let Call { request, arrived, deadline } = call;
-        let rows =
-            validate(&request, &model.metadata, Rows::of(&model.metadata, self.config.max_rows.get()))?;
+        let rows = validate(&request, &model.metadata, model.rows())?;
         refuse_classification(&request)?;
         let number = |name: &str| request.parameters.get(name).and_then(|value| value.as_u64());
         let priority = match number("priority") {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parm_parity_models::repository::{Change, Format, Watch};
+use parm_parity_models::repository::{Change, Version, Watch};
 
 use super::load::Source;
 use super::order::Asked;
@@ -75,9 +75,9 @@ impl Host {
         }
         let wanted = self.wanted(name)?;
         let mut first_error = Ok(());
-        for (&version, (path, format)) in &wanted {
+        for (&version, file) in &wanted {
             if stale(version) || !self.catalogue.is_ready(name, version) {
-                let installed = self.install(name, version, Source::File(path, *format));
+                let installed = self.install(name, version, Source::File(file));
                 first_error = first_error.and(installed);
             }
         }
@@ -91,7 +91,7 @@ impl Host {
         first_error
     }
 
-    fn wanted(&self, name: &str) -> Result<BTreeMap<u64, (PathBuf, Format)>, Error> {
+    fn wanted(&self, name: &str) -> Result<BTreeMap<u64, Version>, Error> {
         let Some(repository) = &self.repository else {
             let (name, root) = (name.to_string(), PathBuf::new());
             return Err(parm_parity_models::Error::UnknownModel { name, root }.into());
@@ -99,8 +99,7 @@ impl Host {
         let model = repository.model(name)?;
         let latest_only = self.config.versions == VersionPolicy::Latest;
         let skipped = if latest_only { model.versions.len().saturating_sub(1) } else { 0 };
-        let wanted = model.versions.into_iter().skip(skipped);
-        Ok(wanted.map(|(number, version)| (number, (version.path, version.format))).collect())
+        Ok(model.versions.into_iter().skip(skipped).collect())
     }
 
     fn install(&self, name: &str, version: u64, source: Source<'_>) -> Result<(), Error> {

@@ -57,3 +57,23 @@ async fn a_model_that_batches_slow_down_is_not_batched() {
     let pays = Served::start(batching(0.0));
     assert_eq!(pays.metric("parm_instance_batch_limit"), 8.0);
 }
+
+#[tokio::test]
+async fn a_model_that_is_declared_unbatched_runs_every_request_alone() {
+    let served = Served::start(Config { unbatched: vec!["m".into()], ..batching(0.0) });
+    assert_eq!(served.metric("parm_instance_batch_limit"), 1.0);
+    let config = served.worker.model_config(&ModelRef::latest("m")).unwrap();
+    assert_eq!((config.max_batch_size, &*config.input[0].dims), (0, &[-1, 4][..]));
+    served.stall();
+    let first = served.send(request(&[0.; 4])).await;
+    served.until_pending(0.0).await;
+    let lengths = [served.send(request(&[1.; 12])).await, served.send(request(&[2.; 8])).await];
+    served.release();
+    first.await.unwrap().unwrap();
+    for (answer, expected) in lengths.into_iter().zip([vec![2.; 6], vec![4.; 4]]) {
+        assert_eq!(values(&answer.await.unwrap().unwrap()), expected);
+    }
+    let statistics = &served.worker.statistics(Some(&ModelRef::latest("m"))).unwrap()[0];
+    let sizes: Vec<_> = statistics.batch_stats.iter().map(|batch| batch.batch_size).collect();
+    assert_eq!((sizes, statistics.execution_count), (vec![1], 3));
+}

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use parm_protocol::client::Client;
-use parm_protocol::{Code, Error as WireError};
+use parm_protocol::{Code, Error as WireError, ModelIndex};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::connect::{self, Connect};
 use super::dns;
@@ -185,17 +186,39 @@ impl Fleet {
         counts
     }
 
-    /// Has every instance load a model.
+    /// Has every instance load a model; it is served when this returns.
     pub(crate) async fn load(&self, name: &str) -> Result<(), WireError> {
-        self.order(Order::Load, name).await
+        let loaded = self.order(Order::Load, name).await?;
+        let serves = |member: &Arc<Member>| {
+            let pools = member.view().instance.map(|instance| instance.pools()).unwrap_or_default();
+            pools.iter().any(|pool| pool.model.name == name)
+        };
+        if loaded.iter().any(serves) {
+            return Ok(());
+        }
+        let reason = loaded.iter().find_map(|member| member.view().problem);
+        let reason = reason.unwrap_or_else(|| {
+            let waited = self.core.config.instances.load_wait;
+            format!("no instance was seen to serve it within {waited:?}")
+        });
+        let message = format!("model '{name}' was loaded and cannot be used: {reason}");
+        Err(WireError::Unavailable { message })
     }
 
-    /// Has every instance that has it unload a model.
+    /// Has every instance that has it unload a model; it is not served any more when this returns.
     pub(crate) async fn unload(&self, name: &str) -> Result<(), WireError> {
-        self.order(Order::Unload, name).await
+        self.order(Order::Unload, name).await.map(drop)
     }
 
-    async fn order(&self, order: Order, name: &str) -> Result<(), WireError> {
+    /// Models that instances know and none serves, with their reasons.
+    pub(crate) fn absent(&self) -> Vec<ModelIndex> {
+        let members = self.members();
+        members.iter().filter_map(|member| Some(member.view().instance?.absent())).flatten().collect()
+    }
+
+    /// Has the instances do it, and looks what they serve now, but not for ever. Returns who did it.
+    async fn order(&self, order: Order, name: &str) -> Result<Vec<Arc<Member>>, WireError> {
+        let patience = self.core.config.instances.load_wait;
         let mut asked = JoinSet::new();
         for member in self.members() {
             let Some(instance) = member.view().instance else { continue };
@@ -205,8 +228,13 @@ impl Fleet {
                     Order::Load => instance.client.load_model(&name).await,
                     Order::Unload => instance.client.unload_model(&name).await,
                 };
-                member.refresh.notify_one();
-                answer
+                if answer.is_ok() {
+                    // One that is not seen to in time is looked at later, as always.
+                    let _ = timeout(patience, member.look_again()).await;
+                } else {
+                    member.refresh.notify_one();
+                }
+                answer.map(|()| member)
             });
         }
         if asked.is_empty() {
@@ -231,20 +259,22 @@ impl Drop for Fleet {
 }
 
 /// One verdict on the answers of several instances: it is enough if some did it and the others know nothing of it.
-fn verdict(answers: Vec<Result<(), WireError>>) -> Result<(), WireError> {
-    let (mut done, mut elsewhere, mut failed) = (false, None, None);
+/// Returns who did.
+fn verdict(answers: Vec<Result<Arc<Member>, WireError>>) -> Result<Vec<Arc<Member>>, WireError> {
+    let (mut done, mut elsewhere, mut failed) = (Vec::new(), None, None);
     for answer in answers {
         match answer {
-            Ok(()) => done = true,
+            Ok(member) => done.push(member),
             Err(error) if matches!(error.code(), Code::NotFound | Code::Unimplemented) => {
                 elsewhere = Some(error)
             }
             Err(error) => failed = failed.or(Some(error)),
         }
     }
-    match (failed, done, elsewhere) {
-        (Some(error), ..) | (None, false, Some(error)) => Err(error),
-        _ => Ok(()),
+    match (failed, elsewhere) {
+        (Some(error), _) => Err(error),
+        (None, Some(error)) if done.is_empty() => Err(error),
+        _ => Ok(done),
     }
 }
 

@@ -1,6 +1,7 @@
 //! A member of the fleet: one address (or thread), what is wanted of it, and how it stands.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use parm_protocol::client::Client;
@@ -67,6 +68,9 @@ pub(crate) struct Member {
     pub(crate) wish: watch::Sender<Wish>,
     /// Told to look again at which models it serves.
     pub(crate) refresh: Notify,
+    /// Looks at its models that have begun, and the last that has ended.
+    looks: AtomicU64,
+    looked: watch::Sender<u64>,
     view: Mutex<View>,
 }
 
@@ -99,12 +103,33 @@ impl Member {
             embedded,
             wish: watch::channel(Wish::Serve).0,
             refresh: Notify::new(),
+            looks: AtomicU64::new(0),
+            looked: watch::channel(0).0,
             view: Mutex::new(View { state: State::Connecting, instance: None, problem: None }),
         }
     }
 
     pub(crate) fn view(&self) -> View {
         self.view.lock().clone()
+    }
+
+    /// A look at its models begins; returns its number.
+    pub(super) fn look_begins(&self) -> u64 {
+        self.looks.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// That look ended, and what it saw is in force.
+    pub(super) fn look_ends(&self, number: u64) {
+        self.looked.send_replace(number);
+    }
+
+    /// Asks for a look at its models, and waits until one that begins from now on has ended.
+    pub(super) async fn look_again(&self) {
+        let before = self.looks.load(Ordering::Acquire);
+        let mut looked = self.looked.subscribe();
+        self.refresh.notify_one();
+        // The sender is our own.
+        let _ = looked.wait_for(|last| *last > before).await;
     }
 
     /// The member is in another state, or has another instance or problem; changes of state are logged.

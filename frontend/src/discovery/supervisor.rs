@@ -3,20 +3,25 @@
 //! A member that cannot be reached is tried again, ever more slowly. One that can be is described, joined, and checked at
 //! an interval, or at once when a job failed in transport. A refused connection means that it is gone; silence may be a
 //! pause, so it takes several silent checks. One that says that it is not ready drains: it ends what it holds.
+//!
+//! What it serves is looked at beside that, however long it takes to tell: at an interval, when somebody asked for another
+//! model, or when it did not know one. A model that was refused because others serve it in another shape is tried again
+//! with every look, and as soon as the last of the others is gone.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parm_protocol::Error;
-use parm_protocol::client::Client;
+use parm_protocol::Error as WireError;
+use parm_protocol::client::{BoxFuture, Client};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::connect::Connect;
-use super::describe;
+use super::describe::{self, Offer};
 use super::fleet::Fleet;
 use super::member::{Member, State, Wish};
-use crate::serve::{Core, Departure, Description, Instance};
+use crate::error::Error;
+use crate::serve::{Core, Departure, Instance};
 
 /// Watches over one member.
 pub(super) struct Supervisor {
@@ -30,11 +35,20 @@ pub(super) struct Supervisor {
 /// A connected instance.
 struct Ward {
     instance: Arc<Instance>,
-    models: Vec<Description>,
+    offer: Offer,
+    /// What of it was refused.
+    refused: Vec<Error>,
     /// It says that it is ready.
     ready: bool,
     /// Checks in a row without an answer.
     silent: u16,
+}
+
+/// A look at what an instance serves.
+struct Look {
+    number: u64,
+    began: Instant,
+    offer: BoxFuture<'static, Result<Offer, WireError>>,
 }
 
 /// Why a connected instance is let go.
@@ -48,8 +62,8 @@ enum End {
 impl Supervisor {
     pub(super) async fn run(mut self) {
         loop {
-            let Some((client, models)) = self.reach().await else { break };
-            let mut ward = self.join(client, models);
+            let Some((client, offer)) = self.reach().await else { break };
+            let mut ward = self.join(client, offer);
             let end = self.watch(&mut ward).await;
             match end {
                 End::Lost => self.core.leave(&ward.instance, Departure::Lost),
@@ -76,7 +90,7 @@ impl Supervisor {
     }
 
     /// Connects and describes, with pauses between tries; `None` if the member is removed meanwhile.
-    async fn reach(&mut self) -> Option<(Arc<dyn Client>, Vec<Description>)> {
+    async fn reach(&mut self) -> Option<(Arc<dyn Client>, Offer)> {
         let limits = &self.core.config.instances;
         let mut pause = limits.connect_backoff_min;
         loop {
@@ -102,7 +116,7 @@ impl Supervisor {
         }
     }
 
-    async fn try_reach(&self) -> Result<(Arc<dyn Client>, Vec<Description>), Error> {
+    async fn try_reach(&self) -> Result<(Arc<dyn Client>, Offer), WireError> {
         let limits = &self.core.config.instances;
         let reach = async {
             let client = match &self.member.embedded {
@@ -110,36 +124,41 @@ impl Supervisor {
                 None => self.connect.connect(&self.member.name).await?,
             };
             if !client.is_ready().await? {
-                return Err(Error::Unavailable {
+                return Err(WireError::Unavailable {
                     message: format!("{} says that it is not ready", client.peer()),
                 });
             }
-            let models = describe::models(&*client, &limits.models).await?;
-            Ok((client, models))
+            Ok(client)
         };
-        timeout(limits.health_timeout, reach).await.unwrap_or_else(|_| Err(self.silence()))
+        let client = timeout(limits.health_timeout, reach).await.unwrap_or_else(|_| Err(self.silence()))?;
+        let offer = describe::offer(&*client, limits).await?;
+        Ok((client, offer))
     }
 
-    fn join(&self, client: Arc<dyn Client>, models: Vec<Description>) -> Ward {
+    fn join(&self, client: Arc<dyn Client>, offer: Offer) -> Ward {
         let metrics = self.core.metrics.instance(&self.member.name);
         let instance =
             Arc::new(Instance::new(self.core.next_instance(), self.member.name.clone(), client, metrics));
-        let ward = Ward { instance, models, ready: true, silent: 0 };
-        self.joined(&ward);
+        let mut ward = Ward { instance, offer, refused: Vec::new(), ready: true, silent: 0 };
+        self.joined(&mut ward);
         ward
     }
 
     /// Joins an instance with its models as they are now, unless it should not work.
-    fn joined(&self, ward: &Ward) {
-        let refused = self.core.join(&ward.instance, self.member.node, ward.models.clone());
+    fn joined(&self, ward: &mut Ward) {
+        ward.instance.set_absent(ward.offer.absent.clone());
+        let refused = self.core.join(&ward.instance, self.member.node, ward.offer.models.clone());
+        let new = refused.iter().filter(|error| !ward.refused.contains(error)).count();
+        self.core.metrics.disagreements.inc_by(new as u64);
+        ward.refused = refused;
         let wished = *self.wish.borrow() == Wish::Serve;
         if !wished || !ward.ready {
             self.core.drain(&ward.instance);
         }
-        let problem = if ward.models.is_empty() {
+        let problem = if ward.offer.models.is_empty() {
             Some("it serves no model".to_owned())
         } else {
-            refused.first().map(ToString::to_string)
+            ward.refused.first().map(ToString::to_string)
         };
         let state = match (ward.instance.pools().is_empty(), wished && ward.ready) {
             (true, _) => State::Refused,
@@ -153,6 +172,8 @@ impl Supervisor {
         let limits = self.core.config.instances.clone();
         let mut health = ticks(limits.health_interval);
         let mut models = ticks(limits.models_interval);
+        let mut look: Option<Look> = None;
+        let mut looked = Instant::now();
         loop {
             let wish = *self.wish.borrow_and_update();
             match wish {
@@ -160,6 +181,8 @@ impl Supervisor {
                 Wish::Eject => return End::Ejected,
                 Wish::Drain | Wish::Serve => self.heed(ward, wish),
             }
+            // One that never knows what it says it serves is not asked about it without end.
+            let may_look = look.is_none() && looked.elapsed() >= limits.health_interval;
             let lost = tokio::select! {
                 biased;
                 changed = self.wish.changed() => {
@@ -170,8 +193,30 @@ impl Supervisor {
                 }
                 () = ward.instance.suspect.notified() => self.check(ward).await,
                 _ = health.tick() => self.check(ward).await,
-                () = self.member.refresh.notified() => self.look_again(ward).await,
-                _ = models.tick() => self.look_again(ward).await,
+                offer = seen(&mut look) => {
+                    if let Some(Look { number, began, .. }) = look.take() {
+                        looked = began;
+                        self.saw(ward, offer);
+                        self.member.look_ends(number);
+                    }
+                    false
+                }
+                () = self.core.vacated.notified(), if !ward.refused.is_empty() => {
+                    self.try_refused(ward);
+                    false
+                }
+                () = self.member.refresh.notified(), if look.is_none() => {
+                    look = Some(self.look(ward));
+                    false
+                }
+                () = ward.instance.outdated.notified(), if may_look => {
+                    look = Some(self.look(ward));
+                    false
+                }
+                _ = models.tick(), if look.is_none() => {
+                    look = Some(self.look(ward));
+                    false
+                }
             };
             if lost {
                 return End::Lost;
@@ -180,7 +225,7 @@ impl Supervisor {
     }
 
     /// Does what is wished, where it is not so already.
-    fn heed(&self, ward: &Ward, wish: Wish) {
+    fn heed(&self, ward: &mut Ward, wish: Wish) {
         let state = self.member.view().state;
         if wish == Wish::Serve && state == State::Draining && ward.ready {
             self.joined(ward);
@@ -196,7 +241,7 @@ impl Supervisor {
         let answer = timeout(limits.health_timeout, ward.instance.client.is_ready()).await;
         let (ready, problem) = match answer {
             Ok(Ok(ready)) => (ready, None),
-            Ok(Err(error @ Error::Transport { .. })) => return self.lost(error),
+            Ok(Err(error @ WireError::Transport { .. })) => return self.lost(error),
             Ok(Err(error)) => (false, Some(error.to_string())),
             Err(_) => {
                 ward.silent += 1;
@@ -217,18 +262,33 @@ impl Supervisor {
         false
     }
 
-    /// Looks at which models an instance serves; true if it is gone. A failure to tell is left to the health check.
-    async fn look_again(&self, ward: &mut Ward) -> bool {
-        let limits = &self.core.config.instances;
-        let described =
-            timeout(limits.health_timeout, describe::models(&*ward.instance.client, &limits.models)).await;
-        if let Ok(Ok(models)) = described
-            && (models != ward.models || self.member.view().state == State::Refused)
-        {
-            ward.models = models;
+    /// Looks at which models an instance serves.
+    fn look(&self, ward: &Ward) -> Look {
+        let (client, core) = (ward.instance.client.clone(), self.core.clone());
+        let offer = Box::pin(async move { describe::offer(&*client, &core.config.instances).await });
+        Look { number: self.member.look_begins(), began: Instant::now(), offer }
+    }
+
+    /// Takes over what a look saw. A failure to tell is left to the health check.
+    fn saw(&self, ward: &mut Ward, offer: Result<Offer, WireError>) {
+        match offer {
+            Ok(offer) if offer != ward.offer => {
+                ward.offer = offer;
+                self.joined(ward);
+            }
+            Ok(_) => self.try_refused(ward),
+            Err(error) => {
+                tracing::debug!(instance = %self.member.name, %error, "cannot tell which models it serves");
+            }
+        }
+    }
+
+    /// Tries again what was refused, unless the instance should not work: then it is tried when it should.
+    fn try_refused(&self, ward: &mut Ward) {
+        let works = ward.ready && *self.wish.borrow() == Wish::Serve;
+        if works && !ward.refused.is_empty() {
             self.joined(ward);
         }
-        false
     }
 
     /// Lets a removed instance end what it holds.
@@ -241,14 +301,25 @@ impl Supervisor {
         End::Removed
     }
 
-    fn lost(&self, error: Error) -> bool {
+    fn lost(&self, error: WireError) -> bool {
         self.member.show(State::Connecting, None, Some(error.to_string()));
         true
     }
 
-    fn silence(&self) -> Error {
+    fn silence(&self) -> WireError {
         let waited = self.core.config.instances.health_timeout;
-        Error::Transport { peer: self.member.name.clone(), message: format!("no answer within {waited:?}") }
+        WireError::Transport {
+            peer: self.member.name.clone(),
+            message: format!("no answer within {waited:?}"),
+        }
+    }
+}
+
+/// What a look saw, once it has; never without a look.
+async fn seen(look: &mut Option<Look>) -> Result<Offer, WireError> {
+    match look {
+        Some(look) => look.offer.as_mut().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,10 +1,11 @@
 //! Metrics of coding: what was grouped, sent, decoded and given to clients.
 
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    exponential_buckets, linear_buckets,
+    HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, exponential_buckets,
+    linear_buckets,
 };
 
+use super::series::Series;
 use super::{MODEL, register};
 use crate::dispatch::Counters;
 
@@ -26,26 +27,26 @@ pub(super) struct Families {
 /// Handles of one model.
 pub(crate) struct Coding {
     /// Group sizes that there is a code for.
-    pub(crate) codes: IntGauge,
-    pub(crate) encode_failures: IntCounter,
-    pub(crate) decode_failures: IntCounter,
-    pub(crate) encode_time: Histogram,
-    pub(crate) decode_time: Histogram,
-    pub(crate) confidence: Histogram,
-    groups_full: IntCounter,
-    groups_partial: IntCounter,
-    groups_dissolved: IntCounter,
-    parities_sent: IntCounter,
-    parities_unsent: IntCounter,
-    parities_late: IntCounter,
-    made: IntCounter,
-    served: IntCounter,
-    unsure: IntCounter,
-    backups: IntCounter,
-    compared: IntCounter,
-    disagreed: IntCounter,
-    suspected: IntCounter,
-    ejected_wrong: IntCounter,
+    pub(crate) codes: Series<IntGaugeVec>,
+    pub(crate) encode_failures: Series<IntCounterVec>,
+    pub(crate) decode_failures: Series<IntCounterVec>,
+    pub(crate) encode_time: Series<HistogramVec>,
+    pub(crate) decode_time: Series<HistogramVec>,
+    pub(crate) confidence: Series<HistogramVec>,
+    groups_full: Series<IntCounterVec>,
+    groups_partial: Series<IntCounterVec>,
+    groups_dissolved: Series<IntCounterVec>,
+    parities_sent: Series<IntCounterVec>,
+    parities_unsent: Series<IntCounterVec>,
+    parities_late: Series<IntCounterVec>,
+    made: Series<IntCounterVec>,
+    served: Series<IntCounterVec>,
+    unsure: Series<IntCounterVec>,
+    backups: Series<IntCounterVec>,
+    compared: Series<IntCounterVec>,
+    disagreed: Series<IntCounterVec>,
+    suspected: Series<IntCounterVec>,
+    ejected_wrong: Series<IntCounterVec>,
 }
 
 impl Families {
@@ -104,15 +105,14 @@ impl Families {
     }
 
     pub(super) fn of(&self, labels: [&str; 2]) -> Coding {
-        let by =
-            |family: &IntCounterVec, label: &str| family.with_label_values(&[labels[0], labels[1], label]);
+        let by = |family: &IntCounterVec, label: &str| Series::new(family, &[labels[0], labels[1], label]);
         Coding {
-            codes: self.codes.with_label_values(&labels),
+            codes: Series::new(&self.codes, &labels),
             encode_failures: by(&self.failures, "encode"),
             decode_failures: by(&self.failures, "decode"),
-            encode_time: self.encode_time.with_label_values(&labels),
-            decode_time: self.decode_time.with_label_values(&labels),
-            confidence: self.confidence.with_label_values(&labels),
+            encode_time: Series::new(&self.encode_time, &labels),
+            decode_time: Series::new(&self.decode_time, &labels),
+            confidence: Series::new(&self.confidence, &labels),
             groups_full: by(&self.groups, "full"),
             groups_partial: by(&self.groups, "partial"),
             groups_dissolved: by(&self.groups, "dissolved"),
@@ -122,7 +122,7 @@ impl Families {
             made: by(&self.reconstructions, "made"),
             served: by(&self.reconstructions, "served"),
             unsure: by(&self.reconstructions, "unsure"),
-            backups: self.backups.with_label_values(&labels),
+            backups: Series::new(&self.backups, &labels),
             compared: by(&self.comparisons, "compared"),
             disagreed: by(&self.comparisons, "disagreed"),
             suspected: by(&self.suspects, "suspected"),
@@ -132,8 +132,13 @@ impl Families {
 }
 
 impl Coding {
+    /// A coded model's failures are zeros before the first.
+    pub(super) fn begin(&self) {
+        let _ = (self.encode_failures.get(), self.decode_failures.get());
+    }
+
     /// What the dispatcher counted, with where it goes.
-    pub(super) fn counted(&self, counters: &Counters) -> [(&IntCounter, u64); 14] {
+    pub(super) fn counted(&self, counters: &Counters) -> [(&Series<IntCounterVec>, u64); 14] {
         [
             (&self.groups_full, counters.groups - counters.groups_partial),
             (&self.groups_partial, counters.groups_partial),

@@ -1,10 +1,11 @@
 //! Every metric of the frontend, defined in this file and its neighbour `coding` and nowhere else.
 //!
-//! Names are Triton's (`nv_*`) where the meaning is Triton's; ours are `parm_*`. Handles are resolved once, when a model
-//! or an instance appears, so that the request path touches atomics only. What the dispatcher counts by itself is
-//! copied over when the page is read.
+//! Names are Triton's (`nv_*`) where the meaning is Triton's; ours are `parm_*`. Handles are resolved once, when they are
+//! first used, so that the request path touches atomics only and the page has what there is. What the dispatcher counts
+//! by itself is copied over when the page is read.
 
 mod coding;
+mod series;
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use parking_lot::RwLock;
 use parm_protocol::Error;
 use prometheus::core::Collector;
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder, exponential_buckets,
 };
 
@@ -20,6 +21,7 @@ use crate::dispatch::{PolicyKind, PoolStatus};
 use crate::serve::Outcome;
 
 pub(crate) use coding::Coding;
+use series::Series;
 
 const MODEL: &[&str] = &["model", "version"];
 
@@ -59,46 +61,46 @@ pub(crate) struct Metrics {
 /// Handles of one model.
 pub(crate) struct Pool {
     labels: [String; 2],
-    pub(crate) success: IntCounter,
+    pub(crate) success: Series<IntCounterVec>,
     /// Rows answered.
-    pub(crate) inferences: IntCounter,
+    pub(crate) inferences: Series<IntCounterVec>,
     /// Batches executed.
-    pub(crate) executions: IntCounter,
-    pub(crate) request_time: IntCounter,
-    pub(crate) queue_time: IntCounter,
-    pub(crate) compute_time: IntCounter,
+    pub(crate) executions: Series<IntCounterVec>,
+    pub(crate) request_time: Series<IntCounterVec>,
+    pub(crate) queue_time: Series<IntCounterVec>,
+    pub(crate) compute_time: Series<IntCounterVec>,
     durations: RwLock<Durations>,
     pub(crate) coding: Coding,
     status: Status,
 }
 
 /// By outcome, for the policy in force.
-type Durations = [Histogram; Outcome::ALL.len()];
+type Durations = [Series<HistogramVec>; Outcome::ALL.len()];
 
 struct Status {
-    pending: IntGauge,
-    queue_depth: IntGauge,
-    jobs_running: IntGauge,
-    usable: IntGauge,
-    arrived: IntCounter,
-    cancelled: IntCounter,
-    jobs: IntCounter,
-    dropped: IntCounter,
-    hedges: IntCounter,
-    hedges_won: IntCounter,
-    hedges_refused: IntCounter,
-    retries: IntCounter,
-    retries_refused: IntCounter,
-    ejected_slow: IntCounter,
-    ejected_failing: IntCounter,
-    ejections_refused: IntCounter,
+    pending: Series<IntGaugeVec>,
+    queue_depth: Series<IntGaugeVec>,
+    jobs_running: Series<IntGaugeVec>,
+    usable: Series<IntGaugeVec>,
+    arrived: Series<IntCounterVec>,
+    cancelled: Series<IntCounterVec>,
+    jobs: Series<IntCounterVec>,
+    dropped: Series<IntCounterVec>,
+    hedges: Series<IntCounterVec>,
+    hedges_won: Series<IntCounterVec>,
+    hedges_refused: Series<IntCounterVec>,
+    retries: Series<IntCounterVec>,
+    retries_refused: Series<IntCounterVec>,
+    ejected_slow: Series<IntCounterVec>,
+    ejected_failing: Series<IntCounterVec>,
+    ejections_refused: Series<IntCounterVec>,
 }
 
 /// Handles of one instance.
 pub(crate) struct Instance {
-    pub(crate) inflight: IntGauge,
-    pub(crate) service_time: Histogram,
-    pub(crate) failures: IntCounter,
+    pub(crate) inflight: Series<IntGaugeVec>,
+    pub(crate) service_time: Series<HistogramVec>,
+    pub(crate) failures: Series<IntCounterVec>,
 }
 
 /// How many instances are in each state.
@@ -216,32 +218,32 @@ impl Metrics {
     /// Handles of a model.
     pub(crate) fn pool(&self, model: &str, version: &str, policy: PolicyKind) -> Pool {
         let labels = [model, version];
-        let dispatch = |event| self.dispatch.with_label_values(&[model, version, event]);
-        let ejections = |reason| self.ejections.with_label_values(&[model, version, reason]);
+        let dispatch = |event| Series::new(&self.dispatch, &[model, version, event]);
+        let ejections = |reason| Series::new(&self.ejections, &[model, version, reason]);
         Pool {
             labels: labels.map(str::to_owned),
-            success: self.success.with_label_values(&labels),
-            inferences: self.inferences.with_label_values(&labels),
-            executions: self.executions.with_label_values(&labels),
-            request_time: self.request_time.with_label_values(&labels),
-            queue_time: self.queue_time.with_label_values(&labels),
-            compute_time: self.compute_time.with_label_values(&labels),
+            success: Series::new(&self.success, &labels),
+            inferences: Series::new(&self.inferences, &labels),
+            executions: Series::new(&self.executions, &labels),
+            request_time: Series::new(&self.request_time, &labels),
+            queue_time: Series::new(&self.queue_time, &labels),
+            compute_time: Series::new(&self.compute_time, &labels),
             durations: RwLock::new(self.durations(labels, policy)),
             coding: self.coding.of(labels),
             status: Status {
-                pending: self.pending.with_label_values(&labels),
-                queue_depth: self.queue_depth.with_label_values(&labels),
-                jobs_running: self.jobs_running.with_label_values(&labels),
-                usable: self.usable.with_label_values(&labels),
+                pending: Series::new(&self.pending, &labels),
+                queue_depth: Series::new(&self.queue_depth, &labels),
+                jobs_running: Series::new(&self.jobs_running, &labels),
+                usable: Series::new(&self.usable, &labels),
                 arrived: dispatch("arrived"),
                 cancelled: dispatch("cancelled"),
                 jobs: dispatch("job"),
                 dropped: dispatch("job_dropped"),
-                hedges: self.hedges.with_label_values(&labels),
-                hedges_won: self.hedges_won.with_label_values(&labels),
-                hedges_refused: self.hedges_refused.with_label_values(&labels),
-                retries: self.retries.with_label_values(&labels),
-                retries_refused: self.retries_refused.with_label_values(&labels),
+                hedges: Series::new(&self.hedges, &labels),
+                hedges_won: Series::new(&self.hedges_won, &labels),
+                hedges_refused: Series::new(&self.hedges_refused, &labels),
+                retries: Series::new(&self.retries, &labels),
+                retries_refused: Series::new(&self.retries_refused, &labels),
                 ejected_slow: ejections("slow"),
                 ejected_failing: ejections("failing"),
                 ejections_refused: ejections("refused"),
@@ -256,11 +258,14 @@ impl Metrics {
     }
 
     pub(crate) fn instance(&self, name: &str) -> Instance {
-        Instance {
-            inflight: self.inflight.with_label_values(&[name]),
-            service_time: self.service_time.with_label_values(&[name]),
-            failures: self.failures.with_label_values(&[name]),
-        }
+        let instance = Instance {
+            inflight: Series::new(&self.inflight, &[name]),
+            service_time: Series::new(&self.service_time, &[name]),
+            failures: Series::new(&self.failures, &[name]),
+        };
+        // Who is there is worth a line each, work or not.
+        let _ = instance.inflight.get();
+        instance
     }
 
     /// An instance is gone for good: its numbers would be listed for ever.
@@ -282,9 +287,8 @@ impl Metrics {
 
     fn durations(&self, [model, version]: [&str; 2], policy: PolicyKind) -> Durations {
         let policy = policy_name(policy);
-        Outcome::ALL.map(|outcome| {
-            self.duration.with_label_values(&[model, version, outcome.name(), policy.as_str()])
-        })
+        Outcome::ALL
+            .map(|outcome| Series::new(&self.duration, &[model, version, outcome.name(), policy.as_str()]))
     }
 }
 
@@ -297,13 +301,18 @@ impl Pool {
         self.durations.read()[outcome as usize].observe(took.as_secs_f64());
     }
 
-    /// Copies what the dispatcher counted.
+    /// Copies what the dispatcher counted. From a model's first query on its counters are all there, as zeros where nothing
+    /// happened: the first hedge is an increase then, and not the beginning of a series. Whether there is anybody to serve
+    /// it is told before that, and what codes do once there are any.
     pub(crate) fn refresh(&self, status: &PoolStatus) {
         let counters = &status.counters;
+        self.status.usable.set(status.usable_instances.into());
+        if counters.arrived == 0 {
+            return;
+        }
         self.status.pending.set(status.unanswered.into());
         self.status.queue_depth.set(status.queued.into());
         self.status.jobs_running.set(status.running.into());
-        self.status.usable.set(status.usable_instances.into());
         let own = [
             (&self.status.arrived, counters.arrived),
             (&self.status.cancelled, counters.cancelled),
@@ -318,8 +327,13 @@ impl Pool {
             (&self.status.ejected_failing, counters.ejected_failing),
             (&self.status.ejections_refused, counters.ejections_refused),
         ];
-        for (metric, value) in own.into_iter().chain(self.coding.counted(counters)) {
-            metric.inc_by(value.saturating_sub(metric.get()));
+        let is_coded = self.coding.codes.is_used();
+        if is_coded {
+            self.coding.begin();
+        }
+        let coding = self.coding.counted(counters).into_iter().filter(|(_, value)| is_coded || *value > 0);
+        for (metric, value) in own.into_iter().chain(coding) {
+            metric.inc_by(value.saturating_sub(metric.count()));
         }
     }
 }
@@ -356,7 +370,9 @@ mod tests {
         let metrics = Metrics::new();
         let pool = metrics.pool("m", "1", PolicyKind::Hedge);
         let mut status = PoolStatus { queued: 3, ..PoolStatus::default() };
-        status.counters.hedges = 5;
+        pool.refresh(&status);
+        assert!(!metrics.text().contains("parm_queue_depth{"), "nobody has asked for it yet");
+        (status.counters.arrived, status.counters.hedges) = (8, 5);
         pool.refresh(&status);
         pool.refresh(&status);
         let page = metrics.text();
@@ -372,13 +388,17 @@ mod tests {
         metrics.policy_changed(&pool, PolicyKind::None);
         pool.answered(Outcome::Exact, 1, Duration::from_millis(1));
         let page = metrics.text();
-        for (outcome, policy, count) in
-            [("hedged", "hedge", 1), ("exact", "hedge", 0), ("exact", "none", 1), ("hedged", "none", 0)]
-        {
+        for (outcome, policy, count) in [
+            ("hedged", "hedge", Some(1)),
+            ("exact", "hedge", None),
+            ("exact", "none", Some(1)),
+            ("hedged", "none", None),
+        ] {
             let line = format!(
-                "parm_request_duration_seconds_count{{model=\"m\",outcome=\"{outcome}\",policy=\"{policy}\",version=\"1\"}} {count}"
+                "parm_request_duration_seconds_count{{model=\"m\",outcome=\"{outcome}\",policy=\"{policy}\",version=\"1\"}}"
             );
-            assert!(page.contains(&line), "{line}\n{page}");
+            let had = page.lines().find_map(|had| had.strip_prefix(&line)?.trim().parse::<u64>().ok());
+            assert_eq!(had, count, "{line}\n{page}");
         }
     }
 }

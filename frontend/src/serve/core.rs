@@ -1,5 +1,7 @@
 //! What a frontend is made of, shared by its service, its instances' supervisors and its admin API.
 
+mod trial;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -26,6 +28,8 @@ pub(crate) struct Core {
     pub(crate) driver: Arc<Driver>,
     pub(crate) catalog: Catalog,
     pub(crate) metrics: Metrics,
+    /// Told when an instance has left a model: one that was refused for its sake may be taken now.
+    pub(crate) vacated: Notify,
     settings: Mutex<PoolSettingsByModel>,
     draining: AtomicBool,
     active: AtomicUsize,
@@ -70,6 +74,7 @@ impl Core {
                 .map_err(|error| Error::Timer { reason: error.to_string() })?,
             catalog: Catalog::default(),
             metrics: Metrics::new(),
+            vacated: Notify::new(),
             settings: Mutex::new(PoolSettingsByModel {
                 default: config.dispatch.clone(),
                 models: config.models.clone(),
@@ -97,7 +102,7 @@ impl Core {
     /// An instance joins with these models, or serves these from now on. Models that are not what other instances serve
     /// are refused; without any model left the instance does not join. Returns what was refused.
     pub(crate) fn join(
-        &self,
+        self: &Arc<Self>,
         instance: &Arc<Instance>,
         node: Option<NodeId>,
         models: Vec<Description>,
@@ -107,10 +112,7 @@ impl Core {
         for description in &models {
             match self.admit(description.clone(), instance) {
                 Ok(pool) => pools.push(pool),
-                Err(error) => {
-                    self.metrics.disagreements.inc();
-                    refused.push(error);
-                }
+                Err(error) => refused.push(error),
             }
         }
         let before = instance.pools();
@@ -122,11 +124,13 @@ impl Core {
             let slots = self.config.instances.slots.get();
             self.roster.join(Joined::new(instance.clone(), node, (models, slots)));
             self.roster.settle(&self.driver, &self.catalog);
+            self.examine();
         }
         for pool in before.iter().filter(|pool| !pools.iter().any(|kept| kept.id == pool.id)) {
             pool.leave(instance.id);
             self.forget_unserved(pool);
         }
+        self.weigh(before.iter().chain(&pools));
         refused
     }
 
@@ -134,13 +138,22 @@ impl Core {
     pub(crate) fn leave(&self, instance: &Instance, departure: Departure) {
         self.roster.remove(instance.id);
         self.driver.leave(instance.id);
-        for pool in instance.pools() {
+        let pools = instance.pools();
+        for pool in &pools {
             pool.leave(instance.id);
             if departure == Departure::Removed {
-                self.forget_unserved(&pool);
+                self.forget_unserved(pool);
             }
         }
         instance.set_pools(Vec::new());
+        self.weigh(&pools);
+        self.vacated.notify_waiters();
+    }
+
+    /// Other instances serve these now.
+    fn weigh<'a>(&self, pools: impl IntoIterator<Item = &'a Arc<Pool>>) {
+        let share = self.config.instances.version_share.get();
+        pools.into_iter().for_each(|pool| self.catalog.weigh(&pool.model.name, share));
     }
 
     fn admit(&self, description: Description, instance: &Instance) -> Result<Arc<Pool>, Error> {
@@ -149,9 +162,9 @@ impl Core {
                 let policy = self.settings.lock().of(&description.model.name).policy;
                 let version = description.model.version.clone().unwrap_or_default();
                 let metrics = self.metrics.pool(&description.model.name, &version, policy);
-                Pool::new(id, description, metrics)
+                let whole = self.config.unbatched.contains(&description.model.name);
+                Pool::new(id, description, metrics, whole)
             })?;
-        pool.join(instance.id);
         if let Some(replaced) = replaced {
             self.driver.forget(replaced.id);
         }
@@ -162,6 +175,7 @@ impl Core {
     }
 
     fn forget_unserved(&self, pool: &Pool) {
+        self.vacated.notify_waiters();
         if self.catalog.remove_unserved(pool) {
             tracing::info!(model = %pool.model.name, version = %pool.version, "no instance serves the model any more");
             self.driver.forget(pool.id);
@@ -176,12 +190,15 @@ impl Core {
     /// An instance gets no more work; what it holds it will still complete.
     pub(crate) fn drain(&self, instance: &Instance) {
         self.roster.drain(&self.driver, instance.id);
+        let pools = instance.pools();
+        pools.iter().for_each(|pool| pool.drain(instance.id));
+        self.weigh(&pools);
     }
 
     /// Changes dispatch settings; queries under way stay. If `change` fails nothing is changed, nor if a policy is wanted
     /// for which there are no codes: `of` names the model that the change is about, or none for all.
     pub(crate) fn change_settings(
-        &self,
+        self: &Arc<Self>,
         of: Option<&str>,
         change: impl FnOnce(&mut PoolSettingsByModel) -> Result<(), Error>,
     ) -> Result<PoolSettingsByModel, Error> {
@@ -198,6 +215,7 @@ impl Core {
         };
         pools.iter().for_each(|pool| self.apply_settings(pool));
         self.roster.settle(&self.driver, &self.catalog);
+        self.examine();
         Ok(changed)
     }
 
@@ -227,7 +245,11 @@ impl Core {
 
     fn plan(&self, pool: &Pool, settings: &PoolSettings) -> Result<Plan, String> {
         let bundle = self.library.bundle(&pool.model.name, &pool.version);
-        coding::plan(pool, settings, bundle.as_deref(), self.config.requests.codable_magnitude)
+        let mut settings = settings.clone();
+        if !trial::passed(pool, &settings, bundle.as_deref())? {
+            settings.policy = PolicyKind::Hedge;
+        }
+        coding::plan(pool, &settings, bundle.as_deref(), self.config.requests.codable_magnitude)
     }
 
     /// Puts a pool's settings in force. One that cannot be coded as they say is hedged instead, and the log says why: the
@@ -235,8 +257,12 @@ impl Core {
     fn apply_settings(&self, pool: &Arc<Pool>) {
         let wanted = self.settings.lock().of(&pool.model.name).clone();
         let plan = self.plan(pool, &wanted).or_else(|reason| {
-            if !self.library.is_part(&pool.model.name) {
-                let model = &pool.model.name;
+            let model = &pool.model.name;
+            if self.library.part_of(model).is_some() {
+                // Nobody expects it.
+            } else if wanted.coding.code.is_some() {
+                tracing::warn!(%model, %reason, "not coded as coding.code says: its late queries are hedged instead");
+            } else {
                 tracing::info!(%model, %reason, "not coded: its late queries are hedged instead");
             }
             self.plan(pool, &PoolSettings { policy: PolicyKind::Hedge, ..wanted.clone() })
@@ -251,12 +277,26 @@ impl Core {
         self.driver.configure(pool, settings);
     }
 
+    /// What a model is to another that it only stands in for, if it is.
+    pub(crate) fn serves_others(&self, model: &str) -> Option<String> {
+        if let Some(deployed) = self.library.part_of(model) {
+            return Some(format!("parity model of '{deployed}'"));
+        }
+        let backup_of = |pool: &Arc<Pool>| {
+            let codes = pool.codes();
+            let is_it = codes.backup.as_ref().is_some_and(|backup| backup.name == model);
+            is_it.then(|| format!("backup model of '{}'", pool.model.name))
+        };
+        self.catalog.all().iter().find_map(backup_of)
+    }
+
     /// Reads the bundles again, and uses what they offer now.
-    fn reload(&self) {
+    fn reload(self: &Arc<Self>) {
         if self.library.read() {
             tracing::info!("bundles changed");
             self.catalog.all().iter().for_each(|pool| self.apply_settings(pool));
             self.roster.settle(&self.driver, &self.catalog);
+            self.examine();
         }
     }
 

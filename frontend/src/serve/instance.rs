@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use parm_protocol::client::Client;
+use parm_protocol::{Code, Error, ModelIndex};
 use tokio::sync::Notify;
 
 use super::pool::Pool;
@@ -27,7 +28,11 @@ pub(crate) struct Instance {
     idle: Notify,
     /// Told when a job failed in transport: a look at its health should not wait.
     pub(crate) suspect: Notify,
+    /// Told when it did not know a model that it is said to serve: its models are others by now.
+    pub(crate) outdated: Notify,
     pools: RwLock<Vec<Arc<Pool>>>,
+    /// Models that it knows and does not serve.
+    absent: RwLock<Vec<ModelIndex>>,
     recent: Mutex<Recent>,
     metrics: metrics::Instance,
 }
@@ -59,7 +64,9 @@ impl Instance {
             inflight: AtomicU32::new(0),
             idle: Notify::new(),
             suspect: Notify::new(),
+            outdated: Notify::new(),
             pools: RwLock::default(),
+            absent: RwLock::default(),
             recent: Mutex::new(Recent { times: Vec::new(), next: 0 }),
             metrics,
         }
@@ -72,6 +79,15 @@ impl Instance {
 
     pub(crate) fn set_pools(&self, pools: Vec<Arc<Pool>>) {
         *self.pools.write() = pools;
+    }
+
+    /// Models that it knows and does not serve, with its reasons.
+    pub(crate) fn absent(&self) -> Vec<ModelIndex> {
+        self.absent.read().clone()
+    }
+
+    pub(crate) fn set_absent(&self, models: Vec<ModelIndex>) {
+        *self.absent.write() = models;
     }
 
     /// Jobs that it holds.
@@ -104,10 +120,12 @@ impl Instance {
     }
 
     /// A job failed.
-    pub(crate) fn failed(&self, in_transport: bool) {
+    pub(crate) fn failed(&self, error: &Error) {
         self.metrics.failures.inc();
-        if in_transport {
+        if matches!(error, Error::Transport { .. }) {
             self.suspect.notify_one();
+        } else if error.code() == Code::NotFound {
+            self.outdated.notify_one();
         }
     }
 

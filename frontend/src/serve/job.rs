@@ -180,7 +180,7 @@ impl Launch {
             Err(error) => {
                 let failure = failure(&error);
                 if failure != Failure::Query {
-                    self.instance.failed(matches!(error, Error::Transport { .. }));
+                    self.instance.failed(&error);
                     tracing::debug!(instance = %self.instance.name, %error, "an instance failed a job");
                 }
                 Ending::Failed(failure, error)

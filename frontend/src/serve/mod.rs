@@ -14,6 +14,7 @@ mod driver;
 mod effect;
 mod groups;
 mod held;
+mod index;
 mod inputs;
 mod instance;
 mod job;

@@ -13,7 +13,7 @@ use parm_protocol::{
     Rows,
 };
 
-use super::coding::Codes;
+use super::coding::{Codes, Linearity};
 use super::inputs::Inputs;
 use super::shape::Shapes;
 use crate::dispatch::{InstanceId, PoolId};
@@ -46,8 +46,11 @@ pub(crate) struct Pool {
     pub(crate) sample: OnceLock<Arc<Inputs>>,
     /// Whether a code may mix its queries, so that their values matter.
     pub(crate) coded: AtomicBool,
+    /// Whether its model may run its own parities.
+    pub(crate) linearity: Linearity,
     codes: RwLock<Arc<Codes>>,
-    members: Mutex<BTreeSet<InstanceId>>,
+    /// Who serves it, and whether they take new work.
+    members: Mutex<BTreeMap<InstanceId, bool>>,
     tally: Tally,
 }
 
@@ -62,18 +65,23 @@ struct Tally {
 }
 
 impl Pool {
-    pub(crate) fn new(id: PoolId, description: Description, metrics: metrics::Pool) -> Self {
+    /// `whole` says that the first dimension is no batch, whatever it looks like.
+    pub(crate) fn new(id: PoolId, description: Description, metrics: metrics::Pool, whole: bool) -> Self {
         let Description { model, metadata, config } = description;
-        let batched = takes_batches(&metadata, config.as_ref());
+        let batched = !whole && takes_batches(&metadata, config.as_ref());
         Self {
             id,
             version: model.version.clone().unwrap_or_default(),
-            config: config.unwrap_or_else(|| configuration(&metadata, batched)),
+            // A server that believes in batches must not have clients send them.
+            config: config
+                .filter(|config| batched || config.max_batch_size == 0)
+                .unwrap_or_else(|| configuration(&metadata, batched)),
             batched,
             shapes: Shapes::of(&metadata, batched),
             metrics,
             sample: OnceLock::new(),
             coded: AtomicBool::new(false),
+            linearity: Linearity::default(),
             codes: RwLock::default(),
             members: Mutex::default(),
             tally: Tally::default(),
@@ -104,7 +112,9 @@ impl Pool {
     /// Other codes from now on; groups that are encoded keep theirs.
     pub(crate) fn set_codes(&self, codes: Codes) {
         self.coded.store(codes.guards.is_some(), Ordering::Relaxed);
-        self.metrics.coding.codes.set(codes.len() as i64);
+        if codes.len() > 0 || self.metrics.coding.codes.is_used() {
+            self.metrics.coding.codes.set(codes.len() as i64);
+        }
         *self.codes.write() = Arc::new(codes);
     }
 
@@ -116,7 +126,14 @@ impl Pool {
     }
 
     pub(crate) fn join(&self, instance: InstanceId) {
-        self.members.lock().insert(instance);
+        self.members.lock().insert(instance, true);
+    }
+
+    /// An instance takes no new work.
+    pub(crate) fn drain(&self, instance: InstanceId) {
+        if let Some(works) = self.members.lock().get_mut(&instance) {
+            *works = false;
+        }
     }
 
     pub(crate) fn leave(&self, instance: InstanceId) {
@@ -130,7 +147,12 @@ impl Pool {
 
     /// Whether an instance other than this one serves it now.
     pub(crate) fn is_served_by_others(&self, instance: InstanceId) -> bool {
-        self.members.lock().iter().any(|member| *member != instance)
+        self.members.lock().keys().any(|member| *member != instance)
+    }
+
+    /// The instances that take new work for it.
+    pub(crate) fn workers(&self) -> BTreeSet<InstanceId> {
+        self.members.lock().iter().filter(|(_, works)| **works).map(|(id, _)| *id).collect()
     }
 
     /// A request failed.
@@ -170,15 +192,15 @@ impl Pool {
             name: self.model.name.clone(),
             version: self.version.clone(),
             last_inference_ms: tally.last_ms.load(Ordering::Relaxed),
-            inference_count: metrics.inferences.get(),
-            execution_count: metrics.executions.get(),
-            success: microseconds(metrics.request_time.get(), metrics.success.get()),
+            inference_count: metrics.inferences.count(),
+            execution_count: metrics.executions.count(),
+            success: microseconds(metrics.request_time.count(), metrics.success.count()),
             fail: DurationStatistics {
                 count: tally.failed.load(Ordering::Relaxed),
                 ns: tally.failed_ns.load(Ordering::Relaxed),
             },
-            queue: microseconds(metrics.queue_time.get(), tally.queries.load(Ordering::Relaxed)),
-            compute_infer: microseconds(metrics.compute_time.get(), metrics.executions.get()),
+            queue: microseconds(metrics.queue_time.count(), tally.queries.load(Ordering::Relaxed)),
+            compute_infer: microseconds(metrics.compute_time.count(), metrics.executions.count()),
             batch_stats: tally.by_size.lock().iter().map(batch).collect(),
             ..ModelStatistics::default()
         }
@@ -208,5 +230,6 @@ fn configuration(metadata: &ModelMetadata, batched: bool) -> ModelConfig {
         max_batch_size: if batched { i32::from(u16::MAX) } else { 0 },
         input: metadata.inputs.iter().map(tensor).collect(),
         output: metadata.outputs.iter().map(tensor).collect(),
+        ..ModelConfig::default()
     }
 }

@@ -63,9 +63,21 @@ impl Joined {
 }
 
 impl Roster {
-    /// An instance joins, or has other models; the dispatcher hears of it when all is settled.
-    pub(crate) fn join(&self, joined: Joined) {
-        self.joined.lock().insert(joined.instance.id, joined);
+    /// An instance joins, or has other models; the dispatcher hears of it when all is settled, if it is news.
+    pub(crate) fn join(&self, mut joined: Joined) {
+        let mut all = self.joined.lock();
+        let known = all.get_mut(&joined.instance.id).filter(|known| !known.draining);
+        joined.told = known.and_then(|known| known.told.take());
+        all.insert(joined.instance.id, joined);
+    }
+
+    /// An instance that serves a pool's model and takes new work.
+    pub(crate) fn one_of(&self, pool: &Pool) -> Option<Arc<Instance>> {
+        let all = self.joined.lock();
+        let serves = |joined: &&Joined| {
+            !joined.draining && joined.instance.pools().iter().any(|known| known.id == pool.id)
+        };
+        all.values().find(serves).map(|joined| joined.instance.clone())
     }
 
     pub(crate) fn remove(&self, instance: InstanceId) {

@@ -2,12 +2,13 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Instant;
 
 use parm_protocol::client::Client;
 use parm_protocol::validate::{in_model_order, validate};
 use parm_protocol::{
-    Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
-    ModelRef, ModelStatistics, ServerMetadata, Transport,
+    Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
+    ModelMetadata, ModelRef, ModelStatistics, ServerMetadata, Transport,
 };
 use tracing::Instrument;
 
@@ -16,6 +17,7 @@ use super::coding::LoadNets;
 use super::core::Core;
 use super::driver::Submission;
 use super::held::Held;
+use super::index;
 use super::inputs::Inputs;
 use super::outcome::Outcome;
 use super::outputs::{self, Reply};
@@ -123,11 +125,11 @@ impl Frontend {
         &self,
         pool: &Arc<Pool>,
         request: InferRequest,
+        terms: Terms,
         context: &Context,
     ) -> Result<Submission, Error> {
         let limits = &self.core.config.requests;
         let rows = validate(&request, &pool.metadata, pool.rows(limits.max_rows))?;
-        let terms = Terms::read(&request.parameters, context, limits)?;
         let span = trace::query(&request, context);
         let tensors = in_model_order(request.inputs, &pool.metadata);
         let parameters = terms::forwarded(request.parameters);
@@ -141,13 +143,51 @@ impl Frontend {
         Ok(Submission { pool: pool.clone(), inputs, shape, terms, codable })
     }
 
+    /// Answers a request; `pool` becomes the one that did. One whose pool went away under it is answered by the pool that
+    /// took its place, if any did: what clients mean by a name is still served.
     async fn infer_at(
         &self,
-        pool: &Arc<Pool>,
+        pool: &mut Arc<Pool>,
         request: InferRequest,
         context: &Context,
     ) -> Result<(Outcome, usize, InferResponse), Error> {
-        let submission = self.submission(pool, request, context)?;
+        let names_version = request.model.version.is_some();
+        let terms = Terms::read(&request.parameters, context, &self.core.config.requests)?;
+        let began = Instant::now();
+        let submission = self.submission(pool, request, terms, context)?;
+        let inputs = submission.inputs.clone();
+        let failed = match self.traced(pool, submission, context).await {
+            Err(error) if matches!(error.code(), Code::Unavailable | Code::NotFound) => error,
+            answered => return answered,
+        };
+        let model = ModelRef {
+            version: names_version.then(|| pool.version.clone()),
+            ..ModelRef::latest(&pool.model.name)
+        };
+        let Ok(heir) = self.core.catalog.find(&model) else { return Err(failed) };
+        if heir.id == pool.id {
+            return Err(failed);
+        }
+        *pool = heir;
+        let (parameters, outputs) = (inputs.parameters.clone(), inputs.outputs.clone());
+        let request = InferRequest {
+            model,
+            id: inputs.id.clone(),
+            parameters,
+            inputs: inputs.tensors.clone(),
+            outputs,
+        };
+        let terms = Terms { remaining: terms.remaining.saturating_sub(began.elapsed()), ..terms };
+        let submission = self.submission(pool, request, terms, context)?;
+        self.traced(pool, submission, context).await
+    }
+
+    async fn traced(
+        &self,
+        pool: &Pool,
+        submission: Submission,
+        context: &Context,
+    ) -> Result<(Outcome, usize, InferResponse), Error> {
         let rows = submission.inputs.rows;
         let span = submission.inputs.span.clone();
         let answer = self.answer(pool, submission, context);
@@ -208,17 +248,7 @@ impl InferenceService for Frontend {
     }
 
     fn repository_index(&self, ready_only: bool) -> Result<Vec<ModelIndex>, Error> {
-        let entry = |pool: &Arc<Pool>| {
-            let served = pool.is_served();
-            ModelIndex {
-                name: pool.model.name.clone(),
-                version: pool.version.clone(),
-                state: if served { "READY" } else { "UNAVAILABLE" }.into(),
-                reason: if served { String::new() } else { "no instance serves it now".into() },
-            }
-        };
-        let all = self.core.catalog.all();
-        Ok(all.iter().map(entry).filter(|model| !ready_only || model.state == "READY").collect())
+        Ok(index::of(&self.core, self.fleet.absent(), ready_only))
     }
 
     async fn load_model(&self, name: &str) -> Result<(), Error> {
@@ -231,14 +261,14 @@ impl InferenceService for Frontend {
 
     async fn infer(&self, request: InferRequest, context: Context) -> Result<InferResponse, Error> {
         let _active = self.core.enter();
-        let pool = match self.core.catalog.find(&request.model) {
+        let mut pool = match self.core.catalog.find(&request.model) {
             Ok(pool) => pool,
             Err(error) => {
                 self.core.metrics.rejected(&error);
                 return Err(error);
             }
         };
-        match self.infer_at(&pool, request, &context).await {
+        match self.infer_at(&mut pool, request, &context).await {
             Ok((outcome, rows, response)) => {
                 pool.metrics.answered(outcome, rows, context.arrived.elapsed());
                 Ok(response)

@@ -1,4 +1,8 @@
 //! What a request asks for beside its prediction: until when, how urgently, and whether an approximation will do.
+//!
+//! What it may not ask for is a place in a sequence. A stateful model wants the requests of a sequence at one instance, each
+//! once and in order; here they are balanced, split by rows, repeated when late and mixed by codes, which would not fail but
+//! answer wrongly. Pinning sequences to instances would leave none of what a frontend is for, so they are refused.
 
 use std::time::Duration;
 
@@ -9,6 +13,9 @@ use crate::dispatch::Accept;
 
 /// Parameters that end here; all others travel on to the instance.
 const OURS: [&str; 3] = ["timeout", "priority", "parm_accept"];
+
+/// Parameters that only stateful models understand.
+const OF_SEQUENCES: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"];
 
 /// The terms of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +31,7 @@ impl Terms {
     /// Reads a request's terms. The deadline is the earliest of the `timeout` parameter's (microseconds from arrival),
     /// the transport's, and the server's bound.
     pub(crate) fn read(parameters: &Parameters, context: &Context, limits: &Requests) -> Result<Self, Error> {
+        no_sequence(parameters)?;
         // The runtime's time, which tests hold still; otherwise it is the system's.
         let now = tokio::time::Instant::now().into_std();
         let asked = timeout(parameters)?.map(|timeout| context.arrived + timeout);
@@ -47,6 +55,26 @@ pub(crate) fn forwarded(mut parameters: Parameters) -> Parameters {
         parameters.retain(|name, _| !OURS.contains(&name.as_str()));
     }
     parameters
+}
+
+/// Clients that always send these parameters say 0, nothing or false when they mean none.
+fn no_sequence(parameters: &Parameters) -> Result<(), Error> {
+    if parameters.is_empty() {
+        return Ok(());
+    }
+    let means_one = |value: &Parameter| match value {
+        Parameter::Bool(value) => *value,
+        Parameter::String(value) => !value.is_empty(),
+        number => number.as_u64() != Some(0),
+    };
+    let named = OF_SEQUENCES.into_iter().find(|name| parameters.get(*name).is_some_and(means_one));
+    named.map_or(Ok(()), |name| {
+        let message = format!(
+            "parameter '{name}' is for a stateful model, which needs every request of a sequence once and at one \
+             instance; parm balances and repeats them: send them to the model's server itself"
+        );
+        Err(Error::Malformed { message })
+    })
 }
 
 fn timeout(parameters: &Parameters) -> Result<Option<Duration>, Error> {
@@ -128,7 +156,29 @@ mod tests {
     fn only_parameters_of_others_travel_on() {
         let mut all = Parameters::new();
         all.insert("timeout".into(), 5u64.into());
-        all.insert("sequence_id".into(), 7u64.into());
-        assert_eq!(forwarded(all).into_keys().collect::<Vec<_>>(), ["sequence_id"]);
+        all.insert("temperature".into(), 7u64.into());
+        assert_eq!(forwarded(all).into_keys().collect::<Vec<_>>(), ["temperature"]);
+    }
+
+    #[test]
+    fn a_place_in_a_sequence_is_refused_with_what_to_do_and_none_is_not() {
+        for (name, value) in [
+            ("sequence_id", Parameter::Uint64(7)),
+            ("sequence_id", "session-7".into()),
+            ("sequence_start", Parameter::Bool(true)),
+            ("sequence_end", Parameter::Bool(true)),
+        ] {
+            let error = read(&[(name, value)], None).unwrap_err();
+            let helps = |message: &str| message.contains(name) && message.contains("send them to");
+            assert!(matches!(&error, Error::Malformed { message } if helps(message)), "{error}");
+        }
+        let none = [
+            ("sequence_id", Parameter::Uint64(0)),
+            ("sequence_id", "".into()),
+            ("sequence_start", Parameter::Bool(false)),
+        ];
+        for (name, value) in none {
+            assert!(read(&[(name, value.clone())], None).is_ok(), "{name} {value:?}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use parm_frontend::{Config, Frontend, LoadNets, Timers};
 use parm_parity_models::bundle::{
     Calibration, Deployed, Input, Learned, Manifest, Meaning, ModelFile, Output, Parity, Range,
 };
-use parm_protocol::{DataType, ModelMetadata, Parameter};
+use parm_protocol::{DataType, InferenceService, ModelMetadata, Parameter};
 
 use crate::rig::{
     Network, column, config, frontend, infer, metric, outcome, ready, request, start, until, with,
@@ -184,6 +184,29 @@ async fn a_parity_model_of_another_shape_is_not_used() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_parity_model_that_was_trained_again_under_its_number_is_not_used_until_the_bundle_is_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    let instances = instances(3, &[doubler("double"), model("sum2", 2)]);
+    let said = |digest: &str| instances.iter().for_each(|instance| instance.says_digest(digest));
+    said(&"0".repeat(64));
+    let frontend = over(bundled(folder.path(), 2), &instances).await;
+    let sent = || metric(&frontend, "parm_parities_total", &["event=\"sent\""]);
+    assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["exact", "reconstructed"]);
+    assert_eq!(sent(), 1.0);
+    said(&"1".repeat(64));
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    for _ in 0..3 {
+        infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
+    }
+    assert_eq!(sent(), 1.0, "its outputs are of another model than those that the code was trained with");
+    said(&"0".repeat(64));
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
+    assert_eq!(sent(), 2.0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_query_outside_the_range_of_training_is_served_alone() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
@@ -287,4 +310,39 @@ async fn models_without_a_bundle_are_hedged() {
     let page = frontend.metrics();
     let line = "model=\"twice\",outcome=\"exact\",policy=\"hedge\"";
     assert!(page.contains(line), "{page}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bundle_is_not_put_aside_for_the_code_of_linear_models() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    let instances = instances(3, &[doubler("double"), model("sum2", 2)]);
+    let mut config = bundled(folder.path(), 2);
+    config.dispatch.coding.code = Some(Kind::Mds);
+    let frontend = over(config, &instances).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let deployed = ["model=\"double\""];
+    assert_eq!(metric(&frontend, "parm_codes", &deployed), 0.0);
+    for _ in 0..4 {
+        infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
+    }
+    assert_eq!(metric(&frontend, "parm_groups_total", &deployed), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn models_that_only_serve_others_are_marked_in_the_index() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
+    let instances = instances(1, &[doubler("double"), model("sum2", 2)]);
+    let parity_models = over(bundled(folder.path(), 2), &instances).await;
+    let mut config = config(PolicyKind::ApproximateBackup);
+    config.dispatch.backup_model = Some("sum2".into());
+    let backups = over(config, &instances).await;
+    for (frontend, mark) in
+        [(parity_models, "parity model of 'double'"), (backups, "backup model of 'double'")]
+    {
+        let index = frontend.repository_index(true).unwrap();
+        let listed: Vec<_> = index.iter().map(|model| (&*model.name, &*model.reason)).collect();
+        assert_eq!(listed, [("double", ""), ("sum2", mark)]);
+    }
 }

@@ -32,8 +32,15 @@ fn instances(count: usize, millis: u64) -> Vec<Arc<Scripted>> {
     (0..count).map(|number| Scripted::quick(&format!("i{number}"), millis)).collect()
 }
 
+/// A frontend over these, once it knows that their model is linear where it has to be.
 async fn over(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
-    frontend(config, &instances.iter().collect::<Vec<_>>()).await
+    let is_tried = config.dispatch.coding.code == Some(Kind::Mds);
+    let frontend = frontend(config, &instances.iter().collect::<Vec<_>>()).await;
+    if is_tried {
+        until("the model was tried", || metric(&frontend, "parm_codes", &[]) > 0.0).await;
+        instances.iter().for_each(|instance| instance.seen.lock().clear());
+    }
+    frontend
 }
 
 #[track_caller]
@@ -312,4 +319,37 @@ async fn an_instance_that_answers_wrongly_is_found_and_ejected() {
     ask(20).await;
     let grew: Vec<_> = instances.iter().zip(before).map(|(i, before)| i.seen.lock().len() - before).collect();
     assert!(grew[3] == 0 && grew[0] > 0, "{grew:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_is_not_linear_is_not_coded_as_if_it_were() {
+    let bent = instances(3, 10);
+    bent.iter().for_each(|instance| instance.becomes(Act::Bent(10 * MS)));
+    let frontend = frontend(coded(PolicyKind::ParmPlus, 2, 1), &bent.iter().collect::<Vec<_>>()).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let tried: usize = bent.iter().map(|instance| instance.seen.lock().len()).sum();
+    assert!((1..=8).contains(&tried), "it is tried once, with {tried} requests");
+    for value in [1.0, 5.0, -3.0, 2.0] {
+        let response = infer(&frontend, request(&[value, 7.0])).await.unwrap();
+        assert_eq!(outcome(&response), "exact");
+    }
+    assert_eq!(metric(&frontend, "parm_groups_total", &[]), 0.0);
+    let (status, answer) =
+        crate::rig::patch(&frontend, "/settings/double", &coded(PolicyKind::Parm, 2, 1).dispatch).await;
+    assert_eq!(status, 400, "{answer}");
+    assert!(answer.to_string().contains("is not linear"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_is_tried_again_when_nobody_could_tell() {
+    let instances = instances(3, 10);
+    instances.iter().for_each(|instance| instance.then(Act::Hang));
+    let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances).await;
+    instances.iter().for_each(|instance| instance.forget());
+    instances[1].then(Act::Hang);
+    let asked = [1.0, 5.0].map(|value| start(&frontend, request(&[value])));
+    for (asked, expected) in asked.into_iter().zip([2.0, 10.0]) {
+        is_near(&asked.await.unwrap().unwrap(), &[expected]);
+    }
+    assert_eq!(metric(&frontend, "parm_groups_total", &["kind=\"full\""]), 1.0);
 }

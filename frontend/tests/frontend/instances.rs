@@ -59,13 +59,53 @@ async fn loading_and_unloading_reach_every_instance() {
     let instances = [Scripted::quick("a", 1), Scripted::quick("b", 1)];
     let frontend = frontend(config(PolicyKind::None), &instances.each_ref()).await;
     frontend.load_model("more").await.unwrap();
-    until("it is served", || frontend.is_model_ready(&ModelRef::latest("more")) == Ok(true)).await;
+    assert_eq!(
+        frontend.is_model_ready(&ModelRef::latest("more")),
+        Ok(true),
+        "as soon as it is said to be loaded"
+    );
+    let mut more = request(&[1.0]);
+    more.model = ModelRef::latest("more");
+    infer(&frontend, more).await.unwrap();
     frontend.unload_model("double").await.unwrap();
-    until("it is gone", || frontend.is_model_ready(&ModelRef::latest("double")).is_err()).await;
+    assert!(frontend.is_model_ready(&ModelRef::latest("double")).is_err());
+    let index = frontend.repository_index(false).unwrap();
+    let listed: Vec<_> = index.iter().map(|model| (&*model.name, &*model.state, &*model.reason)).collect();
+    assert_eq!(listed, [("more", "READY", ""), ("double", "UNAVAILABLE", "unloaded by request")]);
+    assert_eq!(frontend.repository_index(true).unwrap().len(), 1);
     assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap_err().code(), Code::NotFound);
     for instance in &instances {
         assert_eq!(*instance.orders.lock(), ["load more", "unload double"]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_is_loaded_and_never_seen_is_an_error_after_a_while() {
+    let instance = Scripted::quick("a", 1);
+    let frontend = frontend(config(PolicyKind::None), &[&instance]).await;
+    // It takes the order, and the model never comes.
+    let error = frontend.load_model("ghost").await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable);
+    assert!(error.to_string().contains("'ghost' was loaded and cannot be used"), "{error}");
+    // One whose answer is too long in coming is not waited for without end.
+    instance.thinks_for(std::time::Duration::from_secs(3600));
+    let error = frontend.load_model("other").await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_with_hundreds_of_models_joins() {
+    let far = Scripted::quick("a", 1);
+    let models: Vec<_> = (0..400).map(|number| doubler(&format!("m{number}"))).collect();
+    far.serve(&models);
+    far.thinks_for(std::time::Duration::from_millis(30));
+    let frontend = frontend(config(PolicyKind::None), &[&far]).await;
+    assert_eq!(frontend.repository_index(true).unwrap().len(), 400);
+    // While it is asked again and again it is watched all the same.
+    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+    far.set_ready(Ok(false));
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    assert_eq!(ready(&frontend), 0.0);
 }
 
 #[tokio::test(start_paused = true)]

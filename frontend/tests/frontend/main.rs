@@ -13,3 +13,4 @@ mod rig;
 mod scripted;
 mod sources;
 mod stress;
+mod updates;

@@ -1,9 +1,13 @@
 //! The metrics page: one test holds its names, which dashboards rely on.
 
-use parm_frontend::dispatch::PolicyKind;
+use std::num::NonZeroU8;
 
-use crate::rig::{config, frontend, infer, request};
-use crate::scripted::Scripted;
+use parm_encoder::Kind;
+use parm_frontend::dispatch::PolicyKind;
+use parm_protocol::ModelRef;
+
+use crate::rig::{config, frontend, infer, metric, request, until};
+use crate::scripted::{Scripted, doubler};
 
 #[tokio::test(start_paused = true)]
 async fn the_page_has_the_names_that_dashboards_rely_on() {
@@ -23,19 +27,52 @@ async fn the_page_has_the_names_that_dashboards_rely_on() {
         "parm_retries_total{model=\"double\",version=\"1\"} 0",
         "parm_queue_depth{model=\"double\",version=\"1\"} 0",
         "parm_usable_instances{model=\"double\",version=\"1\"} 1",
-        "parm_codes{model=\"double\",version=\"1\"} 0",
-        "parm_groups_total{kind=\"full\",model=\"double\",version=\"1\"} 0",
-        "parm_parities_total{event=\"sent\",model=\"double\",version=\"1\"} 0",
-        "parm_reconstructions_total{event=\"served\",model=\"double\",version=\"1\"} 0",
-        "parm_backups_served_total{model=\"double\",version=\"1\"} 0",
-        "parm_coding_failures_total{model=\"double\",stage=\"encode\",version=\"1\"} 0",
-        "parm_encode_seconds_count{model=\"double\",version=\"1\"} 0",
-        "parm_decode_seconds_count{model=\"double\",version=\"1\"} 0",
-        "parm_reconstruction_confidence_count{model=\"double\",version=\"1\"} 0",
         "parm_instance_inflight{instance=\"embedded:0\"} 0",
         "parm_instance_service_seconds_count{instance=\"embedded:0\"} 2",
         "parm_instances{state=\"ready\"} 1",
     ] {
         assert!(page.lines().any(|had| had == line), "{line}\n{page}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_is_coded_has_what_codes_do() {
+    let instances = ["a", "b", "c"].map(|name| Scripted::quick(name, 1));
+    let mut config = config(PolicyKind::ParmPlus);
+    config.dispatch.coding.code = Some(Kind::Mds);
+    (config.dispatch.coding.k, config.dispatch.coding.k_follows_load) = (NonZeroU8::new(2).unwrap(), false);
+    let frontend = frontend(config, &instances.each_ref()).await;
+    until("it is known to be linear", || metric(&frontend, "parm_codes", &[]) > 0.0).await;
+    infer(&frontend, request(&[1.0, 2.0])).await.unwrap();
+    let page = frontend.metrics();
+    for line in [
+        "parm_codes{model=\"double\",version=\"1\"} 3",
+        "parm_groups_total{kind=\"full\",model=\"double\",version=\"1\"} 1",
+        "parm_groups_total{kind=\"partial\",model=\"double\",version=\"1\"} 0",
+        "parm_parities_total{event=\"sent\",model=\"double\",version=\"1\"} 1",
+        "parm_reconstructions_total{event=\"served\",model=\"double\",version=\"1\"} 0",
+        "parm_backups_served_total{model=\"double\",version=\"1\"} 0",
+        "parm_coding_failures_total{model=\"double\",stage=\"encode\",version=\"1\"} 0",
+        "parm_encode_seconds_count{model=\"double\",version=\"1\"} 1",
+    ] {
+        assert!(page.lines().any(|had| had == line), "{line}\n{page}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn models_that_nobody_asks_for_have_one_series_each() {
+    let instance = Scripted::quick("a", 1);
+    let models: Vec<_> = (0..7).map(|number| doubler(&format!("m{number}"))).collect();
+    instance.serve(&models);
+    let frontend = frontend(config(PolicyKind::Hedge), &[&instance]).await;
+    let samples = |page: &str| page.lines().filter(|line| line.contains("model=")).count();
+    let page = frontend.metrics();
+    assert_eq!(samples(&page), 7, "{page}");
+    assert_eq!(metric(&frontend, "parm_usable_instances", &[]), 7.0);
+    let mut one = request(&[1.0]);
+    one.model = ModelRef::latest("m3");
+    infer(&frontend, one).await.unwrap();
+    let page = frontend.metrics();
+    assert!(page.lines().filter(|line| line.contains("model=\"m4\"")).count() == 1, "{page}");
+    assert!(samples(&page) < 7 + 100, "{page}");
 }

@@ -1,9 +1,11 @@
 //! What a client gets for what it sends.
 
 use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parm_frontend::Config;
 use parm_frontend::dispatch::PolicyKind;
 use parm_protocol::{Code, Error, InferenceService, ModelRef, Tensor};
 use tokio::time::Instant;
@@ -75,7 +77,23 @@ async fn requests_to_a_model_without_a_batch_dimension_are_never_put_together() 
 async fn a_server_that_takes_no_batches_is_given_none_though_the_first_dimension_varies() {
     let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
     instances.iter().for_each(|instance| instance.says_max_batch(0));
-    let mut config = config(PolicyKind::None);
+    nothing_is_split_or_put_together(config(PolicyKind::None), &instances).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_is_declared_unbatched_is_given_no_batches_whatever_its_server_says() {
+    for stated in [None, Some(1024)] {
+        let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
+        for (instance, stated) in instances.iter().zip([stated; 2]) {
+            stated.into_iter().for_each(|most| instance.says_max_batch(most));
+        }
+        let mut config = config(PolicyKind::None);
+        config.unbatched = vec!["double".into()];
+        nothing_is_split_or_put_together(config, &instances).await;
+    }
+}
+
+async fn nothing_is_split_or_put_together(mut config: Config, instances: &[Arc<Scripted>; 2]) {
     config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
     config.requests.max_rows = NonZeroUsize::new(2).unwrap();
     let frontend = frontend(config, &instances.each_ref()).await;
@@ -88,6 +106,7 @@ async fn a_server_that_takes_no_batches_is_given_none_though_the_first_dimension
     let mut seen: Vec<usize> = instances.iter().flat_map(|instance| instance.batches()).collect();
     seen.sort_unstable();
     assert_eq!(seen, [1, 1, 3, 3], "neither split nor put together");
+    assert_eq!(frontend.model_config(&ModelRef::latest("double")).unwrap().max_batch_size, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,7 +125,7 @@ async fn a_query_with_parameters_of_its_own_shares_no_batch() {
     let mut config = config(PolicyKind::None);
     config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
     let frontend = frontend(config, &[&instance]).await;
-    let own = |id: u64| with(with(request(&[1.0]), "sequence_id", id), "timeout", 1_000_000u64);
+    let own = |id: u64| with(with(request(&[1.0]), "temperature", id), "timeout", 1_000_000u64);
     let requests = [start(&frontend, request(&[0.0])), start(&frontend, own(1)), start(&frontend, own(2))];
     for request in requests {
         request.await.unwrap().unwrap();
@@ -115,7 +134,7 @@ async fn a_query_with_parameters_of_its_own_shares_no_batch() {
     let seen = instance.seen.lock();
     assert_eq!(
         seen[1].parameters.keys().collect::<Vec<_>>(),
-        ["sequence_id"],
+        ["temperature"],
         "our own parameters stay here"
     );
 }
@@ -212,6 +231,7 @@ async fn client_faults_are_told_apart_and_counted() {
         (request(&[1.0, 2.0, 3.0]), Code::InvalidArgument),
         (wanting(good.clone(), &["w"]), Code::InvalidArgument),
         (with(good.clone(), "parm_accept", "perhaps"), Code::InvalidArgument),
+        (with(good.clone(), "sequence_id", 7u64), Code::InvalidArgument),
     ];
     for (request, code) in cases {
         let error = infer(&frontend, request).await.unwrap_err();
@@ -220,7 +240,7 @@ async fn client_faults_are_told_apart_and_counted() {
     assert!(instance.seen.lock().is_empty());
     let failed =
         |reason: &str| metric(&frontend, "nv_inference_request_failure", &[&format!("reason=\"{reason}\"")]);
-    assert_eq!((failed("not_found"), failed("invalid_argument")), (2.0, 4.0));
+    assert_eq!((failed("not_found"), failed("invalid_argument")), (2.0, 5.0));
 }
 
 #[tokio::test(start_paused = true)]

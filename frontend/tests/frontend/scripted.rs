@@ -25,6 +25,8 @@ pub(crate) enum Act {
     Nan,
     /// Answers after a while, and wrongly: as if `x` were another.
     Wrong(Duration),
+    /// Answers after a while, as a model that is linear only on one side of zero.
+    Bent(Duration),
     /// Answers at once, one row too few.
     Short,
     /// Answers after a while, but fails with this error where a row begins with this value.
@@ -38,6 +40,10 @@ pub(crate) struct Scripted {
     script: Arc<Mutex<VecDeque<Act>>>,
     otherwise: Mutex<Act>,
     models: Mutex<Vec<ModelMetadata>>,
+    /// Models that it was told to unload.
+    unloaded: Mutex<Vec<ModelIndex>>,
+    /// How long it takes to answer a question about its models.
+    thinks: Mutex<Duration>,
     /// What it says of every model's configuration, if it has such an endpoint.
     config: Mutex<Option<ModelConfig>>,
     ready: Mutex<Result<bool, Error>>,
@@ -59,6 +65,8 @@ impl Scripted {
             script: Arc::default(),
             otherwise: Mutex::new(otherwise),
             models: Mutex::new(vec![doubler("double")]),
+            unloaded: Mutex::default(),
+            thinks: Mutex::default(),
             config: Mutex::default(),
             ready: Mutex::new(Ok(true)),
             seen: Mutex::default(),
@@ -85,6 +93,11 @@ impl Scripted {
         self.script.lock().push_back(act);
     }
 
+    /// Does nothing any more but what it does otherwise.
+    pub(crate) fn forget(&self) {
+        self.script.lock().clear();
+    }
+
     pub(crate) fn becomes(&self, act: Act) {
         *self.otherwise.lock() = act;
     }
@@ -93,9 +106,28 @@ impl Scripted {
         *self.models.lock() = models.to_vec();
     }
 
+    /// Takes this long to answer a question about its models from now on.
+    pub(crate) fn thinks_for(&self, time: Duration) {
+        *self.thinks.lock() = time;
+    }
+
+    fn served(&self, model: &ModelRef) -> Option<ModelMetadata> {
+        let is_it = |known: &&ModelMetadata| {
+            known.name == model.name
+                && model.version.as_ref().is_none_or(|wanted| known.versions.contains(wanted))
+        };
+        self.models.lock().iter().find(is_it).cloned()
+    }
+
     /// Has a configuration endpoint from now on, which says this.
     pub(crate) fn says_max_batch(&self, max_batch_size: i32) {
         *self.config.lock() = Some(ModelConfig { max_batch_size, ..ModelConfig::default() });
+    }
+
+    /// Says from now on that its models' files have this digest.
+    pub(crate) fn says_digest(&self, digest: &str) {
+        let config = ModelConfig { max_batch_size: 64, ..ModelConfig::default() };
+        *self.config.lock() = Some(config.with_digest(digest));
     }
 
     pub(crate) fn set_ready(&self, ready: Result<bool, Error>) {
@@ -132,6 +164,14 @@ impl Scripted {
                 *x = Tensor::from_f32(x.shape(), &vec![f32::NAN; x.len()]).unwrap();
                 Ok(answer(&nonsense))
             }
+            Act::Bent(after) => {
+                tokio::time::sleep(after).await;
+                let mut bent = request.clone();
+                let x = &mut bent.inputs[0].tensor;
+                let values: Vec<f32> = x.as_f32().unwrap().iter().map(|value| value.max(0.0)).collect();
+                *x = Tensor::from_f32(x.shape(), &values).unwrap();
+                Ok(answer(&bent))
+            }
             Act::Short => {
                 let mut short = request.clone();
                 let x = &mut short.inputs[0].tensor;
@@ -167,6 +207,10 @@ impl Client for Scripted {
         context: CallContext,
     ) -> BoxFuture<'_, Result<InferResponse, Error>> {
         self.seen.lock().push(request.clone());
+        if self.served(&request.model).is_none() {
+            let unknown = Error::UnknownModel { name: request.model.name };
+            return Box::pin(async { Err(unknown) });
+        }
         Box::pin(async move {
             let mut pending = Pending(self, false);
             let deadline =
@@ -187,13 +231,19 @@ impl Client for Scripted {
     }
 
     fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
-        let found = self.models.lock().iter().find(|known| known.name == model.name).cloned();
-        Box::pin(async move { found.ok_or_else(|| Error::UnknownModel { name: model.name.clone() }) })
+        let (found, thinks) = (self.served(model), *self.thinks.lock());
+        Box::pin(async move {
+            tokio::time::sleep(thinks).await;
+            found.ok_or_else(|| Error::UnknownModel { name: model.name.clone() })
+        })
     }
 
     fn model_config<'a>(&'a self, _model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
-        let config = self.config.lock().clone();
-        Box::pin(async { config.ok_or_else(|| Error::Unimplemented { what: "configuration".into() }) })
+        let (config, thinks) = (self.config.lock().clone(), *self.thinks.lock());
+        Box::pin(async move {
+            tokio::time::sleep(thinks).await;
+            config.ok_or_else(|| Error::Unimplemented { what: "configuration".into() })
+        })
     }
 
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
@@ -203,19 +253,25 @@ impl Client for Scripted {
             state: "READY".into(),
             reason: String::new(),
         };
-        let index = self.models.lock().iter().map(entry).collect();
+        let mut index: Vec<_> = self.models.lock().iter().map(entry).collect();
+        index.extend(self.unloaded.lock().iter().cloned());
         Box::pin(async { Ok(index) })
     }
 
     fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
         self.orders.lock().push(format!("load {name}"));
-        self.models.lock().push(doubler(name));
+        if !name.starts_with("ghost") {
+            self.models.lock().push(doubler(name));
+        }
+        self.unloaded.lock().retain(|model| model.name != name);
         Box::pin(async { Ok(()) })
     }
 
     fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
         self.orders.lock().push(format!("unload {name}"));
         self.models.lock().retain(|model| model.name != name);
+        let (state, reason) = ("UNAVAILABLE".into(), "unloaded by request".into());
+        self.unloaded.lock().push(ModelIndex { name: name.into(), version: "1".into(), state, reason });
         Box::pin(async { Ok(()) })
     }
 }

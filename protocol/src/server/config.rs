@@ -50,7 +50,8 @@ pub struct Config {
     /// Milliseconds between readiness going false and the end of listening, so that balancers look away first
     /// (default 500).
     pub drain_delay_ms: u64,
-    /// Milliseconds that requests in progress have to finish after that (default 30000).
+    /// Milliseconds that requests in progress have to finish after that (default 20000): Kubernetes kills 30 s after its
+    /// signal, and a connection that is cut by us is at least in the log.
     pub drain_timeout_ms: NonZeroU64,
     /// Seconds that clients are told to wait after a refusal for load where the service does not say (default 1).
     pub retry_after_s: NonZeroU32,
@@ -151,7 +152,7 @@ impl Default for Config {
             answer_timeout_ms: const { NonZeroU64::new(60_000).unwrap() },
             idle_timeout_ms: const { NonZeroU64::new(300_000).unwrap() },
             drain_delay_ms: 500,
-            drain_timeout_ms: const { NonZeroU64::new(30_000).unwrap() },
+            drain_timeout_ms: const { NonZeroU64::new(20_000).unwrap() },
             retry_after_s: const { NonZeroU32::new(1).unwrap() },
             tokens: Vec::new(),
             model_control: ModelControl::Local,

@@ -41,9 +41,9 @@ impl Codes {
             if coder.models.is_empty() && !deployed {
                 return Ok(false);
             }
-            for wanted in &coder.models {
+            for (place, wanted) in coder.models.iter().enumerate() {
                 let Some(served) = models.iter().find(|served| is(wanted, served)) else { return Ok(false) };
-                if let Some(problem) = coder.misfit(wanted, &served.metadata) {
+                if let Some(problem) = coder.misfit(place, served) {
                     return Err(problem);
                 }
             }

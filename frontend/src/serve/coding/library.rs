@@ -80,11 +80,13 @@ impl Library {
         meant.then(|| bundle.clone())
     }
 
-    /// Whether a model only serves others: it is part of somebody's bundle.
-    pub(crate) fn is_part(&self, model: &str) -> bool {
+    /// The model that another only serves, as part of its bundle.
+    pub(crate) fn part_of(&self, model: &str) -> Option<String> {
         let bundles = self.bundles.read();
-        let mut files = bundles.values().flat_map(|bundle| &bundle.manifest.parities).flat_map(Parity::files);
-        files.any(|file| file.name == model)
+        let has = |bundle: &Bundle| {
+            bundle.manifest.parities.iter().flat_map(Parity::files).any(|file| file.name == model)
+        };
+        bundles.iter().find(|(_, bundle)| has(bundle)).map(|(deployed, _)| deployed.clone())
     }
 
     /// Reads all again; what cannot be read any more stays as it was. Returns whether anything is another.

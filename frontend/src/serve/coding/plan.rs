@@ -132,6 +132,7 @@ fn trained(entry: &Entry, bundle: &Bundle) -> Coder {
     let outputs = deployed.outputs.iter();
     Coder {
         models: parity.models.iter().map(model).collect(),
+        digests: parity.models.iter().map(|file| file.sha256.clone()).collect(),
         calibration: parity.calibration.unwrap_or_default(),
         meanings: outputs.map(|output| (output.name.clone(), output.meaning)).collect(),
         deployed: Some(Signature::from(deployed)),

@@ -90,6 +90,8 @@ pub fn config_from_message(from: pb::ModelConfig) -> ModelConfig {
         max_batch_size: from.max_batch_size,
         input: from.input.into_iter().map(input).collect(),
         output: from.output.into_iter().map(output).collect(),
+        // Not in the part of the message that we know.
+        ..ModelConfig::default()
     }
 }
 
@@ -216,6 +218,7 @@ mod tests {
             max_batch_size: 8,
             input: tensors.clone(),
             output: tensors,
+            ..ModelConfig::default()
         };
         assert_eq!(config_from_message(config_to_message(config.clone())), config);
     }

@@ -1,0 +1,167 @@
+//! Whether a model is linear, found out by asking it.
+//!
+//! The code `mds` has the deployed model run the parity queries, which is right only if `f(a) + f(b) - f(0) = f(a + b)`.
+//! Under any other model every reconstruction is wrong, and looks like an answer. One setting turns the code on for all
+//! models, and nobody can be relied on to know all of them, so each is tried on made-up inputs before it is coded: small
+//! ones, and larger ones for what is bent only far from zero. A model that fails is not coded, and the log says so; until
+//! its answers are in, its late queries are hedged.
+//!
+//! Rejected: reading the graph. A server elsewhere does not show it, and a graph of nonlinear operators may be linear all
+//! the same. Made-up inputs can miss a kink that real ones find; nobody has a reason to build such a model, and whoever
+//! has one is told that `mds` is for linear models.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parm_protocol::client::{CallContext, Client};
+use parm_protocol::{
+    Code, DataType, Error, InferRequest, NamedTensor, Parameters, Shape, Tensor, TensorMetadata,
+};
+
+use crate::serve::pool::Pool;
+
+/// Magnitudes of the inputs.
+const SCALES: [f32; 2] = [1.0, 50.0];
+/// Answers agree that are closer than this share of the largest of them: linear models are exact but for rounding.
+const TOLERANCE: f32 = 1e-3;
+/// Values of one input; what is larger is not tried, and not coded.
+const MOST: usize = 1 << 24;
+/// What a dimension is taken for that varies and is no batch.
+const ANY: usize = 3;
+
+/// What is known of a model's linearity.
+#[derive(Debug, Default)]
+pub(crate) struct Linearity {
+    asked: AtomicBool,
+    verdict: OnceLock<Result<(), String>>,
+}
+
+impl Linearity {
+    /// Whether it is linear, or why it counts as not; none before anybody found out.
+    pub(crate) fn verdict(&self) -> Option<Result<(), String>> {
+        self.verdict.get().cloned()
+    }
+
+    /// Whether it is for the caller to find out: true once.
+    pub(crate) fn claim(&self) -> bool {
+        !self.asked.swap(true, Ordering::Relaxed)
+    }
+
+    /// What was found out.
+    pub(crate) fn settle(&self, verdict: Result<(), String>) {
+        // Only who claimed it gets here.
+        let _ = self.verdict.set(verdict);
+    }
+}
+
+/// Tries a pool's model at an instance. An error says nothing about the model: ask again.
+pub(crate) async fn examine(
+    pool: &Pool,
+    client: &dyn Client,
+    patience: Duration,
+) -> Result<Result<(), String>, Error> {
+    for (round, scale) in SCALES.into_iter().enumerate() {
+        let seed = 2 * round as u64;
+        let mut answers = Vec::new();
+        for seeds in [&[][..], &[seed], &[seed + 1], &[seed, seed + 1]] {
+            let request = match request(pool, seeds, scale) {
+                Ok(request) => request,
+                Err(reason) => return Ok(Err(reason)),
+            };
+            let deadline = Some((tokio::time::Instant::now() + patience).into_std());
+            let context = CallContext { deadline, traceparent: None };
+            let answer = tokio::time::timeout(patience, client.infer(request, context)).await;
+            match answer.unwrap_or(Err(Error::DeadlineExceeded { waited: patience })) {
+                Ok(answer) => answers.push(answer.outputs),
+                Err(error) if is_for_later(&error) => return Err(error),
+                Err(error) => return Ok(Err(format!("it cannot be tried whether it is linear: {error}"))),
+            }
+        }
+        if let Err(reason) = add_up(pool, &answers) {
+            return Ok(Err(reason));
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn is_for_later(error: &Error) -> bool {
+    use Code::{DeadlineExceeded, NotFound, Overloaded, Unavailable};
+    matches!(error.code(), DeadlineExceeded | NotFound | Overloaded | Unavailable)
+}
+
+/// A request of one row: the sum of the inputs that these seeds stand for.
+fn request(pool: &Pool, seeds: &[u64], scale: f32) -> Result<InferRequest, String> {
+    let inputs = pool.metadata.inputs.iter().enumerate();
+    let inputs = inputs.map(|(place, declared)| {
+        if declared.datatype != DataType::Fp32.as_str() {
+            return Err(format!(
+                "input '{}' is {}, which cannot be added up",
+                declared.name, declared.datatype
+            ));
+        }
+        let shape = one_row(declared, pool.batched);
+        let len = shape.iter().try_fold(1usize, |len, dim| len.checked_mul(*dim)).filter(|len| *len <= MOST);
+        let len = len.ok_or_else(|| format!("input '{}' is too large to try", declared.name))?;
+        let value = |at: usize| seeds.iter().map(|seed| scale * noise(*seed, place, at)).sum::<f32>();
+        let values: Vec<f32> = (0..len).map(value).collect();
+        let tensor = Tensor::from_f32(shape, &values).map_err(|error| error.to_string())?;
+        Ok(NamedTensor::new(declared.name.clone(), tensor))
+    });
+    Ok(InferRequest {
+        model: pool.model.clone(),
+        id: String::new(),
+        parameters: Parameters::new(),
+        inputs: inputs.collect::<Result<_, _>>()?,
+        outputs: Vec::new(),
+    })
+}
+
+fn one_row(declared: &TensorMetadata, batched: bool) -> Shape {
+    let size = |(axis, dim): (usize, &i64)| match usize::try_from(*dim) {
+        Ok(fixed) => fixed,
+        Err(_) if axis == 0 && batched => 1,
+        Err(_) => ANY,
+    };
+    declared.shape.iter().enumerate().map(size).collect()
+}
+
+/// Whether the answers to 0, a, b and a + b do.
+fn add_up(pool: &Pool, answers: &[Vec<NamedTensor>]) -> Result<(), String> {
+    let bent = |name: &str| {
+        format!(
+            "its output '{name}' is not linear, which the code mds needs: train parity models for it (parm train), or \
+             choose another policy for it with frontend.models"
+        )
+    };
+    let is_float = |output: &&TensorMetadata| output.datatype == DataType::Fp32.as_str();
+    let mut decodable = pool.metadata.outputs.iter().filter(is_float).peekable();
+    if decodable.peek().is_none() {
+        return Err("none of its outputs is FP32, which a code could make up".into());
+    }
+    for declared in decodable {
+        let of = |answer: &Vec<NamedTensor>| {
+            let output = answer.iter().find(|output| output.name == declared.name)?;
+            Some(output.tensor.as_f32().ok()?.into_owned())
+        };
+        let values: Option<Vec<Vec<f32>>> = answers.iter().map(of).collect();
+        let Some([zero, a, b, sum]) = values.as_deref() else { return Err(bent(&declared.name)) };
+        let same_size = [a, b, sum].iter().all(|other| other.len() == zero.len());
+        let largest = [zero, a, b, sum].into_iter().flatten().fold(0f32, |most, value| most.max(value.abs()));
+        let near = |at: usize| (a[at] + b[at] - zero[at] - sum[at]).abs() <= TOLERANCE * largest;
+        if !same_size || !largest.is_finite() || !(0..zero.len()).all(near) {
+            return Err(bent(&declared.name));
+        }
+    }
+    Ok(())
+}
+
+/// A number from -1 to 1, the same whenever it is asked for (SplitMix64).
+fn noise(seed: u64, input: usize, at: usize) -> f32 {
+    let mut mixed =
+        (seed << 48 ^ (input as u64) << 40 ^ at as u64).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    let mixed = mixed ^ mixed >> 31;
+    (mixed >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+}

@@ -1,0 +1,159 @@
+//! Rolling updates under load: versions and shapes change and servers restart, one after another, and no request fails.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parm_frontend::dispatch::PolicyKind;
+use parm_frontend::{Config, Frontend, Timers};
+use parm_protocol::client::Client;
+use parm_protocol::{Error, InferResponse, InferenceService, ModelMetadata, ModelRef};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::rig::{Network, config, frontend, gone, infer, metric, ready, request, start, until};
+use crate::scripted::{Act, Scripted, doubler};
+
+const MS: Duration = Duration::from_millis(1);
+/// Between two servers' turns: longer than it takes to notice.
+const TURN: Duration = Duration::from_secs(7);
+
+fn version(number: u32) -> ModelMetadata {
+    ModelMetadata { versions: vec![number.to_string()], ..doubler("double") }
+}
+
+/// The same version, whose output `z` is declared otherwise: requests for one are requests for the other.
+fn reshaped() -> ModelMetadata {
+    let mut model = doubler("double");
+    model.outputs[1].shape[1] = -1;
+    model
+}
+
+/// A queue that shows at once when too few instances get all the work.
+fn tight() -> Config {
+    let mut config = config(PolicyKind::Hedge);
+    config.dispatch.queue_limit = NonZeroU32::new(8).unwrap();
+    config
+}
+
+fn six() -> Vec<Arc<Scripted>> {
+    ["a", "b", "c", "d", "e", "f"].map(|name| Scripted::quick(&format!("test://{name}"), 100)).to_vec()
+}
+
+/// A request each 50 ms, a third of what six such instances can do, for as many turns as there are servers and one more.
+fn load(frontend: &Frontend, servers: usize) -> JoinHandle<Vec<JoinHandle<Result<InferResponse, Error>>>> {
+    let frontend = frontend.clone();
+    let ends = Instant::now() + TURN * (servers as u32 + 1);
+    tokio::spawn(async move {
+        let mut asked = Vec::new();
+        while Instant::now() < ends {
+            asked.push(start(&frontend, request(&[1.0])));
+            tokio::time::sleep(50 * MS).await;
+        }
+        asked
+    })
+}
+
+/// The versions that answered, in order; panics if any request failed.
+async fn versions(load: JoinHandle<Vec<JoinHandle<Result<InferResponse, Error>>>>) -> Vec<String> {
+    let mut versions = Vec::new();
+    for (number, asked) in load.await.unwrap().into_iter().enumerate() {
+        let answer = asked.await.unwrap().unwrap_or_else(|error| panic!("request {number}: {error}"));
+        versions.push(answer.model_version);
+    }
+    versions
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_version_comes_to_all_in_turn_and_no_request_fails() {
+    // Forward, and back: the last instances of a version are as few as the first.
+    for (from, to) in [(1, 2), (2, 1)] {
+        let servers = six();
+        servers.iter().for_each(|server| server.serve(&[version(from)]));
+        let frontend = frontend(tight(), &servers.iter().collect::<Vec<_>>()).await;
+        let answers = load(&frontend, servers.len());
+        for server in &servers {
+            server.serve(&[version(to)]);
+            tokio::time::sleep(TURN).await;
+        }
+        let versions = versions(answers).await;
+        let (before, after) = (from.to_string(), to.to_string());
+        let switch = versions.iter().position(|version| *version == after).expect("the switch");
+        assert!(versions[..switch].iter().all(|version| *version == before), "{versions:?}");
+        assert!(versions[switch..].iter().all(|version| *version == after), "one switch: {versions:?}");
+        let turn = switch / (TURN.as_millis() / 50) as usize;
+        assert!((2..=3).contains(&turn), "at about half, not in turn {turn}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_few_serve_is_there_for_those_who_name_it() {
+    let servers = six();
+    let frontend = frontend(tight(), &servers.iter().collect::<Vec<_>>()).await;
+    servers[0].serve(&[version(2)]);
+    tokio::time::sleep(TURN).await;
+    let newest = ModelRef { name: "double".into(), version: Some("2".into()) };
+    assert_eq!(frontend.is_model_ready(&newest), Ok(true));
+    assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap().model_version, "1");
+    let mut named = request(&[1.0]);
+    named.model = newest;
+    assert_eq!(infer(&frontend, named).await.unwrap().model_version, "2");
+    let served: BTreeSet<_> =
+        frontend.model_metadata(&ModelRef::latest("double")).unwrap().versions.into_iter().collect();
+    assert_eq!(served, BTreeSet::from(["1".into(), "2".into()]));
+    // One that drains takes no new work, and counts for nothing.
+    servers[1..].iter().for_each(|server| server.set_ready(Ok(false)));
+    until("the others drain", || ready(&frontend) == 1.0).await;
+    assert_eq!(infer(&frontend, request(&[1.0])).await.unwrap().model_version, "2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_shape_comes_to_all_in_turn_and_no_request_fails() {
+    let servers = &six()[..3];
+    let other = doubler("other");
+    servers.iter().for_each(|server| server.serve(&[doubler("double"), other.clone()]));
+    // The last that has the old shape answers everything, until the others may.
+    let mut config = tight();
+    config.dispatch.queue_limit = NonZeroU32::new(512).unwrap();
+    let frontend = frontend(config, &servers.iter().collect::<Vec<_>>()).await;
+    let asked = load(&frontend, servers.len());
+    for server in servers {
+        server.serve(&[reshaped(), other.clone()]);
+        tokio::time::sleep(TURN).await;
+    }
+    versions(asked).await;
+    assert_eq!(metric(&frontend, "parm_instances_refused_total", &[]), 2.0, "each refusal counts once");
+    servers.iter().for_each(|server| server.seen.lock().clear());
+    for _ in 0..3 {
+        infer(&frontend, request(&[1.0, 2.0, 3.0])).await.unwrap();
+    }
+    let counts: Vec<_> = servers.iter().map(|server| server.seen.lock().len()).collect();
+    assert!(counts.iter().all(|count| *count > 0), "all serve it again: {counts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_restart_in_turn_and_no_request_fails() {
+    let servers = six();
+    let network = Network::with(&servers.iter().collect::<Vec<_>>());
+    let workers = servers.iter().map(|server| server.peer().to_owned()).collect();
+    let frontend = Frontend::start(Config { workers, ..tight() }, network.clone(), Timers::Runtime).unwrap();
+    until("all joined", || ready(&frontend) == 6.0).await;
+    let asked = load(&frontend, servers.len());
+    for (number, server) in servers.iter().enumerate() {
+        if number % 2 == 0 {
+            // It is asked to end, says so, and is gone when it holds nothing any more.
+            server.set_ready(Ok(false));
+            tokio::time::sleep(2000 * MS).await;
+        }
+        server.becomes(Act::Fail(Duration::ZERO, gone(server.peer())));
+        network.kill(server);
+        tokio::time::sleep(2000 * MS).await;
+        server.becomes(Act::Answer(100 * MS));
+        server.set_ready(Ok(true));
+        network.start(server);
+        until("it is back", || ready(&frontend) == 6.0).await;
+        tokio::time::sleep(TURN - 4000 * MS).await;
+    }
+    versions(asked).await;
+}

@@ -1,0 +1,102 @@
+//! A frontend that is asked to end while requests keep coming: it stops listening, finishes what it has, and is gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use parm_protocol::client::{self, CallContext, Client};
+use parm_protocol::{InferRequest, ModelRef, NamedTensor, Parameters, Tensor};
+use serde_json::json;
+
+use crate::support::{Parm, http};
+
+/// Streams that each send the next request as soon as the last one is answered.
+const STREAMS: usize = 16;
+/// Answers before the process is asked to end: the load is under way.
+const WARM: usize = 50;
+
+/// A frontend over a model that takes 20 ms, so that some request is always in progress; and it would wait for ever, were
+/// it to wait for a moment without one.
+fn busy() -> Parm {
+    let model = "backend.emulated.slow={input=[4], outputs=2, time_ms={kind=\"constant\", value=20.0}}";
+    let patient = "server.drain_timeout_ms=3600000";
+    Parm::start(&["serve", "--instances", "2", "--set", model, "--set", patient])
+}
+
+fn wait_for(answered: &AtomicUsize, parm: &Parm) {
+    parm.until("the load is under way", |_| answered.load(Ordering::SeqCst) >= WARM);
+}
+
+#[test]
+fn a_frontend_under_http_load_ends_and_finishes_what_it_holds() {
+    let mut parm = busy();
+    let address = parm.http;
+    let answered = Arc::new(AtomicUsize::new(0));
+    let body =
+        json!({"inputs": [{"name": "input", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]});
+    let body = body.to_string().into_bytes();
+    let streams: Vec<_> = (0..STREAMS)
+        .map(|_| {
+            let (answered, body) = (answered.clone(), body.clone());
+            thread::spawn(move || {
+                loop {
+                    let answer = http::post(address, "/v2/models/slow/infer", &body);
+                    match answer.status {
+                        200 => answered.fetch_add(1, Ordering::SeqCst),
+                        // Nobody listens any more.
+                        0 => return None,
+                        _ => return Some(answer),
+                    };
+                }
+            })
+        })
+        .collect();
+    wait_for(&answered, &parm);
+    parm.signal("TERM");
+    assert!(parm.wait().success(), "{}", parm.log());
+    for stream in streams {
+        assert!(stream.join().unwrap().is_none());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frontend_under_grpc_load_says_goodbye_and_finishes_what_it_holds() {
+    let mut parm = busy();
+    let url = format!("grpc://{}", parm.grpc).parse().unwrap();
+    let client = client::connect(&url, &client::Config::default()).unwrap();
+    let answered = Arc::new(AtomicUsize::new(0));
+    let mut streams = tokio::task::JoinSet::new();
+    for _ in 0..STREAMS {
+        let (client, answered) = (client.clone(), answered.clone());
+        streams.spawn(async move {
+            loop {
+                match client.infer(request(), CallContext::default()).await {
+                    Ok(_) => answered.fetch_add(1, Ordering::SeqCst),
+                    Err(error) => return error,
+                };
+            }
+        });
+    }
+    let parm = tokio::task::spawn_blocking(move || {
+        wait_for(&answered, &parm);
+        parm.signal("TERM");
+        assert!(parm.wait().success(), "{}", parm.log());
+        parm
+    });
+    let parm = parm.await.unwrap();
+    for error in streams.join_all().await {
+        // Every stream ended because it could not connect again, none because its request was dropped.
+        assert!(error.to_string().contains("refused"), "{error}; the log: {}", parm.log());
+    }
+}
+
+fn request() -> InferRequest {
+    let tensor = Tensor::from_f32([1, 4].as_slice(), &[1.0, 2.0, 3.0, 4.0]).unwrap();
+    InferRequest {
+        model: ModelRef::latest("slow"),
+        id: String::new(),
+        parameters: Parameters::new(),
+        inputs: vec![NamedTensor::new("input", tensor)],
+        outputs: Vec::new(),
+    }
+}
