@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
 
 use parm_protocol::client::Client;
 use parm_protocol::validate::{in_model_order, validate};
@@ -10,6 +9,7 @@ use parm_protocol::{
     Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
     ModelMetadata, ModelRef, ModelStatistics, ServerMetadata, Transport,
 };
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::clock::Timers;
