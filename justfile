@@ -24,6 +24,10 @@ lint-features:
 test:
     cargo test
 
+# Random schedules over the whole frontend: a million requests, 1,100 seeds, some minutes (docs/results/defects.md).
+schedules seeds="0..1100":
+    SCHEDULE_ALL=1 SCHEDULE_SEEDS={{seeds}} cargo test -p parm-frontend --test schedules random_schedules -- --nocapture
+
 # The documentation, warnings are errors.
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items

@@ -70,6 +70,11 @@ impl<T> Arena<T> {
         self.get(key).is_some()
     }
 
+    /// How many values there are.
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
     /// The key of the value at an index, if there is one.
     pub(super) fn key_at(&self, index: usize) -> Option<Key<T>> {
         let place = self.places.get(index).filter(|place| place.value.is_some())?;

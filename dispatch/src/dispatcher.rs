@@ -66,6 +66,17 @@ pub struct PoolStatus {
     pub counters: Counters,
 }
 
+/// What a dispatcher knows.
+#[allow(missing_docs)] // the names say it
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    pub queries: usize,
+    pub jobs: usize,
+    pub groups: usize,
+    pub instances: usize,
+    pub pools: usize,
+}
+
 impl Dispatcher {
     /// A dispatcher without instances. The same seed and events lead to the same actions.
     pub fn new(settings: Settings, seed: u64) -> Self {
@@ -144,6 +155,17 @@ impl Dispatcher {
             withheld: pool.stand_ins.as_ref().is_some_and(|stand_ins| stand_ins.withheld),
             counters: pool.counters,
         })
+    }
+
+    /// What is known now.
+    pub fn held(&self) -> Held {
+        Held {
+            queries: self.queries.len(),
+            jobs: self.jobs.len(),
+            groups: self.groups.len(),
+            instances: self.instances.len(),
+            pools: self.pools.len(),
+        }
     }
 
     /// Whether an instance takes work: false if it drains, is ejected (as a whole, or with every model), or is unknown.

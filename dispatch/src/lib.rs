@@ -56,7 +56,7 @@ pub use action::{
     Urgency,
 };
 pub use counters::Counters;
-pub use dispatcher::{Dispatcher, PoolStatus};
+pub use dispatcher::{Dispatcher, Held, PoolStatus};
 pub use event::{Accept, Cost, Event, Failure, InstanceSpec, Judgement, Query, Served, Verdict};
 pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId};
 pub use in_force::{Coding, InForce};

@@ -87,7 +87,12 @@ impl Dispatcher {
         }
         let Some(job) = self.vacate(key) else { return };
         let repeated = failure == Failure::Model && self.failed_elsewhere(&job);
-        let spoiled = failure == Failure::Query || repeated;
+        let batch = job.rows.len() > 1;
+        // Of a batch that breaks twice one query is the likelier reason, even where there is only one instance to try.
+        let broke_before = batch && failure == Failure::Model && self.failed_before(&job);
+        let spoiled = failure == Failure::Query || repeated || broke_before;
+        // What another query did to its batch is no attempt of a query's own: it is tried alone next.
+        let own = !(spoiled && batch);
         let mut again = Keys::new();
         let tried = match job.role {
             Role::Backup | Role::StandIn(_) => &[],
@@ -96,7 +101,7 @@ impl Dispatcher {
         for query in tried {
             let Some(waiting) = self.queries.get_mut(*query) else { continue };
             waiting.jobs.retain(|holder| *holder != key);
-            waiting.failures = waiting.failures.saturating_add(1);
+            waiting.failures = waiting.failures.saturating_add(u8::from(own));
             let held = !waiting.jobs.is_empty() || waiting.extras > 0;
             let most = self.pools[job.pool].settings.max_attempts.get();
             if failure == Failure::Model && waiting.failed_at.len() < 2 {
@@ -107,7 +112,7 @@ impl Dispatcher {
                 let first = waiting.failed_at.first().copied().filter(|_| repeated);
                 first.into_iter().for_each(|instance| self.forgive(instance, job.pool));
                 self.answer(*query, Answer::Rejected(Reject::BadQuery));
-            } else if !held && waiting.failures >= most {
+            } else if !held && own && waiting.failures >= most {
                 self.answer(*query, Answer::Rejected(Reject::Failed));
             } else if !held {
                 again.push(*query);
@@ -139,6 +144,12 @@ impl Dispatcher {
     fn failed_elsewhere(&self, job: &Job) -> bool {
         let elsewhere = |query: &Query| query.failed_at.iter().any(|at| *at != job.instance);
         job.rows.iter().any(|query| self.queries.get(*query).is_some_and(elsewhere))
+    }
+
+    /// Whether a query of a job failed before, wherever that was.
+    fn failed_before(&self, job: &Job) -> bool {
+        let before = |query: &Query| !query.failed_at.is_empty();
+        job.rows.iter().any(|query| self.queries.get(*query).is_some_and(before))
     }
 
     /// Tries queries again that nobody holds any more, within the budget; each alone if one of them spoiled the batch.

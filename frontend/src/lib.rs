@@ -14,4 +14,4 @@ mod serve;
 
 pub use config::{Config, Instances, Requests};
 pub use error::Error;
-pub use serve::{Frontend, LoadNets, Outcome, Timers};
+pub use serve::{Frontend, Held, Kept, LoadNets, Outcome, Timers};

@@ -67,6 +67,29 @@ fn mates_of_a_query_that_breaks_the_model_are_answered() {
 }
 
 #[test]
+fn mates_are_answered_by_the_only_instance_and_with_few_attempts() {
+    let batch = BatchSettings {
+        max_size: NonZeroU16::new(2).expect("positive"),
+        max_delay: Duration::from_millis(5),
+    };
+    let alone = [Join(1), Query(1), Query(2), Break(1), Break(1), Break(1), Done(1), Break(1)];
+    let words = [
+        "0 run 1+2 on 1",
+        "0 run 1+2 on 1",
+        "0 run 1 on 1",
+        "0 run 2 on 1",
+        "0 answer 2 exact",
+        "0 run 1 on 1",
+    ];
+    let settings = PoolSettings { batch, ..plain() };
+    check(settings.clone(), &alone, &[&words[..], &["0 answer 1 Failed"]].concat());
+    let few = PoolSettings { max_attempts: NonZeroU8::new(2).expect("positive"), ..settings };
+    let two = [Join(1), Join(2), Query(1), Query(2), Break(1), Break(2), Break(1), Done(1)];
+    let words = ["0 run 1+2 on 1", "0 run 1+2 on 2", "0 run 1 on 1", "0 answer 1 BadQuery", "0 run 2 on 1"];
+    check(few, &two, &[&words[..], &["0 answer 2 exact"]].concat());
+}
+
+#[test]
 fn an_instance_on_which_only_its_model_fails_goes() {
     let mut steps = vec![Join(1), Join(2)];
     for id in 0..3 {

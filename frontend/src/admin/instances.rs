@@ -35,6 +35,8 @@ pub(super) struct Entry {
 struct Model {
     name: String,
     version: String,
+    /// Whether the instance takes work of it: one that fails a model is ejected for that model alone.
+    in_service: bool,
 }
 
 /// Quantiles of the last 512 jobs.
@@ -113,13 +115,18 @@ fn entry(frontend: &Frontend, member: &Arc<Member>) -> Entry {
     let view = member.view();
     let instance = view.instance.as_deref();
     let pools = instance.map(|instance| instance.pools()).unwrap_or_default();
-    let model = |pool: &Arc<Pool>| Model { name: pool.model.name.clone(), version: pool.version.clone() };
+    let driver = &frontend.core.driver;
+    let model = |pool: &Arc<Pool>| Model {
+        name: pool.model.name.clone(),
+        version: pool.version.clone(),
+        in_service: instance.is_some_and(|instance| driver.takes(instance.id, pool.id)),
+    };
     Entry {
         number: member.number,
         address: member.name.clone(),
         source: member.source,
         state: view.state,
-        in_service: instance.is_some_and(|instance| frontend.core.driver.in_service(instance.id)),
+        in_service: instance.is_some_and(|instance| driver.in_service(instance.id)),
         inflight: instance.map_or(0, |instance| instance.inflight()),
         models: pools.iter().map(model).collect(),
         service_time: instance.and_then(|instance| instance.quantiles()).map(ServiceTime::from),

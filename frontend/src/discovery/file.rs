@@ -7,6 +7,7 @@
 //! that is no address is reported and skipped, and costs no other line anything.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,7 +23,10 @@ const MAX_BYTES: u64 = 4 << 20;
 pub(super) async fn watch(fleet: Weak<Fleet>, path: PathBuf, every: Duration) {
     let (mut last, mut settling) = (None, None);
     loop {
-        let read = Some(read(&path).await);
+        let Some(timers) = fleet.upgrade().map(|fleet| fleet.core.driver.timers) else { return };
+        let file = path.clone();
+        let read = timers.offload(move || read(&file)).await;
+        let read = Some(read.unwrap_or_else(|error| Err(error.to_string())));
         let Some(fleet) = fleet.upgrade() else { return };
         // At the start there is nobody to lose: what is missing in half a file comes with the next look.
         let settled = last.is_none() || settling == read;
@@ -42,12 +46,12 @@ pub(super) async fn watch(fleet: Weak<Fleet>, path: PathBuf, every: Duration) {
     }
 }
 
-async fn read(path: &Path) -> Result<String, String> {
-    let size = tokio::fs::metadata(path).await.map_err(|error| error.to_string())?.len();
+fn read(path: &Path) -> Result<String, String> {
+    let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
     if size > MAX_BYTES {
         return Err(format!("it has {size} bytes, more than {MAX_BYTES}"));
     }
-    tokio::fs::read_to_string(path).await.map_err(|error| error.to_string())
+    fs::read_to_string(path).map_err(|error| error.to_string())
 }
 
 /// Makes the fleet what the file says.

@@ -8,8 +8,10 @@
 //! lock: one that comes after a later one is ignored, or the dispatcher would wait for a time that nobody watches.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
@@ -29,6 +31,14 @@ pub(crate) trait Wake: Send + Sync + 'static {
 pub(crate) enum Alarm {
     Thread(Arc<Shared>),
     Task(watch::Sender<Target>),
+    Late(Late),
+}
+
+/// A task whose settings come late and may overtake each other, as those of preempted threads do.
+pub(crate) struct Late {
+    set: Arc<watch::Sender<Target>>,
+    runtime: Handle,
+    chance: AtomicU64,
 }
 
 pub(crate) struct Shared {
@@ -51,6 +61,11 @@ impl Alarm {
                 Self::Thread(Arc::new(Shared { target: Mutex::default(), changed: Condvar::new() }))
             }
             Timers::Runtime => Self::Task(watch::channel(Target::default()).0),
+            Timers::Simulated { seed } => Self::Late(Late {
+                set: Arc::new(watch::channel(Target::default()).0),
+                runtime: Handle::current(),
+                chance: AtomicU64::new(seed),
+            }),
         }
     }
 
@@ -68,6 +83,9 @@ impl Alarm {
             Self::Task(set) => {
                 lifelines.spawn(&Handle::current(), "the timer", sleep(set.subscribe(), sleeper));
             }
+            Self::Late(late) => {
+                lifelines.spawn(&Handle::current(), "the timer", sleep(late.set.subscribe(), sleeper));
+            }
         }
         Ok(())
     }
@@ -83,7 +101,28 @@ impl Alarm {
             Self::Task(set) => {
                 set.send_if_modified(|target| target.set(at, turn));
             }
+            Self::Late(late) => {
+                let (set, pause) = (late.set.clone(), late.pause());
+                if pause.is_zero() {
+                    set.send_if_modified(|target| target.set(at, turn));
+                    return;
+                }
+                late.runtime.spawn(async move {
+                    tokio::time::sleep(pause).await;
+                    set.send_if_modified(|target| target.set(at, turn));
+                });
+            }
         }
+    }
+}
+
+impl Late {
+    /// How long the next setting takes: mostly no time (SplitMix64).
+    fn pause(&self) -> Duration {
+        let mixed = self.chance.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+        let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        Duration::from_millis(((mixed >> 40) % 20).saturating_sub(14))
     }
 }
 
@@ -207,6 +246,7 @@ mod tests {
             let target = match &alarm {
                 Alarm::Thread(shared) => *shared.target.lock(),
                 Alarm::Task(set) => *set.borrow(),
+                Alarm::Late(_) => unreachable!("simulated timers are late on purpose"),
             };
             assert_eq!(target.at, Some(soon), "{timers:?}");
         }

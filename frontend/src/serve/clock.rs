@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use parm_dispatch::Time;
@@ -15,6 +16,36 @@ pub enum Timers {
     Precise,
     /// The runtime's timers: for runtimes whose time is paused or simulated.
     Runtime,
+    /// The same, with nothing left to threads and chance, so that the same seed is the same run: for random schedules in
+    /// a runtime of one thread whose time is paused. Alarms are set up to five milliseconds late, in any order, as by
+    /// threads that are preempted between an event and its effects.
+    Simulated {
+        /// Of all chance.
+        seed: u64,
+    },
+}
+
+impl Timers {
+    /// Runs what may block: beside the runtime, unless its time is simulated, for then another thread would end first
+    /// in one run and last in the next.
+    pub(crate) async fn offload<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        match self {
+            Self::Simulated { .. } => Ok(work()),
+            Self::Precise | Self::Runtime => tokio::task::spawn_blocking(work).await,
+        }
+    }
+
+    /// What chance starts from. Frontends started together should not probe in step.
+    pub(super) fn seed(self) -> u64 {
+        use std::hash::{BuildHasher, RandomState};
+        match self {
+            Self::Simulated { seed } => seed,
+            Self::Precise | Self::Runtime => RandomState::new().hash_one(std::process::id()),
+        }
+    }
 }
 
 /// Counts from the moment it was made.

@@ -379,7 +379,8 @@ async fn follow(core: Weak<Core>) {
     let (mut known, mut settling) = (None, None);
     while let Some(strong) = core.upgrade() {
         let every = strong.config.bundles_interval;
-        let look = tokio::task::spawn_blocking(move || {
+        let timers = strong.driver.timers;
+        let look = timers.offload(move || {
             let stamp = strong.library.stamp();
             let first = known.is_none();
             if first || (known.as_ref() != Some(&stamp) && settling.as_ref() == Some(&stamp)) {

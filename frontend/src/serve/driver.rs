@@ -24,6 +24,7 @@ use super::alarm::{Alarm, Wake};
 use super::clock::{Clock, Timers};
 use super::coding::{Decoded, Desk, ParityQuery, Stock};
 use super::effect::{Effect, Effects, Garbage};
+use super::held::Held;
 use super::inputs::{Inputs, Row};
 use super::instance::Instance;
 use super::job::Ending;
@@ -39,6 +40,7 @@ use crate::record::{Note, Recorder};
 /// The dispatcher with what it needs to act.
 pub(crate) struct Driver {
     pub(super) clock: Clock,
+    pub(crate) timers: Timers,
     pub(super) runtime: Handle,
     pub(super) limits: config::Instances,
     pub(crate) recorder: Recorder,
@@ -72,10 +74,11 @@ impl Driver {
         settings: Settings,
         timers: Timers,
     ) -> io::Result<Arc<Self>> {
-        let dispatcher = Dispatcher::new(settings, seed());
+        let dispatcher = Dispatcher::new(settings, timers.seed());
         let state = State::new(dispatcher);
         let driver = Arc::new(Self {
             clock: Clock::start(),
+            timers,
             runtime: Handle::current(),
             limits,
             recorder: Recorder::default(),
@@ -209,6 +212,13 @@ impl Driver {
         self.act(effects);
     }
 
+    /// What is kept for requests and instances.
+    pub(crate) fn held(&self) -> Held {
+        let state = self.state.lock();
+        let (ledger, dispatched) = (state.ledger.held(), state.dispatcher.held());
+        Held { ledger, dispatched }
+    }
+
     /// How a pool is doing.
     pub(crate) fn status(&self, pool: PoolId) -> Option<PoolStatus> {
         self.state.lock().dispatcher.status(pool)
@@ -217,6 +227,11 @@ impl Driver {
     /// Whether an instance takes work.
     pub(crate) fn in_service(&self, instance: InstanceId) -> bool {
         self.state.lock().dispatcher.in_service(instance)
+    }
+
+    /// Whether an instance takes work of a pool.
+    pub(crate) fn takes(&self, instance: InstanceId, pool: PoolId) -> bool {
+        self.state.lock().dispatcher.takes(instance, pool)
     }
 
     fn abandon(self: &Arc<Self>, call: CallId) {
@@ -266,10 +281,4 @@ impl Drop for Ticket {
             self.driver.abandon(call);
         }
     }
-}
-
-/// Frontends started together should not probe in step.
-fn seed() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
 }

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::coding::Group;
+use super::held::Kept;
 use super::inputs::{Inputs, Row};
 use super::instance::Instance;
 use super::outputs::{Answers, Outputs, RowAnswer};
@@ -225,6 +226,18 @@ impl Ledger {
         let call = self.calls.remove(call.place);
         let open = call.queries.iter().copied().filter(|query| self.query(*query).is_some()).collect();
         Some((call, open))
+    }
+
+    /// How much waits.
+    pub(crate) fn held(&self) -> Kept {
+        Kept {
+            requests: self.calls.len(),
+            queries: self.queries.len(),
+            jobs: self.jobs.len(),
+            groups: self.groups.len(),
+            instances: self.instances.len(),
+            pools: self.pools.len(),
+        }
     }
 
     fn next_serial(&mut self) -> u32 {

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
 
 use parm_protocol::client::Client;
 use parm_protocol::validate::{in_model_order, validate};
@@ -10,12 +9,14 @@ use parm_protocol::{
     Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
     ModelMetadata, ModelRef, ModelStatistics, ServerMetadata, Transport,
 };
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::clock::Timers;
 use super::coding::LoadNets;
 use super::core::Core;
 use super::driver::Submission;
+use super::held::Held;
 use super::index;
 use super::inputs::Inputs;
 use super::outcome::Outcome;
@@ -72,6 +73,11 @@ impl Frontend {
     /// The Prometheus page.
     pub fn metrics(&self) -> String {
         self.core.page(self.fleet.counts())
+    }
+
+    /// What is kept in memory for requests and instances.
+    pub fn held(&self) -> Held {
+        self.core.driver.held()
     }
 
     /// The admin API, ready to be served.

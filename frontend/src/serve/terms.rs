@@ -4,7 +4,7 @@
 //! once and in order; here they are balanced, split by rows, repeated when late and mixed by codes, which would not fail but
 //! answer wrongly. Pinning sequences to instances would leave none of what a frontend is for, so they are refused.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parm_dispatch::Accept;
 use parm_protocol::{Context, Error, Parameter, Parameters};
@@ -32,7 +32,8 @@ impl Terms {
     /// the transport's, and the server's bound.
     pub(crate) fn read(parameters: &Parameters, context: &Context, limits: &Requests) -> Result<Self, Error> {
         no_sequence(parameters)?;
-        let now = Instant::now();
+        // The runtime's time, which tests hold still; otherwise it is the system's.
+        let now = tokio::time::Instant::now().into_std();
         let asked = timeout(parameters)?.map(|timeout| context.arrived + timeout);
         let wanted = match (asked, context.deadline) {
             (Some(asked), Some(transport)) => asked.min(transport),
@@ -106,6 +107,8 @@ fn malformed(name: &str, value: &Parameter, wanted: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use parm_protocol::Transport;
 
     use super::*;

@@ -42,7 +42,7 @@ async fn instances_are_listed_with_how_they_do() {
         (&json!("test://a"), &json!("static"), &json!("ready"))
     );
     assert_eq!((&one["in_service"], &one["inflight"]), (&json!(true), &json!(0)));
-    assert_eq!(one["models"], json!([{"name": "double", "version": "1"}]));
+    assert_eq!(one["models"], json!([{"name": "double", "version": "1", "in_service": true}]));
     assert!(one["service_time"]["p99_us"].as_u64().unwrap() >= 20_000, "{one}");
     assert_eq!(call(&frontend, "GET", "/instances/1", json!(null)).await.1["number"], json!(1));
 }

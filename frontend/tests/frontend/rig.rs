@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use parm_dispatch::{PolicyKind, PoolSettings};
@@ -14,6 +14,7 @@ use parm_protocol::{
     Parameters, RequestedOutput, Tensor, Transport,
 };
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::scripted::Scripted;
 
@@ -135,8 +136,8 @@ pub(crate) fn wanting(mut request: InferRequest, outputs: &[&str]) -> InferReque
 }
 
 pub(crate) async fn infer(frontend: &Frontend, request: InferRequest) -> Result<InferResponse, Error> {
-    let context =
-        Context { arrived: Instant::now(), deadline: None, transport: Transport::Http, traceparent: None };
+    let arrived = Instant::now().into_std();
+    let context = Context { arrived, deadline: None, transport: Transport::Http, traceparent: None };
     frontend.infer(request, context).await
 }
 

@@ -11,6 +11,7 @@ use parm_encoder::Workspace;
 
 use super::{Comparing, Decoding, Encoding};
 use crate::error::Error;
+use crate::serve::clock::Timers;
 use crate::serve::driver::Driver;
 
 /// Bytes that are read where the work comes up: some ten microseconds of it.
@@ -51,7 +52,8 @@ impl Work {
             Self::Decode(work) => (work.bytes(), work.runs_models()),
             Self::Compare(work) => (work.bytes(), work.runs_models()),
         };
-        if bytes <= AT_ONCE && !runs_models {
+        let simulated = matches!(driver.timers, Timers::Simulated { .. });
+        if simulated || (bytes <= AT_ONCE && !runs_models) {
             self.finish(driver);
         } else if driver.desk.busy.fetch_add(1, Ordering::Relaxed) >= MOST {
             driver.desk.busy.fetch_sub(1, Ordering::Relaxed);

@@ -1,0 +1,89 @@
+//! The admin API, asked without a network.
+
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::http::Request;
+use http_body_util::BodyExt;
+use parm_frontend::Frontend;
+use serde_json::Value;
+use tower::ServiceExt;
+
+use crate::schedule::Model;
+use crate::world::{Rules, Truth};
+
+#[derive(Clone)]
+pub(crate) struct Admin(axum::Router);
+
+impl Admin {
+    pub(crate) fn of(frontend: &Frontend) -> Self {
+        Self(frontend.admin().router())
+    }
+
+    async fn send(&self, request: Request<Body>) -> (u16, Value) {
+        let response = match self.0.clone().oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let request =
+            Request::get(format!("/admin/v1{path}")).body(Body::empty()).expect("paths are well formed");
+        self.send(request).await.1
+    }
+
+    /// Every instance, by address.
+    pub(crate) async fn instances(&self) -> BTreeMap<String, Value> {
+        let listed = self.get("/instances").await;
+        let entry = |entry: &Value| (entry["address"].as_str().unwrap_or_default().to_owned(), entry.clone());
+        listed.as_array().map(|all| all.iter().map(entry).collect()).unwrap_or_default()
+    }
+
+    pub(crate) async fn settings(&self) -> Value {
+        self.get("/settings").await
+    }
+
+    /// Patches the settings of a model, or of all; returns whether that was accepted.
+    pub(crate) async fn patch(&self, model: Option<u8>, patch: &Value) -> bool {
+        let path = model.map_or(String::new(), |model| format!("/{}", Model::Asked(model).name()));
+        let request =
+            Request::patch(format!("/admin/v1/settings{path}")).header("content-type", "application/json");
+        let request = request.body(Body::from(patch.to_string())).expect("paths are well formed");
+        self.send(request).await.0 == 200
+    }
+}
+
+/// What a patch makes of settings (RFC 7396, without nulls).
+pub(crate) fn merged(target: &Value, patch: &Value) -> Value {
+    match (target, patch) {
+        (Value::Object(target), Value::Object(patch)) => {
+            let mut both = target.clone();
+            for (name, value) in patch {
+                let next = merged(both.get(name).unwrap_or(&Value::Null), value);
+                both.insert(name.clone(), next);
+            }
+            Value::Object(both)
+        }
+        _ => patch.clone(),
+    }
+}
+
+/// Notes what settings mean for what may be expected.
+pub(crate) fn note(truth: &mut Truth, settings: &Value, models: u8) {
+    for model in 0..models {
+        let own = &settings["models"][Model::Asked(model).name()];
+        let own = if own.is_object() { own } else { &settings["dispatch"] };
+        let policy = own["policy"].as_str().unwrap_or_default();
+        let apart = policy == "parm+" && own["coding"]["shared_pool"] == false;
+        let reserves = apart || policy == "parm" || policy == "approximate-backup";
+        let queue_limit = own["queue_limit"].as_u64().unwrap_or(0) as usize;
+        let ejects = own["ejection"]["enabled"] == true;
+        let stands_in = reserves || policy == "parm+";
+        truth.rules.insert(model, Rules { reserves, stands_in, queue_limit, ejects });
+    }
+    truth.rules_since = tokio::time::Instant::now();
+}

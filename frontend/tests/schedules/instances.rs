@@ -1,0 +1,346 @@
+//! Servers that behave as the schedule says. Their model names every row by its answer: `y` is `x` times a number that
+//! model and version have, and what the client's own parameters add to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use parm_frontend::discovery::{Connect, Name};
+use parm_protocol::client::{BoxFuture, CallContext, Client};
+use parm_protocol::{
+    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor,
+    Parameters, ServerMetadata, Tensor, TensorMetadata,
+};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::dice::Dice;
+use crate::schedule::{Guilt, Model, Schedule, Serving, Temper, address};
+use crate::world::World;
+
+/// A server.
+pub(crate) struct Instance {
+    number: usize,
+    address: String,
+    world: Arc<World>,
+    pace: (u64, u64),
+    question: Duration,
+    curved: bool,
+    pub(crate) temper: watch::Sender<Temper>,
+    /// It fails the next job.
+    pub(crate) blip: Mutex<bool>,
+    pub(crate) models: Mutex<Vec<Serving>>,
+    dice: Mutex<Dice>,
+}
+
+/// A job at a server, as long as it is there.
+struct Job<'a> {
+    instance: &'a Instance,
+    rows: Vec<usize>,
+}
+
+/// All servers, and what names stand for.
+pub(crate) struct Network {
+    pub(crate) instances: Vec<Arc<Instance>>,
+    pub(crate) world: Arc<World>,
+}
+
+/// What `y` is times `x`.
+pub(crate) fn factor(model: Model, version: u8) -> f32 {
+    match model {
+        Model::Asked(number) => 2.0 + f32::from(number) + 4.0 * f32::from(version - 1),
+        Model::Parity(_) => 2.0,
+        Model::Cheap => -3.0,
+        Model::Crowd(_) => 1.0,
+    }
+}
+
+/// What a model that is curved makes of a number, before anything else.
+pub(crate) fn curve(model: Model, x: f32) -> f32 {
+    if model == Model::Asked(0) { x.abs() } else { x }
+}
+
+/// What a client's parameter of output `y` adds to it.
+pub(crate) fn shifted(shift: u64) -> f32 {
+    100_000.0 * shift as f32
+}
+
+impl Instance {
+    pub(crate) fn new(number: usize, schedule: &Schedule, world: Arc<World>) -> Self {
+        let (worker, seed) = (&schedule.setup.workers[number], schedule.seed);
+        let crowd =
+            (0..worker.crowd as u16).map(|of| Serving { model: Model::Crowd(of), version: 1, width: 2 });
+        Self {
+            number,
+            address: address(number),
+            world,
+            pace: worker.pace,
+            question: Duration::from_millis(worker.question),
+            curved: schedule.setup.curved,
+            temper: watch::channel(Temper::Well).0,
+            blip: Mutex::new(false),
+            models: Mutex::new(worker.models.iter().copied().chain(crowd).collect()),
+            dice: Mutex::new(Dice::new(seed ^ (number as u64) << 32)),
+        }
+    }
+
+    fn gone(&self) -> Error {
+        Error::Transport { peer: self.address.clone(), message: "connection refused".into() }
+    }
+
+    /// Waits while nothing is answered; an error if the server is gone, now or meanwhile.
+    async fn listens(&self) -> Result<Temper, Error> {
+        let mut temper = self.temper.subscribe();
+        let now = *temper.wait_for(|temper| *temper != Temper::Deaf).await.map_err(|_| self.gone())?;
+        if now == Temper::Gone { Err(self.gone()) } else { Ok(now) }
+    }
+
+    async fn run(&self, request: &InferRequest, job: &Job<'_>) -> Result<InferResponse, Error> {
+        let mut temper = self.temper.subscribe();
+        let now = *temper.borrow_and_update();
+        let blips = std::mem::take(&mut *self.blip.lock());
+        let pace = self.dice.lock().range(self.pace.0, self.pace.1 + 1);
+        let took = Duration::from_millis(if let Temper::Slow(by) = now { pace * by } else { pace });
+        let work = async {
+            if matches!(now, Temper::Hung | Temper::Deaf) {
+                let still = |temper: &Temper| !matches!(temper, Temper::Hung | Temper::Deaf);
+                let _ = self.temper.subscribe().wait_for(still).await;
+            }
+            sleep(took).await;
+        };
+        let gone = temper.wait_for(|temper| *temper == Temper::Gone);
+        tokio::select! {
+            biased;
+            _ = gone => { self.fault(job); return Err(self.gone()); }
+            () = work => {}
+        }
+        if blips {
+            self.fault(job);
+            return Err(Error::Overloaded { message: "busy".into(), retry_after: Duration::from_millis(1) });
+        }
+        let model = Model::named(&request.model.name);
+        let lacks = |_: &Error| {
+            self.fault(job);
+            self.world.0.lock().lacks(self.number);
+        };
+        let serving = self.serving(&request.model).inspect_err(lacks)?;
+        let one =
+            matches!((now, model), (Temper::FailingOne(one), Some(Model::Asked(asked))) if one == asked);
+        if now == Temper::Failing || one {
+            self.fault(job);
+            return Err(Error::Internal { message: "the engine broke".into() });
+        }
+        self.spoiled(job)?;
+        let answer = answer(request, (serving, self.curved), now);
+        let mut truth = self.world.0.lock();
+        if now == Temper::Short {
+            job.rows.iter().for_each(|row| truth.rows[*row].faults += 1);
+            truth.fails(self.number);
+        } else {
+            truth.servers[self.number].failures = 0;
+            job.rows.iter().for_each(|row| truth.rows[*row].answered = true);
+        }
+        answer
+    }
+
+    /// Fails a job that has a row which any server would fail.
+    fn spoiled(&self, job: &Job<'_>) -> Result<(), Error> {
+        let mut truth = self.world.0.lock();
+        let has = |guilt| job.rows.iter().any(|row| truth.rows[*row].guilt == guilt);
+        let (bad, poison) = (has(Guilt::Bad), has(Guilt::Poison));
+        if bad || poison {
+            job.rows.iter().for_each(|row| truth.rows[*row].neighbours += 1);
+        }
+        match (bad, poison) {
+            (true, _) => Err(Error::Malformed { message: "index out of range".into() }),
+            (false, true) => {
+                truth.servers[self.number].poisoned += 1;
+                Err(Error::Internal { message: "the model failed on this input".into() })
+            }
+            (false, false) => Ok(()),
+        }
+    }
+
+    fn fault(&self, job: &Job<'_>) {
+        let mut truth = self.world.0.lock();
+        job.rows.iter().for_each(|row| truth.rows[*row].faults += 1);
+        truth.fails(self.number);
+    }
+
+    /// The model that a request is for: the newest unless it names a version.
+    fn serving(&self, model: &ModelRef) -> Result<Serving, Error> {
+        let version: Option<u8> = model.version.as_deref().and_then(|version| version.parse().ok());
+        let models = self.models.lock();
+        let fits = |own: &&Serving| {
+            own.model.name() == model.name && version.is_none_or(|wanted| own.version == wanted)
+        };
+        let found = models.iter().filter(fits).max_by_key(|own| own.version).copied();
+        found.ok_or_else(|| Error::UnknownModel { name: model.name.clone() })
+    }
+}
+
+impl Drop for Job<'_> {
+    fn drop(&mut self) {
+        self.instance.world.0.lock().lets_go(self.instance.number, &self.rows);
+    }
+}
+
+/// What a model answers.
+fn answer(
+    request: &InferRequest,
+    (serving, curved): (Serving, bool),
+    temper: Temper,
+) -> Result<InferResponse, Error> {
+    let x = &request.inputs[0].tensor;
+    let x = if temper == Temper::Short { x.slice_rows(0, x.rows() - 1)? } else { x.clone() };
+    let values = x.as_f32()?;
+    let lie = if temper == Temper::Wrong { 777.0 } else { 0.0 };
+    let bias = request.parameters.get("bias").and_then(|bias| bias.as_u64()).unwrap_or(0) as f32;
+    let shift =
+        request.outputs.iter().find_map(|output| output.parameters.get("shift")?.as_u64()).unwrap_or(0);
+    let bent = |x: f32| if curved { curve(serving.model, x) } else { x };
+    let times = |factor: f32, more: f32| {
+        let values: Vec<f32> = values.iter().map(|value| bent(*value) * factor + more).collect();
+        Tensor::from_f32(x.shape(), &values)
+    };
+    let y = times(factor(serving.model, serving.version), bias + shifted(shift) + lie)?;
+    let z = times(-1.0, 0.0)?;
+    let wanted =
+        |name: &str| request.outputs.is_empty() || request.outputs.iter().any(|output| output.name == name);
+    let outputs = [("y", y), ("z", z)].into_iter().filter(|(name, _)| wanted(name));
+    Ok(InferResponse {
+        model_name: request.model.name.clone(),
+        model_version: serving.version.to_string(),
+        id: request.id.clone(),
+        parameters: Parameters::new(),
+        outputs: outputs.map(|(name, tensor)| NamedTensor::new(name, tensor)).collect(),
+    })
+}
+
+impl Client for Instance {
+    fn peer(&self) -> &str {
+        &self.address
+    }
+
+    fn infer(
+        &self,
+        request: InferRequest,
+        context: CallContext,
+    ) -> BoxFuture<'_, Result<InferResponse, Error>> {
+        let rows = {
+            let mut truth = self.world.0.lock();
+            let x = &request.inputs[0].tensor;
+            let width = x.shape().get(1).copied().unwrap_or(1);
+            let values = x.as_f32().map(|values| values.to_vec()).unwrap_or_default();
+            let rows: Vec<usize> = values.chunks(width).filter_map(|row| truth.row(row)).collect();
+            truth.takes(self.number, &rows);
+            let sum = rows.iter().fold(rows.len() as u64, |sum, row| sum * 31 + *row as u64);
+            truth.saw(1 + self.number as u64, sum);
+            rows
+        };
+        let job = Job { instance: self, rows };
+        Box::pin(async move {
+            let deadline = context.deadline.expect("every job has a deadline");
+            let late = Error::DeadlineExceeded { waited: Duration::ZERO };
+            let run = self.run(&request, &job);
+            tokio::time::timeout_at(Instant::from_std(deadline), run).await.unwrap_or(Err(late))
+        })
+    }
+
+    fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
+        Box::pin(async { Ok(self.listens().await? != Temper::NotReady) })
+    }
+
+    fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Error>> {
+        Box::pin(async { self.listens().await.map(|_| ServerMetadata::default()) })
+    }
+
+    fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
+        Box::pin(async {
+            self.listens().await?;
+            sleep(self.question).await;
+            self.serving(model).map(metadata)
+        })
+    }
+
+    fn model_config<'a>(&'a self, _: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
+        Box::pin(async {
+            self.listens().await?;
+            sleep(self.question).await;
+            Err(Error::Unimplemented { what: "configuration".into() })
+        })
+    }
+
+    fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
+        Box::pin(async {
+            self.listens().await?;
+            let entry = |own: &Serving| ModelIndex {
+                name: own.model.name(),
+                version: own.version.to_string(),
+                state: "READY".into(),
+                reason: String::new(),
+            };
+            Ok(self.models.lock().iter().map(entry).collect())
+        })
+    }
+
+    fn load_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.listens().await?;
+            let model = Model::named(name).ok_or_else(|| Error::UnknownModel { name: name.into() })?;
+            let mut models = self.models.lock();
+            if !models.iter().any(|own| own.model == model) {
+                models.push(Serving { model, version: 1, width: 2 });
+                self.world.0.lock().serves(self.number, &models);
+            }
+            Ok(())
+        })
+    }
+
+    fn unload_model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.listens().await?;
+            let mut models = self.models.lock();
+            models.retain(|own| own.model.name() != name);
+            self.world.0.lock().serves(self.number, &models);
+            Ok(())
+        })
+    }
+}
+
+fn metadata(own: Serving) -> ModelMetadata {
+    let tensor = |name: &str| TensorMetadata {
+        name: name.into(),
+        datatype: "FP32".into(),
+        shape: vec![-1, i64::from(own.width)],
+    };
+    ModelMetadata {
+        name: own.model.name(),
+        versions: vec![own.version.to_string()],
+        platform: "scripted".into(),
+        inputs: vec![tensor("x")],
+        outputs: vec![tensor("y"), tensor("z")],
+    }
+}
+
+impl Connect for Network {
+    fn check(&self, url: &str) -> Result<(), String> {
+        if url.starts_with("test://") { Ok(()) } else { Err("it is not of the tests".into()) }
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>> {
+        Box::pin(async move {
+            let refused = || Error::Transport { peer: url.into(), message: "connection refused".into() };
+            let found = self.instances.iter().find(|instance| instance.address == url).ok_or_else(refused)?;
+            if *found.temper.borrow() == Temper::Gone {
+                return Err(refused());
+            }
+            Ok(found.clone() as Arc<dyn Client>)
+        })
+    }
+
+    fn resolve<'a>(&'a self, _: &'a Name) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        let answer = self.world.0.lock().dns.clone();
+        Box::pin(async { answer })
+    }
+}

@@ -1,0 +1,119 @@
+//! Random schedules over the real frontend: driver, ledger, groups, coding, discovery, catalog and admin API, over servers
+//! that do what a schedule says, in time that stands still. Whatever happens, promises are kept.
+//!
+//! Unit tests and the dispatcher's own random schedules miss what lives in the seams: a driver that takes a row away
+//! while the dispatcher starts it, a file read while it is written, an alarm overtaken by another. Here all parts run as in
+//! service, and the seed decides the rest, so that a run that fails fails again.
+//!
+//! `SCHEDULE_SEEDS=0..1000` runs these seeds, and tells in words what broke a promise; `SCHEDULE_ALL=1` goes on after the
+//! first and lists every promise with the seeds that broke it; `SCHEDULE_RULE=WORDS` makes the schedule smaller for the
+//! promise that has these words, where a seed breaks several. `just schedules` runs a million requests.
+
+mod admin;
+mod clients;
+mod dice;
+mod generate;
+mod instances;
+mod invariants;
+mod panics;
+mod run;
+mod schedule;
+mod shrink;
+mod world;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::generate::schedule;
+use crate::run::{Report, run};
+
+/// What seeds came to.
+#[derive(Default)]
+struct Tally {
+    requests: usize,
+    /// Seeds by promise, with an example.
+    broken: BTreeMap<&'static str, (Vec<u64>, String)>,
+}
+
+#[allow(clippy::disallowed_methods)] // a test has no configuration but its environment
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn seeds(default: Range<u64>) -> Range<u64> {
+    let Some(text) = variable("SCHEDULE_SEEDS") else { return default };
+    let bounds = text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
+    bounds.unwrap_or_else(|| panic!("SCHEDULE_SEEDS is '{text}': give FROM..TO"))
+}
+
+/// Runs seeds on all cores; `on` is told of every one, and says whether to go on.
+fn run_all(seeds: Range<u64>, on: impl Fn(u64, Report) -> bool + Sync) {
+    let (next, stopped) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while !stopped.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        break;
+                    }
+                    if !on(seed, run(&schedule(seed))) {
+                        stopped.store(true, Ordering::Relaxed);
+                    }
+                }
+                panics::print();
+            });
+        }
+    });
+}
+
+#[test]
+fn random_schedules_keep_every_promise() {
+    panics::note();
+    let (seeds, all) = (seeds(0..60), variable("SCHEDULE_ALL").is_some());
+    let (tally, started) = (Mutex::new(Tally::default()), Instant::now());
+    run_all(seeds.clone(), |seed, report| {
+        let mut tally = tally.lock();
+        tally.requests += report.requests;
+        for breach in &report.breaches {
+            let example = || (Vec::new(), format!("seed {seed} at {} ms: {}", breach.at, breach.what));
+            tally.broken.entry(breach.rule).or_insert_with(example).0.push(seed);
+        }
+        all || tally.broken.is_empty()
+    });
+    let Tally { requests, broken } = tally.into_inner();
+    let took = started.elapsed();
+    eprintln!("seeds {seeds:?}: {requests} requests in {:.1} s", took.as_secs_f64());
+    for (rule, (seeds, example)) in &broken {
+        let few = &seeds[..seeds.len().min(12)];
+        eprintln!("broken: {rule}, by {} seeds, such as {few:?}\n    {example}", seeds.len());
+    }
+    let sought = variable("SCHEDULE_RULE");
+    let is_sought = |rule: &str| sought.as_deref().is_none_or(|sought| rule.contains(sought));
+    if let Some((rule, (seeds, example))) = broken.iter().find(|(rule, _)| !all && is_sought(rule)) {
+        let least = shrink::shrink(&schedule(seeds[0]), rule);
+        panics::print();
+        panic!(
+            "'{rule}' is broken. {example}\nAgain: SCHEDULE_SEEDS={0}..{1}\nA smaller schedule that breaks it:\n{least}",
+            seeds[0],
+            seeds[0] + 1
+        );
+    }
+    panics::print();
+    assert!(broken.is_empty(), "{} promises are broken", broken.len());
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    panics::note();
+    for seed in seeds(0..60).step_by(10) {
+        let schedule = schedule(seed);
+        assert_eq!(run(&schedule), run(&schedule), "seed {seed}");
+    }
+    panics::print();
+}

@@ -1,0 +1,341 @@
+//! One run: a frontend over the servers of a schedule, in time that stands still until everybody waits.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parm_encoder::{CodeSpec, Kind};
+use parm_frontend::{Config, Frontend, Timers};
+use parm_parity_models::bundle::{
+    Calibration, Deployed, Input, Manifest, Meaning, ModelFile, Output, Parity, Range,
+};
+use parm_protocol::{DataType, InferenceService};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::admin::{self, Admin, merged};
+use crate::instances::{Instance, Network};
+use crate::schedule::{Ask, Event, Guilt, Model, Schedule, Serving, Source, Temper, What, address, host};
+use crate::world::{Breach, Server, World};
+use crate::{clients, invariants, panics};
+
+/// How long all may take to join.
+const START: Duration = Duration::from_secs(4);
+/// As good as for ever.
+const EVER: Duration = Duration::from_secs(1_000_000);
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) breaches: Vec<Breach>,
+    pub(crate) requests: usize,
+    /// Of everything that was seen.
+    pub(crate) trace: u64,
+}
+
+/// A run under way.
+struct Stage {
+    frontend: Frontend,
+    admin: Admin,
+    network: Arc<Network>,
+    world: Arc<World>,
+    folder: PathBuf,
+    models: u8,
+    schedule: Schedule,
+    clients: JoinSet<()>,
+}
+
+/// Runs a schedule.
+pub(crate) fn run(schedule: &Schedule) -> Report {
+    let folder = tempfile::tempdir().expect("a folder for files");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime of one thread");
+    panics::forget();
+    let mut report = runtime.block_on(async {
+        let mut stage = Stage::set(schedule, folder.path()).await;
+        stage.play().await;
+        stage.end().await
+    });
+    drop(runtime);
+    if let Some(panic) = panics::forget() {
+        report.breaches.insert(0, Breach { rule: "nothing panics", at: 0, what: panic });
+    }
+    report
+}
+
+impl Stage {
+    async fn set(schedule: &Schedule, folder: &Path) -> Self {
+        let world = Arc::new(World::new());
+        let numbers = 0..schedule.setup.workers.len();
+        let instances = numbers.map(|number| Arc::new(Instance::new(number, schedule, world.clone())));
+        let network = Arc::new(Network { instances: instances.collect(), world: world.clone() });
+        let now = Instant::now();
+        {
+            let mut truth = world.0.lock();
+            truth.servers = network.instances.iter().map(|instance| known(instance, now + START)).collect();
+            truth.curved = schedule.setup.curved;
+            truth.dns = Ok(of(schedule, Source::Dns).into_iter().map(host).collect());
+        }
+        let config = config(schedule, folder);
+        let timers = Timers::Simulated { seed: schedule.seed };
+        let frontend = Frontend::start(config, network.clone(), timers).expect("a configuration that works");
+        let admin = Admin::of(&frontend);
+        let models = schedule.setup.workers[0].models.iter();
+        let models = models.filter(|own| matches!(own.model, Model::Asked(_))).count() as u8;
+        admin::note(&mut world.0.lock(), &admin.settings().await, models);
+        sleep(START).await;
+        let clients = JoinSet::new();
+        Self {
+            frontend,
+            admin,
+            network,
+            world,
+            folder: folder.to_owned(),
+            models,
+            schedule: schedule.clone(),
+            clients,
+        }
+    }
+
+    async fn play(&mut self) {
+        let start = Instant::now();
+        let watch = tokio::spawn(invariants::watch(self.world.clone(), self.admin.clone()));
+        for Event { at, what } in self.schedule.events.clone() {
+            sleep_until(start + Duration::from_millis(at)).await;
+            self.perform(what).await;
+            while self.clients.try_join_next().is_some() {}
+        }
+        sleep_until(start + Duration::from_millis(self.schedule.length)).await;
+        self.restore();
+        // Until the last deadline, and the last overrun of a job.
+        sleep(Duration::from_secs(13)).await;
+        watch.abort();
+    }
+
+    async fn perform(&mut self, what: What) {
+        match what {
+            What::Ask(ask) => {
+                self.clients.spawn(clients::ask(self.frontend.clone(), self.world.clone(), ask));
+            }
+            What::Temper(worker, temper) => self.becomes(worker, temper),
+            What::Blip(worker) => *self.network.instances[worker].blip.lock() = true,
+            What::Serve(worker, models) => self.serve(worker, models),
+            What::File(workers, torn) => self.write(&workers, torn),
+            What::Dns(workers) => self.resolve(&workers),
+            What::Settings(model, patch) => self.change(model, patch).await,
+            What::Load(model) => {
+                self.world.0.lock().unsettles(model);
+                let frontend = self.frontend.clone();
+                self.clients.spawn(async move {
+                    // Some workers may be gone.
+                    let _ = frontend.load_model(&Model::Asked(model).name()).await;
+                });
+            }
+            What::Unload(model) => {
+                self.world.0.lock().in_flux.insert(model, Instant::now() + EVER);
+                let frontend = self.frontend.clone();
+                self.clients.spawn(async move {
+                    let _ = frontend.unload_model(&Model::Asked(model).name()).await;
+                });
+            }
+            What::Bundle(sizes) => bundle(&self.folder, &sizes, self.world.0.lock().millis()),
+        }
+    }
+
+    fn becomes(&self, worker: usize, temper: Temper) {
+        self.world.0.lock().becomes(worker, temper);
+        self.network.instances[worker].temper.send_replace(temper);
+    }
+
+    fn serve(&self, worker: usize, models: Vec<Serving>) {
+        let mut truth = self.world.0.lock();
+        truth.serves(worker, &models);
+        let before = self.network.instances[worker].models.lock().clone();
+        for own in &models {
+            let Model::Asked(number) = own.model else { continue };
+            if own.width != 2 {
+                truth.in_flux.insert(number, Instant::now() + EVER);
+            } else if before.iter().any(|before| before.model == own.model && before.width != own.width) {
+                truth.unsettles(number);
+            }
+        }
+        // What belongs to a crowd stays.
+        let crowd = before.into_iter().filter(|own| matches!(own.model, Model::Crowd(_)));
+        *self.network.instances[worker].models.lock() = models.iter().copied().chain(crowd).collect();
+    }
+
+    fn write(&self, workers: &[usize], torn: Option<(u64, u64)>) {
+        self.world.0.lock().names(&of(&self.schedule, Source::File), workers);
+        let (file, text) = (self.folder.join("workers"), lines(workers));
+        match torn {
+            None => fs::write(file, text).expect("a file can be written"),
+            Some((percent, after)) => {
+                fs::write(&file, &text[..text.len() * percent as usize / 100])
+                    .expect("a file can be written");
+                tokio::spawn(async move {
+                    sleep(Duration::from_millis(after)).await;
+                    fs::write(file, text).expect("a file can be written");
+                });
+            }
+        }
+    }
+
+    fn resolve(&self, workers: &[usize]) {
+        let mut truth = self.world.0.lock();
+        if workers.is_empty() {
+            truth.dns = Err("the name server is down".into());
+            return;
+        }
+        truth.dns = Ok(workers.iter().copied().map(host).collect());
+        truth.names(&of(&self.schedule, Source::Dns), workers);
+    }
+
+    /// Settings are what they were with the patch, or what they were.
+    async fn change(&self, model: Option<u8>, patch: serde_json::Value) {
+        let before = self.admin.settings().await;
+        let accepted = self.admin.patch(model, &patch).await;
+        let after = self.admin.settings().await;
+        let mut expected = before.clone();
+        if accepted {
+            match model.map(|model| Model::Asked(model).name()) {
+                None => expected["dispatch"] = merged(&before["dispatch"], &patch),
+                Some(name) => {
+                    let own = &before["models"][&name];
+                    let own = if own.is_object() { own } else { &before["dispatch"] };
+                    expected["models"][&name] = merged(own, &patch);
+                }
+            }
+        }
+        let mut truth = self.world.0.lock();
+        if after != expected {
+            truth.breach("settings converge", || format!("{after}, not {expected}"));
+        }
+        admin::note(&mut truth, &after, self.models);
+    }
+
+    /// Everything is well again, and all servers agree on their models.
+    fn restore(&self) {
+        let mut agreed: Vec<Serving> = Vec::new();
+        for (worker, instance) in self.network.instances.iter().enumerate() {
+            let now = *instance.temper.borrow();
+            if now != Temper::Well {
+                self.becomes(worker, Temper::Well);
+            }
+            *instance.blip.lock() = false;
+            let mut models = instance.models.lock().clone();
+            for own in &mut models {
+                match agreed.iter().find(|agreed| (agreed.model, agreed.version) == (own.model, own.version))
+                {
+                    Some(agreed) => own.width = agreed.width,
+                    None => agreed.push(*own),
+                }
+            }
+            models.retain(|own| !matches!(own.model, Model::Crowd(_)));
+            self.serve(worker, models);
+        }
+    }
+
+    async fn end(mut self) -> Report {
+        invariants::converges(&self.frontend, &self.network, &self.admin).await;
+        for model in 0..self.models {
+            let served = |own: &Serving| own.model == Model::Asked(model) && own.width == 2;
+            let somewhere =
+                self.network.instances.iter().any(|instance| instance.models.lock().iter().any(served));
+            let others = |own: &Serving| own.model == Model::Asked(model) && own.width != 2;
+            let elsewhere =
+                self.network.instances.iter().any(|instance| instance.models.lock().iter().any(others));
+            if somewhere && !elsewhere {
+                let ask = Ask { model, rows: vec![Guilt::Good], ..Ask::plain() };
+                self.world.0.lock().in_flux.remove(&model);
+                self.clients.spawn(clients::ask(self.frontend.clone(), self.world.clone(), ask));
+            }
+        }
+        sleep(Duration::from_secs(12)).await;
+        invariants::converges(&self.frontend, &self.network, &self.admin).await;
+        let truth = self.world.0.lock();
+        Report { breaches: truth.breaches.clone(), requests: truth.requests.len(), trace: truth.trace }
+    }
+}
+
+fn known(instance: &Instance, steady_at: Instant) -> Server {
+    let now = Instant::now();
+    Server {
+        temper: Temper::Well,
+        temper_since: now,
+        member: true,
+        steady_at,
+        models: instance.models.lock().iter().map(|own| (*own, steady_at)).collect(),
+        holds: 0,
+        idle_since: now,
+        failures: 0,
+        fed_in_vain: 0,
+        poisoned: 0,
+    }
+}
+
+fn of(schedule: &Schedule, source: Source) -> Vec<usize> {
+    let workers = schedule.setup.workers.iter().enumerate();
+    workers.filter(|(_, worker)| worker.source == source).map(|(number, _)| number).collect()
+}
+
+fn lines(workers: &[usize]) -> String {
+    workers.iter().map(|worker| format!("{}\n", address(*worker))).collect()
+}
+
+fn config(schedule: &Schedule, folder: &Path) -> Config {
+    let mut config = Config { dispatch: schedule.setup.settings.clone(), ..Config::default() };
+    config.workers = of(schedule, Source::Static).into_iter().map(address).collect();
+    config.instances.dns_interval = Duration::from_secs(1);
+    if !of(schedule, Source::Dns).is_empty() {
+        config.workers.push("dns+test://pool:1".into());
+    }
+    let named = of(schedule, Source::File);
+    if !named.is_empty() {
+        fs::write(folder.join("workers"), lines(&named)).expect("a file can be written");
+        config.workers_file = Some(folder.join("workers"));
+    }
+    if schedule.setup.bundle {
+        bundle(folder, &[2, 3], 0);
+        config.bundles = Some(folder.join("bundles"));
+    }
+    config
+}
+
+/// Writes model 0's bundle. The file's time is the run's, as the machine's would be another in every run.
+fn bundle(folder: &Path, sizes: &[u8], millis: u64) {
+    let (datatype, shape) = (DataType::Fp32, vec![-1, 2]);
+    let file = |name: String| ModelFile { name, version: 1, sha256: "0".repeat(64) };
+    let output = |name: &str| Output {
+        name: name.into(),
+        datatype,
+        shape: shape.clone(),
+        meaning: Meaning::Logits,
+        default_answer: Some(vec![0.5, -0.5]),
+    };
+    let parity = |k: &u8| Parity {
+        code: CodeSpec::new(Kind::Sum, usize::from(*k), 1),
+        models: vec![file(Model::Parity(*k).name())],
+        learned: None,
+        training: None,
+        accuracy: None,
+        calibration: Some(Calibration { temperature: 1.0, threshold: 0.0 }),
+    };
+    let range = Some(Range { low: -3000.0, high: 3000.0 });
+    let mut manifest = Manifest::new(Deployed {
+        version: 1,
+        sha256: "0".repeat(64),
+        inputs: vec![Input { name: "x".into(), datatype, shape: shape.clone(), range }],
+        outputs: vec![output("y"), output("z")],
+        preprocessing: None,
+    });
+    manifest.parities = sizes.iter().map(parity).collect();
+    let own = folder.join("bundles").join(Model::Asked(0).name());
+    fs::create_dir_all(&own).expect("a folder can be made");
+    let path = own.join("parm.toml");
+    manifest.write(&path).expect("a manifest can be written");
+    let opened = fs::File::options().write(true).open(&path);
+    let set =
+        opened.and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(1 + millis)));
+    set.expect("a file's time can be set");
+}

@@ -1,0 +1,287 @@
+//! A schedule: what there is at the start, and what happens when. It is data, so that it can be told in words, replayed and
+//! made smaller.
+
+use std::fmt;
+
+use parm_dispatch::PoolSettings;
+use serde_json::Value;
+
+/// What happens in one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule {
+    pub(crate) seed: u64,
+    pub(crate) setup: Setup,
+    /// In order of time.
+    pub(crate) events: Vec<Event>,
+    /// Milliseconds until everything is made well again.
+    pub(crate) length: u64,
+}
+
+/// What there is at the start.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) workers: Vec<Worker>,
+    pub(crate) settings: PoolSettings,
+    /// Whether model 0 has a bundle, with parity models of the code `sum`.
+    pub(crate) bundle: bool,
+    /// Model 0 answers with the magnitude of `x` times its number: no sum of answers is the answer to a sum.
+    pub(crate) curved: bool,
+}
+
+/// A server and how the frontend comes to know of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Worker {
+    pub(crate) source: Source,
+    pub(crate) models: Vec<Serving>,
+    /// Milliseconds that it takes for a job, from and to.
+    pub(crate) pace: (u64, u64),
+    /// Milliseconds that it takes for a question about its models.
+    pub(crate) question: u64,
+    /// Models that nobody asks for.
+    pub(crate) crowd: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Static,
+    File,
+    Dns,
+}
+
+/// A model as a server has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Serving {
+    pub(crate) model: Model,
+    pub(crate) version: u8,
+    /// Numbers in a row.
+    pub(crate) width: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Model {
+    /// One that clients ask for.
+    Asked(u8),
+    /// The parity model of model 0 for groups of so many.
+    Parity(u8),
+    /// The backup model.
+    Cheap,
+    /// One of a crowd.
+    Crowd(u16),
+}
+
+/// Something that happens.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    /// Milliseconds from the start.
+    pub(crate) at: u64,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    Ask(Ask),
+    /// A server behaves so from now on.
+    Temper(usize, Temper),
+    /// A server fails its next job, as one that is busy.
+    Blip(usize),
+    /// A server has these models from now on.
+    Serve(usize, Vec<Serving>),
+    /// The file names these; where two numbers are given, so many percent of it are there for so many milliseconds first.
+    File(Vec<usize>, Option<(u64, u64)>),
+    /// The name stands for these; an error if there are none.
+    Dns(Vec<usize>),
+    /// A merge patch of a model's settings, or of everybody's.
+    Settings(Option<u8>, Value),
+    Load(u8),
+    Unload(u8),
+    /// Model 0's bundle has parity models for these sizes of groups.
+    Bundle(Vec<u8>),
+}
+
+/// How a server behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Temper {
+    Well,
+    /// So many times slower.
+    Slow(u64),
+    /// Ready, and never answers a job.
+    Hung,
+    /// Answers nothing at all.
+    Deaf,
+    /// Fails every job.
+    Failing,
+    /// Fails every job of one model.
+    FailingOne(u8),
+    /// Answers wrongly.
+    Wrong,
+    /// Answers with a row too few.
+    Short,
+    /// Says that it is not ready.
+    NotReady,
+    /// Refuses connections.
+    Gone,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) model: u8,
+    pub(crate) version: Option<u8>,
+    pub(crate) rows: Vec<Guilt>,
+    /// Milliseconds.
+    pub(crate) timeout: Option<u64>,
+    pub(crate) exact: bool,
+    pub(crate) priority: u8,
+    /// A parameter for the model, which adds it to its answer.
+    pub(crate) bias: Option<u8>,
+    /// A parameter of output `y`, which is shifted by it.
+    pub(crate) shift: Option<u8>,
+    pub(crate) wanted: Wanted,
+    /// The client goes away after so many milliseconds.
+    pub(crate) patience: Option<u64>,
+    /// The client looks away for so many milliseconds once it has asked.
+    pub(crate) asleep: Option<u64>,
+}
+
+/// What a row does to the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guilt {
+    Good,
+    /// Any instance refuses it, as malformed.
+    Bad,
+    /// Any instance fails on it, as if it were the instance's own fault.
+    Poison,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    All,
+    Y,
+    Z,
+}
+
+impl Model {
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Asked(number) => format!("m{number}"),
+            Self::Parity(k) => format!("sum{k}"),
+            Self::Cheap => "cheap".into(),
+            Self::Crowd(number) => format!("c{number}"),
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let asked = name.strip_prefix('m').and_then(|number| number.parse().ok()).map(Self::Asked);
+        let parity = || name.strip_prefix("sum").and_then(|k| k.parse().ok()).map(Self::Parity);
+        let crowd = || name.strip_prefix('c').and_then(|number| number.parse().ok()).map(Self::Crowd);
+        asked.or_else(parity).or_else(crowd).or_else(|| (name == "cheap").then_some(Self::Cheap))
+    }
+}
+
+impl Ask {
+    /// One good row for model 0.
+    pub(crate) fn plain() -> Self {
+        Self {
+            model: 0,
+            version: None,
+            rows: vec![Guilt::Good],
+            timeout: None,
+            exact: false,
+            priority: 0,
+            bias: None,
+            shift: None,
+            wanted: Wanted::All,
+            patience: None,
+            asleep: None,
+        }
+    }
+}
+
+/// The address of a server; two of them stand on one machine.
+pub(crate) fn host(worker: usize) -> String {
+    format!("h{}:{worker}", worker / 2)
+}
+
+pub(crate) fn address(worker: usize) -> String {
+    format!("test://{}", host(worker))
+}
+
+impl fmt::Display for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.model.name())?;
+        if self.version != 1 {
+            write!(f, " version {}", self.version)?;
+        }
+        if self.width != 2 { write!(f, " of width {}", self.width) } else { Ok(()) }
+    }
+}
+
+fn listed(models: &[Serving]) -> String {
+    models.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Setup { bundle, curved, .. } = self.setup;
+        writeln!(f, "seed {}, {} ms, bundle: {bundle}, m0 is curved: {curved}", self.seed, self.length)?;
+        writeln!(f, "settings {}", serde_json::to_string(&self.setup.settings).unwrap_or_default())?;
+        for (number, worker) in self.setup.workers.iter().enumerate() {
+            let Worker { source, models, pace: (from, to), question, crowd } = worker;
+            write!(f, "worker {number} by {source:?}: {from} to {to} ms a job; {}", listed(models))?;
+            if *crowd > 0 {
+                write!(f, "; {crowd} more models, {question} ms a question")?;
+            }
+            writeln!(f)?;
+        }
+        self.events.iter().try_for_each(|event| writeln!(f, "{event}"))
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>6} ms  ", self.at)?;
+        match &self.what {
+            What::Ask(ask) => write!(f, "{ask}"),
+            What::Temper(worker, temper) => write!(f, "worker {worker} is {temper:?}"),
+            What::Blip(worker) => write!(f, "worker {worker} fails its next job as overloaded"),
+            What::Serve(worker, models) => write!(f, "worker {worker} has {}", listed(models)),
+            What::File(workers, None) => write!(f, "the file names {workers:?}"),
+            What::File(workers, Some((percent, ms))) => {
+                write!(f, "the file names {workers:?}, {percent} % of it for the first {ms} ms")
+            }
+            What::Dns(workers) => write!(f, "the name stands for {workers:?}"),
+            What::Settings(Some(model), patch) => write!(f, "settings of m{model}: {patch}"),
+            What::Settings(None, patch) => write!(f, "settings of all: {patch}"),
+            What::Load(model) => write!(f, "load m{model}"),
+            What::Unload(model) => write!(f, "unload m{model}"),
+            What::Bundle(sizes) => write!(f, "the bundle of m0 has codes for k = {sizes:?}"),
+        }
+    }
+}
+
+impl fmt::Display for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ask m{}", self.model)?;
+        if let Some(version) = self.version {
+            write!(f, " version {version}")?;
+        }
+        write!(f, " for {:?}", self.rows)?;
+        let numbers = [
+            (self.timeout, "timeout"),
+            (self.bias.map(u64::from), "bias"),
+            (self.shift.map(u64::from), "shift of y"),
+            (self.patience, "gone after"),
+            (self.asleep, "looks away for"),
+            (Some(self.priority.into()).filter(|priority| *priority > 0), "priority"),
+        ];
+        for (number, what) in numbers {
+            if let Some(number) = number {
+                write!(f, ", {what} {number}")?;
+            }
+        }
+        if self.wanted != Wanted::All {
+            write!(f, ", wants {:?} only", self.wanted)?;
+        }
+        if self.exact { write!(f, ", exact only") } else { Ok(()) }
+    }
+}
