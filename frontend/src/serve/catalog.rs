@@ -199,7 +199,39 @@ fn listed(tensors: &[TensorMetadata]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use parm_dispatch::PolicyKind;
+    use parm_protocol::ModelMetadata;
+    use parm_wire::client;
+
     use super::*;
+    use crate::metrics::Metrics;
+
+    /// Whoever is admitted is in the pool already: another that leaves it at that moment cannot have it taken out.
+    #[tokio::test]
+    async fn a_pool_with_a_newcomer_is_not_taken_out() {
+        let (catalog, metrics) = (Catalog::default(), Metrics::new());
+        let model = ModelRef { name: "m".into(), version: Some("1".into()) };
+        let description =
+            Description { model: model.clone(), metadata: ModelMetadata::default(), config: None };
+        let admit = |id: u32| {
+            let client =
+                client::connect(&"http://nobody:1".parse().unwrap(), &client::Config::default()).unwrap();
+            let name = format!("i{id}");
+            let own = metrics.instance(&name);
+            let instance = Instance::new(InstanceId(id), name, client, own);
+            let make =
+                |id, description| Pool::new(id, description, metrics.pool("m", "1", PolicyKind::None), false);
+            catalog.admit(description.clone(), &instance, make).unwrap().pool
+        };
+        let pool = admit(0);
+        pool.leave(InstanceId(0));
+        admit(1);
+        assert!(!catalog.remove_unserved(&pool), "it was joined just before");
+        assert!(Arc::ptr_eq(&catalog.find(&model).unwrap(), &pool));
+        pool.leave(InstanceId(1));
+        assert!(catalog.remove_unserved(&pool));
+        assert!(catalog.find(&model).is_err());
+    }
 
     #[test]
     fn the_newest_version_that_enough_instances_serve_is_chosen() {
