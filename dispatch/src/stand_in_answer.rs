@@ -155,10 +155,8 @@ impl Dispatcher {
             (
                 Aid::In(stand_in) | Aid::Judged(stand_in),
                 Answer::Exact { job, row } | Answer::Hedged { job, row },
-            ) => {
-                if self.shelf.hold(job) && self.shelf.hold(stand_in.job) {
-                    self.out.push(Action::Check(Pair { prediction: Output { job, row }, stand_in }));
-                }
+            ) if self.shelf.hold(job) && self.shelf.hold(stand_in.job) => {
+                self.out.push(Action::Check(Pair { prediction: Output { job, row }, stand_in }));
             }
             (Aid::In(stand_in), Answer::StandIn { .. }) => {
                 let waited_from = Some(query.arrived);

@@ -169,7 +169,7 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
             let tolerance = if *outcome == "reconstructed" { 0.5 + 1e-4 * expected.abs() } else { 0.0 };
             let got = had.get(place * 2).copied().unwrap_or(f32::NAN);
             // NaN is near nothing.
-            if !((got - expected).abs() <= tolerance) {
+            if got.is_nan() || (got - expected).abs() > tolerance {
                 let name = output.name.clone();
                 truth.breach("rows get their own answers", || {
                     format!("request {number}, row {place}, {outcome} {name}: {got}, not {expected} (x is {x}, {ask})")

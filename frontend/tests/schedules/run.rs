@@ -83,7 +83,8 @@ impl Stage {
         let admin = Admin::of(&frontend);
         let models = schedule.setup.workers[0].models.iter();
         let models = models.filter(|own| matches!(own.model, Model::Asked(_))).count() as u8;
-        admin::note(&mut world.0.lock(), &admin.settings().await, models);
+        let settings = admin.settings().await;
+        admin::note(&mut world.0.lock(), &settings, models);
         sleep(START).await;
         let clients = JoinSet::new();
         Self {
