@@ -92,8 +92,8 @@ impl World {
         };
         assert!(self.groups.compares || members.iter().any(helps), "{job:?} can help nobody");
         for held in self.jobs.values() {
-            let member =
-                held.rows.iter().any(|query| members.contains(query)) && !matches!(held.job.role, Role::Backup | Role::StandIn(_));
+            let member = held.rows.iter().any(|query| members.contains(query))
+                && !matches!(held.job.role, Role::Backup | Role::StandIn(_));
             assert!(!member || held.job.instance != job.instance, "{job:?} where a member is: {held:?}");
             if let Role::Parity(other, of) = held.job.role
                 && other == id

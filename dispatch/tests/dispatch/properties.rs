@@ -4,9 +4,10 @@ use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, Cost, DetectionSettings, Event, Failure, Fraction,
-    GraceSettings, HedgeSettings, InstanceId, InstanceSpec, Judgement, Needs, NodeId, PolicyKind, PoolId, PoolSettings,
-    Query, QueryId, Served, Settings, ShapeId, StandInSettings, Unsure, Verdict,
+    Accept, AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, Cost, DetectionSettings, Event,
+    Failure, Fraction, GraceSettings, HedgeSettings, InstanceId, InstanceSpec, Judgement, Needs, NodeId,
+    PolicyKind, PoolId, PoolSettings, Query, QueryId, Served, Settings, ShapeId, StandInSettings, Unsure,
+    Verdict,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -172,16 +173,16 @@ fn accept() -> impl Strategy<Value = Accept> {
 }
 
 fn happening() -> impl Strategy<Value = Happening> {
-    let arrival =
-        (0..POOLS, 0..2u32, 0..300u64, 0..3u8, accept(), prop::bool::weighted(0.9))
-            .prop_map(|(pool, shape, within_ms, priority, accept, codable)| Happening::Arrival {
-                pool,
-                shape,
-                within_ms,
-                priority,
-                accept,
-                codable,
-            });
+    let arrival = (0..POOLS, 0..2u32, 0..300u64, 0..3u8, accept(), prop::bool::weighted(0.9)).prop_map(
+        |(pool, shape, within_ms, priority, accept, codable)| Happening::Arrival {
+            pool,
+            shape,
+            within_ms,
+            priority,
+            accept,
+            codable,
+        },
+    );
     prop_oneof![
         12 => arrival,
         1 => any::<usize>().prop_map(Happening::Cancel),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Answer, Cost, Event, Failure, InstanceId, InstanceSpec, JobId, Judgement, Part, PoolSettings, Query,
-    QueryId, Role, Rows, Served, Settings, ShapeId, Source, Time, Urgency, Verdict,
+    Accept, Action, Answer, Cost, Event, Failure, InstanceId, InstanceSpec, JobId, Judgement, Part,
+    PoolSettings, Query, QueryId, Role, Rows, Served, Settings, ShapeId, Source, Time, Urgency, Verdict,
 };
 
 use super::world::{POOL, World};
@@ -47,7 +47,7 @@ pub(crate) enum Step {
     /// The driver has compared every prediction with its stand-in that it was asked to: they agree or not.
     Checked(bool),
     /// What the stand-in costs, in percent of a query, for 1, 2, 4 and 8 rows.
-    Cost([u8; 4]),
+    Cost([u16; 4]),
     /// So many queries one after the other, each answered by instance 1 after 20 ms: the pool's times become known.
     Warm(u64),
     Settings(Box<PoolSettings>),

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use parm_dispatch::{
-    Accept, Answer, Event, Job, JobId, Judgement, Output, Pair, PolicyKind, PoolSettings, QueryId, Role, Rows, Urgency,
+    Accept, Answer, Event, Job, JobId, Judgement, Output, Pair, PolicyKind, PoolSettings, QueryId, Role,
+    Rows, Urgency,
 };
 
 use super::world::{Fate, State, World};
@@ -48,7 +49,9 @@ impl World {
         assert!(urgency == Urgency::Late || here == 0, "{job:?} is spare, and waits for another");
         for id in rows {
             assert_ne!(self.queries[id].query.accept, Accept::Exact, "{id:?} wants no stand-in");
-            for (_, held) in self.running().filter(|(_, held)| held.rows.contains(id) && held.job.role != Role::Backup) {
+            for (_, held) in
+                self.running().filter(|(_, held)| held.rows.contains(id) && held.job.role != Role::Backup)
+            {
                 assert_ne!(held.job.instance, job.instance, "{id:?} is there already");
                 assert!(!matches!(held.job.role, Role::StandIn(_)), "{id:?} has a stand-in");
             }
@@ -97,7 +100,10 @@ impl World {
         for answers in given.values() {
             let starts = 0..=answers.len().saturating_sub(size);
             let count = |from: usize| answers[from..].iter().take(size).filter(|given| **given).count();
-            assert!(starts.into_iter().all(|from| count(from) <= most), "more than {most} of {size}: {answers:?}");
+            assert!(
+                starts.into_iter().all(|from| count(from) <= most),
+                "more than {most} of {size}: {answers:?}"
+            );
         }
     }
 }

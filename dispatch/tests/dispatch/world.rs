@@ -262,7 +262,8 @@ impl World {
             let elsewhere =
                 self.running().filter(|(_, held)| held.rows.contains(id) && held.job.role != Role::Backup);
             for (_, held) in elsewhere {
-                let either = [job.role, held.job.role].into_iter().any(|role| matches!(role, Role::StandIn(_)));
+                let either =
+                    [job.role, held.job.role].into_iter().any(|role| matches!(role, Role::StandIn(_)));
                 if either && job.role != Role::Copy {
                     continue; // checked where stand-ins are; a query that waited may start beside its own
                 }
@@ -323,8 +324,11 @@ impl World {
             let stands_in = matches!(answer, Answer::StandIn { .. });
             assert_eq!(stands_in, matches!(held.job.role, Role::StandIn(_)), "{answer:?} from {held:?}");
         }
-        let approximate = matches!(answer, Answer::Reconstructed { .. } | Answer::Backup { .. });
-        assert!(!approximate || tracked.query.accept == Accept::Any, "{id:?} wants no {answer:?}");
+        let accept = self.queries[&id].query.accept;
+        let coded = matches!(answer, Answer::Reconstructed { .. } | Answer::Backup { .. });
+        assert!(!coded || accept == Accept::Any, "{id:?} wants no {answer:?}");
+        let stands_in = matches!(answer, Answer::StandIn { .. });
+        assert!(!stands_in || accept != Accept::Exact, "{id:?} wants no {answer:?}");
         if let Answer::Reconstructed { group, .. } = answer {
             assert!(self.groups.decoded.contains(&(group, id)), "{answer:?} was never decoded");
             assert!(!self.groups.all[&group].forgotten, "{answer:?} was forgotten");
