@@ -131,7 +131,8 @@ impl Dispatcher {
     fn start_batch_of(&mut self, key: Key<Pool>, instance: Key<Instance>, lane: LaneId) {
         let pool = &mut self.pools[key];
         let most = pool.in_force.batch.max_size.get();
-        let rows = pool.queue.take(lane, most, |query| self.queries.contains(query));
+        let waits = |query| self.queries.get(query).is_some_and(|query| query.queued);
+        let rows = pool.queue.take(lane, most, waits);
         self.start_batch(key, instance, rows);
     }
 

@@ -60,6 +60,11 @@ impl Health {
         self.state == State::InService
     }
 
+    /// Whether its last answer was slow.
+    pub(super) fn was_slow(&self) -> bool {
+        self.slow > 0
+    }
+
     /// Whether it is out of service and works, as far as is known.
     pub(super) fn out_for_slowness(&self) -> bool {
         self.out_for() == Some(Reason::Slow)

@@ -104,7 +104,7 @@ impl Dispatcher {
         let pool = &mut self.pools[query.pool];
         pool.unanswered -= 1;
         if query.queued {
-            pool.queue.gone(query.lane(), |other| self.queries.contains(other));
+            pool.queue.gone(query.lane(), |other| self.queries.get(other).is_some_and(|query| query.queued));
         }
         for holder in &query.jobs {
             let Some(job) = self.jobs.get_mut(*holder) else { continue };

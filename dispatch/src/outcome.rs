@@ -195,6 +195,11 @@ impl Dispatcher {
         let Some(job) = self.jobs.get(key) else { return };
         let (pool, mut rows) = (job.pool, job.rows.clone());
         rows.retain(|query| !self.covered(*query));
+        if let Some(at) = rows.iter().filter_map(|query| self.stand_in_expected(*query)).max() {
+            // Once more when it should be in: it may be late itself.
+            self.timers.set(at, Timer::Late(key));
+            rows.retain(|query| self.stand_in_expected(*query).is_none());
+        }
         self.hedge(pool, rows);
     }
 

@@ -267,15 +267,33 @@ impl Dispatcher {
     /// Whether the others would not be too busy without an instance.
     fn can_spare(&mut self, key: Key<Instance>) -> bool {
         let instance = &self.instances[key];
-        instance.serves.iter().filter(|serves| serves.data).all(|serves| {
-            let pool = &mut self.pools[serves.pool];
-            let left = pool.slots.saturating_sub(u32::from(instance.slots));
+        let slots = instance.slots;
+        let pools: smallvec::SmallVec<[_; 2]> =
+            instance.serves.iter().filter(|serves| serves.data).map(|serves| serves.pool).collect();
+        pools.into_iter().all(|pool_key| {
+            let lost = self.pools[pool_key].policy.lost_to_slowness();
+            let weak = if lost > 0.0 { self.slow_beside(pool_key, key) } else { 0 };
+            let pool = &mut self.pools[pool_key];
+            let left = pool.slots.saturating_sub(u32::from(slots));
             let Some(recent) = pool.service.reading() else { return false };
             let busy = pool.load.busy(self.now, recent.median);
             left > 0
                 && !pool.backlogged()
-                && busy <= f64::from(left) * pool.settings.ejection.max_utilisation.get()
+                && busy
+                    <= (f64::from(left) - lost * f64::from(weak))
+                        * pool.settings.ejection.max_utilisation.get()
         })
+    }
+
+    /// How many other usable slots of a pool are at instances whose last answer was slow.
+    fn slow_beside(&self, pool: Key<Pool>, key: Key<Instance>) -> u32 {
+        let slow = |instance: &Instance| {
+            instance.usable()
+                && instance.health.was_slow()
+                && instance.serves(pool).is_some_and(|serves| serves.data)
+        };
+        let others = self.instances.iter().filter(|(other, instance)| *other != key && slow(instance));
+        others.map(|(_, instance)| u32::from(instance.slots)).sum()
     }
 
     /// The settings by which a pool's model on an instance is probed; of an instance, those of the first pool that it serves.

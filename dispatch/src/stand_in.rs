@@ -3,17 +3,19 @@
 //! A job's rows are gathered when an instance takes it, oldest first, never before: until then a query may be answered, or
 //! become late. An instance never stands in for a query that it holds itself.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
+use super::extra::{Class, Extra};
 use super::feed::Start;
 use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
 use super::query::{Aid, Keys, Query};
 use super::timers::Timer;
-use super::{Accept, Cost, PolicyKind, PoolId, Role, Urgency};
+use super::{Accept, Answer, Cost, PolicyKind, PoolId, Reject, Role, Urgency};
 
 /// How many queries are looked at for those that an instance may stand in for.
 const LOOK_AT: usize = 16;
@@ -48,12 +50,17 @@ impl Dispatcher {
     /// A query is late: its stand-in goes before everything else, unless there is one.
     pub(super) fn overdue(&mut self, key: Key<Query>) {
         let Some(query) = self.queries.get(key) else { return };
-        let pool = &mut self.pools[query.pool];
+        let (pool_key, pool) = (query.pool, &mut self.pools[query.pool]);
         if !pool.settings.stand_in.late || !query.wants_stand_in(pool) {
             return;
         }
-        let pool_key = query.pool;
-        if let Some(stand_ins) = &mut self.pools[pool_key].stand_ins {
+        // It is late later, as approximate answers near their bound: made now, its answer would only be held back.
+        let due = pool.late_for_stand_in().map(|after| query.arrived + after);
+        if let Some(due) = due.filter(|due| *due > self.now) {
+            self.timers.set(due, Timer::Overdue(key));
+            return;
+        }
+        if let Some(stand_ins) = &mut pool.stand_ins {
             stand_ins.late.push_back(key);
             self.feed_stand_ins(pool_key, Urgency::Late);
         }
@@ -69,7 +76,13 @@ impl Dispatcher {
                     .key_at(index)
                     .is_some_and(|key| self.may_stand_in_for(pool, key, (first, urgency)))
             };
-            let chosen = idle.next(suits).and_then(|index| self.instances.key_at(index));
+            // One that was slow may well be slow again.
+            let well = |index: usize| {
+                let instance = self.instances.key_at(index).and_then(|key| self.instances.get(key));
+                instance.is_some_and(|instance| !instance.health.was_slow())
+            };
+            let chosen = idle.next(|index| well(index) && suits(index)).or_else(|| idle.next(suits));
+            let chosen = chosen.and_then(|index| self.instances.key_at(index));
             self.pools[pool].idle = idle;
             let Some(instance) = chosen else { return };
             if !self.stand_in(pool, instance, urgency) {
@@ -125,15 +138,12 @@ impl Dispatcher {
         loop {
             let pool = &mut self.pools[key];
             let stand_ins = pool.stand_ins.as_mut()?;
-            let waiting = if urgency == Urgency::Late { &mut stand_ins.late } else { &mut stand_ins.early };
-            let first = *waiting.front()?;
+            let first = *stand_ins.waiting(urgency).front()?;
             let pool = &self.pools[key];
             if self.queries.get(first).is_some_and(|query| query.wants_stand_in(pool)) {
                 return Some(first);
             }
-            let stand_ins = self.pools[key].stand_ins.as_mut()?;
-            let waiting = if urgency == Urgency::Late { &mut stand_ins.late } else { &mut stand_ins.early };
-            waiting.pop_front();
+            self.pools[key].stand_ins.as_mut()?.waiting(urgency).pop_front();
         }
     }
 
@@ -157,12 +167,43 @@ impl Dispatcher {
 
     /// Starts a stand-in job on an instance with room for it. False if its work is not paid for.
     fn stand_in(&mut self, key: Key<Pool>, instance: Key<Instance>, urgency: Urgency) -> bool {
-        let Some(mut stand_ins) = self.pools[key].stand_ins.take() else { return false };
-        let pool = &self.pools[key];
-        let late = urgency == Urgency::Late;
-        let waiting = if late { &mut stand_ins.late } else { &mut stand_ins.early };
-        let cost = stand_ins.costs.known(pool.usual_service(), pool.settings.stand_in.cost);
-        let most = pool.policy.rows_at_once(&cost, waiting.len());
+        let Some(stand_ins) = &mut self.pools[key].stand_ins else { return false };
+        let mut waiting = std::mem::take(stand_ins.waiting(urgency));
+        let cost = self.pools[key].stand_in_cost();
+        let rows = self.gather(&mut waiting, (key, instance), &cost);
+        // What still waits for an instance is taken out of the queue: that saves work, and costs none.
+        let beside = rows.iter().filter(|query| !self.queries[**query].queued).count();
+        let pool = &mut self.pools[key];
+        let Some(stand_ins) = &mut pool.stand_ins else { return false };
+        *stand_ins.waiting(urgency) = waiting;
+        let count = rows.len() as u64;
+        match urgency {
+            Urgency::Spare => pool.counters.stand_ins_spare += count,
+            Urgency::Late if beside > 0 && !stand_ins.work.spend_part(cost.of(beside)) => {
+                // They may yet find an idle instance.
+                rows.iter().rev().for_each(|query| stand_ins.early.push_front(*query));
+                pool.counters.stand_ins_refused += count;
+                return false;
+            }
+            Urgency::Late => pool.counters.stand_ins_late += count,
+        }
+        if rows.is_empty() {
+            return false;
+        }
+        rows.iter().for_each(|query| self.take_out(*query));
+        self.start(Start { pool: key, instance, role: Role::StandIn(urgency), rows, fresh: false });
+        true
+    }
+
+    /// Queries for a stand-in job on an instance, the first that want one; those that want none any more are forgotten.
+    fn gather(
+        &self,
+        waiting: &mut VecDeque<Key<Query>>,
+        (pool, instance): (Key<Pool>, Key<Instance>),
+        cost: &Cost,
+    ) -> Keys {
+        let pool = &self.pools[pool];
+        let most = pool.policy.rows_at_once(cost, waiting.len());
         let (mut rows, mut at) = (Keys::new(), 0);
         while rows.len() < most && at < waiting.len().min(LOOK_AT) {
             let next = waiting[at];
@@ -181,24 +222,36 @@ impl Dispatcher {
                 at += 1;
             }
         }
-        let paid = !late || stand_ins.work.spend_part(cost.of(rows.len()));
-        if !paid {
-            // They may yet find an idle instance.
-            rows.iter().rev().for_each(|query| stand_ins.early.push_front(*query));
+        rows
+    }
+
+    /// A query that waits has a stand-in: it need not wait for an instance of its own as well.
+    fn take_out(&mut self, key: Key<Query>) {
+        let query = &mut self.queries[key];
+        if std::mem::take(&mut query.queued) {
+            let (pool, lane) = (query.pool, query.lane());
+            let waits = |other| self.queries.get(other).is_some_and(|query| query.queued);
+            self.pools[pool].queue.gone(lane, waits);
         }
-        let pool = &mut self.pools[key];
-        pool.stand_ins = Some(stand_ins);
-        let count = rows.len() as u64;
-        match urgency {
-            _ if !paid => pool.counters.stand_ins_refused += count,
-            Urgency::Late => pool.counters.stand_ins_late += count,
-            Urgency::Spare => pool.counters.stand_ins_spare += count,
+    }
+
+    /// A query that was taken out of the queue is not given its stand-in's answer: it goes first.
+    pub(super) fn back_to_work(&mut self, key: Key<Query>) {
+        let Some(query) = self.queries.get(key) else { return };
+        if query.queued || query.extras > 0 || !query.jobs.is_empty() {
+            return;
         }
-        if !paid || rows.is_empty() {
-            return false;
+        let pool = query.pool;
+        if self.pools[pool].removed {
+            self.answer(key, Answer::Rejected(Reject::NoInstance));
+            return;
         }
-        self.start(Start { pool: key, instance, role: Role::StandIn(urgency), rows, fresh: false });
-        true
+        let rows = Keys::from_slice(&[key]);
+        self.add_extra(pool, Class::Urgent, Extra { role: Role::Deployed, rows, avoid: None, hedge: false });
+        if self.pools[pool].usable == 0 {
+            self.wait_for_instances(pool);
+        }
+        self.feed(pool);
     }
 }
 
@@ -210,6 +263,8 @@ impl Query {
             && self.aid == Aid::None
             && self.aids < settings.max_attempts.get()
             && self.accept != Accept::Exact
+            // One that waits is taken out of the queue for it.
+            && (!self.queued || pool.gives_stand_ins(self.accept))
             // A group reads the outputs of its members' jobs, and says when they go.
             && self.place.is_none()
     }
@@ -221,7 +276,13 @@ impl Pool {
         if self.settings.policy != PolicyKind::StandIn {
             return None;
         }
-        Some(self.response.reading()?.median.mul_f64(self.settings.stand_in.late_factor))
+        Some(self.usual_response()?.mul_f64(self.settings.stand_in.late_factor * self.thrift()))
+    }
+
+    /// What a query usually takes from its arrival, where it need not wait for others.
+    pub(super) fn usual_response(&self) -> Option<Duration> {
+        let alone = self.usual_service()? + self.settings.batch.max_delay;
+        Some(alone.min(self.response.reading()?.median))
     }
 
     /// What a query usually takes on the deployed model.

@@ -24,10 +24,14 @@ use super::health::Reason;
 use super::job::{Job, Twin};
 use super::pool::Pool;
 use super::query::{Aid, Keys, Query};
-use super::{Accept, Action, Answer, Failure, JobId, Judgement, Output, Pair, QueryId, Unsure};
+use super::{Accept, Action, Answer, Failure, JobId, Judgement, Output, Pair, QueryId, Time, Unsure, Usual};
 
 /// What is held back because too many are approximate is looked at again after so much of the usual time.
 const LOOK_AGAIN: f64 = 0.25;
+const LEAST: Duration = Duration::from_millis(1);
+
+/// A stand-in that takes so many times its cost is as late as what it stands in for.
+const TARDY: f64 = 2.0;
 
 impl Dispatcher {
     /// A stand-in's outputs are in.
@@ -65,6 +69,7 @@ impl Dispatcher {
             };
             waiting.aid = if failure == Failure::Instance { Aid::None } else { Aid::Useless };
             self.overdue_already(*query);
+            self.back_to_work(*query);
         }
     }
 
@@ -86,6 +91,7 @@ impl Dispatcher {
         let from = query.arrived + pool.stand_in_grace(query.accept);
         if from > self.now {
             self.hold_back(key, from);
+            self.back_to_work(key);
         } else if pool.gives_stand_ins(query.accept) {
             self.shelf.hold(output.job);
             self.out.push(Action::Judge(query.id, output));
@@ -95,7 +101,8 @@ impl Dispatcher {
             let again = pool
                 .usual_service()
                 .map_or(pool.settings.stand_in.grace.cold, |usual| usual.mul_f64(LOOK_AGAIN));
-            self.hold_back(key, self.now + again.max(Duration::from_millis(1)));
+            self.hold_back(key, self.now + again.max(LEAST));
+            self.back_to_work(key);
         }
     }
 
@@ -131,8 +138,26 @@ impl Dispatcher {
                 if hedges {
                     self.hedge(pool_key, Keys::from_slice(&[key]));
                 }
+                self.back_to_work(key);
             }
         }
+    }
+
+    /// When a query should be given its stand-in's answer, if it has one that is to come or held back.
+    pub(super) fn stand_in_expected(&self, key: Key<Query>) -> Option<Time> {
+        let query = self.queries.get(key)?;
+        let pool = &self.pools[query.pool];
+        let (from, usual) = (query.arrived + pool.stand_in_grace(query.accept), pool.usual_service()?);
+        let ready = match query.aid {
+            Aid::Runs(job) => {
+                let job = self.jobs.get(job)?;
+                job.started + usual.mul_f64(TARDY * pool.stand_in_cost().of(job.rows.len()))
+            }
+            Aid::In(_) | Aid::Judged(_) => self.now + LEAST,
+            Aid::None | Aid::Useless => return None,
+        };
+        let at = ready.max(from);
+        (at > self.now && pool.gives_stand_ins(query.accept)).then_some(at)
     }
 
     /// A query is answered: what is known twice, or will be, is to be compared.
@@ -224,20 +249,26 @@ impl Dispatcher {
 impl Pool {
     /// How long after its arrival a query waits for its prediction before a stand-in's answer will do.
     fn stand_in_grace(&self, accept: Accept) -> Duration {
-        let least = self.policy.grace(self.response.reading());
-        let Some(recent) = self.response.reading() else { return least };
-        let bound = self.settings.stand_in.bound.get();
-        let tail = match accept {
-            Accept::AtMost(thousandths) if f64::from(thousandths) / 1000.0 < bound => {
-                self.response.quantile(1.0 - f64::from(thousandths) / 1000.0)
+        let grace = &self.settings.stand_in.grace;
+        let usual = self.usual_response().filter(|_| grace.of == Usual::Median);
+        let least = usual
+            .map_or_else(|| self.policy.grace(self.response.reading()), |usual| usual.mul_f64(grace.factor));
+        let least = least.mul_f64(self.thrift());
+        match accept {
+            Accept::AtMost(thousandths) if self.response.reading().is_some() => {
+                least.max(self.response.quantile(1.0 - f64::from(thousandths) / 1000.0))
             }
-            _ => recent.high,
-        };
-        least.max(tail)
+            _ => least,
+        }
+    }
+
+    /// By how much everything about stand-ins comes later, as approximate answers near their bound.
+    pub(super) fn thrift(&self) -> f64 {
+        self.stand_ins.as_ref().map_or(1.0, |stand_ins| stand_ins.share.thrift())
     }
 
     /// Whether one more query may be given a stand-in's answer.
-    fn gives_stand_ins(&self, accept: Accept) -> bool {
+    pub(super) fn gives_stand_ins(&self, accept: Accept) -> bool {
         self.stand_ins
             .as_ref()
             .is_some_and(|stand_ins| !stand_ins.withheld && stand_ins.share.has_room(accept))

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
-use super::StandInSettings;
 use super::arena::Key;
 use super::budget::Budget;
 use super::cost::Costs;
 use super::query::Query;
 use super::share::Share;
 use super::window::Window;
+use super::{StandInSettings, Urgency};
 
 /// The stand-ins of a pool.
 pub(super) struct StandIns {
@@ -52,6 +52,14 @@ impl StandIns {
             self.agreement = Window::new(settings.agreement.window.get());
         }
         self.watch(settings);
+    }
+
+    /// Queries that want one, of a kind.
+    pub(super) fn waiting(&mut self, urgency: Urgency) -> &mut VecDeque<Key<Query>> {
+        match urgency {
+            Urgency::Spare => &mut self.early,
+            Urgency::Late => &mut self.late,
+        }
     }
 
     /// A query has none. Those that were answered go, when there could be more of them than of the others.

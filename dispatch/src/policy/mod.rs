@@ -42,6 +42,12 @@ pub(super) trait Policy: Send {
         None
     }
 
+    /// What a slow instance lacks of a well one when it is to be known whether others could do without yet another: 0 if
+    /// that is not asked.
+    fn lost_to_slowness(&self) -> f64 {
+        0.0
+    }
+
     /// How many of so many waiting queries a stand-in job takes.
     fn rows_at_once(&self, _cost: &Cost, _waiting: usize) -> usize {
         0

@@ -57,7 +57,11 @@ impl Policy for StandIn {
     fn kept_idle(&self, busy: f64, slots: u32, cost: f64) -> Option<u32> {
         let room = busy <= f64::from(slots) * self.settings.spare_up_to.get();
         let pays = self.settings.spare && cost < 1.0;
-        (room && pays).then(|| (SAFE * (2.0 * busy * cost).sqrt()).round() as u32)
+        (room && pays).then(|| (crate::tune("SAFE", SAFE) * (2.0 * busy * cost).sqrt()).round() as u32)
+    }
+
+    fn lost_to_slowness(&self) -> f64 {
+        crate::tune("LOST", 0.8)
     }
 
     fn rows_at_once(&self, cost: &Cost, waiting: usize) -> usize {

@@ -25,7 +25,7 @@ pub struct StandInSettings {
     pub late: bool,
     /// A query is late this many medians of the pool's usual time after its arrival. Default 1.15.
     pub late_factor: f64,
-    /// Work on late queries, in the time of a query on the deployed model, per query. Default: `ratio` 0.1, `burst` 20.
+    /// Work on late queries, in the time of a query on the deployed model, per query. Default: `ratio` 0.1, `burst` 100.
     pub late_budget: BudgetSettings,
     /// Most rows of a job. Default 8.
     pub max_rows: NonZeroU8,
@@ -34,7 +34,7 @@ pub struct StandInSettings {
     /// Most answers that may be approximate, as a share of all. It is kept by holding them back for longer, never by failing
     /// a query. Default 0.05.
     pub bound: Fraction,
-    /// The answers over which that share is counted. Default 10000.
+    /// The answers over which that share is counted. Default 50000.
     pub bound_window: NonZeroU32,
     /// Duplicate late jobs that no stand-in can replace, as under `hedge`. Default true.
     pub hedge: bool,
@@ -82,11 +82,11 @@ impl Default for StandInSettings {
             spare_up_to: Fraction::percent(90),
             late: true,
             late_factor: 1.15,
-            late_budget: BudgetSettings { ratio: Fraction::percent(10), burst: 20 },
+            late_budget: BudgetSettings { ratio: Fraction::percent(10), burst: 100 },
             max_rows: NonZeroU8::new(8).expect("positive"),
             grace: GraceSettings { factor: 1.15, of: Usual::Median, cold: Duration::from_millis(100) },
             bound: Fraction::percent(5),
-            bound_window: NonZeroU32::new(10_000).expect("positive"),
+            bound_window: NonZeroU32::new(50_000).expect("positive"),
             hedge: true,
             min_confidence: Fraction::percent(0),
             unsure: Unsure::default(),

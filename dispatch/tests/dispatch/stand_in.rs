@@ -1,6 +1,7 @@
 //! What the dispatcher does with stand-ins, situation by situation.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use parm_dispatch::{
     AgreementSettings, BudgetSettings, Fraction, PolicyKind, PoolSettings, StandInSettings, Unsure,
@@ -10,7 +11,10 @@ use super::script::Step::*;
 use super::script::{Step, check, play, words};
 
 fn standing_in() -> PoolSettings {
-    PoolSettings { policy: PolicyKind::StandIn, ..PoolSettings::default() }
+    let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..PoolSettings::default() };
+    // The scripts say who is idle, not who is new.
+    settings.ejection.slow_start = Duration::ZERO;
+    settings
 }
 
 fn with(change: impl FnOnce(&mut StandInSettings)) -> PoolSettings {
@@ -73,11 +77,11 @@ fn a_stand_in_that_comes_after_the_prediction_is_compared_with_it() {
 fn a_late_query_goes_before_everything_that_waits() {
     let steps =
         [Query(1), Query(2), Query(3), Query(4), Quiet, Wait(24), Done(3), Wait(5), Done(3), Judged(None)];
-    // Instance 3 held query 2 or 3; whichever it was, it stands in for another before it takes the fourth.
+    // All three are late; the fourth waits.
     check_warm(
         late(),
         &steps,
-        &["664 answer 2 exact", "664 late stand-in 1 on 3", "669 judge 1", "669 run 4 on 3"],
+        &["664 answer 2 exact", "664 late stand-in 1 on 3", "669 judge 1", "669 late stand-in 3 on 3"],
     );
 }
 
@@ -166,7 +170,7 @@ fn an_unsure_stand_in_leads_to_a_hedge_or_to_patience() {
     let unsure =
         |then| with(|stand_in| (stand_in.min_confidence, stand_in.unsure) = (Fraction::percent(80), then));
     let steps = [Query(1), Wait(5), Done(3), Wait(19), Quiet, Judged(Some(70))];
-    check_warm(unsure(Unsure::Hedge), &steps, &["664 copy 1 on 3"]);
+    check_warm(unsure(Unsure::Hedge), &steps, &["664 copy 1 on 1"]);
     check_warm(unsure(Unsure::Wait), &steps, &[]);
 }
 

@@ -312,7 +312,7 @@ impl World {
         assert_eq!(tracked.fate, Fate::Waiting, "{id:?}: second answer {answer:?}");
         assert!(self.now <= tracked.query.deadline.max(Time::ZERO), "{id:?}: {answer:?} after its deadline");
         tracked.fate = Fate::Answered(answer);
-        let tracked = tracked.query;
+        
         if let Answer::StandIn { job, row, .. } = answer {
             self.stood_in(id, Output { job, row });
         }
@@ -334,8 +334,11 @@ impl World {
             let stands_in = matches!(answer, Answer::StandIn { .. });
             assert_eq!(stands_in, matches!(held.job.role, Role::StandIn(_)), "{answer:?} from {held:?}");
         }
-        let approximate = matches!(answer, Answer::Reconstructed { .. } | Answer::Backup { .. });
-        assert!(!approximate || tracked.accept == Accept::Any, "{id:?} wants no {answer:?}");
+        let accept = self.queries[&id].query.accept;
+        let coded = matches!(answer, Answer::Reconstructed { .. } | Answer::Backup { .. });
+        assert!(!coded || accept == Accept::Any, "{id:?} wants no {answer:?}");
+        let stands_in = matches!(answer, Answer::StandIn { .. });
+        assert!(!stands_in || accept != Accept::Exact, "{id:?} wants no {answer:?}");
         if let Answer::Reconstructed { group, .. } = answer {
             assert!(self.groups.decoded.contains(&(group, id)), "{answer:?} was never decoded");
             assert!(!self.groups.all[&group].forgotten, "{answer:?} was forgotten");

@@ -4,5 +4,6 @@ mod detection;
 mod faults;
 mod policies;
 mod repeatable;
+mod stand_ins;
 mod support;
 mod theory;
