@@ -69,12 +69,16 @@ fn is_name(text: &str) -> bool {
     ours && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// The metrics of a server that has answered and refused a request.
+/// The metrics of a server that has answered and refused requests.
 fn shown(parm: &Parm) -> BTreeMap<String, Metric> {
     let refused = http::post(parm.http, "/v2/models/nobody/infer", b"{\"inputs\": []}");
     assert_eq!(refused.status, 404, "{}", refused.body_text());
     let refused = http::post(parm.http, "/v2/models/affine/infer", b"{\"inputs\": []}");
     assert_eq!(refused.status, 400, "{}", refused.body_text());
+    // Series of a model appear when it is first used.
+    let row = br#"{"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}"#;
+    let answered = http::post(parm.http, "/v2/models/affine/infer", row);
+    assert_eq!(answered.status, 200, "{}", answered.body_text());
     let text = parm.metrics();
     let mut metrics = BTreeMap::new();
     for line in text.lines() {

@@ -83,7 +83,7 @@ pub enum Unsure {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GraceSettings {
-    /// Times the pool's usual time from arrival to prediction. Default 1.25.
+    /// Times the pool's usual time from arrival to prediction.
     pub factor: f64,
     /// What is usual. Default `median`.
     pub of: Usual,

@@ -312,7 +312,7 @@ impl World {
         assert_eq!(tracked.fate, Fate::Waiting, "{id:?}: second answer {answer:?}");
         assert!(self.now <= tracked.query.deadline.max(Time::ZERO), "{id:?}: {answer:?} after its deadline");
         tracked.fate = Fate::Answered(answer);
-        
+
         if let Answer::StandIn { job, row, .. } = answer {
             self.stood_in(id, Output { job, row });
         }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use parm_dispatch::{PolicyKind, PoolSettings};
-use parm_encoder::Kind;
+use parm_encoder::{Kind, Requirement};
 
 use super::Core;
 use crate::serve::coding::{self, Bundle};
@@ -25,7 +25,9 @@ pub(super) fn passed(pool: &Pool, settings: &PoolSettings, bundle: Option<&Bundl
 fn runs_own_parities(settings: &PoolSettings, bundle: Option<&Bundle>) -> bool {
     let is_coded = matches!(settings.policy, PolicyKind::Parm | PolicyKind::ParmPlus);
     let trained = |bundle: &Bundle| !bundle.of(Kind::Mds, settings.coding.r.get().into()).is_empty();
-    is_coded && settings.coding.code == Some(Kind::Mds) && !bundle.is_some_and(trained)
+    is_coded
+        && settings.coding.code.is_some_and(|kind| kind.requires() == Requirement::AffineModel)
+        && !bundle.is_some_and(trained)
 }
 
 impl Core {
