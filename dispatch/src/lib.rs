@@ -5,11 +5,6 @@
 //!
 //! [`recording`] is what happened, line by line: what a frontend writes, and what replays and fits read.
 
-/// Scratch.
-pub fn tune(name: &str, default: f64) -> f64 {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
-}
-
 mod action;
 mod event;
 mod ids;

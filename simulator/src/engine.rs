@@ -137,9 +137,6 @@ impl<'a> Engine<'a> {
                 }
             }
         }
-        if std::env::var("STATS").is_ok() {
-            eprintln!("SCRATCH {:?}", self.dispatcher.status(POOL));
-        }
         progress.advanced(self.arrived % REPORT_EVERY);
         let capacity = u64::from(self.run.shape.instances) * self.now.as_nanos();
         self.tally.finish(self.cluster.busy, capacity, self.queries.most());

@@ -105,7 +105,11 @@ fn without_default(path: &str, comment: &str, default: &Value) -> String {
         (Value::Null, _) => bare == "none",
         (Value::Array(real), _) if real.is_empty() => bare == "none",
         (Value::Object(real), _) if real.is_empty() => bare == "none",
-        (real, _) => *real == *bare,
+        (Value::Bool(real), _) => bare.parse() == Ok(*real),
+        (real, _) => {
+            let real = real.to_string();
+            real == bare
+        }
     };
     // Words may describe a default; a number, a switch or a word in backticks is one.
     let exact = bare.parse::<f64>().is_ok() || ["true", "false"].contains(&bare) || value != bare;

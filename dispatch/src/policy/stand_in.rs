@@ -40,6 +40,9 @@ pub(super) struct StandIn {
 /// Standard deviations of what may be wanted meanwhile that stay idle.
 const SAFE: f64 = 1.0;
 
+/// Share of the capacity that slow instances hold which counts as busy.
+const LOST: f64 = 0.8;
+
 /// A row more must make the job this much cheaper than a job of its own.
 const CHEAPER: f64 = 0.75;
 
@@ -57,11 +60,11 @@ impl Policy for StandIn {
     fn kept_idle(&self, busy: f64, slots: u32, cost: f64) -> Option<u32> {
         let room = busy <= f64::from(slots) * self.settings.spare_up_to.get();
         let pays = self.settings.spare && cost < 1.0;
-        (room && pays).then(|| (crate::tune("SAFE", SAFE) * (2.0 * busy * cost).sqrt()).round() as u32)
+        (room && pays).then(|| (SAFE * (2.0 * busy * cost).sqrt()).round() as u32)
     }
 
     fn lost_to_slowness(&self) -> f64 {
-        crate::tune("LOST", 0.8)
+        LOST
     }
 
     fn rows_at_once(&self, cost: &Cost, waiting: usize) -> usize {

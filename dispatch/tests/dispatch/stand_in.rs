@@ -3,9 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use parm_dispatch::{
-    AgreementSettings, BudgetSettings, Fraction, PolicyKind, PoolSettings, StandInSettings, Unsure,
-};
+use parm_dispatch::{BudgetSettings, Fraction, PolicyKind, PoolSettings, StandInSettings, Unsure};
 
 use super::script::Step::*;
 use super::script::{Step, check, play, words};
@@ -179,31 +177,4 @@ fn a_stand_in_that_is_lost_is_made_again() {
     let steps = [Query(1), Wait(24), Quiet, Fail(3)];
     let words = words(&play(with(|stand_in| stand_in.hedge = false), &[&WARM[..], &steps].concat()));
     assert!(words.len() == 1 && words[0].starts_with("664 late stand-in 1"), "{words:?}");
-}
-
-#[test]
-fn stand_ins_that_disagree_too_often_are_withheld() {
-    let settings = with(|stand_in| {
-        stand_in.agreement = AgreementSettings {
-            window: NonZeroU32::new(10).expect("positive"),
-            eject: false,
-            ..AgreementSettings::default()
-        };
-    });
-    // Two instances: one runs the query, the other stands in, and both take turns.
-    let start = [Cost([10, 20, 40, 80]), Join(1), Join(2)];
-    let turns = |count: u64, agrees| -> Vec<Step> {
-        (0..count)
-            .flat_map(|id| {
-                let (first, second) = if id % 2 == 0 { (1, 2) } else { (2, 1) };
-                [Query(7000 + id), Wait(20), Done(first), Done(second), Checked(agrees), Wait(20)]
-            })
-            .collect()
-    };
-    let world = play(settings.clone(), &[&start[..], &turns(30, false)].concat());
-    let status = world.dispatcher.status(super::world::POOL).expect("the pool is there");
-    assert!(status.withheld && status.agreement == Some(0.0), "{status:?}");
-    let world = play(settings, &[&start[..], &turns(30, true)].concat());
-    let status = world.dispatcher.status(super::world::POOL).expect("the pool is there");
-    assert!(!status.withheld && status.agreement == Some(1.0), "{status:?}");
 }
