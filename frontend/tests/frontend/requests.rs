@@ -281,11 +281,7 @@ async fn a_probe_runs_one_row_and_nothing_that_was_its_clients_own() {
     config.dispatch.ejection.enabled = true;
     config.dispatch.batch.max_size = NonZeroU16::new(8).unwrap();
     let frontend = frontend(config, &instances.each_ref()).await;
-<<<<<<< HEAD
     infer(&frontend, with(request(&[7.0]), "tag", 5u64)).await.unwrap();
-=======
-    infer(&frontend, with(request(&[7.0]), "custom", 5u64)).await.unwrap();
->>>>>>> hd
     infer(&frontend, wanting(request(&[1.0, 2.0, 3.0]), &["y"])).await.unwrap();
     instances[0].becomes(Act::Fail(MS, Error::Internal { message: "broken".into() }));
     while metric(&frontend, "parm_instances", &["state=\"ready\""]) == 2.0 {
