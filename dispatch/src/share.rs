@@ -4,7 +4,10 @@
 //! through one after the other, and a mean over all time would let a whole afternoon be approximate.
 //!
 //! Choice: one bit for each of the latest answers, and a count. An approximation is given only while the count is below the
-//! bound's share of the window, so that no window, wherever it begins, holds more. 10,000 answers are 1.25 KB.
+//! bound's share of the window, so that no window, wherever it begins, holds more. 50,000 answers are 6 KB.
+//!
+//! As the count nears the bound, approximations are held back for longer: 1 + 0.1 (given / left)^2 times as long. That
+//! leaves them to the slowest queries, and leaves some for a burst that is not over.
 //!
 //! Clients that ask for less than the operator allows are counted among themselves, each answer earning its share of an
 //! approximation: together they never get more than what they earned. Each gets about its own share, because its grace is

@@ -1,18 +1,23 @@
 //! A stand-in's answers: kept until the prediction comes, or is so late that clients are given them.
 //!
 //! Problem: an approximation at hand is worth most for the slowest queries and nothing for the others, which will have their
-//! prediction in a moment; and an operator wants to say how many of all answers may be approximate.
+//! prediction in a moment; and an operator wants to say how many of all answers may be approximate. How many queries are
+//! late is not known beforehand: a straggler in a hundred, half of all where service times vary widely, a burst of them
+//! where instances share a disturbance.
 //!
-//! Choice: a query is given one when it is older than 1.15 usual times, and older than all but the share that may be
-//! approximate: service times that vary widely by nature so stretch the wait until only that share is left. What a query
-//! would have waited for its prediction counts also where it was given something else, when the prediction comes in the end:
-//! counting only what was waited for would make every wait look short. And over any window the share is counted and kept
-//! (see `share`), as quantiles follow a burst of stragglers too slowly; what is held back so is looked at again soon.
+//! Choice: a query is given one when it is older than 1.15 usual times, and that wait is stretched as approximations near
+//! their bound (see `share`): while few were given, hardly; at half of what is allowed by a tenth; near all of it without
+//! limit. So those that are given go to ever slower queries, a burst finds room, and where service times vary widely the
+//! wait comes to rest where the share that is slower fits under the bound. A client that asks for less waits at least for
+//! the quantile of latency that leaves its share. What a query would have waited counts for that also where it was given
+//! something else, when the prediction comes after all: else every wait would look short.
+//!
 //! Confidence is asked for when an answer would be given, not before: most never are.
 //!
 //! Rejected: the first answer of the two (more than nine in ten would be approximate, for nothing); a fixed wait (what is
-//! late at one load is usual at another); no answers at all beyond the bound (the exact one still comes, so waiting is all
-//! that it costs).
+//! late at one load is usual at another); the quantile of latency that leaves the bound's share, for all (it follows a burst
+//! too slowly, and spends the bound on queries that are hardly late); an end to approximations at the bound alone (they
+//! would go to whoever is first, and the slowest would find none left).
 //!
 //! Cold start: until enough times are known, the wait is a setting.
 

@@ -7,21 +7,27 @@
 //! Choice: two modes. *Spare*: a query that was started gets a stand-in as soon as an instance is idle that will not be
 //! wanted meanwhile. While a stand-in takes a share `c` of a query's time and queries keep `b` slots busy, about `b c` of
 //! them end and as many come; how many more come than end is a matter of chance, with a standard deviation of
-//! `sqrt(2 b c)`. So many instances, once over, stay idle beside it. That is one rule for everything: where little runs, or
-//! the stand-in is cheap, nearly every query has one; as load or cost rise there is room more and more seldom, and what is
+//! `sqrt(2 b c)`. So many instances stay idle beside it. That is one rule for everything: where little runs, or the
+//! stand-in is cheap, nearly every query has one; as load or cost rise there is room more and more seldom, and what is
 //! left is *late*: a query that is 1.15 usual times old goes before everything in the queue, for it has waited longest
-//! and needs the least; within a budget that counts work. Age counts from arrival, as clients count: a query that has waited
-//! long for an instance is late too, and its stand-in is the quickest way out of the queue.
+//! and needs the least; within a budget that counts work. Age counts from arrival, as clients count, and "usual" without
+//! the wait for an instance: where all wait, all are late. One that still waits is taken out of the queue for its
+//! stand-in, which so replaces a query's work by a part of it: that is what ends a queue.
 //!
 //! A job takes more than one row only as far as that is cheaper: where a row costs the same alone, waiting for others to be
 //! done only delays the first.
 //!
-//! What it cannot help (clients who want exact answers, stand-ins that are late themselves) a hedge within a budget does, as
-//! under `hedge`.
+//! What stand-ins cannot help (clients who want exact answers, stand-ins that are late themselves, answers beyond the bound)
+//! a hedge within a budget does. Where one is expected a hedge is not: where half of the instances are slow, exact
+//! duplicates doubled the tail that they were to shorten.
+//!
+//! A slow instance that is kept does little harm here, as its late queries have stand-ins, and one that is put out is
+//! missed. So whether the others could do without it takes into account how many of them are slow too.
 //!
 //! Rejected: a fixed number of idle instances (right at one load and cost only); a limit on utilisation alone (what is
 //! measured varies, and a small pool is full by chance at any); stand-ins for all, queued (a stand-in that comes after the
-//! prediction is work for nothing).
+//! prediction is work for nothing); lateness by the median of all latencies (it rises with the queue, and with it what
+//! counts as late: then nothing ends the queue).
 //!
 //! Cold start: until times are known nothing is late; what a stand-in costs is a setting until a worker has measured it.
 
