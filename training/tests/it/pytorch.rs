@@ -17,7 +17,7 @@ fn model() -> Model {
 }
 
 fn saved(name: &str) -> Array<f32> {
-    let path = format!("{}/tests/training/pytorch/{name}.npy", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/tests/it/pytorch/{name}.npy", env!("CARGO_MANIFEST_DIR"));
     Samples::npy(path.as_ref(), None, data::Limit::default()).unwrap().inputs
 }
 
