@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use parm_dispatch::{Comparison, GroupId, JobId, Part, Source, Verdict};
-use parm_workload::draw::Draw;
+use parm_workload::Random;
 
 /// Wrong outputs that may be compared, and what comparisons found.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl Comparisons {
 
     /// Compares; what is found is to be reported later.
     pub(crate) fn compare(&mut self, comparison: &Comparison, seed: u64) {
-        let mut draw = Draw::new(seed, [STREAM, comparison.group.0]);
+        let mut draw = Random::of(seed, [STREAM, comparison.group.0]);
         let mut verdicts = Vec::new();
         for (row, parts) in comparison.rows.iter().enumerate() {
             let wrong = |part: &Part| self.wrong.contains(&part.job);

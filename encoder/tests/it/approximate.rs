@@ -1,8 +1,9 @@
 //! What the codes without training promise: constants exactly, smooth curves closely, and nothing from too little.
 
 use parm_encoder::{Berrut, Code, CodeSpec, Error, Kind, Set};
+use parm_random::Random;
 
-use crate::support::{Group, Numbers, agree, decode, subsets};
+use crate::support::{Group, agree, decode, subsets};
 
 fn specs(k: usize, r: usize) -> Vec<CodeSpec> {
     let kinds: &[Kind] = if k >= 3 { &[Kind::Berrut, Kind::Spline] } else { &[Kind::Berrut] };
@@ -15,7 +16,7 @@ fn equal_queries_come_back_exactly_from_every_set_of_k_outputs() {
         for spec in specs(k, 2) {
             let group = group_of(&spec, |_| vec![3.0, -2.0, 0.5]);
             for returned in subsets(k + 2) {
-                let result = decode(&group, (&blank(k, 3), &group.parities), (Set::EMPTY, returned), k - 1);
+                let result = decode(&group, &blank(k, 3), &group.parities, Set::EMPTY, returned, k - 1);
                 if returned.len() >= k {
                     let actual = result.expect("enough outputs");
                     assert!(agree(&actual, &[3.0, -2.0, 0.5], 1e-5), "{spec:?} {returned:?}: {actual:?}");
@@ -38,8 +39,8 @@ fn smooth_curves_come_back_closely_and_more_closely_with_more_outputs() {
             let all = Set::first(8 + r);
             (0..8)
                 .map(|slot| {
-                    let actual = decode(&group, (&blank(8, 2), &group.parities), (Set::EMPTY, all), slot)
-                        .expect("full");
+                    let actual =
+                        decode(&group, &blank(8, 2), &group.parities, Set::EMPTY, all, slot).expect("full");
                     actual.iter().zip(truth(slot)).map(|(a, b)| (a - b).abs()).fold(0.0_f32, f32::max)
                 })
                 .fold(0.0_f32, f32::max)
@@ -70,14 +71,14 @@ fn the_locator_finds_gross_errors_wherever_they_are() {
     let (k, r, errors) = (4, 9, 2);
     let spec = CodeSpec::new(Kind::Berrut, k, r);
     let code = Berrut::new(&spec).expect("valid");
-    let mut numbers = Numbers::new(3);
-    let slope: Vec<f32> = numbers.vector(10);
+    let mut numbers = Random::new(3);
+    let slope: Vec<f32> = numbers.uniforms(1.0, 10);
     let group = group_of(&spec, |slot| slope.iter().map(|a| 1.0 + a * slot as f32).collect());
     for first in 0..k + r {
         for second in first + 1..k + r {
             let mut outputs = group.parities.clone();
             for liar in [first, second] {
-                outputs[liar].iter_mut().for_each(|value| *value += 40.0 + 5.0 * numbers.next());
+                outputs[liar].iter_mut().for_each(|value| *value += 40.0 + numbers.uniforms(5.0, 1)[0]);
             }
             let slices: Vec<Option<&[f32]>> = outputs.iter().map(|output| Some(output.as_slice())).collect();
             let found = code.locate(&slices, errors).expect("enough outputs");

@@ -1,9 +1,10 @@
 //! Fast paths against their naive twins, to the last bit where the order of additions is the same.
 
 use parm_encoder::{CodeSpec, Grid, Input, Kind, Layout, Members, Tiles, Workspace, kernel};
+use parm_random::Random;
 use proptest::prelude::*;
 
-use crate::support::{Numbers, agree};
+use crate::support::agree;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
@@ -12,10 +13,10 @@ proptest! {
     fn fast_sums_are_the_naive_ones_to_the_last_bit(
         count in 0_usize..=20, len in 0_usize..3000, outputs in 1_usize..4, seed in any::<u64>(),
     ) {
-        let mut numbers = Numbers::new(seed);
-        let terms: Vec<Vec<f32>> = (0..count).map(|_| numbers.vector(len)).collect();
+        let mut numbers = Random::new(seed);
+        let terms: Vec<Vec<f32>> = (0..count).map(|_| numbers.uniforms(1.0, len)).collect();
         let terms: Vec<&[f32]> = terms.iter().map(Vec::as_slice).collect();
-        let weights: Vec<Vec<f32>> = (0..outputs).map(|_| numbers.vector(count)).collect();
+        let weights: Vec<Vec<f32>> = (0..outputs).map(|_| numbers.uniforms(1.0, count)).collect();
         let naive = |weights: &[f32]| {
             let mut out = vec![f32::NAN; len];
             kernel::combine_naive(weights, &terms, &mut out);
@@ -43,8 +44,8 @@ proptest! {
         let spec = CodeSpec { grid: Some(grid), layout: Some(layout), ..CodeSpec::new(Kind::Tiles, k, 1) };
         let dims = if last { [height, width, 3] } else { [3, height, width] };
         let tiles = Tiles::new(&spec).expect("valid");
-        let mut numbers = Numbers::new(seed);
-        let queries: Vec<Vec<f32>> = (0..k).map(|_| numbers.vector(height * width * 3)).collect();
+        let mut numbers = Random::new(seed);
+        let queries: Vec<Vec<f32>> = (0..k).map(|_| numbers.uniforms(1.0, height * width * 3)).collect();
         let queries: Vec<Option<&[f32]>> =
             queries.iter().enumerate().map(|(i, q)| (i == 0 || seed >> i & 1 == 0).then_some(q.as_slice())).collect();
         let members = Members { input: Input::floats(&dims), queries: &queries };

@@ -2,9 +2,10 @@
 //! that a code claims; every other pattern is an error.
 
 use parm_encoder::{Arrived, CodeSpec, Error, Head, Kind, Set};
+use parm_random::Random;
 use proptest::prelude::*;
 
-use crate::support::{Affine, Group, Numbers, agree, decode, exact_specs, subsets};
+use crate::support::{Affine, Group, agree, decode, exact_specs, subsets};
 
 const DIMS: [usize; 3] = [2, 6, 7];
 const OUTPUTS: usize = 5;
@@ -40,7 +41,7 @@ fn parity_outputs(spec: &CodeSpec, group: &Group, model: &Affine, predictions: &
 }
 
 fn check_every_pattern(spec: &CodeSpec, members: Set, seed: u64) -> Result<(), TestCaseError> {
-    let mut numbers = Numbers::new(seed);
+    let mut numbers = Random::new(seed);
     let model = Affine::new(&mut numbers, DIMS.iter().product(), OUTPUTS, spec.kind == Kind::Mds);
     let group = Group::encode(spec, &DIMS, members, &mut numbers);
     let predictions: Vec<Vec<f32>> = group
@@ -55,7 +56,7 @@ fn check_every_pattern(spec: &CodeSpec, members: Set, seed: u64) -> Result<(), T
             for slot in 0..spec.k {
                 let arrived = Arrived { members, predictions: in_predictions, parities: in_parities };
                 let claimed = recovery.can_recover(arrived, Set::EMPTY.with(slot));
-                let result = decode(&group, (&predictions, &parities), (in_predictions, in_parities), slot);
+                let result = decode(&group, &predictions, &parities, in_predictions, in_parities, slot);
                 let context = format!("{spec:?} seed {seed} {arrived:?} slot {slot}");
                 match result {
                     Ok(actual) => {
@@ -122,7 +123,7 @@ fn linear_codes_claim_exactly_the_patterns_with_no_more_losses_than_parities() {
 
 #[test]
 fn a_slot_may_be_decoded_beside_its_own_prediction_to_compare_the_two() {
-    let mut numbers = Numbers::new(5);
+    let mut numbers = Random::new(5);
     let spec = CodeSpec::new(Kind::Weighted, 4, 2);
     let model = Affine::new(&mut numbers, 84, OUTPUTS, false);
     let group = Group::encode(&spec, &DIMS, Set::first(4), &mut numbers);
@@ -132,6 +133,6 @@ fn a_slot_may_be_decoded_beside_its_own_prediction_to_compare_the_two() {
     let honest = predictions[2].clone();
     predictions[2] = vec![100.0; OUTPUTS];
     let expected =
-        decode(&group, (&predictions, &parities), (Set::first(4), Set::first(2)), 2).expect("recoverable");
+        decode(&group, &predictions, &parities, Set::first(4), Set::first(2), 2).expect("recoverable");
     assert!(agree(&expected, &honest, 1e-5), "the wrong answer of slot 2 took no part: {expected:?}");
 }

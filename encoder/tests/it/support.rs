@@ -1,27 +1,7 @@
 //! Stand-in models, groups and loss patterns that the tests of all codes share.
 
 use parm_encoder::{Code, CodeSpec, Grid, Head, Input, Kind, Layout, Members, Received, Set, Workspace};
-
-/// Numbers that look random and are the same everywhere.
-pub(crate) struct Numbers(u64);
-
-impl Numbers {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    /// The next one in -1..1.
-    pub(crate) fn next(&mut self) -> f32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
-    }
-
-    pub(crate) fn vector(&mut self, len: usize) -> Vec<f32> {
-        (0..len).map(|_| self.next()).collect()
-    }
-}
+use parm_random::Random;
 
 /// F(x) = W x + b, computed in f64 and rounded once.
 pub(crate) struct Affine {
@@ -30,9 +10,9 @@ pub(crate) struct Affine {
 }
 
 impl Affine {
-    pub(crate) fn new(numbers: &mut Numbers, inputs: usize, outputs: usize, biased: bool) -> Self {
-        let weights = (0..outputs).map(|_| numbers.vector(inputs)).collect();
-        let bias = if biased { numbers.vector(outputs) } else { vec![0.0; outputs] };
+    pub(crate) fn new(numbers: &mut Random, inputs: usize, outputs: usize, biased: bool) -> Self {
+        let weights = (0..outputs).map(|_| numbers.uniforms(1.0, inputs)).collect();
+        let bias = if biased { numbers.uniforms(1.0, outputs) } else { vec![0.0; outputs] };
         Self { weights, bias }
     }
 
@@ -54,11 +34,12 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    pub(crate) fn encode(spec: &CodeSpec, dims: &[usize], members: Set, numbers: &mut Numbers) -> Self {
+    pub(crate) fn encode(spec: &CodeSpec, dims: &[usize], members: Set, numbers: &mut Random) -> Self {
         let code = spec.build().expect("a valid spec");
         let input = Input::floats(dims);
-        let queries: Vec<Option<Vec<f32>>> =
-            (0..spec.k).map(|slot| members.contains(slot).then(|| numbers.vector(input.len()))).collect();
+        let queries: Vec<Option<Vec<f32>>> = (0..spec.k)
+            .map(|slot| members.contains(slot).then(|| numbers.uniforms(1.0, input.len())))
+            .collect();
         let len: usize = code.parity_dims(input).expect("an input that fits").iter().product();
         assert_eq!(len, input.len() * code.query_scale());
         let mut parities = vec![vec![f32::NAN; len]; code.recovery().parities];
@@ -72,8 +53,10 @@ impl Group {
 /// Outputs of a group, of which only `in_predictions` and `in_parities` have come.
 pub(crate) fn decode(
     group: &Group,
-    (predictions, parities): (&[Vec<f32>], &[Vec<f32>]),
-    (in_predictions, in_parities): (Set, Set),
+    predictions: &[Vec<f32>],
+    parities: &[Vec<f32>],
+    in_predictions: Set,
+    in_parities: Set,
     slot: usize,
 ) -> Result<Vec<f32>, parm_encoder::Error> {
     let predictions_in = pick(predictions, in_predictions);

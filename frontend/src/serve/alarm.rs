@@ -5,6 +5,7 @@
 //! while nothing is due. The dispatcher asks rarely: only when its earliest timer moves forward.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
 use std::thread;
 
@@ -88,7 +89,7 @@ impl Drop for Alarm {
 impl Shared {
     fn run<W: Wake>(&self, sleeper: &Weak<W>) {
         // Refused only by exotic kernels; then wakes are some 50 us later.
-        let _ = nix::sys::prctl::set_timerslack(1);
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         while self.wait() {
             let Some(sleeper) = sleeper.upgrade() else { return };
             sleeper.wake();

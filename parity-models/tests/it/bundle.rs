@@ -11,7 +11,7 @@ use parm_parity_models::bundle::{
     Report, Scores, Training, verify,
 };
 use parm_parity_models::onnx::Model;
-use parm_parity_models::onnx::rewrite::{self, Body, End, Start, derive};
+use parm_parity_models::onnx::rewrite::{self, Body, End, Weights, derive};
 use parm_parity_models::repository::Repository;
 use parm_protocol::DataType;
 
@@ -29,12 +29,12 @@ fn put(root: &Path, name: &str, model: &Model) -> ModelFile {
 fn parity_graph(stem: usize, head: usize) -> Model {
     let count = |slots| NonZeroUsize::new(slots).unwrap();
     let end = if head == 1 { End::Raw } else { End::AsDeployed };
-    let parity = rewrite::Parity {
+    let parity = rewrite::Design {
         stem: count(stem),
         head: count(head),
         end,
         body: Body::Mixed,
-        start: Start::Deployed,
+        start: Weights::Deployed,
     };
     derive(&sample::lenet(), &parity).unwrap()
 }

@@ -1,6 +1,6 @@
 //! Damaged files end in an error, whatever is asked of them.
 
-use parm_parity_models::onnx::rewrite::{Body, End, Parity, Start, derive};
+use parm_parity_models::onnx::rewrite::{Body, Design, End, Weights, derive};
 use parm_parity_models::onnx::{Error, Limits, Model, Tensor};
 
 use crate::sample;
@@ -9,10 +9,10 @@ use crate::sample;
 fn use_fully(bytes: Vec<u8>, weights: &[Tensor]) {
     let Ok(model) = Model::from_bytes(bytes, &Limits::default()) else { return };
     let slots = 2.try_into().unwrap();
-    for start in [Start::Deployed, Start::Scratch { seed: 1 }] {
+    for start in [Weights::Deployed, Weights::Scratch { seed: 1 }] {
         for end in [End::AsDeployed, End::Raw] {
             for body in [Body::Mixed, Body::Lanes { width: 0.5 }] {
-                let _ = derive(&model, &Parity { stem: slots, head: slots, body, end, start });
+                let _ = derive(&model, &Design { stem: slots, head: slots, body, end, start });
             }
         }
     }

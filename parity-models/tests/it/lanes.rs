@@ -2,15 +2,16 @@
 
 use std::num::NonZeroUsize;
 
-use parm_parity_models::onnx::rewrite::{Body, End, Parity, Start, derive};
-use parm_parity_models::onnx::{BatchNorm, Builder, Conv, Dense, Error, Model, Random, Tensor, Value};
+use parm_parity_models::onnx::rewrite::{Body, Design, End, Weights, derive};
+use parm_parity_models::onnx::{BatchNorm, Builder, Conv, Dense, Error, Model, Tensor, Value};
+use parm_random::Random;
 
 use crate::{run, sample};
 
-fn lanes(k: usize, width: f32) -> Parity {
+fn lanes(k: usize, width: f32) -> Design {
     let slots = NonZeroUsize::new(k).unwrap();
     let body = Body::Lanes { width };
-    Parity { stem: slots, head: slots, body, end: End::AsDeployed, start: Start::Deployed }
+    Design { stem: slots, head: slots, body, end: End::AsDeployed, start: Weights::Deployed }
 }
 
 fn sizes(model: &Model) -> Vec<usize> {
@@ -34,7 +35,7 @@ fn mobile() -> Model {
     let x = graph.node("Mul", "gated", &[&x, &gate]);
     let x = graph.conv("pointwise", &x, Conv::same(8, 8, 1)).unwrap();
     let x = graph.node("Add", "joined", &[&x, &skip]);
-    let offsets = graph.random("offsets").uniform(1.0, 8);
+    let offsets = graph.random("offsets").uniforms(1.0, 8);
     let offsets = graph.constant(Tensor::from_f32("offsets", &[8, 1, 1], &offsets).unwrap());
     let x = graph.node("Add", "offset", &[&x, &offsets]);
     let stated = graph.constant(Tensor::from_i64("stated", &[2], &[-1, 128]).unwrap());
@@ -50,7 +51,7 @@ fn products() -> Model {
     let mut graph = Builder::new("products", sample::SEED);
     let mut x = graph.input(Value::batch_of_f32("input", &[6]));
     for (name, inputs, outputs) in [("a", 6, 8), ("b", 8, 4)] {
-        let weights = graph.random(name).uniform(1.0, inputs * outputs);
+        let weights = graph.random(name).uniforms(1.0, inputs * outputs);
         let weight = graph.constant(Tensor::from_f32(name, &[inputs, outputs], &weights).unwrap());
         let bias = Tensor::from_f32(&format!("{name}.bias"), &[outputs], &vec![0.1; outputs]).unwrap();
         let bias = graph.constant(bias);
@@ -72,7 +73,7 @@ fn lanes_of_full_width_are_the_deployed_network_for_every_query() {
             let derived = derive(&deployed, &lanes(k, 1.0)).unwrap();
             assert_eq!(derived.inspect().findings, [], "k = {k}");
             let (row, wide) = (sizes(&deployed), sizes(&derived));
-            let queries = Random::new(k as u64).uniform(1.0, 2 * wide.iter().product::<usize>());
+            let queries = Random::new(k as u64).uniforms(1.0, 2 * wide.iter().product::<usize>());
             let (expect, actual) =
                 (run::rows(&deployed, 2 * k, &row, &queries), run::rows(&derived, 2, &wide, &queries));
             for (expect, actual) in expect.concat().iter().zip(actual.concat()) {
@@ -89,7 +90,7 @@ fn thin_lanes_run_and_answer_equal_queries_equally_wherever_they_stand() {
         assert_eq!(derived.inspect().findings, []);
         let wide = sizes(&derived);
         let size = wide.iter().product::<usize>() / 2;
-        let queries = Random::new(3).uniform(1.0, 2 * size);
+        let queries = Random::new(3).uniforms(1.0, 2 * size);
         let turned = [&queries[size..], &queries[..size]].concat();
         let (there, back) = (run::rows(&derived, 1, &wide, &queries), run::rows(&derived, 1, &wide, &turned));
         let half = there[0].len() / 2;
@@ -192,6 +193,6 @@ fn rows_that_are_counted_in_the_file_cannot_be_lanes() {
     let error = derive(&graph.build().unwrap(), &lanes(2, 0.5)).unwrap_err();
     assert_eq!(error, Error::FixedRows { value: "x FP32[1, 4]".into() });
     let one = NonZeroUsize::MIN;
-    let error = derive(&sample::mlp(), &Parity { head: one, ..lanes(2, 0.5) }).unwrap_err();
+    let error = derive(&sample::mlp(), &Design { head: one, ..lanes(2, 0.5) }).unwrap_err();
     assert_eq!(error, Error::UnequalLanes);
 }

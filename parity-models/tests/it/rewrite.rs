@@ -3,10 +3,9 @@
 use std::num::NonZeroUsize;
 
 use parm_parity_models::onnx::proto::ModelProto;
-use parm_parity_models::onnx::rewrite::{Body, Draft, End, Parity, Start, derive};
-use parm_parity_models::onnx::{
-    Builder, DataType, Dense, Error, Graph, Limits, Model, Node, Random, Tensor, Value,
-};
+use parm_parity_models::onnx::rewrite::{Body, Design, Draft, End, Weights, derive};
+use parm_parity_models::onnx::{Builder, DataType, Dense, Error, Graph, Limits, Model, Node, Tensor, Value};
+use parm_random::Random;
 use prost::Message;
 
 use crate::{run, sample};
@@ -16,8 +15,14 @@ fn slots(count: usize) -> NonZeroUsize {
 }
 
 /// k stems, k heads, deployed weights.
-fn parity(k: usize) -> Parity {
-    Parity { stem: slots(k), head: slots(k), end: End::AsDeployed, body: Body::Mixed, start: Start::Deployed }
+fn parity(k: usize) -> Design {
+    Design {
+        stem: slots(k),
+        head: slots(k),
+        end: End::AsDeployed,
+        body: Body::Mixed,
+        start: Weights::Deployed,
+    }
 }
 
 fn graph(model: &Model) -> Graph {
@@ -35,7 +40,7 @@ fn check(deployed: &Model, k: usize) {
     let shape: Vec<usize> =
         graph(deployed).inputs[0].shape.iter().flatten().skip(1).map(|d| d.fixed().unwrap()).collect();
     let (rows, row) = (3, shape.iter().product::<usize>());
-    let queries = Random::new(k as u64).uniform(1.0, rows * row);
+    let queries = Random::new(k as u64).uniforms(1.0, rows * row);
     let wide: Vec<f32> = queries.chunks(row).flat_map(|query| query.repeat(k)).collect();
     let mut wide_shape = shape.clone();
     wide_shape[0] *= k;
@@ -65,12 +70,12 @@ fn equal_queries_give_the_deployed_prediction_in_every_slot() {
 #[test]
 fn divided_networks_begin_with_slots_that_see_their_own_query_alone() {
     for deployed in [sample::mlp(), sample::lenet(), sample::resnet()] {
-        let derived = derive(&deployed, &Parity { start: Start::Divided, ..parity(2) }).unwrap();
+        let derived = derive(&deployed, &Design { start: Weights::Divided, ..parity(2) }).unwrap();
         assert_eq!(derived.inspect().findings, []);
         let shape: Vec<usize> =
             graph(&derived).inputs[0].shape.iter().flatten().skip(1).map(|d| d.fixed().unwrap()).collect();
         let size: usize = shape.iter().product();
-        let queries = Random::new(1).uniform(1.0, size);
+        let queries = Random::new(1).uniforms(1.0, size);
         let mut other = queries.clone();
         other[size / 2..].fill(0.5);
         let (before, after) =
@@ -89,8 +94,8 @@ fn a_divided_linear_model_is_exact_in_every_slot() {
     linear.dense("y", &x, Dense { inputs: 5, outputs: 3 }).unwrap();
     linear.output(Value::batch_of_f32("y", &[3]));
     let linear = linear.build().unwrap();
-    let derived = derive(&linear, &Parity { start: Start::Divided, ..parity(3) }).unwrap();
-    let queries = Random::new(1).uniform(1.0, 15);
+    let derived = derive(&linear, &Design { start: Weights::Divided, ..parity(3) }).unwrap();
+    let queries = Random::new(1).uniforms(1.0, 15);
     let (actual, expect) = (run::rows(&derived, 1, &[15], &queries), run::rows(&linear, 3, &[5], &queries));
     actual[0].iter().zip(expect.concat()).for_each(|(a, b)| assert!((a - b).abs() < 1e-6, "{a} {b}"));
 }
@@ -102,8 +107,8 @@ fn unequal_queries_meet_in_a_linear_stem_as_their_mean() {
     linear.dense("y", &x, Dense { inputs: 5, outputs: 3 }).unwrap();
     linear.output(Value::batch_of_f32("y", &[3]));
     let linear = linear.build().unwrap();
-    let derived = derive(&linear, &Parity { head: slots(1), ..parity(2) }).unwrap();
-    let queries = Random::new(1).uniform(1.0, 10);
+    let derived = derive(&linear, &Design { head: slots(1), ..parity(2) }).unwrap();
+    let queries = Random::new(1).uniforms(1.0, 10);
     let mean: Vec<f32> = (0..5).map(|at| (queries[at] + queries[at + 5]) / 2.0).collect();
     let (actual, expect) = (run::rows(&derived, 1, &[10], &queries), run::rows(&linear, 1, &[5], &mean));
     actual[0].iter().zip(&expect[0]).for_each(|(a, b)| assert!((a - b).abs() < 1e-6, "{a} {b}"));
@@ -141,7 +146,7 @@ fn flattening_with_stated_sizes_states_the_wide_one() {
         graph.output(Value::batch_of_f32("y", &[4]));
         let model = graph.build().unwrap();
         check(&model, 2);
-        let derived = derive(&model, &Parity { head: slots(1), ..parity(2) }).unwrap();
+        let derived = derive(&model, &Design { head: slots(1), ..parity(2) }).unwrap();
         assert_eq!(operators(&derived), ["Reshape", "Gemm"]);
     }
 }
@@ -155,7 +160,7 @@ fn a_copied_tail_has_weights_of_its_own_for_every_slot() {
 
 #[test]
 fn a_softmax_is_stripped_and_the_weights_still_fit_the_graph_that_has_it() {
-    let raw = derive(&sample::lenet(), &Parity { end: End::Raw, ..parity(2) }).unwrap();
+    let raw = derive(&sample::lenet(), &Design { end: End::Raw, ..parity(2) }).unwrap();
     assert!(!operators(&raw).contains(&"Softmax".into()));
     assert_eq!(graph(&raw).outputs[0].name, "probabilities");
     let kept = derive(&sample::lenet(), &parity(2)).unwrap();
@@ -195,7 +200,7 @@ fn shared_weights_are_given_to_each_reader() {
 #[test]
 fn random_weights_depend_on_the_seed_alone_and_leave_other_constants() {
     let scratch =
-        |seed| derive(&sample::channels_last(), &Parity { start: Start::Scratch { seed }, ..parity(2) });
+        |seed| derive(&sample::channels_last(), &Design { start: Weights::Scratch { seed }, ..parity(2) });
     let (first, again, other) = (scratch(1).unwrap(), scratch(1).unwrap(), scratch(2).unwrap());
     assert_eq!(first.bytes(), again.bytes());
     let (first, other) = (graph(&first), graph(&other));
@@ -219,7 +224,7 @@ fn random_weights_depend_on_the_seed_alone_and_leave_other_constants() {
 
 #[test]
 fn batch_normalisation_starts_as_the_identity() {
-    let scratch = Parity { start: Start::Scratch { seed: 3 }, ..parity(2) };
+    let scratch = Design { start: Weights::Scratch { seed: 3 }, ..parity(2) };
     let scratch = graph(&derive(&sample::resnet(), &scratch).unwrap());
     for (name, value) in
         [("bn1.weight", 1.0), ("bn1.bias", 0.0), ("bn1.running_mean", 0.0), ("bn1.running_var", 1.0)]
@@ -259,7 +264,7 @@ fn what_cannot_be_widened_is_named() {
     let scalar = scalar.build().unwrap();
     let error = derive(&scalar, &parity(2)).unwrap_err();
     assert_eq!(error, Error::InputRank { input: "x FP32[batch]".into() });
-    let error = derive(&scalar, &Parity { stem: slots(1), ..parity(2) }).unwrap_err();
+    let error = derive(&scalar, &Design { stem: slots(1), ..parity(2) }).unwrap_err();
     assert_eq!(error, Error::NoLastLayer { output: "y".into() });
 }
 
@@ -277,10 +282,10 @@ fn integer_inputs_widen_through_an_embedding() {
     let mut graph = Builder::new("tokens", sample::SEED);
     let shape = Value::batch_of_f32("tokens", &[6]).shape;
     let tokens = graph.input(Value { name: "tokens".into(), datatype: DataType::Int64, shape });
-    let table = graph.random("table").uniform(1.0, 50);
+    let table = graph.random("table").uniforms(1.0, 50);
     let table = graph.constant(Tensor::from_f32("table", &[10, 5], &table).unwrap());
     let x = graph.node("Gather", "embedded", &[&table, &tokens]);
-    let weight = graph.random("weight").uniform(1.0, 35);
+    let weight = graph.random("weight").uniforms(1.0, 35);
     let weight = graph.constant(Tensor::from_f32("weight", &[5, 7], &weight).unwrap());
     let x = graph.node("MatMul", "mixed", &[&x, &weight]);
     let x =

@@ -2,22 +2,22 @@
 //!
 //! What a file says about itself is checked against its length before it is believed, and errors name the file. The
 //! elements stay what they are, little-endian and row-major, as they travel; [`Tensor`] is all that is made of them.
+//! [`numbers`] reads them where only their values count.
 
+mod content;
+mod error;
 mod idx;
 mod npy;
+mod numbers;
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use bytes::Bytes;
-use flate2::read::GzDecoder;
 use parm_protocol::{DataType, Tensor};
 
-use crate::Error;
-
-/// Most bytes of a file, unpacked: what is sent stays in memory for the whole run.
-pub const LARGEST: u64 = 1 << 30;
+pub use content::content;
+pub use error::{Error, Problem};
+pub use numbers::numbers;
 
 /// What a file held.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,42 +37,31 @@ pub enum Format {
     Idx,
 }
 
-/// Reads an array; npy and idx are told apart by how the file begins.
-pub fn read(path: &Path) -> Result<Array, Error> {
-    let content = content(path).map_err(|error| bad(path, error.to_string()))?;
-    if content.len() as u64 > LARGEST {
-        return Err(bad(path, format!("it has more than {LARGEST} bytes: send a part of it")));
+impl Format {
+    /// The array in a file's content; `path` is for messages.
+    pub fn parse(self, path: &Path, content: Vec<u8>) -> Result<Tensor, Error> {
+        let parse = match self {
+            Format::Npy => npy::parse,
+            Format::Idx => idx::parse,
+        };
+        parse(content).map_err(|problem| Error::new(path, problem))
     }
-    let format = if content.starts_with(npy::MAGIC) { Format::Npy } else { Format::Idx };
-    let tensor = match format {
-        Format::Npy => npy::parse(content),
-        Format::Idx => idx::parse(content),
-    };
-    Ok(Array { tensor: tensor.map_err(|detail| bad(path, detail))?, format })
 }
 
-/// The bytes of a file, unpacked if it is gzipped, and one more than the bound where it has more.
-fn content(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut raw = Vec::new();
-    File::open(path)?.take(LARGEST + 1).read_to_end(&mut raw)?;
-    if !raw.starts_with(&[0x1F, 0x8B]) {
-        return Ok(raw);
-    }
-    let mut plain = Vec::new();
-    GzDecoder::new(raw.as_slice()).take(LARGEST + 1).read_to_end(&mut plain)?;
-    Ok(plain)
+/// Reads an array of at most `limit` bytes, unpacked; npy and idx are told apart by how the file begins.
+pub fn read(path: &Path, limit: u64) -> Result<Array, Error> {
+    let content = content(path, limit)?;
+    let format = if content.starts_with(npy::MAGIC) { Format::Npy } else { Format::Idx };
+    Ok(Array { tensor: format.parse(path, content)?, format })
 }
 
 /// A tensor of a file's elements, if there are as many as its shape says.
-fn elements(datatype: DataType, shape: Vec<usize>, data: Bytes) -> Result<Tensor, String> {
-    let actual = data.len();
-    Tensor::new(datatype, shape.clone(), data).map_err(|_| {
-        format!("it claims to hold {datatype} of shape {shape:?} but has {actual} bytes of elements")
-    })
-}
-
-fn bad(path: &Path, detail: String) -> Error {
-    Error::BadArray { path: path.display().to_string(), detail }
+fn tensor(datatype: DataType, shape: Vec<usize>, data: Bytes) -> Result<Tensor, Problem> {
+    let count = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size as u64));
+    let expected = count.and_then(|count| count.checked_mul(datatype.size().unwrap_or(1) as u64));
+    let expected = expected.ok_or_else(|| error::malformed(format!("its sizes {shape:?} overflow")))?;
+    let actual = data.len() as u64;
+    Tensor::new(datatype, shape, data).map_err(|_| Problem::Length { expected, actual })
 }
 
 #[cfg(test)]
@@ -88,7 +77,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("array");
         std::fs::write(&path, content).unwrap();
-        Ok(read(&path)?.tensor)
+        Ok(read(&path, 1 << 20)?.tensor)
     }
 
     fn npy(header: &str, data: &[u8]) -> Vec<u8> {
@@ -120,6 +109,17 @@ mod tests {
     }
 
     #[test]
+    fn a_file_beyond_the_bound_is_not_unpacked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bomb.gz");
+        let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+        packed.write_all(&[0; 1 << 16]).unwrap();
+        std::fs::write(&path, packed.finish().unwrap()).unwrap();
+        let problem = Problem::TooLarge { limit: 1000 };
+        assert_eq!(read(&path, 1000), Err(Error { path, problem }));
+    }
+
+    #[test]
     fn big_endian_elements_of_idx_files_are_turned_round() {
         let tensor = written(&[0, 0, 0x0D, 1, 0, 0, 0, 1, 63, 128, 0, 0]).unwrap();
         assert_eq!(tensor.as_f32().unwrap().as_ref(), [1.0]);
@@ -131,10 +131,11 @@ mod tests {
             let error = written(content).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         };
-        check(b"", "neither an npy nor an idx file");
+        check(b"", "does not begin with two zero bytes");
         check(&IDX[..17], "5 bytes of elements");
         check(&IDX[..9], "ends within the sizes");
         check(&[0, 0, 8, 1, 255, 255, 255, 255], "0 bytes of elements");
+        check(&[0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255], "overflow");
         check(&[0, 0, 7, 1, 0, 0, 0, 0], "0x07");
         let shape = "'fortran_order': False, 'shape': (2,)}";
         check(&npy(&format!("{{'descr': '<f4', {shape}"), &[0; 7]), "7 bytes of elements");
@@ -142,7 +143,7 @@ mod tests {
         check(&npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2,)}", &[0; 8]), "ascontiguousarray");
         check(&npy("{'descr': '<f4', 'fortran_order': False}", &[0; 8]), "shape");
         check(&npy("", &[])[..9], "cut short");
-        let missing = read(Path::new("no/such/file.npy")).unwrap_err().to_string();
+        let missing = read(Path::new("no/such/file.npy"), 1).unwrap_err().to_string();
         assert!(missing.starts_with("no/such/file.npy: "), "{missing}");
     }
 }

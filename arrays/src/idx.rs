@@ -3,10 +3,13 @@
 use bytes::Bytes;
 use parm_protocol::{DataType, Tensor};
 
+use crate::Problem;
+use crate::error::malformed;
+
 /// The array, or what is wrong with the file.
-pub(super) fn parse(content: Vec<u8>) -> Result<Tensor, String> {
+pub(crate) fn parse(content: Vec<u8>) -> Result<Tensor, Problem> {
     let Some(([0, 0, kind, rank], rest)) = content.split_first_chunk::<4>() else {
-        return Err("it is neither an npy nor an idx file".into());
+        return Err(malformed("it does not begin with two zero bytes, nor as an npy file does"));
     };
     let datatype = match kind {
         0x08 => DataType::Uint8,
@@ -15,11 +18,12 @@ pub(super) fn parse(content: Vec<u8>) -> Result<Tensor, String> {
         0x0C => DataType::Int32,
         0x0D => DataType::Fp32,
         0x0E => DataType::Fp64,
-        _ => return Err(format!("elements of type {kind:#04x}, which idx files do not have")),
+        _ => return Err(malformed(format!("elements of type {kind:#04x}, which idx files do not have"))),
     };
     let header = 4 * usize::from(*rank);
-    let sizes =
-        rest.get(..header).ok_or_else(|| format!("it ends within the sizes of its {rank} dimensions"))?;
+    let sizes = rest
+        .get(..header)
+        .ok_or_else(|| malformed(format!("it ends within the sizes of its {rank} dimensions")))?;
     let sizes = sizes.chunks_exact(4).map(|size| u32::from_be_bytes([size[0], size[1], size[2], size[3]]));
     let shape: Vec<usize> = sizes.map(|size| size as usize).collect();
     let mut data = content;
@@ -28,5 +32,5 @@ pub(super) fn parse(content: Vec<u8>) -> Result<Tensor, String> {
     if size > 1 {
         data.chunks_exact_mut(size).for_each(<[u8]>::reverse);
     }
-    super::elements(datatype, shape, Bytes::from(data))
+    crate::tensor(datatype, shape, Bytes::from(data))
 }

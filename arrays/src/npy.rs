@@ -5,24 +5,30 @@ use std::ops::Range;
 use bytes::Bytes;
 use parm_protocol::{DataType, Tensor};
 
-pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
+use crate::Problem;
+use crate::error::malformed;
+
+pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// The array, or what is wrong with the file.
-pub(super) fn parse(content: Vec<u8>) -> Result<Tensor, String> {
-    let place = header(&content).ok_or("its header is cut short")?;
-    let header = std::str::from_utf8(&content[place.clone()]).map_err(|_| "its header is no text")?;
-    let descr = quoted(header, "descr").ok_or("its header names no element type")?;
-    let datatype = datatype(descr)
-        .ok_or_else(|| format!("elements of type '{descr}'; little-endian numbers and booleans are read"))?;
+pub(crate) fn parse(content: Vec<u8>) -> Result<Tensor, Problem> {
+    let place = header(&content).ok_or_else(|| malformed("its header is cut short"))?;
+    let header =
+        std::str::from_utf8(&content[place.clone()]).map_err(|_| malformed("its header is no text"))?;
+    let descr = quoted(header, "descr").ok_or_else(|| malformed("its header names no element type"))?;
+    let datatype = datatype(descr).ok_or_else(|| {
+        malformed(format!("elements of type '{descr}'; little-endian numbers and booleans are read"))
+    })?;
     if after(header, "fortran_order").is_none_or(|rest| !rest.starts_with("False")) {
-        return Err("it is stored column by column: save numpy.ascontiguousarray(array)".into());
+        return Err(malformed("it is stored column by column: save numpy.ascontiguousarray(array)"));
     }
-    let shape = shape(header).ok_or("its header gives no shape")?;
-    super::elements(datatype, shape, Bytes::from(content).slice(place.end..))
+    let shape = shape(header).ok_or_else(|| malformed("its header gives no shape"))?;
+    crate::tensor(datatype, shape, Bytes::from(content).slice(place.end..))
 }
 
 /// Where the header's text is. Its length takes two bytes in version 1 and four since.
 fn header(content: &[u8]) -> Option<Range<usize>> {
+    content.strip_prefix(MAGIC)?;
     let at = MAGIC.len() + 2;
     let (start, length) = match content.get(MAGIC.len())? {
         1 => (at + 2, u16::from_le_bytes(content.get(at..at + 2)?.try_into().ok()?).into()),
