@@ -11,7 +11,7 @@ mod speech;
 mod train;
 mod vgg;
 
-pub use train::{Base, Trained, accuracy, train};
+pub use train::{Base, TrainedBase, accuracy, train};
 
 use parm_parity_models::onnx::Model;
 

@@ -10,5 +10,5 @@ mod recipe;
 mod task;
 mod train;
 
-pub use recipe::{Encoder, Held, Recipe};
-pub use train::{Trained, train};
+pub use recipe::{CodeLoss, CodeRecipe, Encoder};
+pub use train::{TrainedCode, train};

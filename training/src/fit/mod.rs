@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use burn::tensor::Tensor;
 
-pub use checkpoint::Error as CheckpointError;
+pub use checkpoint::CheckpointError;
 pub use curves::draw as draw_curves;
 pub use history::Epoch;
 pub use settings::{Files, Keep, Settings};
@@ -39,14 +39,14 @@ pub(crate) trait Task {
     fn steps(&self) -> u64;
 
     /// The loss of step `at` of the epoch; `leaves` are those of the networks, in order.
-    fn step(&mut self, at: u64, leaves: &[Vec<Real>]) -> Result<Pass, Error>;
+    fn step(&mut self, at: u64, leaves: &[Vec<Real>]) -> Result<StepOutcome, Error>;
 
     /// How good the networks are on held-out data; more is better.
     fn score(&mut self) -> Result<f64, Error>;
 }
 
 /// What one step computed.
-pub(crate) struct Pass {
+pub(crate) struct StepOutcome {
     /// The loss, with its history.
     pub(crate) loss: Tensor<1>,
     /// What batch normalisations measured, for each network.
@@ -136,7 +136,7 @@ pub(crate) fn run(
             let groups = one_step(task, &mut state, settings, now)?;
             around.observer.stepped(groups);
         }
-        let record = state.finish_epoch(task, settings, (rate.at(state.epoch * steps), started))?;
+        let record = state.finish_epoch(task, settings, rate.at(state.epoch * steps), started)?;
         around.observer.finished(&record);
         around.files.log(&state.history)?;
         if state.epoch.is_multiple_of(settings.save_every.max(1)) || state.epoch == settings.epochs {

@@ -15,8 +15,8 @@ mod target;
 
 pub use cell::Cell;
 pub use data::{Data, Measure};
-pub use deployed::{Ask, Given};
+pub use deployed::{Given, OpenTeacher};
 pub use plan::{Matrix, Product, Way};
 pub use render::render;
 pub use results::{Outcome, Results};
-pub use run::{Observer, Place, Runner};
+pub use run::{MatrixObserver, Place, Runner};

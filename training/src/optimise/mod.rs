@@ -7,4 +7,4 @@ mod rate;
 pub use adam::Decay;
 pub(crate) use adam::{Adam, Step};
 pub(crate) use average::Average;
-pub use rate::{Rate, Shape};
+pub use rate::{Course, Rate};

@@ -2,8 +2,9 @@
 
 use std::num::NonZeroUsize;
 
-use parm_parity_models::onnx::rewrite::{Body, End, Parity, Start, derive};
-use parm_parity_models::onnx::{Model, Random};
+use parm_parity_models::onnx::Model;
+use parm_parity_models::onnx::rewrite::{Body, Design, End, Weights, derive};
+use parm_random::Random;
 use parm_training::base::{self, Base, Shape, build};
 use parm_training::data::{self, Samples};
 use parm_training::{Array, Device, Error, Host, Network};
@@ -18,7 +19,7 @@ fn model(name: &str, dims: &[usize], outputs: usize) -> Model {
 
 fn rows(dims: &[usize]) -> Host {
     let shape: Vec<usize> = std::iter::once(2).chain(dims.iter().copied()).collect();
-    let values = Random::new(3).uniform(1.0, shape.iter().product());
+    let values = Random::new(3).uniforms(1.0, shape.iter().product());
     Array::new(shape, values).unwrap().into()
 }
 
@@ -70,7 +71,7 @@ fn parity_models_for_two_slots_follow_from_base_models() {
         ("boxes", [3, 32, 32], 4),
     ] {
         for body in [Body::Mixed, Body::lanes(two)] {
-            let parity = Parity { stem: two, head: two, end: End::Raw, body, start: Start::Deployed };
+            let parity = Design { stem: two, head: two, end: End::Raw, body, start: Weights::Deployed };
             let derived = derive(&model(name, &dims, outputs), &parity).unwrap();
             let network = Network::new(derived, Device::Cpu).unwrap();
             let rows = rows(&[2 * dims[0], dims[1], dims[2]]);
@@ -84,9 +85,9 @@ fn parity_models_for_two_slots_follow_from_base_models() {
 #[test]
 fn a_network_of_bytes_gives_the_same_in_tract_alone_and_for_two_files() {
     let two = NonZeroUsize::new(2).unwrap();
-    let start = Start::Scratch { seed: 3 };
+    let start = Weights::Scratch { seed: 3 };
     let deployed = model("bytes", &[256], 9);
-    let parity = |body| Parity { stem: two, head: two, end: End::Raw, body, start };
+    let parity = |body| Design { stem: two, head: two, end: End::Raw, body, start };
     let [mixed, lanes] =
         [Body::Mixed, Body::lanes(two)].map(|body| derive(&deployed, &parity(body)).unwrap());
     for (model, length, values) in [(deployed, 256, 9), (mixed, 512, 18), (lanes, 512, 18)] {

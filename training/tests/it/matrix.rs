@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parm_parity_models::onnx::{Limits, Model, Random};
+use parm_parity_models::onnx::{Limits, Model};
+use parm_random::Random;
 use parm_training::fit::Stop;
-use parm_training::matrix::{Cell, Matrix, Observer, Outcome, Place, Results, Runner, render};
+use parm_training::matrix::{Cell, Matrix, MatrixObserver, Outcome, Place, Results, Runner, render};
 use parm_training::{Array, Device, Error, Network, Teacher};
 
 use crate::task::{SIDE, samples};
@@ -55,7 +56,7 @@ seed = [1]
 #[derive(Default)]
 struct Begun(Mutex<Vec<String>>);
 
-impl Observer for Begun {
+impl MatrixObserver for Begun {
     fn began(&self, cell: &Cell, _: usize) {
         self.0.lock().unwrap().push(cell.to_string());
     }
@@ -267,9 +268,9 @@ seed = [1]
 fn boxes_are_measured_by_what_they_share_with_the_true_ones() {
     let folder = tempfile::tempdir().expect("a folder");
     // A row says where its box is; boxes are of one size and lie anywhere.
-    let corners = Random::new(5).uniform(0.3, 800);
+    let corners = Random::new(5).uniforms(0.3, 800);
     let boxes = corners.chunks(2).flat_map(|at| [at[0] + 0.3, at[1] + 0.3, at[0] + 0.7, at[1] + 0.7]);
-    let (rows, boxes) = (npy((400, 2), corners.iter().copied()), npy((400, 4), boxes));
+    let (rows, boxes) = (npy(400, 2, corners.iter().copied()), npy(400, 4, boxes));
     fs::write(folder.path().join("rows.npy"), rows).expect("rows");
     fs::write(folder.path().join("boxes.npy"), boxes).expect("boxes");
     let place = Place { data: folder.path().into(), results: folder.path().join("results") };
@@ -297,7 +298,7 @@ fn nobody(path: &Path) -> Result<Box<dyn Teacher>, Error> {
 }
 
 /// An array as numpy saves it.
-fn npy((rows, width): (usize, usize), values: impl Iterator<Item = f32>) -> Vec<u8> {
+fn npy(rows: usize, width: usize, values: impl Iterator<Item = f32>) -> Vec<u8> {
     let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}\n");
     let mut file = b"\x93NUMPY\x01\x00".to_vec();
     file.extend((header.len() as u16).to_le_bytes());

@@ -9,7 +9,7 @@ use parm_parity_models::repository::Repository;
 use parm_training::data::Samples;
 use parm_training::fit::{Files, Stop, Surroundings};
 use parm_training::parity::{
-    Body, Entry, Materials, Publication, Recipe, Start, Trained, examine, publish, train,
+    Body, CodeRecord, Materials, ParityRecipe, Publication, Start, TrainedParities, examine, publish, train,
 };
 use parm_training::{Array, Augmentation, Device, Error, Loss, Network, Teacher};
 
@@ -19,11 +19,11 @@ fn model(bytes: bytes::Bytes) -> Model {
     Model::from_bytes(bytes, &Limits::default()).expect("a sound file")
 }
 
-fn recipe(encoder: Kind, k: usize) -> Recipe {
-    Recipe { encoder, k, held_out: 100, run: run(6), ..Recipe::default() }
+fn recipe(encoder: Kind, k: usize) -> ParityRecipe {
+    ParityRecipe { encoder, k, held_out: 100, run: run(6), ..ParityRecipe::default() }
 }
 
-fn trained(deployed: &Model, recipe: &Recipe) -> Result<Trained, Error> {
+fn trained(deployed: &Model, recipe: &ParityRecipe) -> Result<TrainedParities, Error> {
     let rows = samples(600, 2);
     let materials = Materials { samples: &rows, graph: deployed, teacher: None, outputs: None };
     alone(|around| train(materials, recipe, Device::Cpu, around))
@@ -32,13 +32,13 @@ fn trained(deployed: &Model, recipe: &Recipe) -> Result<Trained, Error> {
 #[test]
 fn every_code_learns_to_reconstruct_lost_predictions() {
     let deployed = model(deployed());
-    let weighted = Recipe { r: 2, ..recipe(Kind::Weighted, 3) };
-    let tiles_sum = Recipe { head: Some(Head::Sum), ..recipe(Kind::Tiles, 2) };
-    let scratch = Recipe { start: Start::Scratch, ..recipe(Kind::Sum, 2) };
-    let partial = Recipe { blanks: 0.3, loss: Some(Loss::Huber), ..recipe(Kind::Slots, 3) };
-    let shifted = Recipe { augment: Augmentation { shift: 1, flip: true }, ..recipe(Kind::Slots, 2) };
-    let mixed = Recipe { body: Some(Body::Mixed), ..recipe(Kind::Slots, 2) };
-    let wide = Recipe { width: Some(1.0), ..recipe(Kind::Slots, 4) };
+    let weighted = ParityRecipe { r: 2, ..recipe(Kind::Weighted, 3) };
+    let tiles_sum = ParityRecipe { head: Some(Head::Sum), ..recipe(Kind::Tiles, 2) };
+    let scratch = ParityRecipe { start: Start::Scratch, ..recipe(Kind::Sum, 2) };
+    let partial = ParityRecipe { blanks: 0.3, loss: Some(Loss::Huber), ..recipe(Kind::Slots, 3) };
+    let shifted = ParityRecipe { augment: Augmentation { shift: 1, flip: true }, ..recipe(Kind::Slots, 2) };
+    let mixed = ParityRecipe { body: Some(Body::Mixed), ..recipe(Kind::Slots, 2) };
+    let wide = ParityRecipe { width: Some(1.0), ..recipe(Kind::Slots, 4) };
     let cases = [
         recipe(Kind::Slots, 2),
         mixed,
@@ -54,7 +54,7 @@ fn every_code_learns_to_reconstruct_lost_predictions() {
     for recipe in cases {
         let trained = trained(&deployed, &recipe).expect("it trains");
         let materials = Materials { samples: &fresh, graph: &deployed, teacher: None, outputs: None };
-        let report = examine(materials, &trained, (None, Device::Cpu)).expect("it is examined");
+        let report = examine(materials, &trained, None, Device::Cpu).expect("it is examined");
         assert!(report.available > 0.95, "{recipe:?}: {report:?}");
         // A guess is right in one of three cases.
         assert!(report.degraded.iter().all(|degraded| degraded.score > 0.6), "{recipe:?}: {report:?}");
@@ -116,8 +116,8 @@ fn a_bundle_holds_the_models_of_several_codes_and_verifies() {
     for recipe in [recipe(Kind::Slots, 2), recipe(Kind::Sum, 2), recipe(Kind::Slots, 2)] {
         let trained = trained(&deployed, &recipe).expect("it trains");
         let materials = Materials { samples: &rows, graph: &deployed, teacher: None, outputs: None };
-        let accuracy = examine(materials, &trained, (None, Device::Cpu)).expect("it is examined").accuracy();
-        let entry = Entry {
+        let accuracy = examine(materials, &trained, None, Device::Cpu).expect("it is examined").accuracy();
+        let entry = CodeRecord {
             code: &trained.code,
             training: Default::default(),
             accuracy,
@@ -158,7 +158,9 @@ fn a_model_behind_an_engine_is_a_teacher_as_good_as_its_graph() {
 fn what_does_not_fit_is_refused_before_a_run_begins() {
     let deployed = model(deployed());
     let rows = samples(600, 2);
-    let refused = |rows: &parm_training::data::Samples, recipe: &Recipe, outputs: Option<&Array<f32>>| {
+    let refused = |rows: &parm_training::data::Samples,
+                   recipe: &ParityRecipe,
+                   outputs: Option<&Array<f32>>| {
         let materials = Materials { samples: rows, graph: &deployed, teacher: None, outputs };
         alone(|around| train(materials, recipe, Device::Cpu, around)).map(|_| ()).expect_err("it is wrong")
     };
@@ -184,17 +186,17 @@ fn what_does_not_fit_is_refused_before_a_run_begins() {
 
     let few = samples(9, 2);
     assert!(matches!(refused(&few, &usual, None), Error::TooFew { rows: 1, wanted: 2 }));
-    let diverging = Recipe { loss: Some(Loss::Kl), ..recipe(Kind::Sum, 2) };
+    let diverging = ParityRecipe { loss: Some(Loss::Kl), ..recipe(Kind::Sum, 2) };
     assert_eq!(refused(&rows, &diverging, None), Error::LossOfSums);
-    let alone = Recipe { k: 1, ..usual.clone() };
+    let alone = ParityRecipe { k: 1, ..usual.clone() };
     assert!(matches!(refused(&rows, &alone, None), Error::Setting { .. }));
-    let summed = Recipe { body: Some(Body::Lanes), ..recipe(Kind::Sum, 2) };
-    let wide = Recipe { width: Some(1.5), ..usual.clone() };
-    let both = Recipe { body: Some(Body::Mixed), width: Some(0.5), ..usual.clone() };
+    let summed = ParityRecipe { body: Some(Body::Lanes), ..recipe(Kind::Sum, 2) };
+    let wide = ParityRecipe { width: Some(1.5), ..usual.clone() };
+    let both = ParityRecipe { body: Some(Body::Mixed), width: Some(0.5), ..usual.clone() };
     for wrong in [summed, wide, both] {
         assert!(matches!(refused(&rows, &wrong, None), Error::Setting { .. }), "{wrong:?}");
     }
-    let untrained = Recipe { encoder: Kind::Mds, ..usual };
+    let untrained = ParityRecipe { encoder: Kind::Mds, ..usual };
     assert!(matches!(refused(&rows, &untrained, None), Error::Untrained { kind: Kind::Mds }));
 }
 
@@ -215,10 +217,10 @@ fn joined() -> Model {
 fn slots_go_through_lanes_unless_the_graph_or_the_recipe_rules_that_out() {
     let mut few = recipe(Kind::Slots, 2);
     few.run.epochs = 1;
-    let mixed = Recipe { body: Some(Body::Mixed), ..few.clone() };
-    let lanes = Recipe { body: Some(Body::Lanes), ..few.clone() };
+    let mixed = ParityRecipe { body: Some(Body::Mixed), ..few.clone() };
+    let lanes = ParityRecipe { body: Some(Body::Lanes), ..few.clone() };
     let rows = Samples { labels: None, ..samples(600, 2) };
-    let body = |graph: &Model, recipe: &Recipe| {
+    let body = |graph: &Model, recipe: &ParityRecipe| {
         let materials = Materials { samples: &rows, graph, teacher: None, outputs: None };
         let trained = alone(|around| train(materials, recipe, Device::Cpu, around));
         trained.map(|trained| trained.body.map(|body| body.to_string()).unwrap_or_default())

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroUsize;
 
-use parm_parity_models::onnx::rewrite::{Body, End, Parity, Start, derive};
+use parm_parity_models::onnx::rewrite::{Body, Design, End, Weights, derive};
 use parm_parity_models::onnx::{Limits, Model};
 use parm_training::data::{self, Samples};
 use parm_training::{Array, Device, Host, Network};
@@ -33,7 +33,7 @@ fn trained(slots: usize, body: Body) {
     let images = saved("inputs");
     let pixels: usize = 28 * 28;
     let size = NonZeroUsize::new(slots).unwrap();
-    let parity = Parity { stem: size, head: size, end: End::Raw, body, start: Start::Deployed };
+    let parity = Design { stem: size, head: size, end: End::Raw, body, start: Weights::Deployed };
     let mut network = Network::new(derive(&model(), &parity).unwrap(), Device::Cpu).unwrap();
     let query = Array::new(vec![1, slots, 28, 28], images.data()[..slots * pixels].to_vec()).unwrap();
     let query = [Host::from(query)];

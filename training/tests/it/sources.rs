@@ -7,7 +7,7 @@ use std::path::Path;
 use hound::{SampleFormat, WavSpec, WavWriter};
 use image::{Rgb, RgbImage};
 use parm_training::Array;
-use parm_training::data::known::{self, State};
+use parm_training::data::known::{self, FileState};
 use parm_training::data::{Error, Limit, Samples, Source, fit, normalise};
 use tempfile::TempDir;
 use zip::write::SimpleFileOptions;
@@ -325,9 +325,9 @@ fn known_sets_are_checked_by_their_sums() {
     let set = known::find("mnist").unwrap();
     write(&folder, "train-labels-idx1-ubyte", "something else");
     let checked = set.check(folder.path(), Limit::default()).unwrap();
-    let states: Vec<&State> = checked.iter().map(|file| &file.state).collect();
-    assert_eq!(states[0], &State::Missing);
-    assert!(matches!(states[1], State::Differs(sum) if sum.len() == 32));
+    let states: Vec<&FileState> = checked.iter().map(|file| &file.state).collect();
+    assert_eq!(states[0], &FileState::Missing);
+    assert!(matches!(states[1], FileState::Differs(sum) if sum.len() == 32));
     assert!(known::find("nist").unwrap_err().to_string().contains("fashion-mnist, mnist"));
 }
 

@@ -1,6 +1,6 @@
 //! A small task for tests of training: classes that a network learns in a second.
 
-use parm_parity_models::onnx::Random;
+use parm_random::Random;
 use parm_training::base::{self, Base};
 use parm_training::data::Samples;
 use parm_training::fit::{Epoch, Files, Observer, Settings, Stop, Surroundings, Unobserved};
@@ -14,7 +14,7 @@ pub(crate) const CLASSES: usize = 3;
 /// Noisy images, each class brighter in rows of its own.
 pub(crate) fn samples(rows: usize, seed: u64) -> Samples {
     let mut random = Random::new(seed);
-    let mut inputs = random.uniform(0.35, rows * SIDE * SIDE);
+    let mut inputs = random.uniforms(0.35, rows * SIDE * SIDE);
     let labels: Vec<usize> = (0..rows).map(|row| row % CLASSES).collect();
     for (image, &label) in inputs.chunks_exact_mut(SIDE * SIDE).zip(&labels) {
         image[label * 2 * SIDE..(label * 2 + 2) * SIDE].iter_mut().for_each(|pixel| *pixel += 0.5);
