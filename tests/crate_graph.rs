@@ -34,7 +34,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("tract_onnx::", &["backend/src/engine/tract"]),
     ("use ort::", &["backend/src/engine/ort"]),
     ("burn::", &["training/src"]),
-    ("rand_chacha::", &["workload/src/arrivals.rs"]),
+    ("rand_chacha::", &["workload/src/arrivals.rs", "loadgen/src/statistics/bootstrap.rs"]),
     ("hickory_resolver::", &["frontend/src/discovery/resolver.rs"]),
 ];
 

@@ -218,8 +218,8 @@ mod tests {
     #[test]
     fn an_interval_is_as_wide_as_student_says() {
         let estimate = estimate([1.0, 2.0, 3.0, 4.0, 5.0].into_iter());
-        // Standard deviation sqrt(2.5), over sqrt 5, times 2.776.
-        let half = 2.776 * (2.5f64 / 5.0).sqrt();
+        // Standard deviation sqrt(2.5), over sqrt 5, times the factor for four degrees of freedom.
+        let half = 2.776_445_105_197_799 * (2.5f64 / 5.0).sqrt();
         assert!((estimate.high - 3.0 - half).abs() < 1e-12 && (3.0 - half - estimate.low).abs() < 1e-12);
     }
 

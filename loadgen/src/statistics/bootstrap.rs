@@ -9,12 +9,11 @@
 //! are at most x, which two look-ups a block tell; the bounds of the interval are found by bisection over x, with the same
 //! blocks drawn for every x. That is exactly the percentile interval, a hundred times sooner.
 
-use parm_random::Random;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 use super::correlation;
 
-/// Names these numbers among all that are drawn under a seed.
-const STREAM: u64 = 0xB007;
 /// The fewest blocks that say anything.
 const FEWEST_BLOCKS: usize = 20;
 /// More are not needed: longer blocks forget less.
@@ -87,10 +86,10 @@ impl Bootstrap {
     }
 
     fn draws(&self, samples: usize) -> Draws {
-        let mut random = Random::of(self.seed, [STREAM]);
+        let mut random = ChaCha8Rng::seed_from_u64(self.seed);
         let blocks = samples.div_ceil(self.block);
         let last = samples - self.block;
-        let starts = (0..self.rounds * blocks).map(|_| random.below(last + 1) as u32).collect();
+        let starts = (0..self.rounds * blocks).map(|_| random.random_range(0..=last) as u32).collect();
         Draws { starts, blocks, block: self.block }
     }
 }
