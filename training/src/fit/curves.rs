@@ -28,7 +28,7 @@ pub fn draw(path: &Path, history: &[Epoch]) -> Result<(), Error> {
 
 fn panel(left: f64, heading: &str, line: &Line) -> String {
     let points = || line.iter().copied().filter(|point| point.1.is_finite());
-    let last = points().last().map_or(1.0, |point| point.0).max(2.0);
+    let last = points().next_back().map_or(1.0, |point| point.0).max(2.0);
     let values = points().map(|point| point.1);
     let (low, high) = values
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
