@@ -117,7 +117,7 @@ fn hold(repository: &Repository, parity: &Parity, deployed: &Signature) -> Vec<P
 }
 
 /// Opens a model of the repository and checks that it is the one that is meant.
-fn open(repository: &Repository, file: &ModelFile) -> Result<onnx::Report, Vec<Problem>> {
+fn open(repository: &Repository, file: &ModelFile) -> Result<onnx::Inspection, Vec<Problem>> {
     let (name, version) = (&file.name, file.version);
     let unreadable = |message: String| vec![Problem::Unreadable { model: name.clone(), message }];
     let model =
