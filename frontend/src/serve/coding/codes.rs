@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parm_protocol::ModelRef;
 
 use super::Guards;
+use super::StandIn;
 use super::coder::Coder;
 use super::default::DefaultAnswer;
 use crate::serve::pool::Description;
@@ -19,7 +20,7 @@ pub(crate) struct Codes {
     /// The cheaper model.
     pub(crate) backup: Option<ModelRef>,
     /// The model that stands in for late predictions.
-    pub(crate) stand_in: Option<ModelRef>,
+    pub(crate) stand_in: Option<Arc<StandIn>>,
     pub(crate) default_answer: Option<DefaultAnswer>,
 }
 
@@ -57,12 +58,11 @@ impl Codes {
     pub(crate) fn backup_at(&self, models: &[Description]) -> bool {
         self.backup.as_ref().is_some_and(|wanted| models.iter().any(|served| is(wanted, served)))
     }
-}
 
-impl Codes {
-    /// Whether an instance with these models can run the stand-in.
-    pub(crate) fn stand_in_at(&self, models: &[Description]) -> bool {
-        self.stand_in.as_ref().is_some_and(|wanted| models.iter().any(|served| is(wanted, served)))
+    /// The pool's stand-in, if it is among these models.
+    pub(crate) fn stand_in_at<'a>(&self, models: &'a [Description]) -> Option<&'a Description> {
+        let wanted = &self.stand_in.as_ref()?.model;
+        models.iter().find(|served| is(wanted, served))
     }
 }
 

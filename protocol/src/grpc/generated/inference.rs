@@ -241,6 +241,11 @@ pub struct ModelOutput {
     pub dims: ::prost::alloc::vec::Vec<i64>,
 }
 /// The part of a model's configuration that clients read.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ModelParameter {
+    #[prost(string, tag = "1")]
+    pub string_value: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ModelConfig {
     #[prost(string, tag = "1")]
@@ -254,6 +259,11 @@ pub struct ModelConfig {
     pub input: ::prost::alloc::vec::Vec<ModelInput>,
     #[prost(message, repeated, tag = "6")]
     pub output: ::prost::alloc::vec::Vec<ModelOutput>,
+    #[prost(map = "string, message", tag = "14")]
+    pub parameters: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ModelParameter,
+    >,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelStatisticsRequest {
