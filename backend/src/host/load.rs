@@ -76,7 +76,7 @@ impl Host {
             return unknown;
         }
         let started = Instant::now();
-        let alone = match time(model, 1, runs) {
+        let alone = match time(model, 1, (runs, None)) {
             Ok(time) => time,
             Err(error) => {
                 tracing::warn!(name, %error, "warm-up failed: the first requests may be slow or fail");
@@ -85,7 +85,9 @@ impl Host {
         };
         let took = started.elapsed();
         let batching = self.measure_batching(name, model, alone);
-        Warm { times: self.measure_rows(model, alone, took), ..batching }
+        let batched = model.signature().is_batched() && !self.is_unbatched(name);
+        let times = if batched { self.measure_rows(model, alone, took) } else { vec![alone] };
+        Warm { times, ..batching }
     }
 
     /// Finds out whether batches pay.
@@ -95,7 +97,7 @@ impl Host {
         if limit == 1 || !model.signature().is_batched() || self.is_unbatched(name) {
             return none;
         }
-        match time(model, limit, self.config.warm_up_runs) {
+        match time(model, limit, (self.config.warm_up_runs, None)) {
             Ok(batch) => {
                 let speedup = alone.as_secs_f64() * limit as f64 / batch.as_secs_f64().max(1e-9);
                 let pays = speedup > 1.0;
@@ -110,13 +112,11 @@ impl Host {
     }
 
     /// Times of runs of 1, 2, 4 and 8 rows, as far as there is time to measure them: frontends that use the model as a
-    /// stand-in want to know what it costs. One row was measured already, which `took` so long.
+    /// stand-in want to know what it costs. One row was measured already, which `took` so long. What was begun in time is
+    /// measured once at least, so it ends late by two runs and what an engine does before it runs a shape first.
     fn measure_rows(&self, model: &mut dyn Model, alone: Duration, mut took: Duration) -> Vec<Duration> {
         let mut times = vec![alone];
         let until = Instant::now() + Duration::from_millis(self.config.measure_ms);
-        if !model.signature().is_batched() {
-            return times;
-        }
         // A replica's compiled plans go with it, where an engine compiles for shapes.
         let mut replica = model.replica();
         let model: &mut dyn Model = match &mut replica {
@@ -129,7 +129,7 @@ impl Host {
             if started + took > until {
                 break;
             }
-            let Ok(time) = time(model, rows, self.config.warm_up_runs) else { break };
+            let Ok(time) = time(model, rows, (self.config.warm_up_runs, Some(until))) else { break };
             times.push(time);
             took = started.elapsed();
         }
@@ -147,8 +147,12 @@ struct Warm {
     times: Vec<Duration>,
 }
 
-/// Median time of a run on blank inputs, after one that is not counted.
-fn time(model: &mut dyn Model, rows: usize, runs: u32) -> Result<Duration, Error> {
+/// Median time of so many runs on blank inputs, after one that is not counted; of fewer, but one, where they take too long.
+fn time(
+    model: &mut dyn Model,
+    rows: usize,
+    (runs, until): (u32, Option<Instant>),
+) -> Result<Duration, Error> {
     let inputs = model.signature().blank(rows)?;
     let shapes: Vec<Shape> = inputs.iter().map(|input| Shape::from(input.shape())).collect();
     guarded(|| model.prepare(&shapes))?;
@@ -161,6 +165,9 @@ fn time(model: &mut dyn Model, rows: usize, runs: u32) -> Result<Duration, Error
         if let Some(odd) = outputs.iter().find(|output| batched && output.rows() != rows) {
             let message = format!("{rows} rows went in, {} came out", odd.rows());
             return Err(Error::Run { message });
+        }
+        if times.len() > 1 && until.is_some_and(|until| Instant::now() >= until) {
+            break;
         }
     }
     let counted = &mut times[1..];

@@ -308,10 +308,14 @@ impl Pool {
 
     /// Copies what the dispatcher counted. From a model's first query on its counters are all there, as zeros where nothing
     /// happened: the first hedge is an increase then, and not the beginning of a series. Whether there is anybody to serve
-    /// it is told before that, and what codes do once there are any.
+    /// it is told before that, and how its stand-in does; what codes do once there are any.
     pub(crate) fn refresh(&self, status: &PoolStatus) {
         let counters = &status.counters;
         self.status.usable.set(status.usable_instances.into());
+        let stand_in = self.stand_ins.are_used(status);
+        if stand_in {
+            self.stand_ins.refresh(status);
+        }
         if counters.arrived == 0 {
             return;
         }
@@ -337,11 +341,8 @@ impl Pool {
             self.coding.begin();
         }
         let coding = self.coding.counted(counters).into_iter().filter(|(_, value)| is_coded || *value > 0);
-        let stand_ins = self.stand_ins.are_used(status).then(|| {
-            self.stand_ins.refresh(status);
-            self.stand_ins.counted(counters)
-        });
-        for (metric, value) in own.into_iter().chain(coding).chain(stand_ins.into_iter().flatten()) {
+        let stand_ins = stand_in.then(|| self.stand_ins.counted(counters)).into_iter().flatten();
+        for (metric, value) in own.into_iter().chain(coding).chain(stand_ins) {
             metric.inc_by(value.saturating_sub(metric.count()));
         }
     }

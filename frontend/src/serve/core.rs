@@ -320,11 +320,11 @@ impl Core {
         self.catalog.all().iter().find_map(serves)
     }
 
-    /// The pool's stand-in as it is served, if it is by now.
+    /// The pool's stand-in as it is served, if it is by now; a server that names no versions has the one that is meant.
     fn stand_in_of(&self, codes: &Codes) -> Option<Description> {
         let wanted = &codes.stand_in.as_ref()?.model;
-        let served =
-            self.catalog.find(wanted).or_else(|_| self.catalog.find(&ModelRef::latest(&wanted.name)));
+        let unnamed = || ModelRef { version: Some(String::new()), ..wanted.clone() };
+        let served = self.catalog.find(wanted).or_else(|_| self.catalog.find(&unnamed()));
         served.ok().map(|pool| pool.description())
     }
 
@@ -392,7 +392,11 @@ impl Core {
     /// The metrics page.
     pub(crate) fn page(&self, instances: metrics::InstanceCounts) -> String {
         for pool in self.catalog.all() {
-            if let Some(status) = self.driver.status(pool.id) {
+            if let Some(mut status) = self.driver.status(pool.id) {
+                // The dispatcher keeps the books of stand-ins that a pool could have, or had.
+                if pool.codes().stand_in.is_none() {
+                    (status.stand_in_cost, status.agreement, status.withheld) = (None, None, false);
+                }
                 pool.metrics.refresh(&status);
             }
         }

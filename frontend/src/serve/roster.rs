@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use parm_dispatch::{Cost, Event, InstanceId, InstanceSpec, NodeId, PoolId, Served};
 
 use super::catalog::Catalog;
-use super::coding::StandIn;
 use super::coding::cost;
 use super::driver::Driver;
 use super::instance::Instance;
@@ -59,16 +58,10 @@ impl Joined {
                 false
             });
             let backup = codes.backup_at(&self.models);
-            let stand_in = match codes.stand_in_at(&self.models) {
-                Some(served) => match StandIn::misfit(pool, served) {
-                    None => true,
-                    Some(problem) => {
-                        problems.push(problem);
-                        false
-                    }
-                },
-                None => false,
-            };
+            let found = codes.stand_in_at(&self.models);
+            let problem = found.and_then(|(stand_in, served)| stand_in.problem(pool, served));
+            let stand_in = found.is_some() && problem.is_none();
+            problems.extend(problem);
             if deployed || parity || backup || stand_in {
                 serves.push(Served { pool: pool.id, deployed, parity, backup, stand_in });
             }

@@ -125,30 +125,38 @@ async fn the_parity_models_of_a_bundle_run_its_parities() {
     }
 }
 
+/// A stand-in as a bundle has it.
+fn stand_in(name: &str, cost: f64, threshold: f32) -> StandIn {
+    StandIn {
+        model: ModelFile { name: name.into(), version: 1, sha256: "0".repeat(64) },
+        provenance: String::new(),
+        agreement: None,
+        accuracy: None,
+        calibration: Some(Calibration { temperature: 1.0, threshold }),
+        costs: vec![MeasuredCost { engine: "tract".into(), rows: [1., 2., 4., 8.].map(|rows| rows * cost) }],
+    }
+}
+
+/// The bundle's stand-ins are used, from 15 ms on.
+fn standing_in(folder: &Path, stand_ins: Vec<StandIn>) -> Config {
+    let mut manifest = manifest(Vec::new());
+    manifest.stand_ins = stand_ins;
+    write(folder, &manifest);
+    let mut config = bundled(folder, 2);
+    config.dispatch.policy = PolicyKind::StandIn;
+    let settings = &mut config.dispatch.stand_in;
+    (settings.grace.cold, settings.hedge, settings.unsure) = (15 * MS, false, Unsure::Wait);
+    config
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_cheapest_stand_in_of_a_bundle_answers_with_its_confidence() {
     for (threshold, expected) in [(0.5, "stand-in"), (0.8, "exact")] {
         let folder = tempfile::tempdir().unwrap();
-        let stand_in = |name: &str, cost: f64| StandIn {
-            model: ModelFile { name: name.into(), version: 1, sha256: "0".repeat(64) },
-            provenance: String::new(),
-            agreement: None,
-            accuracy: None,
-            calibration: Some(Calibration { temperature: 1.0, threshold }),
-            costs: vec![MeasuredCost {
-                engine: "tract".into(),
-                rows: [cost, 2.0 * cost, 4.0 * cost, 8.0 * cost],
-            }],
-        };
-        let mut manifest = manifest(Vec::new());
-        manifest.stand_ins = vec![stand_in("dear", 0.6), stand_in("cheap", 0.2)];
-        write(folder.path(), &manifest);
+        let both = vec![stand_in("dear", 0.6, threshold), stand_in("cheap", 0.2, threshold)];
+        let config = standing_in(folder.path(), both);
         let instances = instances(3, &["double", "dear", "cheap"].map(doubler));
         instances.iter().for_each(|instance| instance.model_takes("cheap", 2 * MS));
-        let mut config = bundled(folder.path(), 2);
-        config.dispatch.policy = PolicyKind::StandIn;
-        let settings = &mut config.dispatch.stand_in;
-        (settings.grace.cold, settings.hedge, settings.unsure) = (15 * MS, false, Unsure::Wait);
         let frontend = over(config, &instances).await;
         instances[0].then(Act::Answer(200 * MS));
         let response = infer(&frontend, request(&[1.0])).await.unwrap();
@@ -163,6 +171,23 @@ async fn the_cheapest_stand_in_of_a_bundle_answers_with_its_confidence() {
         }
         let asked = instances.iter().flat_map(|instance| instance.seen.lock().clone());
         assert!(asked.into_iter().all(|seen| seen.model.name != "dear"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stand_in_that_was_made_again_under_its_number_is_not_used() {
+    for (said, expected) in [("0", "stand-in"), ("1", "exact")] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = standing_in(folder.path(), vec![stand_in("cheap", 0.2, 0.5)]);
+        let instances = instances(3, &["double", "cheap"].map(doubler));
+        instances.iter().for_each(|instance| {
+            instance.model_takes("cheap", 2 * MS);
+            instance.says_digest(&said.repeat(64));
+        });
+        let frontend = over(config, &instances).await;
+        instances[0].then(Act::Answer(200 * MS));
+        let response = infer(&frontend, request(&[1.0])).await.unwrap();
+        assert_eq!(outcome(&response), expected, "its file's digest is said to be {said}...");
     }
 }
 

@@ -42,6 +42,11 @@ async fn over(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
     frontend(config, &instances.iter().collect::<Vec<_>>()).await
 }
 
+/// Whichever instance gets a query does this with it.
+fn all_then(instances: &[Arc<Scripted>], act: &Act) {
+    instances.iter().for_each(|instance| instance.then(act.clone()));
+}
+
 fn stand_ins(frontend: &Frontend, event: &str) -> f64 {
     metric(frontend, "parm_stand_ins_total", &[&format!("event=\"{event}\""), "model=\"double\""])
 }
@@ -118,22 +123,23 @@ async fn stand_ins_that_agree_too_seldom_are_withheld_until_they_agree_again() {
     assert_eq!(withheld(), 1.0);
     assert!(metric(&frontend, "parm_stand_in_agreement", &["model=\"double\""]) < 0.1);
     let served = stand_ins(&frontend, "served");
-    instances[0].then(Act::Answer(200 * MS));
+    all_then(&instances, &Act::Answer(200 * MS));
     let response = infer(&frontend, request(&[4.0])).await.unwrap();
     assert_eq!((column(&response), outcome(&response)), (vec![8.0], "exact"));
     assert_eq!(stand_ins(&frontend, "served"), served);
+    instances.iter().for_each(|instance| instance.forget());
     instances.iter().for_each(|instance| instance.model_takes("small", 2 * MS));
     ask(&frontend, 300, 12).await;
     assert_eq!(withheld(), 0.0);
-    instances[0].then(Act::Hang);
-    instances[1].then(Act::Hang);
+    all_then(&instances, &Act::Hang);
     let response = infer(&frontend, request(&[4.0])).await.unwrap();
     assert_eq!((column(&response), outcome(&response)), (vec![8.0], "stand-in"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_answers_wrongly_is_found_by_its_stand_ins_and_ejected() {
-    let instances = instances(6);
+    // An odd number: half of six would do nothing but stand in.
+    let instances = instances(5);
     let quick = |settings: &mut StandInSettings| {
         settings.agreement.min_samples = NonZeroU32::new(20).unwrap();
     };
@@ -163,18 +169,26 @@ async fn a_job_tells_servers_how_urgent_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn stand_ins_of_several_queries_share_a_job_and_each_gets_its_own_answer() {
-    let instances = instances(6);
+    let instances = instances(5);
+    instances.iter().for_each(|instance| {
+        instance.says_run_times("double", &[10 * MS]);
+        instance.says_run_times("small", &[2 * MS; 4]);
+    });
     let frontend = over(stand_in(|settings| settings.spare = false), &instances).await;
     for _ in 0..40 {
         infer(&frontend, request(&[1.0])).await.unwrap();
     }
-    (0..4).for_each(|at| instances[at].then(Act::Answer(500 * MS)));
+    all_then(&instances, &Act::Answer(500 * MS));
     let asked = [1.0, 2.0, 3.0, 4.0].map(|value| (value, start(&frontend, request(&[value]))));
     for (value, asked) in asked {
         let response = asked.await.unwrap().unwrap();
         assert_eq!((column(&response), outcome(&response)), (vec![2.0 * value], "stand-in"));
     }
     assert_eq!(stand_ins(&frontend, "late"), 4.0);
+    let seen = instances.iter().flat_map(|instance| instance.seen.lock().clone());
+    let jobs = seen.filter(|seen| seen.model.name == "small").map(|seen| seen.inputs[0].tensor.rows());
+    // One instance is idle: it stands in for the first, and then for those that have become late meanwhile.
+    assert_eq!(jobs.collect::<Vec<_>>(), [1, 3]);
 }
 
 #[tokio::test(start_paused = true)]

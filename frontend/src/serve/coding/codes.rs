@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use parm_protocol::ModelRef;
 
-use super::Guards;
-use super::StandIn;
 use super::coder::Coder;
 use super::default::DefaultAnswer;
+use super::{Guards, StandIn};
 use crate::serve::pool::Description;
 
 /// The codes of a pool, and what else stands in for its predictions.
@@ -60,9 +59,9 @@ impl Codes {
     }
 
     /// The pool's stand-in, if it is among these models.
-    pub(crate) fn stand_in_at<'a>(&self, models: &'a [Description]) -> Option<&'a Description> {
-        let wanted = &self.stand_in.as_ref()?.model;
-        models.iter().find(|served| is(wanted, served))
+    pub(crate) fn stand_in_at<'a>(&self, models: &'a [Description]) -> Option<(&StandIn, &'a Description)> {
+        let stand_in = self.stand_in.as_deref()?;
+        Some((stand_in, models.iter().find(|served| is(&stand_in.model, served))?))
     }
 }
 

@@ -112,7 +112,10 @@ fn stand_in(pool: &Pool, wished: &PoolSettings, bundle: Option<&Bundle>) -> Resu
         }
     };
     let outputs = bundle.iter().flat_map(|bundle| &bundle.manifest.deployed.outputs);
+    // Another version of a model that was named may be served in its place, and is for the operator to answer for.
+    let digest = known.filter(|_| wished.stand_in.model.is_none()).map(|known| known.model.sha256.clone());
     Ok(StandIn {
+        digest,
         calibration: known.and_then(|known| known.calibration).unwrap_or_default(),
         meanings: outputs.map(|output| (output.name.clone(), output.meaning)).collect(),
         ..StandIn::named(model)

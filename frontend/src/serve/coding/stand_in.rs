@@ -20,6 +20,8 @@ const TOLERANCE: f32 = 0.1;
 #[derive(Debug)]
 pub(crate) struct StandIn {
     pub(crate) model: ModelRef,
+    /// SHA-256 of its file, where a bundle chose it.
+    pub(super) digest: Option<String>,
     pub(super) calibration: Calibration,
     /// What the outputs mean, by name; empty where no bundle says it, and then nothing is said of confidence.
     pub(super) meanings: Vec<(String, Meaning)>,
@@ -53,12 +55,25 @@ pub(crate) struct Twin {
 impl StandIn {
     /// A model of which nothing is known but its name.
     pub(super) fn named(model: ModelRef) -> Self {
-        Self { model, calibration: Calibration::default(), meanings: Vec::new() }
+        Self { model, digest: None, calibration: Calibration::default(), meanings: Vec::new() }
     }
 
     /// What keeps a model, as it is served, from standing in for the pool's.
     pub(crate) fn misfit(pool: &Pool, served: &Description) -> Option<String> {
         misfit_of(&pool.metadata, pool.batched, served)
+    }
+
+    /// What is wrong with it as an instance serves it: one that was made again under the same number looks the same, and
+    /// agrees less or more often than the bundle says.
+    pub(crate) fn problem(&self, pool: &Pool, served: &Description) -> Option<String> {
+        let actual = served.config.as_ref().and_then(|config| config.digest());
+        match (actual, &self.digest) {
+            (Some(actual), Some(digest)) if !actual.eq_ignore_ascii_case(digest) => Some(format!(
+                "its stand-in '{}' has sha256 {actual}, the bundle says {digest}: put the same files everywhere",
+                self.model.name
+            )),
+            _ => Self::misfit(pool, served),
+        }
     }
 
     fn meaning(&self, output: &str) -> Option<Meaning> {
@@ -163,7 +178,7 @@ pub(crate) fn cost<'a, I: Iterator<Item = &'a [Description]>>(
         served.config.as_ref().map(ModelConfig::run_times).filter(|times| !times.is_empty())
     };
     let deployed = |models: &[Description]| times(models.iter().find(|served| pool.is_of(served))?);
-    let stand_in = |models: &[Description]| times(codes.stand_in_at(models)?);
+    let stand_in = |models: &[Description]| times(codes.stand_in_at(models)?.1);
     let of_one = instances().find_map(|models| deployed(models).zip(stand_in(models)));
     let (deployed, stand_in) =
         of_one.or_else(|| instances().find_map(deployed).zip(instances().find_map(stand_in)))?;
