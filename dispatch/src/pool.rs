@@ -82,7 +82,7 @@ impl Pool {
     pub(super) fn new(id: PoolId, settings: PoolSettings, now: Time) -> Self {
         let in_force = InForce::as_wished(&settings);
         let (hedges, retries) = (Budget::new(&settings.hedge.budget), Budget::new(&settings.retry));
-        let stands_in = settings.policy == PolicyKind::StandIn;
+        let stands_in = in_force.policy == PolicyKind::StandIn;
         Self {
             stand_ins: stands_in.then(|| Box::new(StandIns::new(&settings.stand_in))),
             told_cost: None,
@@ -103,7 +103,7 @@ impl Pool {
             headroom: 0,
             deserted_since: Some(now),
             service: Quantiles::new(late_quantile(&settings)),
-            response: Quantiles::new(usual_quantile(&settings)),
+            response: Quantiles::new(usual_quantile(&settings, in_force.policy)),
             load: Load::default(),
             hedges,
             retries,
@@ -123,12 +123,12 @@ impl Pool {
     pub(super) fn change(&mut self, settings: PoolSettings, in_force: InForce) {
         self.policy = policy::build(&settings, &in_force);
         self.service.set_high(late_quantile(&settings));
-        self.response.set_high(usual_quantile(&settings));
+        self.response.set_high(usual_quantile(&settings, in_force.policy));
         self.hedges.change(&settings.hedge.budget);
         self.retries.change(&settings.retry);
         match &mut self.stand_ins {
             Some(stand_ins) => stand_ins.change(&settings.stand_in),
-            None if settings.policy == PolicyKind::StandIn => {
+            None if in_force.policy == PolicyKind::StandIn => {
                 let mut stand_ins = Box::new(StandIns::new(&settings.stand_in));
                 self.told_cost.into_iter().for_each(|cost| stand_ins.costs.tell(cost));
                 self.stand_ins = Some(stand_ins);
@@ -174,7 +174,7 @@ impl Pool {
 
     /// How instances whose answers are wrong are found, and whether they go.
     pub(super) fn doubts(&self) -> (Test, bool) {
-        if self.settings.policy == PolicyKind::StandIn {
+        if self.in_force.policy == PolicyKind::StandIn {
             let settings = &self.settings.stand_in.agreement;
             let (significance, wrong_share) = (settings.significance.get(), settings.wrong_share.get());
             return (
@@ -189,7 +189,7 @@ impl Pool {
 
     /// How long an instance whose answers are wrong stays away.
     pub(super) fn quarantine(&self) -> Duration {
-        match self.settings.policy {
+        match self.in_force.policy {
             PolicyKind::StandIn => self.settings.stand_in.agreement.quarantine,
             _ => self.settings.coding.detection.quarantine,
         }
@@ -203,8 +203,8 @@ impl Pool {
 }
 
 /// What "usual" is beside the median: under `stand-in` all but the share that may be approximate.
-fn usual_quantile(settings: &PoolSettings) -> f64 {
-    match settings.policy {
+fn usual_quantile(settings: &PoolSettings, in_force: PolicyKind) -> f64 {
+    match in_force {
         PolicyKind::StandIn => 1.0 - settings.stand_in.bound.get(),
         _ => late_quantile(settings),
     }

@@ -34,7 +34,7 @@ impl Dispatcher {
     /// Queries were started: from now on an idle instance may stand in.
     pub(super) fn note_started(&mut self, pool_key: Key<Pool>, job: Key<Job>) {
         let pool = &mut self.pools[pool_key];
-        if pool.settings.policy != PolicyKind::StandIn || !pool.settings.stand_in.spare {
+        if pool.in_force.policy != PolicyKind::StandIn || !pool.settings.stand_in.spare {
             return;
         }
         let Some(mut stand_ins) = pool.stand_ins.take() else { return };
@@ -259,7 +259,7 @@ impl Query {
     /// It may be given a stand-in's answer, and has none so far.
     pub(super) fn wants_stand_in(&self, pool: &Pool) -> bool {
         let settings = &pool.settings;
-        settings.policy == PolicyKind::StandIn
+        pool.in_force.policy == PolicyKind::StandIn
             && self.aid == Aid::None
             && self.aids < settings.max_attempts.get()
             && self.accept != Accept::Exact
@@ -273,7 +273,7 @@ impl Query {
 impl Pool {
     /// How long after its arrival a query is late.
     pub(super) fn late_for_stand_in(&self) -> Option<Duration> {
-        if self.settings.policy != PolicyKind::StandIn {
+        if self.in_force.policy != PolicyKind::StandIn {
             return None;
         }
         Some(self.usual_response()?.mul_f64(self.settings.stand_in.late_factor * self.thrift()))
@@ -281,7 +281,7 @@ impl Pool {
 
     /// What a query usually takes from its arrival, where it need not wait for others.
     pub(super) fn usual_response(&self) -> Option<Duration> {
-        let alone = self.usual_service()? + self.settings.batch.max_delay;
+        let alone = self.usual_service()? + self.in_force.batch.max_delay;
         Some(alone.min(self.response.reading()?.median))
     }
 

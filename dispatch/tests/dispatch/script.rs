@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Answer, Cost, Event, Failure, InstanceId, InstanceSpec, JobId, Judgement, Part,
-    PoolSettings, Query, QueryId, Role, Rows, Served, Settings, ShapeId, Source, Time, Urgency, Verdict,
+    Accept, Action, Answer, Cost, Event, Failure, InForce, InstanceId, InstanceSpec, JobId, Judgement, Part,
+    PolicyKind, PoolSettings, Query, QueryId, Role, Rows, Served, Settings, ShapeId, Source, Time, Urgency,
+    Verdict,
 };
 
 use super::world::{POOL, World};
@@ -55,6 +56,8 @@ pub(crate) enum Step {
     /// So many queries one after the other, each answered by instance 1 after 20 ms: the pool's times become known.
     Warm(u64),
     Settings(Box<PoolSettings>),
+    /// These settings are wished, and late queries are hedged instead.
+    Hedged(Box<PoolSettings>),
     /// The model is unloaded.
     Unload,
     /// Forgets what was done so far.
@@ -164,6 +167,11 @@ fn act(world: &mut World, step: &Step) {
             }
         }
         Step::Settings(ref settings) => world.send(Event::settings(POOL, *settings.clone())),
+        Step::Hedged(ref settings) => {
+            let in_force = InForce { policy: PolicyKind::Hedge, ..InForce::as_wished(settings) };
+            let (settings, in_force) = (settings.clone(), Box::new(in_force));
+            world.send(Event::SettingsChanged { pool: POOL, settings, in_force });
+        }
         Step::Unload => world.send(Event::PoolRemoved(POOL)),
         Step::Quiet => world.log.clear(),
     }

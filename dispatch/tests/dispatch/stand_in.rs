@@ -98,6 +98,18 @@ fn clients_who_want_exact_answers_are_hedged_and_get_no_stand_in() {
 }
 
 #[test]
+fn a_pool_that_hedges_instead_starts_no_stand_in_and_hedges_on_time() {
+    let steps = [Hedged(Box::new(standing_in())), Query(1), Wait(30)];
+    check_warm(standing_in(), &steps, &["640 run 1 on 2", "665 copy 1 on 3"]);
+}
+
+#[test]
+fn a_pool_that_hedged_stands_in_once_it_may() {
+    let steps = [Hedged(Box::new(standing_in())), Settings(Box::new(standing_in())), Query(1)];
+    check_warm(standing_in(), &steps, &["640 run 1 on 2", "640 stand-in 1 on 3"]);
+}
+
+#[test]
 fn nobody_stands_in_for_a_query_that_it_holds() {
     let steps = [Join(1), Warm(32), Quiet, Query(1), Wait(100)];
     check(late(), &steps, &["640 run 1 on 1"]);
