@@ -39,9 +39,7 @@ impl Families {
                 IntCounterVec::new(
                     Opts::new(
                         "parm_stand_ins_total",
-                        "Queries given to a stand-in at once (spare) or because they were late (late), or not for want of \
-                         budget (refused); its answers given (served), too unsure or unusable (unsure), held back because \
-                         too many were approximate (over_bound), given to nobody (wasted)",
+                        "Queries given to a stand-in at once (spare) or because they were late (late), or not for want of budget (refused); its answers given (served), too unsure or unusable (unsure), held back because too many were approximate (over_bound), given to nobody (wasted)",
                     ),
                     &["model", "version", "event"],
                 ),

@@ -51,11 +51,13 @@ fn stand_ins(frontend: &Frontend, event: &str) -> f64 {
     metric(frontend, "parm_stand_ins_total", &[&format!("event=\"{event}\""), "model=\"double\""])
 }
 
-/// Queries one by one, so many milliseconds apart.
+/// Queries one by one, so many milliseconds apart on average: were they all, an instance would always have the same one to
+/// stand in for it.
 async fn ask(frontend: &Frontend, count: u16, apart: u32) {
     for number in 0..count {
         start(frontend, request(&[f32::from(number % 50)]));
-        tokio::time::sleep(apart * MS).await;
+        let gap = 1 + u32::from(number).pow(2) % 31 * 2 * apart / 31;
+        tokio::time::sleep(gap * MS).await;
     }
     tokio::time::sleep(100 * MS).await;
 }
@@ -138,12 +140,13 @@ async fn stand_ins_that_agree_too_seldom_are_withheld_until_they_agree_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_answers_wrongly_is_found_by_its_stand_ins_and_ejected() {
-    // An odd number: half of six would do nothing but stand in.
-    let instances = instances(5);
+    let instances = instances(6);
     let quick = |settings: &mut StandInSettings| {
         settings.agreement.min_samples = NonZeroU32::new(20).unwrap();
     };
-    let frontend = over(stand_in(quick), &instances).await;
+    let mut config = stand_in(quick);
+    config.dispatch.ejection.enabled = true;
+    let frontend = over(config, &instances).await;
     ask(&frontend, 200, 6).await;
     assert_eq!(metric(&frontend, "parm_suspects_total", &["event=\"suspected\""]), 0.0);
     instances[3].becomes(Act::Wrong(10 * MS));
