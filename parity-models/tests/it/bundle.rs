@@ -7,8 +7,8 @@ use std::path::Path;
 use parm_encoder::{CodeSpec, Kind, Layout};
 use parm_parity_models::Error;
 use parm_parity_models::bundle::{
-    Accuracy, Calibration, Deployed, Input, Manifest, Meaning, ModelFile, Output, Parity, Problem, Range,
-    Report, Scores, Training, verify,
+    Accuracy, Calibration, Deployed, Input, Manifest, Meaning, MeasuredCost, ModelFile, Output, Parity,
+    Problem, Range, Report, Scores, StandIn, StandInAccuracy, Training, verify,
 };
 use parm_parity_models::onnx::Model;
 use parm_parity_models::onnx::rewrite::{self, Body, End, Weights, derive};
@@ -118,6 +118,55 @@ fn a_manifest_survives_the_file_and_the_best_parity_is_found() {
     let files: Vec<_> =
         fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(files.len(), 2, "{files:?}");
+}
+
+fn stand_in(model: ModelFile) -> StandIn {
+    StandIn {
+        model,
+        provenance: "int8, static".into(),
+        agreement: Some(0.985),
+        accuracy: Some(StandInAccuracy { metric: "top-1".into(), deployed: 0.91, stand_in: 0.9 }),
+        calibration: Some(Calibration { temperature: 1.2, threshold: 0.5 }),
+        costs: vec![MeasuredCost { engine: "tract".into(), rows: [0.25, 0.4, 0.7, 1.3] }],
+    }
+}
+
+#[test]
+fn stand_ins_are_held_to_their_files_and_the_cheapest_is_found() {
+    let report = check(|root, manifest| {
+        let dear = put(root, "lenet-small", &sample::lenet());
+        let cheap = put(root, "lenet-int8", &sample::lenet());
+        manifest.stand_ins = vec![StandIn { costs: Vec::new(), ..stand_in(dear) }, stand_in(cheap)];
+        assert_eq!(manifest.cheapest().unwrap().model.name, "lenet-int8");
+        let path = root.join("lenet/parm.toml");
+        manifest.write(&path).unwrap();
+        assert_eq!(&Manifest::read(&path).unwrap(), manifest);
+    });
+    assert!(report.is_sound(), "{report}");
+    let text = report.to_string();
+    assert!(text.contains("stand-in [lenet-int8], cost 0.250, agreement 0.985: ok"), "{text}");
+    assert!(text.contains("stand-in [lenet-small], cost unknown, agreement 0.985: ok"), "{text}");
+}
+
+#[test]
+fn a_stand_in_of_other_tensors_or_numbers_is_found() {
+    let odd = check(|root, manifest| {
+        manifest.stand_ins = vec![stand_in(put(root, "lenet-odd", &parity_graph(2, 2)))];
+    });
+    assert!(matches!(odd.stand_ins[0].problems[..], [Problem::Tensor { .. }]), "{odd}");
+    let spoiled = check(|root, manifest| {
+        let mut spoiled = stand_in(put(root, "lenet-small", &sample::lenet()));
+        (spoiled.agreement, spoiled.costs[0].rows[2]) = (Some(1.5), f64::NAN);
+        manifest.stand_ins = vec![spoiled];
+    });
+    let found = &spoiled.stand_ins[0].problems[..];
+    assert!(matches!(found, [Problem::Fraction { .. }, Problem::Cost { .. }]), "{spoiled}");
+    let changed = check(|root, manifest| {
+        let file = put(root, "lenet-small", &sample::lenet());
+        manifest.stand_ins = vec![stand_in(ModelFile { sha256: "0".repeat(64), ..file })];
+    });
+    assert!(matches!(changed.stand_ins[0].problems[..], [Problem::Digest { .. }]), "{changed}");
+    assert!(!changed.is_sound());
 }
 
 #[test]
