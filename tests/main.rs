@@ -15,6 +15,7 @@ mod draining;
 mod experiment;
 mod fuzz;
 mod links;
+mod lints;
 mod load;
 mod recording;
 mod robustness;

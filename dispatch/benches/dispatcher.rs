@@ -3,6 +3,8 @@
 //! 1000 instances at a load of 60 %, Poisson-like arrivals with a deadline a second away, one job in a hundred slow.
 //! The loop around the dispatcher (an event heap) is counted as well, so the figures are a lower bound.
 
+#![allow(clippy::disallowed_methods)] // a benchmark reads the machine's clock
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hint::black_box;

@@ -6,6 +6,7 @@
 //! the share that is printed is too large, never too small. Runs with and without the code alternate.
 
 #![allow(clippy::print_stdout, missing_docs)]
+#![allow(clippy::disallowed_methods)] // a benchmark reads the machine's clock
 
 use std::num::NonZeroU8;
 use std::sync::Arc;

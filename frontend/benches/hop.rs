@@ -2,6 +2,7 @@
 //! wire on either side. A plain program that prints a table: `cargo bench -p parm-frontend --bench hop`.
 
 #![allow(clippy::print_stdout, missing_docs)]
+#![allow(clippy::disallowed_methods)] // a benchmark reads the machine's clock
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

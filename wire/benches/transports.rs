@@ -3,6 +3,7 @@
 //! `cargo bench -p parm-wire --bench transports` prints a table. Numbers of a busy machine are ratios at best.
 
 #![allow(clippy::print_stdout)] // a table, for whoever runs it
+#![allow(clippy::disallowed_methods)] // a benchmark reads the machine's clock
 
 use std::env;
 use std::future::Future;

@@ -116,8 +116,7 @@ impl Frontend {
         let reply = Reply { id: inputs.id.clone(), wanted: inputs.outputs.clone() };
         let verdict = self.core.driver.submit(submission).verdict().await;
         let retry_after = self.core.config.requests.retry_after;
-        let answers =
-            verdict.map_err(|failed| refusal::error(pool, failed, context.arrived.elapsed(), retry_after))?;
+        let answers = verdict.map_err(|failed| refusal::error(pool, failed, age(context), retry_after))?;
         outputs::response(pool, reply, answers)
     }
 
@@ -270,12 +269,12 @@ impl InferenceService for Frontend {
         };
         match self.infer_at(&mut pool, request, &context).await {
             Ok((outcome, rows, response)) => {
-                pool.metrics.answered(outcome, rows, context.arrived.elapsed());
+                pool.metrics.answered(outcome, rows, age(&context));
                 Ok(response)
             }
             Err(error) => {
                 self.core.metrics.failed(&pool.metrics, &error);
-                pool.failed(context.arrived.elapsed());
+                pool.failed(age(&context));
                 Err(error)
             }
         }
@@ -284,4 +283,9 @@ impl InferenceService for Frontend {
     fn rejected(&self, error: &Error, _transport: Transport) {
         self.core.metrics.rejected(error);
     }
+}
+
+/// How long ago a request came, by the runtime's clock.
+fn age(context: &Context) -> Duration {
+    Instant::from_std(context.arrived).elapsed()
 }

@@ -170,9 +170,7 @@ async fn a_deadline_passes_when_it_says() {
     let sent = Instant::now();
     let error = infer(&frontend, with(request(&[1.0]), "timeout", 50_000u64)).await.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded);
-    // The arrival is read off the machine's clock, which a paused runtime does not stop.
-    assert!(sent.elapsed() <= 52 * MS, "{:?}", sent.elapsed());
-    assert!(sent.elapsed() > 10 * MS, "{:?}", sent.elapsed());
+    assert_eq!(sent.elapsed(), 50 * MS);
     let zero = infer(&frontend, with(request(&[1.0]), "timeout", 0u64)).await.unwrap_err();
     assert_eq!(zero.code(), Code::DeadlineExceeded);
     assert_eq!(metric(&frontend, "nv_inference_request_failure", &["reason=\"deadline\""]), 2.0);

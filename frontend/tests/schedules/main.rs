@@ -24,9 +24,9 @@ mod world;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::generate::schedule;
 use crate::run::{Report, run};

@@ -87,7 +87,7 @@ async fn requests_carry_raw_tensors_deadline_trace_and_credential() {
         })
     })
     .await;
-    let deadline = Some(std::time::Instant::now() + Duration::from_secs(60));
+    let deadline = Some((Instant::now() + Duration::from_secs(60)).into_std());
     let context = CallContext { deadline, traceparent: Some("00-1-2-01".into()) };
     let answer = client.infer(request(), context).await.unwrap();
     assert_eq!(answer.id, "q");

@@ -1,7 +1,6 @@
 //! `POST .../infer`: the hot path. JSON or the binary extension in, the same out.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -29,7 +28,7 @@ pub(super) async fn infer<S: InferenceService>(
     target: Target,
     request: Request,
 ) -> Response {
-    let arrived = Instant::now();
+    let arrived = tokio::time::Instant::now().into_std();
     let traceparent =
         request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let parsed = match read(request, &shared).await {
