@@ -22,11 +22,11 @@ pub fn encode(error: &Error) -> Bytes {
 /// The error that a server answered with `code`; a body that is not ours is quoted as it is.
 pub fn decode(code: Code, body: &[u8]) -> Error {
     #[derive(Deserialize)]
-    struct Problem {
+    struct Foreign {
         #[serde(alias = "detail", alias = "message")]
         error: String,
     }
-    let mut message = match serde_json::from_slice::<Problem>(body) {
+    let mut message = match serde_json::from_slice::<Foreign>(body) {
         Ok(problem) => problem.error,
         Err(_) => String::from_utf8_lossy(&body[..body.len().min(LONGEST_MESSAGE)]).trim().to_owned(),
     };

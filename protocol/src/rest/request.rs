@@ -24,7 +24,7 @@ pub enum Form {
 }
 
 #[derive(Deserialize)]
-struct Read<'a> {
+struct ReadRequest<'a> {
     #[serde(default, borrow)]
     id: Option<Text<'a>>,
     #[serde(default)]
@@ -35,7 +35,7 @@ struct Read<'a> {
     outputs: Option<Few<ReadOutput<'a>>>,
 }
 
-impl Read<'_> {
+impl ReadRequest<'_> {
     /// Holds all parts together to the bounds that each list was held to.
     fn check(&self) -> Result<(), Error> {
         let mut parts = Parts::default();
@@ -80,7 +80,7 @@ pub fn decode_within(
     mut room: Room,
 ) -> Result<(InferRequest, Wanted), Error> {
     let (json, mut blobs) = Blobs::split(body, json_length)?;
-    let read: Read<'_> = serde_json::from_slice(&json)
+    let read: ReadRequest<'_> = serde_json::from_slice(&json)
         .map_err(|error| malformed(format!("the body is no inference request in JSON: {error}")))?;
     read.check()?;
     let mut wanted =
@@ -142,7 +142,7 @@ fn one_string(body: &[u8]) -> Result<Bytes, Error> {
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenRequest<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     id: &'a str,
     #[serde(skip_serializing_if = "Joined::is_empty")]
@@ -173,7 +173,7 @@ pub fn encode(request: &InferRequest, form: Form) -> Result<Encoded, Error> {
         // Beside the word for all outputs, as some servers only heed this one.
         parameters: Joined { binary_data: binary, ..Joined::new(&output.parameters) },
     });
-    let written = Written {
+    let written = WrittenRequest {
         id: &request.id,
         parameters: Joined { binary_data_output: binary, ..Joined::new(&request.parameters) },
         inputs,

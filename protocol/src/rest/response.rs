@@ -13,7 +13,7 @@ use crate::bounds::Room;
 use crate::{Error, InferResponse};
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenResponse<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     id: &'a str,
     model_name: &'a str,
@@ -30,7 +30,7 @@ pub fn encode(response: &InferResponse, wanted: &Wanted) -> Result<Encoded, Erro
         true => tensor::Written::binary(output, &mut blobs),
         false => tensor::Written::json(output),
     });
-    let written = Written {
+    let written = WrittenResponse {
         id: &response.id,
         model_name: &response.model_name,
         model_version: &response.model_version,
@@ -43,7 +43,7 @@ pub fn encode(response: &InferResponse, wanted: &Wanted) -> Result<Encoded, Erro
 }
 
 #[derive(Deserialize)]
-struct Read<'a> {
+struct ReadResponse<'a> {
     #[serde(default, borrow)]
     id: Option<Text<'a>>,
     #[serde(borrow)]
@@ -59,7 +59,7 @@ struct Read<'a> {
 /// Reads a body whose first `json_length` bytes (all of it without that) are JSON. Tensors are slices of the body.
 pub fn decode(json_length: Option<usize>, body: Bytes) -> Result<InferResponse, Error> {
     let (json, mut blobs) = Blobs::split(body, json_length)?;
-    let read: Read<'_> = serde_json::from_slice(&json)
+    let read: ReadResponse<'_> = serde_json::from_slice(&json)
         .map_err(|error| malformed(format!("the body is no inference response in JSON: {error}")))?;
     let mut room = Room::default();
     let outputs = read.outputs.0.into_iter().map(|output| output.finish(&mut blobs, &mut room));

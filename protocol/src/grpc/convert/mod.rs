@@ -64,7 +64,7 @@ fn parameters_to(parameters: Parameters) -> BTreeMap<String, InferParameter> {
 }
 
 /// The parts that an input and an output tensor have in common.
-struct Parts {
+struct TensorParts {
     name: String,
     datatype: String,
     shape: Vec<i64>,
@@ -72,10 +72,10 @@ struct Parts {
     contents: Option<InferTensorContents>,
 }
 
-impl Parts {
+impl TensorParts {
     /// Checks the tensor, whose values are `raw` or else its typed contents.
     fn finish(self, raw: Option<Bytes>) -> Result<NamedTensor, Error> {
-        let Parts { name, datatype, shape, parameters, contents } = self;
+        let TensorParts { name, datatype, shape, parameters, contents } = self;
         let datatype: DataType = datatype.parse()?;
         let dims: Option<Shape> = shape.iter().map(|&dim| usize::try_from(dim).ok()).collect();
         let dims =
@@ -97,7 +97,7 @@ impl Parts {
         let shape = tensor.shape().iter().map(|&dim| dim as i64).collect();
         let datatype = tensor.datatype().to_string();
         raw.push(tensor.into_data());
-        Parts { name, datatype, shape, parameters: parameters_to(parameters), contents: None }
+        TensorParts { name, datatype, shape, parameters: parameters_to(parameters), contents: None }
     }
 }
 

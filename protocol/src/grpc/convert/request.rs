@@ -1,6 +1,6 @@
 //! Inference requests as messages.
 
-use super::{Parts, model_ref, parameters_from, parameters_to, raw_for};
+use super::{TensorParts, model_ref, parameters_from, parameters_to, raw_for};
 use crate::grpc::inference::ModelInferRequest;
 use crate::grpc::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use crate::{Error, InferRequest, RequestedOutput};
@@ -10,7 +10,7 @@ pub fn decode(message: ModelInferRequest) -> Result<InferRequest, Error> {
     let raw = raw_for("inputs", message.raw_input_contents, message.inputs.len())?;
     let inputs = message.inputs.into_iter().zip(raw).map(|(input, raw)| {
         let InferInputTensor { name, datatype, shape, parameters, contents } = input;
-        Parts { name, datatype, shape, parameters, contents }.finish(raw)
+        TensorParts { name, datatype, shape, parameters, contents }.finish(raw)
     });
     let outputs = message.outputs.into_iter().map(|output| {
         Ok(RequestedOutput { name: output.name, parameters: parameters_from(output.parameters)? })
@@ -28,7 +28,7 @@ pub fn decode(message: ModelInferRequest) -> Result<InferRequest, Error> {
 pub fn encode(request: InferRequest) -> ModelInferRequest {
     let mut raw = Vec::with_capacity(request.inputs.len());
     let inputs = request.inputs.into_iter().map(|input| {
-        let Parts { name, datatype, shape, parameters, contents } = Parts::split(input, &mut raw);
+        let TensorParts { name, datatype, shape, parameters, contents } = TensorParts::split(input, &mut raw);
         InferInputTensor { name, datatype, shape, parameters, contents }
     });
     let inputs = inputs.collect();

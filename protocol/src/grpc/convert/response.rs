@@ -1,6 +1,6 @@
 //! Inference responses as messages.
 
-use super::{Parts, parameters_from, parameters_to, raw_for};
+use super::{TensorParts, parameters_from, parameters_to, raw_for};
 use crate::grpc::inference::ModelInferResponse;
 use crate::grpc::inference::model_infer_response::InferOutputTensor;
 use crate::{Error, InferResponse};
@@ -9,7 +9,8 @@ use crate::{Error, InferResponse};
 pub fn encode(response: InferResponse) -> ModelInferResponse {
     let mut raw = Vec::with_capacity(response.outputs.len());
     let outputs = response.outputs.into_iter().map(|output| {
-        let Parts { name, datatype, shape, parameters, contents } = Parts::split(output, &mut raw);
+        let TensorParts { name, datatype, shape, parameters, contents } =
+            TensorParts::split(output, &mut raw);
         InferOutputTensor { name, datatype, shape, parameters, contents }
     });
     let outputs = outputs.collect();
@@ -28,7 +29,7 @@ pub fn decode(message: ModelInferResponse) -> Result<InferResponse, Error> {
     let raw = raw_for("outputs", message.raw_output_contents, message.outputs.len())?;
     let outputs = message.outputs.into_iter().zip(raw).map(|(output, raw)| {
         let InferOutputTensor { name, datatype, shape, parameters, contents } = output;
-        Parts { name, datatype, shape, parameters, contents }.finish(raw)
+        TensorParts { name, datatype, shape, parameters, contents }.finish(raw)
     });
     Ok(InferResponse {
         model_name: message.model_name,
