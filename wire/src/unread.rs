@@ -16,10 +16,10 @@ use crate::budget::Share;
 
 /// The answers of one connection that are not taken yet.
 #[derive(Debug, Default)]
-pub(crate) struct Unread(Mutex<Waiting>);
+pub(crate) struct Unread(Mutex<Backlog>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct Backlog {
     next: u64,
     /// When each was made, the oldest first.
     since: BTreeMap<u64, Instant>,
@@ -27,7 +27,7 @@ struct Waiting {
 
 /// One answer, for as long as any of its bytes are there.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct UnreadAnswer {
     unread: Arc<Unread>,
     number: u64,
     _share: Option<Arc<Share>>,
@@ -35,13 +35,13 @@ pub(crate) struct Answer {
 
 impl Unread {
     /// An answer that is made now and holds a share of the budget.
-    pub(crate) fn answer(self: &Arc<Self>, share: Option<Arc<Share>>) -> Arc<Answer> {
+    pub(crate) fn answer(self: &Arc<Self>, share: Option<Arc<Share>>) -> Arc<UnreadAnswer> {
         let mut waiting = self.0.lock();
         let number = waiting.next;
         waiting.next += 1;
         waiting.since.insert(number, Instant::now());
         drop(waiting);
-        Arc::new(Answer { unread: Arc::clone(self), number, _share: share })
+        Arc::new(UnreadAnswer { unread: Arc::clone(self), number, _share: share })
     }
 
     /// How long the oldest answer still has, of `limit`; all of it where there is none.
@@ -62,28 +62,28 @@ impl Unread {
     }
 }
 
-impl Answer {
+impl UnreadAnswer {
     /// A part of the answer, which holds it until it is written.
     pub(crate) fn part(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         if bytes.is_empty() {
             return bytes;
         }
-        Bytes::from_owner(Part { bytes, _answer: Arc::clone(self) })
+        Bytes::from_owner(AnswerPart { bytes, _answer: Arc::clone(self) })
     }
 }
 
-impl Drop for Answer {
+impl Drop for UnreadAnswer {
     fn drop(&mut self) {
         self.unread.0.lock().since.remove(&self.number);
     }
 }
 
-struct Part {
+struct AnswerPart {
     bytes: Bytes,
-    _answer: Arc<Answer>,
+    _answer: Arc<UnreadAnswer>,
 }
 
-impl AsRef<[u8]> for Part {
+impl AsRef<[u8]> for AnswerPart {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

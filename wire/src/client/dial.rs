@@ -9,7 +9,7 @@ use parm_protocol::Error;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 
-use super::{Address, Config};
+use super::{Config, DialAddress};
 use crate::frames::Socket;
 
 /// Opens connections to one server.
@@ -19,7 +19,7 @@ pub(super) struct Dialer(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     peer: String,
-    address: Address,
+    address: DialAddress,
     timeout: Duration,
     initial: Duration,
     longest: Duration,
@@ -34,7 +34,7 @@ struct Rest {
 }
 
 impl Dialer {
-    pub(super) fn new(address: Address, config: &Config) -> Self {
+    pub(super) fn new(address: DialAddress, config: &Config) -> Self {
         Self(Arc::new(Inner {
             peer: address.to_string(),
             address,
@@ -52,8 +52,8 @@ impl Dialer {
     /// Value for a `host` header: what stands in for it where there is no host.
     pub(super) fn authority(&self) -> &str {
         match &self.0.address {
-            Address::Tcp(authority) => authority,
-            Address::Unix(_) => "localhost",
+            DialAddress::Tcp(authority) => authority,
+            DialAddress::Unix(_) => "localhost",
         }
     }
 
@@ -81,12 +81,12 @@ impl Dialer {
 
     async fn connect(&self) -> io::Result<Socket> {
         match &self.0.address {
-            Address::Tcp(authority) => {
+            DialAddress::Tcp(authority) => {
                 let stream = TcpStream::connect(authority).await?;
                 stream.set_nodelay(true)?;
                 Ok(stream.into())
             }
-            Address::Unix(path) => Ok(UnixStream::connect(path).await?.into()),
+            DialAddress::Unix(path) => Ok(UnixStream::connect(path).await?.into()),
         }
     }
 
@@ -113,7 +113,7 @@ mod tests {
     async fn a_server_that_is_not_there_is_left_alone_longer_and_longer_up_to_the_bound() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
-        let dialer = Dialer::new(Address::Unix(path.clone()), &Config::default());
+        let dialer = Dialer::new(DialAddress::Unix(path.clone()), &Config::default());
         let mut pause = Duration::from_millis(10);
         for _ in 0..12 {
             let error = dialer.dial().await.unwrap_err();

@@ -16,7 +16,7 @@ pub struct Endpoint {
     /// What to speak.
     pub scheme: Scheme,
     /// Where.
-    pub address: Address,
+    pub address: DialAddress,
 }
 
 /// What is spoken at an endpoint.
@@ -32,7 +32,7 @@ pub enum Scheme {
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Address {
+pub enum DialAddress {
     /// `host:port`; IPv6 addresses in brackets.
     Tcp(String),
     /// The path of a Unix socket.
@@ -46,14 +46,14 @@ impl FromStr for Endpoint {
         let tcp = [("http://", Scheme::Http), ("frames://", Scheme::Frames), ("grpc://", Scheme::Grpc)];
         for (prefix, scheme) in tcp {
             if let Some(rest) = text.strip_prefix(prefix) {
-                return Ok(Self { scheme, address: Address::Tcp(authority(text, rest)?) });
+                return Ok(Self { scheme, address: DialAddress::Tcp(authority(text, rest)?) });
             }
         }
         for (prefix, scheme) in
             [("unix:", Scheme::Http), ("frames+unix:", Scheme::Frames), ("grpc+unix:", Scheme::Grpc)]
         {
             if let Some(path) = text.strip_prefix(prefix).filter(|path| path.starts_with('/')) {
-                return Ok(Self { scheme, address: Address::Unix(path.into()) });
+                return Ok(Self { scheme, address: DialAddress::Unix(path.into()) });
             }
         }
         if text.starts_with("https://") {
@@ -86,22 +86,22 @@ fn invalid(text: &str, hint: &str) -> Error {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match (self.scheme, &self.address) {
-            (Scheme::Http, Address::Tcp(_)) => "http://",
-            (Scheme::Frames, Address::Tcp(_)) => "frames://",
-            (Scheme::Grpc, Address::Tcp(_)) => "grpc://",
-            (Scheme::Http, Address::Unix(_)) => "unix:",
-            (Scheme::Frames, Address::Unix(_)) => "frames+unix:",
-            (Scheme::Grpc, Address::Unix(_)) => "grpc+unix:",
+            (Scheme::Http, DialAddress::Tcp(_)) => "http://",
+            (Scheme::Frames, DialAddress::Tcp(_)) => "frames://",
+            (Scheme::Grpc, DialAddress::Tcp(_)) => "grpc://",
+            (Scheme::Http, DialAddress::Unix(_)) => "unix:",
+            (Scheme::Frames, DialAddress::Unix(_)) => "frames+unix:",
+            (Scheme::Grpc, DialAddress::Unix(_)) => "grpc+unix:",
         };
         write!(f, "{scheme}{}", self.address)
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for DialAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp(authority) => f.write_str(authority),
-            Address::Unix(path) => write!(f, "{}", path.display()),
+            DialAddress::Tcp(authority) => f.write_str(authority),
+            DialAddress::Unix(path) => write!(f, "{}", path.display()),
         }
     }
 }

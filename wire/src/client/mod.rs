@@ -15,7 +15,7 @@ mod tests;
 use std::sync::Arc;
 
 pub use self::config::{Config, Prefer, Tensors, Token};
-pub use self::endpoint::{Address, Endpoint, Scheme};
+pub use self::endpoint::{DialAddress, Endpoint, Scheme};
 pub use self::frames::Frames;
 pub use self::grpc::Grpc;
 pub use self::http::Http;

@@ -73,7 +73,7 @@ impl Connection {
         let link = Arc::new(Link { peer, writer, calls: Mutex::default(), limits });
         let heard = Arc::new(Heard::default());
         let reader = Reader::new(read, already_read, config, Arc::clone(&heard));
-        let task = tokio::spawn(run(Arc::clone(&link), reader, (heard, config.clone()))).abort_handle();
+        let task = tokio::spawn(run(Arc::clone(&link), reader, heard, config.clone())).abort_handle();
         Self { link, task }
     }
 
@@ -282,7 +282,7 @@ impl Link {
     }
 }
 
-async fn run(link: Arc<Link>, mut reader: Reader, (heard, config): (Arc<Heard>, Config)) {
+async fn run(link: Arc<Link>, mut reader: Reader, heard: Arc<Heard>, config: Config) {
     let why = tokio::select! {
         biased;
         read = link.read(&mut reader) => match read {

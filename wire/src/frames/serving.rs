@@ -69,15 +69,12 @@ pub async fn serve<S: InferenceService>(
     Ok(())
 }
 
-/// What a client is told, and what its request holds of the budget.
-type Told<'a> = (Result<&'a InferResponse, &'a Error>, Option<Arc<Share>>);
-
 struct Serving<S> {
     service: Arc<S>,
     writer: Writer,
     limit: usize,
     max_body: usize,
-    calls: Mutex<Calls>,
+    calls: Mutex<Underway>,
     /// Answers that the client has not taken yet.
     unread: Arc<Unread>,
     /// The client said that it sends no more requests.
@@ -87,7 +84,7 @@ struct Serving<S> {
 }
 
 #[derive(Default)]
-struct Calls {
+struct Underway {
     /// Requests in progress: polled by the reading task (`None`) or by their own.
     running: HashMap<u64, Option<AbortHandle>>,
     closed: bool,
@@ -202,11 +199,17 @@ impl<S: InferenceService> Serving<S> {
 
     fn reject(&self, id: u64, error: &Error) {
         self.service.rejected(error, Transport::Frames);
-        self.answer(id, (Err(error), None), Urgency::Together);
+        self.answer(id, Err(error), None, Urgency::Together);
     }
 
-    /// Sends an answer, which holds its share until the client has taken it.
-    fn answer(&self, id: u64, (result, share): Told<'_>, urgency: Urgency) {
+    /// Sends an answer, which holds what its request has of the budget until the client has taken it.
+    fn answer(
+        &self,
+        id: u64,
+        result: Result<&InferResponse, &Error>,
+        share: Option<Arc<Share>>,
+        urgency: Urgency,
+    ) {
         let frame = match result {
             Ok(response) => codec::encode_response(id, response, self.max_body).and_then(|frame| {
                 share.as_ref().map_or(Ok(()), |share| share.turn_into(frame.len())).map(|()| frame)
@@ -270,7 +273,7 @@ impl<S: InferenceService> Reply<S> {
         let (wanted, others) = self.serving.look_up(self.id);
         if wanted {
             let urgency = if others < DIRECT { Urgency::Now } else { Urgency::Together };
-            self.serving.answer(self.id, (result.as_ref(), share), urgency);
+            self.serving.answer(self.id, result.as_ref(), share, urgency);
         }
         // Not before the answer is on its way: a drain takes a connection without calls for finished.
         self.serving.calls.lock().running.remove(&self.id);

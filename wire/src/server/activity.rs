@@ -15,7 +15,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
 use crate::budget::Share;
-use crate::unread::{Answer, Unread};
+use crate::unread::{Unread, UnreadAnswer};
 
 /// The requests of a connection and the time since the last.
 pub(super) struct Activity {
@@ -83,7 +83,7 @@ pub(super) struct Told<B> {
 /// What the bytes of a body are part of.
 enum Part {
     /// One answer, made at once: its time is counted for all of it.
-    Whole(Arc<Answer>),
+    Whole(Arc<UnreadAnswer>),
     /// A stream's message each. The call is in progress until the last is told, or nobody listens any more.
     Messages { unread: Arc<Unread>, _running: Running },
 }

@@ -25,7 +25,7 @@ use tower::Service as _;
 
 use super::activity::{Activity, Running, Told};
 use super::auth::Reach;
-use super::grpc::{self, Grpc};
+use super::grpc::{self, GrpcService};
 use super::listener::Listener;
 use super::rest;
 use super::shared::Shared;
@@ -42,7 +42,7 @@ const PING: Duration = Duration::from_secs(20);
 pub(super) struct App<S> {
     shared: Arc<Shared<S>>,
     router: Router,
-    grpc: Grpc<S>,
+    grpc: GrpcService<S>,
     reach: Reach,
 }
 

@@ -30,10 +30,10 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a page answers with: its text, or an error.
-type Answer = Result<String, Error>;
+type Answered = Result<String, Error>;
 
-type Read = dyn Fn() -> Answer + Send + Sync;
-type Write = dyn Fn(&[u8]) -> Answer + Send + Sync;
+type Read = dyn Fn() -> Answered + Send + Sync;
+type Write = dyn Fn(&[u8]) -> Answered + Send + Sync;
 
 /// A page of text.
 pub struct Page {
@@ -53,8 +53,8 @@ impl Page {
     /// A JSON document that can be read with `GET` and replaced with `POST`; both answer with the document.
     pub fn document(
         path: &'static str,
-        read: impl Fn() -> Answer + Send + Sync + 'static,
-        write: impl Fn(&[u8]) -> Answer + Send + Sync + 'static,
+        read: impl Fn() -> Answered + Send + Sync + 'static,
+        write: impl Fn(&[u8]) -> Answered + Send + Sync + 'static,
     ) -> Self {
         Self { path, content_type: "application/json", read: Box::new(read), write: Some(Box::new(write)) }
     }

@@ -14,7 +14,7 @@ use parm_protocol::rest::Encoded;
 
 use crate::frames::Socket;
 
-pub(super) struct Connection {
+pub(super) struct HttpConnection {
     sender: http1::SendRequest<Encoded>,
     driver: http1::Connection<TokioIo<Socket>, Encoded>,
     /// Whether an exchange went well here already.
@@ -39,7 +39,7 @@ pub(super) enum Failure {
     TooLarge,
 }
 
-impl Connection {
+impl HttpConnection {
     pub(super) async fn open(socket: Socket) -> Result<Self, hyper::Error> {
         let (sender, driver) = http1::Builder::new().writev(true).handshake(TokioIo::new(socket)).await?;
         Ok(Self { sender, driver, used: false })

@@ -6,7 +6,7 @@ use parm_protocol::Error;
 use parm_protocol::rest::Encoded;
 use tokio::sync::Semaphore;
 
-use super::connection::{Answer, Connection, Failure, Upgrade};
+use super::connection::{Answer, Failure, HttpConnection, Upgrade};
 use crate::client::Config;
 use crate::client::dial::Dialer;
 
@@ -16,7 +16,7 @@ const QUESTIONS: usize = 8;
 pub(super) struct Pool {
     dialer: Dialer,
     /// The most recently used last: the rest may grow old and be closed by the server.
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<HttpConnection>>,
     permits: Semaphore,
     /// For whoever asks how the server is: a busy server is not a bad one, and must be able to say so.
     questions: Semaphore,
@@ -78,7 +78,7 @@ impl Pool {
         self.open().await?.upgrade(request, self.limit).await.map_err(|failure| self.explain(failure))
     }
 
-    fn take_idle(&self) -> Option<Connection> {
+    fn take_idle(&self) -> Option<HttpConnection> {
         loop {
             let mut connection = self.idle.lock().pop()?;
             if connection.is_alive() {
@@ -87,14 +87,14 @@ impl Pool {
         }
     }
 
-    async fn open(&self) -> Result<Connection, Error> {
+    async fn open(&self) -> Result<HttpConnection, Error> {
         let socket = self.dialer.dial().await?;
-        Connection::open(socket).await.map_err(|error| self.dialer.transport(error.to_string()))
+        HttpConnection::open(socket).await.map_err(|error| self.dialer.transport(error.to_string()))
     }
 
     fn conclude(
         &self,
-        mut connection: Connection,
+        mut connection: HttpConnection,
         outcome: Result<Answer, Failure>,
     ) -> Result<Answer, Error> {
         let answer = outcome.map_err(|failure| self.explain(failure))?;

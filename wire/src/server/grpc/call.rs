@@ -31,7 +31,7 @@ const GRACE: Duration = Duration::from_millis(100);
 const LONGEST_QUESTION: usize = 1 << 20;
 
 /// A call that may be made.
-pub(super) struct Call<'a, S> {
+pub(super) struct GrpcCall<'a, S> {
     pub(super) shared: &'a Arc<Shared<S>>,
     request: http::Request<Timely>,
     /// When the request's head was read.
@@ -40,7 +40,7 @@ pub(super) struct Call<'a, S> {
     pub(super) deadline: Option<Instant>,
 }
 
-impl<'a, S: InferenceService> Call<'a, S> {
+impl<'a, S: InferenceService> GrpcCall<'a, S> {
     /// Looks at the headers only.
     pub(super) fn begin(
         shared: &'a Arc<Shared<S>>,

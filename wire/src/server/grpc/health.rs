@@ -10,13 +10,13 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::Response;
-use super::call::Call;
+use super::call::GrpcCall;
 use crate::server::shared::Shared;
 
 /// How often readiness is looked at for those who watch it. What matters in a hurry, the end, is told at once.
 const PERIOD: Duration = Duration::from_secs(1);
 
-pub(super) async fn check<S: InferenceService>(call: Call<'_, S>) -> Response {
+pub(super) async fn check<S: InferenceService>(call: GrpcCall<'_, S>) -> Response {
     let shared = call.shared;
     call.read(|asked: HealthCheckRequest| match status(shared, &asked.service) {
         ServingStatus::ServiceUnknown => Err(Error::UnknownService { service: asked.service }),
@@ -25,7 +25,7 @@ pub(super) async fn check<S: InferenceService>(call: Call<'_, S>) -> Response {
     .await
 }
 
-pub(super) async fn watch<S: InferenceService>(call: Call<'_, S>) -> Response {
+pub(super) async fn watch<S: InferenceService>(call: GrpcCall<'_, S>) -> Response {
     let shared = call.shared;
     call.stream(|asked: HealthCheckRequest| changes(shared.clone(), asked.service)).await
 }

@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 
 use super::Response;
-use super::call::Call;
+use super::call::GrpcCall;
 use crate::budget::Share;
 use crate::server::shared::Shared;
 
-pub(super) async fn answer<S: InferenceService>(call: Call<'_, S>) -> Response {
+pub(super) async fn answer<S: InferenceService>(call: GrpcCall<'_, S>) -> Response {
     let shared = call.shared;
     let (arrived, deadline) = (call.started.into_std(), call.deadline.map(Instant::into_std));
     let mut traceparent = call.header("traceparent").map(str::to_owned);
@@ -21,7 +21,8 @@ pub(super) async fn answer<S: InferenceService>(call: Call<'_, S>) -> Response {
         let traceparent = traceparent.take();
         predict(
             shared,
-            (message, share),
+            message,
+            share,
             Context { arrived, deadline, transport: Transport::Grpc, traceparent },
         )
     })
@@ -30,7 +31,8 @@ pub(super) async fn answer<S: InferenceService>(call: Call<'_, S>) -> Response {
 
 async fn predict<S: InferenceService>(
     shared: &Shared<S>,
-    (message, share): (Bounded, Arc<Share>),
+    message: Bounded,
+    share: Arc<Share>,
     context: Context,
 ) -> Result<tonic::Response<proto::ModelInferResponse>, Error> {
     let request = message

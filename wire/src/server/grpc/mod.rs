@@ -23,7 +23,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use call::Call;
+use call::GrpcCall;
 use hyper::body::Incoming;
 use method::Method;
 use parm_protocol::InferenceService;
@@ -36,18 +36,18 @@ use super::shared::Shared;
 type Response = http::Response<Body>;
 
 /// The gRPC service around an inference service.
-pub(super) fn service<S: InferenceService>(shared: Arc<Shared<S>>) -> Grpc<S> {
-    Grpc { shared, reflection: Arc::new(Reflection::new()), reach: Reach::Open }
+pub(super) fn service<S: InferenceService>(shared: Arc<Shared<S>>) -> GrpcService<S> {
+    GrpcService { shared, reflection: Arc::new(Reflection::new()), reach: Reach::Open }
 }
 
 /// Answers gRPC requests; cheap to clone.
-pub(super) struct Grpc<S> {
+pub(super) struct GrpcService<S> {
     shared: Arc<Shared<S>>,
     reflection: Arc<Reflection>,
     reach: Reach,
 }
 
-impl<S: InferenceService> Grpc<S> {
+impl<S: InferenceService> GrpcService<S> {
     /// The service behind a listener of this reach.
     pub(super) fn reached(self, reach: Reach) -> Self {
         Self { reach, ..self }
@@ -58,7 +58,7 @@ impl<S: InferenceService> Grpc<S> {
             Ok(method) => method,
             Err(error) => return call::refuse(&self.shared, error),
         };
-        let call = match Call::begin(&self.shared, request, method.scope(), self.reach) {
+        let call = match GrpcCall::begin(&self.shared, request, method.scope(), self.reach) {
             Ok(call) => call,
             Err(error) => return call::refuse(&self.shared, error),
         };
@@ -72,13 +72,13 @@ impl<S: InferenceService> Grpc<S> {
     }
 }
 
-impl<S> Clone for Grpc<S> {
+impl<S> Clone for GrpcService<S> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone(), reflection: self.reflection.clone(), reach: self.reach }
     }
 }
 
-impl<S: InferenceService> tower::Service<http::Request<Incoming>> for Grpc<S> {
+impl<S: InferenceService> tower::Service<http::Request<Incoming>> for GrpcService<S> {
     type Response = Response;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;

@@ -5,10 +5,10 @@ use parm_protocol::grpc::inference as proto;
 use parm_protocol::{Error, InferenceService};
 
 use super::Response;
-use super::call::Call;
+use super::call::GrpcCall;
 use super::method::Repository;
 
-pub(super) async fn answer<S: InferenceService>(method: Repository, call: Call<'_, S>) -> Response {
+pub(super) async fn answer<S: InferenceService>(method: Repository, call: GrpcCall<'_, S>) -> Response {
     let service = &*call.shared.service;
     match method {
         Repository::ServerLive => {

@@ -5,10 +5,10 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use parm_protocol::InferenceService;
 
-use super::Server;
+use super::Served;
 use crate::server::connection::Place;
 
-pub(super) async fn upgrade<S: InferenceService>(State(shared): Server<S>, mut request: Request) -> Response {
+pub(super) async fn upgrade<S: InferenceService>(State(shared): Served<S>, mut request: Request) -> Response {
     let place = request.extensions_mut().remove::<Place>();
     shared.frames.answer(&mut request, place).map(|()| Body::empty())
 }

@@ -4,13 +4,13 @@ use axum::extract::State;
 use http::StatusCode;
 use parm_protocol::InferenceService;
 
-use super::Server;
+use super::Served;
 
-pub(super) async fn live<S: InferenceService>(State(shared): Server<S>) -> StatusCode {
+pub(super) async fn live<S: InferenceService>(State(shared): Served<S>) -> StatusCode {
     status(shared.service.is_live())
 }
 
-pub(super) async fn ready<S: InferenceService>(State(shared): Server<S>) -> StatusCode {
+pub(super) async fn ready<S: InferenceService>(State(shared): Served<S>) -> StatusCode {
     status(shared.service.is_ready())
 }
 

@@ -14,7 +14,7 @@ use parm_protocol::{
     Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, Parameter, Transport,
 };
 
-use super::{JSON, Server, Target, body, problem};
+use super::{JSON, Served, Target, body, problem};
 use crate::budget::Share;
 use crate::server::shared::Shared;
 
@@ -24,7 +24,7 @@ const OUTCOME: HeaderName = HeaderName::from_static("parm-outcome");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 pub(super) async fn infer<S: InferenceService>(
-    State(shared): Server<S>,
+    State(shared): Served<S>,
     target: Target,
     request: Request,
 ) -> Response {
@@ -32,7 +32,7 @@ pub(super) async fn infer<S: InferenceService>(
     let traceparent =
         request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let parsed = match read(request, &shared).await {
-        Ok((json_length, held)) => parse(&shared, target.into(), (json_length, held.bytes))
+        Ok((json_length, held)) => parse(&shared, target.into(), json_length, held.bytes)
             .and_then(|parsed| shared.holds(&held.share, &parsed.0).map(|()| (parsed, held.share))),
         Err(error) => Err(error),
     };
@@ -59,7 +59,8 @@ async fn read<S: InferenceService>(
 fn parse<S: InferenceService>(
     shared: &Shared<S>,
     model: ModelRef,
-    (json_length, body): (Option<usize>, Bytes),
+    json_length: Option<usize>,
+    body: Bytes,
 ) -> Result<(InferRequest, Wanted), Error> {
     if json_length == Some(0) {
         return raw(shared, model, body);

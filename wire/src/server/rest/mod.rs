@@ -31,7 +31,7 @@ pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// What handlers share.
-type Server<S> = State<Arc<Shared<S>>>;
+type Served<S> = State<Arc<Shared<S>>>;
 
 /// Every route; `openapi.json` describes the same, and a test holds the two together.
 pub(super) fn router<S: InferenceService>(shared: Arc<Shared<S>>) -> Router {
@@ -131,13 +131,13 @@ fn json(status: StatusCode, body: Bytes) -> Response {
     response
 }
 
-async fn unknown_path<S: InferenceService>(State(shared): Server<S>, request: Request) -> Response {
+async fn unknown_path<S: InferenceService>(State(shared): Served<S>, request: Request) -> Response {
     let path = request.uri().path().chars().take(200).collect();
     problem(&shared, &shared.rejected(Error::UnknownPath { path }, Transport::Http))
 }
 
 async fn wrong_method<S: InferenceService>(
-    State(shared): Server<S>,
+    State(shared): Served<S>,
     method: Method,
     request: Request,
 ) -> Response {

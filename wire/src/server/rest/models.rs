@@ -7,16 +7,16 @@ use http::StatusCode;
 use parm_protocol::{InferenceService, rest as codec};
 use serde::Serialize;
 
-use super::{Server, Target, answer, health, json, problem};
+use super::{Served, Target, answer, health, json, problem};
 use crate::frames;
 
-pub(super) async fn server<S: InferenceService>(State(shared): Server<S>) -> Response {
+pub(super) async fn server<S: InferenceService>(State(shared): Served<S>) -> Response {
     let mut metadata = shared.service.server_metadata();
     metadata.extensions.push(frames::EXTENSION.to_owned());
     answer(&shared, Ok(metadata))
 }
 
-pub(super) async fn list<S: InferenceService>(State(shared): Server<S>) -> Response {
+pub(super) async fn list<S: InferenceService>(State(shared): Served<S>) -> Response {
     #[derive(Serialize)]
     struct Models {
         models: Vec<String>,
@@ -31,15 +31,15 @@ pub(super) async fn list<S: InferenceService>(State(shared): Server<S>) -> Respo
     answer(&shared, names)
 }
 
-pub(super) async fn metadata<S: InferenceService>(State(shared): Server<S>, target: Target) -> Response {
+pub(super) async fn metadata<S: InferenceService>(State(shared): Served<S>, target: Target) -> Response {
     answer(&shared, shared.service.model_metadata(&target.into()))
 }
 
-pub(super) async fn config<S: InferenceService>(State(shared): Server<S>, target: Target) -> Response {
+pub(super) async fn config<S: InferenceService>(State(shared): Served<S>, target: Target) -> Response {
     answer(&shared, shared.service.model_config(&target.into()))
 }
 
-pub(super) async fn ready<S: InferenceService>(State(shared): Server<S>, target: Target) -> Response {
+pub(super) async fn ready<S: InferenceService>(State(shared): Served<S>, target: Target) -> Response {
     match shared.service.is_model_ready(&target.into()) {
         Ok(ready) => {
             let mut response = Response::new(Body::empty());
@@ -50,14 +50,14 @@ pub(super) async fn ready<S: InferenceService>(State(shared): Server<S>, target:
     }
 }
 
-pub(super) async fn statistics<S: InferenceService>(State(shared): Server<S>, target: Target) -> Response {
+pub(super) async fn statistics<S: InferenceService>(State(shared): Served<S>, target: Target) -> Response {
     match shared.service.statistics(Some(&target.into())) {
         Ok(statistics) => json(StatusCode::OK, codec::encode_statistics(statistics)),
         Err(error) => problem(&shared, &error),
     }
 }
 
-pub(super) async fn all_statistics<S: InferenceService>(State(shared): Server<S>) -> Response {
+pub(super) async fn all_statistics<S: InferenceService>(State(shared): Served<S>) -> Response {
     match shared.service.statistics(None) {
         Ok(statistics) => json(StatusCode::OK, codec::encode_statistics(statistics)),
         Err(error) => problem(&shared, &error),

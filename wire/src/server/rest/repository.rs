@@ -5,7 +5,7 @@ use axum::response::Response;
 use parm_protocol::{Error, InferenceService, Transport};
 use serde::{Deserialize, Serialize};
 
-use super::{Server, Target, answer, body, problem};
+use super::{Served, Target, answer, body, problem};
 
 /// The body of `POST /v2/repository/index`; may be empty.
 #[derive(Debug, Default, Deserialize)]
@@ -18,7 +18,7 @@ struct Question {
 #[derive(Serialize)]
 struct Nothing {}
 
-pub(super) async fn index<S: InferenceService>(State(shared): Server<S>, request: Request) -> Response {
+pub(super) async fn index<S: InferenceService>(State(shared): Served<S>, request: Request) -> Response {
     let question = match body::read(request, &shared).await.map(|held| held.bytes) {
         Ok(body) if body.is_empty() => Ok(Question::default()),
         Ok(body) => {
@@ -32,12 +32,12 @@ pub(super) async fn index<S: InferenceService>(State(shared): Server<S>, request
     }
 }
 
-pub(super) async fn load<S: InferenceService>(State(shared): Server<S>, target: Target) -> Response {
+pub(super) async fn load<S: InferenceService>(State(shared): Served<S>, target: Target) -> Response {
     let outcome = shared.service.load_model(&target.model).await;
     answer(&shared, outcome.map(|()| Nothing {}))
 }
 
-pub(super) async fn unload<S: InferenceService>(State(shared): Server<S>, target: Target) -> Response {
+pub(super) async fn unload<S: InferenceService>(State(shared): Served<S>, target: Target) -> Response {
     let outcome = shared.service.unload_model(&target.model).await;
     answer(&shared, outcome.map(|()| Nothing {}))
 }

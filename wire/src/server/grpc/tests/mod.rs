@@ -30,7 +30,7 @@ use tonic::{Code, Status};
 
 use crate::grpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 
-use super::Grpc;
+use super::GrpcService;
 use crate::server::Config;
 use crate::server::auth::Reach;
 use crate::server::shared::Shared;
@@ -161,7 +161,7 @@ impl InferenceService for Script {
 /// A server of a script.
 struct Scene {
     script: Arc<Script>,
-    grpc: Grpc<Script>,
+    grpc: GrpcService<Script>,
 }
 
 impl Scene {
@@ -204,7 +204,7 @@ impl Scene {
 }
 
 /// Serves one end of a pipe and returns the other.
-fn connect(grpc: Grpc<Script>) -> DuplexStream {
+fn connect(grpc: GrpcService<Script>) -> DuplexStream {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new()).http2_only();
     builder.http2().timer(TokioTimer::new());
