@@ -24,7 +24,7 @@ pub fn main(command: &DataCommand) -> Result<(), Failure> {
         DataCommand::Show { source, output } => {
             let source: Source = source
                 .parse()
-                .map_err(|error: parm_training::data::Error| Failure::Configuration(error.into()))?;
+                .map_err(|error: parm_training::data::Unusable| Failure::Configuration(error.into()))?;
             show(&source, *output).map_err(Failure::Run)
         }
     }

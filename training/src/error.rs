@@ -93,11 +93,11 @@ pub enum Error {
     #[error(transparent)]
     Code(#[from] parm_encoder::Error),
     #[error(transparent)]
-    Evaluation(#[from] crate::evaluate::Error),
+    Evaluation(#[from] crate::evaluate::Mismatch),
     #[error(transparent)]
-    Data(#[from] data::Error),
+    Data(#[from] data::Unusable),
     #[error(transparent)]
     Repository(#[from] parm_parity_models::Error),
     #[error(transparent)]
-    Onnx(#[from] onnx::Error),
+    Onnx(#[from] onnx::Defect),
 }

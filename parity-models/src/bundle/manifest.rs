@@ -52,14 +52,14 @@ impl Manifest {
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         /// The one field that every format has.
         #[derive(Deserialize)]
-        struct Version {
+        struct Header {
             format: u32,
         }
         let malformed = |error: toml::de::Error| Error::Manifest {
             path: path.into(),
             message: error.to_string().trim_end().to_owned(),
         };
-        let version: Version = toml::from_str(text).map_err(malformed)?;
+        let version: Header = toml::from_str(text).map_err(malformed)?;
         if version.format != FORMAT {
             return Err(Error::ManifestFormat { path: path.into(), format: version.format, known: FORMAT });
         }

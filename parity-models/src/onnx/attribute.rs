@@ -3,7 +3,7 @@
 use super::external::External;
 use super::proto::attribute_proto::AttributeType;
 use super::proto::{AttributeProto, GraphProto};
-use super::{Error, Tensor};
+use super::{Defect, Tensor};
 
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +23,7 @@ pub enum Attribute {
 }
 
 impl Attribute {
-    pub(super) fn from_proto(attribute: &AttributeProto, external: &External) -> Result<Self, Error> {
+    pub(super) fn from_proto(attribute: &AttributeProto, external: &External) -> Result<Self, Defect> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Ok(match kind(attribute) {
             AttributeType::Int => Self::Int(attribute.i()),

@@ -6,7 +6,7 @@
 use prost::Message;
 
 use super::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
-use super::{Attribute, Dim, Error, Limits, Model, Tensor, Value};
+use super::{Attribute, Defect, Dim, Limits, Model, Tensor, Value};
 use parm_random::Random;
 
 /// The operator set that graphs are written in: new enough for LayerNormalization, old enough for every engine.
@@ -83,7 +83,7 @@ impl Builder {
     }
 
     /// The finished file.
-    pub fn build(self) -> Result<Model, Error> {
+    pub fn build(self) -> Result<Model, Defect> {
         let model = ModelProto {
             ir_version: IR_VERSION,
             producer_name: "parm".into(),

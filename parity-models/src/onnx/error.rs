@@ -7,7 +7,7 @@ use super::{DataType, Finding};
 /// An error about an ONNX file. Messages name the tensor or the node and say what to do.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
-pub enum Error {
+pub enum Defect {
     #[error("cannot read '{}': {message}", path.display())]
     Read { path: PathBuf, message: String },
     #[error("'{what}' has {actual} bytes, the limit is {limit}: raise the limit or shrink the model")]

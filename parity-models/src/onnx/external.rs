@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use bytes::Bytes;
 
 use super::proto::TensorProto;
-use super::{Error, Limits};
+use super::{Defect, Limits};
 
 /// Reads and keeps the external files of one model.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl External {
     }
 
     /// The raw bytes of a tensor whose `data_location` is external.
-    pub(super) fn data(&self, tensor: &TensorProto) -> Result<Bytes, Error> {
+    pub(super) fn data(&self, tensor: &TensorProto) -> Result<Bytes, Defect> {
         let location = entry(tensor, "location").unwrap_or_default();
         let file = self.file(&tensor.name, location)?;
         let offset = number(tensor, "offset")?.unwrap_or(0);
@@ -37,24 +37,24 @@ impl External {
         let end = offset.saturating_add(length);
         if offset > size || end > size {
             let (tensor, location) = (tensor.name.clone(), location.to_owned());
-            return Err(Error::ExternalRange { tensor, location, offset, end, size });
+            return Err(Defect::ExternalRange { tensor, location, offset, end, size });
         }
         Ok(file.slice(offset as usize..end as usize))
     }
 
-    fn file(&self, tensor: &str, location: &str) -> Result<Bytes, Error> {
+    fn file(&self, tensor: &str, location: &str) -> Result<Bytes, Defect> {
         if let Some(bytes) = self.files.borrow().get(location) {
             return Ok(bytes.clone());
         }
         let (tensor, named) = (tensor.to_owned(), location.to_owned());
         let Some(folder) = &self.folder else {
-            return Err(Error::ExternalWithoutFolder { tensor, location: named });
+            return Err(Defect::ExternalWithoutFolder { tensor, location: named });
         };
         let inside = Path::new(location)
             .components()
             .all(|component| matches!(component, Component::Normal(_) | Component::CurDir));
         if !inside || location.is_empty() {
-            return Err(Error::ExternalOutside { tensor, location: named });
+            return Err(Defect::ExternalOutside { tensor, location: named });
         }
         let held: u64 = self.files.borrow().values().map(|file| file.len() as u64).sum();
         let bytes = read(&folder.join(location), self.limit.saturating_sub(held))?;
@@ -64,11 +64,11 @@ impl External {
 }
 
 /// Reads a whole file, unless it is larger than `limit`.
-pub(super) fn read(path: &Path, limit: u64) -> Result<Bytes, Error> {
-    let failed = |error: std::io::Error| Error::Read { path: path.to_owned(), message: error.to_string() };
+pub(super) fn read(path: &Path, limit: u64) -> Result<Bytes, Defect> {
+    let failed = |error: std::io::Error| Defect::Read { path: path.to_owned(), message: error.to_string() };
     let actual = std::fs::metadata(path).map_err(failed)?.len();
     if actual > limit {
-        return Err(Error::TooLarge { what: path.display().to_string(), actual, limit });
+        return Err(Defect::TooLarge { what: path.display().to_string(), actual, limit });
     }
     Ok(std::fs::read(path).map_err(failed)?.into())
 }
@@ -77,9 +77,9 @@ fn entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {
     tensor.external_data.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str())
 }
 
-fn number(tensor: &TensorProto, key: &str) -> Result<Option<u64>, Error> {
+fn number(tensor: &TensorProto, key: &str) -> Result<Option<u64>, Defect> {
     let Some(value) = entry(tensor, key) else { return Ok(None) };
-    value.parse().map(Some).map_err(|_| Error::ExternalEntry {
+    value.parse().map(Some).map_err(|_| Defect::ExternalEntry {
         tensor: tensor.name.clone(),
         key: key.into(),
         value: value.into(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::external::External;
 use super::proto::ModelProto;
-use super::{DataType, Error, Node, Tensor, Value, domain};
+use super::{DataType, Defect, Node, Tensor, Value, domain};
 
 /// A version of a set of operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,15 +36,15 @@ pub struct Graph {
 }
 
 impl Graph {
-    pub(super) fn from_proto(model: &ModelProto, external: &External) -> Result<Self, Error> {
-        let graph = model.graph.as_ref().ok_or(Error::NoGraph)?;
+    pub(super) fn from_proto(model: &ModelProto, external: &External) -> Result<Self, Defect> {
+        let graph = model.graph.as_ref().ok_or(Defect::NoGraph)?;
         let constant = |tensor| Ok((tensor, Tensor::from_proto(tensor, external)?));
         let initializers: BTreeMap<String, Tensor> = graph
             .initializer
             .iter()
             .map(constant)
             .map(|read| read.map(|(tensor, value)| (tensor.name.clone(), value)))
-            .collect::<Result<_, Error>>()?;
+            .collect::<Result<_, Defect>>()?;
         let inputs = graph.input.iter().filter(|input| !initializers.contains_key(&input.name));
         let nodes = graph.node.iter().enumerate();
         let values = graph.value_info.iter().map(|info| (info.name.clone(), Value::from_proto(info)));
@@ -79,7 +79,7 @@ impl Graph {
     }
 
     /// The constant called `value`: an initialiser or the output of a `Constant` node.
-    pub fn constant(&self, value: &str) -> Result<Option<Tensor>, Error> {
+    pub fn constant(&self, value: &str) -> Result<Option<Tensor>, Defect> {
         if let Some(tensor) = self.initializers.get(value) {
             return Ok(Some(tensor.clone()));
         }

@@ -3,7 +3,7 @@
 //! Initial weights follow the rule that the paper's models got from their framework: weights and biases uniform
 //! within 1/sqrt(fan-in); batch normalisation starts as the identity. Weights are called `NAME.weight` and so on.
 
-use super::{Builder, Error, Tensor};
+use super::{Builder, Defect, Tensor};
 
 /// A fully connected layer on rows of features (`Gemm`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +60,14 @@ pub struct Pool {
 
 impl Builder {
     /// A fully connected layer.
-    pub fn dense(&mut self, name: &str, input: &str, layer: Dense) -> Result<String, Error> {
+    pub fn dense(&mut self, name: &str, input: &str, layer: Dense) -> Result<String, Defect> {
         let weight = self.weight(name, &[layer.outputs, layer.inputs], layer.inputs)?;
         let bias = self.bias(name, layer.outputs, layer.inputs)?;
         Ok(self.node_with("Gemm", name, &[input, &weight, &bias], [("transB", 1.into())]))
     }
 
     /// A convolution.
-    pub fn conv(&mut self, name: &str, input: &str, layer: Conv) -> Result<String, Error> {
+    pub fn conv(&mut self, name: &str, input: &str, layer: Conv) -> Result<String, Defect> {
         let Conv { kernel, stride, padding, groups, .. } = layer;
         let fan_in = layer.inputs / groups * kernel * kernel;
         let weight = self.weight(name, &[layer.outputs, layer.inputs / groups, kernel, kernel], fan_in)?;
@@ -84,7 +84,7 @@ impl Builder {
     }
 
     /// Batch normalisation over axis 1.
-    pub fn batch_norm(&mut self, name: &str, input: &str, layer: BatchNorm) -> Result<String, Error> {
+    pub fn batch_norm(&mut self, name: &str, input: &str, layer: BatchNorm) -> Result<String, Defect> {
         let mut filled = |part: &str, value: f32| {
             let values = vec![value; layer.channels];
             Tensor::from_f32(&format!("{name}.{part}"), &[layer.channels], &values).map(|t| self.constant(t))
@@ -104,15 +104,15 @@ impl Builder {
         self.node_with("MaxPool", name, &[input], attributes)
     }
 
-    fn weight(&mut self, layer: &str, dims: &[usize], fan_in: usize) -> Result<String, Error> {
+    fn weight(&mut self, layer: &str, dims: &[usize], fan_in: usize) -> Result<String, Defect> {
         self.uniform(&format!("{layer}.weight"), dims, fan_in)
     }
 
-    fn bias(&mut self, layer: &str, outputs: usize, fan_in: usize) -> Result<String, Error> {
+    fn bias(&mut self, layer: &str, outputs: usize, fan_in: usize) -> Result<String, Defect> {
         self.uniform(&format!("{layer}.bias"), &[outputs], fan_in)
     }
 
-    fn uniform(&mut self, name: &str, dims: &[usize], fan_in: usize) -> Result<String, Error> {
+    fn uniform(&mut self, name: &str, dims: &[usize], fan_in: usize) -> Result<String, Defect> {
         let bound = (fan_in.max(1) as f32).sqrt().recip();
         let values = self.random(name).uniforms(bound, dims.iter().product());
         Ok(self.constant(Tensor::from_f32(name, dims, &values)?))

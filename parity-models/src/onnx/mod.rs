@@ -31,7 +31,7 @@ pub use attribute::Attribute;
 pub use builder::Builder;
 pub use check::Finding;
 pub use datatype::DataType;
-pub use error::Error;
+pub use error::Defect;
 pub use graph::{Graph, Opset};
 pub use inspect::Inspection;
 pub use layer::{BatchNorm, Conv, Dense, Pool};

@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::external::{self, External};
 use super::proto::ModelProto;
-use super::{Error, Graph, Limits, Tensor, splice};
+use super::{Defect, Graph, Limits, Tensor, splice};
 
 /// An ONNX file.
 #[derive(Debug)]
@@ -19,17 +19,17 @@ pub struct Model {
 
 impl Model {
     /// Reads `path`. External data files are looked for beside it when they are wanted.
-    pub fn open(path: &Path, limits: &Limits) -> Result<Self, Error> {
+    pub fn open(path: &Path, limits: &Limits) -> Result<Self, Defect> {
         let bytes = external::read(path, limits.model_bytes)?;
         Self::decode(bytes, External::new(path.parent(), limits))
     }
 
     /// Decodes a file that came without a folder, so that it cannot have external data.
-    pub fn from_bytes(bytes: impl Into<Bytes>, limits: &Limits) -> Result<Self, Error> {
+    pub fn from_bytes(bytes: impl Into<Bytes>, limits: &Limits) -> Result<Self, Defect> {
         let bytes = bytes.into();
         let (actual, limit) = (bytes.len() as u64, limits.model_bytes);
         if actual > limit {
-            return Err(Error::TooLarge { what: "model".into(), actual, limit });
+            return Err(Defect::TooLarge { what: "model".into(), actual, limit });
         }
         Self::decode(bytes, External::new(None, limits))
     }
@@ -45,14 +45,14 @@ impl Model {
     }
 
     /// The graph, with every constant read.
-    pub fn graph(&self) -> Result<Graph, Error> {
+    pub fn graph(&self) -> Result<Graph, Defect> {
         Graph::from_proto(&self.proto, &self.external)
     }
 
     /// The file with `weights` in place of its constants of the same names, types and dimensions: initialisers, or
     /// tensors of `Constant` nodes by the name of their output. Everything else stays byte for byte, save that
     /// weights in external files are brought in.
-    pub fn with_weights(&self, weights: &[Tensor]) -> Result<Bytes, Error> {
+    pub fn with_weights(&self, weights: &[Tensor]) -> Result<Bytes, Defect> {
         splice::replace(&self.bytes, weights, &self.external)
     }
 
@@ -60,11 +60,11 @@ impl Model {
         &self.external
     }
 
-    fn decode(bytes: Bytes, external: External) -> Result<Self, Error> {
-        let malformed = |error: prost::DecodeError| Error::Malformed { message: error.to_string() };
+    fn decode(bytes: Bytes, external: External) -> Result<Self, Defect> {
+        let malformed = |error: prost::DecodeError| Defect::Malformed { message: error.to_string() };
         let proto = ModelProto::decode(bytes.clone()).map_err(malformed)?;
         if proto.graph.is_none() {
-            return Err(Error::NoGraph);
+            return Err(Defect::NoGraph);
         }
         Ok(Self { bytes, proto, external })
     }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::external::External;
 use super::proto::{AttributeProto, NodeProto};
-use super::{Attribute, Error, Tensor, domain};
+use super::{Attribute, Defect, Tensor, domain};
 
 /// An operation: what it is, what it reads and what it makes.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +27,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub(super) fn from_proto(index: usize, node: &NodeProto, external: &External) -> Result<Self, Error> {
+    pub(super) fn from_proto(index: usize, node: &NodeProto, external: &External) -> Result<Self, Defect> {
         let attribute = |a: &AttributeProto| Ok((a.name.clone(), Attribute::from_proto(a, external)?));
         Ok(Self {
             index,
@@ -36,7 +36,7 @@ impl Node {
             domain: domain::canonical(&node.domain).to_owned(),
             inputs: node.input.clone(),
             outputs: node.output.clone(),
-            attributes: node.attribute.iter().map(attribute).collect::<Result<_, Error>>()?,
+            attributes: node.attribute.iter().map(attribute).collect::<Result<_, Defect>>()?,
         })
     }
 
@@ -56,7 +56,7 @@ impl Node {
     }
 
     /// An integer attribute, where it is set.
-    pub fn int(&self, name: &str) -> Result<Option<i64>, Error> {
+    pub fn int(&self, name: &str) -> Result<Option<i64>, Defect> {
         match self.attributes.get(name) {
             None => Ok(None),
             Some(Attribute::Int(value)) => Ok(Some(*value)),
@@ -65,7 +65,7 @@ impl Node {
     }
 
     /// A float attribute, where it is set.
-    pub fn float(&self, name: &str) -> Result<Option<f32>, Error> {
+    pub fn float(&self, name: &str) -> Result<Option<f32>, Defect> {
         match self.attributes.get(name) {
             None => Ok(None),
             Some(Attribute::Float(value)) => Ok(Some(*value)),
@@ -74,7 +74,7 @@ impl Node {
     }
 
     /// A string attribute, where it is set.
-    pub fn string(&self, name: &str) -> Result<Option<&str>, Error> {
+    pub fn string(&self, name: &str) -> Result<Option<&str>, Defect> {
         match self.attributes.get(name) {
             None => Ok(None),
             Some(Attribute::String(value)) => Ok(Some(value)),
@@ -83,7 +83,7 @@ impl Node {
     }
 
     /// A list of integers, where it is set.
-    pub fn ints(&self, name: &str) -> Result<Option<&[i64]>, Error> {
+    pub fn ints(&self, name: &str) -> Result<Option<&[i64]>, Defect> {
         match self.attributes.get(name) {
             None => Ok(None),
             Some(Attribute::Ints(values)) => Ok(Some(values)),
@@ -92,7 +92,7 @@ impl Node {
     }
 
     /// A list of floats, where it is set.
-    pub fn floats(&self, name: &str) -> Result<Option<&[f32]>, Error> {
+    pub fn floats(&self, name: &str) -> Result<Option<&[f32]>, Defect> {
         match self.attributes.get(name) {
             None => Ok(None),
             Some(Attribute::Floats(values)) => Ok(Some(values)),
@@ -101,7 +101,7 @@ impl Node {
     }
 
     /// A tensor attribute, where it is set.
-    pub fn tensor(&self, name: &str) -> Result<Option<&Tensor>, Error> {
+    pub fn tensor(&self, name: &str) -> Result<Option<&Tensor>, Defect> {
         match self.attributes.get(name) {
             None => Ok(None),
             Some(Attribute::Tensor(tensor)) => Ok(Some(tensor)),
@@ -110,7 +110,7 @@ impl Node {
     }
 
     /// The value of a `Constant` node, in whichever attribute it is stored. `None` for any other node.
-    pub fn constant(&self) -> Result<Option<Tensor>, Error> {
+    pub fn constant(&self) -> Result<Option<Tensor>, Defect> {
         if !self.is("Constant") {
             return Ok(None);
         }
@@ -126,12 +126,12 @@ impl Node {
             };
             return Ok(Some(tensor));
         }
-        Err(Error::AttributeMissing { node: self.to_string(), attribute: "value".into() })
+        Err(Defect::AttributeMissing { node: self.to_string(), attribute: "value".into() })
     }
 
-    fn kind(&self, attribute: &str, expected: &'static str, actual: &Attribute) -> Error {
+    fn kind(&self, attribute: &str, expected: &'static str, actual: &Attribute) -> Defect {
         let (node, attribute) = (self.to_string(), attribute.to_owned());
-        Error::AttributeKind { node, attribute, expected, actual: actual.kind() }
+        Defect::AttributeKind { node, attribute, expected, actual: actual.kind() }
     }
 }
 

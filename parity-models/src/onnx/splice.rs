@@ -12,7 +12,7 @@ use super::external::External;
 use super::proto::tensor_proto::DataLocation;
 use super::proto::{NodeProto, TensorProto};
 use super::wire::{self, Field, Rope};
-use super::{DataType, Error, Tensor};
+use super::{DataType, Defect, Tensor};
 
 /// Protobuf messages cannot be longer: their readers count in 32-bit integers.
 pub(super) const LARGEST_FILE: u64 = i32::MAX as u64;
@@ -28,7 +28,7 @@ const TENSOR_RAW: u64 = 9;
 const TENSOR_DATA: [u64; 9] = [4, 5, 6, 7, TENSOR_RAW, 10, 11, 13, 14];
 
 /// The file with `weights` in place of its constants of the same names.
-pub(super) fn replace(file: &Bytes, weights: &[Tensor], external: &External) -> Result<Bytes, Error> {
+pub(super) fn replace(file: &Bytes, weights: &[Tensor], external: &External) -> Result<Bytes, Defect> {
     let named = weights.iter().map(|tensor| (tensor.name(), tensor)).collect();
     let mut splice = Splice { weights: named, external, replaced: BTreeMap::new() };
     let mut model = Rope::default();
@@ -39,11 +39,11 @@ pub(super) fn replace(file: &Bytes, weights: &[Tensor], external: &External) -> 
         }
     }
     if let Some(missing) = weights.iter().find(|tensor| !splice.replaced.contains_key(tensor.name())) {
-        return Err(Error::UnknownWeight { tensor: missing.name().into() });
+        return Err(Defect::UnknownWeight { tensor: missing.name().into() });
     }
     if model.len() as u64 > LARGEST_FILE {
         let (actual, limit) = (model.len() as u64, LARGEST_FILE);
-        return Err(Error::TooLarge { what: "model with new weights".into(), actual, limit });
+        return Err(Defect::TooLarge { what: "model with new weights".into(), actual, limit });
     }
     Ok(model.into_bytes())
 }
@@ -55,7 +55,7 @@ struct Splice<'a> {
 }
 
 impl<'a> Splice<'a> {
-    fn graph(&mut self, graph: &Bytes) -> Result<Rope, Error> {
+    fn graph(&mut self, graph: &Bytes) -> Result<Rope, Defect> {
         let mut rope = Rope::default();
         for field in wire::fields(graph)? {
             let spliced = match field.number {
@@ -70,7 +70,7 @@ impl<'a> Splice<'a> {
 
     /// A `Constant` node that stores a tensor is a constant as good as an initialiser: some exporters write all
     /// weights so. Its name is that of the value that it makes.
-    fn node(&mut self, node: &Bytes) -> Result<Option<Rope>, Error> {
+    fn node(&mut self, node: &Bytes) -> Result<Option<Rope>, Defect> {
         let decoded: NodeProto = decode(node)?;
         let [output] = decoded.output.as_slice() else { return Ok(None) };
         if decoded.op_type != "Constant" {
@@ -89,7 +89,7 @@ impl<'a> Splice<'a> {
         Ok(changed.then_some(rope))
     }
 
-    fn attribute(&mut self, attribute: &Bytes, output: &str) -> Result<Option<Rope>, Error> {
+    fn attribute(&mut self, attribute: &Bytes, output: &str) -> Result<Option<Rope>, Defect> {
         let mut rope = Rope::default();
         let mut changed = false;
         for field in wire::fields(attribute)? {
@@ -104,7 +104,7 @@ impl<'a> Splice<'a> {
     }
 
     /// The tensor with its new numbers where the old ones began; `None` when it stays as it is.
-    fn tensor(&mut self, bytes: &Bytes, constant: Option<&str>) -> Result<Option<Rope>, Error> {
+    fn tensor(&mut self, bytes: &Bytes, constant: Option<&str>) -> Result<Option<Rope>, Defect> {
         let decoded: TensorProto = decode(bytes)?;
         let name = constant.unwrap_or(&decoded.name);
         let data = match self.weights.get_key_value(name) {
@@ -139,11 +139,11 @@ fn push(rope: &mut Rope, field: Field, spliced: Option<Rope>) {
     }
 }
 
-fn decode<M: prost::Message + Default>(bytes: &Bytes) -> Result<M, Error> {
-    M::decode(bytes.clone()).map_err(|error| Error::Malformed { message: error.to_string() })
+fn decode<M: prost::Message + Default>(bytes: &Bytes) -> Result<M, Defect> {
+    M::decode(bytes.clone()).map_err(|error| Defect::Malformed { message: error.to_string() })
 }
 
-fn fits(old: &TensorProto, new: &Tensor) -> Result<(), Error> {
+fn fits(old: &TensorProto, new: &Tensor) -> Result<(), Defect> {
     let same_dims = old.dims.iter().copied().eq(new.dims().iter().map(|&dim| dim as i64));
     if same_dims && old.data_type == new.datatype() as i32 {
         return match new.datatype() {
@@ -152,7 +152,7 @@ fn fits(old: &TensorProto, new: &Tensor) -> Result<(), Error> {
             _ => Ok(()),
         };
     }
-    Err(Error::WeightMismatch {
+    Err(Defect::WeightMismatch {
         tensor: new.name().into(),
         expected: old.dims.clone(),
         expected_type: DataType::try_from(old.data_type).unwrap_or_default(),

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use super::external::External;
 use super::proto::TensorProto;
 use super::proto::tensor_proto::DataLocation;
-use super::{DataType, Error};
+use super::{DataType, Defect};
 
 /// A constant: its bytes agree with its element type and dimensions.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,37 +23,37 @@ pub struct Tensor {
 impl Tensor {
     /// Wraps raw little-endian bytes, which must be exactly what the type and dimensions call for. String elements
     /// are a u32 little-endian length and the bytes.
-    pub fn new(name: &str, datatype: DataType, dims: &[usize], data: Bytes) -> Result<Self, Error> {
+    pub fn new(name: &str, datatype: DataType, dims: &[usize], data: Bytes) -> Result<Self, Defect> {
         let tensor = Self { name: name.into(), datatype, dims: dims.into(), data };
         tensor.check()?;
         Ok(tensor)
     }
 
     /// A tensor of 32-bit floats.
-    pub fn from_f32(name: &str, dims: &[usize], values: &[f32]) -> Result<Self, Error> {
+    pub fn from_f32(name: &str, dims: &[usize], values: &[f32]) -> Result<Self, Defect> {
         let mut data = BytesMut::with_capacity(values.len() * 4);
         values.iter().for_each(|value| data.put_f32_le(*value));
         Self::new(name, DataType::Float, dims, data.freeze())
     }
 
     /// A tensor of 64-bit integers, as shapes and axes are stored.
-    pub fn from_i64(name: &str, dims: &[usize], values: &[i64]) -> Result<Self, Error> {
+    pub fn from_i64(name: &str, dims: &[usize], values: &[i64]) -> Result<Self, Defect> {
         let mut data = BytesMut::with_capacity(values.len() * 8);
         values.iter().for_each(|value| data.put_i64_le(*value));
         Self::new(name, DataType::Int64, dims, data.freeze())
     }
 
-    pub(super) fn from_proto(tensor: &TensorProto, external: &External) -> Result<Self, Error> {
+    pub(super) fn from_proto(tensor: &TensorProto, external: &External) -> Result<Self, Defect> {
         let name = &tensor.name;
         let datatype = DataType::try_from(tensor.data_type).unwrap_or(DataType::Undefined);
         if datatype == DataType::Undefined {
-            return Err(Error::UnknownDataType { tensor: name.clone(), code: tensor.data_type });
+            return Err(Defect::UnknownDataType { tensor: name.clone(), code: tensor.data_type });
         }
         if tensor.segment.is_some() {
-            return Err(Error::Segmented { tensor: name.clone() });
+            return Err(Defect::Segmented { tensor: name.clone() });
         }
         let dim = |&dim: &i64| {
-            usize::try_from(dim).map_err(|_| Error::NegativeDimension { tensor: name.clone(), dim })
+            usize::try_from(dim).map_err(|_| Defect::NegativeDimension { tensor: name.clone(), dim })
         };
         let dims: Vec<usize> = tensor.dims.iter().map(dim).collect::<Result<_, _>>()?;
         let data = match (&tensor.raw_data, tensor.data_location()) {
@@ -116,7 +116,7 @@ impl Tensor {
     }
 
     /// The values of a tensor of floats, widened or narrowed to 32 bits.
-    pub fn to_f32(&self) -> Result<Vec<f32>, Error> {
+    pub fn to_f32(&self) -> Result<Vec<f32>, Defect> {
         let data = &self.data;
         Ok(match self.datatype {
             DataType::Float => elements(data).map(f32::from_le_bytes).collect(),
@@ -128,7 +128,7 @@ impl Tensor {
     }
 
     /// The values of a tensor of integers or truth values, widened to 64 bits.
-    pub fn to_i64(&self) -> Result<Vec<i64>, Error> {
+    pub fn to_i64(&self) -> Result<Vec<i64>, Defect> {
         let data = &self.data;
         Ok(match self.datatype {
             DataType::Int64 => elements(data).map(i64::from_le_bytes).collect(),
@@ -144,7 +144,7 @@ impl Tensor {
     }
 
     /// A tensor of the same name, type and dimensions with other values, rounded to its float type.
-    pub fn with_f32(&self, values: &[f32]) -> Result<Self, Error> {
+    pub fn with_f32(&self, values: &[f32]) -> Result<Self, Defect> {
         let mut data = BytesMut::with_capacity(self.data.len());
         match self.datatype {
             DataType::Float => values.iter().for_each(|value| data.put_f32_le(*value)),
@@ -158,12 +158,12 @@ impl Tensor {
         Self::new(&self.name, self.datatype, &self.dims, data.freeze())
     }
 
-    pub(super) fn kind(&self, expected: &'static str) -> Error {
-        Error::TensorKind { tensor: self.name.clone(), expected, actual: self.datatype }
+    pub(super) fn kind(&self, expected: &'static str) -> Defect {
+        Defect::TensorKind { tensor: self.name.clone(), expected, actual: self.datatype }
     }
 
-    fn check(&self) -> Result<(), Error> {
-        let overflow = || Error::TensorOverflow { tensor: self.name.clone(), dims: self.dims.clone() };
+    fn check(&self) -> Result<(), Defect> {
+        let overflow = || Defect::TensorOverflow { tensor: self.name.clone(), dims: self.dims.clone() };
         let elements = self.dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
         let elements = elements.ok_or_else(overflow)?;
         let (expected, actual) = match self.datatype {
@@ -174,7 +174,7 @@ impl Tensor {
             return Ok(());
         }
         let (tensor, datatype, dims) = (self.name.clone(), self.datatype, self.dims.clone());
-        Err(Error::TensorSize { tensor, datatype, dims, expected, actual })
+        Err(Defect::TensorSize { tensor, datatype, dims, expected, actual })
     }
 }
 
@@ -221,7 +221,7 @@ fn typed(tensor: &TensorProto, datatype: DataType) -> Bytes {
 mod tests {
     use super::*;
 
-    fn read(tensor: &TensorProto) -> Result<Tensor, Error> {
+    fn read(tensor: &TensorProto) -> Result<Tensor, Defect> {
         Tensor::from_proto(tensor, &External::default())
     }
 
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn bytes_that_do_not_fill_the_shape_are_an_error() {
         let short = TensorProto { float_data: vec![1.0], ..proto(DataType::Float, &[2]) };
-        let error = Error::TensorSize {
+        let error = Defect::TensorSize {
             tensor: "w".into(),
             datatype: DataType::Float,
             dims: vec![2],
@@ -267,14 +267,14 @@ mod tests {
         };
         assert_eq!(read(&short), Err(error));
         let huge = proto(DataType::Float, &[i64::MAX, 3]);
-        assert!(matches!(read(&huge), Err(Error::TensorOverflow { .. })));
+        assert!(matches!(read(&huge), Err(Defect::TensorOverflow { .. })));
         let negative = proto(DataType::Float, &[-1]);
-        assert_eq!(read(&negative), Err(Error::NegativeDimension { tensor: "w".into(), dim: -1 }));
+        assert_eq!(read(&negative), Err(Defect::NegativeDimension { tensor: "w".into(), dim: -1 }));
     }
 
     #[test]
     fn an_unknown_element_type_is_an_error() {
         let odd = TensorProto { data_type: 99, ..proto(DataType::Float, &[]) };
-        assert_eq!(read(&odd), Err(Error::UnknownDataType { tensor: "w".into(), code: 99 }));
+        assert_eq!(read(&odd), Err(Defect::UnknownDataType { tensor: "w".into(), code: 99 }));
     }
 }

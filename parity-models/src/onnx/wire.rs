@@ -6,7 +6,7 @@
 use bytes::{Bytes, BytesMut};
 use prost::encoding::{decode_varint, encode_varint};
 
-use super::Error;
+use super::Defect;
 
 /// One field of a message: where all of it and where its payload lie in the message.
 pub(super) struct Field {
@@ -18,7 +18,7 @@ pub(super) struct Field {
 }
 
 /// Cuts a message into its fields.
-pub(super) fn fields(message: &Bytes) -> Result<Vec<Field>, Error> {
+pub(super) fn fields(message: &Bytes) -> Result<Vec<Field>, Defect> {
     let mut fields = Vec::new();
     let mut at = 0;
     while at < message.len() {
@@ -51,7 +51,7 @@ pub(super) fn fields(message: &Bytes) -> Result<Vec<Field>, Error> {
     Ok(fields)
 }
 
-fn varint(message: &Bytes, at: &mut usize) -> Result<u64, Error> {
+fn varint(message: &Bytes, at: &mut usize) -> Result<u64, Defect> {
     let mut rest = &message[*at..];
     let before = rest.len();
     let value = decode_varint(&mut rest).map_err(|error| malformed(error.to_string()))?;
@@ -59,8 +59,8 @@ fn varint(message: &Bytes, at: &mut usize) -> Result<u64, Error> {
     Ok(value)
 }
 
-fn malformed(message: String) -> Error {
-    Error::Malformed { message }
+fn malformed(message: String) -> Defect {
+    Defect::Malformed { message }
 }
 
 /// A message in pieces.

@@ -1,7 +1,7 @@
 //! Damaged files end in an error, whatever is asked of them.
 
 use parm_parity_models::onnx::rewrite::{Body, Design, End, Weights, derive};
-use parm_parity_models::onnx::{Error, Limits, Model, Tensor};
+use parm_parity_models::onnx::{Defect, Limits, Model, Tensor};
 
 use crate::sample;
 
@@ -44,6 +44,6 @@ fn files_damaged_anywhere_are_an_error_and_never_a_panic() {
 fn a_file_that_is_cut_off_is_malformed() {
     let bytes = sample::mlp().bytes().clone();
     let cut = Model::from_bytes(bytes.slice(..bytes.len() - 1), &Limits::default());
-    assert!(matches!(cut, Err(Error::Malformed { .. })));
-    assert!(matches!(Model::from_bytes(Vec::new(), &Limits::default()), Err(Error::NoGraph)));
+    assert!(matches!(cut, Err(Defect::Malformed { .. })));
+    assert!(matches!(Model::from_bytes(Vec::new(), &Limits::default()), Err(Defect::NoGraph)));
 }

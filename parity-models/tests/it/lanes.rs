@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use parm_parity_models::onnx::rewrite::{Body, Design, End, Weights, derive};
-use parm_parity_models::onnx::{BatchNorm, Builder, Conv, Dense, Error, Model, Tensor, Value};
+use parm_parity_models::onnx::{BatchNorm, Builder, Conv, Defect, Dense, Model, Tensor, Value};
 use parm_random::Random;
 
 use crate::{run, sample};
@@ -146,7 +146,7 @@ fn what_cannot_be_thinned_is_named_before_anything_is_made() {
     graph.dense("y", &both, Dense { inputs: 8, outputs: 3 }).unwrap();
     graph.output(Value::batch_of_f32("y", &[3]));
     let error = derive(&graph.build().unwrap(), &lanes(2, 0.5)).unwrap_err();
-    assert_eq!(error, Error::Unthinned { node: "Concat 'both'".into() });
+    assert_eq!(error, Defect::Unthinned { node: "Concat 'both'".into() });
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_row_of_numbers_along_a_picture_is_not_taken_for_its_features() {
     let graph = derive(&model(&[4, 1, 1]), &lanes(2, 0.25)).unwrap().graph().unwrap();
     assert_eq!(graph.initializers["numbers"].dims(), [1, 1, 1]);
     let error = derive(&model(&[4]), &lanes(2, 0.25)).unwrap_err();
-    assert_eq!(error, Error::Unthinned { node: "PRelu 'slopes'".into() });
+    assert_eq!(error, Defect::Unthinned { node: "PRelu 'slopes'".into() });
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn features_that_are_an_output_themselves_stay() {
     graph.output(Value::batch_of_f32("features", &[4]));
     let model = graph.build().unwrap();
     let error = derive(&model, &lanes(2, 0.5)).unwrap_err();
-    assert_eq!(error, Error::NoLastLayer { output: "features".into() });
+    assert_eq!(error, Defect::NoLastLayer { output: "features".into() });
     assert_eq!(derive(&model, &lanes(2, 1.0)).unwrap().inspect().findings, []);
 }
 
@@ -191,8 +191,8 @@ fn rows_that_are_counted_in_the_file_cannot_be_lanes() {
     graph.dense("y", &x, Dense { inputs: 4, outputs: 3 }).unwrap();
     graph.output(Value::batch_of_f32("y", &[3]));
     let error = derive(&graph.build().unwrap(), &lanes(2, 0.5)).unwrap_err();
-    assert_eq!(error, Error::FixedRows { value: "x FP32[1, 4]".into() });
+    assert_eq!(error, Defect::FixedRows { value: "x FP32[1, 4]".into() });
     let one = NonZeroUsize::MIN;
     let error = derive(&sample::mlp(), &Design { head: one, ..lanes(2, 0.5) }).unwrap_err();
-    assert_eq!(error, Error::UnequalLanes);
+    assert_eq!(error, Defect::UnequalLanes);
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use parm_parity_models::onnx::proto::ModelProto;
 use parm_parity_models::onnx::rewrite::{Body, Design, Draft, End, Weights, derive};
-use parm_parity_models::onnx::{Builder, DataType, Dense, Error, Graph, Limits, Model, Node, Tensor, Value};
+use parm_parity_models::onnx::{Builder, DataType, Defect, Dense, Graph, Limits, Model, Node, Tensor, Value};
 use parm_random::Random;
 use prost::Message;
 
@@ -234,7 +234,7 @@ fn batch_normalisation_starts_as_the_identity() {
 }
 
 /// A graph that cannot be widened, and why.
-fn refuse(build: impl FnOnce(&mut Builder, &str) -> String, expect: Error) {
+fn refuse(build: impl FnOnce(&mut Builder, &str) -> String, expect: Defect) {
     let mut graph = Builder::new("odd", sample::SEED);
     let x = graph.input(Value::batch_of_f32("x", &[4]));
     let y = build(&mut graph, &x);
@@ -250,12 +250,12 @@ fn what_cannot_be_widened_is_named() {
             let hidden = graph.dense("fc", x, square).unwrap();
             graph.node("Add", "residual", &[x, &hidden])
         },
-        Error::Joined { node: "Add 'residual'".into(), value: "x".into() },
+        Defect::Joined { node: "Add 'residual'".into(), value: "x".into() },
     );
-    refuse(|graph, x| graph.node("Relu", "y", &[x]), Error::NoFirstLayer { output: "y".into() });
+    refuse(|graph, x| graph.node("Relu", "y", &[x]), Defect::NoFirstLayer { output: "y".into() });
     refuse(
         |graph, x| graph.node("ConvInteger", "quantised", &[x, x]),
-        Error::Quantised { node: "ConvInteger 'quantised'".into() },
+        Defect::Quantised { node: "ConvInteger 'quantised'".into() },
     );
     let mut scalar = Builder::new("scalar", sample::SEED);
     let x = scalar.input(Value::batch_of_f32("x", &[]));
@@ -263,9 +263,9 @@ fn what_cannot_be_widened_is_named() {
     scalar.output(Value::batch_of_f32("y", &[]));
     let scalar = scalar.build().unwrap();
     let error = derive(&scalar, &parity(2)).unwrap_err();
-    assert_eq!(error, Error::InputRank { input: "x FP32[batch]".into() });
+    assert_eq!(error, Defect::InputRank { input: "x FP32[batch]".into() });
     let error = derive(&scalar, &Design { stem: slots(1), ..parity(2) }).unwrap_err();
-    assert_eq!(error, Error::NoLastLayer { output: "y".into() });
+    assert_eq!(error, Defect::NoLastLayer { output: "y".into() });
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn a_broken_graph_is_refused_before_it_is_changed() {
     proto.graph.as_mut().unwrap().node[1].input[0] = "gone".into();
     let broken = Model::from_bytes(proto.encode_to_vec(), &Limits::default()).unwrap();
     let error = derive(&broken, &parity(2)).unwrap_err();
-    assert!(matches!(error, Error::Unsound { .. }), "{error}");
+    assert!(matches!(error, Defect::Unsound { .. }), "{error}");
 }
 
 #[test]

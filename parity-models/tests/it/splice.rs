@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use parm_parity_models::onnx::proto::{StringStringEntryProto, TensorProto};
-use parm_parity_models::onnx::{Attribute, Builder, Error, Limits, Model, Tensor, Value};
+use parm_parity_models::onnx::{Attribute, Builder, Defect, Limits, Model, Tensor, Value};
 use prost::Message;
 
 use crate::sample;
@@ -108,7 +108,7 @@ fn external_weights_are_read_within_the_folder_and_brought_in() {
 
     let tight = Limits { external_bytes: data.len() as u64 - 1, ..Limits::default() };
     let error = Model::open(&path, &tight).unwrap().graph().unwrap_err();
-    assert!(matches!(error, Error::TooLarge { actual, limit, .. } if actual == limit + 1), "{error}");
+    assert!(matches!(error, Defect::TooLarge { actual, limit, .. } if actual == limit + 1), "{error}");
 
     for location in ["../weights.bin", "/etc/hostname", ""] {
         let entry = &mut proto.graph.as_mut().unwrap().initializer[0].external_data[0];
@@ -116,7 +116,7 @@ fn external_weights_are_read_within_the_folder_and_brought_in() {
         std::fs::write(&path, proto.encode_to_vec()).unwrap();
         let error = Model::open(&path, &limits).unwrap().graph().unwrap_err();
         let tensor = original.proto().graph.as_ref().unwrap().initializer[0].name.clone();
-        assert_eq!(error, Error::ExternalOutside { tensor, location: location.into() });
+        assert_eq!(error, Defect::ExternalOutside { tensor, location: location.into() });
     }
 }
 
@@ -136,8 +136,8 @@ fn move_out(weight: &mut TensorProto, data: &mut Vec<u8>) {
 fn weights_that_do_not_fit_are_refused() {
     let model = sample::mlp();
     let unknown = Tensor::from_f32("nobody", &[1], &[0.0]).unwrap();
-    assert_eq!(model.with_weights(&[unknown]), Err(Error::UnknownWeight { tensor: "nobody".into() }));
+    assert_eq!(model.with_weights(&[unknown]), Err(Defect::UnknownWeight { tensor: "nobody".into() }));
     let short = Tensor::from_f32("fc1.bias", &[2], &[0.0, 0.0]).unwrap();
     let error = model.with_weights(&[short]).unwrap_err();
-    assert!(matches!(error, Error::WeightMismatch { ref expected, .. } if *expected == [12]), "{error}");
+    assert!(matches!(error, Defect::WeightMismatch { ref expected, .. } if *expected == [12]), "{error}");
 }

@@ -4,7 +4,7 @@
 //! whose first dimension is k times a query's, and writes the r coded queries likewise; the decoder reads k + r outputs
 //! and writes k predictions.
 
-use parm_parity_models::onnx::{Attribute, Builder, Dense, Error, Model, Tensor, Value};
+use parm_parity_models::onnx::{Attribute, Builder, Defect, Dense, Model, Tensor, Value};
 
 /// Sizes of a code's networks.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Sizes {
     }
 
     /// k d -> k d -> r d.
-    pub(super) fn mlp_encoder(&self) -> Result<Model, Error> {
+    pub(super) fn mlp_encoder(&self) -> Result<Model, Defect> {
         let d: usize = self.dims.iter().product();
         let mut net = Builder::new("encoder", self.seed);
         let mut value = net.input(Value::batch_of_f32("queries", &self.rows(self.k)));
@@ -45,7 +45,7 @@ impl Sizes {
     }
 
     /// Convolutions over images of the k queries as channels, each colour by itself.
-    pub(super) fn conv_encoder(&self) -> Result<Model, Error> {
+    pub(super) fn conv_encoder(&self) -> Result<Model, Defect> {
         let [colours, height, width] = self.dims[..] else {
             return self.mlp_encoder(); // refused beforehand
         };
@@ -78,7 +78,7 @@ impl Sizes {
     }
 
     /// (k + r) C -> (k + r) C -> k C -> k C.
-    pub(super) fn decoder(&self) -> Result<Model, Error> {
+    pub(super) fn decoder(&self) -> Result<Model, Defect> {
         let (all, own) = ((self.k + self.r) * self.values, self.k * self.values);
         let mut net = Builder::new("decoder", self.seed);
         let mut value = net.input(Value::batch_of_f32("outputs", &[self.k + self.r, self.values]));
@@ -95,7 +95,7 @@ impl Sizes {
 }
 
 /// Rows of these dimensions, whatever their number.
-fn reshape(net: &mut Builder, name: &str, value: &str, row: &[usize]) -> Result<String, Error> {
+fn reshape(net: &mut Builder, name: &str, value: &str, row: &[usize]) -> Result<String, Defect> {
     let target: Vec<i64> = std::iter::once(-1).chain(row.iter().map(|&size| size as i64)).collect();
     let shape = net.constant(Tensor::from_i64(&format!("{name}.shape"), &[target.len()], &target)?);
     Ok(net.node("Reshape", name, &[value, &shape]))
@@ -113,7 +113,7 @@ struct Filters {
 }
 
 /// A convolution that keeps the image's size.
-fn filters(net: &mut Builder, name: &str, value: &str, layer: Filters) -> Result<String, Error> {
+fn filters(net: &mut Builder, name: &str, value: &str, layer: Filters) -> Result<String, Defect> {
     let Filters { inputs, outputs, kernel, dilation } = layer;
     let bound = ((inputs * kernel * kernel) as f32).sqrt().recip();
     let dims = [outputs, inputs, kernel, kernel];

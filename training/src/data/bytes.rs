@@ -16,7 +16,7 @@ use md5::{Digest, Md5};
 use super::file::Limit;
 use super::folder::{MOST_FILES, Rows};
 use super::options::Options;
-use super::{Error, Samples};
+use super::{Samples, Unusable};
 
 /// Tokens from either end.
 const SIDE: usize = 1024;
@@ -36,7 +36,7 @@ pub(super) struct Draw {
 }
 
 impl Draw {
-    pub(super) fn read(options: &Options) -> Result<Self, Error> {
+    pub(super) fn read(options: &Options) -> Result<Self, Unusable> {
         Ok(Self {
             each: options.get("each", "a whole number above 0")?.map_or(100, NonZeroUsize::get),
             seed: options.get("draw", "a whole number")?.unwrap_or(1),
@@ -46,7 +46,7 @@ impl Draw {
 
 /// Rows of the files below `folders`, in the order of their names. What cannot be read is passed over: a machine has
 /// files that nobody may open and files that go away.
-pub(super) fn read(folders: &[PathBuf], draw: Draw, limit: Limit) -> Result<Samples, Error> {
+pub(super) fn read(folders: &[PathBuf], draw: Draw, limit: Limit) -> Result<Samples, Unusable> {
     let mut by_ending: BTreeMap<String, Vec<(u64, PathBuf)>> = BTreeMap::new();
     for path in walk(folders)? {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
@@ -69,13 +69,15 @@ pub(super) fn read(folders: &[PathBuf], draw: Draw, limit: Limit) -> Result<Samp
 }
 
 /// All plain files below some folders. A folder that is named must be there; one below it may be closed to us.
-fn walk(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+fn walk(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Unusable> {
     let mut files = Vec::new();
     let mut left: Vec<(PathBuf, bool)> = folders.iter().map(|folder| (folder.clone(), true)).collect();
     while let Some((folder, is_named)) = left.pop() {
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
-            Err(error) if is_named => return Err(Error::Read { path: folder, message: error.to_string() }),
+            Err(error) if is_named => {
+                return Err(Unusable::Read { path: folder, message: error.to_string() });
+            }
             Err(_) => continue,
         };
         for entry in entries.filter_map(Result::ok) {
@@ -85,7 +87,7 @@ fn walk(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
                 _ => {}
             }
             if files.len() + left.len() > MOST_FILES {
-                return Err(Error::TooManyFiles { path: folder, limit: MOST_FILES });
+                return Err(Unusable::TooManyFiles { path: folder, limit: MOST_FILES });
             }
         }
     }

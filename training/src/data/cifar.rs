@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::file::{self, Limit};
-use super::{Error, Samples};
+use super::{Samples, Unusable};
 use crate::Array;
 
 const PIXELS: usize = 3 * 32 * 32;
@@ -17,7 +17,7 @@ pub enum Cifar {
     Hundred,
 }
 
-pub(super) fn read(batches: &[&Path], kind: Cifar, limit: Limit) -> Result<Samples, Error> {
+pub(super) fn read(batches: &[&Path], kind: Cifar, limit: Limit) -> Result<Samples, Unusable> {
     let (classes, label_bytes) = match kind {
         Cifar::Ten => (10, 1),
         Cifar::Hundred => (100, 2),
@@ -28,13 +28,13 @@ pub(super) fn read(batches: &[&Path], kind: Cifar, limit: Limit) -> Result<Sampl
         let record = label_bytes + PIXELS;
         if content.len() % record != 0 || content.is_empty() {
             let detail = format!("{} bytes are no number of records of {record}", content.len());
-            return Err(Error::Format { path: path.into(), expected: "a CIFAR batch", detail });
+            return Err(Unusable::Format { path: path.into(), expected: "a CIFAR batch", detail });
         }
         for record in content.chunks_exact(record) {
             let label = usize::from(record[label_bytes - 1]);
             if label >= classes {
                 let detail = format!("label {label} of {classes} classes");
-                return Err(Error::Format { path: path.into(), expected: "a CIFAR batch", detail });
+                return Err(Unusable::Format { path: path.into(), expected: "a CIFAR batch", detail });
             }
             labels.push(label);
             pixels.extend(record[label_bytes..].iter().map(|&byte| f32::from(byte) / 255.0));

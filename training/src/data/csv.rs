@@ -10,7 +10,7 @@ use csv::{ReaderBuilder, StringRecord};
 
 use super::file::{self, Limit};
 use super::options::Options;
-use super::{Error, Samples};
+use super::{Samples, Unusable};
 use crate::Array;
 
 /// The most different words of a column: more are names or numbers with mistakes, not kinds.
@@ -25,25 +25,25 @@ pub(super) struct TargetColumn {
 }
 
 impl TargetColumn {
-    pub(super) fn read(options: &Options) -> Result<Self, Error> {
+    pub(super) fn read(options: &Options) -> Result<Self, Unusable> {
         let value = match options.text("as").as_deref() {
             None | Some("class") => false,
             Some("value") => true,
             Some(other) => {
                 let message = format!("'{other}' is not class or value");
-                return Err(Error::Setting { name: "as".into(), message });
+                return Err(Unusable::Setting { name: "as".into(), message });
             }
         };
         Ok(Self { column: options.text("target"), value })
     }
 }
 
-pub(super) fn read(path: &Path, target: &TargetColumn, limit: Limit) -> Result<Samples, Error> {
+pub(super) fn read(path: &Path, target: &TargetColumn, limit: Limit) -> Result<Samples, Unusable> {
     let content = file::read(path, limit)?;
     let mut reader = ReaderBuilder::new().trim(csv::Trim::All).from_reader(&content[..]);
     let broken = |error: csv::Error| {
         let line = error.position().map_or(1, csv::Position::line);
-        Error::Line { path: path.into(), line, detail: format!("{error}") }
+        Unusable::Line { path: path.into(), line, detail: format!("{error}") }
     };
     let names: Vec<String> = reader.headers().map_err(broken)?.iter().map(str::to_owned).collect();
     let records: Vec<StringRecord> = reader.records().collect::<Result<_, _>>().map_err(broken)?;
@@ -55,7 +55,7 @@ pub(super) fn read(path: &Path, target: &TargetColumn, limit: Limit) -> Result<S
     }
     let rows = table.records.len();
     if (4 * rows * features.len()) as u64 > limit.0 {
-        return Err(Error::TooLarge { path: path.into(), limit: limit.0 });
+        return Err(Unusable::TooLarge { path: path.into(), limit: limit.0 });
     }
     let data = (0..rows).flat_map(|row| features.iter().map(move |column| column[row])).collect();
     let inputs = Array::new(vec![rows, features.len()], data).expect("a value of each column for each row");
@@ -76,9 +76,9 @@ struct Sheet<'a> {
 
 impl Sheet<'_> {
     /// The column that is called `name`, or the last.
-    fn column(&self, name: Option<&str>) -> Result<usize, Error> {
+    fn column(&self, name: Option<&str>) -> Result<usize, Unusable> {
         let Some(name) = name else { return Ok(self.names.len().saturating_sub(1)) };
-        self.names.iter().position(|known| known == name).ok_or_else(|| Error::NoColumn {
+        self.names.iter().position(|known| known == name).ok_or_else(|| Unusable::NoColumn {
             path: self.path.into(),
             name: name.into(),
             available: self.names.clone(),
@@ -86,7 +86,7 @@ impl Sheet<'_> {
     }
 
     /// A column as numbers: itself, or one for each word in it.
-    fn features(&self, column: usize) -> Result<Vec<Vec<f32>>, Error> {
+    fn features(&self, column: usize) -> Result<Vec<Vec<f32>>, Unusable> {
         let cells = || self.records.iter().map(|record| &record[column]);
         let numbers = cells().filter(|cell| cell.parse::<f32>().is_ok()).count();
         // One number is enough to make a column of numbers, so that a cell that is none is found and named.
@@ -97,27 +97,27 @@ impl Sheet<'_> {
         if words.len() > MOST_WORDS {
             let name = &self.names[column];
             let detail = format!("column '{name}' has {} different words: remove it", words.len());
-            return Err(Error::Line { path: self.path.into(), line: 1, detail });
+            return Err(Unusable::Line { path: self.path.into(), line: 1, detail });
         }
         let has = |word: &str| cells().map(|cell| f32::from(u8::from(cell == word))).collect();
         Ok(words.into_iter().map(has).collect())
     }
 
-    fn numbers(&self, column: usize) -> Result<Vec<f32>, Error> {
+    fn numbers(&self, column: usize) -> Result<Vec<f32>, Unusable> {
         let numbers = self.records.iter().map(|record| {
             let cell = &record[column];
             let value = cell.parse::<f32>().ok().filter(|value| value.is_finite());
             value.ok_or_else(|| {
                 let line = record.position().map_or(0, csv::Position::line);
                 let detail = format!("'{cell}' in column '{}' is no finite number", self.names[column]);
-                Error::Line { path: self.path.into(), line, detail }
+                Unusable::Line { path: self.path.into(), line, detail }
             })
         });
         numbers.collect()
     }
 
     /// A column as classes: whole numbers from 0 on as they are, words by their order.
-    fn classes(&self, column: usize) -> Result<Vec<usize>, Error> {
+    fn classes(&self, column: usize) -> Result<Vec<usize>, Unusable> {
         let cells = || self.records.iter().map(|record| &record[column]);
         if let Ok(classes) = cells().map(str::parse).collect::<Result<Vec<usize>, _>>()
             && classes.iter().all(|class| *class < MOST_WORDS * MOST_WORDS)
@@ -129,7 +129,7 @@ impl Sheet<'_> {
             let name = &self.names[column];
             let detail =
                 format!("column '{name}' has {} different values: add as=value to predict it", words.len());
-            return Err(Error::Line { path: self.path.into(), line: 1, detail });
+            return Err(Unusable::Line { path: self.path.into(), line: 1, detail });
         }
         let numbers: BTreeMap<&str, usize> =
             words.into_iter().enumerate().map(|(at, word)| (word, at)).collect();

@@ -7,7 +7,7 @@ use parm_arrays::Problem;
 /// An error of reading data. Messages name the file and say what to do.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
-pub enum Error {
+pub enum Unusable {
     #[error("cannot read '{}': {message}", path.display())]
     Read { path: PathBuf, message: String },
     #[error("'{}' holds more than {limit} bytes: raise the limit", path.display())]
@@ -56,7 +56,7 @@ pub enum Error {
     Unknown { name: String, known: String },
 }
 
-impl From<parm_arrays::Error> for Error {
+impl From<parm_arrays::Error> for Unusable {
     fn from(error: parm_arrays::Error) -> Self {
         let path = error.path;
         match error.problem {

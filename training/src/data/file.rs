@@ -4,7 +4,7 @@ use std::path::Path;
 
 use md5::{Digest, Md5};
 
-use super::Error;
+use super::Unusable;
 
 /// The most bytes that one file may unpack to. A wrong path or a hostile archive must not take the machine's memory.
 /// Default 4 GiB: ImageNet-sized sets are read in parts.
@@ -18,12 +18,12 @@ impl Default for Limit {
 }
 
 /// A file's bytes; gzip is recognised by its first two.
-pub(super) fn read(path: &Path, limit: Limit) -> Result<Vec<u8>, Error> {
+pub(super) fn read(path: &Path, limit: Limit) -> Result<Vec<u8>, Unusable> {
     Ok(parm_arrays::content(path, limit.0)?)
 }
 
 /// The MD5 sum of a file's unpacked content, in hexadecimal, as publishers of data sets state it.
-pub fn md5(path: &Path, limit: Limit) -> Result<String, Error> {
+pub fn md5(path: &Path, limit: Limit) -> Result<String, Unusable> {
     let digest = Md5::digest(read(path, limit)?);
     Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
 }

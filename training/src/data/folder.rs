@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::file::Limit;
 use super::image::{self, Form};
-use super::{Error, Samples};
+use super::{Samples, Unusable};
 use crate::Array;
 
 /// The most files of a data set.
@@ -15,7 +15,7 @@ pub(super) const MOST_FILES: usize = 4_000_000;
 pub(super) type Labelled = (PathBuf, usize);
 
 /// Reads a folder of images.
-pub(super) fn images(folder: &Path, form: Form, limit: Limit) -> Result<Samples, Error> {
+pub(super) fn images(folder: &Path, form: Form, limit: Limit) -> Result<Samples, Unusable> {
     let files = classes(folder, &["png", "jpg", "jpeg"])?;
     let mut rows = Rows::new(limit);
     for (path, class) in files {
@@ -28,10 +28,10 @@ pub(super) fn images(folder: &Path, form: Form, limit: Limit) -> Result<Samples,
 
 /// The files with these endings in a folder's folders, which are classes in the order of their names. A class without
 /// a file is an error: whoever made the folder meant to fill it.
-pub(super) fn classes(folder: &Path, endings: &[&str]) -> Result<Vec<Labelled>, Error> {
+pub(super) fn classes(folder: &Path, endings: &[&str]) -> Result<Vec<Labelled>, Unusable> {
     let folders: Vec<PathBuf> = sorted(folder)?.into_iter().filter(|path| path.is_dir()).collect();
     if folders.is_empty() {
-        return Err(Error::Nothing { path: folder.into(), wanted: "no folder of a class".into() });
+        return Err(Unusable::Nothing { path: folder.into(), wanted: "no folder of a class".into() });
     }
     let mut files = Vec::new();
     for (class, folder) in folders.iter().enumerate() {
@@ -39,17 +39,17 @@ pub(super) fn classes(folder: &Path, endings: &[&str]) -> Result<Vec<Labelled>, 
         files.extend(with_ending(folder, endings)?.into_iter().map(|path| (path, class)));
         if files.len() == before {
             let wanted = format!("no file that ends in {}", endings.join(" or "));
-            return Err(Error::Nothing { path: folder.clone(), wanted });
+            return Err(Unusable::Nothing { path: folder.clone(), wanted });
         }
         if files.len() > MOST_FILES {
-            return Err(Error::TooManyFiles { path: folder.clone(), limit: MOST_FILES });
+            return Err(Unusable::TooManyFiles { path: folder.clone(), limit: MOST_FILES });
         }
     }
     Ok(files)
 }
 
 /// A folder's files with one of these endings, by name.
-pub(super) fn with_ending(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, Error> {
+pub(super) fn with_ending(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, Unusable> {
     let ends = |path: &PathBuf| {
         let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
         ending.is_some_and(|ending| endings.contains(&ending.as_str()))
@@ -57,13 +57,13 @@ pub(super) fn with_ending(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf
     Ok(sorted(folder)?.into_iter().filter(ends).collect())
 }
 
-fn sorted(folder: &Path) -> Result<Vec<PathBuf>, Error> {
-    let failed = |error: std::io::Error| Error::Read { path: folder.into(), message: error.to_string() };
+fn sorted(folder: &Path) -> Result<Vec<PathBuf>, Unusable> {
+    let failed = |error: std::io::Error| Unusable::Read { path: folder.into(), message: error.to_string() };
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         paths.push(entry.map_err(failed)?.path());
         if paths.len() > MOST_FILES {
-            return Err(Error::TooManyFiles { path: folder.into(), limit: MOST_FILES });
+            return Err(Unusable::TooManyFiles { path: folder.into(), limit: MOST_FILES });
         }
     }
     paths.sort_unstable();
@@ -85,16 +85,16 @@ impl Rows {
     }
 
     /// Adds the row that `path` holds.
-    pub(super) fn add(&mut self, path: &Path, dims: &[usize], values: &[f32]) -> Result<(), Error> {
+    pub(super) fn add(&mut self, path: &Path, dims: &[usize], values: &[f32]) -> Result<(), Unusable> {
         if self.count == 0 {
             self.dims = dims.to_vec();
         }
         if self.dims != dims {
             let (expected, actual) = (self.dims.clone(), dims.to_vec());
-            return Err(Error::Shape { path: path.into(), expected, actual });
+            return Err(Unusable::Shape { path: path.into(), expected, actual });
         }
         if 4 * (self.data.len() + values.len()) as u64 > self.limit.0 {
-            return Err(Error::TooLarge { path: path.into(), limit: self.limit.0 });
+            return Err(Unusable::TooLarge { path: path.into(), limit: self.limit.0 });
         }
         self.data.extend_from_slice(values);
         self.count += 1;
@@ -108,7 +108,7 @@ impl Rows {
     }
 
     /// All rows with their labels.
-    pub(super) fn finish(mut self) -> Result<Samples, Error> {
+    pub(super) fn finish(mut self) -> Result<Samples, Unusable> {
         let labels = std::mem::take(&mut self.labels);
         Samples::new(self.array(), Some(labels))
     }

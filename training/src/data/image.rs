@@ -5,7 +5,7 @@ use std::path::Path;
 
 use image::{DynamicImage, ImageReader, Limits, imageops::FilterType};
 
-use super::Error;
+use super::Unusable;
 use super::file::{self, Limit};
 use super::options::Options;
 
@@ -19,11 +19,11 @@ pub(super) struct Form {
 }
 
 impl Form {
-    pub(super) fn read(options: &Options) -> Result<Self, Error> {
+    pub(super) fn read(options: &Options) -> Result<Self, Unusable> {
         let size = options.pair("size", "x")?;
         if size.is_some_and(|(height, width)| !(1..=8192).contains(&height) || !(1..=8192).contains(&width)) {
             let message = "height and width are 1 to 8192".into();
-            return Err(Error::Setting { name: "size".into(), message });
+            return Err(Unusable::Setting { name: "size".into(), message });
         }
         Ok(Self { size, gray: options.flag("gray")? })
     }
@@ -41,10 +41,10 @@ pub(super) struct Image {
     pub(super) original: (usize, usize),
 }
 
-pub(super) fn read(path: &Path, form: Form, limit: Limit) -> Result<Image, Error> {
+pub(super) fn read(path: &Path, form: Form, limit: Limit) -> Result<Image, Unusable> {
     let content = file::read(path, limit)?;
     let format =
-        |detail: String| Error::Format { path: path.into(), expected: "a PNG or JPEG image", detail };
+        |detail: String| Unusable::Format { path: path.into(), expected: "a PNG or JPEG image", detail };
     let reader = ImageReader::new(Cursor::new(content)).with_guessed_format();
     let mut reader = reader.map_err(|error| format(error.to_string()))?;
     let mut limits = Limits::default();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::{Error, Limit, md5};
+use super::{Limit, Unusable, md5};
 
 /// A data set.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -125,16 +125,16 @@ pub struct Checked {
 }
 
 /// The set called `name`.
-pub fn find(name: &str) -> Result<&'static Known, Error> {
+pub fn find(name: &str) -> Result<&'static Known, Unusable> {
     let known = || SETS.iter().map(|set| set.name).collect::<Vec<_>>().join(", ");
     SETS.iter()
         .find(|set| set.name == name)
-        .ok_or_else(|| Error::Unknown { name: name.into(), known: known() })
+        .ok_or_else(|| Unusable::Unknown { name: name.into(), known: known() })
 }
 
 impl Known {
     /// Compares the files in `folder` with their sums.
-    pub fn check(&self, folder: &Path, limit: Limit) -> Result<Vec<Checked>, Error> {
+    pub fn check(&self, folder: &Path, limit: Limit) -> Result<Vec<Checked>, Unusable> {
         let checked = self.files.iter().map(|file| {
             let path = folder.join(file.name);
             if !path.is_file() {

@@ -24,7 +24,7 @@ mod voc;
 mod wav;
 
 pub use cifar::Cifar;
-pub use error::Error;
+pub use error::Unusable;
 pub use file::{Limit, md5};
 pub use normal::{fit, normalise};
 pub use samples::Samples;

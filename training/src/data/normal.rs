@@ -2,7 +2,7 @@
 
 use parm_parity_models::bundle::Preprocessing;
 
-use super::Error;
+use super::Unusable;
 use crate::Array;
 
 /// The mean and deviation of each channel of `rows`, `[rows, channels, ..]`. A channel that never varies is only
@@ -30,11 +30,11 @@ pub fn fit(rows: &Array<f32>) -> Preprocessing {
 }
 
 /// `(value * scale - mean) / deviation`, channel by channel.
-pub fn normalise(rows: &mut Array<f32>, with: &Preprocessing) -> Result<(), Error> {
+pub fn normalise(rows: &mut Array<f32>, with: &Preprocessing) -> Result<(), Unusable> {
     let channels = rows.shape().get(1).copied().unwrap_or(1);
     for values in [&with.mean, &with.deviation] {
         if values.len() != 1 && values.len() != channels {
-            return Err(Error::Channels { row: rows.shape()[1..].to_vec(), channels: values.len() });
+            return Err(Unusable::Channels { row: rows.shape()[1..].to_vec(), channels: values.len() });
         }
     }
     let of = |values: &[f32], channel: usize| if values.len() == 1 { values[0] } else { values[channel] };

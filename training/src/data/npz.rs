@@ -9,7 +9,7 @@ use zip::ZipArchive;
 use super::file::{self, Limit};
 use super::options::Options;
 use super::samples::{self, Samples};
-use super::{Error, sequence};
+use super::{Unusable, sequence};
 use crate::Array;
 
 /// Which arrays are what.
@@ -25,7 +25,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub(super) fn read(options: &Options) -> Result<Self, Error> {
+    pub(super) fn read(options: &Options) -> Result<Self, Unusable> {
         Ok(Self {
             rows: options.text("inputs").unwrap_or_else(|| "x".into()),
             labels: options.text("labels"),
@@ -36,9 +36,9 @@ impl Names {
     }
 }
 
-pub(super) fn samples(path: &Path, names: &Names, limit: Limit) -> Result<Samples, Error> {
+pub(super) fn samples(path: &Path, names: &Names, limit: Limit) -> Result<Samples, Unusable> {
     let content = file::read(path, limit)?;
-    let format = |detail: String| Error::Format { path: path.into(), expected: "an npz archive", detail };
+    let format = |detail: String| Unusable::Format { path: path.into(), expected: "an npz archive", detail };
     let mut archive = ZipArchive::new(Cursor::new(content)).map_err(|error| format(error.to_string()))?;
     let mut array = |name: &str| array(&mut archive, path, name, limit);
     let mut rows = array(&names.rows)?;
@@ -58,18 +58,18 @@ fn array(
     path: &Path,
     name: &str,
     limit: Limit,
-) -> Result<Array<f64>, Error> {
+) -> Result<Array<f64>, Unusable> {
     let available: Vec<String> = archive
         .file_names()
         .filter_map(|name| Some(name.ok()?.trim_end_matches(".npy").to_owned()))
         .collect();
     let member = archive.by_name(&format!("{name}.npy"));
-    let member = member.map_err(|_| Error::NoArray { path: path.into(), name: name.into(), available })?;
+    let member = member.map_err(|_| Unusable::NoArray { path: path.into(), name: name.into(), available })?;
     let mut content = Vec::new();
     let read = member.take(limit.0.saturating_add(1)).read_to_end(&mut content);
-    read.map_err(|error| Error::Read { path: path.into(), message: error.to_string() })?;
+    read.map_err(|error| Unusable::Read { path: path.into(), message: error.to_string() })?;
     if content.len() as u64 > limit.0 {
-        return Err(Error::TooLarge { path: path.into(), limit: limit.0 });
+        return Err(Unusable::TooLarge { path: path.into(), limit: limit.0 });
     }
     samples::floats(path, &Format::Npy.parse(path, content)?)
 }

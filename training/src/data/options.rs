@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use super::Error;
+use super::Unusable;
 
 /// Settings. Whoever reads one takes it; what nobody took is an error, for a misspelt setting must not be ignored.
 pub(super) struct Options {
@@ -14,23 +14,23 @@ pub(super) struct Options {
 
 impl Options {
     /// Reads `name=value&name=value`; a name alone means yes.
-    pub(super) fn parse(text: &str) -> Result<Self, Error> {
+    pub(super) fn parse(text: &str) -> Result<Self, Unusable> {
         let mut given = BTreeMap::new();
         for setting in text.split('&').filter(|setting| !setting.is_empty()) {
             let (name, value) = setting.split_once('=').unwrap_or((setting, "yes"));
             if given.insert(name.to_owned(), value.to_owned()).is_some() {
-                return Err(Error::Setting { name: name.into(), message: "it is given twice".into() });
+                return Err(Unusable::Setting { name: name.into(), message: "it is given twice".into() });
             }
         }
         Ok(Self { given: RefCell::new(given), known: RefCell::default() })
     }
 
     /// The value of a setting, if it is given.
-    pub(super) fn get<T: FromStr>(&self, name: &'static str, wanted: &str) -> Result<Option<T>, Error> {
+    pub(super) fn get<T: FromStr>(&self, name: &'static str, wanted: &str) -> Result<Option<T>, Unusable> {
         self.text(name)
             .map(|text| {
                 let message = format!("'{text}' is not {wanted}");
-                text.parse().map_err(|_| Error::Setting { name: name.into(), message })
+                text.parse().map_err(|_| Unusable::Setting { name: name.into(), message })
             })
             .transpose()
     }
@@ -42,27 +42,27 @@ impl Options {
     }
 
     /// Whether a setting is switched on.
-    pub(super) fn flag(&self, name: &'static str) -> Result<bool, Error> {
+    pub(super) fn flag(&self, name: &'static str) -> Result<bool, Unusable> {
         match self.text(name).as_deref() {
             None | Some("no") => Ok(false),
             Some("yes") => Ok(true),
             Some(other) => {
                 let message = format!("'{other}' is not yes or no");
-                Err(Error::Setting { name: name.into(), message })
+                Err(Unusable::Setting { name: name.into(), message })
             }
         }
     }
 
     /// Two numbers with `between` between them, if given.
-    pub(super) fn pair(&self, name: &'static str, between: &str) -> Result<Option<(usize, usize)>, Error> {
+    pub(super) fn pair(&self, name: &'static str, between: &str) -> Result<Option<(usize, usize)>, Unusable> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let pair = text.split_once(between).and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
         let message = format!("'{text}' is not of the form 1{between}2");
-        pair.map(Some).ok_or(Error::Setting { name: name.into(), message })
+        pair.map(Some).ok_or(Unusable::Setting { name: name.into(), message })
     }
 
     /// Refuses what nobody took.
-    pub(super) fn finish(self) -> Result<(), Error> {
+    pub(super) fn finish(self) -> Result<(), Unusable> {
         match self.given.into_inner().into_keys().next() {
             None => Ok(()),
             Some(name) => {
@@ -70,7 +70,7 @@ impl Options {
                     "there is no such setting here: there are {}",
                     self.known.into_inner().join(", ")
                 );
-                Err(Error::Setting { name, message })
+                Err(Unusable::Setting { name, message })
             }
         }
     }

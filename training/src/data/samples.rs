@@ -9,7 +9,7 @@ use parm_random::Random;
 
 use super::cifar::{self, Cifar};
 use super::file::Limit;
-use super::{Error, file};
+use super::{Unusable, file};
 use crate::Array;
 
 /// Examples: rows of equal shape, with classes, with numbers to predict, or with neither.
@@ -25,29 +25,29 @@ pub struct Samples {
 
 impl Samples {
     /// Puts rows and labels together; there must be as many of one as of the other.
-    pub fn new(inputs: Array<f32>, labels: Option<Vec<usize>>) -> Result<Self, Error> {
+    pub fn new(inputs: Array<f32>, labels: Option<Vec<usize>>) -> Result<Self, Unusable> {
         let rows = count(&inputs);
         if let Some(labels) = labels.as_ref().filter(|labels| labels.len() != rows) {
-            return Err(Error::LabelCount { rows, labels: labels.len() });
+            return Err(Unusable::LabelCount { rows, labels: labels.len() });
         }
         finite(&inputs)?;
         Ok(Self { inputs, labels, values: None })
     }
 
     /// Puts rows and numbers to predict together.
-    pub fn with_values(inputs: Array<f32>, values: Array<f32>) -> Result<Self, Error> {
+    pub fn with_values(inputs: Array<f32>, values: Array<f32>) -> Result<Self, Unusable> {
         if count(&values) != count(&inputs) {
-            return Err(Error::LabelCount { rows: count(&inputs), labels: count(&values) });
+            return Err(Unusable::LabelCount { rows: count(&inputs), labels: count(&values) });
         }
         finite(&values)?;
         Ok(Self { values: Some(values), ..Self::new(inputs, None)? })
     }
 
     /// Reads images and labels of the MNIST family, plain or gzipped: pixels 0..255 become 0..1, rows `[1, h, w]`.
-    pub fn idx(images: &Path, labels: Option<&Path>, limit: Limit) -> Result<Self, Error> {
+    pub fn idx(images: &Path, labels: Option<&Path>, limit: Limit) -> Result<Self, Unusable> {
         let pixels = bytes(images, limit)?;
         let [count, height, width] = *pixels.shape() else {
-            return Err(Error::Dimensions {
+            return Err(Unusable::Dimensions {
                 path: images.into(),
                 expected: 3,
                 actual: pixels.shape().into(),
@@ -55,30 +55,33 @@ impl Samples {
         };
         let scaled = pixels.data().iter().map(|&byte| f32::from(byte) / 255.0).collect();
         let inputs = Array::new(vec![count, 1, height, width], scaled).expect("as many pixels as before");
-        let labels = labels.map(|path| Ok::<_, Error>((path, bytes(path, limit)?))).transpose()?;
+        let labels = labels.map(|path| Ok::<_, Unusable>((path, bytes(path, limit)?))).transpose()?;
         let labels = labels.map(|(path, labels)| match labels.shape() {
             [_] => Ok(labels.data().iter().map(|&label| usize::from(label)).collect()),
-            shape => Err(Error::Dimensions { path: path.into(), expected: 1, actual: shape.into() }),
+            shape => Err(Unusable::Dimensions { path: path.into(), expected: 1, actual: shape.into() }),
         });
         Self::new(inputs, labels.transpose()?)
     }
 
     /// Reads CIFAR's binary batches, one after the other: pixels 0..255 become 0..1, rows `[3, 32, 32]`.
-    pub fn cifar(batches: &[&Path], kind: Cifar, limit: Limit) -> Result<Self, Error> {
+    pub fn cifar(batches: &[&Path], kind: Cifar, limit: Limit) -> Result<Self, Unusable> {
         cifar::read(batches, kind, limit)
     }
 
     /// Reads an array of floats or bytes that numpy saved, and labels that it saved: a list of classes, or a matrix of
     /// numbers to predict.
-    pub fn npy(rows: &Path, labels: Option<&Path>, limit: Limit) -> Result<Self, Error> {
+    pub fn npy(rows: &Path, labels: Option<&Path>, limit: Limit) -> Result<Self, Unusable> {
         let read = |path: &Path| floats(path, &Format::Npy.parse(path, file::read(path, limit)?)?);
         let inputs = read(rows)?;
-        let labels = labels.map(|path| Ok::<_, Error>((path, read(path)?))).transpose()?;
+        let labels = labels.map(|path| Ok::<_, Unusable>((path, read(path)?))).transpose()?;
         Self::labelled(inputs, labels)
     }
 
     /// Rows with labels of any kind: a list of whole numbers is classes, a matrix is numbers to predict.
-    pub(super) fn labelled(inputs: Array<f64>, labels: Option<(&Path, Array<f64>)>) -> Result<Self, Error> {
+    pub(super) fn labelled(
+        inputs: Array<f64>,
+        labels: Option<(&Path, Array<f64>)>,
+    ) -> Result<Self, Unusable> {
         let inputs = inputs.map(|&value| value as f32);
         match labels {
             None => Self::new(inputs, None),
@@ -88,7 +91,7 @@ impl Samples {
             Some((path, labels)) => {
                 let whole = |&value: &f64| (value >= 0.0 && value.fract() == 0.0).then_some(value as usize);
                 let classes: Option<Vec<usize>> = labels.data().iter().map(whole).collect();
-                let classes = classes.ok_or_else(|| Error::Labels { path: path.into() })?;
+                let classes = classes.ok_or_else(|| Unusable::Labels { path: path.into() })?;
                 Self::new(inputs, Some(classes))
             }
         }
@@ -113,10 +116,10 @@ impl Samples {
     }
 
     /// The number of classes; each must have an example to learn from.
-    pub fn complete_classes(&self) -> Result<usize, Error> {
+    pub fn complete_classes(&self) -> Result<usize, Unusable> {
         let counts = self.classes();
         match counts.iter().position(|&count| count == 0) {
-            Some(class) => Err(Error::EmptyClass { class, classes: counts.len() }),
+            Some(class) => Err(Unusable::EmptyClass { class, classes: counts.len() }),
             None => Ok(counts.len()),
         }
     }
@@ -131,18 +134,18 @@ impl Samples {
     }
 
     /// Consecutive rows.
-    pub fn range(&self, rows: Range<usize>) -> Result<Self, Error> {
+    pub fn range(&self, rows: Range<usize>) -> Result<Self, Unusable> {
         if rows.start >= rows.end || rows.end > self.len() {
-            return Err(Error::Range { from: rows.start, to: rows.end, rows: self.len() });
+            return Err(Unusable::Range { from: rows.start, to: rows.end, rows: self.len() });
         }
         Ok(self.select(&rows.collect::<Vec<_>>()))
     }
 
     /// Two parts without a common row, the second of `held_out` random rows; the same for the same seed.
-    pub fn split(&self, held_out: usize, seed: u64) -> Result<(Self, Self), Error> {
+    pub fn split(&self, held_out: usize, seed: u64) -> Result<(Self, Self), Unusable> {
         let rows = self.len();
         if held_out == 0 || held_out >= rows {
-            return Err(Error::HeldOut { held_out, rows });
+            return Err(Unusable::HeldOut { held_out, rows });
         }
         let keys = Random::named(seed, "split").uniforms(1.0, rows);
         let mut order: Vec<usize> = (0..rows).collect();
@@ -155,23 +158,23 @@ impl Samples {
 }
 
 /// The bytes of an idx file: pixels, or classes.
-fn bytes(path: &Path, limit: Limit) -> Result<Tensor, Error> {
+fn bytes(path: &Path, limit: Limit) -> Result<Tensor, Unusable> {
     let tensor = Format::Idx.parse(path, file::read(path, limit)?)?;
     match tensor.datatype() {
         DataType::Uint8 => Ok(tensor),
         other => {
             let detail = format!("its elements are {other}: bytes are supported");
-            Err(Error::Format { path: path.into(), expected: "an idx file of images or labels", detail })
+            Err(Unusable::Format { path: path.into(), expected: "an idx file of images or labels", detail })
         }
     }
 }
 
 /// Elements of any kind of number; `path` is for messages.
-pub(super) fn floats(path: &Path, tensor: &Tensor) -> Result<Array<f64>, Error> {
+pub(super) fn floats(path: &Path, tensor: &Tensor) -> Result<Array<f64>, Unusable> {
     let numbers = parm_arrays::numbers(tensor).ok_or_else(|| {
         let detail =
             format!("elements of type {}: floats, integers and bytes are supported", tensor.datatype());
-        Error::Format { path: path.into(), expected: "an npy file of numbers", detail }
+        Unusable::Format { path: path.into(), expected: "an npy file of numbers", detail }
     })?;
     Ok(Array::new(tensor.shape().into(), numbers.collect()).expect("the length was compared"))
 }
@@ -180,10 +183,10 @@ fn count(array: &Array<f32>) -> usize {
     array.shape().first().copied().unwrap_or(0)
 }
 
-fn finite(array: &Array<f32>) -> Result<(), Error> {
+fn finite(array: &Array<f32>) -> Result<(), Unusable> {
     let width = (array.data().len() / count(array).max(1)).max(1);
     match array.data().iter().position(|value| !value.is_finite()) {
-        Some(at) => Err(Error::NotFinite { row: at / width }),
+        Some(at) => Err(Unusable::NotFinite { row: at / width }),
         None => Ok(()),
     }
 }

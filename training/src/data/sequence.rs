@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::Error;
+use super::Unusable;
 use crate::Array;
 
 /// Cuts `rows`, `[all, features]`, into sequences and stretches each to `frames` rows between its first and its last:
@@ -12,11 +12,11 @@ pub(super) fn stretched(
     rows: &Array<f64>,
     lengths: &[f64],
     frames: usize,
-) -> Result<Array<f64>, Error> {
+) -> Result<Array<f64>, Unusable> {
     let format =
-        |detail: String| Error::Format { path: path.into(), expected: "an archive of sequences", detail };
+        |detail: String| Unusable::Format { path: path.into(), expected: "an archive of sequences", detail };
     let [all, features] = *rows.shape() else {
-        return Err(Error::Dimensions { path: path.into(), expected: 2, actual: rows.shape().into() });
+        return Err(Unusable::Dimensions { path: path.into(), expected: 2, actual: rows.shape().into() });
     };
     if lengths.iter().any(|length| !(*length >= 1.0 && length.fract() == 0.0)) {
         return Err(format("a length is not a whole number above 0".into()));

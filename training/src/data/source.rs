@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use super::file::Limit;
 use super::options::Options;
-use super::{Cifar, Error, Samples, bytes, csv, folder, image, npz, voc, wav};
+use super::{Cifar, Samples, Unusable, bytes, csv, folder, image, npz, voc, wav};
 
 /// The kinds of sources and what follows each.
 pub const KINDS: &[(&str, &str)] = &[
@@ -55,13 +55,13 @@ pub struct Source {
 
 impl Source {
     /// Reads all of it. `limit` bounds each file, and the values of all rows together.
-    pub fn read(&self, limit: Limit) -> Result<Samples, Error> {
+    pub fn read(&self, limit: Limit) -> Result<Samples, Unusable> {
         let options = Options::parse(&self.settings)?;
         let part = Part::read(&options)?;
         let samples = self.samples(&options, limit)?;
         options.finish()?;
         if samples.is_empty() {
-            return Err(Error::NoRows { source_text: self.text.clone() });
+            return Err(Unusable::NoRows { source_text: self.text.clone() });
         }
         part.of(samples)
     }
@@ -72,7 +72,7 @@ impl Source {
         format!("{}  any kind: {GENERAL}", kinds.collect::<String>())
     }
 
-    fn samples(&self, options: &Options, limit: Limit) -> Result<Samples, Error> {
+    fn samples(&self, options: &Options, limit: Limit) -> Result<Samples, Unusable> {
         match self.kind {
             "idx" => {
                 let [images, labels] = self.one_or_two()?;
@@ -88,7 +88,7 @@ impl Source {
                     Some(100) => Cifar::Hundred,
                     Some(other) => {
                         let message = format!("{other} is not 10 or 100");
-                        return Err(Error::Setting { name: "classes".into(), message });
+                        return Err(Unusable::Setting { name: "classes".into(), message });
                     }
                 };
                 let batches: Vec<&Path> = self.paths.iter().map(PathBuf::as_path).collect();
@@ -103,14 +103,14 @@ impl Source {
         }
     }
 
-    fn one(&self) -> Result<&Path, Error> {
+    fn one(&self) -> Result<&Path, Unusable> {
         match &self.paths[..] {
             [path] => Ok(path),
             _ => Err(self.problem("one path is wanted")),
         }
     }
 
-    fn one_or_two(&self) -> Result<[Option<&Path>; 2], Error> {
+    fn one_or_two(&self) -> Result<[Option<&Path>; 2], Unusable> {
         match &self.paths[..] {
             [rows] => Ok([Some(rows), None]),
             [rows, labels] => Ok([Some(rows), Some(labels)]),
@@ -118,17 +118,17 @@ impl Source {
         }
     }
 
-    fn problem(&self, message: &str) -> Error {
-        Error::Source { text: self.text.clone(), message: message.into() }
+    fn problem(&self, message: &str) -> Unusable {
+        Unusable::Source { text: self.text.clone(), message: message.into() }
     }
 }
 
 impl FromStr for Source {
-    type Err = Error;
+    type Err = Unusable;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, Unusable> {
         let known = || KINDS.iter().map(|(kind, _)| *kind).collect::<Vec<_>>().join(", ");
-        let problem = |message: String| Error::Source { text: text.into(), message };
+        let problem = |message: String| Unusable::Source { text: text.into(), message };
         let (kind, rest) = text
             .split_once(':')
             .ok_or_else(|| problem(format!("begin with a kind and a colon: {}", known())))?;
@@ -165,7 +165,7 @@ struct Half {
 }
 
 impl Part {
-    fn read(options: &Options) -> Result<Self, Error> {
+    fn read(options: &Options) -> Result<Self, Unusable> {
         let rows = options.pair("rows", "..")?;
         let sample = options.get("sample", "a whole number above 0")?;
         let share: Option<f64> = options.get("hold", "a number between 0 and 1")?;
@@ -175,11 +175,11 @@ impl Part {
             Some("test") => Some(true),
             Some(other) => {
                 let message = format!("'{other}' is not train or test");
-                return Err(Error::Setting { name: "part".into(), message });
+                return Err(Unusable::Setting { name: "part".into(), message });
             }
             None if share.is_some() || (seed.is_some() && sample.is_none()) => {
                 let message = "say which part is wanted: train or test".into();
-                return Err(Error::Setting { name: "part".into(), message });
+                return Err(Unusable::Setting { name: "part".into(), message });
             }
             None => None,
         };
@@ -188,14 +188,14 @@ impl Part {
         Ok(Self { rows, sample, half, seed: seed.unwrap_or(1) })
     }
 
-    fn of(self, samples: Samples) -> Result<Samples, Error> {
+    fn of(self, samples: Samples) -> Result<Samples, Unusable> {
         let samples = match self.rows {
             Some((from, to)) => samples.range(from..to)?,
             None => samples,
         };
         let samples = match self.sample.map(NonZeroUsize::get) {
             Some(sample) if sample > samples.len() => {
-                return Err(Error::Range { from: 0, to: sample, rows: samples.len() });
+                return Err(Unusable::Range { from: 0, to: sample, rows: samples.len() });
             }
             Some(sample) if sample < samples.len() => samples.split(sample, self.seed)?.1,
             _ => samples,

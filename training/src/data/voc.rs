@@ -11,7 +11,7 @@ use super::file::{self, Limit};
 use super::folder::Rows;
 use super::image::{self, Form};
 use super::options::Options;
-use super::{Error, Samples};
+use super::{Samples, Unusable};
 use crate::Array;
 
 /// Largest annotation, in bytes.
@@ -25,7 +25,7 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    pub(super) fn read(options: &Options) -> Result<Self, Error> {
+    pub(super) fn read(options: &Options) -> Result<Self, Unusable> {
         let form = Form::read(options)?;
         Ok(Self {
             split: options.text("split").unwrap_or_else(|| "train".into()),
@@ -35,7 +35,7 @@ impl Choice {
     }
 }
 
-pub(super) fn read(folder: &Path, choice: &Choice, limit: Limit) -> Result<Samples, Error> {
+pub(super) fn read(folder: &Path, choice: &Choice, limit: Limit) -> Result<Samples, Unusable> {
     let list = folder.join("ImageSets/Main").join(format!("{}.txt", choice.split));
     let names = text(&list)?;
     let (mut rows, mut boxes) = (Rows::new(limit), Vec::new());
@@ -51,18 +51,18 @@ pub(super) fn read(folder: &Path, choice: &Choice, limit: Limit) -> Result<Sampl
     }
     if boxes.is_empty() {
         let object = choice.object.as_deref().unwrap_or("object");
-        return Err(Error::Nothing { path: list, wanted: format!("no image with exactly one {object}") });
+        return Err(Unusable::Nothing { path: list, wanted: format!("no image with exactly one {object}") });
     }
     let boxes = Array::new(vec![boxes.len() / 4, 4], boxes).expect("four corners each");
     Samples::with_values(rows.array(), boxes)
 }
 
 /// The corners of the only object of this name, in pixels; `None` if there is none or several.
-fn only_box(path: &Path, object: Option<&str>) -> Result<Option<[f32; 4]>, Error> {
+fn only_box(path: &Path, object: Option<&str>) -> Result<Option<[f32; 4]>, Unusable> {
     let content = text(path)?;
     let document = Document::parse(&content).map_err(|error| {
         let (line, detail) = (u64::from(error.pos().row), error.to_string());
-        Error::Line { path: path.into(), line, detail }
+        Unusable::Line { path: path.into(), line, detail }
     })?;
     let named = |node: &Node<'_, '_>| {
         object.is_none_or(|object| inner(*node, "name").is_some_and(|name| name == object))
@@ -71,7 +71,7 @@ fn only_box(path: &Path, object: Option<&str>) -> Result<Option<[f32; 4]>, Error
     let (Some(found), None) = (objects.next(), objects.next()) else { return Ok(None) };
     let at = |node: Node<'_, '_>, detail: String| {
         let line = u64::from(document.text_pos_at(node.range().start).row);
-        Error::Line { path: path.into(), line, detail }
+        Unusable::Line { path: path.into(), line, detail }
     };
     let corners = found.children().find(|node| node.has_tag_name("bndbox"));
     let corners = corners.ok_or_else(|| at(found, "the object has no bndbox".into()))?;
@@ -90,17 +90,18 @@ fn inner<'a>(node: Node<'a, '_>, name: &str) -> Option<&'a str> {
     node.children().find(|child| child.has_tag_name(name))?.text()
 }
 
-fn photo(folder: &Path, name: &str) -> Result<PathBuf, Error> {
+fn photo(folder: &Path, name: &str) -> Result<PathBuf, Unusable> {
     let stem = folder.join("JPEGImages").join(name);
     let candidates =
         ["jpg", "jpeg", "png"].map(|ending| PathBuf::from(format!("{}.{ending}", stem.display())));
-    let missing = || Error::Nothing { path: folder.join("JPEGImages"), wanted: format!("no image '{name}'") };
+    let missing =
+        || Unusable::Nothing { path: folder.join("JPEGImages"), wanted: format!("no image '{name}'") };
     candidates.into_iter().find(|path| path.is_file()).ok_or_else(missing)
 }
 
-fn text(path: &Path) -> Result<String, Error> {
+fn text(path: &Path) -> Result<String, Unusable> {
     let detail = "it is no text in UTF-8".to_owned();
-    String::from_utf8(file::read(path, ANNOTATION)?).map_err(|_| Error::Format {
+    String::from_utf8(file::read(path, ANNOTATION)?).map_err(|_| Unusable::Format {
         path: path.into(),
         expected: "a text file",
         detail,

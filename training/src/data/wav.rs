@@ -11,7 +11,7 @@ use super::file::{self, Limit};
 use super::folder::{self, Labelled, Rows};
 use super::options::Options;
 use super::spectrum::{Spectrum, SpectrumShape};
-use super::{Error, Samples};
+use super::{Samples, Unusable};
 
 /// What is made of a recording.
 pub(super) struct Features {
@@ -22,9 +22,9 @@ pub(super) struct Features {
 }
 
 impl Features {
-    pub(super) fn read(options: &Options) -> Result<Self, Error> {
+    pub(super) fn read(options: &Options) -> Result<Self, Unusable> {
         let refuse =
-            |name: &str, message: &str| Err(Error::Setting { name: name.into(), message: message.into() });
+            |name: &str, message: &str| Err(Unusable::Setting { name: name.into(), message: message.into() });
         let bands = options.get("bands", "a whole number")?.unwrap_or(40);
         let coefficients = options.get("coefficients", "a whole number")?.unwrap_or(13);
         let seconds = options.get("seconds", "a number of seconds")?.unwrap_or(1.0);
@@ -46,7 +46,7 @@ impl Features {
     }
 }
 
-pub(super) fn read(folder: &Path, features: &Features, limit: Limit) -> Result<Samples, Error> {
+pub(super) fn read(folder: &Path, features: &Features, limit: Limit) -> Result<Samples, Unusable> {
     let mut rows = Rows::new(limit);
     let mut spectrum: Option<Spectrum> = None;
     for (path, class) in recordings(folder)? {
@@ -56,7 +56,7 @@ pub(super) fn read(folder: &Path, features: &Features, limit: Limit) -> Result<S
             (true, Some(known)) => known,
             (_, Some(other)) => {
                 let detail = format!("{rate} samples a second where other files have {}", other.rate());
-                return Err(Error::Format { path, expected: "a recording like the others", detail });
+                return Err(Unusable::Format { path, expected: "a recording like the others", detail });
             }
             (_, None) => {
                 let Features { cepstrum, bands, .. } = *features;
@@ -72,17 +72,17 @@ pub(super) fn read(folder: &Path, features: &Features, limit: Limit) -> Result<S
 }
 
 /// Recordings in folders of classes, or in one folder with names as `CLASS_whatever.wav`.
-fn recordings(folder: &Path) -> Result<Vec<Labelled>, Error> {
+fn recordings(folder: &Path) -> Result<Vec<Labelled>, Unusable> {
     let files = folder::with_ending(folder, &["wav"])?;
     if files.is_empty() {
         return folder::classes(folder, &["wav"]);
     }
-    let class = |path: &Path| -> Result<String, Error> {
+    let class = |path: &Path| -> Result<String, Unusable> {
         let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
         let detail = "its name is not of the form CLASS_whatever.wav".to_owned();
         match name.split_once('_') {
             Some((class, _)) if !class.is_empty() => Ok(class.to_owned()),
-            _ => Err(Error::Format { path: path.into(), expected: "a labelled recording", detail }),
+            _ => Err(Unusable::Format { path: path.into(), expected: "a labelled recording", detail }),
         }
     };
     let names: Vec<String> = files.iter().map(|path| class(path)).collect::<Result<_, _>>()?;
@@ -93,9 +93,9 @@ fn recordings(folder: &Path) -> Result<Vec<Labelled>, Error> {
 }
 
 /// Samples a second, and the samples in -1..1, all channels averaged.
-fn sound(path: &Path, limit: Limit) -> Result<(u32, Vec<f32>), Error> {
+fn sound(path: &Path, limit: Limit) -> Result<(u32, Vec<f32>), Unusable> {
     let content = file::read(path, limit)?;
-    let format = |detail: String| Error::Format { path: path.into(), expected: "a wav recording", detail };
+    let format = |detail: String| Unusable::Format { path: path.into(), expected: "a wav recording", detail };
     let failed = |error: hound::Error| format(error.to_string());
     let mut reader = WavReader::new(&content[..]).map_err(failed)?;
     let spec = reader.spec();

@@ -3,7 +3,7 @@
 use parm_encoder::Code;
 use parm_parity_models::bundle::{Calibration, Meaning};
 
-use super::{Confidence, Error, Evaluation, Groups, Metric, Model, Report, Truth, encode, parity};
+use super::{Confidence, Evaluation, Groups, Metric, Mismatch, Model, Report, Truth, encode, parity};
 use crate::Array;
 use crate::data::Samples;
 
@@ -58,7 +58,7 @@ pub enum Order {
 
 impl<'a> Bench<'a> {
     /// Runs the deployed model on all rows. Rows without labels are judged by agreement with it.
-    pub fn new(deployed: &'a Model<'a>, samples: &'a Samples, rules: Rules) -> Result<Self, Error> {
+    pub fn new(deployed: &'a Model<'a>, samples: &'a Samples, rules: Rules) -> Result<Self, Mismatch> {
         let outputs = deployed(&samples.inputs)?;
         let truth = match (&samples.labels, &samples.values) {
             (Some(labels), _) => Truth::Classes(labels.clone()),
@@ -71,13 +71,13 @@ impl<'a> Bench<'a> {
     }
 
     /// Compares with a backup model too.
-    pub fn with_backup(mut self, backup: &Model<'_>) -> Result<Self, Error> {
+    pub fn with_backup(mut self, backup: &Model<'_>) -> Result<Self, Mismatch> {
         self.backup = Some(backup(self.inputs)?);
         Ok(self)
     }
 
     /// Judges a code.
-    pub fn judge(&self, contender: &Contender<'_>) -> Result<Report, Error> {
+    pub fn judge(&self, contender: &Contender<'_>) -> Result<Report, Mismatch> {
         let Contender { code, models, calibration, order } = *contender;
         let mut groups = Groups::draw(self.outputs.shape()[0], code.spec().k, self.seed)?;
         if order == Order::Path {
@@ -102,11 +102,11 @@ impl<'a> Bench<'a> {
         code: &dyn Code,
         groups: &Groups,
         models: &[&Model<'_>],
-    ) -> Result<Vec<Array<f32>>, Error> {
+    ) -> Result<Vec<Array<f32>>, Mismatch> {
         let coded = code.recovery().parities;
         let expected = if code.spec().kind.has_parity_models() { coded } else { 0 };
         if models.len() != expected {
-            return Err(Error::Models { kind: code.spec().kind, expected, actual: models.len() });
+            return Err(Mismatch::Models { kind: code.spec().kind, expected, actual: models.len() });
         }
         let mut shapes = vec![Vec::new(); coded];
         let mut answers = vec![Vec::new(); coded];
@@ -121,7 +121,7 @@ impl<'a> Bench<'a> {
         let arrays = shapes.into_iter().zip(answers).map(|(mut shape, data)| {
             shape[0] = groups.len();
             let (what, expected, actual) = ("parity outputs", groups.len(), data.len());
-            Array::new(shape, data).ok_or(Error::Rows { what, expected, actual })
+            Array::new(shape, data).ok_or(Mismatch::Rows { what, expected, actual })
         });
         arrays.collect()
     }

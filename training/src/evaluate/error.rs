@@ -3,7 +3,7 @@
 /// An error of evaluating. Messages say what to do next.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
-pub enum Error {
+pub enum Mismatch {
     #[error("{rows} rows make no group of k = {k}: give more data or a smaller k")]
     NoGroup { rows: usize, k: usize },
     #[error("the groups are of {groups} queries, the code takes {code}: draw them with the code's k")]
@@ -30,8 +30,8 @@ pub enum Error {
     Code(#[from] parm_encoder::Error),
 }
 
-impl From<crate::Error> for Error {
+impl From<crate::Error> for Mismatch {
     fn from(error: crate::Error) -> Self {
-        Error::Network(Box::new(error))
+        Mismatch::Network(Box::new(error))
     }
 }

@@ -3,7 +3,7 @@
 use parm_encoder::{Code, Input, Members, Workspace, path};
 use parm_random::Random;
 
-use super::Error;
+use super::Mismatch;
 use crate::Array;
 
 /// Rows in groups of k, every row at most once. Up to k - 1 rows are left over.
@@ -15,9 +15,9 @@ pub struct Groups {
 
 impl Groups {
     /// Random groups of `count` rows, the same for the same seed.
-    pub fn draw(count: usize, k: usize, seed: u64) -> Result<Self, Error> {
+    pub fn draw(count: usize, k: usize, seed: u64) -> Result<Self, Mismatch> {
         if k == 0 || count < k {
-            return Err(Error::NoGroup { rows: count, k });
+            return Err(Mismatch::NoGroup { rows: count, k });
         }
         let keys = Random::named(seed, "groups").uniforms(1.0, count);
         let mut rows: Vec<usize> = (0..count).collect();
@@ -61,13 +61,13 @@ impl Groups {
 }
 
 /// The coded queries of all groups: one array `[groups, ..]` for each coded query of a group.
-pub fn encode(code: &dyn Code, groups: &Groups, inputs: &Array<f32>) -> Result<Vec<Array<f32>>, Error> {
+pub fn encode(code: &dyn Code, groups: &Groups, inputs: &Array<f32>) -> Result<Vec<Array<f32>>, Mismatch> {
     let (k, rows) = (code.spec().k, inputs.shape().first().copied().unwrap_or(0));
     if groups.k != k {
-        return Err(Error::GroupSize { groups: groups.k, code: k });
+        return Err(Mismatch::GroupSize { groups: groups.k, code: k });
     }
     if let Some(&row) = groups.rows.iter().find(|&&row| row >= rows) {
-        return Err(Error::Rows { what: "inputs", expected: row + 1, actual: rows });
+        return Err(Mismatch::Rows { what: "inputs", expected: row + 1, actual: rows });
     }
     let input = Input::floats(&inputs.shape()[1..]);
     let mut shape = code.parity_dims(input)?;

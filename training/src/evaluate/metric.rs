@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use super::Error;
+use super::Mismatch;
 
 /// How an answer is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,10 +83,10 @@ impl fmt::Display for Metric {
 }
 
 impl FromStr for Metric {
-    type Err = Error;
+    type Err = Mismatch;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let unknown = || Error::NoMetric { text: text.into() };
+    fn from_str(text: &str) -> Result<Self, Mismatch> {
+        let unknown = || Mismatch::NoMetric { text: text.into() };
         match (text, text.strip_prefix("top-")) {
             (_, Some(n)) => n.parse().map(Metric::Top).map_err(|_| unknown()),
             ("iou", _) => Ok(Metric::Iou),

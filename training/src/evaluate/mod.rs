@@ -26,7 +26,7 @@ mod truth;
 pub use baseline::constant_answer;
 pub use bench::{Bench, Contender, Order, Rules};
 pub use confidence::{Confidence, Kept};
-pub use error::Error;
+pub use error::Mismatch;
 pub use groups::{Groups, encode};
 pub use metric::Metric;
 pub use nets::{Model, Pair};
@@ -64,7 +64,7 @@ pub struct Evaluation<'a> {
 }
 
 /// Evaluates a code: every loss of one prediction, then of two, up to r, in every group.
-pub fn parity(evaluation: &Evaluation<'_>) -> Result<Report, Error> {
+pub fn parity(evaluation: &Evaluation<'_>) -> Result<Report, Mismatch> {
     let Evaluation { code, groups, deployed, truth, metric, .. } = *evaluation;
     truth.check(metric, deployed)?;
     let scores = |outputs: &Array<f32>| baseline::score(metric, outputs, truth);

@@ -5,7 +5,7 @@ use parm_encoder::{Received, Set, Workspace};
 use super::confidence::{self, Kept};
 use super::groups::row_len;
 use super::losses::{arrived, patterns};
-use super::{Degraded, Error, Evaluation, Truth};
+use super::{Degraded, Evaluation, Mismatch, Truth};
 use crate::Array;
 
 /// What came of all losses.
@@ -18,7 +18,7 @@ pub(super) struct Outcomes {
     pub(super) confidence: Vec<Kept>,
 }
 
-pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Error> {
+pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Mismatch> {
     check(evaluation)?;
     let recovery = evaluation.code.recovery();
     let mut bench = Judge::new(evaluation);
@@ -39,28 +39,28 @@ pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Error> {
     Ok(Outcomes { undisturbed, degraded, confidence })
 }
 
-fn check(evaluation: &Evaluation<'_>) -> Result<(), Error> {
+fn check(evaluation: &Evaluation<'_>) -> Result<(), Mismatch> {
     let Evaluation { code, groups, deployed, parities, .. } = *evaluation;
     let (recovery, width) = (code.recovery(), row_len(deployed));
     if groups.k() != recovery.k {
-        return Err(Error::GroupSize { groups: groups.k(), code: recovery.k });
+        return Err(Mismatch::GroupSize { groups: groups.k(), code: recovery.k });
     }
     if parities.len() != recovery.parities {
-        return Err(Error::Parities { expected: recovery.parities, actual: parities.len() });
+        return Err(Mismatch::Parities { expected: recovery.parities, actual: parities.len() });
     }
     let rows = |array: &Array<f32>| array.shape().first().copied().unwrap_or(0);
     let last = groups.iter().flatten().max().copied().unwrap_or(0);
     if last >= rows(deployed) {
-        return Err(Error::Rows { what: "deployed outputs", expected: last + 1, actual: rows(deployed) });
+        return Err(Mismatch::Rows { what: "deployed outputs", expected: last + 1, actual: rows(deployed) });
     }
     for parity in parities {
         let (expected, actual) = (groups.len(), rows(parity));
         if expected != actual {
-            return Err(Error::Rows { what: "parity outputs", expected, actual });
+            return Err(Mismatch::Rows { what: "parity outputs", expected, actual });
         }
         let (expected, actual) = (width * code.output_scale(), row_len(parity));
         if expected != actual {
-            return Err(Error::Width { what: "parity outputs", expected, actual });
+            return Err(Mismatch::Width { what: "parity outputs", expected, actual });
         }
     }
     Ok(())
@@ -93,7 +93,7 @@ impl<'a> Judge<'a> {
     }
 
     /// The score over all groups and patterns. Pattern by pattern, for some codes' decoding matrix depends on it.
-    fn judge(&mut self, lost: usize, patterns: &[Set]) -> Result<Degraded, Error> {
+    fn judge(&mut self, lost: usize, patterns: &[Set]) -> Result<Degraded, Mismatch> {
         let recovery = self.evaluation.code.recovery();
         let mut slots = vec![Mean::default(); recovery.k];
         let mut agreement = Mean::default();

@@ -2,7 +2,7 @@
 
 use super::groups::row_len;
 use super::metric::{absolute_error, among_highest, highest, intersection_over_union};
-use super::{Error, Metric};
+use super::{Metric, Mismatch};
 use crate::Array;
 
 /// The right answer to every row.
@@ -35,15 +35,15 @@ impl Truth {
     }
 
     /// Checks that answers like `outputs` can be judged by it.
-    pub(super) fn check(&self, metric: Metric, outputs: &Array<f32>) -> Result<(), Error> {
+    pub(super) fn check(&self, metric: Metric, outputs: &Array<f32>) -> Result<(), Mismatch> {
         let (rows, width) = (outputs.shape().first().copied().unwrap_or(0), row_len(outputs));
         if self.rows() != rows {
-            return Err(Error::Rows { what: "labels", expected: rows, actual: self.rows() });
+            return Err(Mismatch::Rows { what: "labels", expected: rows, actual: self.rows() });
         }
         match (self, metric) {
             (Truth::Classes(classes), Metric::Top(_)) => {
                 match classes.iter().enumerate().find(|(_, label)| **label >= width) {
-                    Some((row, &label)) => Err(Error::Label { row, label, classes: width }),
+                    Some((row, &label)) => Err(Mismatch::Label { row, label, classes: width }),
                     None => Ok(()),
                 }
             }
@@ -53,12 +53,12 @@ impl Truth {
                     .into_iter()
                     .find(|(_, is)| *is != expected)
                 {
-                    Some((what, actual)) => Err(Error::Width { what, expected, actual }),
+                    Some((what, actual)) => Err(Mismatch::Width { what, expected, actual }),
                     None => Ok(()),
                 }
             }
-            (Truth::Classes(_), _) => Err(Error::Metric { metric: metric.name(), truth: "classes" }),
-            (Truth::Values(_), _) => Err(Error::Metric { metric: metric.name(), truth: "values" }),
+            (Truth::Classes(_), _) => Err(Mismatch::Metric { metric: metric.name(), truth: "classes" }),
+            (Truth::Values(_), _) => Err(Mismatch::Metric { metric: metric.name(), truth: "values" }),
         }
     }
 

@@ -40,5 +40,5 @@ pub enum Problem {
     #[error("{what} {values:?} does not fit shape {shape:?}")]
     Size { what: &'static str, values: Vec<i64>, shape: Vec<usize> },
     #[error(transparent)]
-    Onnx(#[from] onnx::Error),
+    Onnx(#[from] onnx::Defect),
 }

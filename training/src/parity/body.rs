@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use parm_encoder::Head;
 use parm_parity_models::onnx::rewrite::End;
-use parm_parity_models::onnx::{Error, Model, rewrite};
+use parm_parity_models::onnx::{Defect, Model, rewrite};
 use serde::{Deserialize, Serialize};
 
 use super::ParityRecipe;
@@ -25,7 +25,7 @@ pub enum Body {
 pub struct Chosen {
     pub(super) body: rewrite::Body,
     /// Why lanes, which nobody ruled out, cannot be had.
-    pub(super) obstacle: Option<Error>,
+    pub(super) obstacle: Option<Defect>,
 }
 
 impl Chosen {

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use parm_encoder::Head;
 use parm_parity_models::onnx::rewrite::{self, Design, End};
-use parm_parity_models::onnx::{Error, Model};
+use parm_parity_models::onnx::{Defect, Model};
 
 use super::{ParityRecipe, Start};
 
@@ -16,7 +16,7 @@ impl ParityRecipe {
         at: usize,
         body: rewrite::Body,
         end: End,
-    ) -> Result<Model, Error> {
+    ) -> Result<Model, Defect> {
         let one = NonZeroUsize::MIN;
         let k = NonZeroUsize::new(self.k).unwrap_or(one);
         let seed = self.run.seed.wrapping_add(at as u64 * 1000);

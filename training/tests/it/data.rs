@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use flate2::{Compression, write::GzEncoder};
-use parm_training::data::{Cifar, Error, Limit, Samples, md5};
+use parm_training::data::{Cifar, Limit, Samples, Unusable, md5};
 use tempfile::TempDir;
 
 /// Two images of 2x2 pixels.
@@ -21,7 +21,7 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-fn idx(images: &Path, labels: &Path) -> Result<Samples, Error> {
+fn idx(images: &Path, labels: &Path) -> Result<Samples, Unusable> {
     Samples::idx(images, Some(labels), Limit::default())
 }
 
@@ -43,7 +43,7 @@ fn idx_files_that_lie_about_their_length_are_refused() {
     let folder = folder();
     let path = file(&folder, "images", &IMAGES[..IMAGES.len() - 1]);
     let error = idx(&path, &file(&folder, "labels", LABELS)).unwrap_err();
-    assert_eq!(error, Error::Length { path, expected: 8, actual: 7 });
+    assert_eq!(error, Unusable::Length { path, expected: 8, actual: 7 });
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn labels_given_for_images_are_refused() {
     let folder = folder();
     let path = file(&folder, "labels", LABELS);
     let error = idx(&path, &path).unwrap_err();
-    assert_eq!(error, Error::Dimensions { path, expected: 3, actual: vec![2] });
+    assert_eq!(error, Unusable::Dimensions { path, expected: 3, actual: vec![2] });
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn labels_of_another_set_are_refused() {
     let folder = folder();
     let labels = file(&folder, "labels", &[0, 0, 8, 1, 0, 0, 0, 1, 7]);
     let error = idx(&file(&folder, "images", IMAGES), &labels).unwrap_err();
-    assert_eq!(error, Error::LabelCount { rows: 2, labels: 1 });
+    assert_eq!(error, Unusable::LabelCount { rows: 2, labels: 1 });
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_file_beyond_the_limit_is_not_unpacked() {
     packed.write_all(&[0; 1 << 16]).unwrap();
     let path = file(&folder, "bomb.gz", &packed.finish().unwrap());
     let error = Samples::idx(&path, None, Limit(1000)).unwrap_err();
-    assert_eq!(error, Error::TooLarge { path, limit: 1000 });
+    assert_eq!(error, Unusable::TooLarge { path, limit: 1000 });
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_cifar_label_beyond_the_classes_is_refused() {
     let folder = folder();
     let path = file(&folder, "batch", &[vec![10], vec![0; 3072]].concat());
     let error = Samples::cifar(&[&path], Cifar::Ten, Limit::default()).unwrap_err();
-    assert!(matches!(error, Error::Format { .. }), "{error}");
+    assert!(matches!(error, Unusable::Format { .. }), "{error}");
 }
 
 fn npy(header: &str, data: &[u8]) -> Vec<u8> {
@@ -121,7 +121,7 @@ fn an_array_with_a_nan_is_refused_by_its_row() {
     let data: Vec<u8> = [1.0f32, 2.0, 3.0, f32::NAN].iter().flat_map(|value| value.to_le_bytes()).collect();
     let rows = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }\n", &data);
     let error = Samples::npy(&file(&folder, "x.npy", &rows), None, Limit::default()).unwrap_err();
-    assert_eq!(error, Error::NotFinite { row: 1 });
+    assert_eq!(error, Unusable::NotFinite { row: 1 });
 }
 
 #[test]

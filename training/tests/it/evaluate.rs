@@ -5,7 +5,7 @@ use parm_parity_models::bundle::{Calibration, Meaning};
 use parm_training::Array;
 use parm_training::data::Samples;
 use parm_training::evaluate::{Bench, Contender, Model, Order, Pair, Rules};
-use parm_training::evaluate::{Confidence, Error, Evaluation, Groups, Metric, Report, Table, Truth};
+use parm_training::evaluate::{Confidence, Evaluation, Groups, Metric, Mismatch, Report, Table, Truth};
 use parm_training::evaluate::{constant_answer, encode, parity, picture};
 
 const ROWS: usize = 60;
@@ -212,7 +212,7 @@ fn a_bench_runs_the_models_of_trained_untrained_and_learned_codes() {
     assert_eq!((report.degraded(), report.backup), (0.9, Some(0.9)));
     assert_eq!(judge(&*CodeSpec::new(Kind::Mds, 2, 1).build().unwrap(), &[]).unwrap().degraded(), 0.9);
     let error = judge(&*sum, &[]).unwrap_err();
-    assert_eq!(error, Error::Models { kind: Kind::Sum, expected: 1, actual: 0 });
+    assert_eq!(error, Mismatch::Models { kind: Kind::Sum, expected: 1, actual: 0 });
 
     // Networks that happen to be the sum code: one parity, and what it lacks.
     let add = |parts: &Array<f32>, width: usize| -> Vec<f32> {
@@ -261,11 +261,11 @@ fn labels_of_other_classes_are_refused_with_the_row() {
         confidence: None,
         backup: None,
     };
-    assert_eq!(parity(&evaluation).unwrap_err(), Error::Label { row: 7, label: 9, classes: CLASSES });
+    assert_eq!(parity(&evaluation).unwrap_err(), Mismatch::Label { row: 7, label: 9, classes: CLASSES });
     let other = Groups::draw(ROWS - 2, 2, 1).unwrap();
     let error = parity(&Evaluation { groups: &other, truth: &Truth::Classes(vec![0; ROWS]), ..evaluation });
     let (expected, actual) = (ROWS / 2 - 1, ROWS / 2);
-    assert_eq!(error.unwrap_err(), Error::Rows { what: "parity outputs", expected, actual });
+    assert_eq!(error.unwrap_err(), Mismatch::Rows { what: "parity outputs", expected, actual });
 }
 
 #[test]

@@ -8,7 +8,7 @@ use hound::{SampleFormat, WavSpec, WavWriter};
 use image::{Rgb, RgbImage};
 use parm_training::Array;
 use parm_training::data::known::{self, FileState};
-use parm_training::data::{Error, Limit, Samples, Source, fit, normalise};
+use parm_training::data::{Limit, Samples, Source, Unusable, fit, normalise};
 use tempfile::TempDir;
 use zip::write::SimpleFileOptions;
 
@@ -17,7 +17,7 @@ fn folder() -> TempDir {
 }
 
 /// Reads the source; `{}` in it is the folder.
-fn read(folder: &TempDir, source: &str) -> Result<Samples, Error> {
+fn read(folder: &TempDir, source: &str) -> Result<Samples, Unusable> {
     source.replace("{}", folder.path().to_str().unwrap()).parse::<Source>()?.read(Limit::default())
 }
 
@@ -75,7 +75,7 @@ fn archives_of_arrays_are_read_by_the_names_in_them() {
     let samples = read(&folder, "npz:{}/a.npz?labels=y").unwrap();
     assert_eq!((samples.inputs.shape(), samples.labels), (&[3, 2][..], Some(vec![0, 1, 0])));
     let error = read(&folder, "npz:{}/a.npz?inputs=X").unwrap_err();
-    let Error::NoArray { name, mut available, .. } = error else { panic!("{error}") };
+    let Unusable::NoArray { name, mut available, .. } = error else { panic!("{error}") };
     available.sort();
     assert_eq!((name.as_str(), available), ("X", vec!["x".to_owned(), "y".to_owned()]));
 }
@@ -251,7 +251,7 @@ fn parts_and_ranges_share_no_row_and_depend_on_the_seed_alone() {
     assert_ne!(rows("part=test&hold=0.3&seed=2"), test);
     assert_eq!(rows("rows=3..6"), [3.0, 4.0, 5.0]);
     let error = read(&folder, "csv:{}/t.csv?rows=40..60").unwrap_err();
-    assert_eq!(error, Error::Range { from: 40, to: 60, rows: 50 });
+    assert_eq!(error, Unusable::Range { from: 40, to: 60, rows: 50 });
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn random_rows_are_so_many_and_share_none_with_the_other_part() {
     let (train, test) = (rows("sample=20&part=train&hold=0.25"), rows("sample=20&part=test&hold=0.25"));
     assert_eq!((train.len(), test.len()), (15, 5));
     assert!(test.iter().all(|row| some.contains(row) && !train.contains(row)));
-    assert_eq!(source("sample=60").unwrap_err(), Error::Range { from: 0, to: 60, rows: 50 });
+    assert_eq!(source("sample=60").unwrap_err(), Unusable::Range { from: 0, to: 60, rows: 50 });
     assert!(source("seed=2").unwrap_err().to_string().contains("say which part is wanted"));
 }
 
@@ -303,7 +303,7 @@ fn files_of_any_kind_are_seen_by_their_ends_and_once() {
 fn a_class_without_an_example_is_found() {
     let inputs = Array::full(vec![3, 1], 0.0);
     let samples = Samples::new(inputs, Some(vec![0, 3, 1])).unwrap();
-    assert_eq!(samples.complete_classes(), Err(Error::EmptyClass { class: 2, classes: 4 }));
+    assert_eq!(samples.complete_classes(), Err(Unusable::EmptyClass { class: 2, classes: 4 }));
 }
 
 #[test]

@@ -9,13 +9,13 @@
 
 use std::num::NonZeroUsize;
 
-use super::super::{Error, Tensor};
+use super::super::{Defect, Tensor};
 use super::draft::Draft;
 use super::linear::Linear;
 
 impl Draft {
     /// Divides all layers whose weights mix features between `slots`; recurrent ones stay as they are.
-    pub(super) fn divide(&mut self, slots: NonZeroUsize) -> Result<(), Error> {
+    pub(super) fn divide(&mut self, slots: NonZeroUsize) -> Result<(), Defect> {
         let layers: Vec<Linear> = self.nodes.iter().filter_map(|node| Linear::of(self, node)).collect();
         for Linear { weight, weight_in, out, .. } in layers {
             let Some(out) = out else { continue };
@@ -35,7 +35,7 @@ struct Axes {
 
 /// `weight` without what leads from one slot to another. What remains is scaled by the share of the features that it
 /// still reads, so that what is made stays about as large.
-fn divided(weight: &Tensor, axes: &Axes, slots: usize) -> Result<Tensor, Error> {
+fn divided(weight: &Tensor, axes: &Axes, slots: usize) -> Result<Tensor, Defect> {
     let dims = weight.dims();
     let (read, made) = (dims[axes.read], dims[axes.made]);
     // Too few features to give each slot one: they stay common.

@@ -7,7 +7,7 @@ use prost::Message;
 use super::super::proto::{GraphProto, ModelProto, NodeProto};
 use super::super::splice::LARGEST_FILE;
 use super::super::topology::{reads, writes};
-use super::super::{Attribute, Error, Limits, Model, Tensor, domain, node};
+use super::super::{Attribute, Defect, Limits, Model, Tensor, domain, node};
 use super::unshare;
 
 /// Files older than this must declare every constant as an input.
@@ -26,14 +26,14 @@ pub struct Draft {
 
 impl Draft {
     /// Starts from `model`, which must be sound: an error repeats the first fatal finding.
-    pub fn new(model: &Model) -> Result<Self, Error> {
+    pub fn new(model: &Model) -> Result<Self, Defect> {
         if let Some(finding) = model.inspect().findings.into_iter().find(|finding| finding.is_fatal()) {
-            return Err(Error::Unsound { finding });
+            return Err(Defect::Unsound { finding });
         }
         let read = model.graph()?;
         let mut copy = model.proto().clone();
         copy.ir_version = copy.ir_version.max(IR_VERSION_OF_FREE_CONSTANTS);
-        let graph = copy.graph.as_mut().ok_or(Error::NoGraph)?;
+        let graph = copy.graph.as_mut().ok_or(Defect::NoGraph)?;
         graph.initializer.clear();
         graph.input.retain(|input| !read.initializers.contains_key(&input.name));
         let nodes = std::mem::take(&mut graph.node);
@@ -53,7 +53,7 @@ impl Draft {
     }
 
     /// The changed model.
-    pub fn finish(mut self) -> Result<Model, Error> {
+    pub fn finish(mut self) -> Result<Model, Defect> {
         self.drop_unused();
         let graph = self.graph_mut();
         graph.initializer = Vec::new();
@@ -64,7 +64,7 @@ impl Draft {
         graph.node = nodes;
         let (actual, limit) = (self.model.encoded_len() as u64, LARGEST_FILE);
         if actual > limit {
-            return Err(Error::TooLarge { what: "rewritten model".into(), actual, limit });
+            return Err(Defect::TooLarge { what: "rewritten model".into(), actual, limit });
         }
         Model::from_bytes(self.model.encode_to_vec(), &Limits::default())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Attribute, Error, Tensor};
+use super::super::{Attribute, Defect, Tensor};
 use super::draft::{Draft, int, is_one_of};
 use super::plain::UNARY;
 use super::repeat::first;
@@ -25,7 +25,7 @@ impl Draft {
         &mut self,
         at: usize,
         known: &BTreeMap<String, Features>,
-    ) -> Result<Option<Features>, Error> {
+    ) -> Result<Option<Features>, Defect> {
         let node = self.nodes[at].clone();
         if is_one_of(&node, &JOINTS) {
             return self.thin_joint(&node.input, known);
@@ -68,7 +68,7 @@ impl Draft {
         &mut self,
         inputs: &[String],
         known: &BTreeMap<String, Features>,
-    ) -> Result<Option<Features>, Error> {
+    ) -> Result<Option<Features>, Defect> {
         let Some(features) = inputs.iter().find_map(|name| known.get(name)).copied() else { return Ok(None) };
         let is_picture = features.is_picture();
         for name in inputs {
@@ -91,7 +91,7 @@ impl Draft {
         at: usize,
         features: &Features,
         count: usize,
-    ) -> Result<Option<Features>, Error> {
+    ) -> Result<Option<Features>, Defect> {
         let node = self.nodes[at].clone();
         let is_last = is_one_of(&node, &["LayerNormalization"]);
         let fits = match features.place {
@@ -112,7 +112,7 @@ impl Draft {
     }
 
     /// A convolution of each feature by itself.
-    fn thin_depthwise(&mut self, at: usize, data: Features) -> Result<Option<Features>, Error> {
+    fn thin_depthwise(&mut self, at: usize, data: Features) -> Result<Option<Features>, Defect> {
         let node = &self.nodes[at];
         let weight = node.input.get(1).and_then(|name| self.constants.get(name)).cloned();
         let Some(weight) = weight.filter(|_| int(node, "group") == Some(data.of as i64)) else {
@@ -135,7 +135,7 @@ impl Draft {
     }
 
     /// Flattening to rows of a stated size must state the thin one.
-    fn thin_reshape(&mut self, at: usize, data: &Features) -> Result<bool, Error> {
+    fn thin_reshape(&mut self, at: usize, data: &Features) -> Result<bool, Defect> {
         let Some(target) = self.nodes[at].input.get(1).and_then(|name| self.constants.get(name)) else {
             return Ok(false);
         };

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 
 use super::super::topology::{reads, writes};
-use super::super::{Attribute, Dim, Error, Tensor, Value};
+use super::super::{Attribute, Defect, Dim, Tensor, Value};
 use super::draft::Draft;
 use super::linear::{Linear, Out};
 use super::repeat::repeat;
@@ -37,7 +37,7 @@ pub(super) struct Head {
 
 impl Draft {
     /// Widens the last layers and every output to `slots` predictions, which the outputs' new second dimension counts.
-    pub fn widen_head(&mut self, slots: NonZeroUsize) -> Result<(), Error> {
+    pub fn widen_head(&mut self, slots: NonZeroUsize) -> Result<(), Defect> {
         let slots = slots.get();
         if slots == 1 {
             return Ok(());
@@ -63,7 +63,7 @@ impl Draft {
 }
 
 impl Head {
-    pub(super) fn trace(draft: &Draft) -> Result<Self, Error> {
+    pub(super) fn trace(draft: &Draft) -> Result<Self, Defect> {
         let candidates = candidates(draft);
         let after: Vec<BTreeSet<usize>> =
             candidates.iter().map(|last| followers(draft, &[last.at])).collect();
@@ -74,7 +74,7 @@ impl Head {
         let head = Self { tail: followers(draft, &places).into_iter().collect(), layers };
         let made = head.values(draft);
         match draft.graph().output.iter().find(|output| !made.contains(&output.name)) {
-            Some(output) => Err(Error::NoLastLayer { output: output.name.clone() }),
+            Some(output) => Err(Defect::NoLastLayer { output: output.name.clone() }),
             None => Ok(head),
         }
     }
@@ -118,7 +118,7 @@ fn followers(draft: &Draft, places: &[usize]) -> BTreeSet<usize> {
     followers
 }
 
-fn widen(draft: &mut Draft, layer: &Last, slots: usize) -> Result<(), Error> {
+fn widen(draft: &mut Draft, layer: &Last, slots: usize) -> Result<(), Defect> {
     let weight = repeat(&draft.constants[&layer.weight], layer.out.weight_axis, slots)?;
     draft.constants.insert(layer.weight.clone(), weight);
     if let Some(bias) = &layer.out.bias
@@ -132,7 +132,7 @@ fn widen(draft: &mut Draft, layer: &Last, slots: usize) -> Result<(), Error> {
 }
 
 /// Cuts what the last layers make into slots, runs the tail once for each, and stacks the results.
-fn copy_tail(draft: &mut Draft, head: &Head, slots: usize) -> Result<(), Error> {
+fn copy_tail(draft: &mut Draft, head: &Head, slots: usize) -> Result<(), Defect> {
     let mut names: Vec<Names> = vec![Names::new(); slots];
     let mut back = Vec::new();
     for layer in &head.layers {

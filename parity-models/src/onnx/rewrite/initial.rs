@@ -7,7 +7,7 @@
 use parm_random::Random;
 
 use super::super::proto::NodeProto;
-use super::super::{Error, Tensor};
+use super::super::{Defect, Tensor};
 use super::draft::{Draft, int, is_one_of};
 
 /// How a weight starts.
@@ -20,7 +20,7 @@ enum Rule {
 
 impl Draft {
     /// Draws new weights; the same for the same seed and names.
-    pub fn reinitialise(&mut self, seed: u64) -> Result<(), Error> {
+    pub fn reinitialise(&mut self, seed: u64) -> Result<(), Defect> {
         let rules: Vec<(String, Rule)> = self.nodes.iter().flat_map(|node| rules(self, node)).collect();
         for (name, rule) in rules {
             let Some(weight) = self.constants.get(&name) else { continue };
@@ -34,7 +34,7 @@ impl Draft {
     }
 }
 
-fn draw(weight: &Tensor, rule: Rule, mut random: Random) -> Result<Tensor, Error> {
+fn draw(weight: &Tensor, rule: Rule, mut random: Random) -> Result<Tensor, Defect> {
     let values = match rule {
         Rule::Uniform { fan_in } => random.uniforms((fan_in.max(1) as f32).sqrt().recip(), weight.len()),
         Rule::Normal => random.normals(weight.len()),

@@ -7,14 +7,14 @@
 
 use super::super::proto::{NodeProto, ValueInfoProto};
 use super::super::topology::reads;
-use super::super::{Dim, Error, Tensor, Value};
+use super::super::{Defect, Dim, Tensor, Value};
 use super::draft::Draft;
 use super::slot::{self, Names};
 
 impl Draft {
     /// Takes `slots` rows side by side as that many rows, and puts as many predictions side by side, which the outputs'
     /// new second dimension counts.
-    pub(super) fn lay_lanes(&mut self, slots: usize) -> Result<(), Error> {
+    pub(super) fn lay_lanes(&mut self, slots: usize) -> Result<(), Defect> {
         let front = self.part_inputs(slots)?;
         let back = self.join_outputs(slots)?;
         let lanes = std::mem::take(&mut self.nodes);
@@ -23,7 +23,7 @@ impl Draft {
         Ok(())
     }
 
-    fn part_inputs(&mut self, slots: usize) -> Result<Vec<NodeProto>, Error> {
+    fn part_inputs(&mut self, slots: usize) -> Result<Vec<NodeProto>, Defect> {
         let mut made = Vec::new();
         let mut names = Names::new();
         for at in 0..self.graph().input.len() {
@@ -33,7 +33,7 @@ impl Draft {
                 continue;
             }
             let row = row(&input)?;
-            let Some(first) = row.first() else { return Err(Error::InputRank { input: input.to_string() }) };
+            let Some(first) = row.first() else { return Err(Defect::InputRank { input: input.to_string() }) };
             let apart = self.fresh(&format!("{}.rows", input.name));
             made.push(self.cut(&input.name, &apart, &row)?);
             if let Some([_, second, ..]) = input.shape.as_deref_mut() {
@@ -44,12 +44,12 @@ impl Draft {
         }
         for at in 0..self.nodes.len() {
             let label = self.label(at);
-            slot::rename(&mut self.nodes[at], &names).map_err(|_| Error::ControlFlow { node: label })?;
+            slot::rename(&mut self.nodes[at], &names).map_err(|_| Defect::ControlFlow { node: label })?;
         }
         Ok(made)
     }
 
-    fn join_outputs(&mut self, slots: usize) -> Result<Vec<NodeProto>, Error> {
+    fn join_outputs(&mut self, slots: usize) -> Result<Vec<NodeProto>, Defect> {
         let mut made = Vec::new();
         for at in 0..self.graph().output.len() {
             let output = Value::from_proto(&self.graph().output[at]);
@@ -66,7 +66,7 @@ impl Draft {
     }
 
     /// A node that cuts `value` into rows of these sizes.
-    fn cut(&mut self, value: &str, made: &str, row: &[usize]) -> Result<NodeProto, Error> {
+    fn cut(&mut self, value: &str, made: &str, row: &[usize]) -> Result<NodeProto, Defect> {
         let target: Vec<i64> = std::iter::once(-1).chain(row.iter().map(|&size| size as i64)).collect();
         let shape = Tensor::from_i64(&format!("{made}.shape"), &[target.len()], &target)?;
         let shape = self.add_constant(shape);
@@ -75,12 +75,12 @@ impl Draft {
 }
 
 /// The sizes of a value's rows, of which only the number may vary.
-fn row(value: &Value) -> Result<Vec<usize>, Error> {
+fn row(value: &Value) -> Result<Vec<usize>, Defect> {
     let sizes = match value.shape.as_deref() {
         Some([rows, row @ ..]) if rows.fixed().is_none() => row.iter().map(Dim::fixed).collect(),
         _ => None,
     };
-    sizes.ok_or_else(|| Error::FixedRows { value: value.to_string() })
+    sizes.ok_or_else(|| Defect::FixedRows { value: value.to_string() })
 }
 
 fn stacked(mut output: Value, slots: usize) -> ValueInfoProto {

@@ -33,7 +33,7 @@ use std::num::NonZeroUsize;
 
 pub use draft::Draft;
 
-use super::{Error, Model};
+use super::{Defect, Model};
 
 /// What a parity graph's weights start from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub struct Design {
 }
 
 /// Derives a parity graph from a deployed one.
-pub fn derive(deployed: &Model, parity: &Design) -> Result<Model, Error> {
+pub fn derive(deployed: &Model, parity: &Design) -> Result<Model, Defect> {
     let mut draft = Draft::new(deployed)?;
     if parity.end == End::Raw {
         draft.strip_activation();
@@ -104,7 +104,7 @@ pub fn derive(deployed: &Model, parity: &Design) -> Result<Model, Error> {
     // Only slots that come apart and leave apart can have features of their own.
     let are_apart = parity.stem == parity.head;
     match parity.body {
-        Body::Lanes { .. } if !are_apart => return Err(Error::UnequalLanes),
+        Body::Lanes { .. } if !are_apart => return Err(Defect::UnequalLanes),
         Body::Lanes { width } => {
             if width < 1.0 {
                 draft.thin(width)?;

@@ -2,16 +2,16 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::super::{Error, Tensor};
+use super::super::{Defect, Tensor};
 
 /// `tensor` with everything along `axis` written `times` times: `a b` becomes `a b a b`.
-pub(super) fn repeat(tensor: &Tensor, axis: usize, times: usize) -> Result<Tensor, Error> {
+pub(super) fn repeat(tensor: &Tensor, axis: usize, times: usize) -> Result<Tensor, Defect> {
     let mut dims = tensor.dims().to_vec();
     let block = match dims[..axis].iter().product::<usize>() {
         0 => 0,
         outer => tensor.data().len() / outer,
     };
-    let overflow = || Error::TensorOverflow { tensor: tensor.name().into(), dims: tensor.dims().to_vec() };
+    let overflow = || Defect::TensorOverflow { tensor: tensor.name().into(), dims: tensor.dims().to_vec() };
     dims[axis] = dims[axis].checked_mul(times).ok_or_else(overflow)?;
     let data = tensor.data();
     let repeated: Bytes = match block {
@@ -28,7 +28,7 @@ pub(super) fn repeat(tensor: &Tensor, axis: usize, times: usize) -> Result<Tenso
 }
 
 /// `tensor` with the first `count` of what lies along `axis`.
-pub(super) fn first(tensor: &Tensor, axis: usize, count: usize) -> Result<Tensor, Error> {
+pub(super) fn first(tensor: &Tensor, axis: usize, count: usize) -> Result<Tensor, Defect> {
     let mut dims = tensor.dims().to_vec();
     let runs = dims[..axis].iter().product::<usize>();
     let (block, kept) = match (runs, dims[axis]) {
@@ -48,7 +48,7 @@ pub(super) fn first(tensor: &Tensor, axis: usize, count: usize) -> Result<Tensor
 }
 
 /// `tensor` with every value multiplied by `factor`.
-pub(super) fn scale(tensor: &Tensor, factor: f32) -> Result<Tensor, Error> {
+pub(super) fn scale(tensor: &Tensor, factor: f32) -> Result<Tensor, Defect> {
     let values: Vec<f32> = tensor.to_f32()?.iter().map(|value| value * factor).collect();
     tensor.with_f32(&values)
 }

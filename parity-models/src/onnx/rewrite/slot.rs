@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::proto::NodeProto;
 use super::super::topology::reads;
-use super::super::{Attribute, Error, Tensor};
+use super::super::{Attribute, Defect, Tensor};
 use super::draft::Draft;
 
 /// Old names to those of one slot.
@@ -28,12 +28,12 @@ pub(super) struct Part<'a> {
 }
 
 /// Copies a part. `names` holds what the copies read instead of the originals' inputs, and gets what they make.
-pub(super) fn copy(draft: &mut Draft, part: Part<'_>, names: &mut Names) -> Result<Vec<NodeProto>, Error> {
+pub(super) fn copy(draft: &mut Draft, part: Part<'_>, names: &mut Names) -> Result<Vec<NodeProto>, Defect> {
     let Part { places, slot, constants } = part;
     let mut copies = Vec::with_capacity(places.len());
     for &at in places {
         let mut node = draft.nodes[at].clone();
-        rename(&mut node, names).map_err(|_| Error::ControlFlow { node: draft.label(at) })?;
+        rename(&mut node, names).map_err(|_| Defect::ControlFlow { node: draft.label(at) })?;
         for input in node.input.iter_mut().filter(|_| constants == Constants::Own) {
             let weight = draft.constants.get(input.as_str());
             if let Some(weight) = weight.filter(|weight| weight.datatype().is_float() && weight.len() > 1) {
@@ -81,7 +81,7 @@ pub(super) struct Cut<'a> {
 
 /// A node that cuts a value into equal parts, and the parts' names. How the sizes are said changed twice with the
 /// operator set.
-pub(super) fn split(draft: &mut Draft, cut: Cut<'_>) -> Result<(NodeProto, Vec<String>), Error> {
+pub(super) fn split(draft: &mut Draft, cut: Cut<'_>) -> Result<(NodeProto, Vec<String>), Defect> {
     let Cut { value, axis, slots, part } = cut;
     let parts: Vec<String> = (0..slots).map(|slot| draft.fresh(&format!("{value}.slot{slot}"))).collect();
     let name = draft.fresh(&format!("{value}.split"));

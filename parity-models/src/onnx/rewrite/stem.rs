@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 
 use super::super::proto::NodeProto;
 use super::super::topology::{reads, writes};
-use super::super::{Dim, Error, Tensor, Value};
+use super::super::{Defect, Dim, Tensor, Value};
 use super::draft::{Draft, is_one_of};
 use super::linear::{Linear, is_quantised};
 use super::plain::{Plain, Row, flattens, plain};
@@ -41,7 +41,7 @@ struct Stem {
 
 impl Draft {
     /// Widens the input to `slots` rows side by side and the first layers to match.
-    pub fn widen_stem(&mut self, slots: NonZeroUsize) -> Result<(), Error> {
+    pub fn widen_stem(&mut self, slots: NonZeroUsize) -> Result<(), Defect> {
         let slots = slots.get();
         if slots == 1 {
             return Ok(());
@@ -83,7 +83,7 @@ struct Rows {
 }
 
 impl Rows {
-    fn of(draft: &Draft) -> Result<Self, Error> {
+    fn of(draft: &Draft) -> Result<Self, Defect> {
         // An input that nothing reads stays as it is.
         let used: BTreeSet<&str> = draft.nodes.iter().flat_map(reads).collect();
         let values = draft.graph().input.iter().filter(|input| used.contains(input.name.as_str()));
@@ -92,7 +92,7 @@ impl Rows {
         for value in &values {
             match value.shape.as_deref() {
                 Some([_, second, ..]) => inputs.push((value.name.clone(), second.fixed())),
-                _ => return Err(Error::InputRank { input: value.to_string() }),
+                _ => return Err(Defect::InputRank { input: value.to_string() }),
             }
         }
         let only = match values.as_slice() {
@@ -110,7 +110,7 @@ impl Rows {
 }
 
 impl Stem {
-    fn trace(draft: &Draft) -> Result<Self, Error> {
+    fn trace(draft: &Draft) -> Result<Self, Defect> {
         let mut stem = Self::default();
         stem.knows.extend(draft.graph().input.iter().map(|input| (input.name.clone(), Knows::Rows)));
         for at in 0..draft.nodes.len() {
@@ -118,13 +118,13 @@ impl Stem {
         }
         for output in &draft.graph().output {
             if matches!(stem.knows.get(&output.name), Some(Knows::Rows | Knows::Sizes)) {
-                return Err(Error::NoFirstLayer { output: output.name.clone() });
+                return Err(Defect::NoFirstLayer { output: output.name.clone() });
             }
         }
         match stem.layers.is_empty() {
             true => {
                 let output = draft.graph().output.first();
-                Err(Error::NoFirstLayer {
+                Err(Defect::NoFirstLayer {
                     output: output.map(|output| output.name.clone()).unwrap_or_default(),
                 })
             }
@@ -132,7 +132,7 @@ impl Stem {
         }
     }
 
-    fn visit(&mut self, draft: &Draft, at: usize) -> Result<(), Error> {
+    fn visit(&mut self, draft: &Draft, at: usize) -> Result<(), Defect> {
         let (made, layer) = self.classify(draft, at)?;
         match made {
             None => self.constant.push(at),
@@ -149,7 +149,7 @@ impl Stem {
     }
 
     /// What the values that a node makes know, and the first layer that it is, if it is one.
-    fn classify(&self, draft: &Draft, at: usize) -> Result<(Option<Knows>, Option<Linear>), Error> {
+    fn classify(&self, draft: &Draft, at: usize) -> Result<(Option<Knows>, Option<Linear>), Defect> {
         let node = &draft.nodes[at];
         let read = reads(node);
         let that_know = |what| read.iter().copied().filter(move |name| self.knows.get(*name) == Some(&what));
@@ -160,10 +160,10 @@ impl Stem {
             let layer = Linear::of(draft, node).filter(reads_data_only);
             return match layer {
                 _ if is_any(Knows::Trunk) => {
-                    Err(Error::Joined { node: draft.label(at), value: value.into() })
+                    Err(Defect::Joined { node: draft.label(at), value: value.into() })
                 }
                 Some(layer) => Ok((Some(Knows::Trunk), Some(layer))),
-                None if is_quantised(node) => Err(Error::Quantised { node: draft.label(at) }),
+                None if is_quantised(node) => Err(Defect::Quantised { node: draft.label(at) }),
                 None if is_one_of(node, &["Shape", "Size"]) => Ok((Some(Knows::Sizes), None)),
                 None => Ok((Some(Knows::Rows), None)),
             };
@@ -198,7 +198,7 @@ impl Stem {
 }
 
 /// Flattening to rows of a stated size must state the wide size.
-fn widen_flattening(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> Result<(), Error> {
+fn widen_flattening(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> Result<(), Defect> {
     for &at in &stem.prologue {
         if !is_one_of(&draft.nodes[at], &["Reshape"]) {
             continue;
@@ -215,7 +215,7 @@ fn widen_flattening(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -
 }
 
 /// Cuts the input into slots, runs all that precedes the first layers once for each, and lays the results side by side.
-fn copy_prologue(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> Result<(), Error> {
+fn copy_prologue(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> Result<(), Defect> {
     let mut front: Vec<NodeProto> = stem.constant.iter().map(|&at| draft.nodes[at].clone()).collect();
     let mut names: Vec<Names> = vec![Names::new(); slots];
     for (input, size) in &rows.inputs {
@@ -246,7 +246,7 @@ fn copy_prologue(draft: &mut Draft, stem: &Stem, rows: &Rows, slots: usize) -> R
         (0..draft.nodes.len()).filter(|at| !stem.prologue.contains(at) && !stem.constant.contains(at));
     for at in trunk {
         let mut node = draft.nodes[at].clone();
-        slot::rename(&mut node, &names[0]).map_err(|_| Error::ControlFlow { node: draft.label(at) })?;
+        slot::rename(&mut node, &names[0]).map_err(|_| Defect::ControlFlow { node: draft.label(at) })?;
         front.push(node);
     }
     draft.nodes = front;

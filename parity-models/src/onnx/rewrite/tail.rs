@@ -4,7 +4,7 @@
 //! model a good part of its time. So flat rows of k predictions go through value-by-value operators as they are, and
 //! through a softmax once they are reshaped to `[N, k, C]`.
 
-use super::super::{Attribute, Error, Tensor, Value};
+use super::super::{Attribute, Defect, Tensor, Value};
 use super::draft::{Draft, int, is_one_of};
 use super::head::Head;
 use super::plain::{Plain, Row, plain};
@@ -20,7 +20,7 @@ enum Step {
 }
 
 /// Widens the tail without copies, if it is simple enough. `false` leaves the draft as it was.
-pub(super) fn reshape(draft: &mut Draft, head: &Head, slots: usize) -> Result<bool, Error> {
+pub(super) fn reshape(draft: &mut Draft, head: &Head, slots: usize) -> Result<bool, Defect> {
     let Some(steps) = steps(draft, head) else { return Ok(false) };
     let [layer] = head.layers.as_slice() else { return Ok(false) };
     let target = [-1, slots as i64, layer.features as i64];

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::super::topology::{reads, writes};
-use super::super::{Error, Tensor};
+use super::super::{Defect, Tensor};
 use super::draft::{Draft, is_one_of};
 use super::head::Head;
 use super::linear::{Linear, Out};
@@ -63,7 +63,7 @@ fn share(of: usize, width: f32, place: Place) -> usize {
 
 impl Draft {
     /// Leaves a share `width` of the features that each layer but the last makes.
-    pub(super) fn thin(&mut self, width: f32) -> Result<(), Error> {
+    pub(super) fn thin(&mut self, width: f32) -> Result<(), Defect> {
         let last: Vec<usize> = Head::trace(self)?.layers.iter().map(|layer| layer.at).collect();
         let mut known: BTreeMap<String, Features> = BTreeMap::new();
         for at in 0..self.nodes.len() {
@@ -80,7 +80,7 @@ impl Draft {
                 Some(_) => None,
                 None => self.thin_follower(at, &known)?,
             };
-            let features = features.ok_or_else(|| Error::Unthinned { node: self.label(at) })?;
+            let features = features.ok_or_else(|| Defect::Unthinned { node: self.label(at) })?;
             // Where nothing is missing there is nothing to follow, such as behind the last layers.
             if features.left == features.of {
                 continue;
@@ -99,7 +99,7 @@ impl Draft {
         data: Option<Features>,
         out: &Out,
         width: f32,
-    ) -> Result<Option<Features>, Error> {
+    ) -> Result<Option<Features>, Defect> {
         let name = weight.to_owned();
         let mut weight = self.constants[&name].clone();
         let rank = weight.dims().len();
@@ -135,7 +135,7 @@ impl Draft {
     }
 
     /// Cuts a constant that holds a number for each feature, or for each value of their runs. One number for all stays.
-    pub(super) fn thin_constant(&mut self, constant: Tensor, features: &Features) -> Result<bool, Error> {
+    pub(super) fn thin_constant(&mut self, constant: Tensor, features: &Features) -> Result<bool, Defect> {
         let dims = constant.dims();
         if constant.len() == 1 {
             return Ok(true);
