@@ -41,7 +41,7 @@ fn any_distribution(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 /// The engine for `model.toml`.
 pub struct Emulated;
 
-struct Loaded {
+struct Emulation {
     spec: Spec,
     signature: Signature,
     draw: Random,
@@ -65,7 +65,7 @@ impl Spec {
     pub fn model(self) -> Result<Box<dyn Model>, Error> {
         self.time_ms.check()?;
         Distribution::Constant { value: self.per_row_ms }.check()?;
-        Ok(Box::new(Loaded::new(self, 0)))
+        Ok(Box::new(Emulation::new(self, 0)))
     }
 }
 
@@ -82,7 +82,7 @@ impl Engine for Emulated {
     }
 }
 
-impl Loaded {
+impl Emulation {
     fn new(spec: Spec, replica: u64) -> Self {
         let dims = spec.input.iter().map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX));
         let tensor = |name: &str, shape| Declared { name: name.into(), datatype: DataType::Fp32, shape };
@@ -100,7 +100,7 @@ impl Loaded {
     }
 }
 
-impl Model for Loaded {
+impl Model for Emulation {
     fn signature(&self) -> &Signature {
         &self.signature
     }
@@ -127,7 +127,7 @@ impl Model for Loaded {
 
     fn replica(&self) -> Option<Box<dyn Model>> {
         self.replicas.set(self.replicas.get() + 1);
-        Some(Box::new(Loaded::new(self.spec.clone(), self.replicas.get())))
+        Some(Box::new(Emulation::new(self.spec.clone(), self.replicas.get())))
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
     fn replicas_draw_their_own_service_times() {
         let time_ms = Distribution::Exponential { mean: 1.0, shift: 0.0 };
         let spec = Spec { time_ms, ..spec() };
-        let draw = |replica| Loaded::new(spec.clone(), replica).service_time(1);
+        let draw = |replica| Emulation::new(spec.clone(), replica).service_time(1);
         assert_eq!(draw(0), draw(0));
         assert_ne!(draw(0), draw(1));
     }

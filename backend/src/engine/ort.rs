@@ -25,7 +25,7 @@ pub(super) fn engine() -> Box<dyn Engine> {
     Box::new(Ort)
 }
 
-struct Loaded {
+struct OrtModel {
     session: Session,
     signature: Signature,
 }
@@ -46,11 +46,11 @@ impl Engine for Ort {
         };
         let (inputs, outputs) = (declare(session.inputs())?, declare(session.outputs())?);
         let signature = Signature { inputs, outputs };
-        Ok(Box::new(Loaded { session, signature }))
+        Ok(Box::new(OrtModel { session, signature }))
     }
 }
 
-impl Model for Loaded {
+impl Model for OrtModel {
     fn signature(&self) -> &Signature {
         &self.signature
     }

@@ -30,17 +30,17 @@ pub(super) fn engine() -> Box<dyn Engine> {
     Box::new(Tract)
 }
 
-type Plan = Arc<TypedRunnableModel>;
+type Runnable = Arc<TypedRunnableModel>;
 
 /// A parsed graph and the plans compiled from it.
 #[derive(Clone)]
-struct Loaded {
+struct TractModel {
     graph: Arc<InferenceModel>,
     signature: Arc<Signature>,
     /// For any shape; `None` where tract cannot compile the graph with symbolic dimensions.
-    general: Option<Plan>,
+    general: Option<Runnable>,
     /// For fixed shapes, the most recently used last.
-    fixed: Vec<(Vec<Shape>, Plan)>,
+    fixed: Vec<(Vec<Shape>, Runnable)>,
     bound: usize,
 }
 
@@ -54,7 +54,7 @@ impl Engine for Tract {
             let hint = ", or engine 'ort' for CUDA";
             return Err(Error::Device { engine: "tract", device: options.device.clone(), hint });
         }
-        let loaded = guarded(|| Loaded::read(path, options)).map_err(|error| match error {
+        let loaded = guarded(|| TractModel::read(path, options)).map_err(|error| match error {
             Error::Panicked { message } | Error::Run { message } => {
                 Error::Load { path: path.into(), message }
             }
@@ -64,7 +64,7 @@ impl Engine for Tract {
     }
 }
 
-impl Loaded {
+impl TractModel {
     fn read(path: &Path, options: &Options) -> Result<Self, Error> {
         let refused = |error: TractError| Error::Load { path: path.into(), message: describe(&error) };
         // Shapes of inner values that an exporter wrote down hold for its own batch size, not for ours.
@@ -107,7 +107,7 @@ impl Loaded {
     }
 
     /// The plan for these shapes, compiled if need be.
-    fn plan(&mut self, shapes: &[Shape]) -> Result<&Plan, Error> {
+    fn plan(&mut self, shapes: &[Shape]) -> Result<&Runnable, Error> {
         match self.fixed.iter().position(|(known, _)| known == shapes) {
             Some(at) => self.fixed[at..].rotate_left(1),
             None => {
@@ -128,7 +128,7 @@ impl Loaded {
         })
     }
 
-    fn run_plan(&self, plan: &Plan, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+    fn run_plan(&self, plan: &Runnable, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
         let inputs = inputs.iter().map(convert::to_native).collect::<Result<TVec<_>, Error>>()?;
         let outputs = plan.run(inputs).map_err(failed)?;
         outputs
@@ -139,7 +139,7 @@ impl Loaded {
     }
 }
 
-impl Model for Loaded {
+impl Model for TractModel {
     fn signature(&self) -> &Signature {
         &self.signature
     }
@@ -165,7 +165,7 @@ impl Model for Loaded {
 }
 
 /// A plan for every shape: each unknown dimension gets a symbol; the first ones, being the batch, share theirs.
-fn symbolic(graph: &InferenceModel) -> TractResult<Plan> {
+fn symbolic(graph: &InferenceModel) -> TractResult<Runnable> {
     let mut graph = graph.clone();
     for input in 0..graph.inputs.len() {
         let fact = graph.input_fact(input)?.clone();
@@ -181,7 +181,7 @@ fn symbolic(graph: &InferenceModel) -> TractResult<Plan> {
     graph.into_optimized()?.into_runnable()
 }
 
-fn compile(graph: &InferenceModel, shapes: &[Shape]) -> TractResult<Plan> {
+fn compile(graph: &InferenceModel, shapes: &[Shape]) -> TractResult<Runnable> {
     let mut graph = graph.clone();
     for (input, shape) in shapes.iter().enumerate() {
         let fact: InferenceFact = graph.input_fact(input)?.clone();

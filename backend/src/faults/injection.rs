@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use parm_protocol::Tensor;
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64Mcg;
+use parm_workload::Random;
 
 use super::Wrong;
 use crate::{Error, pause};
@@ -58,8 +57,8 @@ pub(super) fn falsify(output: Tensor, wrong: Wrong, noise: u64) -> Result<Tensor
                 .fold((f32::MAX, f32::MIN), |(least, greatest), &value| {
                     (least.min(value), greatest.max(value))
                 });
-            let mut rng = Pcg64Mcg::seed_from_u64(noise);
-            let mut draw = || least + (greatest - least).max(0.0) * rng.random::<f32>();
+            let mut random = Random::of(noise, []);
+            let mut draw = || least + (greatest - least).max(0.0) * random.unit() as f32;
             values.iter_mut().for_each(|value| *value = draw());
         }
     }

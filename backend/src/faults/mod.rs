@@ -16,8 +16,6 @@ use injection::Injection;
 use parking_lot::{Condvar, Mutex};
 use parm_protocol::Tensor;
 use parm_workload::Random;
-use rand::{RngExt, SeedableRng};
-use rand_pcg::Pcg64Mcg;
 use replay::{Fate, Playing};
 
 use crate::{Error, pause};
@@ -27,15 +25,16 @@ pub use replay::Replay;
 /// The plan in force.
 #[derive(Debug, Default)]
 pub struct Faults {
-    state: Mutex<State>,
+    state: Mutex<InForce>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct InForce {
     plan: Plan,
     stalled_until: Option<Instant>,
-    rngs: BTreeMap<usize, Pcg64Mcg>,
+    /// By instance.
+    random: BTreeMap<usize, Random>,
     playing: Option<Playing>,
     /// How often the plan was changed.
     changes: u64,
@@ -54,7 +53,7 @@ impl Faults {
         let stalled_until = now.checked_add(Duration::from_millis(plan.stall_ms));
         let mut state = self.state.lock();
         let changes = state.changes + 1;
-        *state = State { stalled_until, plan, rngs: BTreeMap::new(), playing, changes };
+        *state = InForce { stalled_until, plan, random: BTreeMap::new(), playing, changes };
         self.changed.notify_all();
         Ok(())
     }
@@ -136,14 +135,13 @@ impl Faults {
     }
 }
 
-impl State {
+impl InForce {
     fn draw(&mut self, instance: usize) -> Injection {
-        let Self { plan, rngs, .. } = self;
-        let seed = plan.seed ^ (instance as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let rng = rngs.entry(instance).or_insert_with(|| Pcg64Mcg::seed_from_u64(seed));
+        let Self { plan, random, .. } = self;
+        let random = random.entry(instance).or_insert_with(|| Random::of(plan.seed, [instance as u64]));
         // The same draws in the same order whatever the plan holds: plans that differ in one thing stay comparable.
-        let (delayed, fails, falsified) = (rng.random::<f64>(), rng.random::<f64>(), rng.random::<f64>());
-        let noise = rng.random::<u64>();
+        let (delayed, fails, falsified) = (random.unit(), random.unit(), random.unit());
+        let noise = random.bits();
         let delay = plan.delay_ms.as_ref().filter(|_| delayed < plan.delay_rate.0);
         Injection {
             delay: delay
