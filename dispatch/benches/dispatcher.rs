@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parm_dispatch::{
     Accept, Action, Actions, Dispatcher, Event, GroupId, InstanceId, InstanceSpec, JobId, PolicyKind, PoolId,
-    PoolSettings, Query, QueryId, Served, Settings, ShapeId, Time,
+    PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, Time,
 };
 
 const EVENTS: u64 = 3_000_000;
@@ -93,8 +93,8 @@ fn run(policy: PolicyKind, instances: u32) -> u64 {
     answers
 }
 
-fn query(id: u64, now: Time) -> Query {
-    Query {
+fn query(id: u64, now: Time) -> QuerySpec {
+    QuerySpec {
         id: QueryId(id),
         pool: PoolId(0),
         shape: ShapeId(0),

@@ -33,7 +33,7 @@ pub enum Urgency {
 
 /// A job for one instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct JobSpec {
     /// Its name.
     pub id: JobId,
     /// Where to run it.
@@ -145,7 +145,7 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Run a job on these queries, whose rows are batched in this order (empty for a parity job).
-    Run(Job, Rows),
+    Run(JobSpec, Rows),
     /// Nobody waits for this job any more: drop it if it has not started. Its completion or failure is still reported.
     Drop(JobId),
     /// Answer a query; exactly once for each that arrived and was not cancelled.

@@ -19,11 +19,11 @@ pub(super) struct Key<T> {
 
 /// Values by key.
 pub(super) struct Arena<T> {
-    places: Vec<Place<T>>,
+    places: Vec<Cell<T>>,
     free: Vec<u32>,
 }
 
-struct Place<T> {
+struct Cell<T> {
     generation: u64,
     value: Option<T>,
 }
@@ -42,7 +42,7 @@ impl<T> Arena<T> {
         }
         let index = u32::try_from(self.places.len()).ok().filter(|i| u64::from(*i) <= INDEX_MASK);
         let index = index.expect("fewer than 2^28 values live at a time");
-        self.places.push(Place { generation: 1, value: Some(value) });
+        self.places.push(Cell { generation: 1, value: Some(value) });
         Key::new(index, 1)
     }
 
@@ -89,7 +89,7 @@ impl<T> Arena<T> {
     /// Every value, by index.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {
         let entry = |(index, place): (usize, _)| {
-            let place: &Place<T> = place;
+            let place: &Cell<T> = place;
             place.value.as_ref().map(|value| (Key::new(index as u32, place.generation), value))
         };
         self.places.iter().enumerate().filter_map(entry)

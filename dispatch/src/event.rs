@@ -19,7 +19,7 @@ pub enum Accept {
 
 /// One row that wants a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Query {
+pub struct QuerySpec {
     /// The driver's name for it.
     pub id: QueryId,
     /// The deployed model it is for.
@@ -105,7 +105,7 @@ pub enum Judgement {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A query came in.
-    QueryArrived(Query),
+    QueryArrived(QuerySpec),
     /// The client of a query went away.
     QueryCancelled(QueryId),
     /// An instance finished a job; its outputs wait in the driver's slab under the job's id.

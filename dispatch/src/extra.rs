@@ -73,7 +73,7 @@ impl Dispatcher {
         while at < LOOK_AT && room(&mut self.pools[key]) {
             let Some(extra) = self.wanted(key, class, at) else { break };
             let chosen = self.choose(key, &extra);
-            self.settle((key, class, &mut at), extra, chosen);
+            self.settle(key, class, &mut at, extra, chosen);
         }
     }
 
@@ -96,7 +96,7 @@ impl Dispatcher {
             while at < LOOK_AT {
                 let Some(extra) = self.wanted(of, class, at) else { break };
                 let chosen = self.suits(of, &extra, instance).then_some(instance);
-                self.settle((of, class, &mut at), extra, chosen);
+                self.settle(of, class, &mut at, extra, chosen);
                 if chosen.is_some() {
                     return true;
                 }
@@ -137,7 +137,9 @@ impl Dispatcher {
     /// Starts an extra job that was taken out, or puts it back and goes on to the next.
     fn settle(
         &mut self,
-        (pool, class, at): (Key<Pool>, Class, &mut usize),
+        pool: Key<Pool>,
+        class: Class,
+        at: &mut usize,
         extra: Extra,
         chosen: Option<Key<Instance>>,
     ) {

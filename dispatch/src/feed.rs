@@ -13,7 +13,7 @@ use super::pool::Pool;
 use super::query::Aid;
 use super::query::{Keys, Query};
 use super::queue::LaneId;
-use super::stand_ins::Line;
+use super::stand_ins::StandInLine;
 use super::timers::Timer;
 use super::{Action, Role, Rows};
 
@@ -30,7 +30,7 @@ pub(super) struct Start {
 impl Dispatcher {
     /// Gives a pool's work to whoever has room for it.
     pub(super) fn feed(&mut self, key: Key<Pool>) {
-        self.feed_stand_ins(key, Line::Late);
+        self.feed_stand_ins(key, StandInLine::Late);
         self.feed_extras(key, Class::Urgent);
         self.feed_queue(key);
     }
@@ -71,8 +71,8 @@ impl Dispatcher {
     /// Gives a pool's spare work to whoever has nothing else to do.
     fn feed_spare(&mut self, key: Key<Pool>) {
         self.feed_extras(key, Class::Spare);
-        self.feed_stand_ins(key, Line::Doubtful);
-        self.feed_stand_ins(key, Line::Early);
+        self.feed_stand_ins(key, StandInLine::Doubtful);
+        self.feed_stand_ins(key, StandInLine::Early);
     }
 
     /// Gives an instance what it has room for.
@@ -81,12 +81,12 @@ impl Dispatcher {
             return;
         }
         while self.instances.get(key).is_some_and(|instance| instance.room() != Room::None) {
-            let fed = self.take_stand_in(key, Line::Late)
+            let fed = self.take_stand_in(key, StandInLine::Late)
                 || self.take_extra(key, Class::Urgent)
                 || self.take_batch(key)
                 || self.take_extra(key, Class::Spare)
-                || self.take_stand_in(key, Line::Doubtful)
-                || self.take_stand_in(key, Line::Early);
+                || self.take_stand_in(key, StandInLine::Doubtful)
+                || self.take_stand_in(key, StandInLine::Early);
             if !fed {
                 break;
             }
@@ -198,7 +198,7 @@ impl Dispatcher {
         let count = ids.len();
         let instance = &mut self.instances[instance_key];
         instance.jobs.push(key);
-        let job = super::Job { id: key.id(), instance: instance.id, pool: self.pools[pool_key].id, role };
+        let job = super::JobSpec { id: key.id(), instance: instance.id, pool: self.pools[pool_key].id, role };
         self.out.push(Action::Run(job, ids));
         self.refresh(instance_key);
 

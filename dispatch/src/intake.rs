@@ -9,7 +9,7 @@ use super::timers::Timer;
 use super::{Accept, Action, Answer, PoolId, QueryId, Reject};
 
 impl Dispatcher {
-    pub(super) fn arrived(&mut self, query: super::Query) {
+    pub(super) fn arrived(&mut self, query: super::QuerySpec) {
         if self.query_names.get(query.id).is_some() {
             return; // the driver broke its word: the first of that name is served
         }

@@ -52,12 +52,12 @@ mod timers;
 mod window;
 
 pub use action::{
-    Action, Actions, Answer, Comparison, Job, Output, Pair, Part, Recovery, Reject, Role, Rows, Source,
+    Action, Actions, Answer, Comparison, JobSpec, Output, Pair, Part, Recovery, Reject, Role, Rows, Source,
     Urgency,
 };
 pub use counters::Counters;
 pub use dispatcher::{Dispatcher, Held, PoolStatus};
-pub use event::{Accept, Cost, Event, Failure, InstanceSpec, Judgement, Query, Served, Verdict};
+pub use event::{Accept, Cost, Event, Failure, InstanceSpec, Judgement, QuerySpec, Served, Verdict};
 pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId};
 pub use in_force::{Coding, InForce};
 pub use settings::{

@@ -13,13 +13,22 @@ use super::query::{Keys, Query};
 use super::timers::Timer;
 use super::{Action, Answer, EjectionSettings, Failure, Reject, Role};
 
+/// Queries that nobody holds any more.
+struct Retry {
+    rows: Keys,
+    /// One of them spoiled its batch: each is tried alone.
+    spoiled: bool,
+    /// One of them was refused.
+    refused: bool,
+}
+
 impl Dispatcher {
     pub(super) fn completed(&mut self, key: Key<Job>) {
         let Some(role) = self.jobs.get(key).filter(|job| !job.ended).map(|job| job.role) else { return };
         if role == Role::Backup {
-            let job = self.leave_instance(key);
+            let (pool, instance) = self.leave_instance(key);
             self.backup_completed(key);
-            self.done(job);
+            self.done(pool, instance);
             return;
         }
         let Some(job) = self.vacate(key) else { return };
@@ -28,7 +37,7 @@ impl Dispatcher {
             if let Some(reason) = self.judge_stand_in(&job) {
                 self.eject(job.instance, job.pool, reason);
             }
-            self.done((job.pool, job.instance));
+            self.done(job.pool, job.instance);
             return;
         }
         match role {
@@ -39,7 +48,7 @@ impl Dispatcher {
         if let Some(reason) = verdict {
             self.eject(job.instance, job.pool, reason);
         }
-        self.done((job.pool, job.instance));
+        self.done(job.pool, job.instance);
     }
 
     /// Predictions are in: they answer their queries, and may help others of their group.
@@ -136,8 +145,8 @@ impl Dispatcher {
             Role::StandIn(_) => self.stand_in_failed(key, &job, failure),
             _ => {}
         }
-        self.retry(&job, (spoiled, failure == Failure::Query), again);
-        self.done((job.pool, job.instance));
+        self.retry(&job, Retry { rows: again, spoiled, refused: failure == Failure::Query });
+        self.done(job.pool, job.instance);
     }
 
     /// Whether a query of a job failed at another instance before: then the job is no evidence against this one.
@@ -152,8 +161,9 @@ impl Dispatcher {
         job.rows.iter().any(|query| self.queries.get(*query).is_some_and(before))
     }
 
-    /// Tries queries again that nobody holds any more, within the budget; each alone if one of them spoiled the batch.
-    fn retry(&mut self, job: &Job, (spoiled, refused): (bool, bool), again: Keys) {
+    /// Tries a job's queries again, within the budget.
+    fn retry(&mut self, job: &Job, retry: Retry) {
+        let Retry { rows: again, spoiled, refused } = retry;
         if again.is_empty() {
             return;
         }
@@ -240,7 +250,7 @@ impl Dispatcher {
     }
 
     /// A job has been dealt with: its instance has room.
-    fn done(&mut self, (pool, instance): (Key<Pool>, Key<Instance>)) {
+    fn done(&mut self, pool: Key<Pool>, instance: Key<Instance>) {
         self.pools[pool].running -= 1;
         self.retire(pool);
         self.feed_instance(instance);

@@ -28,12 +28,12 @@ pub(super) struct LaneId {
 
 #[derive(Debug, Default)]
 struct Lane {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Queued>,
     alive: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct Queued {
     query: Key<Query>,
     arrived: Time,
 }
@@ -54,7 +54,7 @@ impl Queue {
             index
         });
         let lane = &mut self.lanes[index].1;
-        lane.entries.push_back(Entry { query, arrived });
+        lane.entries.push_back(Queued { query, arrived });
         lane.alive += 1;
         self.waiting += 1;
     }

@@ -36,9 +36,9 @@ pub enum Line {
         name: String,
     },
     /// A request arrived.
-    Query(Query),
+    Query(RecordedQuery),
     /// An instance is done with a job.
-    Job(Job),
+    Job(RecordedJob),
     /// Notes were lost because nobody wrote them down in time.
     Dropped {
         /// How many since the last such line.
@@ -53,7 +53,7 @@ pub enum Line {
 
 /// A request that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Query {
+pub struct RecordedQuery {
     /// When, in microseconds.
     pub at_us: u64,
     /// For which model.
@@ -64,7 +64,7 @@ pub struct Query {
 
 /// A job that an instance is done with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Job {
+pub struct RecordedJob {
     /// When the instance was given it, in microseconds.
     pub at_us: u64,
     /// How long the instance took, the way there and back included.
@@ -76,7 +76,7 @@ pub struct Job {
     /// Rows of the batch; 0 for a parity, whose rows are nobody's query.
     pub rows: u32,
     /// What it was for.
-    pub role: Role,
+    pub role: RecordedRole,
     /// Whether there was an answer.
     pub ok: bool,
 }
@@ -84,7 +84,7 @@ pub struct Job {
 /// What a job was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum RecordedRole {
     /// Queries that had no job so far.
     Deployed,
     /// The same queries once more.
@@ -97,14 +97,14 @@ pub enum Role {
     StandIn,
 }
 
-impl From<crate::Role> for Role {
+impl From<crate::Role> for RecordedRole {
     fn from(role: crate::Role) -> Self {
         match role {
-            crate::Role::Deployed => Role::Deployed,
-            crate::Role::Copy => Role::Copy,
-            crate::Role::Parity(..) => Role::Parity,
-            crate::Role::Backup => Role::Backup,
-            crate::Role::StandIn(_) => Role::StandIn,
+            crate::Role::Deployed => RecordedRole::Deployed,
+            crate::Role::Copy => RecordedRole::Copy,
+            crate::Role::Parity(..) => RecordedRole::Parity,
+            crate::Role::Backup => RecordedRole::Backup,
+            crate::Role::StandIn(_) => RecordedRole::StandIn,
         }
     }
 }
@@ -128,8 +128,16 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_are_written() {
-        let query = Line::Query(Query { at_us: 12, model: 0, rows: 3 });
-        let job = Job { at_us: 13, took_us: 20, model: 0, instance: 4, rows: 1, role: Role::Copy, ok: true };
+        let query = Line::Query(RecordedQuery { at_us: 12, model: 0, rows: 3 });
+        let job = RecordedJob {
+            at_us: 13,
+            took_us: 20,
+            model: 0,
+            instance: 4,
+            rows: 1,
+            role: RecordedRole::Copy,
+            ok: true,
+        };
         let lines = [
             Line::Recording { format: FORMAT, unix_ms: 1_700_000_000_000 },
             Line::Model { number: 0, name: "a \"quoted\"\nname".into(), version: "1".into() },

@@ -113,7 +113,7 @@ impl Dispatcher {
             Reason::Failing => counters.ejected_failing += 1,
             Reason::Wrong => counters.ejected_wrong += 1,
         }
-        self.put_out((key, of), reason, &settings);
+        self.put_out(key, of, reason, &settings);
         self.refresh(key);
         self.recount_pools_of(key);
     }
@@ -230,14 +230,15 @@ impl Dispatcher {
     /// An instance that does not even answer a probe is worse than slow.
     fn probe_failed(&mut self, key: Key<Instance>, of: Option<Key<Pool>>) {
         let settings = self.settings_of(key, of);
-        self.put_out((key, of), Reason::Failing, &settings);
+        self.put_out(key, of, Reason::Failing, &settings);
         self.recount_pools_of(key);
     }
 
     /// Out of service, with one model or at all, until a probe is answered.
     fn put_out(
         &mut self,
-        (key, of): (Key<Instance>, Option<Key<Pool>>),
+        key: Key<Instance>,
+        of: Option<Key<Pool>>,
         reason: Reason,
         settings: &EjectionSettings,
     ) {

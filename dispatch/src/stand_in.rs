@@ -14,7 +14,7 @@ use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
 use super::query::{Aid, Keys, Query};
-use super::stand_ins::{Line, Outlook};
+use super::stand_ins::{Outlook, StandInLine};
 use super::timers::Timer;
 use super::{Accept, Answer, Cost, PolicyKind, PoolId, Reject, Role, Urgency};
 
@@ -79,19 +79,17 @@ impl Dispatcher {
         }
         if let Some(stand_ins) = &mut pool.stand_ins {
             stand_ins.late.push_back(key);
-            self.feed_stand_ins(pool_key, Line::Late);
+            self.feed_stand_ins(pool_key, StandInLine::Late);
         }
     }
 
     /// Gives a pool's stand-ins to whoever has room for them.
-    pub(super) fn feed_stand_ins(&mut self, pool: Key<Pool>, line: Line) {
+    pub(super) fn feed_stand_ins(&mut self, pool: Key<Pool>, line: StandInLine) {
         while self.may_stand_in(pool, line) {
             let Some(first) = self.first_without(pool, line) else { return };
             let mut idle = std::mem::take(&mut self.pools[pool].idle);
             let suits = |index: usize| {
-                self.instances
-                    .key_at(index)
-                    .is_some_and(|key| self.may_stand_in_for(pool, key, (first, line)))
+                self.instances.key_at(index).is_some_and(|key| self.may_stand_in_for(pool, key, first, line))
             };
             // One that was slow may well be slow again.
             let well = |index: usize| {
@@ -109,14 +107,14 @@ impl Dispatcher {
     }
 
     /// Gives an instance a stand-in job, if there is one that it may take.
-    pub(super) fn take_stand_in(&mut self, instance: Key<Instance>, line: Line) -> bool {
+    pub(super) fn take_stand_in(&mut self, instance: Key<Instance>, line: StandInLine) -> bool {
         for index in 0..self.instances[instance].serves.len() {
             let pool = self.instances[instance].serves[index].pool;
             if !self.may_stand_in(pool, line) {
                 continue;
             }
             let Some(first) = self.first_without(pool, line) else { continue };
-            if self.may_stand_in_for(pool, instance, (first, line)) && self.stand_in(pool, instance, line) {
+            if self.may_stand_in_for(pool, instance, first, line) && self.stand_in(pool, instance, line) {
                 return true;
             }
         }
@@ -134,23 +132,23 @@ impl Dispatcher {
     }
 
     /// Whether there are such stand-ins, and room for them as far as the pool goes.
-    fn may_stand_in(&mut self, key: Key<Pool>, line: Line) -> bool {
+    fn may_stand_in(&mut self, key: Key<Pool>, line: StandInLine) -> bool {
         let pool = &mut self.pools[key];
         let Some(stand_ins) = &mut pool.stand_ins else { return false };
         if stand_ins.waiting(line).is_empty() || pool.idle.is_empty() {
             return false;
         }
-        if line == Line::Late {
+        if line == StandInLine::Late {
             return true;
         }
         let busy = pool.busy(self.now);
         let kept = pool.policy.kept_idle(busy, pool.slots, pool.stand_in_cost().of(1));
         // What is likely late is worth the last instance.
-        kept.is_some_and(|kept| pool.idle.more_than(if line == Line::Doubtful { 0 } else { kept }))
+        kept.is_some_and(|kept| pool.idle.more_than(if line == StandInLine::Doubtful { 0 } else { kept }))
     }
 
     /// The first query that wants a stand-in; those before it that want none any more are forgotten.
-    fn first_without(&mut self, key: Key<Pool>, line: Line) -> Option<Key<Query>> {
+    fn first_without(&mut self, key: Key<Pool>, line: StandInLine) -> Option<Key<Query>> {
         loop {
             let pool = &mut self.pools[key];
             let stand_ins = pool.stand_ins.as_mut()?;
@@ -168,11 +166,12 @@ impl Dispatcher {
         &self,
         pool: Key<Pool>,
         instance: Key<Instance>,
-        (query, line): (Key<Query>, Line),
+        query: Key<Query>,
+        line: StandInLine,
     ) -> bool {
         let instance_of = &self.instances[instance];
         // What is spare must not wait at an instance behind anything.
-        let free = line == Line::Late || instance_of.jobs.is_empty();
+        let free = line == StandInLine::Late || instance_of.jobs.is_empty();
         let serves = instance_of.serves(pool).is_some_and(|serves| serves.data && serves.stand_in);
         free && serves && !self.holds(instance, query)
     }
@@ -182,11 +181,11 @@ impl Dispatcher {
     }
 
     /// Starts a stand-in job on an instance with room for it. False if its work is not paid for.
-    fn stand_in(&mut self, key: Key<Pool>, instance: Key<Instance>, line: Line) -> bool {
+    fn stand_in(&mut self, key: Key<Pool>, instance: Key<Instance>, line: StandInLine) -> bool {
         let Some(stand_ins) = &mut self.pools[key].stand_ins else { return false };
         let mut waiting = std::mem::take(stand_ins.waiting(line));
         let cost = self.pools[key].stand_in_cost();
-        let rows = self.gather(&mut waiting, (key, instance), &cost);
+        let rows = self.gather(&mut waiting, key, instance, &cost);
         // What still waits for an instance is taken out of the queue: that saves work, and costs none.
         let beside = rows.iter().filter(|query| !self.queries[**query].queued).count();
         let pool = &mut self.pools[key];
@@ -216,7 +215,8 @@ impl Dispatcher {
     fn gather(
         &self,
         waiting: &mut VecDeque<Key<Query>>,
-        (pool, instance): (Key<Pool>, Key<Instance>),
+        pool: Key<Pool>,
+        instance: Key<Instance>,
         cost: &Cost,
     ) -> Keys {
         let pool = &self.pools[pool];

@@ -30,7 +30,7 @@ pub(super) struct StandIns {
 
 /// Where a query waits for a stand-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum StandInLine {
     /// It is late, whether it runs or waits.
     Late,
     /// It runs where the last answer was slow: likely it will be late.
@@ -50,7 +50,7 @@ pub(super) enum Outlook {
     Doubtful,
 }
 
-impl Line {
+impl StandInLine {
     /// Of the jobs for it.
     pub(super) fn urgency(self) -> Urgency {
         match self {
@@ -90,11 +90,11 @@ impl StandIns {
     }
 
     /// Queries that want one, of a line.
-    pub(super) fn waiting(&mut self, line: Line) -> &mut VecDeque<Key<Query>> {
+    pub(super) fn waiting(&mut self, line: StandInLine) -> &mut VecDeque<Key<Query>> {
         match line {
-            Line::Late => &mut self.late,
-            Line::Doubtful => &mut self.doubtful,
-            Line::Early => &mut self.early,
+            StandInLine::Late => &mut self.late,
+            StandInLine::Doubtful => &mut self.doubtful,
+            StandInLine::Early => &mut self.early,
         }
     }
 
@@ -112,7 +112,7 @@ impl StandIns {
         living: u32,
     ) {
         let doubtful = outlook == Outlook::Doubtful;
-        let line = self.waiting(if doubtful { Line::Doubtful } else { Line::Early });
+        let line = self.waiting(if doubtful { StandInLine::Doubtful } else { StandInLine::Early });
         while line.front().is_some_and(|front| !alive(*front)) {
             line.pop_front();
         }

@@ -35,7 +35,7 @@ pub struct Berrut {
 impl Berrut {
     /// `spec.k` queries at `spec.k + spec.r` points.
     pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
-        spec.check_sizes((2, 32), (1, 32))?;
+        spec.check_sizes(2..=32, 1..=32)?;
         let (k, coded) = (spec.k, spec.k + spec.r);
         let queries: Vec<f64> = (0..k).map(|j| ((2 * j + 1) as f64 * PI / (2 * k) as f64).cos()).collect();
         let outputs: Vec<f64> = (0..coded).map(|i| (i as f64 * PI / (coded - 1) as f64).cos()).collect();

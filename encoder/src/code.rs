@@ -69,7 +69,7 @@ impl<T> Members<'_, T> {
         count(Part::Query, k, self.queries.len())?;
         for (index, query) in self.queries.iter().enumerate() {
             if let Some(query) = query {
-                length(Part::Query, index, (len, query.len()))?;
+                length(Part::Query, index, len, query.len())?;
             }
         }
         if self.queries.iter().all(Option::is_none) { Err(Error::EmptyGroup) } else { Ok(()) }
@@ -107,7 +107,7 @@ impl Received<'_> {
         ] {
             for (index, output) in outputs.iter().enumerate() {
                 if let Some(output) = output {
-                    length(what, index, (len, output.len()))?;
+                    length(what, index, len, output.len())?;
                 }
             }
         }
@@ -249,13 +249,13 @@ fn check_parities<T>(parities: &[&mut [T]], expected: usize, len: usize) -> Resu
     parities
         .iter()
         .enumerate()
-        .try_for_each(|(index, parity)| length(Part::ParityQuery, index, (len, parity.len())))
+        .try_for_each(|(index, parity)| length(Part::ParityQuery, index, len, parity.len()))
 }
 
 fn count(what: Part, expected: usize, actual: usize) -> Result<(), Error> {
     if expected == actual { Ok(()) } else { Err(Error::Count { what, expected, actual }) }
 }
 
-fn length(what: Part, index: usize, (expected, actual): (usize, usize)) -> Result<(), Error> {
+fn length(what: Part, index: usize, expected: usize, actual: usize) -> Result<(), Error> {
     if expected == actual { Ok(()) } else { Err(Error::Length { what, index, expected, actual }) }
 }

@@ -41,7 +41,7 @@ impl Learned {
     /// The code of these nets, which must be made for `spec.k` and `spec.r`.
     pub fn new(spec: &CodeSpec, nets: Box<dyn Nets>) -> Result<Self, Error> {
         spec.check_fields()?;
-        spec.check_sizes((2, 32), (1, 32))?;
+        spec.check_sizes(2..=32, 1..=32)?;
         Ok(Self { spec: spec.clone(), nets })
     }
 }

@@ -35,7 +35,7 @@ pub struct Mds {
 impl Mds {
     /// `spec.r` sums of `spec.k` queries, each row of which adds up to one.
     pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
-        spec.check_sizes((1, DESIGNED_K), (1, DESIGNED_R))?;
+        spec.check_sizes(1..=DESIGNED_K, 1..=DESIGNED_R)?;
         let by_members = (1..=spec.k)
             .map(|members| design(members, spec.r).map(|matrix| Linear::new(&normalised(&matrix))))
             .collect::<Option<_>>()

@@ -29,7 +29,7 @@ pub struct Replicate {
 impl Replicate {
     /// `spec.r` copies of each of `spec.k` queries.
     pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
-        spec.check_sizes((1, 32), (1, MAX_COPIES / spec.k.max(1)))?;
+        spec.check_sizes(1..=32, 1..=MAX_COPIES / spec.k.max(1))?;
         Ok(Self { spec: spec.clone() })
     }
 

@@ -36,7 +36,7 @@ impl Slots {
     /// `spec.k` queries side by side.
     pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
         let max_k = if spec.head == Some(crate::Head::Sum) { crate::linear::MAX_K } else { MAX_K };
-        spec.check_sizes((1, max_k), (1, MAX_R))?;
+        spec.check_sizes(1..=max_k, 1..=MAX_R)?;
         Ok(Self { spec: spec.clone(), places: spec.places()?, decoder: Decoder::new(spec)? })
     }
 

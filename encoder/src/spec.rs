@@ -1,5 +1,7 @@
 //! What a code is, in the words that a bundle stores; building it checks every number.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Code, Error, Kind, Recovery, linear};
@@ -142,13 +144,17 @@ impl CodeSpec {
     }
 
     /// Checks k and r against what a code can do.
-    pub(crate) fn check_sizes(&self, k: (usize, usize), r: (usize, usize)) -> Result<(), Error> {
+    pub(crate) fn check_sizes(
+        &self,
+        k: RangeInclusive<usize>,
+        r: RangeInclusive<usize>,
+    ) -> Result<(), Error> {
         let kind = self.kind;
-        if !(k.0..=k.1).contains(&self.k) {
-            return Err(Error::Queries { kind, k: self.k, min: k.0, max: k.1 });
+        if !k.contains(&self.k) {
+            return Err(Error::Queries { kind, k: self.k, min: *k.start(), max: *k.end() });
         }
-        if !(r.0..=r.1).contains(&self.r) {
-            return Err(Error::Parities { kind, k: self.k, r: self.r, min: r.0, max: r.1 });
+        if !r.contains(&self.r) {
+            return Err(Error::Parities { kind, k: self.k, r: self.r, min: *r.start(), max: *r.end() });
         }
         Ok(())
     }

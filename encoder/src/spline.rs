@@ -41,7 +41,7 @@ pub struct Spline {
 impl Spline {
     /// `spec.k` queries (at least 3) at `spec.k + spec.r` points.
     pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
-        spec.check_sizes((3, 32), (1, 32))?;
+        spec.check_sizes(3..=32, 1..=32)?;
         let smoothing = spec.smoothing.unwrap_or(SMOOTHING);
         if !smoothing.is_finite() || smoothing < 0.0 {
             return Err(Error::NotANumber { field: "smoothing", value: smoothing });

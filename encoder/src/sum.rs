@@ -31,7 +31,7 @@ pub struct Sum {
 impl Sum {
     /// A sum of `spec.k` queries; `spec.r` must be 1.
     pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
-        spec.check_sizes((1, MAX_K), (1, 1))?;
+        spec.check_sizes(1..=MAX_K, 1..=1)?;
         Ok(Self { spec: spec.clone(), linear: Linear::new(&Matrix::from_fn(1, spec.k, |_, _| 1.0)) })
     }
 }

@@ -59,7 +59,7 @@ impl Tiles {
     /// `spec.k` images on `spec.grid`.
     pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
         let max_k = if spec.head == Some(crate::Head::Sum) { crate::linear::MAX_K } else { MAX_K };
-        spec.check_sizes((1, max_k), (1, MAX_R))?;
+        spec.check_sizes(1..=max_k, 1..=MAX_R)?;
         let grid = spec.grid.unwrap_or_else(|| squarest(spec.k));
         if grid.rows.saturating_mul(grid.columns) < spec.k {
             return Err(Error::Grid { rows: grid.rows, columns: grid.columns, k: spec.k });

@@ -30,7 +30,7 @@ pub struct Weighted {
 impl Weighted {
     /// `spec.r` sums of `spec.k` queries, with the coefficients of the spec or designed ones.
     pub fn new(spec: &CodeSpec) -> Result<Self, Error> {
-        spec.check_sizes((1, MAX_K), (1, MAX_R))?;
+        spec.check_sizes(1..=MAX_K, 1..=MAX_R)?;
         Ok(Self { spec: spec.clone(), linear: Linear::new(&coefficients(spec)?) })
     }
 }

@@ -64,7 +64,7 @@ impl Config {
             for (load, rate) in &loads {
                 for batch in self.batches() {
                     for entrant in &entrants {
-                        cells.push(self.cell((scenario, *load, *rate), batch, entrant)?);
+                        cells.push(self.cell(scenario, *load, *rate, batch, entrant)?);
                     }
                 }
             }
@@ -101,7 +101,9 @@ impl Config {
 
     fn cell(
         &self,
-        (scenario, load, rate): (&str, f64, f64),
+        scenario: &str,
+        load: f64,
+        rate: f64,
         batch: Option<std::num::NonZeroU16>,
         entrant: &Entrant,
     ) -> Result<Cell, Error> {

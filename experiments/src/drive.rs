@@ -58,7 +58,8 @@ pub(crate) fn drive(
     run: &Run,
     client: &Arc<dyn Client>,
     reference: &Arc<Reference>,
-    (start, stop): (Instant, &Stop),
+    start: Instant,
+    stop: &Stop,
     runtime: &Handle,
 ) -> Result<Driven, Error> {
     let schedule = run.arrivals.schedule(run.seed)?.take(run.queries as usize);

@@ -62,8 +62,8 @@ impl Laboratory<'_> {
         let began = Instant::now();
         check(experiment)?;
         self.folder.keep_config(experiment.config())?;
-        let mut done = Done { tallies: vec![Vec::new(); experiment.cells().len()], runs: Vec::new() };
-        let outcome = self.all(experiment, observer, (began, &mut done));
+        let mut done = Finished { tallies: vec![Vec::new(); experiment.cells().len()], runs: Vec::new() };
+        let outcome = self.all(experiment, observer, began, &mut done);
         let results = Results {
             mode: Mode::Processes,
             command: self.command.clone(),
@@ -82,7 +82,8 @@ impl Laboratory<'_> {
         &self,
         experiment: &Experiment,
         observer: &dyn Observer,
-        (began, done): (Instant, &mut Done),
+        began: Instant,
+        done: &mut Finished,
     ) -> Result<(), Error> {
         let config = experiment.config();
         let processes = &config.processes;
@@ -136,7 +137,7 @@ impl Laboratory<'_> {
 }
 
 /// What was done so far.
-struct Done {
+struct Finished {
     /// By cell.
     tallies: Vec<Vec<Tally>>,
     runs: Vec<RunRecord>,

@@ -51,7 +51,7 @@ pub(crate) fn run(run: &Run, order: Order<'_>, bench: Bench<'_>) -> Result<Outco
     fleet.tell(script)?;
     // The load has a thread of its own; this one starts and stops processes, which are tied to it.
     let (driven, played) = thread::scope(|scope| {
-        let load = scope.spawn(|| drive(run, &client, reference, (start, stop), runtime));
+        let load = scope.spawn(|| drive(run, &client, reference, start, stop, runtime));
         let played = fleet.play(script, stop, || load.is_finished());
         if played.is_err() {
             stop.set();
@@ -65,14 +65,14 @@ pub(crate) fn run(run: &Run, order: Order<'_>, bench: Bench<'_>) -> Result<Outco
         return Err(Error::Interrupted);
     }
     frontend.check()?;
-    let tally = tally(run, &driven, (frontend.work()?, took));
+    let tally = tally(run, &driven, frontend.work()?, took);
     drop(frontend);
     fleet.recover()?;
     let validity = Validity::of(run, &driven);
     Ok(Outcome { tally, driven, validity })
 }
 
-fn tally(run: &Run, driven: &Driven, (work, took): (Work, Duration)) -> Tally {
+fn tally(run: &Run, driven: &Driven, work: Work, took: Duration) -> Tally {
     let mut tally = Tally::new(run.queries - run.warm_up, run.deadline).graded();
     for sample in &driven.samples {
         let Some(number) = sample.number.checked_sub(run.warm_up) else { continue };

@@ -137,13 +137,13 @@ fn main() {
                     }
                     (start.elapsed(), times)
                 });
-                report(name, (workers, in_flight), elapsed, times);
+                report(name, workers, in_flight, elapsed, times);
             }
         }
     }
 }
 
-fn report(policy: &str, (workers, in_flight): (usize, usize), elapsed: Duration, mut times: Vec<Duration>) {
+fn report(policy: &str, workers: usize, in_flight: usize, elapsed: Duration, mut times: Vec<Duration>) {
     times.sort_unstable();
     let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_nanos() as f64 / 1000.0;
     let rate = times.len() as f64 / elapsed.as_secs_f64();

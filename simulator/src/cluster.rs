@@ -52,7 +52,7 @@ pub(crate) struct End {
 
 /// A job that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct EndedJob {
     pub(crate) job: JobId,
     /// Its answer is wrong.
     pub(crate) wrong: bool,
@@ -99,7 +99,7 @@ impl Cluster {
     }
 
     /// A noted end has come. `None` if the instance was restarted meanwhile.
-    pub(crate) fn end(&mut self, end: End) -> Option<Ended> {
+    pub(crate) fn end(&mut self, end: End) -> Option<EndedJob> {
         let here = self.instances.get_mut(end.instance as usize)?;
         if here.restarts != end.restarts {
             return None;
@@ -107,7 +107,7 @@ impl Cluster {
         let Running { job, since, wrong } = here.running.take()?;
         self.busy += end.at.nanos_since(since);
         let next = here.waiting.pop_front().and_then(|work| self.start(end.instance, work, end.at));
-        Some(Ended { job, wrong, next })
+        Some(EndedJob { job, wrong, next })
     }
 
     /// An instance goes down with what it holds. Returns when it could be back.

@@ -9,9 +9,9 @@ use std::mem;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Actions, Answer, Dispatcher, Event, Failure, GroupId, InstanceId, InstanceSpec, Job,
-    JobId, Judgement, Output, Pair, PolicyKind, PoolId, Query, QueryId, Role, Served, Settings, ShapeId,
-    Time,
+    Accept, Action, Actions, Answer, Dispatcher, Event, Failure, GroupId, InstanceId, InstanceSpec, JobId,
+    JobSpec, Judgement, Output, Pair, PolicyKind, PoolId, QueryId, QuerySpec, Role, Served, Settings,
+    ShapeId, Time,
 };
 use parm_workload::Schedule;
 use parm_workload::arrivals;
@@ -156,7 +156,7 @@ impl<'a> Engine<'a> {
         if let Some(witness) = &mut self.witness {
             witness.arrived(self.now);
         }
-        self.tell(Event::QueryArrived(Query {
+        self.tell(Event::QueryArrived(QuerySpec {
             id,
             pool: POOL,
             shape: SHAPE,
@@ -286,7 +286,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn start(&mut self, job: Job, rows: usize) {
+    fn start(&mut self, job: JobSpec, rows: usize) {
         let (rows, share) = match job.role {
             Role::Parity(group, _) => {
                 (self.groups.get(&group).map_or(1, |coded| coded.rows), self.run.parity_share)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read};
 
-use parm_dispatch::recording::{FORMAT, Line, Role};
+use parm_dispatch::recording::{FORMAT, Line, RecordedRole};
 use parm_workload::arrivals::Arrivals;
 
 use crate::Error;
@@ -37,7 +37,7 @@ pub struct Job {
     /// Rows of the batch.
     pub rows: u32,
     /// What it was for.
-    pub role: Role,
+    pub role: RecordedRole,
     /// Whether there was an answer.
     pub ok: bool,
 }

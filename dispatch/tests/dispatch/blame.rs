@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, BatchSettings, EjectionSettings, Event, Failure, Fraction, InstanceId, InstanceSpec, PolicyKind,
-    PoolId, PoolSettings, Query, QueryId, Served, Settings, ShapeId,
+    PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId,
 };
 
 use super::script::Step::*;
@@ -23,13 +23,13 @@ fn in_service(world: &World, instances: u32) -> Vec<u32> {
 
 #[test]
 fn a_query_that_breaks_the_model_at_two_instances_is_at_fault() {
-    let steps = [Join(1), Join(2), Join(3), Query(1), Break(1), Break(2)];
+    let steps = [Join(1), Join(2), Join(3), QuerySpec(1), Break(1), Break(2)];
     check(plain(), &steps, &["0 run 1 on 1", "0 run 1 on 2", "0 answer 1 BadQuery"]);
 }
 
 #[test]
 fn queries_that_break_the_model_everywhere_take_no_instance_out() {
-    let broken = |id| [Query(id), Break(1), Break(2)];
+    let broken = |id| [QuerySpec(id), Break(1), Break(2)];
     let steps: Vec<Step> = (0..10).flat_map(broken).collect();
     let world = play(plain(), &[&[Join(1), Join(2)], &steps[..]].concat());
     assert_eq!(in_service(&world, 2), [1, 2], "{:?}", words(&world));
@@ -38,7 +38,17 @@ fn queries_that_break_the_model_everywhere_take_no_instance_out() {
 #[test]
 fn an_instance_that_was_ejected_for_queries_that_were_at_fault_is_back() {
     // Three queries break the model on 1 while 2 is busy, so nobody knows yet whose fault it is.
-    let ejected = [Join(1), Join(2), Query(1), Query(9), Break(1), Query(2), Break(1), Query(3), Break(1)];
+    let ejected = [
+        Join(1),
+        Join(2),
+        QuerySpec(1),
+        QuerySpec(9),
+        Break(1),
+        QuerySpec(2),
+        Break(1),
+        QuerySpec(3),
+        Break(1),
+    ];
     assert_eq!(in_service(&play(plain(), &ejected), 2), [2]);
     let known = [Done(2), Break(2)];
     assert_eq!(in_service(&play(plain(), &[&ejected[..], &known].concat()), 2), [1, 2]);
@@ -51,7 +61,8 @@ fn mates_of_a_query_that_breaks_the_model_are_answered() {
         max_delay: Duration::from_millis(5),
     };
     let settings = PoolSettings { batch, ..plain() };
-    let steps = [Join(1), Join(2), Join(3), Query(1), Query(2), Break(1), Break(2), Break(3), Done(1)];
+    let steps =
+        [Join(1), Join(2), Join(3), QuerySpec(1), QuerySpec(2), Break(1), Break(2), Break(3), Done(1)];
     check(
         settings,
         &steps,
@@ -72,7 +83,7 @@ fn mates_are_answered_by_the_only_instance_and_with_few_attempts() {
         max_size: NonZeroU16::new(2).expect("positive"),
         max_delay: Duration::from_millis(5),
     };
-    let alone = [Join(1), Query(1), Query(2), Break(1), Break(1), Break(1), Done(1), Break(1)];
+    let alone = [Join(1), QuerySpec(1), QuerySpec(2), Break(1), Break(1), Break(1), Done(1), Break(1)];
     let words = [
         "0 run 1+2 on 1",
         "0 run 1+2 on 1",
@@ -84,7 +95,7 @@ fn mates_are_answered_by_the_only_instance_and_with_few_attempts() {
     let settings = PoolSettings { batch, ..plain() };
     check(settings.clone(), &alone, &[&words[..], &["0 answer 1 Failed"]].concat());
     let few = PoolSettings { max_attempts: NonZeroU8::new(2).expect("positive"), ..settings };
-    let two = [Join(1), Join(2), Query(1), Query(2), Break(1), Break(2), Break(1), Done(1)];
+    let two = [Join(1), Join(2), QuerySpec(1), QuerySpec(2), Break(1), Break(2), Break(1), Done(1)];
     let words = ["0 run 1+2 on 1", "0 run 1+2 on 2", "0 run 1 on 1", "0 answer 1 BadQuery", "0 run 2 on 1"];
     check(few, &two, &[&words[..], &["0 answer 2 exact"]].concat());
 }
@@ -93,7 +104,7 @@ fn mates_are_answered_by_the_only_instance_and_with_few_attempts() {
 fn an_instance_on_which_only_its_model_fails_goes() {
     let mut steps = vec![Join(1), Join(2)];
     for id in 0..3 {
-        steps.extend([Query(2 * id), Query(2 * id + 1), Break(1), Done(2), Done(2)]);
+        steps.extend([QuerySpec(2 * id), QuerySpec(2 * id + 1), Break(1), Done(2), Done(2)]);
     }
     let world = play(plain(), &steps);
     assert_eq!(in_service(&world, 2), [2], "{:?}", words(&world));
@@ -106,7 +117,7 @@ fn a_least_share_is_kept_however_often_it_fails() {
         let settings = PoolSettings { ejection, max_attempts: NonZeroU8::MIN, ..plain() };
         let mut steps: Vec<Step> = (1..=10).map(Join).collect();
         for round in 0..3 {
-            steps.extend((0..10).map(|id| Query(100 * round + id)));
+            steps.extend((0..10).map(|id| QuerySpec(100 * round + id)));
             steps.extend((1..=10).map(Fail));
         }
         in_service(&play(settings, &steps), 10).len()
@@ -117,7 +128,7 @@ fn a_least_share_is_kept_however_often_it_fails() {
 #[test]
 fn the_only_instance_of_a_model_is_never_taken_out_for_failures() {
     let settings = PoolSettings { max_attempts: NonZeroU8::MIN, ..plain() };
-    let steps: Vec<Step> = (1..=9).flat_map(|id| [Query(id), Fail(1)]).collect();
+    let steps: Vec<Step> = (1..=9).flat_map(|id| [QuerySpec(id), Fail(1)]).collect();
     let world = play(settings, &[&[Join(1)], &steps[..]].concat());
     assert_eq!(in_service(&world, 1), [1]);
 }
@@ -135,7 +146,7 @@ fn a_model_that_fails_on_an_instance_goes_there_and_the_others_stay() {
         assert!(last < 100, "it is never taken out");
         let (id, deadline) = (QueryId(last), world.now + Duration::from_secs(1));
         let (shape, priority, accept) = (ShapeId(0), 0, Accept::Any);
-        let query = Query { id, pool, shape, deadline, priority, accept, codable: true };
+        let query = QuerySpec { id, pool, shape, deadline, priority, accept, codable: true };
         world.send(Event::QueryArrived(query));
         let (job, on) = world.running().map(|(id, held)| (*id, held.job.instance)).last().expect("it runs");
         (job, on)
@@ -167,7 +178,15 @@ fn jobs_that_were_given_up_late_make_an_instance_slow() {
         let mut steps = vec![Join(1), Warm(32), Join(2), Quiet];
         for round in 0..2 {
             let (id, other) = (10 * round, 10 * round + 1);
-            steps.extend([Query(id), Query(other), Done(1), Wait(after), Cancel(id), Cancel(other), Fail(2)]);
+            steps.extend([
+                QuerySpec(id),
+                QuerySpec(other),
+                Done(1),
+                Wait(after),
+                Cancel(id),
+                Cancel(other),
+                Fail(2),
+            ]);
         }
         let world = play(plain(), &steps);
         assert_eq!(world.dispatcher.status(POOL).expect("it is there").counters.retries, 0);
@@ -181,9 +200,19 @@ fn jobs_that_were_given_up_late_make_an_instance_slow() {
 fn an_instance_that_joins_gets_what_others_have_no_room_for_until_it_is_warm() {
     let ejection = EjectionSettings { slow_start: Duration::from_millis(500), ..EjectionSettings::default() };
     let settings = PoolSettings { ejection, ..plain() };
-    let warming =
-        [Join(1), Warm(32), Join(2), Quiet, Query(1), Done(1), Query(2), Query(3), Done(2), Done(1)];
-    let later = [Wait(500), Quiet, Query(4), Query(5)];
+    let warming = [
+        Join(1),
+        Warm(32),
+        Join(2),
+        Quiet,
+        QuerySpec(1),
+        Done(1),
+        QuerySpec(2),
+        QuerySpec(3),
+        Done(2),
+        Done(1),
+    ];
+    let later = [Wait(500), Quiet, QuerySpec(4), QuerySpec(5)];
     check(
         settings.clone(),
         &warming,
@@ -200,7 +229,7 @@ fn an_instance_that_joins_gets_what_others_have_no_room_for_until_it_is_warm() {
     // Where nothing has run yet there is no share to hold back.
     check(
         settings,
-        &[Join(1), Join(2), Query(1), Done(1), Query(2)],
+        &[Join(1), Join(2), QuerySpec(1), Done(1), QuerySpec(2)],
         &["0 run 1 on 1", "0 answer 1 exact", "0 run 2 on 2"],
     );
 }

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use parm_dispatch::{Accept, Comparison, Event, GroupId, Job, Part, QueryId, Recovery, Role, Rows, Source};
+use parm_dispatch::{
+    Accept, Comparison, Event, GroupId, JobSpec, Part, QueryId, Recovery, Role, Rows, Source,
+};
 
 use super::world::{Fate, State, World};
 
@@ -82,7 +84,7 @@ impl World {
         self.groups.encodings.insert(id);
     }
 
-    pub(crate) fn run_parity(&mut self, job: Job, id: GroupId, index: u8) {
+    pub(crate) fn run_parity(&mut self, job: JobSpec, id: GroupId, index: u8) {
         let group = &self.groups.all[&id];
         assert!(group.encoded && !group.forgotten, "{job:?} of {group:?}");
         let members: Vec<QueryId> = group.slots.iter().flatten().copied().collect();

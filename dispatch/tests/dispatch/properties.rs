@@ -6,7 +6,7 @@ use std::time::Duration;
 use parm_dispatch::{
     Accept, AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, Cost, DetectionSettings, Event,
     Failure, Fraction, GraceSettings, HedgeSettings, InstanceId, InstanceSpec, Judgement, NodeId,
-    ParmPlusSettings, PolicyKind, PoolId, PoolSettings, Query, QueryId, Served, Settings, ShapeId,
+    ParmPlusSettings, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId,
     StandInSettings, Unsure, Verdict,
 };
 use parm_encoder::Kind;
@@ -239,7 +239,15 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
         Happening::Arrival { pool, shape, within_ms, priority, accept, codable } => {
             let (id, deadline) = (QueryId(u64::from(*names)), world.now + Duration::from_millis(within_ms));
             let (pool, shape) = (PoolId(pool), ShapeId(shape));
-            world.send(Event::QueryArrived(Query { id, pool, shape, deadline, priority, accept, codable }));
+            world.send(Event::QueryArrived(QuerySpec {
+                id,
+                pool,
+                shape,
+                deadline,
+                priority,
+                accept,
+                codable,
+            }));
         }
         Happening::Cancel(which) => {
             if let Some(at) = choose(world.queries.len(), which) {

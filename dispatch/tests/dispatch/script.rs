@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Action, Answer, Cost, Event, Failure, InForce, InstanceId, InstanceSpec, JobId, Judgement, Part,
-    PolicyKind, PoolSettings, Query, QueryId, Role, Rows, Served, Settings, ShapeId, Source, Time, Urgency,
-    Verdict,
+    PolicyKind, PoolSettings, QueryId, QuerySpec, Role, Rows, Served, Settings, ShapeId, Source, Time,
+    Urgency, Verdict,
 };
 
 use super::world::{POOL, World};
@@ -100,13 +100,17 @@ fn act(world: &mut World, step: &Step) {
         Step::Drain(id) => world.send(Event::InstanceDraining(InstanceId(id))),
         Step::Query(id) => arrive(world, query(id, world.now + ms(1000))),
         Step::Within(id, time) => arrive(world, query(id, world.now + ms(time))),
-        Step::Priority(id, priority) => arrive(world, Query { priority, ..query(id, world.now + ms(1000)) }),
-        Step::Shape(id, shape) => {
-            arrive(world, Query { shape: ShapeId(shape), ..query(id, world.now + ms(1000)) })
+        Step::Priority(id, priority) => {
+            arrive(world, QuerySpec { priority, ..query(id, world.now + ms(1000)) })
         }
-        Step::Exact(id) => arrive(world, Query { accept: Accept::Exact, ..query(id, world.now + ms(1000)) }),
+        Step::Shape(id, shape) => {
+            arrive(world, QuerySpec { shape: ShapeId(shape), ..query(id, world.now + ms(1000)) })
+        }
+        Step::Exact(id) => {
+            arrive(world, QuerySpec { accept: Accept::Exact, ..query(id, world.now + ms(1000)) })
+        }
         Step::AtMost(id, share) => {
-            arrive(world, Query { accept: Accept::AtMost(share), ..query(id, world.now + ms(1000)) });
+            arrive(world, QuerySpec { accept: Accept::AtMost(share), ..query(id, world.now + ms(1000)) });
         }
         Step::Judged(percent) => {
             let (query, output) = *world.twins.judging.first().expect("a judgement was asked for");
@@ -121,7 +125,7 @@ fn act(world: &mut World, step: &Step) {
             let rows = percent.map(|percent| f64::from(percent) / 100.0);
             world.send(Event::StandInCost(POOL, Cost { rows }));
         }
-        Step::Alone(id) => arrive(world, Query { codable: false, ..query(id, world.now + ms(1000)) }),
+        Step::Alone(id) => arrive(world, QuerySpec { codable: false, ..query(id, world.now + ms(1000)) }),
         Step::Encoded => {
             let group = *world.groups.encodings.first().expect("an encoding was asked for");
             world.send(Event::GroupEncoded(group));
@@ -177,13 +181,13 @@ fn act(world: &mut World, step: &Step) {
     }
 }
 
-fn arrive(world: &mut World, query: Query) {
+fn arrive(world: &mut World, query: QuerySpec) {
     world.send(Event::QueryArrived(query));
 }
 
-fn query(id: u64, deadline: Time) -> Query {
+fn query(id: u64, deadline: Time) -> QuerySpec {
     let (accept, shape) = (Accept::Any, ShapeId(0));
-    Query { id: QueryId(id), pool: POOL, shape, deadline, priority: 0, accept, codable: true }
+    QuerySpec { id: QueryId(id), pool: POOL, shape, deadline, priority: 0, accept, codable: true }
 }
 
 fn job_on(world: &World, instance: u32) -> JobId {

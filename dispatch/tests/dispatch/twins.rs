@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use parm_dispatch::{
-    Accept, Answer, Event, Job, JobId, Judgement, Output, Pair, PolicyKind, PoolSettings, QueryId, Role,
+    Accept, Answer, Event, JobId, JobSpec, Judgement, Output, Pair, PolicyKind, PoolSettings, QueryId, Role,
     Rows, Urgency,
 };
 
@@ -43,7 +43,7 @@ impl Twins {
 
 impl World {
     /// A stand-in starts: for queries that wait, elsewhere than they are, and but once at a time.
-    pub(crate) fn stands_in(&self, job: Job, rows: &Rows, urgency: Urgency) {
+    pub(crate) fn stands_in(&self, job: JobSpec, rows: &Rows, urgency: Urgency) {
         assert!(!rows.is_empty());
         let here = self.running().filter(|(_, held)| held.job.instance == job.instance).count();
         assert!(urgency == Urgency::Late || here == 0, "{job:?} is spare, and waits for another");

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Actions, Answer, Dispatcher, Event, Failure, InstanceId, InstanceSpec, Job, JobId,
-    Judgement, Output, PoolId, Query, QueryId, Role, Rows, Settings, Time,
+    Accept, Action, Actions, Answer, Dispatcher, Event, Failure, InstanceId, InstanceSpec, JobId, JobSpec,
+    Judgement, Output, PoolId, QueryId, QuerySpec, Role, Rows, Settings, Time,
 };
 
 use super::groups::Groups;
@@ -34,7 +34,7 @@ pub(crate) struct World {
 /// A query that arrived.
 #[derive(Debug)]
 pub(crate) struct Tracked {
-    pub(crate) query: Query,
+    pub(crate) query: QuerySpec,
     pub(crate) fate: Fate,
     /// It ran at least once.
     pub(crate) tried: bool,
@@ -50,7 +50,7 @@ pub(crate) enum Fate {
 /// A job that was run.
 #[derive(Debug)]
 pub(crate) struct Held {
-    pub(crate) job: Job,
+    pub(crate) job: JobSpec,
     pub(crate) rows: Rows,
     pub(crate) state: State,
     pub(crate) dropped: bool,
@@ -239,7 +239,7 @@ impl World {
         }
     }
 
-    fn run(&mut self, job: Job, rows: &Rows) {
+    fn run(&mut self, job: JobSpec, rows: &Rows) {
         let present = self.instances.get(&job.instance).expect("the instance is there");
         assert!(!present.draining, "{job:?} on a draining instance");
         let holds = self.running().filter(|(_, held)| held.job.instance == job.instance).count();

@@ -20,11 +20,11 @@ pub(super) struct Entry {
     address: String,
     source: Source,
     /// `connecting`, `ready`, `draining`, `ejected` or `refused`.
-    state: discovery::State,
+    state: discovery::MemberState,
     /// Whether it takes work: a ready instance does not while the dispatcher has it ejected.
     in_service: bool,
     inflight: u32,
-    models: Vec<Model>,
+    models: Vec<ServedModel>,
     #[serde(skip_serializing_if = "Option::is_none")]
     service_time: Option<ServiceTime>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,7 +32,7 @@ pub(super) struct Entry {
 }
 
 #[derive(Serialize)]
-struct Model {
+struct ServedModel {
     name: String,
     version: String,
     /// Whether the instance takes work of it: one that fails a model is ejected for that model alone.
@@ -116,7 +116,7 @@ fn entry(frontend: &Frontend, member: &Arc<Member>) -> Entry {
     let instance = view.instance.as_deref();
     let pools = instance.map(|instance| instance.pools()).unwrap_or_default();
     let driver = &frontend.core.driver;
-    let model = |pool: &Arc<Pool>| Model {
+    let model = |pool: &Arc<Pool>| ServedModel {
         name: pool.model.name.clone(),
         version: pool.version.clone(),
         in_service: instance.is_some_and(|instance| driver.takes(instance.id, pool.id)),

@@ -46,17 +46,17 @@ pub(super) async fn stream(
         return Err(Error::RecordingLength { seconds, limit: LONGEST_S }.into());
     }
     let running =
-        Running { recording: frontend.record()?, until: Instant::now() + Duration::from_secs(seconds) };
+        LiveRecording { recording: frontend.record()?, until: Instant::now() + Duration::from_secs(seconds) };
     let chunks = stream::unfold(Some(running), |running| async { Some(running?.chunk().await) });
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(chunks)).into_response())
 }
 
-struct Running {
+struct LiveRecording {
     recording: Recording,
     until: Instant,
 }
 
-impl Running {
+impl LiveRecording {
     /// The next lines, and what is left to record.
     async fn chunk(mut self) -> (Result<Vec<u8>, Infallible>, Option<Self>) {
         let mut text = Vec::new();

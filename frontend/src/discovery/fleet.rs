@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::connect::{self, Connect};
 use super::dns;
 use super::file;
-use super::member::{Identity, Member, Source, State, Wish};
+use super::member::{Identity, Member, MemberState, Source, Wish};
 use super::name::Name;
 use super::reminder;
 use super::supervisor::Supervisor;
@@ -41,7 +41,7 @@ struct Members {
 
 /// What a repository is asked to do.
 #[derive(Clone, Copy)]
-enum Order {
+enum LoadOrder {
     Load,
     Unload,
 }
@@ -86,7 +86,7 @@ impl Fleet {
         let members = self.members.lock();
         let unsettled = |member: &Arc<Member>| {
             let view = member.view();
-            view.state == State::Connecting && view.problem.is_none()
+            view.state == MemberState::Connecting && view.problem.is_none()
         };
         !members.by_number.values().any(|member| member.source == Source::Embedded && unsettled(member))
     }
@@ -94,7 +94,7 @@ impl Fleet {
     /// Adds a server by its address.
     pub(crate) fn add(self: &Arc<Self>, url: &str, source: Source) -> Result<Arc<Member>, Error> {
         self.connect.check(url).map_err(|reason| Error::BadUrl { url: url.to_owned(), reason })?;
-        self.insert(url, source, (connect::node(url), None))
+        self.insert(url, source, connect::node(url), None)
     }
 
     /// Adds an instance of this process.
@@ -108,14 +108,15 @@ impl Fleet {
             members.embedded += 1;
             members.embedded - 1
         };
-        self.insert(&format!("embedded:{number}"), Source::Embedded, (node, Some(client)))
+        self.insert(&format!("embedded:{number}"), Source::Embedded, node, Some(client))
     }
 
     fn insert(
         self: &Arc<Self>,
         name: &str,
         source: Source,
-        (node, embedded): (Option<&str>, Option<Arc<dyn Client>>),
+        node: Option<&str>,
+        embedded: Option<Arc<dyn Client>>,
     ) -> Result<Arc<Member>, Error> {
         let member = {
             let mut members = self.members.lock();
@@ -173,13 +174,15 @@ impl Fleet {
         for member in self.members() {
             let view = member.view();
             let count = match view.state {
-                State::Connecting | State::Refused => &mut counts.connecting,
-                State::Draining => &mut counts.draining,
-                State::Ejected => &mut counts.ejected,
-                State::Ready if view.instance.is_some_and(|own| self.core.driver.in_service(own.id)) => {
+                MemberState::Connecting | MemberState::Refused => &mut counts.connecting,
+                MemberState::Draining => &mut counts.draining,
+                MemberState::Ejected => &mut counts.ejected,
+                MemberState::Ready
+                    if view.instance.is_some_and(|own| self.core.driver.in_service(own.id)) =>
+                {
                     &mut counts.ready
                 }
-                State::Ready => &mut counts.ejected,
+                MemberState::Ready => &mut counts.ejected,
             };
             *count += 1;
         }
@@ -188,7 +191,7 @@ impl Fleet {
 
     /// Has every instance load a model; it is served when this returns.
     pub(crate) async fn load(&self, name: &str) -> Result<(), WireError> {
-        let loaded = self.order(Order::Load, name).await?;
+        let loaded = self.order(LoadOrder::Load, name).await?;
         let serves = |member: &Arc<Member>| {
             let pools = member.view().instance.map(|instance| instance.pools()).unwrap_or_default();
             pools.iter().any(|pool| pool.model.name == name)
@@ -207,7 +210,7 @@ impl Fleet {
 
     /// Has every instance that has it unload a model; it is not served any more when this returns.
     pub(crate) async fn unload(&self, name: &str) -> Result<(), WireError> {
-        self.order(Order::Unload, name).await.map(drop)
+        self.order(LoadOrder::Unload, name).await.map(drop)
     }
 
     /// Models that instances know and none serves, with their reasons.
@@ -217,7 +220,7 @@ impl Fleet {
     }
 
     /// Has the instances do it, and looks what they serve now, but not for ever. Returns who did it.
-    async fn order(&self, order: Order, name: &str) -> Result<Vec<Arc<Member>>, WireError> {
+    async fn order(&self, order: LoadOrder, name: &str) -> Result<Vec<Arc<Member>>, WireError> {
         let patience = self.core.config.instances.load_wait;
         let mut asked = JoinSet::new();
         for member in self.members() {
@@ -225,8 +228,8 @@ impl Fleet {
             let name = name.to_owned();
             asked.spawn(async move {
                 let answer = match order {
-                    Order::Load => instance.client.load_model(&name).await,
-                    Order::Unload => instance.client.unload_model(&name).await,
+                    LoadOrder::Load => instance.client.load_model(&name).await,
+                    LoadOrder::Unload => instance.client.unload_model(&name).await,
                 };
                 if answer.is_ok() {
                     // One that is not seen to in time is looked at later, as always.

@@ -42,7 +42,7 @@ pub(crate) enum Wish {
 /// How a member stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum State {
+pub(crate) enum MemberState {
     /// Not reached yet, or lost and sought again.
     Connecting,
     /// In the dispatcher's hands (which may have ejected it).
@@ -77,7 +77,7 @@ pub(crate) struct Member {
 /// What others may know of a member.
 #[derive(Clone)]
 pub(crate) struct View {
-    pub(crate) state: State,
+    pub(crate) state: MemberState,
     pub(crate) instance: Option<Arc<Instance>>,
     /// What is wrong, in the words of the last error.
     pub(crate) problem: Option<String>,
@@ -105,7 +105,7 @@ impl Member {
             refresh: Notify::new(),
             looks: AtomicU64::new(0),
             looked: watch::channel(0).0,
-            view: Mutex::new(View { state: State::Connecting, instance: None, problem: None }),
+            view: Mutex::new(View { state: MemberState::Connecting, instance: None, problem: None }),
         }
     }
 
@@ -133,7 +133,7 @@ impl Member {
     }
 
     /// The member is in another state, or has another instance or problem; changes of state are logged.
-    pub(crate) fn show(&self, state: State, instance: Option<Arc<Instance>>, problem: Option<String>) {
+    pub(crate) fn show(&self, state: MemberState, instance: Option<Arc<Instance>>, problem: Option<String>) {
         let mut view = self.view.lock();
         if view.state != state || view.problem != problem {
             match &problem {

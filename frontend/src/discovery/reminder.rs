@@ -7,7 +7,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use super::fleet::Fleet;
-use super::member::State;
+use super::member::MemberState;
 
 /// Between two reminders.
 const EVERY: Duration = Duration::from_secs(30);
@@ -22,8 +22,9 @@ pub(super) async fn run(fleet: Weak<Fleet>) {
             .iter()
             .filter_map(|member| {
                 let view = member.view();
-                let reason =
-                    view.problem.filter(|_| matches!(view.state, State::Connecting | State::Refused))?;
+                let reason = view
+                    .problem
+                    .filter(|_| matches!(view.state, MemberState::Connecting | MemberState::Refused))?;
                 Some((&member.name, reason))
             })
             .collect();

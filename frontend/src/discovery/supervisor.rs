@@ -19,7 +19,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use super::connect::Connect;
 use super::describe::{self, Offer};
 use super::fleet::Fleet;
-use super::member::{Member, State, Wish};
+use super::member::{Member, MemberState, Wish};
 use crate::error::Error;
 use crate::serve::{Core, Departure, Instance};
 
@@ -73,7 +73,7 @@ impl Supervisor {
                 }
                 End::Ejected => {
                     self.core.leave(&ward.instance, Departure::Lost);
-                    self.member.show(State::Ejected, None, None);
+                    self.member.show(MemberState::Ejected, None, None);
                     while *self.wish.borrow_and_update() == Wish::Eject {
                         if self.wish.changed().await.is_err() {
                             return;
@@ -104,7 +104,7 @@ impl Supervisor {
                     Err(error) => error,
                 },
             };
-            self.member.show(State::Connecting, None, Some(problem.to_string()));
+            self.member.show(MemberState::Connecting, None, Some(problem.to_string()));
             let mut wish = self.wish.clone();
             tokio::select! {
                 biased;
@@ -161,9 +161,9 @@ impl Supervisor {
             ward.refused.first().map(ToString::to_string)
         };
         let state = match (ward.instance.pools().is_empty(), wished && ward.ready) {
-            (true, _) => State::Refused,
-            (false, true) => State::Ready,
-            (false, false) => State::Draining,
+            (true, _) => MemberState::Refused,
+            (false, true) => MemberState::Ready,
+            (false, false) => MemberState::Draining,
         };
         self.member.show(state, Some(ward.instance.clone()), problem);
     }
@@ -227,11 +227,11 @@ impl Supervisor {
     /// Does what is wished, where it is not so already.
     fn heed(&self, ward: &mut Ward, wish: Wish) {
         let state = self.member.view().state;
-        if wish == Wish::Serve && state == State::Draining && ward.ready {
+        if wish == Wish::Serve && state == MemberState::Draining && ward.ready {
             self.joined(ward);
-        } else if wish == Wish::Drain && state == State::Ready {
+        } else if wish == Wish::Drain && state == MemberState::Ready {
             self.core.drain(&ward.instance);
-            self.member.show(State::Draining, Some(ward.instance.clone()), None);
+            self.member.show(MemberState::Draining, Some(ward.instance.clone()), None);
         }
     }
 
@@ -256,7 +256,7 @@ impl Supervisor {
             } else {
                 self.core.drain(&ward.instance);
                 let problem = problem.or_else(|| Some("it says that it is not ready".to_owned()));
-                self.member.show(State::Draining, Some(ward.instance.clone()), problem);
+                self.member.show(MemberState::Draining, Some(ward.instance.clone()), problem);
             }
         }
         false
@@ -294,7 +294,7 @@ impl Supervisor {
     /// Lets a removed instance end what it holds.
     async fn finish(&self, ward: &Ward) -> End {
         self.core.drain(&ward.instance);
-        self.member.show(State::Draining, Some(ward.instance.clone()), None);
+        self.member.show(MemberState::Draining, Some(ward.instance.clone()), None);
         if timeout(self.core.config.instances.drain_timeout, ward.instance.until_idle()).await.is_err() {
             tracing::warn!(instance = %self.member.name, "removed with work that it did not finish");
         }
@@ -302,7 +302,7 @@ impl Supervisor {
     }
 
     fn lost(&self, error: WireError) -> bool {
-        self.member.show(State::Connecting, None, Some(error.to_string()));
+        self.member.show(MemberState::Connecting, None, Some(error.to_string()));
         true
     }
 

@@ -10,7 +10,7 @@ use super::series::Series;
 use super::{MODEL, register};
 
 /// The metrics of all models.
-pub(super) struct Families {
+pub(super) struct CodingFamilies {
     codes: IntGaugeVec,
     groups: IntCounterVec,
     parities: IntCounterVec,
@@ -49,7 +49,7 @@ pub(crate) struct Coding {
     ejected_wrong: Series<IntCounterVec>,
 }
 
-impl Families {
+impl CodingFamilies {
     pub(super) fn new(registry: &Registry) -> Self {
         let counter = |name, help, labels: &[&str]| {
             register(registry, IntCounterVec::new(Opts::new(name, help), labels))

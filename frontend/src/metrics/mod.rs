@@ -52,8 +52,8 @@ pub(crate) struct Metrics {
     service_time: HistogramVec,
     failures: IntCounterVec,
     instances: IntGaugeVec,
-    coding: coding::Families,
-    stand_ins: stand_ins::Families,
+    coding: coding::CodingFamilies,
+    stand_ins: stand_ins::StandInFamilies,
     /// Instances turned away because their model is not the others'.
     pub(crate) disagreements: IntCounter,
     /// Lines of the watched file that are no addresses, now.
@@ -61,7 +61,7 @@ pub(crate) struct Metrics {
 }
 
 /// Handles of one model.
-pub(crate) struct Pool {
+pub(crate) struct PoolMetrics {
     labels: [String; 2],
     pub(crate) success: Series<IntCounterVec>,
     /// Rows answered.
@@ -100,7 +100,7 @@ struct Status {
 }
 
 /// Handles of one instance.
-pub(crate) struct Instance {
+pub(crate) struct InstanceMetrics {
     pub(crate) inflight: Series<IntGaugeVec>,
     pub(crate) service_time: Series<HistogramVec>,
     pub(crate) failures: Series<IntCounterVec>,
@@ -194,8 +194,8 @@ impl Metrics {
                 &["instance"],
             ),
             failures: counter("parm_instance_failures_total", "Jobs that an instance failed", &["instance"]),
-            coding: coding::Families::new(&registry),
-            stand_ins: stand_ins::Families::new(&registry),
+            coding: coding::CodingFamilies::new(&registry),
+            stand_ins: stand_ins::StandInFamilies::new(&registry),
             instances: gauge("parm_instances", "Instances by state", &["state"]),
             disagreements: register(&registry, IntCounter::with_opts(single)),
             bad_lines: register(&registry, IntGauge::with_opts(lines)),
@@ -214,17 +214,17 @@ impl Metrics {
     }
 
     /// Counts a request to a model that failed. Not resolved beforehand: failures are not what must be fast.
-    pub(crate) fn failed(&self, pool: &Pool, error: &Error) {
+    pub(crate) fn failed(&self, pool: &PoolMetrics, error: &Error) {
         let [model, version] = &pool.labels;
         self.failure.with_label_values(&[model.as_str(), version, error.reason()]).inc();
     }
 
     /// Handles of a model.
-    pub(crate) fn pool(&self, model: &str, version: &str, policy: PolicyKind) -> Pool {
+    pub(crate) fn pool(&self, model: &str, version: &str, policy: PolicyKind) -> PoolMetrics {
         let labels = [model, version];
         let dispatch = |event| Series::new(&self.dispatch, &[model, version, event]);
         let ejections = |reason| Series::new(&self.ejections, &[model, version, reason]);
-        Pool {
+        PoolMetrics {
             labels: labels.map(str::to_owned),
             success: Series::new(&self.success, &labels),
             inferences: Series::new(&self.inferences, &labels),
@@ -257,13 +257,13 @@ impl Metrics {
     }
 
     /// From now on a model's durations are those of another policy.
-    pub(crate) fn policy_changed(&self, pool: &Pool, policy: PolicyKind) {
+    pub(crate) fn policy_changed(&self, pool: &PoolMetrics, policy: PolicyKind) {
         let [model, version] = &pool.labels;
         *pool.durations.write() = self.durations([model, version], policy);
     }
 
-    pub(crate) fn instance(&self, name: &str) -> Instance {
-        let instance = Instance {
+    pub(crate) fn instance(&self, name: &str) -> InstanceMetrics {
+        let instance = InstanceMetrics {
             inflight: Series::new(&self.inflight, &[name]),
             service_time: Series::new(&self.service_time, &[name]),
             failures: Series::new(&self.failures, &[name]),
@@ -297,7 +297,7 @@ impl Metrics {
     }
 }
 
-impl Pool {
+impl PoolMetrics {
     /// A request was answered.
     pub(crate) fn answered(&self, outcome: Outcome, rows: usize, took: Duration) {
         self.success.inc();

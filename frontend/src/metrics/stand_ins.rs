@@ -7,7 +7,7 @@ use super::series::Series;
 use super::{MODEL, register};
 
 /// The metrics of all models.
-pub(super) struct Families {
+pub(super) struct StandInFamilies {
     events: IntCounterVec,
     cost: GaugeVec,
     agreement: GaugeVec,
@@ -31,7 +31,7 @@ pub(super) struct StandIns {
 /// Rows for which the cost is told.
 const ROWS: [&str; 4] = ["1", "2", "4", "8"];
 
-impl Families {
+impl StandInFamilies {
     pub(super) fn new(registry: &Registry) -> Self {
         Self {
             events: register(

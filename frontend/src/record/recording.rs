@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use parm_dispatch::recording::{FORMAT, Job, Line, Query};
+use parm_dispatch::recording::{FORMAT, Line, RecordedJob, RecordedQuery};
 use parm_dispatch::{PoolId, Time};
 
 use super::recorder::{Done, Heard, Note};
@@ -77,7 +77,8 @@ impl Recording {
         for note in std::mem::take(&mut self.notes) {
             match note {
                 Note::Query { at, pool, rows } => {
-                    let query = Query { at_us: self.micros(at), model: self.model(&pool, text), rows };
+                    let query =
+                        RecordedQuery { at_us: self.micros(at), model: self.model(&pool, text), rows };
                     Line::Query(query).write(text);
                 }
                 Note::Job { done, pool, instance } => {
@@ -92,8 +93,8 @@ impl Recording {
         }
     }
 
-    fn job(&self, done: Done, model: u32, instance: u32) -> Job {
-        Job {
+    fn job(&self, done: Done, model: u32, instance: u32) -> RecordedJob {
+        RecordedJob {
             at_us: self.micros(done.started),
             took_us: done.ended.since(done.started).as_micros() as u64,
             model,

@@ -124,7 +124,7 @@ impl Core {
             self.driver.leave(instance.id);
         } else {
             let slots = self.config.instances.slots.get();
-            self.roster.join(Joined::new(instance.clone(), node, (models, slots)));
+            self.roster.join(Joined::new(instance.clone(), node, models, slots));
             self.roster.settle(&self.driver, &self.catalog);
             self.examine();
         }

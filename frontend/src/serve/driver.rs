@@ -15,7 +15,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use parm_dispatch::{
     Dispatcher, Event, GroupId, InForce, InstanceId, InstanceSpec, JobId, Judgement, Output, Pair, PoolId,
-    PoolSettings, PoolStatus, Query, QueryId, Reject, Settings, ShapeId, Time, Verdict as Checked,
+    PoolSettings, PoolStatus, QueryId, QuerySpec, Reject, Settings, ShapeId, Time, Verdict as Checked,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -105,8 +105,8 @@ impl Driver {
             let call = state.ledger.open(submission.pool.clone(), told);
             for index in 0..submission.inputs.rows {
                 let row = Row { inputs: submission.inputs.clone(), index };
-                let id = state.ledger.enter(call, row, (now, deadline));
-                let query = Query {
+                let id = state.ledger.enter(call, row, now, deadline);
+                let query = QuerySpec {
                     id,
                     pool: submission.pool.id,
                     shape: submission.shape,
@@ -170,28 +170,28 @@ impl Driver {
     /// A group was encoded, or could not be.
     pub(super) fn encoded(self: &Arc<Self>, group: GroupId, made: Result<Vec<ParityQuery>, Error>) {
         let mut effects = Effects::new();
-        self.state.lock().encoded(self, (group, made), &mut effects);
+        self.state.lock().encoded(self, group, made, &mut effects);
         self.act(effects);
     }
 
     /// A prediction was decoded, or could not be.
-    pub(super) fn decoded(self: &Arc<Self>, of: (GroupId, QueryId), made: Result<Decoded, Error>) {
+    pub(super) fn decoded(self: &Arc<Self>, group: GroupId, query: QueryId, made: Result<Decoded, Error>) {
         let mut effects = Effects::new();
-        self.state.lock().decoded(self, (of, made), &mut effects);
+        self.state.lock().decoded(self, group, query, made, &mut effects);
         self.act(effects);
     }
 
     /// A group's predictions were compared with its parities, or could not be.
     pub(super) fn compared(self: &Arc<Self>, group: GroupId, made: Result<Vec<Checked>, Error>) {
         let mut effects = Effects::new();
-        self.state.lock().compared(self, (group, made), &mut effects);
+        self.state.lock().compared(self, group, made, &mut effects);
         self.act(effects);
     }
 
     /// A stand-in's answer was looked at.
-    pub(super) fn judged(self: &Arc<Self>, (query, output): (QueryId, Output), judgement: Judgement) {
+    pub(super) fn judged(self: &Arc<Self>, query: QueryId, output: Output, judgement: Judgement) {
         let mut effects = Effects::new();
-        self.state.lock().judged(self, (query, output, judgement), &mut effects);
+        self.state.lock().react(self, Event::Judged(query, output, judgement), &mut effects);
         self.act(effects);
     }
 

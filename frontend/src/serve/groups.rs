@@ -55,7 +55,8 @@ impl State {
     pub(super) fn encoded(
         &mut self,
         driver: &Driver,
-        (id, made): (GroupId, Result<Vec<ParityQuery>, Error>),
+        id: GroupId,
+        made: Result<Vec<ParityQuery>, Error>,
         effects: &mut Effects,
     ) {
         let Some(group) = self.ledger.groups.get_mut(&id) else { return };
@@ -120,7 +121,9 @@ impl State {
     pub(super) fn decoded(
         &mut self,
         driver: &Driver,
-        ((id, query), made): ((GroupId, QueryId), Result<Decoded, Error>),
+        id: GroupId,
+        query: QueryId,
+        made: Result<Decoded, Error>,
         effects: &mut Effects,
     ) {
         let Some(group) = self.ledger.groups.get_mut(&id) else { return };

@@ -34,7 +34,7 @@ pub(crate) struct Instance {
     /// Models that it knows and does not serve.
     absent: RwLock<Vec<ModelIndex>>,
     recent: Mutex<Recent>,
-    metrics: metrics::Instance,
+    metrics: metrics::InstanceMetrics,
 }
 
 /// Quantiles of the last service times.
@@ -55,7 +55,7 @@ impl Instance {
         id: InstanceId,
         name: String,
         client: Arc<dyn Client>,
-        metrics: metrics::Instance,
+        metrics: metrics::InstanceMetrics,
     ) -> Self {
         Self {
             id,

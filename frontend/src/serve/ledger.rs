@@ -125,9 +125,8 @@ impl Ledger {
 
     /// A new query of a request. Its name is a place in the ledger and a serial number, so that a place that is used
     /// again has another name.
-    pub(crate) fn enter(&mut self, call: CallId, row: Row, times: (Time, Time)) -> QueryId {
+    pub(crate) fn enter(&mut self, call: CallId, row: Row, arrived: Time, deadline: Time) -> QueryId {
         let serial = self.next_serial();
-        let (arrived, deadline) = times;
         let call_id = call;
         let call = &mut self.calls[call.place];
         let key = self.queries.insert(Waiting {

@@ -41,7 +41,7 @@ pub(crate) struct Pool {
     /// Whether rows of different requests may share a batch.
     pub(crate) batched: bool,
     pub(crate) shapes: Shapes,
-    pub(crate) metrics: metrics::Pool,
+    pub(crate) metrics: metrics::PoolMetrics,
     /// Inputs that were answered once: what a probe sends.
     pub(crate) sample: OnceLock<Arc<Inputs>>,
     /// Whether a code may mix its queries, so that their values matter.
@@ -67,7 +67,12 @@ struct Tally {
 
 impl Pool {
     /// `whole` says that the first dimension is no batch, whatever it looks like.
-    pub(crate) fn new(id: PoolId, description: Description, metrics: metrics::Pool, whole: bool) -> Self {
+    pub(crate) fn new(
+        id: PoolId,
+        description: Description,
+        metrics: metrics::PoolMetrics,
+        whole: bool,
+    ) -> Self {
         let Description { model, metadata, config } = description;
         let batched = !whole && takes_batches(&metadata, config.as_ref());
         Self {

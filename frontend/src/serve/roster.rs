@@ -40,7 +40,8 @@ impl Joined {
     pub(crate) fn new(
         instance: Arc<Instance>,
         node: Option<NodeId>,
-        (models, slots): (Vec<Description>, u16),
+        models: Vec<Description>,
+        slots: u16,
     ) -> Self {
         Self { instance, node, models, slots, draining: false, told: None }
     }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parm_protocol::client::Client;
 use parm_protocol::validate::{in_model_order, validate};

@@ -57,16 +57,6 @@ impl State {
         self.ledger.jobs.get(&job)?.outputs.clone()
     }
 
-    /// An answer was looked at.
-    pub(super) fn judged(
-        &mut self,
-        driver: &Driver,
-        (query, output, judgement): (QueryId, Output, Judgement),
-        effects: &mut Effects,
-    ) {
-        self.react(driver, Event::Judged(query, output, judgement), effects);
-    }
-
     /// Predictions were compared with their stand-ins' answers.
     pub(super) fn checked(
         &mut self,

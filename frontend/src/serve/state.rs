@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parm_dispatch::{
-    Action, Actions, Answer, Dispatcher, Event, Failure, Job, JobId, QueryId, Reject, Role, Rows, Time,
+    Action, Actions, Answer, Dispatcher, Event, Failure, JobId, JobSpec, QueryId, Reject, Role, Rows, Time,
 };
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
@@ -118,7 +118,7 @@ impl State {
         }
     }
 
-    fn run(&mut self, driver: &Driver, job: Job, rows: Rows, effects: &mut Effects) {
+    fn run(&mut self, driver: &Driver, job: JobSpec, rows: Rows, effects: &mut Effects) {
         let now = driver.clock.now();
         let task = match job.role {
             Role::Parity(group, index) => self.parity(group, index),

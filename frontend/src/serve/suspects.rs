@@ -24,7 +24,7 @@ impl State {
             let mut checks = Vec::with_capacity(parts.len());
             for part in parts {
                 if let Source::Slot(slot) = part.source {
-                    checks.push(self.check(comparison.group, (slot, row), part, parts)?);
+                    checks.push(self.check(comparison.group, slot, row, part, parts)?);
                 }
             }
             rows.push(checks);
@@ -32,7 +32,7 @@ impl State {
         Some(Comparing { group: comparison.group, rows })
     }
 
-    fn check(&mut self, id: GroupId, (slot, row): (u8, usize), own: &Part, parts: &[Part]) -> Option<Check> {
+    fn check(&mut self, id: GroupId, slot: u8, row: usize, own: &Part, parts: &[Part]) -> Option<Check> {
         let query = *self.ledger.jobs.get(&own.job)?.rows.get(own.row as usize)?;
         let inputs = self.ledger.known(query)?.row.inputs.clone();
         let group = self.ledger.groups.get(&id)?;
@@ -64,7 +64,8 @@ impl State {
     pub(super) fn compared(
         &mut self,
         driver: &Driver,
-        (id, made): (GroupId, Result<Vec<Verdict>, Error>),
+        id: GroupId,
+        made: Result<Vec<Verdict>, Error>,
         effects: &mut Effects,
     ) {
         let verdicts = made.unwrap_or_else(|error| {

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use parm_dispatch::PolicyKind;
-use parm_dispatch::recording::{Line, Role};
+use parm_dispatch::recording::{Line, RecordedRole};
 use parm_frontend::{Config, Error, Frontend};
 use tower::ServiceExt;
 
@@ -51,7 +51,10 @@ async fn a_second_of_traffic_is_streamed_with_who_took_how_long() {
         })
         .collect();
     assert_eq!(jobs.iter().map(|job| job.rows).sum::<u32>(), 3);
-    assert!(jobs.iter().all(|job| job.took_us >= 20_000 && job.role == Role::Deployed && job.ok), "{jobs:?}");
+    assert!(
+        jobs.iter().all(|job| job.took_us >= 20_000 && job.role == RecordedRole::Deployed && job.ok),
+        "{jobs:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

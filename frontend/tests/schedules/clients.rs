@@ -67,7 +67,7 @@ pub(crate) async fn ask(frontend: Frontend, world: Arc<World>, ask: Ask) {
     }
     match answer {
         Ok(response) => judge(&mut truth, &asked, number, &response),
-        Err(error) => excuse(&mut truth, (&asked, number), &error),
+        Err(error) => excuse(&mut truth, &asked, number, &error),
     }
     truth.ends(number);
 }
@@ -180,7 +180,7 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
 }
 
 /// Whether a failure has a reason.
-fn excuse(truth: &mut Truth, (asked, number): (&Request, usize), error: &Error) {
+fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error) {
     let ask = &asked.ask;
     let now = Instant::now();
     if ask.rows.iter().any(|guilt| *guilt != Guilt::Good) || truth.is_in_flux(ask.model, asked.sent) {

@@ -131,7 +131,7 @@ impl Instance {
             return Err(Error::Internal { message: "the engine broke".into() });
         }
         self.spoiled(job)?;
-        let answer = answer(request, (serving, self.curved), now);
+        let answer = answer(request, serving, self.curved, now);
         let mut truth = self.world.0.lock();
         if now == Temper::Short {
             job.rows.iter().for_each(|row| truth.rows[*row].faults += 1);
@@ -188,7 +188,8 @@ impl Drop for Job<'_> {
 /// What a model answers.
 fn answer(
     request: &InferRequest,
-    (serving, curved): (Serving, bool),
+    serving: Serving,
+    curved: bool,
     temper: Temper,
 ) -> Result<InferResponse, Error> {
     let x = &request.inputs[0].tensor;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use episodes::{Found, Timed};
 use parm_dispatch::Cost;
-use parm_dispatch::recording::Role;
+use parm_dispatch::recording::RecordedRole;
 use parm_loadgen::statistics::bootstrap::quantile_of;
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
@@ -65,7 +65,7 @@ const STRAGGLERS: usize = 1000;
 /// Fits a profile to a recording.
 pub fn fit(recording: &Recording) -> Result<Profile, Error> {
     // Parities, backups and stand-ins run other models.
-    let own = |job: &&Job| matches!(job.role, Role::Deployed | Role::Copy) && job.rows > 0;
+    let own = |job: &&Job| matches!(job.role, RecordedRole::Deployed | RecordedRole::Copy) && job.rows > 0;
     let (jobs, failed): (Vec<Job>, Vec<Job>) = recording.jobs.iter().filter(own).partition(|job| job.ok);
     if jobs.len() < LEAST {
         return Err(Error::FewJobs { jobs: jobs.len(), least: LEAST });

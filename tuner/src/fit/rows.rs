@@ -35,12 +35,13 @@ pub(super) fn share(jobs: &[Job]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use parm_dispatch::recording::Role;
+    use parm_dispatch::recording::RecordedRole;
 
     use super::*;
 
     fn jobs(sizes: &[(u32, f64)]) -> Vec<Job> {
-        let job = |rows, took| Job { instance: 0, at: 0.0, took, rows, role: Role::Deployed, ok: true };
+        let job =
+            |rows, took| Job { instance: 0, at: 0.0, took, rows, role: RecordedRole::Deployed, ok: true };
         sizes.iter().flat_map(|(rows, took)| (0..60).map(|_| job(*rows, *took))).collect()
     }
 

@@ -1,7 +1,7 @@
 //! What a stand-in costs, from the jobs that it did.
 
 use parm_dispatch::Cost;
-use parm_dispatch::recording::Role;
+use parm_dispatch::recording::RecordedRole;
 use parm_loadgen::statistics::bootstrap::quantile_of;
 
 use crate::Job;
@@ -15,7 +15,7 @@ const ROWS: [u32; 4] = [1, 2, 4, 8];
 /// row as the nearest that was not. None where there was no stand-in.
 pub(super) fn cost(jobs: &[Job], query: f64) -> Option<Cost> {
     let seen = ROWS.map(|rows| {
-        let own = |job: &&Job| job.role == Role::StandIn && job.ok && job.rows == rows;
+        let own = |job: &&Job| job.role == RecordedRole::StandIn && job.ok && job.rows == rows;
         let mut times: Vec<f64> = jobs.iter().filter(own).map(|job| job.took).collect();
         (times.len() >= LEAST).then(|| quantile_of(&mut times, 0.5) / query)
     });
@@ -32,8 +32,8 @@ pub(super) fn cost(jobs: &[Job], query: f64) -> Option<Cost> {
 mod tests {
     use super::*;
 
-    fn jobs(of: &[(Role, u32, f64)]) -> Vec<Job> {
-        let job = |&(role, rows, took): &(Role, u32, f64)| {
+    fn jobs(of: &[(RecordedRole, u32, f64)]) -> Vec<Job> {
+        let job = |&(role, rows, took): &(RecordedRole, u32, f64)| {
             (0..60).map(move |_| Job { instance: 0, at: 0.0, took, rows, role, ok: true })
         };
         of.iter().flat_map(job).collect()
@@ -41,8 +41,12 @@ mod tests {
 
     #[test]
     fn its_jobs_say_what_a_stand_in_costs() {
-        let seen = jobs(&[(Role::Deployed, 1, 0.02), (Role::StandIn, 1, 0.005), (Role::StandIn, 4, 0.01)]);
+        let seen = jobs(&[
+            (RecordedRole::Deployed, 1, 0.02),
+            (RecordedRole::StandIn, 1, 0.005),
+            (RecordedRole::StandIn, 4, 0.01),
+        ]);
         assert_eq!(cost(&seen, 0.02).unwrap().rows, [0.25, 0.5, 0.5, 1.0]);
-        assert_eq!(cost(&jobs(&[(Role::Deployed, 1, 0.02)]), 0.02), None);
+        assert_eq!(cost(&jobs(&[(RecordedRole::Deployed, 1, 0.02)]), 0.02), None);
     }
 }

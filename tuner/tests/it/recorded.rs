@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use parm_dispatch::recording::{FORMAT, Job, Line, Query};
+use parm_dispatch::recording::{FORMAT, Line, RecordedJob, RecordedQuery};
 use parm_dispatch::{PolicyKind, PoolSettings};
 use parm_simulator::{Execution, Quiet, Run, Shape, Witness};
 use parm_tuner::{Error, Profile, Recording, fit};
@@ -29,7 +29,7 @@ impl Transcript {
 
 impl Witness for Transcript {
     fn arrived(&mut self, at: Moment) {
-        self.line(Line::Query(Query { at_us: at.as_nanos() / 1000, model: 0, rows: 1 }));
+        self.line(Line::Query(RecordedQuery { at_us: at.as_nanos() / 1000, model: 0, rows: 1 }));
     }
 
     fn executed(&mut self, execution: Execution) {
@@ -39,7 +39,7 @@ impl Witness for Transcript {
         }
         let (at_us, took_us) = (given.as_nanos() / 1000, ended.nanos_since(given) / 1000);
         let (rows, role) = (rows as u32, role.into());
-        self.line(Line::Job(Job { at_us, took_us, model: 0, instance, rows, role, ok: true }));
+        self.line(Line::Job(RecordedJob { at_us, took_us, model: 0, instance, rows, role, ok: true }));
     }
 }
 

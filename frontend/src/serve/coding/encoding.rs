@@ -63,7 +63,7 @@ impl Encoding {
         let mut queries = vec![ParityQuery { inputs: Vec::new(), rows }; parities];
         for (place, input) in first.inputs.tensors.iter().enumerate() {
             let column = Column::of(place, input, self.pool.batched)?;
-            let (dims, buffers) = self.column(&column, rows, (stock, scratch))?;
+            let (dims, buffers) = self.column(&column, rows, stock, scratch)?;
             let mut shape: SmallVec<[usize; 4]> = SmallVec::new();
             shape.extend(self.pool.batched.then_some(rows));
             shape.extend_from_slice(&dims);
@@ -80,7 +80,8 @@ impl Encoding {
         &self,
         column: &Column<'_>,
         rows: usize,
-        (stock, scratch): (&Arc<Stock>, &mut Scratch),
+        stock: &Arc<Stock>,
+        scratch: &mut Scratch,
     ) -> Result<(Vec<usize>, SmallVec<[Buffer; 4]>), Error> {
         let code = &self.coder.code;
         let element = match (column.datatype, column.datatype.size()) {

@@ -27,19 +27,19 @@ const MOST: usize = 4096;
 pub(crate) struct Bundle {
     pub(crate) manifest: Manifest,
     /// Its codes that fit the files that are there.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<TrainedCode>,
     /// Its stand-ins whose files are what it says, the cheapest first.
     pub(crate) stand_ins: Vec<StandIn>,
 }
 
 /// One code of a bundle.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TrainedCode {
     pub(crate) parity: Parity,
     pub(crate) code: Arc<dyn Code>,
 }
 
-impl PartialEq for Entry {
+impl PartialEq for TrainedCode {
     fn eq(&self, other: &Self) -> bool {
         self.parity == other.parity
     }
@@ -160,7 +160,7 @@ impl Library {
             found.extend(files.filter_map(|file| other_file(repository.as_ref()?, file)));
             let code = if found.is_empty() { self.code(parity, root) } else { Err(found.join("; ")) };
             match code {
-                Ok(code) => entries.push(Entry { parity: parity.clone(), code }),
+                Ok(code) => entries.push(TrainedCode { parity: parity.clone(), code }),
                 Err(problem) => {
                     let (kind, k) = (parity.code.kind, parity.code.k);
                     tracing::warn!(model = name, %kind, k, %problem, "a code is not used");
@@ -203,14 +203,14 @@ impl Library {
 
 impl Bundle {
     /// The most accurate entry for k and r.
-    pub(crate) fn best(&self, k: usize, r: usize) -> Option<&Entry> {
+    pub(crate) fn best(&self, k: usize, r: usize) -> Option<&TrainedCode> {
         let fitting =
             self.entries.iter().filter(|entry| entry.parity.code.k == k && entry.parity.code.r == r);
         fitting.max_by(|a, b| degraded(a).total_cmp(&degraded(b)))
     }
 
     /// The entries of a kind with r parities, the most accurate first.
-    pub(crate) fn of(&self, kind: Kind, r: usize) -> Vec<&Entry> {
+    pub(crate) fn of(&self, kind: Kind, r: usize) -> Vec<&TrainedCode> {
         let mut found: Vec<_> = self
             .entries
             .iter()
@@ -221,7 +221,7 @@ impl Bundle {
     }
 }
 
-fn degraded(entry: &Entry) -> f64 {
+fn degraded(entry: &TrainedCode) -> f64 {
     entry.parity.accuracy.as_ref().map_or(0.0, |accuracy| accuracy.degraded)
 }
 

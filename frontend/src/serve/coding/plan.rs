@@ -18,7 +18,7 @@ use super::codable::Guards;
 use super::coder::Coder;
 use super::codes::Codes;
 use super::default::DefaultAnswer;
-use super::library::{Bundle, Entry};
+use super::library::{Bundle, TrainedCode};
 use crate::serve::pool::Pool;
 
 /// Group sizes that are used when none are named. Of larger groups more members are late together, and a parity is worth
@@ -184,7 +184,7 @@ fn coding(min_confidence: Fraction, coders: &BTreeMap<usize, Arc<Coder>>) -> Cod
 }
 
 /// The coder of an entry of a bundle.
-fn trained(entry: &Entry, bundle: &Bundle) -> Coder {
+fn trained(entry: &TrainedCode, bundle: &Bundle) -> Coder {
     let parity = &entry.parity;
     let deployed = &bundle.manifest.deployed;
     let outputs = deployed.outputs.iter();
@@ -223,7 +223,9 @@ fn lack(k: usize, r: usize, bundle: Option<&Bundle>) -> String {
     let has: Vec<String> = bundle
         .entries
         .iter()
-        .map(|Entry { parity, .. }| format!("{} k={} r={}", parity.code.kind, parity.code.k, parity.code.r))
+        .map(|TrainedCode { parity, .. }| {
+            format!("{} k={} r={}", parity.code.kind, parity.code.k, parity.code.r)
+        })
         .collect();
     let has = if has.is_empty() { "none that can be used".into() } else { has.join(", ") };
     format!("its bundle has no code for k = {k}, r = {r}: it has {has}")

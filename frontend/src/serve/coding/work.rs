@@ -84,12 +84,12 @@ impl Work {
                 let timed = work.pool.metrics.coding.decode_time.start_timer();
                 let made = caught(|scratch| work.decode(scratch));
                 drop(timed);
-                driver.decoded((work.group, work.query), made);
+                driver.decoded(work.group, work.query, made);
             }
             Self::Compare(work) => driver.compared(work.group, caught(|scratch| work.compare(scratch))),
             Self::Judge(work) => {
                 let judgement = caught(|_| Ok(work.judge())).unwrap_or(Judgement::Unfit);
-                driver.judged((work.query, work.output), judgement);
+                driver.judged(work.query, work.output, judgement);
             }
             Self::Check(work) => {
                 let said = caught(|_| Ok(work.check())).unwrap_or_else(|_| work.unknown());
@@ -102,7 +102,7 @@ impl Work {
         let busy = Error::CodersBusy { limit: MOST };
         match self {
             Self::Encode(work) => driver.encoded(work.group, Err(busy)),
-            Self::Decode(work) => driver.decoded((work.group, work.query), Err(busy)),
+            Self::Decode(work) => driver.decoded(work.group, work.query, Err(busy)),
             Self::Compare(work) => driver.compared(work.group, Err(busy)),
             // A client waits for it, and to look takes less than to refuse.
             Self::Judge(work) => Self::Judge(work).finish(driver),
