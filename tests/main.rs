@@ -24,3 +24,4 @@ mod stand_in;
 mod support;
 mod tracing;
 mod tuning;
+mod type_names;
