@@ -1,4 +1,4 @@
-//! Counts what an engine can do of ONNX's node tests: `coverage ENGINE FOLDER`.
+//! Counts what an engine can do of ONNX's node tests: `operators ENGINE FOLDER`.
 //!
 //! FOLDER holds `test_*/model.onnx` with `test_data_set_0/{input,output}_N.pb`, as Debian's libonnx-testdata installs
 //! them. Prints a line for each test and the counts at the end. A test passes when every output agrees within a
