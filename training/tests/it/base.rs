@@ -104,7 +104,7 @@ fn a_network_of_bytes_gives_the_same_in_tract_alone_and_for_two_files() {
 fn classes_without_an_example_are_refused_before_training() {
     let samples = Samples::new(Array::full(vec![40, 1, 6, 6], 0.5), Some(vec![2; 40])).unwrap();
     let refused = alone(|around| base::train(&samples, &Base::default(), Device::Cpu, around)).map(|_| ());
-    assert_eq!(refused, Err(Error::Data(data::Error::EmptyClass { class: 0, classes: 3 })));
+    assert_eq!(refused, Err(Error::Data(data::Unusable::EmptyClass { class: 0, classes: 3 })));
 }
 
 #[test]

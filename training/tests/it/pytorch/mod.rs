@@ -12,7 +12,7 @@ use crate::network::tract;
 use crate::support::agree;
 
 fn model() -> Model {
-    let bytes: &[u8] = include_bytes!("pytorch/cnn.onnx");
+    let bytes: &[u8] = include_bytes!("cnn.onnx");
     Model::from_bytes(bytes.to_vec(), &Limits::default()).unwrap()
 }
 
