@@ -87,7 +87,10 @@ impl Dispatcher {
     pub(super) fn feed_stand_ins(&mut self, pool: Key<Pool>, line: Line) {
         while self.may_stand_in(pool, line) {
             let Some(first) = self.first_without(pool, line) else { return };
-            let mut idle = std::mem::take(&mut self.pools[pool].idle);
+            // By chance: in turns with queries an instance would always stand in for the same other one, and comparing the two
+            // would not tell who is wrong.
+            let chance = self.random();
+            let idle = &self.pools[pool].idle;
             let suits = |index: usize| {
                 self.instances
                     .key_at(index)
@@ -98,9 +101,9 @@ impl Dispatcher {
                 let instance = self.instances.key_at(index).and_then(|key| self.instances.get(key));
                 instance.is_some_and(|instance| !instance.health.was_slow())
             };
-            let chosen = idle.next(|index| well(index) && suits(index)).or_else(|| idle.next(suits));
+            let chosen =
+                idle.any(chance, |index| well(index) && suits(index)).or_else(|| idle.any(chance, suits));
             let chosen = chosen.and_then(|index| self.instances.key_at(index));
-            self.pools[pool].idle = idle;
             let Some(instance) = chosen else { return };
             if !self.stand_in(pool, instance, line) {
                 return;
