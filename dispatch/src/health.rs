@@ -22,6 +22,8 @@ const LEAST_BACKOFF: Duration = Duration::from_millis(1);
 pub(super) struct Health {
     slow: u8,
     failures: u8,
+    /// Since when it has failed without an answer in between.
+    failing_since: Option<Time>,
     good: u8,
     /// The wait before the probe of the last ejection; none when the record is clear.
     backoff: Option<Duration>,
@@ -53,7 +55,7 @@ pub(super) enum Reason {
 
 impl Health {
     pub(super) fn new() -> Self {
-        Self { slow: 0, failures: 0, good: 0, backoff: None, state: State::InService }
+        Self { slow: 0, failures: 0, failing_since: None, good: 0, backoff: None, state: State::InService }
     }
 
     pub(super) fn in_service(&self) -> bool {
@@ -80,7 +82,7 @@ impl Health {
 
     /// An answer came, slow or not.
     pub(super) fn answered(&mut self, slow: bool, settings: &EjectionSettings) -> Option<Reason> {
-        self.failures = 0;
+        (self.failures, self.failing_since) = (0, None);
         if slow {
             self.good = 0;
             self.slow = self.slow.saturating_add(1);
@@ -95,10 +97,16 @@ impl Health {
     }
 
     /// A job failed, by the instance's fault.
-    pub(super) fn failed(&mut self, settings: &EjectionSettings) -> Option<Reason> {
+    pub(super) fn failed(&mut self, now: Time, settings: &EjectionSettings) -> Option<Reason> {
         self.good = 0;
+        self.failing_since.get_or_insert(now);
         self.failures = self.failures.saturating_add(1);
         (self.failures >= settings.failures.get()).then_some(Reason::Failing)
+    }
+
+    /// Since when it has failed, if it has and did not come back meanwhile.
+    pub(super) fn failing_since(&self) -> Option<Time> {
+        self.failing_since
     }
 
     /// A failure was not its fault after all. Returns whether it was out of service for it, and is back.
@@ -150,7 +158,7 @@ impl Health {
         self.state = State::InService;
         self.good = 0;
         self.slow = settings.slow_answers.get() - 1;
-        self.failures = settings.failures.get() - 1;
+        (self.failures, self.failing_since) = (settings.failures.get() - 1, None);
     }
 }
 
@@ -199,7 +207,7 @@ mod tests {
     fn what_was_out_for_a_failure_that_is_forgiven_is_back() {
         let settings = EjectionSettings::default();
         let mut health = Health::new();
-        let verdicts = [(); 4].map(|()| health.failed(&settings));
+        let verdicts = [(); 4].map(|()| health.failed(Time::ZERO, &settings));
         assert_eq!(verdicts, [None, None, Some(Reason::Failing), Some(Reason::Failing)]);
         health.eject(Time::ZERO, Reason::Failing, &settings, 0.0);
         assert_eq!([(); 3].map(|()| health.forgive(&settings)), [false, true, false]);

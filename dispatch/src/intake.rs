@@ -42,6 +42,7 @@ impl Dispatcher {
             codable: query.codable,
             queued: true,
             failures: 0,
+            retried: 0,
             failed_at: Default::default(),
             extras: 0,
             place: None,

@@ -87,10 +87,10 @@ impl Dispatcher {
         }
         let Some(job) = self.vacate(key) else { return };
         let repeated = failure == Failure::Model && self.failed_elsewhere(&job);
+        let broke_before = failure == Failure::Model && self.failed_before(&job);
         let batch = job.rows.len() > 1;
         // Of a batch that breaks twice one query is the likelier reason, even where there is only one instance to try.
-        let broke_before = batch && failure == Failure::Model && self.failed_before(&job);
-        let spoiled = failure == Failure::Query || repeated || broke_before;
+        let spoiled = failure == Failure::Query || repeated || (batch && broke_before);
         // What another query did to its batch is no attempt of a query's own: it is tried alone next.
         let own = !(spoiled && batch);
         let mut again = Keys::new();
@@ -110,7 +110,10 @@ impl Dispatcher {
             // Where a copy still runs there is no verdict yet, but on a request that was refused.
             if spoiled && job.rows.len() == 1 && (failure == Failure::Query || !held) {
                 let first = waiting.failed_at.first().copied().filter(|_| repeated);
+                let retried = waiting.retried;
                 first.into_iter().for_each(|instance| self.forgive(instance, job.pool));
+                // Retries that only such queries needed must not be missing where instances fail.
+                (0..retried).for_each(|_| self.pools[job.pool].retries.refund());
                 self.answer(*query, Answer::Rejected(Reject::BadQuery));
             } else if !held && own && waiting.failures >= most {
                 self.answer(*query, Answer::Rejected(Reject::Failed));
@@ -124,7 +127,10 @@ impl Dispatcher {
         let verdict = match failure {
             _ if job.dropped => self.gave_up(&job),
             Failure::Instance => self.blame(&job),
-            Failure::Model if predicts && !repeated => self.blame(&job),
+            // Once is enough of a query that fails wherever it is tried.
+            Failure::Model if predicts && !broke_before => {
+                self.blame(&job).filter(|_| self.works_elsewhere(&job))
+            }
             // A parity's query is nobody's: what the model failed on may be one of those in it.
             Failure::Model | Failure::Query => None,
         };
@@ -170,6 +176,10 @@ impl Dispatcher {
         if let Some(reason) = refusal {
             again.into_iter().for_each(|query| self.answer(query, Answer::Rejected(reason)));
             return;
+        }
+        for query in &again {
+            let query = &mut self.queries[*query];
+            query.retried = query.retried.saturating_add(1);
         }
         // That a query was refused says nothing of the instance.
         let elsewhere = (!refused).then(|| (job.instance, self.now + pool.patience()));
@@ -259,6 +269,7 @@ impl Dispatcher {
         let instance = self.instances.get_mut(job.instance)?;
         if let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == job.pool) {
             serves.health.answered(false, settings);
+            serves.answered_at = Some(self.now);
         }
         instance.health.answered(slow, settings)
     }
@@ -278,7 +289,17 @@ impl Dispatcher {
     fn blame(&mut self, job: &Job) -> Option<Reason> {
         let settings = &self.pools[job.pool].settings.ejection;
         let serves = &mut self.instances.get_mut(job.instance)?.serves;
-        serves.iter_mut().find(|serves| serves.pool == job.pool)?.health.failed(settings)
+        serves.iter_mut().find(|serves| serves.pool == job.pool)?.health.failed(self.now, settings)
+    }
+
+    /// Whether a pool's model has answered at another instance since it began to fail at a job's. Where it did not, that it
+    /// fails may be due to what is asked of it; and the others may hang.
+    fn works_elsewhere(&self, job: &Job) -> bool {
+        let serves = |instance: &Instance| instance.serves(job.pool).copied();
+        let own = self.instances.get(job.instance).and_then(serves);
+        let Some(since) = own.and_then(|own| own.health.failing_since()) else { return false };
+        let answered = |other: &Instance| serves(other).is_some_and(|other| other.answered_at >= Some(since));
+        self.instances.iter().any(|(key, other)| key != job.instance && answered(other))
     }
 
     /// A failure was the query's: it is taken back.

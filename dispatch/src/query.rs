@@ -24,6 +24,8 @@ pub(super) struct Query {
     pub(super) queued: bool,
     /// Times that an instance failed it.
     pub(super) failures: u8,
+    /// Retries that were paid for to have it tried again.
+    pub(super) retried: u8,
     /// The first instances on which the model failed with it: two of them say that it is the query.
     pub(super) failed_at: SmallVec<[Key<Instance>; 2]>,
     /// Retries and hedges of it that wait for an instance.

@@ -30,6 +30,7 @@ impl Dispatcher {
             serves.push(Serves {
                 pool,
                 health: before.map_or_else(Health::new, |before| before.health),
+                answered_at: before.and_then(|before| before.answered_at),
                 deployed: served.deployed,
                 parity: served.parity,
                 backup: served.backup,
@@ -275,8 +276,8 @@ impl Dispatcher {
             let weak = if lost > 0.0 { self.slow_beside(pool_key, key) } else { 0 };
             let pool = &mut self.pools[pool_key];
             let left = pool.slots.saturating_sub(u32::from(slots));
-            let Some(recent) = pool.service.reading() else { return false };
-            let busy = pool.load.busy(self.now, recent.median);
+            // Of what hardly anybody asks for no time is known, and it keeps nobody busy.
+            let busy = pool.busy(self.now);
             left > 0
                 && !pool.backlogged()
                 && busy

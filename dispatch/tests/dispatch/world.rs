@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Action, Actions, Answer, Dispatcher, Event, Failure, InstanceId, InstanceSpec, Job, JobId,
-    Judgement, Output, PoolId, Query, QueryId, Role, Rows, Settings, Time,
+    Judgement, Output, PoolId, Query, QueryId, Reject, Role, Rows, Settings, Time,
 };
 
 use super::groups::Groups;
@@ -80,6 +80,8 @@ pub(crate) struct Tally {
     pub(crate) retries: u64,
     /// Of queries that run elsewhere too.
     pub(crate) copies: u64,
+    /// That failed with queries which were found at fault, but for the last of each: so many retries are given back.
+    pub(crate) given_back: u64,
 }
 
 impl World {
@@ -312,6 +314,10 @@ impl World {
         assert_eq!(tracked.fate, Fate::Waiting, "{id:?}: second answer {answer:?}");
         assert!(self.now <= tracked.query.deadline.max(Time::ZERO), "{id:?}: {answer:?} after its deadline");
         tracked.fate = Fate::Answered(answer);
+        if answer == Answer::Rejected(Reject::BadQuery) {
+            let failed = |held: &&Held| held.state == State::Failed && held.rows.contains(&id);
+            self.tally.given_back += (self.jobs.values().filter(failed).count() as u64).saturating_sub(1);
+        }
 
         if let Answer::StandIn { job, row, .. } = answer {
             self.stood_in(id, Output { job, row });

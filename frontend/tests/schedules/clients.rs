@@ -199,9 +199,11 @@ fn excuse(truth: &mut Truth, (asked, number): (&Request, usize), error: &Error) 
             }
         }
         Code::Overloaded => {
-            if let Some((queued, limit)) =
-                asked.queue.filter(|(queued, limit)| queued + ask.rows.len() <= *limit)
-            {
+            // Who had rows taken was refused when it was submitted again: its model went away under it meanwhile.
+            let taken = rows.iter().any(|row| row.answered || row.faults + row.neighbours > 0);
+            let waiting = if taken { Some(truth.waiting.len()) } else { None };
+            let queue = asked.queue.map(|(queued, limit)| (waiting.unwrap_or(queued), limit));
+            if let Some((queued, limit)) = queue.filter(|(queued, limit)| queued + ask.rows.len() <= *limit) {
                 truth.breach("only a full queue refuses", || told(&format!("{queued} of {limit} wait")));
             }
         }
