@@ -5,7 +5,10 @@
 //! clear its record. Whether an ejection is affordable is not known here: see `Dispatcher::eject`.
 //!
 //! Slowness and wrong answers are the instance's, whatever it runs. Failures are of one model on it: that one is broken
-//! there says nothing of the others, so each of its models has such a record too.
+//! there says nothing of the others, so each of its models has such a record too. That a model fails may as well be due to
+//! the query; so it is not held against the instance before another one has answered a query that it failed. Where the
+//! others hang, or answer other queries, nothing is known. Rejected: a probe of the suspect, as what was answered before
+//! may be answered again by one that breaks on all that is larger.
 
 use std::time::Duration;
 
@@ -22,8 +25,8 @@ const LEAST_BACKOFF: Duration = Duration::from_millis(1);
 pub(super) struct Health {
     slow: u8,
     failures: u8,
-    /// Since when it has failed without an answer in between.
-    failing_since: Option<Time>,
+    /// One of the failures since its last answer was not due to the query.
+    confirmed: bool,
     good: u8,
     /// The wait before the probe of the last ejection; none when the record is clear.
     backoff: Option<Duration>,
@@ -55,7 +58,7 @@ pub(super) enum Reason {
 
 impl Health {
     pub(super) fn new() -> Self {
-        Self { slow: 0, failures: 0, failing_since: None, good: 0, backoff: None, state: State::InService }
+        Self { slow: 0, failures: 0, confirmed: false, good: 0, backoff: None, state: State::InService }
     }
 
     pub(super) fn in_service(&self) -> bool {
@@ -82,7 +85,7 @@ impl Health {
 
     /// An answer came, slow or not.
     pub(super) fn answered(&mut self, slow: bool, settings: &EjectionSettings) -> Option<Reason> {
-        (self.failures, self.failing_since) = (0, None);
+        (self.failures, self.confirmed) = (0, false);
         if slow {
             self.good = 0;
             self.slow = self.slow.saturating_add(1);
@@ -97,16 +100,21 @@ impl Health {
     }
 
     /// A job failed, by the instance's fault.
-    pub(super) fn failed(&mut self, now: Time, settings: &EjectionSettings) -> Option<Reason> {
+    pub(super) fn failed(&mut self, settings: &EjectionSettings) -> Option<Reason> {
         self.good = 0;
-        self.failing_since.get_or_insert(now);
         self.failures = self.failures.saturating_add(1);
         (self.failures >= settings.failures.get()).then_some(Reason::Failing)
     }
 
-    /// Since when it has failed, if it has and did not come back meanwhile.
-    pub(super) fn failing_since(&self) -> Option<Time> {
-        self.failing_since
+    /// Whether it is known that it was not the queries on which it has failed since its last answer.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
+    /// A query on which it failed was answered elsewhere.
+    pub(super) fn confirm(&mut self, settings: &EjectionSettings) -> Option<Reason> {
+        self.confirmed |= self.failures > 0;
+        (self.confirmed && self.failures >= settings.failures.get()).then_some(Reason::Failing)
     }
 
     /// A failure was not its fault after all. Returns whether it was out of service for it, and is back.
@@ -158,7 +166,7 @@ impl Health {
         self.state = State::InService;
         self.good = 0;
         self.slow = settings.slow_answers.get() - 1;
-        (self.failures, self.failing_since) = (settings.failures.get() - 1, None);
+        (self.failures, self.confirmed) = (settings.failures.get() - 1, false);
     }
 }
 
@@ -207,7 +215,7 @@ mod tests {
     fn what_was_out_for_a_failure_that_is_forgiven_is_back() {
         let settings = EjectionSettings::default();
         let mut health = Health::new();
-        let verdicts = [(); 4].map(|()| health.failed(Time::ZERO, &settings));
+        let verdicts = [(); 4].map(|()| health.failed(&settings));
         assert_eq!(verdicts, [None, None, Some(Reason::Failing), Some(Reason::Failing)]);
         health.eject(Time::ZERO, Reason::Failing, &settings, 0.0);
         assert_eq!([(); 3].map(|()| health.forgive(&settings)), [false, true, false]);

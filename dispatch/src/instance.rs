@@ -41,8 +41,6 @@ pub(super) struct Serves {
     pub(super) doubt: Doubt,
     /// How often this pool's model failed on it.
     pub(super) health: Health,
-    /// When this pool's model last answered on it.
-    pub(super) answered_at: Option<Time>,
 }
 
 impl Instance {

@@ -44,6 +44,7 @@ impl Dispatcher {
             failures: 0,
             retried: 0,
             failed_at: Default::default(),
+            failed_in: 0,
             extras: 0,
             place: None,
             backup: None,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
 use super::extra::{Class, Extra};
@@ -12,6 +14,9 @@ use super::pool::Pool;
 use super::query::{Keys, Query};
 use super::timers::Timer;
 use super::{Action, Answer, EjectionSettings, Failure, Reject, Role};
+
+/// Instances that a job's queries failed at.
+type Keyed = SmallVec<[Key<Instance>; 2]>;
 
 impl Dispatcher {
     pub(super) fn completed(&mut self, key: Key<Job>) {
@@ -55,8 +60,10 @@ impl Dispatcher {
         if let Some(group) = group {
             self.groups[group].pending += 1; // it must not release these outputs between two answers
         }
+        let mut failed_at = Keyed::new();
         for (row, query) in job.rows.iter().enumerate() {
             let Some(waiting) = self.queries.get(*query) else { continue };
+            failed_at.extend(waiting.failed_only_at(job));
             let pool = &mut self.pools[job.pool];
             pool.response.add(self.now.since(waiting.arrived));
             pool.counters.hedges_won += u64::from(job.role == Role::Copy);
@@ -67,6 +74,7 @@ impl Dispatcher {
                 if copy { Answer::Hedged { job: id, row } } else { Answer::Exact { job: id, row } },
             );
         }
+        self.confirm(job.pool, failed_at);
         if shelved {
             self.let_go(key.id());
         } else if !kept {
@@ -106,6 +114,7 @@ impl Dispatcher {
             let most = self.pools[job.pool].settings.max_attempts.get();
             if failure == Failure::Model && waiting.failed_at.len() < 2 {
                 waiting.failed_at.push(job.instance);
+                waiting.failed_in = job.rows.len() as u16;
             }
             // Where a copy still runs there is no verdict yet, but on a request that was refused.
             if spoiled && job.rows.len() == 1 && (failure == Failure::Query || !held) {
@@ -129,7 +138,7 @@ impl Dispatcher {
             Failure::Instance => self.blame(&job),
             // Once is enough of a query that fails wherever it is tried.
             Failure::Model if predicts && !broke_before => {
-                self.blame(&job).filter(|_| self.works_elsewhere(&job))
+                self.blame(&job).filter(|_| self.is_confirmed(&job))
             }
             // A parity's query is nobody's: what the model failed on may be one of those in it.
             Failure::Model | Failure::Query => None,
@@ -269,7 +278,6 @@ impl Dispatcher {
         let instance = self.instances.get_mut(job.instance)?;
         if let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == job.pool) {
             serves.health.answered(false, settings);
-            serves.answered_at = Some(self.now);
         }
         instance.health.answered(slow, settings)
     }
@@ -280,7 +288,7 @@ impl Dispatcher {
         let pool = &self.pools[job.pool];
         let settings = &pool.settings.ejection;
         let took = self.now.since(job.started);
-        let slow = pool.service.reading().is_some_and(|recent| is_slow(took, recent.median, settings));
+        let slow = pool.service.rough_median().is_some_and(|median| is_slow(took, median, settings));
         let instance = self.instances.get_mut(job.instance).filter(|_| slow)?;
         instance.health.answered(true, settings)
     }
@@ -289,17 +297,27 @@ impl Dispatcher {
     fn blame(&mut self, job: &Job) -> Option<Reason> {
         let settings = &self.pools[job.pool].settings.ejection;
         let serves = &mut self.instances.get_mut(job.instance)?.serves;
-        serves.iter_mut().find(|serves| serves.pool == job.pool)?.health.failed(self.now, settings)
+        serves.iter_mut().find(|serves| serves.pool == job.pool)?.health.failed(settings)
     }
 
-    /// Whether a pool's model has answered at another instance since it began to fail at a job's. Where it did not, that it
-    /// fails may be due to what is asked of it; and the others may hang.
-    fn works_elsewhere(&self, job: &Job) -> bool {
-        let serves = |instance: &Instance| instance.serves(job.pool).copied();
-        let own = self.instances.get(job.instance).and_then(serves);
-        let Some(since) = own.and_then(|own| own.health.failing_since()) else { return false };
-        let answered = |other: &Instance| serves(other).is_some_and(|other| other.answered_at >= Some(since));
-        self.instances.iter().any(|(key, other)| key != job.instance && answered(other))
+    /// Whether it is the instance that fails, and not what is asked of it: a query that it failed was answered elsewhere.
+    /// Where nothing is tried twice nobody can tell.
+    fn is_confirmed(&self, job: &Job) -> bool {
+        let serves = self.instances.get(job.instance).and_then(|instance| instance.serves(job.pool));
+        let tried_once = self.pools[job.pool].settings.max_attempts.get() == 1;
+        tried_once || serves.is_some_and(|serves| serves.health.is_confirmed())
+    }
+
+    /// Queries on which a pool's model failed at these instances were answered elsewhere: the instances are at fault.
+    fn confirm(&mut self, pool: Key<Pool>, failed_at: Keyed) {
+        for key in failed_at {
+            let settings = &self.pools[pool].settings.ejection;
+            let serves = self.instances.get_mut(key).map(|instance| &mut instance.serves);
+            let own = serves.and_then(|serves| serves.iter_mut().find(|serves| serves.pool == pool));
+            if let Some(reason) = own.and_then(|own| own.health.confirm(settings)) {
+                self.eject(key, pool, reason);
+            }
+        }
     }
 
     /// A failure was the query's: it is taken back.

@@ -30,7 +30,6 @@ impl Dispatcher {
             serves.push(Serves {
                 pool,
                 health: before.map_or_else(Health::new, |before| before.health),
-                answered_at: before.and_then(|before| before.answered_at),
                 deployed: served.deployed,
                 parity: served.parity,
                 backup: served.backup,

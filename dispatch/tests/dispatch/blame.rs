@@ -37,13 +37,42 @@ fn queries_that_break_the_model_everywhere_take_no_instance_out() {
 
 #[test]
 fn an_instance_that_was_ejected_for_queries_that_were_at_fault_is_back() {
-    // Three queries break the model on 1. Nobody knows yet whose fault it is, but 3 answers meanwhile.
+    // Three queries break the model on 1, the first of which 3 answers. Whose fault the others are nobody knows yet.
     let first = [Join(1), Join(2), Join(3), Query(1), Query(8), Query(9), Break(1), Done(3)];
-    let more = [Query(2), Break(1), Query(3), Break(1)];
+    let more = [Query(2), Break(1), Done(3), Query(3), Break(1)];
     let ejected = [&first[..], &more].concat();
     assert_eq!(in_service(&play(plain(), &ejected), 3), [2, 3]);
     let known = [Break(3)];
     assert_eq!(in_service(&play(plain(), &[&ejected[..], &known].concat()), 3), [1, 2, 3]);
+}
+
+#[test]
+fn an_instance_that_failed_three_queries_goes_when_another_answers_one_of_them() {
+    let failed = [Join(1), Join(2), Query(1), Query(9), Break(1), Query(2), Break(1), Query(3), Break(1)];
+    assert_eq!(in_service(&play(plain(), &failed), 2), [1, 2], "they may be at fault");
+    let answered = [Done(2), Done(2)];
+    assert_eq!(in_service(&play(plain(), &[&failed[..], &answered].concat()), 2), [2]);
+}
+
+#[test]
+fn what_a_batch_without_its_worst_query_does_elsewhere_proves_nothing() {
+    let batch = BatchSettings {
+        max_size: NonZeroU16::new(2).expect("positive"),
+        max_delay: Duration::from_millis(5),
+    };
+    let settings = PoolSettings { batch, ..plain() };
+    // Three batches break on 1 while 2 is busy, and 2 answers what is left of them.
+    let after = |one_goes: bool| {
+        let mut steps = vec![Join(2), Alone(100), Join(1)];
+        for id in [10, 20, 30] {
+            steps.extend([Query(id), Query(id + 1), Break(1)]);
+            steps.extend(one_goes.then_some(Cancel(id)));
+        }
+        steps.extend([Done(2), Done(2), Done(2), Done(2)]);
+        in_service(&play(settings.clone(), &steps), 2)
+    };
+    assert_eq!(after(false), [2]);
+    assert_eq!(after(true), [1, 2], "whose client went away may have been at fault");
 }
 
 #[test]
@@ -59,9 +88,9 @@ fn an_instance_stays_while_its_model_answers_nowhere_else() {
 #[test]
 fn a_query_that_fails_again_and_again_counts_once() {
     let settings = PoolSettings { max_attempts: NonZeroU8::new(5).expect("positive"), ..plain() };
-    // 2 answers one query and hangs with the next; 1 tries the same one over and over.
-    let first = [Join(1), Join(2), Query(1), Query(2), Break(1), Done(2), Quiet];
-    let alone = [Query(3), Break(1), Wait(150), Break(1), Wait(150), Break(1)];
+    // 2 answers what 1 failed and hangs with the next; 1 tries another query over and over.
+    let first = [Join(1), Join(2), Query(1), Query(2), Break(1), Done(2), Done(2), Quiet];
+    let alone = [Query(3), Query(4), Break(1), Wait(150), Break(1), Wait(150), Break(1)];
     let world = play(settings, &[&first[..], &alone].concat());
     assert_eq!(in_service(&world, 2), [1, 2], "{:?}", words(&world));
 }
@@ -219,8 +248,8 @@ fn a_model_that_fails_on_an_instance_goes_there_and_the_others_stay() {
 
 #[test]
 fn jobs_that_were_given_up_late_make_an_instance_slow() {
-    let given_up = |after| {
-        let mut steps = vec![Join(1), Warm(32), Join(2), Quiet];
+    let given_up = |answers, after| {
+        let mut steps = vec![Join(1), Warm(answers), Join(2), Quiet];
         for round in 0..2 {
             let (id, other) = (10 * round, 10 * round + 1);
             steps.extend([Query(id), Query(other), Done(1), Wait(after), Cancel(id), Cancel(other), Fail(2)]);
@@ -229,8 +258,10 @@ fn jobs_that_were_given_up_late_make_an_instance_slow() {
         assert_eq!(world.dispatcher.status(POOL).expect("it is there").counters.retries, 0);
         in_service(&world, 2)
     };
-    assert_eq!(given_up(100), [1], "it hangs: twice five medians without an answer");
-    assert_eq!(given_up(50), [1, 2], "clients may be impatient");
+    assert_eq!(given_up(32, 100), [1], "it hangs: twice five medians without an answer");
+    assert_eq!(given_up(32, 50), [1, 2], "clients may be impatient");
+    assert_eq!(given_up(4, 100), [1], "a model that is seldom asked for tells too");
+    assert_eq!(given_up(1, 100), [1, 2], "one answer is not enough to say what is usual");
 }
 
 #[test]

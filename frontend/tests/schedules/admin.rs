@@ -78,7 +78,7 @@ pub(crate) fn note(truth: &mut Truth, settings: &Value, models: u8) {
         let own = &settings["models"][Model::Asked(model).name()];
         let own = if own.is_object() { own } else { &settings["dispatch"] };
         let policy = own["policy"].as_str().unwrap_or_default();
-        let apart = policy == "parm+" && own["coding"]["shared_pool"] == false;
+        let apart = policy == "parm+" && own["coding"]["parm_plus"]["shared_pool"] == false;
         let reserves = apart || policy == "parm" || policy == "approximate-backup";
         let queue_limit = own["queue_limit"].as_u64().unwrap_or(0) as usize;
         let ejects = own["ejection"]["enabled"] == true;
