@@ -33,6 +33,8 @@ struct Maker {
     bad: u64,
     /// In a hundred requests.
     impatient: u64,
+    /// Clients come in pairs between which nothing happens.
+    lulls: bool,
 }
 
 /// The schedule of a seed.
@@ -50,11 +52,15 @@ pub(crate) fn schedule(seed: u64) -> Schedule {
     let setup = Setup { workers, settings, bundle, curved };
     let length = dice.range(15, 40) * 1000;
     let (bad, impatient) = (if dice.percent(30) { dice.range(5, 60) } else { 0 }, 5);
-    let mut maker = Maker { dice, setup, models, events: Vec::new(), length, bad, impatient };
+    let mut maker = Maker { dice, setup, models, events: Vec::new(), length, bad, impatient, lulls: false };
     for _ in 0..maker.dice.range(1, 5) {
         maker.story();
     }
-    maker.traffic();
+    if maker.lulls {
+        maker.pairs();
+    } else {
+        maker.traffic();
+    }
     let Maker { setup, mut events, .. } = maker;
     events.sort_by_key(|event| event.at);
     Schedule { seed, setup, events, length }
@@ -137,7 +143,7 @@ impl Maker {
     }
 
     fn story(&mut self) {
-        match self.dice.range(0, 17) {
+        match self.dice.range(0, 18) {
             0 => self.poison(),
             1 | 15 => self.hang(),
             2 => self.update(),
@@ -148,6 +154,7 @@ impl Maker {
             8 => self.change(),
             9 => self.burst(),
             10 if self.setup.bundle => self.bundles(),
+            17 => self.lull(),
             11 => self.bad = self.bad.max(30),
             12 if self.setup.settings.coding.detection.enabled => {
                 let worker = self.worker();
@@ -178,6 +185,13 @@ impl Maker {
         if self.dice.percent(40) {
             self.blips();
         }
+    }
+
+    /// A server hangs while there is so little to do that nobody but the alarm ever wakes the dispatcher.
+    fn lull(&mut self) {
+        self.lulls = true;
+        let (worker, from) = (self.worker(), self.dice.range(0, 2000));
+        self.at(from, What::Temper(worker, Temper::Hung));
     }
 
     /// A model's new version comes to one server after the other.
@@ -345,6 +359,19 @@ impl Maker {
                 self.at(at, What::Ask(ask));
                 left -= 1;
             }
+        }
+    }
+
+    /// Of two requests in a row the second has less time. Before the next two come the dispatcher has nothing to wait for.
+    fn pairs(&mut self) {
+        let mut at = 0;
+        while at < self.length {
+            at += self.dice.range(1100, 2000);
+            let long = Ask { timeout: Some(1000), patience: None, ..self.ask() };
+            let short = Ask { timeout: Some(self.dice.pick(&[50, 200])), patience: None, ..self.ask() };
+            self.at(at, What::Ask(long));
+            let soon = at + self.dice.range(0, 5);
+            self.at(soon, What::Ask(short));
         }
     }
 
