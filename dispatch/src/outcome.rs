@@ -145,6 +145,7 @@ impl Dispatcher {
         };
         if let Some(reason) = verdict {
             self.eject(job.instance, job.pool, reason);
+            self.ask(job.instance);
         }
         match job.role {
             Role::Parity(_, index) => self.parity_lost(&job, index),
@@ -290,7 +291,7 @@ impl Dispatcher {
         let took = self.now.since(job.started);
         let slow = pool.service.rough_median().is_some_and(|median| is_slow(took, median, settings));
         let instance = self.instances.get_mut(job.instance).filter(|_| slow)?;
-        instance.health.answered(true, settings)
+        instance.health.gave_nothing(settings)
     }
 
     /// Notes a failure of a pool's model, and whether that makes the instance one to eject.

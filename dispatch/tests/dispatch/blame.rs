@@ -265,6 +265,24 @@ fn jobs_that_were_given_up_late_make_an_instance_slow() {
 }
 
 #[test]
+fn an_instance_that_hangs_goes_though_the_others_are_busy_and_a_slow_one_stays() {
+    let answered = |works| {
+        let mut steps = vec![Join(1), Warm(32), Join(2), Query(1), Query(2), Done(1), Wait(100)];
+        // So much waits that everybody counts when the client of what 2 has goes away.
+        steps.extend((3..9).map(Query));
+        steps.extend([Cancel(1), Cancel(2), Fail(2)]);
+        steps.extend([Done(1), Done(1), Done(1), Done(1), Done(1), Wait(100)]);
+        steps.extend((11..17).map(Query));
+        steps.extend([Cancel(4), Fail(2)]);
+        assert_eq!(in_service(&play(plain(), &steps), 2), [1, 2]);
+        steps.push(Probe(2, works));
+        in_service(&play(plain(), &steps), 2)
+    };
+    assert_eq!(answered(false), [1], "it hangs");
+    assert_eq!(answered(true), [1, 2]);
+}
+
+#[test]
 fn an_instance_that_joins_gets_what_others_have_no_room_for_until_it_is_warm() {
     let ejection = EjectionSettings { slow_start: Duration::from_millis(500), ..EjectionSettings::default() };
     let settings = PoolSettings { ejection, ..plain() };

@@ -22,6 +22,8 @@ pub(crate) struct World {
     pub(crate) jobs: BTreeMap<JobId, Held>,
     pub(crate) instances: BTreeMap<InstanceId, Present>,
     pub(crate) probes: BTreeSet<(InstanceId, Option<PoolId>)>,
+    /// Instances that have ended a job without an answer after nobody waited for it any more.
+    silent: BTreeSet<InstanceId>,
     pub(crate) groups: Groups,
     pub(crate) twins: Twins,
     /// Everything that the dispatcher did, with the time.
@@ -93,6 +95,7 @@ impl World {
             jobs: BTreeMap::new(),
             instances: BTreeMap::new(),
             probes: BTreeSet::new(),
+            silent: BTreeSet::new(),
             groups: Groups::default(),
             twins: Twins::default(),
             log: Vec::new(),
@@ -117,7 +120,11 @@ impl World {
                 }
             }
             Event::JobCompleted(id) => self.end(*id, State::Completed),
-            Event::JobFailed(id, _) => self.end(*id, State::Failed),
+            Event::JobFailed(id, _) => {
+                self.end(*id, State::Failed);
+                let given_up = self.jobs.get(id).filter(|held| held.dropped);
+                self.silent.extend(given_up.map(|held| held.job.instance));
+            }
             Event::InstanceJoined(id, spec) => {
                 self.instances.insert(*id, Present { spec: spec.clone(), draining: false });
             }
@@ -220,7 +227,7 @@ impl World {
                 assert!(self.instances.contains_key(id), "probe of {id:?}, which is gone");
                 let serves = match pool {
                     Some(pool) => self.dispatcher.takes(*id, *pool),
-                    None => self.dispatcher.in_service(*id),
+                    None => self.dispatcher.in_service(*id) && !self.silent.contains(id),
                 };
                 assert!(!serves, "probe of {id:?} for {pool:?}, which is in service");
                 self.probes.insert((*id, *pool));

@@ -83,23 +83,25 @@ fn beside(truth: &Truth, row: usize, since: Instant) -> Option<usize> {
 }
 
 /// Whether a server is idle because requests that name no version go to another one, as they should: half of the servers
-/// have it, and none of those is idle.
+/// have it, and none of those that are known to is idle.
 fn is_of_another_version(truth: &Truth, ask: &Ask, server: usize, idle: &[usize]) -> bool {
-    let versions = |server: usize| -> BTreeSet<u8> {
-        let of_it = |own: &&Serving| own.model == Model::Asked(ask.model);
-        truth.servers[server].models.keys().filter(of_it).map(|own| own.version).collect()
+    let now = Instant::now();
+    let has = |server: usize, version: u8, at: Option<Instant>| {
+        let of_it = |own: &Serving| own.model == Model::Asked(ask.model) && own.version == version;
+        let mut models = truth.servers[server].models.iter();
+        models.any(|(own, since)| of_it(own) && at.is_none_or(|at| *since <= at))
     };
     let having = |version: u8| {
         let all = (0..truth.servers.len()).filter(|server| truth.servers[*server].member);
-        all.filter(|server| versions(*server).contains(&version)).collect::<BTreeSet<_>>()
+        all.filter(|server| has(*server, version, None)).collect::<BTreeSet<_>>()
     };
     let all: BTreeSet<usize> = [1, 2].into_iter().flat_map(having).collect();
     let goes_to = |version: u8| {
-        let those = having(version);
-        2 * those.len() >= all.len() && !idle.iter().any(|idle| those.contains(idle))
+        let known_idle = idle.iter().any(|idle| has(*idle, version, Some(now)));
+        2 * having(version).len() >= all.len() && !known_idle
     };
     ask.version.is_none()
-        && [1, 2].into_iter().any(|version| !versions(server).contains(&version) && goes_to(version))
+        && [1, 2].into_iter().any(|version| !has(server, version, Some(now)) && goes_to(version))
 }
 
 fn open_requests_are_in_time(truth: &mut Truth) {
