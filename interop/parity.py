@@ -1,7 +1,7 @@
 """A bundle for a network that PyTorch wrote: trained, verified, run in Python's ONNX Runtime, served. Run by
 `just interop-parity`.
 
-`parm train parity` takes training/tests/training/pytorch/cnn.onnx as it is and the demonstration images without their
+`parm train parity` takes training/tests/it/pytorch/cnn.onnx as it is and the demonstration images without their
 labels. A worker's answers (tract) must be those of onnxruntime within 1e-4 of the output range, of the deployed network and
 of its parity model alike; then one of four workers is stopped, and a frontend must give a reconstruction in its place.
 """
@@ -22,7 +22,7 @@ import onnxruntime
 
 from processes import PARM, PATIENCE, ROOT, Parm
 
-CNN = ROOT / "training/tests/training/pytorch/cnn.onnx"
+CNN = ROOT / "training/tests/it/pytorch/cnn.onnx"
 IMAGES = ROOT / "examples/fashion-mnist/images-idx3-ubyte.gz"
 NAME, K, TOLERANCE = "cnn", 2, 1e-4
 # Every late query waits for its reconstruction, so that one is sure to be seen.

@@ -224,8 +224,12 @@ pub struct Serve {
     /// How redundancy is used: none, equal, replicate, hedge, parm, parm+, approximate-backup or stand-in
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
-    /// Bundles of codes and parity models for the policies parm and parm+: a model repository with NAME/parm.toml files, or
-    /// one such file [default: the folder of --models]
+    /// A cheaper model of the same inputs and outputs that answers what is late: a smaller or quantised model of the
+    /// repository. Implies `--policy stand-in`
+    #[arg(long, value_name = "MODEL")]
+    pub stand_in: Option<String>,
+    /// Bundles of codes, parity models and stand-ins, for the policies parm, parm+ and stand-in: a model repository with
+    /// NAME/parm.toml files, or one such file [default: the folder of --models]
     #[arg(long, value_name = "PATH")]
     pub bundles: Option<PathBuf>,
     /// Address of the admin API [default: off]

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::bail;
-use parm_training::data::known::{self, Checked, Known, State};
+use parm_training::data::known::{self, Checked, FileState, Known};
 use parm_training::data::{Limit, Samples, Source};
 use serde::Serialize;
 
@@ -51,14 +51,14 @@ fn check(set: &Known, folder: &Path, output: Output) -> anyhow::Result<()> {
         Output::Json => print(&serde_json::to_string_pretty(&checked)?)?,
         Output::Text => {
             let line = |Checked { path, state }: &Checked| match state {
-                State::Sound => format!("{}: as published", path.display()),
-                State::Missing => format!("{}: not there", path.display()),
-                State::Differs(sum) => format!("{}: another content, MD5 {sum}", path.display()),
+                FileState::Sound => format!("{}: as published", path.display()),
+                FileState::Missing => format!("{}: not there", path.display()),
+                FileState::Differs(sum) => format!("{}: another content, MD5 {sum}", path.display()),
             };
             print(&checked.iter().map(line).collect::<Vec<_>>().join("\n"))?;
         }
     }
-    if checked.iter().any(|file| file.state != State::Sound) {
+    if checked.iter().any(|file| file.state != FileState::Sound) {
         bail!("'{}' is not whole in {}: fetch it with: {}", set.name, folder.display(), set.fetch);
     }
     Ok(())

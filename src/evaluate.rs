@@ -121,13 +121,13 @@ fn find(model: &str, models: &Path) -> anyhow::Result<(PathBuf, Option<Bundle>)>
 }
 
 /// A model that an engine runs.
-type Engine = Box<dyn Fn(&Array<f32>) -> Result<Array<f32>, Error> + Send>;
+type LoadedModel = Box<dyn Fn(&Array<f32>) -> Result<Array<f32>, Error> + Send>;
 
 /// A code of a bundle, ready to be judged.
 struct Opened {
     name: String,
     code: Box<dyn Code>,
-    models: Vec<Engine>,
+    models: Vec<LoadedModel>,
     calibration: Calibration,
 }
 
@@ -142,7 +142,7 @@ impl Opened {
 
 impl Bundle {
     fn open(&self, parity: &Parity, query: &[usize], engine: &str) -> anyhow::Result<Opened> {
-        let load = |file: &ModelFile| -> anyhow::Result<Engine> {
+        let load = |file: &ModelFile| -> anyhow::Result<LoadedModel> {
             let engine = BlackBox::load(engine, &self.file(file)?)?;
             Ok(Box::new(move |rows| engine.predict(rows)))
         };
@@ -200,7 +200,7 @@ fn code(text: &str) -> anyhow::Result<CodeSpec> {
 
 fn show(table: &Table, flags: &Evaluate) -> anyhow::Result<()> {
     if let Some(path) = &flags.picture {
-        fs::write(path, picture(table)?).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::write(path, picture(table)).with_context(|| format!("cannot write {}", path.display()))?;
     }
     let text = match flags.output {
         Form::Text => table.to_string(),

@@ -102,9 +102,15 @@ fn verify(model: Option<&str>, view: &View) -> anyhow::Result<()> {
     if broken.is_empty() { Ok(()) } else { bail!("bundles that do not fit: {}", broken.join(", ")) }
 }
 
-/// A line for each code, and one for each problem below it.
+/// What stands in the place of a code for a stand-in.
+const STAND_IN: &str = "(stand-in)";
+
+/// A line for each code and stand-in, and one for each problem below it.
 fn bundles(reports: &[bundle::Report]) -> String {
-    let codes = reports.iter().flat_map(|report| report.parities.iter().map(|parity| parity.code.len()));
+    let stand_in = |report: &bundle::Report| if report.stand_ins.is_empty() { 0 } else { STAND_IN.len() };
+    let codes = reports
+        .iter()
+        .flat_map(|report| report.parities.iter().map(|parity| parity.code.len()).chain([stand_in(report)]));
     let (model, code) = (
         reports.iter().map(|report| report.model.len()).max().unwrap_or(0).max("MODEL".len()),
         codes.max().unwrap_or(0).max("CODE".len()),
@@ -122,20 +128,50 @@ fn bundles(reports: &[bundle::Report]) -> String {
             let models = parity.models.join(", ");
             line([&report.model, &parity.code, state(&parity.problems), &models], &parity.problems);
         }
+        for stand_in in &report.stand_ins {
+            let known = [("cost", stand_in.cost), ("agreement", stand_in.agreement)];
+            let known = known.iter().filter_map(|(what, value)| Some(format!(", {what} {:.2}", (*value)?)));
+            let models = format!("{}{}", stand_in.model, known.collect::<String>());
+            line([&report.model, STAND_IN, state(&stand_in.problems), &models], &stand_in.problems);
+        }
     }
     text
 }
 
 fn inspect(model: &str, version: Option<u64>, view: &View) -> anyhow::Result<()> {
     let path = locate(model, version, &view.models)?;
+    let name = model;
     let model =
         Model::open(&path, &Limits::default()).with_context(|| format!("cannot read {}", path.display()))?;
     let report = model.inspect();
     match view.output {
         Output::Json => print(&serde_json::to_string_pretty(&report)?)?,
-        Output::Text => print(&format!("{}\n{report}", path.display()))?,
+        Output::Text => print(&format!("{}\n{report}{}", path.display(), bundled(name, &view.models)))?,
     }
     if report.is_sound() { Ok(()) } else { bail!("no engine will load {}: see the findings", path.display()) }
+}
+
+/// What a model's bundle names, a line for each; nothing where there is none that can be read.
+fn bundled(name: &str, repository: &Path) -> String {
+    let manifest = Repository::open(repository)
+        .and_then(|repository| repository.model(name))
+        .ok()
+        .and_then(|model| bundle::Manifest::read(&model.bundle?).ok());
+    let Some(manifest) = manifest else { return String::new() };
+    let mut text = String::new();
+    for parity in &manifest.parities {
+        let models: Vec<&str> = parity.files().map(|file| file.name.as_str()).collect();
+        let code = &parity.code;
+        text.push_str(&format!("\ncode {} k={} r={}: {}", code.kind, code.k, code.r, models.join(", ")));
+    }
+    for stand_in in &manifest.stand_ins {
+        text.push_str(&format!("\nstand-in {}", stand_in.model.name));
+        for cost in &stand_in.costs {
+            text.push_str(&format!(", cost {:?} on {}", cost.rows, cost.engine));
+        }
+        stand_in.agreement.iter().for_each(|agreement| text.push_str(&format!(", agreement {agreement}")));
+    }
+    text
 }
 
 /// The file of a model: a path as it is, or a name in the repository.

@@ -49,7 +49,11 @@ impl Settings {
         if let Some(bundles) = &flags.bundles {
             figment = figment.merge(Serialized::default("frontend.bundles", bundles));
         }
-        if let Some(policy) = &flags.policy {
+        if let Some(model) = &flags.stand_in {
+            figment = figment.merge(Serialized::default("frontend.dispatch.stand_in.model", model));
+        }
+        let implied = flags.stand_in.as_ref().map(|_| "stand-in".to_owned());
+        if let Some(policy) = flags.policy.as_ref().or(implied.as_ref()) {
             figment = figment.merge(Serialized::default("frontend.dispatch.policy", policy));
         }
         if let Some(admin) = &flags.admin {

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::thread;
 
 use anyhow::Context;
-use parm_experiments::{Config, Experiment, POLICIES};
+use parm_experiments::{Config, Experiment, POLICIES, StandInCost};
 use parm_workload::{SCENARIOS, Scenario};
 
 use crate::Failure;
@@ -54,7 +54,8 @@ fn config(flags: &Simulate) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// The recorded arrivals, service times and faults become the scenario `recorded`, at the recorded rate.
+/// The recorded arrivals, service times and faults become the scenario `recorded`, at the recorded rate; a stand-in costs
+/// what it was seen to take.
 fn recorded(config: &mut Config, path: &std::path::Path, model: Option<&str>) -> anyhow::Result<()> {
     let (recording, profile) = tune::recorded(path, model)?;
     eprintln!("{}: {profile}", path.display());
@@ -65,6 +66,7 @@ fn recorded(config: &mut Config, path: &std::path::Path, model: Option<&str>) ->
     config.loads = Vec::new();
     config.rates = vec![recording.trace().rate()];
     config.service = profile.service.clone();
+    config.stand_in_cost = profile.stand_in.map_or(config.stand_in_cost, |cost| StandInCost::Rows(cost.rows));
     let scenario = Scenario { faults: profile.faults(), trace: recording.arrivals, ..Scenario::default() };
     config.scenario.insert("recorded".to_owned(), scenario);
     config.scenarios = vec!["recorded".to_owned()];

@@ -19,6 +19,7 @@ mod load;
 mod recording;
 mod robustness;
 mod serving;
+mod stand_in;
 mod support;
 mod tracing;
 mod tuning;

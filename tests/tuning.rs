@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Output;
 
-use parm_workload::draw::Draw;
+use parm_workload::Random;
 use tempfile::TempDir;
 
 use crate::support::Parm;
@@ -91,7 +91,7 @@ fn a_configuration_by_somebody_else_is_not_overwritten() {
 #[test]
 fn few_measured_times_are_not_enough_for_the_far_tail() {
     let folder = TempDir::new().unwrap();
-    let mut draw = Draw::new(1, [0]);
+    let mut draw = Random::of(1, [0]);
     let times: String = (0..300).map(|_| format!("{:.3}\n", 20.0 + draw.uniform())).collect();
     let sample = folder.path().join("times");
     fs::write(&sample, times).unwrap();

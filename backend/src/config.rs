@@ -42,6 +42,9 @@ pub struct Config {
     /// Runs of a model on blank inputs before it counts as ready; 0 turns warm-up (and with it batching) off, for
     /// models that cannot run on zeros. Default 3.
     pub warm_up_runs: u32,
+    /// Milliseconds that a model may be measured for with 2, 4 and 8 rows when it is loaded, so that frontends know what it
+    /// costs as a stand-in; 0 measures one row only. Default 1000.
+    pub measure_ms: u64,
     /// Milliseconds between looks for changes in the folder; 0 turns reloading off. Default 5000.
     pub reload_ms: u64,
     /// Allow fault injection at run time, for experiments. Default false.
@@ -102,6 +105,7 @@ impl Default for Config {
             max_wait_ms: 60_000,
             batching: Batching::default(),
             warm_up_runs: 3,
+            measure_ms: 1_000,
             reload_ms: 5_000,
             faults: false,
         }

@@ -6,6 +6,8 @@
 //! the very servers that are being measured.
 
 use std::hint::spin_loop;
+#[cfg(target_os = "linux")]
+use std::num::NonZeroU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +17,7 @@ const SPIN: Duration = Duration::from_micros(15);
 /// Asks the kernel to wake this thread on time. Costs nothing where there is no such setting.
 pub(crate) fn make_precise() {
     #[cfg(target_os = "linux")]
-    if let Err(error) = nix::sys::prctl::set_timerslack(1) {
+    if let Err(error) = rustix::thread::set_current_timer_slack(NonZeroU64::new(1)) {
         tracing::debug!(%error, "timer slack stays as it is: pauses end some 50 us late");
     }
 }

@@ -13,8 +13,9 @@ use super::pool::Pool;
 use super::query::Aid;
 use super::query::{Keys, Query};
 use super::queue::LaneId;
+use super::stand_ins::Line;
 use super::timers::Timer;
-use super::{Action, Role, Rows, Urgency};
+use super::{Action, Role, Rows};
 
 /// A job about to be started.
 pub(super) struct Start {
@@ -29,7 +30,7 @@ pub(super) struct Start {
 impl Dispatcher {
     /// Gives a pool's work to whoever has room for it.
     pub(super) fn feed(&mut self, key: Key<Pool>) {
-        self.feed_stand_ins(key, Urgency::Late);
+        self.feed_stand_ins(key, Line::Late);
         self.feed_extras(key, Class::Urgent);
         self.feed_queue(key);
     }
@@ -70,7 +71,8 @@ impl Dispatcher {
     /// Gives a pool's spare work to whoever has nothing else to do.
     fn feed_spare(&mut self, key: Key<Pool>) {
         self.feed_extras(key, Class::Spare);
-        self.feed_stand_ins(key, Urgency::Spare);
+        self.feed_stand_ins(key, Line::Doubtful);
+        self.feed_stand_ins(key, Line::Early);
     }
 
     /// Gives an instance what it has room for.
@@ -79,11 +81,12 @@ impl Dispatcher {
             return;
         }
         while self.instances.get(key).is_some_and(|instance| instance.room() != Room::None) {
-            let fed = self.take_stand_in(key, Urgency::Late)
+            let fed = self.take_stand_in(key, Line::Late)
                 || self.take_extra(key, Class::Urgent)
                 || self.take_batch(key)
                 || self.take_extra(key, Class::Spare)
-                || self.take_stand_in(key, Urgency::Spare);
+                || self.take_stand_in(key, Line::Doubtful)
+                || self.take_stand_in(key, Line::Early);
             if !fed {
                 break;
             }

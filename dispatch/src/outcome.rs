@@ -232,7 +232,7 @@ impl Dispatcher {
         if rows.is_empty() || pool.usable < 2 || pool.removed {
             return;
         }
-        if pool.backlogged() || !pool.hedges.spend() {
+        if pool.crowded() || !pool.hedges.spend() {
             pool.counters.hedges_refused += 1;
             return;
         }

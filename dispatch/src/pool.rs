@@ -143,7 +143,7 @@ impl Pool {
 impl Pool {
     /// Whether anything waits for an instance.
     pub(super) fn has_work(&self) -> bool {
-        let wanted = |stand_ins: &StandIns| !stand_ins.early.is_empty() || !stand_ins.late.is_empty();
+        let wanted = |stand_ins: &StandIns| stand_ins.has_early() || !stand_ins.late.is_empty();
         self.queue.waiting() > 0
             || !self.urgent.is_empty()
             || !self.spare.is_empty()
@@ -154,6 +154,11 @@ impl Pool {
     /// because of the queue, which duplicates would make longer.
     pub(super) fn backlogged(&self) -> bool {
         self.queue.waiting() > self.slots
+    }
+
+    /// So much waits that a duplicate would harm more queries than it helps.
+    pub(super) fn crowded(&self) -> bool {
+        f64::from(self.queue.waiting()) > f64::from(self.slots) * self.policy.hedges_beside()
     }
 
     /// Whether spare work may start: some stay idle for queries that come while it runs.

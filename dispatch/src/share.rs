@@ -57,6 +57,11 @@ impl Share {
         1.0 + STIFFNESS * (f64::from(self.window.yes()) / left).powi(2)
     }
 
+    /// How much of what is allowed was given.
+    pub(super) fn used(&self) -> f64 {
+        f64::from(self.window.yes()) / f64::from(self.most.max(1))
+    }
+
     /// Whether one more answer may be approximate.
     pub(super) fn has_room(&self, accept: Accept) -> bool {
         let own = match accept {

@@ -14,17 +14,22 @@ use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
 use super::query::{Aid, Keys, Query};
+use super::stand_ins::{Line, Outlook};
 use super::timers::Timer;
 use super::{Accept, Answer, Cost, PolicyKind, PoolId, Reject, Role, Urgency};
 
 /// How many queries are looked at for those that an instance may stand in for.
 const LOOK_AT: usize = 16;
 
+/// Stand-ins' times that a query which cannot be in time any more still waits for an instance, when all approximations that
+/// are allowed were given.
+const PATIENCE: f64 = 5.0;
+
 impl Dispatcher {
     /// A query arrived: it will be late.
     pub(super) fn will_be_late(&mut self, pool_key: Key<Pool>, key: Key<Query>) {
         let pool = &self.pools[pool_key];
-        if let Some(after) = pool.late_for_stand_in()
+        if let Some(after) = pool.late_while_waiting()
             && self.queries[key].wants_stand_in(pool)
         {
             self.timers.set(self.now + after, Timer::Overdue(key));
@@ -39,9 +44,19 @@ impl Dispatcher {
         }
         let Some(mut stand_ins) = pool.stand_ins.take() else { return };
         let pool = &self.pools[pool_key];
+        let was_slow = self.instances[self.jobs[job].instance].health.was_slow();
+        let too_long = pool.late_for_stand_in().zip(pool.usual_service());
+        let too_long = too_long.map(|(late, usual)| late.saturating_sub(usual));
         for key in &self.jobs[job].rows {
-            if self.queries[*key].wants_stand_in(pool) {
-                stand_ins.lacks(*key, |query| self.queries.contains(query), pool.unanswered);
+            let query = &self.queries[*key];
+            if query.wants_stand_in(pool) {
+                let waited = self.now.since(query.arrived);
+                let outlook = match too_long {
+                    _ if was_slow => Outlook::Doubtful,
+                    Some(too_long) if waited > too_long => Outlook::Late,
+                    _ => Outlook::Good,
+                };
+                stand_ins.lacks(*key, outlook, |query| self.queries.contains(query), pool.unanswered);
             }
         }
         self.pools[pool_key].stand_ins = Some(stand_ins);
@@ -54,27 +69,29 @@ impl Dispatcher {
         if !pool.settings.stand_in.late || !query.wants_stand_in(pool) {
             return;
         }
-        // It is late later, as approximate answers near their bound: made now, its answer would only be held back.
-        let due = pool.late_for_stand_in().map(|after| query.arrived + after);
+        // It is late later once it runs, and as approximate answers near their bound: made now, its answer would only be
+        // held back.
+        let due = if query.queued { pool.late_while_waiting() } else { pool.late_for_stand_in() };
+        let due = due.map(|after| query.arrived + after);
         if let Some(due) = due.filter(|due| *due > self.now) {
             self.timers.set(due, Timer::Overdue(key));
             return;
         }
         if let Some(stand_ins) = &mut pool.stand_ins {
             stand_ins.late.push_back(key);
-            self.feed_stand_ins(pool_key, Urgency::Late);
+            self.feed_stand_ins(pool_key, Line::Late);
         }
     }
 
     /// Gives a pool's stand-ins to whoever has room for them.
-    pub(super) fn feed_stand_ins(&mut self, pool: Key<Pool>, urgency: Urgency) {
-        while self.may_stand_in(pool, urgency) {
-            let Some(first) = self.first_without(pool, urgency) else { return };
+    pub(super) fn feed_stand_ins(&mut self, pool: Key<Pool>, line: Line) {
+        while self.may_stand_in(pool, line) {
+            let Some(first) = self.first_without(pool, line) else { return };
             let mut idle = std::mem::take(&mut self.pools[pool].idle);
             let suits = |index: usize| {
                 self.instances
                     .key_at(index)
-                    .is_some_and(|key| self.may_stand_in_for(pool, key, (first, urgency)))
+                    .is_some_and(|key| self.may_stand_in_for(pool, key, (first, line)))
             };
             // One that was slow may well be slow again.
             let well = |index: usize| {
@@ -85,23 +102,21 @@ impl Dispatcher {
             let chosen = chosen.and_then(|index| self.instances.key_at(index));
             self.pools[pool].idle = idle;
             let Some(instance) = chosen else { return };
-            if !self.stand_in(pool, instance, urgency) {
+            if !self.stand_in(pool, instance, line) {
                 return;
             }
         }
     }
 
     /// Gives an instance a stand-in job, if there is one that it may take.
-    pub(super) fn take_stand_in(&mut self, instance: Key<Instance>, urgency: Urgency) -> bool {
+    pub(super) fn take_stand_in(&mut self, instance: Key<Instance>, line: Line) -> bool {
         for index in 0..self.instances[instance].serves.len() {
             let pool = self.instances[instance].serves[index].pool;
-            if !self.may_stand_in(pool, urgency) {
+            if !self.may_stand_in(pool, line) {
                 continue;
             }
-            let Some(first) = self.first_without(pool, urgency) else { continue };
-            if self.may_stand_in_for(pool, instance, (first, urgency))
-                && self.stand_in(pool, instance, urgency)
-            {
+            let Some(first) = self.first_without(pool, line) else { continue };
+            if self.may_stand_in_for(pool, instance, (first, line)) && self.stand_in(pool, instance, line) {
                 return true;
             }
         }
@@ -119,31 +134,32 @@ impl Dispatcher {
     }
 
     /// Whether there are such stand-ins, and room for them as far as the pool goes.
-    fn may_stand_in(&mut self, key: Key<Pool>, urgency: Urgency) -> bool {
+    fn may_stand_in(&mut self, key: Key<Pool>, line: Line) -> bool {
         let pool = &mut self.pools[key];
-        let Some(stand_ins) = &pool.stand_ins else { return false };
-        match urgency {
-            Urgency::Late => !stand_ins.late.is_empty() && !pool.idle.is_empty(),
-            Urgency::Spare if stand_ins.early.is_empty() || pool.idle.is_empty() => false,
-            Urgency::Spare => {
-                let busy = pool.busy(self.now);
-                let kept = pool.policy.kept_idle(busy, pool.slots, pool.stand_in_cost().of(1));
-                kept.is_some_and(|kept| pool.idle.more_than(kept))
-            }
+        let Some(stand_ins) = &mut pool.stand_ins else { return false };
+        if stand_ins.waiting(line).is_empty() || pool.idle.is_empty() {
+            return false;
         }
+        if line == Line::Late {
+            return true;
+        }
+        let busy = pool.busy(self.now);
+        let kept = pool.policy.kept_idle(busy, pool.slots, pool.stand_in_cost().of(1));
+        // What is likely late is worth the last instance.
+        kept.is_some_and(|kept| pool.idle.more_than(if line == Line::Doubtful { 0 } else { kept }))
     }
 
     /// The first query that wants a stand-in; those before it that want none any more are forgotten.
-    fn first_without(&mut self, key: Key<Pool>, urgency: Urgency) -> Option<Key<Query>> {
+    fn first_without(&mut self, key: Key<Pool>, line: Line) -> Option<Key<Query>> {
         loop {
             let pool = &mut self.pools[key];
             let stand_ins = pool.stand_ins.as_mut()?;
-            let first = *stand_ins.waiting(urgency).front()?;
+            let first = *stand_ins.waiting(line).front()?;
             let pool = &self.pools[key];
             if self.queries.get(first).is_some_and(|query| query.wants_stand_in(pool)) {
                 return Some(first);
             }
-            self.pools[key].stand_ins.as_mut()?.waiting(urgency).pop_front();
+            self.pools[key].stand_ins.as_mut()?.waiting(line).pop_front();
         }
     }
 
@@ -152,11 +168,11 @@ impl Dispatcher {
         &self,
         pool: Key<Pool>,
         instance: Key<Instance>,
-        (query, urgency): (Key<Query>, Urgency),
+        (query, line): (Key<Query>, Line),
     ) -> bool {
         let instance_of = &self.instances[instance];
         // What is spare must not wait at an instance behind anything.
-        let free = urgency == Urgency::Late || instance_of.jobs.is_empty();
+        let free = line == Line::Late || instance_of.jobs.is_empty();
         let serves = instance_of.serves(pool).is_some_and(|serves| serves.data && serves.stand_in);
         free && serves && !self.holds(instance, query)
     }
@@ -166,17 +182,18 @@ impl Dispatcher {
     }
 
     /// Starts a stand-in job on an instance with room for it. False if its work is not paid for.
-    fn stand_in(&mut self, key: Key<Pool>, instance: Key<Instance>, urgency: Urgency) -> bool {
+    fn stand_in(&mut self, key: Key<Pool>, instance: Key<Instance>, line: Line) -> bool {
         let Some(stand_ins) = &mut self.pools[key].stand_ins else { return false };
-        let mut waiting = std::mem::take(stand_ins.waiting(urgency));
+        let mut waiting = std::mem::take(stand_ins.waiting(line));
         let cost = self.pools[key].stand_in_cost();
         let rows = self.gather(&mut waiting, (key, instance), &cost);
         // What still waits for an instance is taken out of the queue: that saves work, and costs none.
         let beside = rows.iter().filter(|query| !self.queries[**query].queued).count();
         let pool = &mut self.pools[key];
         let Some(stand_ins) = &mut pool.stand_ins else { return false };
-        *stand_ins.waiting(urgency) = waiting;
+        *stand_ins.waiting(line) = waiting;
         let count = rows.len() as u64;
+        let urgency = line.urgency();
         match urgency {
             Urgency::Spare => pool.counters.stand_ins_spare += count,
             Urgency::Late if beside > 0 && !stand_ins.work.spend_part(cost.of(beside)) => {
@@ -277,6 +294,15 @@ impl Pool {
             return None;
         }
         Some(self.usual_response()?.mul_f64(self.settings.stand_in.late_factor * self.thrift()))
+    }
+
+    /// How long after its arrival a query that still waits counts as late, though one that runs would not. With a stand-in
+    /// it is answered sooner then than if it ran at once, which is several times the work.
+    fn late_while_waiting(&self) -> Option<Duration> {
+        let (late, usual) = (self.late_for_stand_in()?, self.usual_service()?);
+        let used = self.stand_ins.as_ref().map_or(0.0, |stand_ins| stand_ins.share.used());
+        let patience = usual.mul_f64(self.stand_in_cost().of(1) * used * PATIENCE);
+        Some(late.min((late + patience).saturating_sub(usual)))
     }
 
     /// What a query usually takes from its arrival, where it need not wait for others.

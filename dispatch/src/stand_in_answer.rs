@@ -148,7 +148,8 @@ impl Dispatcher {
         }
     }
 
-    /// When a query should be given its stand-in's answer, if it has one that is to come or held back.
+    /// When a query should be given its stand-in's answer, if it has one that is to come or held back: not if a duplicate
+    /// would be done by then.
     pub(super) fn stand_in_expected(&self, key: Key<Query>) -> Option<Time> {
         let query = self.queries.get(key)?;
         let pool = &self.pools[query.pool];
@@ -162,7 +163,7 @@ impl Dispatcher {
             Aid::None | Aid::Useless => return None,
         };
         let at = ready.max(from);
-        (at > self.now && pool.gives_stand_ins(query.accept)).then_some(at)
+        (at > self.now && at <= self.now + usual && pool.gives_stand_ins(query.accept)).then_some(at)
     }
 
     /// A query is answered: what is known twice, or will be, is to be compared.

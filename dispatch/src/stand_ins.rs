@@ -12,7 +12,9 @@ use super::{StandInSettings, Urgency};
 
 /// The stand-ins of a pool.
 pub(super) struct StandIns {
-    /// Queries that run and have none, oldest first; the answered among them are passed over.
+    /// Queries that run where the last answer was slow, and have none; the answered among them are passed over.
+    pub(super) doubtful: VecDeque<Key<Query>>,
+    /// Likewise the others that run: first those that will be late even if all goes well, then the oldest.
     pub(super) early: VecDeque<Key<Query>>,
     /// Likewise queries that are late, whether they run or wait.
     pub(super) late: VecDeque<Key<Query>>,
@@ -26,6 +28,38 @@ pub(super) struct StandIns {
     pub(super) withheld: bool,
 }
 
+/// Where a query waits for a stand-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// It is late, whether it runs or waits.
+    Late,
+    /// It runs where the last answer was slow: likely it will be late.
+    Doubtful,
+    /// It runs.
+    Early,
+}
+
+/// What is to be expected of a query that was just started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outlook {
+    /// It will be answered in time, unless something goes wrong.
+    Good,
+    /// It waited so long that its prediction will be late anyway.
+    Late,
+    /// The last answer was slow where it runs.
+    Doubtful,
+}
+
+impl Line {
+    /// Of the jobs for it.
+    pub(super) fn urgency(self) -> Urgency {
+        match self {
+            Self::Late => Urgency::Late,
+            Self::Doubtful | Self::Early => Urgency::Spare,
+        }
+    }
+}
+
 /// Comparisons without which nothing is said of the agreement.
 const FEW: u32 = 100;
 /// Queries of the answered that are passed over before they are swept.
@@ -34,6 +68,7 @@ const DEAD_ALLOWED: usize = 64;
 impl StandIns {
     pub(super) fn new(settings: &StandInSettings) -> Self {
         Self {
+            doubtful: VecDeque::new(),
             early: VecDeque::new(),
             late: VecDeque::new(),
             costs: Costs::default(),
@@ -54,23 +89,40 @@ impl StandIns {
         self.watch(settings);
     }
 
-    /// Queries that want one, of a kind.
-    pub(super) fn waiting(&mut self, urgency: Urgency) -> &mut VecDeque<Key<Query>> {
-        match urgency {
-            Urgency::Spare => &mut self.early,
-            Urgency::Late => &mut self.late,
+    /// Queries that want one, of a line.
+    pub(super) fn waiting(&mut self, line: Line) -> &mut VecDeque<Key<Query>> {
+        match line {
+            Line::Late => &mut self.late,
+            Line::Doubtful => &mut self.doubtful,
+            Line::Early => &mut self.early,
         }
     }
 
-    /// A query has none. Those that were answered go, when there could be more of them than of the others.
-    pub(super) fn lacks(&mut self, query: Key<Query>, alive: impl Fn(Key<Query>) -> bool, living: u32) {
-        while self.early.front().is_some_and(|front| !alive(*front)) {
-            self.early.pop_front();
+    /// Whether any may want one early.
+    pub(super) fn has_early(&self) -> bool {
+        !self.doubtful.is_empty() || !self.early.is_empty()
+    }
+
+    /// A query that runs has none. Those that were answered go, when there could be more of them than of the others.
+    pub(super) fn lacks(
+        &mut self,
+        query: Key<Query>,
+        outlook: Outlook,
+        alive: impl Fn(Key<Query>) -> bool,
+        living: u32,
+    ) {
+        let doubtful = outlook == Outlook::Doubtful;
+        let line = self.waiting(if doubtful { Line::Doubtful } else { Line::Early });
+        while line.front().is_some_and(|front| !alive(*front)) {
+            line.pop_front();
         }
-        if self.early.len() > 2 * living as usize + DEAD_ALLOWED {
-            self.early.retain(|query| alive(*query));
+        if line.len() > 2 * living as usize + DEAD_ALLOWED {
+            line.retain(|query| alive(*query));
         }
-        self.early.push_back(query);
+        match outlook {
+            Outlook::Late => line.push_front(query),
+            Outlook::Doubtful | Outlook::Good => line.push_back(query),
+        }
     }
 
     /// A prediction and its stand-in were compared.

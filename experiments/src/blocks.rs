@@ -4,7 +4,7 @@
 //! biased. Pooling the drawn blocks first gives every resampled quantile as many samples as the run has.
 
 use parm_simulator::Tally;
-use parm_workload::draw::Draw;
+use parm_workload::Random;
 
 /// The blocks of one or several runs.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ impl Blocks {
         let count = self.blocks.len();
         (0..ROUNDS)
             .map(|round| {
-                let mut draw = Draw::new(seed, [round]);
+                let mut draw = Random::of(seed, [round]);
                 self.pooled((0..count).map(|_| draw.below(count)))
             })
             .collect()

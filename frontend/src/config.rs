@@ -25,8 +25,9 @@ pub struct Config {
     /// in a row saw it, and a file that names nobody changes nothing. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers_file: Option<PathBuf>,
-    /// Bundles of codes and parity models, for the policies `parm` and `parm+`: a model repository whose models have a
-    /// `NAME/parm.toml`, or one such file. Default: where `backend.models` is, if models are served from there.
+    /// Bundles of codes, parity models and stand-ins, for the policies `parm`, `parm+` and `stand-in`: a model repository
+    /// whose models have a `NAME/parm.toml`, or one such file. Default: where `backend.models` is, if models are served
+    /// from there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bundles: Option<PathBuf>,
     /// Milliseconds between two looks for changes of the bundles. Default 1000.

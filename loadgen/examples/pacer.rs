@@ -15,6 +15,7 @@ use parm_loadgen::pacer::{self, Continue};
 use parm_loadgen::shape::Shape;
 use parm_loadgen::statistics::bootstrap::quantile_of;
 use parm_loadgen::statistics::kolmogorov;
+use parm_workload::Pattern;
 
 const SEED: u64 = 1;
 
@@ -50,7 +51,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let gaps: Vec<f64> = called.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let last = |times: &[f64]| times.last().copied().unwrap_or(f64::NAN);
     let p_value = match shape {
-        Shape::Poisson => format!("{:.3}", kolmogorov::p_value(&gaps, |gap| 1.0 - (-rate * gap).exp())),
+        Shape::Pattern(Pattern::Poisson) => {
+            format!("{:.3}", kolmogorov::p_value(&gaps, |gap| 1.0 - (-rate * gap).exp()))
+        }
         _ => "-".to_owned(),
     };
     let [p50, p99, p999, max] = [0.5, 0.99, 0.999, 1.0].map(|share| quantile_of(&mut lags, share));

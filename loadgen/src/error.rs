@@ -35,6 +35,8 @@ pub enum Error {
     )]
     TooManySamples { expected: u64, most: usize },
     #[error(transparent)]
+    Array(#[from] parm_arrays::Error),
+    #[error(transparent)]
     Workload(#[from] parm_workload::Error),
     #[error(transparent)]
     Protocol(#[from] parm_protocol::Error),

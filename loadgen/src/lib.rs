@@ -2,7 +2,6 @@
 //!
 //! Knows the protocol, not the models.
 
-pub mod arrays;
 mod error;
 pub mod grader;
 pub mod inputs;

@@ -39,7 +39,7 @@ pub(crate) struct Ended {
 
 /// What a run has recorded in the end.
 #[derive(Debug)]
-pub(crate) struct Recorded {
+pub(crate) struct Measured {
     pub(crate) samples: Vec<Sample>,
     pub(crate) tally: Tally,
     pub(crate) first_failure: Option<Refusal>,
@@ -124,12 +124,12 @@ impl Live {
         self.state.lock().recorder.len()
     }
 
-    pub(crate) fn take(&self) -> Recorded {
+    pub(crate) fn take(&self) -> Measured {
         let mut state = self.state.lock();
         let recorder = std::mem::replace(&mut state.recorder, Recorder::new(0));
         let (tally, first_failure) = (std::mem::take(&mut state.tally), state.first_failure.take());
         drop(state);
-        Recorded { samples: recorder.in_order(), tally, first_failure }
+        Measured { samples: recorder.in_order(), tally, first_failure }
     }
 }
 

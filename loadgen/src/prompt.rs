@@ -35,16 +35,18 @@ impl Drop for Prompt {
 }
 
 #[cfg(target_os = "linux")]
-#[allow(unsafe_code)] // plain system calls on the calling thread, for which std has no wrapper
+#[allow(unsafe_code)] // plain system calls on the calling thread, for which neither std nor rustix has a wrapper
 mod linux {
+    use std::num::NonZeroU64;
+
     /// How the kernel schedules a thread.
     #[derive(Clone, Copy)]
     pub(super) struct Scheduling(libc::sched_attr);
 
     /// What it was before; `None` where there is nothing to restore.
     pub(super) fn ask() -> Option<Scheduling> {
-        // SAFETY: PR_SET_TIMERSLACK takes one integer and changes nothing but the calling thread's slack.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1usize, 0usize, 0usize, 0usize) };
+        // Refused only by exotic kernels.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let before = Scheduling::get().filter(|now| now.0.sched_policy == libc::SCHED_OTHER as u32)?;
         let real_time = libc::sched_attr {
             sched_policy: libc::SCHED_FIFO as u32,

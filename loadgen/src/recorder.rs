@@ -97,7 +97,7 @@ pub fn write(samples: &[Sample], mut to: impl Write) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use parm_workload::draw::Draw;
+    use parm_random::Random;
 
     use super::*;
     use crate::statistics::bootstrap::quantile_of;
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn the_histogram_agrees_with_the_raw_samples_to_three_digits_from_microseconds_to_minutes() {
-        let mut draw = Draw::new(7, [1]);
+        let mut draw = Random::of(7, [1]);
         let mut recorder = Recorder::new(50_000);
         let mut raw = Vec::new();
         for i in 0..50_000 {

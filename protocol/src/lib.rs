@@ -13,6 +13,7 @@ mod infer;
 mod metadata;
 mod parameter;
 pub mod rest;
+mod run_times;
 mod service;
 mod tensor;
 pub mod validate;
@@ -22,9 +23,10 @@ pub use error::{Code, Error};
 pub use infer::{InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOutput};
 pub use metadata::{
     BatchStatistics, DurationStatistics, ModelConfig, ModelConfigTensor, ModelIndex, ModelMetadata,
-    ModelStatistics, ServerMetadata, TensorMetadata,
+    ModelParameter, ModelStatistics, ServerMetadata, TensorMetadata,
 };
 pub use parameter::{Parameter, Parameters};
+pub use run_times::MEASURED_ROWS;
 pub use service::{Context, InferenceService, Transport};
 pub use tensor::{Shape, Tensor};
 pub use validate::{Rows, validate};

@@ -1,7 +1,8 @@
 //! What a server says about itself and its models. The serde shapes are the protocol's REST shapes.
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// `GET /v2`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,21 +68,38 @@ pub struct ModelConfig {
     pub input: Vec<ModelConfigTensor>,
     /// Outputs.
     pub output: Vec<ModelConfigTensor>,
-    /// Whatever else a server says of the model, over REST: Triton's form is `{NAME: {"string_value": TEXT}}`.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    pub parameters: Value,
+    /// What the server says besides, by name; of other servers' what has Triton's form.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "in_tritons_form")]
+    pub parameters: BTreeMap<String, ModelParameter>,
+}
+
+/// A parameter in a [`ModelConfig`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelParameter {
+    /// Its value, whatever it means.
+    pub string_value: String,
 }
 
 impl ModelConfig {
     /// The same, with the SHA-256 of the model's file.
-    pub fn with_digest(self, digest: &str) -> Self {
-        Self { parameters: json!({ "sha256": { "string_value": digest } }), ..self }
+    pub fn with_digest(mut self, digest: &str) -> Self {
+        self.parameters.insert("sha256".into(), ModelParameter { string_value: digest.into() });
+        self
     }
 
     /// The SHA-256 of the model's file, where the server says it.
     pub fn digest(&self) -> Option<&str> {
-        self.parameters.get("sha256")?.get("string_value")?.as_str()
+        self.parameters.get("sha256").map(|parameter| &*parameter.string_value)
     }
+}
+
+/// A server that means something else by `parameters` says nothing that we could read, and serves its models all the same.
+fn in_tritons_form<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, ModelParameter>, D::Error> {
+    let serde_json::Value::Object(all) = serde_json::Value::deserialize(from)? else {
+        return Ok(BTreeMap::new());
+    };
+    let read = |(name, value)| Some((name, serde_json::from_value(value).ok()?));
+    Ok(all.into_iter().filter_map(read).collect())
 }
 
 /// A count and a total duration.

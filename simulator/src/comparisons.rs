@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use parm_dispatch::{Comparison, GroupId, JobId, Pair, Part, Source, Verdict};
-use parm_workload::draw::Draw;
+use parm_workload::Random;
 
 /// Wrong outputs that may be compared, and what comparisons found.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl Comparisons {
 
     /// Compares; what is found is to be reported later.
     pub(crate) fn compare(&mut self, comparison: &Comparison, seed: u64) {
-        let mut draw = Draw::new(seed, [STREAM, comparison.group.0]);
+        let mut draw = Random::of(seed, [STREAM, comparison.group.0]);
         let mut verdicts = Vec::new();
         for (row, parts) in comparison.rows.iter().enumerate() {
             let wrong = |part: &Part| self.wrong.contains(&part.job);
@@ -62,7 +62,7 @@ impl Comparisons {
         let Pair { prediction, stand_in } = pair;
         let spoiled = [prediction, stand_in].iter().any(|output| self.wrong.contains(&output.job));
         let share = if spoiled { CHANCE } else { agreement };
-        Draw::new(seed, [PAIRS, prediction.job.0 << 8 ^ u64::from(prediction.row)]).uniform() < share
+        Random::of(seed, [PAIRS, prediction.job.0 << 8 ^ u64::from(prediction.row)]).uniform() < share
     }
 
     /// What was found of a group.

@@ -26,14 +26,14 @@ use super::traffic::Traffic;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A policy at work.
-pub struct Cluster {
+pub struct PolicyCluster {
     pub policy: Policy,
     frontend: Frontend,
     tally: Mutex<Tally>,
     runs: Arc<AtomicU64>,
 }
 
-impl Cluster {
+impl PolicyCluster {
     /// Loads the models on six instances and waits until all have joined. Blocks while models load.
     pub async fn start(policy: Policy, served: &Served, pace: &Pace) -> anyhow::Result<Self> {
         let config = parm_frontend::Config {
@@ -80,13 +80,13 @@ impl Cluster {
             traceparent: None,
         };
         let answered = self.frontend.infer(request, context).await;
-        let end = answered.map_or((Outcome::Failed, false), |response| {
+        let (outcome, right) = answered.map_or((Outcome::Failed, false), |response| {
             (Outcome::of(&response), traffic.is_right(index, &response))
         });
         // A refusal is quick, and yet no better than an answer that never came.
         let waited = intended.elapsed();
-        let latency = if end.0.is_answer() { waited } else { waited.max(deadline - intended) };
-        self.tally.lock().record(since, latency, end);
+        let latency = if outcome.is_answer() { waited } else { waited.max(deadline - intended) };
+        self.tally.lock().record(since, latency, outcome, right);
     }
 }
 

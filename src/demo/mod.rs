@@ -21,12 +21,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
-use cluster::Cluster;
+use cluster::PolicyCluster;
 use paced::Pace;
 use parm_workload::Schedule;
 use parm_workload::distribution::Distribution;
 use parm_workload::service::Service;
-use run::{Run, Running};
+use run::{DemoRun, Running};
 use screen::Screen;
 use served::Served;
 use summary::Summary;
@@ -94,7 +94,7 @@ async fn demonstrate(flags: &cli::Demo) -> anyhow::Result<()> {
     let served = Served::read(&flags.models, &flags.model)?;
     let mut clusters = Vec::new();
     for policy in &flags.policies {
-        clusters.push(Arc::new(Cluster::start(*policy, &served, &pace).await?));
+        clusters.push(Arc::new(PolicyCluster::start(*policy, &served, &pace).await?));
     }
     let model = clusters.first().ok_or_else(|| anyhow!("no policy to show"))?.model(&flags.model)?;
     let traffic = Arc::new(Traffic::read(&flags.images, &model)?);
@@ -105,8 +105,8 @@ async fn demonstrate(flags: &cli::Demo) -> anyhow::Result<()> {
         }
         Output::Json => Screen::Silent,
     };
-    let arrivals = Run::arrivals(flags.rate, flags.seed)?;
-    let run = Run { clusters: clusters.clone(), traffic, arrivals, length, began };
+    let arrivals = DemoRun::arrivals(flags.rate, flags.seed)?;
+    let run = DemoRun { clusters: clusters.clone(), traffic, arrivals, length, began };
     let running = run.start(Handle::current())?;
     let mut stage = Stage { schedule, clusters: &clusters, length, width: screen.width() };
     let ended = watch(&mut stage, &running, &stop, &mut screen).await?;
@@ -151,7 +151,7 @@ async fn watch(
 /// What there is to see.
 struct Stage<'a> {
     schedule: Schedule,
-    clusters: &'a [Arc<Cluster>],
+    clusters: &'a [Arc<PolicyCluster>],
     length: Duration,
     width: usize,
 }

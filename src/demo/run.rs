@@ -10,7 +10,7 @@ use parm_loadgen::pacer::{self, Continue};
 use parm_workload::arrivals::{Arrivals, Times};
 use tokio::runtime::Handle;
 
-use super::cluster::{Cluster, Query};
+use super::cluster::{PolicyCluster, Query};
 use super::traffic::Traffic;
 
 /// How long a client waits for an answer. What takes longer is missed.
@@ -20,8 +20,8 @@ pub const DEADLINE: Duration = Duration::from_secs(1);
 const LEAD: Duration = Duration::from_millis(50);
 
 /// What is sent, to whom, for how long.
-pub struct Run {
-    pub clusters: Vec<Arc<Cluster>>,
+pub struct DemoRun {
+    pub clusters: Vec<Arc<PolicyCluster>>,
     pub traffic: Arc<Traffic>,
     pub arrivals: Times,
     pub length: Duration,
@@ -37,7 +37,7 @@ pub struct Running {
     pacer: JoinHandle<()>,
 }
 
-impl Run {
+impl DemoRun {
     /// Queries of the first seconds of an arrival process.
     pub fn arrivals(rate: f64, seed: u64) -> anyhow::Result<Times> {
         Ok(Arrivals::Poisson { rate }.schedule(seed)?)
@@ -48,7 +48,7 @@ impl Run {
         let began = *self.began.get_or_init(|| Instant::now() + LEAD);
         let (stop, lags) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let (stopped, noted) = (stop.clone(), lags.clone());
-        let Run { clusters, traffic, arrivals, length, .. } = self;
+        let DemoRun { clusters, traffic, arrivals, length, .. } = self;
         let schedule = arrivals.take_while(move |at| *at < length);
         let send = move |index: usize, intended: Instant, lag: Duration| {
             if stopped.load(Ordering::Relaxed) {

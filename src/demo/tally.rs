@@ -67,7 +67,7 @@ impl Tally {
     }
 
     /// A query that was meant to be sent `since` the start has ended, and its answer is right or not.
-    pub fn record(&mut self, since: Duration, latency: Duration, (outcome, right): (Outcome, bool)) {
+    pub fn record(&mut self, since: Duration, latency: Duration, outcome: Outcome, right: bool) {
         self.recorder.record(Sample { intended: since, latency, lag: Duration::ZERO, outcome });
         let count = &mut self.counts[outcome as usize];
         count.queries += 1;
@@ -143,7 +143,7 @@ mod tests {
         for index in 0..100u64 {
             let missed = index % 10 == 0;
             let outcome = if missed { Outcome::Failed } else { Outcome::Exact };
-            tally.record(ms(index * 30), ms(index + 1), (outcome, !missed && index % 2 == 0));
+            tally.record(ms(index * 30), ms(index + 1), outcome, !missed && index % 2 == 0);
         }
         let standing = tally.standing("equal", 120);
         assert!(standing.p50_ms.is_some_and(|p50| (p50 - 50.0).abs() < 1.0), "{standing:?}");

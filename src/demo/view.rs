@@ -182,7 +182,7 @@ mod tests {
             let slow = (10_000..10_100).contains(&index);
             let since = Duration::from_millis(index * 3);
             let latency = Duration::from_millis(if slow { 999 } else { 10 });
-            tally.record(since, latency, (Outcome::Exact, true));
+            tally.record(since, latency, Outcome::Exact, true);
         }
         let standing = tally.standing("parm+", 30_000);
         let standings = [standing.clone(), standing.clone(), standing.clone(), standing];

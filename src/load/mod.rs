@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 
 pub use flags::Load;
 use flags::Scenario;
-use view::View;
+use view::LiveView;
 
 use crate::cli::Output;
 
@@ -37,7 +37,7 @@ pub fn main(flags: &Load) -> anyhow::Result<()> {
     let target = target(flags, &endpoint, &runtime)?;
     let samples = flags.samples.as_deref().map(create).transpose()?;
     stop_when_asked(&runtime, target.live.clone())?;
-    let view = View::start(target.live.clone(), flags);
+    let view = LiveView::start(target.live.clone(), flags);
     let outcome = match flags.scenario {
         Scenario::Server => target.open(&Plan {
             arrivals,

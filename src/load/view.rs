@@ -14,10 +14,10 @@ use parm_loadgen::outcome::Outcome;
 
 use super::flags::Load;
 
-/// Somebody is watching until [`View::end`].
-pub struct View(Option<(SyncSender<()>, JoinHandle<()>)>);
+/// Somebody is watching until [`LiveView::end`].
+pub struct LiveView(Option<(SyncSender<()>, JoinHandle<()>)>);
 
-impl View {
+impl LiveView {
     pub fn start(live: Arc<Live>, flags: &Load) -> Self {
         if flags.quiet {
             return Self(None);

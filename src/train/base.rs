@@ -22,17 +22,18 @@ pub fn main(flags: &train::Base) -> Result<(), Failure> {
     let data = samples(&flags.data).map_err(Failure::Configuration)?;
     let test = flags.test.as_deref().map(samples).transpose().map_err(Failure::Configuration)?;
     let device = device(&flags.run).map_err(Failure::Configuration)?;
-    learn(flags, (&settings, device), &data, test.as_ref()).map_err(Failure::Run)
+    learn(flags, &settings, device, &data, test.as_ref()).map_err(Failure::Run)
 }
 
 fn learn(
     flags: &train::Base,
-    (settings, device): (&Base, Device),
+    settings: &Base,
+    device: Device,
     data: &parm_training::data::Samples,
     test: Option<&parm_training::data::Samples>,
 ) -> anyhow::Result<()> {
     threads(&flags.run)?;
-    let (bar, stop) = (progress::Bar::new(), stop::on_signals()?);
+    let (bar, stop) = (progress::EpochBar::new(), stop::on_signals()?);
     let files = files(&flags.run.runs, &flags.name);
     let around = Surroundings { observer: &bar, stop: &stop, files: &files };
     let trained = train(data, settings, device, around)?;

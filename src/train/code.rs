@@ -4,11 +4,11 @@ use std::io::Write;
 
 use parm_parity_models::bundle::{Accuracy, Start, Training};
 use parm_training::Device;
-use parm_training::code::{Encoder, Held, Recipe, train};
+use parm_training::code::{CodeRecipe, train};
 use parm_training::fit::Surroundings;
-use parm_training::parity::{Entry, Publication, publish_learned};
+use parm_training::parity::{CodeRecord, Publication, publish_learned};
 
-use super::run::{Numbers, apply, device, files, recipe, set, threads};
+use super::run::{Numbers, apply, device, files, named, recipe, set, threads};
 use super::{Deployed, command_line, progress, samples, stop, tool};
 use crate::Failure;
 use crate::cli::train as flags;
@@ -20,35 +20,26 @@ pub fn main(given: &flags::Code) -> Result<(), Failure> {
     learn(given, &settings, device).map_err(Failure::Run)
 }
 
-fn settings(given: &flags::Code) -> anyhow::Result<Recipe> {
-    let mut settings: Recipe = recipe(&given.run)?;
-    let Recipe { run, held_out, .. } = &mut settings;
+fn settings(given: &flags::Code) -> anyhow::Result<CodeRecipe> {
+    let mut settings: CodeRecipe = recipe(&given.run)?;
+    let CodeRecipe { run, held_out, .. } = &mut settings;
     apply(&given.run, Numbers { run, held_out, augment: None });
-    let encoder = given.encoder.map(|encoder| match encoder {
-        flags::Net::Mlp => Encoder::Mlp,
-        flags::Net::Conv => Encoder::Conv,
-    });
-    set(&mut settings.encoder, encoder);
+    set(&mut settings.encoder, given.encoder.map(named));
     set(&mut settings.k, given.k);
     set(&mut settings.r, given.r);
-    let loss = given.loss.map(|loss| match loss {
-        flags::CodeLoss::Kl => Held::Kl,
-        flags::CodeLoss::Mse => Held::Mse,
-        flags::CodeLoss::Xent => Held::Xent,
-    });
-    set(&mut settings.loss, loss);
+    set(&mut settings.loss, given.loss.map(named));
     Ok(settings)
 }
 
-fn learn(given: &flags::Code, settings: &Recipe, device: Device) -> anyhow::Result<()> {
+fn learn(given: &flags::Code, settings: &CodeRecipe, device: Device) -> anyhow::Result<()> {
     let deployed = Deployed::find(&given.deployed, given.name.as_deref(), &given.run.models)?;
     let data = samples(&given.data)?;
     let test = given.test.as_deref().map(samples).transpose()?;
     threads(&given.run)?;
-    let (bar, stop) = (progress::Bar::new(), stop::on_signals()?);
+    let (bar, stop) = (progress::EpochBar::new(), stop::on_signals()?);
     let files = files(&given.run.runs, &format!("{}-learned-k{}", deployed.name, settings.k));
     let around = Surroundings { observer: &bar, stop: &stop, files: &files };
-    let trained = train((&data, test.as_ref()), &deployed.model, settings, (device, around))?;
+    let trained = train(&data, test.as_ref(), &deployed.model, settings, device, around)?;
     drop(bar);
     let marks = trained.tested.as_ref().unwrap_or(&trained.marks);
     let training = Training {
@@ -81,8 +72,9 @@ fn learn(given: &flags::Code, settings: &Recipe, device: Device) -> anyhow::Resu
             rows: &data.inputs,
             preprocessing: None,
         },
-        &Entry { code: &trained.code, training, accuracy: Some(accuracy), calibration: None },
-        (&trained.encoder, &trained.decoder),
+        &CodeRecord { code: &trained.code, training, accuracy: Some(accuracy), calibration: None },
+        &trained.encoder,
+        &trained.decoder,
     )?;
     files.forget_checkpoint();
     let mut out = std::io::stdout().lock();

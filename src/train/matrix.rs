@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use parm_training::matrix::{Cell, Matrix, Observer, Outcome, Place, Results, Runner, render};
+use parm_training::matrix::{Cell, Matrix, MatrixObserver, Outcome, Place, Results, Runner, render};
 use parm_training::{Device, Error, Teacher};
 
 use super::engine::BlackBox;
@@ -35,7 +35,7 @@ fn run(given: &flags::Matrix, device: Device, matrices: &[Matrix]) -> anyhow::Re
     let place = Place { data: given.data.clone(), results: given.results.clone() };
     for matrix in matrices {
         let jobs = given.jobs;
-        Runner { matrix, place: &place, jobs, device, ask: &ask, observer: &Lines, stop: &stop }.run()?;
+        Runner { matrix, place: &place, jobs, device, ask: &ask, observer: &CellLines, stop: &stop }.run()?;
         if stop.is_requested() {
             anyhow::bail!("stopped: run it again to go on");
         }
@@ -58,9 +58,9 @@ fn ask(path: &Path) -> Result<Box<dyn Teacher>, Error> {
 }
 
 /// A line on stderr for each cell.
-struct Lines;
+struct CellLines;
 
-impl Observer for Lines {
+impl MatrixObserver for CellLines {
     fn began(&self, cell: &Cell, left: usize) {
         eprintln!("{cell}: begins, {left} left after it");
     }

@@ -3,18 +3,18 @@
 use std::io::Write;
 
 use parm_encoder::{Head, Kind};
-use parm_parity_models::bundle::{Meaning, Training};
+use parm_parity_models::bundle::Training;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_training::data::{Limit, Samples};
 use parm_training::evaluate::{Metric, Report};
 use parm_training::fit::{Files, Surroundings};
 use parm_training::parity::{
-    Body, Entry, Materials, Publication, Recipe, Start, Trained, examine, publish, train,
+    CodeRecord, Materials, ParityRecipe, Publication, TrainedParities, examine, publish, train,
 };
-use parm_training::{Array, Device, Loss, Network, Teacher};
+use parm_training::{Array, Device, Network, Teacher};
 
 use super::engine::BlackBox;
-use super::run::{Numbers, apply, device, files, recipe, set, threads};
+use super::run::{Numbers, apply, device, files, named, recipe, set, threads};
 use super::{Deployed, command_line, progress, samples, stop, tool};
 use crate::Failure;
 use crate::cli::train as flags;
@@ -27,7 +27,7 @@ pub fn main(given: &flags::Parity) -> Result<(), Failure> {
 
 /// Everything that is read before the run begins.
 struct Work {
-    recipe: Recipe,
+    recipe: ParityRecipe,
     device: Device,
     deployed: Deployed,
     architecture: Option<Model>,
@@ -60,7 +60,7 @@ impl Work {
 
     fn learn(&self, given: &flags::Parity) -> anyhow::Result<()> {
         threads(&given.run)?;
-        let (bar, stop) = (progress::Bar::new(), stop::on_signals()?);
+        let (bar, stop) = (progress::EpochBar::new(), stop::on_signals()?);
         let code = self.recipe.code();
         let name = format!("{}-{}-{}-k{}", self.deployed.name, code.kind, head(self.recipe.head()), code.k);
         let files = files(&given.run.runs, &name);
@@ -79,9 +79,9 @@ impl Work {
         }
     }
 
-    fn publish(&self, given: &flags::Parity, trained: &Trained, files: &Files) -> anyhow::Result<()> {
+    fn publish(&self, given: &flags::Parity, trained: &TrainedParities, files: &Files) -> anyhow::Result<()> {
         let on = |samples| Materials { samples, outputs: None, ..self.materials() };
-        let examined = |samples| examine(on(samples), trained, (self.metric, self.device));
+        let examined = |samples| examine(on(samples), trained, self.metric, self.device);
         let report = self.test.as_ref().map(examined).transpose()?;
         let publication = Publication {
             root: &given.run.models,
@@ -93,7 +93,7 @@ impl Work {
         };
         let training = self.training(given, trained);
         let accuracy = report.as_ref().and_then(Report::accuracy);
-        let entry = Entry { code: &trained.code, training, accuracy, calibration: trained.calibration };
+        let entry = CodeRecord { code: &trained.code, training, accuracy, calibration: trained.calibration };
         let path = publish(&publication, &entry, &trained.models)?;
         files.forget_checkpoint();
         let mut out = std::io::stdout().lock();
@@ -112,7 +112,7 @@ impl Work {
         Ok(())
     }
 
-    fn training(&self, given: &flags::Parity, trained: &Trained) -> Training {
+    fn training(&self, given: &flags::Parity, trained: &TrainedParities) -> Training {
         Training {
             command: command_line(),
             tool: tool(),
@@ -139,15 +139,12 @@ fn teacher(given: &flags::Parity, deployed: &Deployed) -> anyhow::Result<Option<
     })
 }
 
-fn settings(given: &flags::Parity) -> anyhow::Result<Recipe> {
-    let mut settings: Recipe = recipe(&given.run)?;
-    let Recipe { run, held_out, augment, .. } = &mut settings;
+fn settings(given: &flags::Parity) -> anyhow::Result<ParityRecipe> {
+    let mut settings: ParityRecipe = recipe(&given.run)?;
+    let ParityRecipe { run, held_out, augment, .. } = &mut settings;
     apply(&given.run, Numbers { run, held_out, augment: Some(augment) });
     set(&mut settings.encoder, given.encoder);
-    let head = given.head.map(|head| match head {
-        flags::Head::Sum => Head::Sum,
-        flags::Head::Slots => Head::Slots,
-    });
+    let head: Option<Head> = given.head.map(named);
     // ParM's name for its own code is its head.
     if given.encoder.is_none() && head == Some(Head::Sum) {
         settings.encoder = Kind::Sum;
@@ -155,32 +152,14 @@ fn settings(given: &flags::Parity) -> anyhow::Result<Recipe> {
     set(&mut settings.head, head.map(Some));
     set(&mut settings.k, given.k);
     set(&mut settings.r, given.r);
-    let body = given.body.map(|body| match body {
-        flags::Body::Mixed => Body::Mixed,
-        flags::Body::Lanes => Body::Lanes,
-    });
-    set(&mut settings.body, body.map(Some));
+    set(&mut settings.body, given.body.map(|body| Some(named(body))));
     set(&mut settings.width, given.width.map(Some));
-    let start = given.start.map(|start| match start {
-        flags::Start::Deployed => Start::Deployed,
-        flags::Start::Scratch => Start::Scratch,
-    });
-    set(&mut settings.start, start);
-    let loss = given.loss.map(|loss| match loss {
-        flags::Loss::Kl => Loss::Kl,
-        flags::Loss::Mse => Loss::Mse,
-        flags::Loss::Huber => Loss::Huber,
-    });
-    set(&mut settings.loss, loss.map(Some));
+    set(&mut settings.start, given.start.map(named));
+    set(&mut settings.loss, given.loss.map(|loss| Some(named(loss))));
     set(&mut settings.temperature, given.temperature);
     set(&mut settings.passes, given.passes);
     set(&mut settings.blanks, given.blanks);
-    let meaning = given.meaning.map(|meaning| match meaning {
-        flags::Meaning::Logits => Meaning::Logits,
-        flags::Meaning::Probabilities => Meaning::Probabilities,
-        flags::Meaning::Values => Meaning::Values,
-    });
-    set(&mut settings.meaning, meaning.map(Some));
+    set(&mut settings.meaning, given.meaning.map(|meaning| Some(named(meaning))));
     Ok(settings)
 }
 

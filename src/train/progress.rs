@@ -6,12 +6,12 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use parm_training::fit::{Epoch, Observer};
 
 /// Watches one run.
-pub struct Bar {
+pub struct EpochBar {
     bar: ProgressBar,
     groups: std::sync::Arc<AtomicU64>,
 }
 
-impl Bar {
+impl EpochBar {
     /// A bar of unknown length.
     pub fn new() -> Self {
         let groups = std::sync::Arc::new(AtomicU64::new(0));
@@ -28,7 +28,7 @@ impl Bar {
     }
 }
 
-impl Observer for Bar {
+impl Observer for EpochBar {
     fn began(&self, step: u64, steps: u64) {
         self.bar.set_length(steps);
         self.bar.set_position(step);
@@ -49,7 +49,7 @@ impl Observer for Bar {
     }
 }
 
-impl Drop for Bar {
+impl Drop for EpochBar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

@@ -3,11 +3,14 @@
 use std::path::Path;
 
 use anyhow::Context;
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use parm_training::fit::{Files, Settings};
-use parm_training::{Augmentation, Device, Shape};
-use serde::de::DeserializeOwned;
+use parm_training::{Augmentation, Device};
+use serde::de::value::StrDeserializer;
+use serde::de::{DeserializeOwned, IntoDeserializer};
 
-use crate::cli::train::{Course, Run};
+use crate::cli::train::Run;
 
 /// Where a run's numbers are kept in a recipe.
 pub struct Numbers<'a> {
@@ -36,11 +39,7 @@ pub fn apply(flags: &Run, numbers: Numbers<'_>) {
     set(&mut run.average, flags.average);
     set(&mut run.seed, flags.seed);
     set(held_out, flags.held_out);
-    let shape = flags.shape.map(|shape| match shape {
-        Course::Constant => Shape::Constant,
-        Course::Cosine => Shape::Cosine,
-    });
-    set(&mut run.shape, shape);
+    set(&mut run.shape, flags.shape.map(named));
     if let Some(augment) = augment {
         set(&mut augment.shift, flags.shift);
         augment.flip |= flags.flip;
@@ -52,6 +51,14 @@ pub fn set<T>(setting: &mut T, flag: Option<T>) {
     if let Some(value) = flag {
         *setting = value;
     }
+}
+
+/// What the library calls the value of a flag: recipes and flags use the same names.
+pub fn named<T: DeserializeOwned>(flag: impl ValueEnum) -> T {
+    let value = flag.to_possible_value();
+    let name: StrDeserializer<'_, serde::de::value::Error> =
+        value.as_ref().map_or("", PossibleValue::get_name).into_deserializer();
+    T::deserialize(name).expect("a test holds the flags to the library's names")
 }
 
 /// The files of the run called `name`.
@@ -69,4 +76,37 @@ pub fn device(flags: &Run) -> anyhow::Result<Device> {
 pub fn threads(flags: &Run) -> anyhow::Result<()> {
     let Some(threads) = flags.threads else { return Ok(()) };
     rayon::ThreadPoolBuilder::new().num_threads(threads.get()).build_global().context("cannot start threads")
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_encoder::Head;
+    use parm_parity_models::bundle::{Meaning, Start};
+    use parm_training::code::{CodeLoss, Encoder};
+    use parm_training::parity::Body;
+    use parm_training::{Course, Loss};
+
+    use super::*;
+    use crate::cli::train as flags;
+
+    /// The names of all values of a flag, as the library reads them and writes them again.
+    fn check<F: ValueEnum, T: DeserializeOwned + serde::Serialize>() {
+        for value in F::value_variants() {
+            let name = value.to_possible_value().expect("no value is hidden").get_name().to_owned();
+            let found: T = named(value.clone());
+            assert_eq!(serde_json::to_value(found).expect("a name"), name);
+        }
+    }
+
+    #[test]
+    fn every_value_of_a_flag_is_one_of_the_library() {
+        check::<flags::Course, Course>();
+        check::<flags::Head, Head>();
+        check::<flags::Body, Body>();
+        check::<flags::Start, Start>();
+        check::<flags::Loss, Loss>();
+        check::<flags::Meaning, Meaning>();
+        check::<flags::Net, Encoder>();
+        check::<flags::CodeLoss, CodeLoss>();
+    }
 }

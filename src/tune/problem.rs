@@ -149,8 +149,11 @@ fn measured(cluster: &Cluster) -> anyhow::Result<Service> {
         Ok(client::connect(&endpoint, &client::Config::default())?)
     });
     let workers: Vec<Arc<dyn Client>> = workers.collect::<anyhow::Result<_>>()?;
-    let plan =
-        measure::Plan { model, length: Duration::from_secs(cluster.seconds), rows: cluster.max_batch.min(8) };
+    let plan = measure::MeasurePlan {
+        model,
+        length: Duration::from_secs(cluster.seconds),
+        rows: cluster.max_batch.min(8),
+    };
     let bar = Arc::new(Bar::spinner("requests measured"));
     let service = runtime.block_on(measure::service(&workers, &plan, bar.clone()))?;
     bar.done();

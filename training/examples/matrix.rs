@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use parm_parity_models::onnx::{Limits, Model};
 use parm_training::fit::Stop;
-use parm_training::matrix::{Cell, Matrix, Observer, Outcome, Place, Results, Runner, render};
+use parm_training::matrix::{Cell, Matrix, MatrixObserver, Outcome, Place, Results, Runner, render};
 use parm_training::{Array, Device, Error, Network, Teacher};
 
 struct Lines;
 
-impl Observer for Lines {
+impl MatrixObserver for Lines {
     fn began(&self, cell: &Cell, left: usize) {
         eprintln!("{cell}: begins, {left} left");
     }

@@ -4,11 +4,12 @@
 
 use std::error::Error;
 
-use parm_parity_models::onnx::{Limits, Model, Random};
+use parm_parity_models::onnx::{Limits, Model};
+use parm_random::Random;
 use parm_training::base::{self, Base};
 use parm_training::data::Samples;
 use parm_training::fit::{Epoch, Files, Settings, Stop, Surroundings, Unobserved};
-use parm_training::parity::{self, Materials, Recipe};
+use parm_training::parity::{self, Materials, ParityRecipe};
 use parm_training::{Array, Device};
 
 const ROWS: usize = 3840;
@@ -23,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         std::env::args().skip(1).partition(|argument| argument.parse::<Device>().is_ok());
     let models = if given.is_empty() { MODELS.map(String::from).to_vec() } else { given };
     let device = devices.first().map_or(Ok(Device::Cpu), |device| device.parse())?;
-    let pixels = Random::new(1).uniform(1.0, ROWS * 784);
+    let pixels = Random::new(1).uniforms(1.0, ROWS * 784);
     let inputs = Array::new(vec![ROWS, 1, 28, 28], pixels).ok_or("pixels")?;
     let labels = (0..ROWS).map(|row| row % CLASSES).collect();
     let samples = Samples::new(inputs, Some(labels))?;
@@ -44,7 +45,7 @@ fn base_model(
     model: &str,
     epochs: u64,
     device: Device,
-) -> Result<base::Trained, Box<dyn Error>> {
+) -> Result<base::TrainedBase, Box<dyn Error>> {
     let run = Settings { epochs, batch: BATCH, score_every: epochs, ..Settings::default() };
     let base = Base { model: model.into(), held_out: HELD_OUT, run, ..Base::default() };
     alone(|around| Ok(base::train(samples, &base, device, around)?))
@@ -59,7 +60,7 @@ fn parity_model(
     let deployed = base_model(samples, deployed, 1, device)?.model;
     let graph = Model::from_bytes(deployed, &Limits::default())?;
     let run = Settings { epochs: EPOCHS, batch: BATCH, score_every: EPOCHS, ..Settings::default() };
-    let recipe = Recipe { k, passes: k as f32, held_out: HELD_OUT, run, ..Recipe::default() };
+    let recipe = ParityRecipe { k, passes: k as f32, held_out: HELD_OUT, run, ..ParityRecipe::default() };
     // A network that has learned nothing yet contradicts every file of labels: it is the teacher alone.
     let rows = Samples::new(samples.inputs.clone(), None)?;
     let materials = Materials { samples: &rows, graph: &graph, teacher: None, outputs: None };

@@ -5,7 +5,7 @@
 //! their members, so that a parity model knows blank slots. What is drawn depends on the seed and the epoch alone:
 //! a run that is resumed sees what it would have seen.
 
-use parm_parity_models::onnx::Random;
+use parm_random::Random;
 
 /// A blank slot.
 pub(crate) const BLANK: u32 = u32::MAX;
@@ -25,7 +25,7 @@ pub(crate) struct Sampling {
 
 /// The groups of one epoch.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Groups {
+pub(crate) struct TrainingGroups {
     k: usize,
     /// k numbers of samples for each group, or [`BLANK`].
     members: Vec<u32>,
@@ -33,7 +33,7 @@ pub(crate) struct Groups {
 
 impl Sampling {
     /// The groups of an epoch over `samples` samples, of which there must be one.
-    pub(crate) fn draw(&self, samples: usize, epoch: u64) -> Groups {
+    pub(crate) fn draw(&self, samples: usize, epoch: u64) -> TrainingGroups {
         let mut random = Random::named(self.seed, &format!("groups of epoch {epoch}"));
         let wanted = self.groups * self.k;
         let mut members = Vec::with_capacity(wanted + samples);
@@ -53,11 +53,11 @@ impl Sampling {
                 }
             }
         }
-        Groups { k: self.k, members }
+        TrainingGroups { k: self.k, members }
     }
 }
 
-impl Groups {
+impl TrainingGroups {
     /// Each sample once, in a random order; the rest that fills no group is left out.
     pub(crate) fn once(samples: usize, k: usize, seed: u64) -> Self {
         Sampling { k, groups: samples / k, blanks: 0.0, seed }.draw(samples, 0)

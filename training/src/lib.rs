@@ -30,4 +30,4 @@ pub use error::Error;
 pub use graph::{Host, Problem};
 pub use loss::Loss;
 pub use network::{Gradients, Network};
-pub use optimise::{Decay, Rate, Shape};
+pub use optimise::{Course, Decay, Rate};

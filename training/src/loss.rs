@@ -22,8 +22,8 @@ pub enum Loss {
 
 impl Loss {
     /// The loss of one batch, a scalar. `temperature` flattens the outputs before the softmax.
-    pub(crate) fn of(self, outputs: Tensor<3>, truth: Truth, temperature: f32) -> Tensor<1> {
-        let Truth { targets, weights } = truth;
+    pub(crate) fn of(self, outputs: Tensor<3>, truth: BatchTruth, temperature: f32) -> Tensor<1> {
+        let BatchTruth { targets, weights } = truth;
         let values = targets.dims()[2] as f32;
         match self {
             Loss::Kl => {
@@ -47,7 +47,7 @@ impl Loss {
 }
 
 /// What outputs are held to.
-pub(crate) struct Truth {
+pub(crate) struct BatchTruth {
     pub(crate) targets: Tensor<3>,
     /// `[groups, slots, 1]`; they add up to one.
     pub(crate) weights: Tensor<3>,
@@ -65,8 +65,18 @@ pub(crate) enum Scores {
 /// Smallest probability whose logarithm is taken.
 const TINY: f32 = 1e-12;
 
+/// How a teacher's outputs become probabilities.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Softening {
+    /// What the outputs are.
+    pub(crate) scores: Scores,
+    /// By what raw scores are divided: above 1, the differences between them shrink.
+    pub(crate) temperature: f32,
+}
+
 /// Probabilities from a teacher's outputs, in place; each row has `values` of them.
-pub(crate) fn soften(outputs: &mut [f32], scores: Scores, (values, temperature): (usize, f32)) {
+pub(crate) fn soften(outputs: &mut [f32], values: usize, softening: Softening) {
+    let Softening { scores, temperature } = softening;
     for row in outputs.chunks_exact_mut(values.max(1)) {
         if scores == Scores::Probabilities {
             row.iter_mut().for_each(|value| *value = value.max(TINY).ln());
@@ -86,9 +96,9 @@ mod tests {
     fn softened_scores_are_the_same_from_logits_and_from_their_probabilities() {
         let mut logits = [1.0, 2.0, 3.0];
         let mut twice = logits;
-        soften(&mut twice, Scores::Logits, (3, 1.0));
-        soften(&mut twice, Scores::Probabilities, (3, 2.0));
-        soften(&mut logits, Scores::Logits, (3, 2.0));
+        soften(&mut twice, 3, Softening { scores: Scores::Logits, temperature: 1.0 });
+        soften(&mut twice, 3, Softening { scores: Scores::Probabilities, temperature: 2.0 });
+        soften(&mut logits, 3, Softening { scores: Scores::Logits, temperature: 2.0 });
         assert!(logits.iter().zip(&twice).all(|(a, b)| (a - b).abs() < 1e-6), "{logits:?} {twice:?}");
     }
 }

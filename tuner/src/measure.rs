@@ -15,7 +15,7 @@ use crate::Error;
 
 /// How to measure.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct MeasurePlan {
     /// The model.
     pub model: String,
     /// How long, for each worker; all are measured at once.
@@ -34,8 +34,8 @@ const ALONE: f64 = 0.8;
 /// Measures workers. Progress is told in requests.
 pub async fn service(
     workers: &[Arc<dyn Client>],
-    plan: &Plan,
-    progress: Arc<dyn Told>,
+    plan: &MeasurePlan,
+    progress: Arc<dyn SharedProgress>,
 ) -> Result<Service, Error> {
     let measured = workers.iter().map(|worker| {
         let (worker, plan, progress) = (worker.clone(), plan.clone(), progress.clone());
@@ -54,12 +54,16 @@ pub async fn service(
 }
 
 /// Told of requests that were measured, by several tasks.
-pub trait Told: Progress + Send {}
+pub trait SharedProgress: Progress + Send {}
 
-impl<T: Progress + Send> Told for T {}
+impl<T: Progress + Send> SharedProgress for T {}
 
 /// Milliseconds of requests of one row, and of batches.
-async fn one(worker: &dyn Client, plan: &Plan, progress: &dyn Told) -> Result<(Vec<f64>, Vec<f64>), Error> {
+async fn one(
+    worker: &dyn Client,
+    plan: &MeasurePlan,
+    progress: &dyn SharedProgress,
+) -> Result<(Vec<f64>, Vec<f64>), Error> {
     let failed = |error: parm_protocol::Error| Error::Unmeasured {
         url: worker.peer().to_owned(),
         reason: error.to_string(),

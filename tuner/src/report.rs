@@ -3,7 +3,7 @@
 use std::fmt;
 
 use parm_dispatch::PoolSettings;
-use parm_loadgen::statistics::Estimate;
+use parm_loadgen::statistics::{Estimate, student};
 use serde::Serialize;
 
 use crate::reason;
@@ -135,19 +135,16 @@ impl Line {
     }
 }
 
-/// Student's factors for 95 %, by runs less one.
-const STUDENT: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
-
-/// The mean of some runs and the interval that it lies in; a single run says nothing about that.
+/// The mean of some runs and the interval that it lies in, 95 times of 100; a single run says nothing about that.
 fn estimate(values: impl Iterator<Item = f64>) -> Estimate {
     let values: Vec<f64> = values.collect();
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count.max(1.0);
-    let Some(free) = values.len().checked_sub(2) else {
+    if values.len() < 2 {
         return Estimate { value: mean, low: f64::NEG_INFINITY, high: f64::INFINITY };
-    };
+    }
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
-    let half = STUDENT.get(free).unwrap_or(&1.96) * (variance / count).sqrt();
+    let half = student::factor(0.95, values.len() - 1) * (variance / count).sqrt();
     Estimate { value: mean, low: mean - half, high: mean + half }
 }
 
@@ -221,8 +218,8 @@ mod tests {
     #[test]
     fn an_interval_is_as_wide_as_student_says() {
         let estimate = estimate([1.0, 2.0, 3.0, 4.0, 5.0].into_iter());
-        // Standard deviation sqrt(2.5), over sqrt 5, times 2.776.
-        let half = 2.776 * (2.5f64 / 5.0).sqrt();
+        // Standard deviation sqrt(2.5), over sqrt 5, times the factor for four degrees of freedom.
+        let half = 2.776_445_105_197_799 * (2.5f64 / 5.0).sqrt();
         assert!((estimate.high - 3.0 - half).abs() < 1e-12 && (3.0 - half - estimate.low).abs() < 1e-12);
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::draw::Draw;
+use parm_random::Random;
 
 /// A distribution of positive numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,7 +79,7 @@ impl Distribution {
     }
 
     /// Draws a number.
-    pub fn sample(&self, draw: &mut Draw) -> f64 {
+    pub fn sample(&self, draw: &mut Random) -> f64 {
         match self {
             Distribution::Constant { value } => *value,
             Distribution::Uniform { min, max } => min + (max - min) * draw.uniform(),
@@ -97,7 +97,7 @@ mod tests {
 
     fn check(distribution: Distribution, share: f64, quantile: f64) {
         assert_eq!(distribution.check(), Ok(()));
-        let mut draw = Draw::new(9, [0]);
+        let mut draw = Random::of(9, [0]);
         let mut draws: Vec<f64> = (0..200_000).map(|_| distribution.sample(&mut draw)).collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         assert!((mean / distribution.mean() - 1.0).abs() < 0.02, "{distribution:?}: mean {mean}");

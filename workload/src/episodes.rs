@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::When;
 use crate::clock::Moment;
-use crate::draw::Draw;
 use crate::spans::{Effect, Span, Spans};
+use parm_random::Random;
 
 /// One fault on one instance.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct Episodes {
     spans: Spans,
     when: When,
     stages: Stages,
-    draw: Draw,
+    draw: Random,
     begun: bool,
     /// Where the next pause or episode begins.
     at: Moment,
@@ -29,7 +29,7 @@ pub(crate) struct Stages {
 }
 
 impl Episodes {
-    pub(crate) fn new(when: When, stages: Stages, draw: Draw) -> Self {
+    pub(crate) fn new(when: When, stages: Stages, draw: Random) -> Self {
         Self { spans: Spans::default(), when, stages, draw, begun: false, at: Moment::START }
     }
 
@@ -107,7 +107,7 @@ mod tests {
 
     fn episodes(when: When, seed: u64) -> Episodes {
         let stages = Stages { first: Effect::Slow(5.0), then: None };
-        Episodes::new(when, stages, Draw::new(seed, [0]))
+        Episodes::new(when, stages, Random::of(seed, [0]))
     }
 
     fn at(ms: u64) -> Moment {

@@ -4,6 +4,10 @@
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Error {
+    #[error(
+        "'{text}' is no pattern of arrivals: write constant, poisson, gamma:CV or bursts:ON/OFF (as in bursts:200ms/800ms)"
+    )]
+    BadPattern { text: String },
     #[error("a rate of {rate} requests per second: give a number above 0")]
     BadRate { rate: f64 },
     #[error("a coefficient of variation of {cv}: give a number above 0 (1 is Poisson)")]

@@ -1,7 +1,13 @@
 //! The shape of arrivals; the rate comes from the load.
+//!
+//! Configuration files spell it as a table, command lines in a word: `poisson`, `gamma:2.5`, `bursts:200ms/800ms`.
+
+use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
 use crate::arrivals::Arrivals;
 
 /// How queries arrive, whatever their rate.
@@ -42,9 +48,64 @@ impl Pattern {
     }
 }
 
+impl FromStr for Pattern {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let refused = || Error::BadPattern { text: text.to_owned() };
+        let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+        match (name, rest) {
+            ("constant", "") => Ok(Pattern::Constant),
+            ("poisson", "") => Ok(Pattern::Poisson),
+            ("gamma", cv) => {
+                let cv: f64 = cv.parse().map_err(|_| refused())?;
+                if cv > 0.0 && cv.is_finite() {
+                    Ok(Pattern::Gamma { cv })
+                } else {
+                    Err(Error::BadVariation { cv })
+                }
+            }
+            ("bursts", lengths) => {
+                let (on, off) = lengths.split_once('/').ok_or_else(refused)?;
+                let ms = |text: &str| text.strip_suffix("ms")?.parse::<u64>().ok().filter(|ms| *ms < 1 << 32);
+                let (on_ms, off_ms) = ms(on).zip(ms(off)).ok_or_else(refused)?;
+                if on_ms == 0 {
+                    Err(Error::BadBurst { on_ms, off_ms })
+                } else {
+                    Ok(Pattern::Bursts { on_ms, off_ms })
+                }
+            }
+            _ => Err(refused()),
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pattern::Constant => f.write_str("constant"),
+            Pattern::Poisson => f.write_str("poisson"),
+            Pattern::Gamma { cv } => write!(f, "gamma:{cv}"),
+            Pattern::Bursts { on_ms, off_ms } => write!(f, "bursts:{on_ms}ms/{off_ms}ms"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_pattern_is_read_and_shown_again() {
+        for text in ["constant", "poisson", "gamma:2.5", "bursts:200ms/800ms"] {
+            assert_eq!(text.parse::<Pattern>().unwrap().to_string(), text);
+        }
+        for bad in ["", "poisson:3", "gamma", "gamma:x", "bursts:200/800", "bursts:5ms", "weibull"] {
+            assert_eq!(bad.parse::<Pattern>(), Err(Error::BadPattern { text: bad.into() }));
+        }
+        assert_eq!("gamma:-1".parse::<Pattern>(), Err(Error::BadVariation { cv: -1.0 }));
+        assert_eq!("bursts:0ms/5ms".parse::<Pattern>(), Err(Error::BadBurst { on_ms: 0, off_ms: 5 }));
+    }
 
     #[test]
     fn every_pattern_has_the_mean_rate_asked_for() {

@@ -4,8 +4,8 @@
 //! episode begins is hardly touched by it, and one on an instance that hangs ends when the hang does and the work is done.
 
 use crate::clock::Moment;
-use crate::draw::Draw;
 use crate::{Schedule, State};
+use parm_random::Random;
 
 /// How a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Schedule {
                 State::Down if at > ready => return Ending::Lost { at },
                 State::Works | State::Hangs | State::Down => {
                     let name = [WRONG, u64::from(instance), ready.as_nanos()];
-                    let wrong = now.wrong > 0.0 && Draw::new(self.seed(), name).uniform() < now.wrong;
+                    let wrong = now.wrong > 0.0 && Random::of(self.seed(), name).uniform() < now.wrong;
                     return Ending::Answered { at, wrong };
                 }
             }

@@ -9,12 +9,12 @@ use std::time::Duration;
 use crate::Error;
 use crate::clock::Moment;
 use crate::distribution::Distribution;
-use crate::draw::Draw;
 use crate::episodes::{Episodes, Stages};
 use crate::shuffles::{Shuffles, Size};
 use crate::spans::{Effect, Span};
 use crate::targets::Place;
 use crate::{Fault, Faults};
+use parm_random::Random;
 
 /// Faults on a number of instances, for a seed.
 #[derive(Clone, Debug)]
@@ -80,10 +80,12 @@ impl Schedule {
     pub fn condition(&mut self, instance: u32, at: Moment) -> Condition {
         let mut condition = Condition::fine();
         for episodes in &mut self.instances[instance as usize].episodes {
-            condition.add(episodes.spans(at).look(at));
+            let (effect, until) = episodes.spans(at).look(at);
+            condition.add(effect, until);
         }
         for shuffles in &mut self.shuffles {
-            condition.add(shuffles.spans(instance, at).look(at));
+            let (effect, until) = shuffles.spans(instance, at).look(at);
+            condition.add(effect, until);
         }
         condition
     }
@@ -93,7 +95,7 @@ impl Schedule {
         let mut factor = 1.0;
         for straggle in &self.instances[instance as usize].straggles {
             let name = [STRAGGLE, straggle.fault, u64::from(instance), start.as_nanos()];
-            let mut draw = Draw::new(self.seed, name);
+            let mut draw = Random::of(self.seed, name);
             if straggle.share >= 1.0 || draw.uniform() < straggle.share {
                 factor *= straggle.factor.sample(&mut draw);
             }
@@ -149,7 +151,7 @@ impl Schedule {
                 instance.straggles.push(straggle);
             }
             if let Some((when, stages)) = stages(fault) {
-                let draw = Draw::new(place.seed, [EPISODES, index, fault.on().times_of(number)]);
+                let draw = Random::of(place.seed, [EPISODES, index, fault.on().times_of(number)]);
                 instance.crashes |= stages.first == Effect::Down;
                 instance.episodes.push(Episodes::new(when, stages, draw));
             }
@@ -162,7 +164,7 @@ impl Condition {
         Self { slowdown: 1.0, state: State::Works, wrong: 0.0, until: Moment::NEVER }
     }
 
-    fn add(&mut self, (effect, until): (Option<Effect>, Moment)) {
+    fn add(&mut self, effect: Option<Effect>, until: Moment) {
         self.until = self.until.min(until);
         match effect {
             None => {}

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::distribution::Distribution;
-use crate::draw::Draw;
 use crate::{Error, clock::Moment};
+use parm_random::Random;
 
 /// Service times of one model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ impl Service {
 
     /// Nanoseconds for a batch that is started there and then.
     pub fn nanos(&self, rows: usize, run: Run) -> f64 {
-        let mut draw = Draw::new(run.seed, [STREAM, u64::from(run.instance), run.start.as_nanos()]);
+        let mut draw = Random::of(run.seed, [STREAM, u64::from(run.instance), run.start.as_nanos()]);
         let rows = 1.0 + self.row_share * rows.saturating_sub(1) as f64;
         self.time_ms.sample(&mut draw) * rows * 1e6
     }

@@ -6,9 +6,9 @@
 //! transfers on its link changes: queries to it are the slower for each.
 
 use crate::clock::Moment;
-use crate::draw::Draw;
 use crate::spans::{Effect, Span, Spans};
 use crate::targets::Place;
+use parm_random::Random;
 
 /// The transfers of one fault.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Shuffles {
     size: Size,
     /// What one transfer adds to the factor on service times.
     each: f64,
-    draw: Draw,
+    draw: Random,
     now: Moment,
     /// Nobody asks for what was before.
     past: Moment,
@@ -49,7 +49,7 @@ struct Link {
 impl Shuffles {
     pub(crate) fn new(concurrent: u32, size: Size, factor: f64, place: Place) -> Self {
         let links = vec![Link::default(); place.instances as usize];
-        let draw = Draw::new(place.seed, [PAIRS, place.index as u64]);
+        let draw = Random::of(place.seed, [PAIRS, place.index as u64]);
         let transfers = Vec::with_capacity(concurrent as usize);
         let mut shuffles = Self {
             size,

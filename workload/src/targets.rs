@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::draw::Draw;
+use parm_random::Random;
 
 /// The instances of a fault.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ impl Targets {
                 // The instances of the lowest ranks in an order drawn for this fault.
                 let rank = |instance: u32| {
                     (
-                        Draw::new(fault.seed, [CHOICE, fault.index as u64, u64::from(instance)]).bits(),
+                        Random::of(fault.seed, [CHOICE, fault.index as u64, u64::from(instance)]).bits(),
                         instance,
                     )
                 };

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parm_protocol::{DataType, Tensor};
+use parm_workload::Random;
 use parm_workload::distribution::Distribution;
-use parm_workload::draw::Draw;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +44,7 @@ pub struct Emulated;
 struct Loaded {
     spec: Spec,
     signature: Signature,
-    draw: Draw,
+    draw: Random,
     replicas: std::cell::Cell<u64>,
 }
 
@@ -90,7 +90,7 @@ impl Loaded {
             inputs: vec![tensor("input", [-1].into_iter().chain(dims).collect())],
             outputs: vec![tensor("output", vec![-1, spec.outputs.get() as i64])],
         };
-        let draw = Draw::new(spec.seed, [replica]);
+        let draw = Random::of(spec.seed, [replica]);
         Self { spec, signature, draw, replicas: std::cell::Cell::new(replica) }
     }
 

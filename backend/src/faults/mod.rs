@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use injection::Injection;
 use parking_lot::{Condvar, Mutex};
 use parm_protocol::Tensor;
-use parm_workload::draw::Draw;
+use parm_workload::Random;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use replay::{Fate, Playing};
@@ -147,7 +147,7 @@ impl State {
         let delay = plan.delay_ms.as_ref().filter(|_| delayed < plan.delay_rate.0);
         Injection {
             delay: delay
-                .map_or(Duration::ZERO, |delay| pause::millis(delay.sample(&mut Draw::new(noise, [])))),
+                .map_or(Duration::ZERO, |delay| pause::millis(delay.sample(&mut Random::of(noise, [])))),
             slowdown: plan.slowdown.0,
             fails: fails < plan.error_rate,
             wrong: plan.wrong.filter(|_| falsified < plan.wrong_rate.0).map(|wrong| (wrong, noise)),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use parm_parity_models::repository::{Format, Version};
-use parm_protocol::Shape;
+use parm_protocol::{MEASURED_ROWS, Shape};
 
 use super::{Host, Loaded};
 use crate::Error;
@@ -31,11 +31,10 @@ impl Host {
             Source::Emulated(spec) => spec.clone().model(),
         };
         let mut model = guarded(read)?;
-        let limit = self.warm_up(name, &mut *model);
+        let warm = self.warm_up(name, &mut *model);
         let (signature, version) = (model.signature().clone(), version.to_string());
         let statistics = Statistics::new(self.metrics.model(name, &version));
-        let (limit, speedup) = limit;
-        statistics.metrics().batching(limit, speedup);
+        statistics.metrics().batching(warm.limit, warm.speedup);
         let mut replicas = Vec::with_capacity(self.config.instances.get());
         while replicas.len() + 1 < self.config.instances.get() {
             let replica = model.replica().map_or_else(|| guarded(read), Ok)?;
@@ -46,7 +45,8 @@ impl Host {
         tracing::info!(name, version, platform, took = ?started.elapsed(), "model loaded");
         let batched = signature.is_batched() && !self.is_unbatched(name);
         let max_batch = if batched { self.config.max_rows.get() } else { 0 };
-        let config = signature.config(name, platform, max_batch);
+        let mut config = signature.config(name, platform, max_batch);
+        config.set_run_times(&warm.times);
         Ok(Loaded {
             metadata: signature.metadata(name, &version, platform),
             // Frontends hold it to what their bundles say.
@@ -55,7 +55,7 @@ impl Host {
                 Source::Emulated(_) => config,
             },
             version,
-            batch_limit: limit,
+            batch_limit: warm.limit,
             statistics,
             replicas,
         })
@@ -66,42 +66,93 @@ impl Host {
         self.config.unbatched.iter().any(|declared| declared == name)
     }
 
-    /// Runs the model on blank inputs. Returns the rows that batching may put together, and what a full batch gains.
+    /// Runs the model on blank inputs, and measures it.
     ///
     /// A model that fails here is served all the same: not every model runs on zeros.
-    fn warm_up(&self, name: &str, model: &mut dyn Model) -> (usize, Option<f64>) {
+    fn warm_up(&self, name: &str, model: &mut dyn Model) -> Warm {
         let runs = self.config.warm_up_runs;
+        let unknown = Warm { limit: 1, speedup: None, times: Vec::new() };
         if runs == 0 {
-            return (1, None);
+            return unknown;
         }
-        let alone = match time(model, 1, runs) {
+        let started = Instant::now();
+        let alone = match time(model, 1, (runs, None)) {
             Ok(time) => time,
             Err(error) => {
                 tracing::warn!(name, %error, "warm-up failed: the first requests may be slow or fail");
-                return (1, None);
+                return unknown;
             }
         };
+        let took = started.elapsed();
+        let batching = self.measure_batching(name, model, alone);
+        let batched = model.signature().is_batched() && !self.is_unbatched(name);
+        let times = if batched { self.measure_rows(model, alone, took) } else { vec![alone] };
+        Warm { times, ..batching }
+    }
+
+    /// Finds out whether batches pay.
+    fn measure_batching(&self, name: &str, model: &mut dyn Model, alone: Duration) -> Warm {
+        let none = Warm { limit: 1, speedup: None, times: Vec::new() };
         let limit = self.config.batching.max_batch.get();
         if limit == 1 || !model.signature().is_batched() || self.is_unbatched(name) {
-            return (1, None);
+            return none;
         }
-        match time(model, limit, runs) {
+        match time(model, limit, (self.config.warm_up_runs, None)) {
             Ok(batch) => {
                 let speedup = alone.as_secs_f64() * limit as f64 / batch.as_secs_f64().max(1e-9);
                 let pays = speedup > 1.0;
                 tracing::info!(name, limit, ?alone, ?batch, speedup, pays, "batching measured");
-                (if pays { limit } else { 1 }, Some(speedup))
+                Warm { limit: if pays { limit } else { 1 }, speedup: Some(speedup), ..none }
             }
             Err(error) => {
                 tracing::warn!(name, limit, %error, "no batching: the model fails on a batch");
-                (1, None)
+                none
             }
         }
     }
+
+    /// Times of runs of 1, 2, 4 and 8 rows, as far as there is time to measure them: frontends that use the model as a
+    /// stand-in want to know what it costs. One row was measured already, which `took` so long. What was begun in time is
+    /// measured once at least, so it ends late by two runs and what an engine does before it runs a shape first.
+    fn measure_rows(&self, model: &mut dyn Model, alone: Duration, mut took: Duration) -> Vec<Duration> {
+        let mut times = vec![alone];
+        let until = Instant::now() + Duration::from_millis(self.config.measure_ms);
+        // A replica's compiled plans go with it, where an engine compiles for shapes.
+        let mut replica = model.replica();
+        let model: &mut dyn Model = match &mut replica {
+            Some(own) => &mut **own,
+            None => model,
+        };
+        for rows in MEASURED_ROWS.into_iter().skip(1) {
+            let started = Instant::now();
+            // What comes next takes at least as long as what came before.
+            if started + took > until {
+                break;
+            }
+            let Ok(time) = time(model, rows, (self.config.warm_up_runs, Some(until))) else { break };
+            times.push(time);
+            took = started.elapsed();
+        }
+        times
+    }
 }
 
-/// Median time of a run on blank inputs, after one that is not counted.
-fn time(model: &mut dyn Model, rows: usize, runs: u32) -> Result<Duration, Error> {
+/// What was found out about a model before it serves.
+struct Warm {
+    /// Rows that batching may put together.
+    limit: usize,
+    /// What a full batch gains.
+    speedup: Option<f64>,
+    /// Times of runs of [`MEASURED_ROWS`], as far as they were measured.
+    times: Vec<Duration>,
+}
+
+/// Median time of so many runs on blank inputs, after one that is not counted; of fewer, but one, where they take too long.
+fn time(
+    model: &mut dyn Model,
+    rows: usize,
+    (runs, until): (u32, Option<Instant>),
+) -> Result<Duration, Error> {
     let inputs = model.signature().blank(rows)?;
     let shapes: Vec<Shape> = inputs.iter().map(|input| Shape::from(input.shape())).collect();
     guarded(|| model.prepare(&shapes))?;
@@ -114,6 +165,9 @@ fn time(model: &mut dyn Model, rows: usize, runs: u32) -> Result<Duration, Error
         if let Some(odd) = outputs.iter().find(|output| batched && output.rows() != rows) {
             let message = format!("{rows} rows went in, {} came out", odd.rows());
             return Err(Error::Run { message });
+        }
+        if times.len() > 1 && until.is_some_and(|until| Instant::now() >= until) {
+            break;
         }
     }
     let counted = &mut times[1..];

@@ -1,7 +1,7 @@
 //! Who is served when, and who not at all.
 
 use parm_backend::Config;
-use parm_protocol::Error;
+use parm_protocol::{Error, InferenceService, ModelRef};
 
 use crate::support::{LONG, Served, config, request, values, with};
 
@@ -55,6 +55,40 @@ async fn urgent_requests_overtake_and_equals_keep_their_order() {
         seen.push(order.recv().await.unwrap());
     }
     assert_eq!(seen, [1., 2., 3., 4., 5.]);
+}
+
+#[tokio::test]
+async fn a_spare_stand_in_runs_behind_any_query_and_a_late_one_before_them() {
+    let (served, first) = occupied(config()).await;
+    let (done, mut order) = tokio::sync::mpsc::channel(64);
+    // As frontends send them: queries come without a priority, whatever their clients asked for.
+    for (priority, name) in [(Some(255), 4), (None, 2), (Some(1), 1), (None, 3)] {
+        let plain = request(&[name as f32, 0., 0., 0.]);
+        let sent = match priority {
+            Some(priority) => with(plain, "priority", priority),
+            None => plain,
+        };
+        let answer = served.send(sent).await;
+        let done = done.clone();
+        tokio::spawn(async move { done.try_send(values(&answer.await.unwrap().unwrap())[0]) });
+    }
+    served.release();
+    first.await.unwrap().unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < 4 {
+        seen.push(order.recv().await.unwrap());
+    }
+    assert_eq!(seen, [1., 2., 3., 4.]);
+}
+
+#[tokio::test]
+async fn what_runs_of_several_rows_take_is_told() {
+    let served = Served::start(config());
+    let told = served.worker.model_config(&ModelRef::latest("m")).unwrap().run_times();
+    assert_eq!(told.len(), 4, "{told:?}");
+    let quick = Served::start(Config { measure_ms: 0, ..config() });
+    let told = quick.worker.model_config(&ModelRef::latest("m")).unwrap().run_times();
+    assert_eq!(told.len(), 1, "{told:?}");
 }
 
 #[tokio::test]

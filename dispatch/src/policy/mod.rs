@@ -42,6 +42,12 @@ pub(super) trait Policy: Send {
         None
     }
 
+    /// Queries that may wait, per slot, for a late job to be duplicated. With one for each everybody waits for about a service
+    /// time: then what is late is so because of the queue, which duplicates would make longer.
+    fn hedges_beside(&self) -> f64 {
+        1.0
+    }
+
     /// What a slow instance lacks of a well one when it is to be known whether others could do without yet another: 0 if
     /// that is not asked.
     fn lost_to_slowness(&self) -> f64 {

@@ -75,11 +75,11 @@ fn a_stand_in_that_comes_after_the_prediction_is_compared_with_it() {
 fn a_late_query_goes_before_everything_that_waits() {
     let steps =
         [Query(1), Query(2), Query(3), Query(4), Quiet, Wait(24), Done(3), Wait(5), Done(3), Judged(None)];
-    // All three are late; the fourth waits.
+    // The fourth has waited too long since 643 ms, the others are late since 663.
     check_warm(
         late(),
         &steps,
-        &["664 answer 2 exact", "664 late stand-in 1 on 3", "669 judge 1", "669 late stand-in 3 on 3"],
+        &["664 answer 2 exact", "664 late stand-in 4 on 3", "669 judge 4", "669 late stand-in 1 on 3"],
     );
 }
 
@@ -107,6 +107,42 @@ fn a_pool_that_hedges_instead_starts_no_stand_in_and_hedges_on_time() {
 fn a_pool_that_hedged_stands_in_once_it_may() {
     let steps = [Hedged(Box::new(standing_in())), Settings(Box::new(standing_in())), Query(1)];
     check_warm(standing_in(), &steps, &["640 run 1 on 2", "640 stand-in 1 on 3"]);
+}
+
+#[test]
+fn a_query_that_waited_too_long_to_be_in_time_is_left_to_its_stand_in() {
+    // Given as many as are allowed, it waits longer; here none were. 23 ms are late, so after 3 ms of waiting 20 are too long.
+    let steps = [Query(1), Query(2), Query(3), Wait(2), Query(4), Quiet, Wait(4), Done(2), Wait(5), Done(2)];
+    let after = |steps: &[Step]| words(&play(late(), &[&WARM[..], steps].concat()));
+    let words = after(&steps);
+    assert!(words[1].starts_with("646 late stand-in 4 on 2"), "{words:?}");
+    let soon = [Query(1), Query(2), Query(3), Wait(4), Query(4), Quiet, Wait(2), Done(2)];
+    let words = after(&soon);
+    assert!(words[1].starts_with("646 run 4 on 2"), "{words:?}");
+}
+
+#[test]
+fn who_runs_where_the_last_answer_was_slow_gets_the_last_idle_instance() {
+    let after = |steps: &[Step]| {
+        let warm = [Step::Cost([25, 50, 100, 200]), Join(1), Warm(32), Join(2), Quiet];
+        words(&play(with(|stand_in| stand_in.hedge = false), &[&warm[..], steps].concat()))
+    };
+    // Of two instances one stays idle for what may come.
+    let round = [Exact(1), Wait(20), Done(2), Query(2), Wait(20), Done(1), Quiet, Query(3)];
+    assert_eq!(after(&round), ["680 run 3 on 2"]);
+    let slow = [Exact(1), Wait(100), Done(2), Query(2), Wait(20), Done(1), Quiet, Query(3)];
+    assert_eq!(after(&slow), ["760 run 3 on 2", "760 stand-in 3 on 1"]);
+}
+
+#[test]
+fn nothing_is_duplicated_while_queries_wait() {
+    let steps = |waiting: u64| {
+        let waiting: Vec<Step> = (10..10 + waiting).map(Exact).collect();
+        let copies =
+            [&WARM[..], &[Exact(1), Exact(2), Exact(3)], &waiting, &[Quiet, Wait(30), Done(2)]].concat();
+        words(&play(standing_in(), &copies)).iter().filter(|word| word.contains("copy")).count()
+    };
+    assert_eq!((steps(0), steps(3)), (1, 0));
 }
 
 #[test]

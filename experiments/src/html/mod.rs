@@ -1,17 +1,17 @@
 //! The report of an experiment as one HTML file that needs nothing else: tables, and charts as inline SVG.
 //!
 //! `section` puts together what belongs to one scenario and load; `verdicts` is its table, `spectrum`, `timeline` and
-//! `outcomes` its pictures, `rates` what all loads of a scenario have in common; `svg` draws axes and lines.
+//! `outcomes` its pictures, `rates` what all loads of a scenario have in common. Axes and lines are `parm_charts`'.
 
 mod outcomes;
 mod preamble;
 mod rates;
 mod section;
 mod spectrum;
-mod svg;
 mod timeline;
 mod verdicts;
 
+use parm_charts::text;
 use parm_loadgen::statistics::Estimate;
 
 use crate::Row;
@@ -78,11 +78,6 @@ impl Palette {
             |policy: &&str| format!("<span class=\"{}\"><i></i>{}</span>", self.class(policy), text(policy));
         format!("<p class=\"legend\">{}</p>", seen.iter().map(entry).collect::<String>())
     }
-}
-
-/// Text as HTML has it.
-pub(crate) fn text(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// Three digits, as many as a latency is known to.

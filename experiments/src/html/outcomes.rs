@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use parm_charts::{Frame, Scale, tick};
+
 use crate::{Row, Verdict};
 
-use super::svg::{Frame, Scale, tick};
 use super::{percent, text};
 
 /// Answers other than the deployed model's own in time, with their classes.

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use parm_charts::{Frame, Scale, tick};
+
 use crate::Row;
 
-use super::svg::{Frame, Scale, tick};
 use super::{Palette, text};
 
 /// The picture; nothing where there is one load only.

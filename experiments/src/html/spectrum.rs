@@ -1,9 +1,10 @@
 //! All quantiles of the policies, overlaid: every nine has as much room as the one before.
 
+use parm_charts::{Frame, Scale};
+
 use crate::Row;
 
 use super::Palette;
-use super::svg::{Frame, Scale};
 
 /// The picture; nothing where no policy has data.
 pub(super) fn chart(rows: &[&Row], palette: &Palette) -> String {

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use parm_charts::{Scale, WIDTH, tick};
+
 use crate::{Band, Kind, Row, Timeline};
 
-use super::svg::{Scale, WIDTH, tick};
 use super::{Palette, text};
 
 const LEFT: f64 = 58.0;

@@ -1,4 +1,4 @@
-//! Every metric of the frontend, defined in this file and its neighbour `coding` and nowhere else.
+//! Every metric of the frontend, defined in this file and its neighbours `coding` and `stand_ins` and nowhere else.
 //!
 //! Names are Triton's (`nv_*`) where the meaning is Triton's; ours are `parm_*`. Handles are resolved once, when they are
 //! first used, so that the request path touches atomics only and the page has what there is. What the dispatcher counts
@@ -6,6 +6,7 @@
 
 mod coding;
 mod series;
+mod stand_ins;
 
 use std::time::Duration;
 
@@ -52,6 +53,7 @@ pub(crate) struct Metrics {
     failures: IntCounterVec,
     instances: IntGaugeVec,
     coding: coding::Families,
+    stand_ins: stand_ins::Families,
     /// Instances turned away because their model is not the others'.
     pub(crate) disagreements: IntCounter,
     /// Lines of the watched file that are no addresses, now.
@@ -71,6 +73,7 @@ pub(crate) struct Pool {
     pub(crate) compute_time: Series<IntCounterVec>,
     durations: RwLock<Durations>,
     pub(crate) coding: Coding,
+    stand_ins: stand_ins::StandIns,
     status: Status,
 }
 
@@ -192,6 +195,7 @@ impl Metrics {
             ),
             failures: counter("parm_instance_failures_total", "Jobs that an instance failed", &["instance"]),
             coding: coding::Families::new(&registry),
+            stand_ins: stand_ins::Families::new(&registry),
             instances: gauge("parm_instances", "Instances by state", &["state"]),
             disagreements: register(&registry, IntCounter::with_opts(single)),
             bad_lines: register(&registry, IntGauge::with_opts(lines)),
@@ -230,6 +234,7 @@ impl Metrics {
             compute_time: Series::new(&self.compute_time, &labels),
             durations: RwLock::new(self.durations(labels, policy)),
             coding: self.coding.of(labels),
+            stand_ins: self.stand_ins.of(labels),
             status: Status {
                 pending: Series::new(&self.pending, &labels),
                 queue_depth: Series::new(&self.queue_depth, &labels),
@@ -303,10 +308,14 @@ impl Pool {
 
     /// Copies what the dispatcher counted. From a model's first query on its counters are all there, as zeros where nothing
     /// happened: the first hedge is an increase then, and not the beginning of a series. Whether there is anybody to serve
-    /// it is told before that, and what codes do once there are any.
+    /// it is told before that, and how its stand-in does; what codes do once there are any.
     pub(crate) fn refresh(&self, status: &PoolStatus) {
         let counters = &status.counters;
         self.status.usable.set(status.usable_instances.into());
+        let stand_in = self.stand_ins.are_used(status);
+        if stand_in {
+            self.stand_ins.refresh(status);
+        }
         if counters.arrived == 0 {
             return;
         }
@@ -332,7 +341,8 @@ impl Pool {
             self.coding.begin();
         }
         let coding = self.coding.counted(counters).into_iter().filter(|(_, value)| is_coded || *value > 0);
-        for (metric, value) in own.into_iter().chain(coding) {
+        let stand_ins = stand_in.then(|| self.stand_ins.counted(counters)).into_iter().flatten();
+        for (metric, value) in own.into_iter().chain(coding).chain(stand_ins) {
             metric.inc_by(value.saturating_sub(metric.count()));
         }
     }

@@ -8,6 +8,7 @@
 //! lock: one that comes after a later one is ignored, or the dispatcher would wait for a time that nobody watches.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -149,7 +150,7 @@ impl Target {
 impl Shared {
     fn run<W: Wake>(&self, sleeper: &Weak<W>) {
         // Refused only by exotic kernels; then wakes are some 50 us later.
-        let _ = nix::sys::prctl::set_timerslack(1);
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         while self.wait() {
             let Some(sleeper) = sleeper.upgrade() else { return };
             sleeper.wake();

@@ -3,17 +3,19 @@
 mod trial;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU8;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use parm_dispatch::{InForce, InstanceId, NodeId, PolicyKind, PoolSettings, Settings};
+use parm_dispatch::{InForce, InstanceId, NodeId, PolicyKind, PoolSettings, Settings, StandInSettings};
+use parm_protocol::ModelRef;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::catalog::{Admitted, Catalog};
 use super::clock::Timers;
-use super::coding::{self, Codes, Library, LoadNets, Plan, Standing};
+use super::coding::{self, Codes, Library, LoadNets, Plan, StandIn, StandInStanding, Standing};
 use super::driver::Driver;
 use super::instance::Instance;
 use super::pool::{Description, Pool};
@@ -157,9 +159,10 @@ impl Core {
     }
 
     fn admit(&self, description: Description, instance: &Instance) -> Result<Arc<Pool>, Error> {
+        // Before the catalog is locked: who changes settings locks them in this order too.
+        let policy = self.settings.lock().of(&description.model.name).policy;
         let Admitted { pool, is_new, replaced } =
             self.catalog.admit(description, instance, |id, description| {
-                let policy = self.settings.lock().of(&description.model.name).policy;
                 let version = description.model.version.clone().unwrap_or_default();
                 let metrics = self.metrics.pool(&description.model.name, &version, policy);
                 let whole = self.config.unbatched.contains(&description.model.name);
@@ -170,6 +173,7 @@ impl Core {
         }
         if is_new {
             self.apply_settings(&pool);
+            self.stand_in_came(&pool);
         }
         Ok(pool)
     }
@@ -191,12 +195,20 @@ impl Core {
     pub(crate) fn standings(&self, of: Option<&str>) -> BTreeMap<String, BTreeMap<String, Standing>> {
         let mut standings = BTreeMap::<_, BTreeMap<_, _>>::new();
         for pool in self.catalog.all().iter().filter(|pool| of.is_none_or(|name| pool.model.name == name)) {
-            if let Some(standing) = pool.standing() {
+            if let Some(mut standing) = pool.standing() {
+                standing.stand_in = self.stand_in_standing(pool);
                 let versions = standings.entry(pool.model.name.clone()).or_default();
                 versions.insert(pool.version.clone(), standing);
             }
         }
         standings
+    }
+
+    fn stand_in_standing(&self, pool: &Pool) -> Option<StandInStanding> {
+        let model = pool.codes().stand_in.as_ref()?.model.name.clone();
+        let status = self.driver.status(pool.id)?;
+        let cost = status.stand_in_cost.map(|cost| cost.rows);
+        Some(StandInStanding { model, cost, agreement: status.agreement, withheld: status.withheld })
     }
 
     /// An instance gets no more work; what it holds it will still complete.
@@ -261,7 +273,9 @@ impl Core {
         if !trial::passed(pool, &settings, bundle.as_deref())? {
             settings.policy = PolicyKind::Hedge;
         }
-        coding::plan(pool, &settings, bundle.as_deref(), self.config.requests.codable_magnitude)
+        let plan = coding::plan(pool, &settings, bundle.as_deref(), self.config.requests.codable_magnitude)?;
+        let problem = self.stand_in_of(&plan.codes).and_then(|served| StandIn::misfit(pool, &served));
+        problem.map_or(Ok(plan), Err)
     }
 
     /// Puts a pool's settings in force. One that cannot be coded as they say is hedged instead, and the log says why: the
@@ -269,9 +283,10 @@ impl Core {
     fn apply_settings(&self, pool: &Arc<Pool>) {
         let wished = self.settings.lock().of(&pool.model.name).clone();
         let mut not_coded = None;
+        let is_stand_in = wished.stand_in.model.as_ref() == Some(&pool.model.name);
         let plan = self.plan(pool, &wished).or_else(|reason| {
             let model = &pool.model.name;
-            if self.library.part_of(model).is_some() {
+            if is_stand_in || self.library.part_of(model).is_some() {
                 // Nobody expects it.
             } else if wished.coding.code.is_some() {
                 tracing::warn!(%model, %reason, "not coded as coding.code says: its late queries are hedged instead");
@@ -284,22 +299,59 @@ impl Core {
         let uncoded = |_| Plan { in_force: InForce::as_wished(&wished), codes: Codes::default() };
         let Plan { in_force, codes } = plan.unwrap_or_else(uncoded);
         pool.set_codes(codes);
-        pool.set_standing(Standing { in_force: in_force.clone(), not_coded });
+        pool.set_standing(Standing { in_force: in_force.clone(), not_coded, stand_in: None });
         self.metrics.policy_changed(&pool.metrics, in_force.policy);
+        let wished = PoolSettings { stand_in: self.stand_in_settings(pool, &wished), ..wished };
         self.driver.configure(pool, wished, in_force);
     }
 
     /// What a model is to another that it only stands in for, if it is.
     pub(crate) fn serves_others(&self, model: &str) -> Option<String> {
-        if let Some(deployed) = self.library.part_of(model) {
-            return Some(format!("parity model of '{deployed}'"));
+        if let Some(part) = self.library.part_of(model) {
+            return Some(part);
         }
-        let backup_of = |pool: &Arc<Pool>| {
+        let serves = |pool: &Arc<Pool>| {
             let codes = pool.codes();
-            let is_it = codes.backup.as_ref().is_some_and(|backup| backup.name == model);
-            is_it.then(|| format!("backup model of '{}'", pool.model.name))
+            let stand_in = codes.stand_in.as_ref().map(|stand_in| (&stand_in.model, "stand-in"));
+            let backup = codes.backup.as_ref().map(|backup| (backup, "backup model"));
+            let (_, what) = stand_in.into_iter().chain(backup).find(|(known, _)| known.name == model)?;
+            Some(format!("{what} of '{}'", pool.model.name))
         };
-        self.catalog.all().iter().find_map(backup_of)
+        self.catalog.all().iter().find_map(serves)
+    }
+
+    /// The pool's stand-in as it is served, if it is by now; a server that names no versions has the one that is meant.
+    fn stand_in_of(&self, codes: &Codes) -> Option<Description> {
+        let wanted = &codes.stand_in.as_ref()?.model;
+        let unnamed = || ModelRef { version: Some(String::new()), ..wanted.clone() };
+        let served = self.catalog.find(wanted).or_else(|_| self.catalog.find(&unnamed()));
+        served.ok().map(|pool| pool.description())
+    }
+
+    /// Jobs of a stand-in have no more rows than it takes.
+    fn stand_in_settings(&self, pool: &Pool, wished: &PoolSettings) -> StandInSettings {
+        let own = self.stand_in_of(&pool.codes());
+        let takes = own.and_then(|served| served.config).map(|config| config.max_batch_size);
+        let most = match takes {
+            _ if !pool.batched => 1,
+            Some(most) if most > 0 => u8::try_from(most).unwrap_or(u8::MAX),
+            _ => u8::MAX,
+        };
+        let most = NonZeroU8::new(most).unwrap_or(NonZeroU8::MIN);
+        StandInSettings { max_rows: wished.stand_in.max_rows.min(most), ..wished.stand_in.clone() }
+    }
+
+    /// A model is new: those that it stands in for can now be held to it.
+    fn stand_in_came(&self, newcomer: &Pool) {
+        for pool in self.catalog.all() {
+            let named = self.settings.lock().of(&pool.model.name).stand_in.model.clone();
+            let stands_in = |codes: &Codes| {
+                codes.stand_in.as_ref().is_some_and(|known| known.model.name == newcomer.model.name)
+            };
+            if named.is_some_and(|name| name == newcomer.model.name) || stands_in(&pool.codes()) {
+                self.apply_settings(&pool);
+            }
+        }
     }
 
     /// Reads the bundles again, and uses what they offer now.
@@ -340,7 +392,11 @@ impl Core {
     /// The metrics page.
     pub(crate) fn page(&self, instances: metrics::InstanceCounts) -> String {
         for pool in self.catalog.all() {
-            if let Some(status) = self.driver.status(pool.id) {
+            if let Some(mut status) = self.driver.status(pool.id) {
+                // The dispatcher keeps the books of stand-ins that a pool could have, or had.
+                if pool.codes().stand_in.is_none() {
+                    (status.stand_in_cost, status.agreement, status.withheld) = (None, None, false);
+                }
                 pool.metrics.refresh(&status);
             }
         }
@@ -366,8 +422,9 @@ fn check(settings: &PoolSettings, library: &Library) -> Result<(), Error> {
         PolicyKind::ApproximateBackup if settings.backup_model.is_none() => {
             "policy approximate-backup needs a cheaper model: name one with backup_model"
         }
-        PolicyKind::StandIn if settings.stand_in.model.is_none() => {
-            "policy stand-in needs a cheaper model: name one with stand_in.model"
+        PolicyKind::StandIn if settings.stand_in.model.is_none() && !library.has_stand_ins() => {
+            "policy stand-in needs a cheaper model: name one with stand_in.model or --stand-in, or a folder with bundles \
+             that have one with frontend.bundles or --bundles"
         }
         _ => return Ok(()),
     };

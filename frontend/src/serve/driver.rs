@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use parm_dispatch::{
-    Dispatcher, Event, GroupId, InForce, InstanceId, InstanceSpec, JobId, PoolId, PoolSettings, PoolStatus,
-    Query, QueryId, Reject, Settings, ShapeId, Time, Verdict as Checked,
+    Dispatcher, Event, GroupId, InForce, InstanceId, InstanceSpec, JobId, Judgement, Output, Pair, PoolId,
+    PoolSettings, PoolStatus, Query, QueryId, Reject, Settings, ShapeId, Time, Verdict as Checked,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -185,6 +185,20 @@ impl Driver {
     pub(super) fn compared(self: &Arc<Self>, group: GroupId, made: Result<Vec<Checked>, Error>) {
         let mut effects = Effects::new();
         self.state.lock().compared(self, (group, made), &mut effects);
+        self.act(effects);
+    }
+
+    /// A stand-in's answer was looked at.
+    pub(super) fn judged(self: &Arc<Self>, (query, output): (QueryId, Output), judgement: Judgement) {
+        let mut effects = Effects::new();
+        self.state.lock().judged(self, (query, output, judgement), &mut effects);
+        self.act(effects);
+    }
+
+    /// Predictions were compared with their stand-ins' answers, or could not be.
+    pub(super) fn checked(self: &Arc<Self>, said: Vec<(Pair, Option<bool>)>) {
+        let mut effects = Effects::new();
+        self.state.lock().checked(self, said, &mut effects);
         self.act(effects);
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use parm_dispatch::{Failure, JobId, Role};
+use parm_dispatch::{Failure, JobId, Role, Urgency};
 use parm_protocol::client::CallContext;
 use parm_protocol::{Code, Error, InferRequest, InferResponse, ModelRef, Parameters};
 use tokio::sync::oneshot;
@@ -32,7 +32,7 @@ pub(super) enum Task {
     /// The cheaper model on them.
     Backup(ModelRef, JobRows),
     /// The stand-in on them.
-    StandIn(ModelRef, JobRows),
+    StandIn(ModelRef, Urgency, JobRows),
     /// A parity model, or the deployed one, on the parity query of a group.
     Parity(Option<ModelRef>, ParityQuery),
 }
@@ -142,7 +142,12 @@ impl Launch {
                 }
                 Ok(request)
             }
-            Task::Backup(model, rows) | Task::StandIn(model, rows) => inputs::request(model, rows),
+            Task::Backup(model, rows) => inputs::request(model, rows),
+            Task::StandIn(model, urgency, rows) => {
+                let mut request = inputs::request(model, rows)?;
+                request.parameters.insert("priority".into(), priority(*urgency).into());
+                Ok(request)
+            }
             Task::Parity(model, query) => Ok(InferRequest {
                 model: model.as_ref().unwrap_or(deployed).clone(),
                 id: String::new(),
@@ -195,7 +200,7 @@ impl Task {
     /// Its queries.
     pub(super) fn queries(&self) -> &[Row] {
         match self {
-            Self::Deployed(rows) | Self::Backup(_, rows) | Self::StandIn(_, rows) => rows,
+            Self::Deployed(rows) | Self::Backup(_, rows) | Self::StandIn(_, _, rows) => rows,
             Self::Parity(..) => &[],
         }
     }
@@ -203,9 +208,18 @@ impl Task {
     /// Rows of its inputs.
     pub(super) fn rows(&self) -> usize {
         match self {
-            Self::Deployed(rows) | Self::Backup(_, rows) | Self::StandIn(_, rows) => rows.len(),
+            Self::Deployed(rows) | Self::Backup(_, rows) | Self::StandIn(_, _, rows) => rows.len(),
             Self::Parity(_, query) => query.rows,
         }
+    }
+}
+
+/// What a server's queue is to make of a stand-in among queries, which come without a priority: Triton's numbers, 1 being
+/// the most urgent. Where several frontends share a worker, its queue is the only place where their jobs meet.
+fn priority(urgency: Urgency) -> u64 {
+    match urgency {
+        Urgency::Late => 1,
+        Urgency::Spare => 255,
     }
 }
 

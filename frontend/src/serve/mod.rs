@@ -27,6 +27,7 @@ mod refusal;
 mod roster;
 mod service;
 mod shape;
+mod stand_ins;
 mod state;
 mod suspects;
 mod terms;

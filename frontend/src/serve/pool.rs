@@ -92,6 +92,18 @@ impl Pool {
         }
     }
 
+    /// The model as its instances describe it.
+    pub(crate) fn description(&self) -> Description {
+        let (model, metadata) = (self.model.clone(), self.metadata.clone());
+        Description { model, metadata, config: Some(self.config.clone()) }
+    }
+
+    /// Whether an instance with this model has the pool's; one that names no versions has the one that is meant.
+    pub(crate) fn is_of(&self, served: &Description) -> bool {
+        let version = served.model.version.as_deref().unwrap_or_default();
+        self.model.name == served.model.name && self.version == version
+    }
+
     /// How many rows a request may have.
     pub(crate) fn rows(&self, limit: NonZeroUsize) -> Rows {
         if self.batched { Rows::UpTo(limit.get()) } else { Rows::Whole }
@@ -221,7 +233,7 @@ impl Pool {
 
 /// Whether the first dimension is a batch of rows. A first dimension that varies need not be: a server that says that its
 /// model takes no batches (`max_batch_size` 0) means a length of some kind, and rows of others would change its answer.
-fn takes_batches(metadata: &ModelMetadata, config: Option<&ModelConfig>) -> bool {
+pub(super) fn takes_batches(metadata: &ModelMetadata, config: Option<&ModelConfig>) -> bool {
     has_batch_dimension(metadata) && config.is_none_or(|config| config.max_batch_size > 0)
 }
 

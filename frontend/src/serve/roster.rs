@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use parm_dispatch::{Event, InstanceId, InstanceSpec, NodeId, Served};
+use parm_dispatch::{Cost, Event, InstanceId, InstanceSpec, NodeId, PoolId, Served};
 
 use super::catalog::Catalog;
+use super::coding::cost;
 use super::driver::Driver;
 use super::instance::Instance;
 use super::pool::{Description, Pool};
@@ -19,6 +20,8 @@ use super::pool::{Description, Pool};
 #[derive(Default)]
 pub(crate) struct Roster {
     joined: Mutex<BTreeMap<InstanceId, Joined>>,
+    /// What the dispatcher was told of stand-ins' costs.
+    costs: Mutex<BTreeMap<PoolId, Cost>>,
 }
 
 /// An instance that has joined.
@@ -42,7 +45,7 @@ impl Joined {
         Self { instance, node, models, slots, draining: false, told: None }
     }
 
-    /// What it is to these pools, and what is wrong with its parity models.
+    /// What it is to these pools, and what is wrong with its parity models and stand-ins.
     fn spec(&self, pools: &[Arc<Pool>]) -> (InstanceSpec, Vec<String>) {
         let own = self.instance.pools();
         let mut problems = Vec::new();
@@ -55,7 +58,10 @@ impl Joined {
                 false
             });
             let backup = codes.backup_at(&self.models);
-            let stand_in = codes.stand_in_at(&self.models);
+            let found = codes.stand_in_at(&self.models);
+            let problem = found.and_then(|(stand_in, served)| stand_in.problem(pool, served));
+            let stand_in = found.is_some() && problem.is_none();
+            problems.extend(problem);
             if deployed || parity || backup || stand_in {
                 serves.push(Served { pool: pool.id, deployed, parity, backup, stand_in });
             }
@@ -104,7 +110,7 @@ impl Roster {
             let (spec, problems) = joined.spec(&pools);
             if joined.told.as_ref() != Some(&spec) {
                 for problem in problems {
-                    tracing::warn!(instance = %joined.instance.name, %problem, "it takes no parities");
+                    tracing::warn!(instance = %joined.instance.name, %problem, "it takes no parities, or no stand-ins");
                 }
                 joined.told = Some(spec.clone());
                 driver.join(&joined.instance, spec);
@@ -112,6 +118,19 @@ impl Roster {
                     driver.on(Event::InstanceDraining(*id));
                 }
             }
+        }
+        self.tell_costs(driver, &pools, &all);
+    }
+
+    /// Tells the dispatcher what stand-ins cost where the servers say what they measured, and it is something new.
+    fn tell_costs(&self, driver: &Arc<Driver>, pools: &[Arc<Pool>], all: &BTreeMap<InstanceId, Joined>) {
+        let mut told = self.costs.lock();
+        told.retain(|id, _| pools.iter().any(|pool| pool.id == *id));
+        for pool in pools {
+            let cost = cost(pool, || all.values().map(|joined| joined.models.as_slice()));
+            let Some(cost) = cost.filter(|cost| told.get(&pool.id) != Some(cost)) else { continue };
+            told.insert(pool.id, cost);
+            driver.on(Event::StandInCost(pool.id, cost));
         }
     }
 }

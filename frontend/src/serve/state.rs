@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parm_dispatch::{
-    Action, Actions, Answer, Dispatcher, Event, Failure, Job, JobId, Judgement, QueryId, Reject, Role, Rows,
-    Time,
+    Action, Actions, Answer, Dispatcher, Event, Failure, Job, JobId, QueryId, Reject, Role, Rows, Time,
 };
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
@@ -107,11 +106,8 @@ impl State {
             }
             Action::Suspect(instance, pool) => self.suspect(instance, pool),
             Action::Compare(comparison) => self.compare(&comparison, effects),
-            // Without a measure of their own, stand-ins are as good as they come, and not compared.
-            Action::Judge(query, output) => {
-                self.follow_up.push_back(Event::Judged(query, output, Judgement::Fit(None)));
-            }
-            Action::Check(pair) => self.follow_up.push_back(Event::Checked(pair, None)),
+            Action::Judge(query, output) => self.judge(query, output, effects),
+            Action::Check(pair) => self.check_pair(pair, effects),
             Action::Encode(group, slots) => self.encode(group, &slots, effects),
             Action::Decode(recovery) => self.decode(&recovery, effects),
             Action::Forget(group) => {
@@ -164,8 +160,10 @@ impl State {
         let (mut pool, mut inputs, mut latest) = (None, SmallVec::new(), now);
         for id in rows {
             let query = self.ledger.query(*id)?;
-            let waited = (!query.sent).then(|| now.since(query.arrived));
-            query.sent = true;
+            // A query that only its stand-in has waits for an instance as before.
+            let stands_in = matches!(role, Role::StandIn(_));
+            let waited = (!query.sent && !stands_in).then(|| now.since(query.arrived));
+            query.sent |= !stands_in;
             latest = latest.max(query.deadline);
             inputs.push(query.row.clone());
             let (call, of) = (query.call, query.pool);
@@ -180,7 +178,9 @@ impl State {
         let pool = pool?;
         let task = match role {
             Role::Backup => Task::Backup(pool.codes().backup.clone()?, inputs),
-            Role::StandIn(_) => Task::StandIn(pool.codes().stand_in.clone()?, inputs),
+            Role::StandIn(urgency) => {
+                Task::StandIn(pool.codes().stand_in.as_ref()?.model.clone(), urgency, inputs)
+            }
             _ => Task::Deployed(inputs),
         };
         Some((pool, task, latest))
@@ -247,7 +247,9 @@ impl State {
                 Event::JobCompleted(job)
             }
             Ending::Failed(failure, error) => {
-                let rows = running.rows.clone();
+                // What became of a stand-in is no reason why there is no prediction.
+                let stands_in = matches!(running.role, Role::StandIn(_));
+                let rows = if stands_in { Rows::new() } else { running.rows.clone() };
                 for query in rows {
                     if let Some(waiting) = self.ledger.query(query) {
                         waiting.failure = Some(error.clone());

@@ -81,7 +81,7 @@ impl State {
         tracing::warn!(
             instance,
             model,
-            "its answers disagree with parities far more often than others' do: check its model"
+            "its answers disagree with parities or stand-ins far more often than others' do: check its model"
         );
     }
 }

@@ -97,8 +97,28 @@ fn accept(parameters: &Parameters) -> Result<Accept, Error> {
     match value.as_str() {
         Some("any") => Ok(Accept::Any),
         Some("exact") => Ok(Accept::Exact),
-        _ => Err(malformed("parm_accept", value, "'any' or 'exact'")),
+        _ => share(value).ok_or_else(|| {
+            malformed("parm_accept", value, "'any', 'exact', or a share of approximate answers such as 0.01")
+        }),
     }
+}
+
+/// The most answers that may be approximate, as a share of all in 0..=1; less than a thousandth is none.
+fn share(value: &Parameter) -> Option<Accept> {
+    let share = match value {
+        Parameter::Double(share) => *share,
+        Parameter::String(text) => text.parse().ok()?,
+        other => other.as_u64()? as f64,
+    };
+    if !(0.0..=1.0).contains(&share) {
+        return None;
+    }
+    // 0.029 is a little less than that in binary.
+    Some(match (share * 1000.0 + 1e-6) as u16 {
+        0 => Accept::Exact,
+        1000.. => Accept::Any,
+        thousandths => Accept::AtMost(thousandths),
+    })
 }
 
 fn malformed(name: &str, value: &Parameter, wanted: &str) -> Error {
@@ -152,6 +172,22 @@ mod tests {
         }
         let terms = read(&[("priority", 1000u64.into()), ("parm_accept", "exact".into())], None).unwrap();
         assert_eq!((terms.priority, terms.accept), (255, Accept::Exact));
+    }
+
+    #[test]
+    fn a_share_of_approximate_answers_can_be_asked_for() {
+        let check = |value: Parameter, accept| {
+            let terms = read(&[("parm_accept", value.clone())], None);
+            assert_eq!(terms.ok().map(|terms| terms.accept), accept, "{value:?}");
+        };
+        check("0.01".into(), Some(Accept::AtMost(10)));
+        check(Parameter::Double(0.029), Some(Accept::AtMost(29)));
+        check("0.0004".into(), Some(Accept::Exact));
+        check(0u64.into(), Some(Accept::Exact));
+        check(1u64.into(), Some(Accept::Any));
+        for nonsense in ["-0.1", "1.5", "NaN", "some"] {
+            check(nonsense.into(), None);
+        }
     }
 
     #[test]

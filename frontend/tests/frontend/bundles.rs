@@ -10,7 +10,8 @@ use parm_dispatch::{PolicyKind, Unsure};
 use parm_encoder::{CodeSpec, Kind, Nets};
 use parm_frontend::{Config, Frontend, LoadNets, Timers};
 use parm_parity_models::bundle::{
-    Calibration, Deployed, Input, Learned, Manifest, Meaning, ModelFile, Output, Parity, Range,
+    Calibration, Deployed, Input, Learned, Manifest, Meaning, MeasuredCost, ModelFile, Output, Parity, Range,
+    StandIn,
 };
 use parm_protocol::{DataType, InferenceService, ModelMetadata, Parameter};
 
@@ -121,6 +122,72 @@ async fn the_parity_models_of_a_bundle_run_its_parities() {
         };
         assert_eq!(instances.iter().map(sent).sum::<usize>(), 1, "{kind}");
         assert_eq!(metric(&frontend, "parm_reconstruction_confidence_count", &[]), 1.0);
+    }
+}
+
+/// A stand-in as a bundle has it.
+fn stand_in(name: &str, cost: f64, threshold: f32) -> StandIn {
+    StandIn {
+        model: ModelFile { name: name.into(), version: 1, sha256: "0".repeat(64) },
+        provenance: String::new(),
+        agreement: None,
+        accuracy: None,
+        calibration: Some(Calibration { temperature: 1.0, threshold }),
+        costs: vec![MeasuredCost { engine: "tract".into(), rows: [1., 2., 4., 8.].map(|rows| rows * cost) }],
+    }
+}
+
+/// The bundle's stand-ins are used, from 15 ms on.
+fn standing_in(folder: &Path, stand_ins: Vec<StandIn>) -> Config {
+    let mut manifest = manifest(Vec::new());
+    manifest.stand_ins = stand_ins;
+    write(folder, &manifest);
+    let mut config = bundled(folder, 2);
+    config.dispatch.policy = PolicyKind::StandIn;
+    let settings = &mut config.dispatch.stand_in;
+    (settings.grace.cold, settings.hedge, settings.unsure) = (15 * MS, false, Unsure::Wait);
+    config
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cheapest_stand_in_of_a_bundle_answers_with_its_confidence() {
+    for (threshold, expected) in [(0.5, "stand-in"), (0.8, "exact")] {
+        let folder = tempfile::tempdir().unwrap();
+        let both = vec![stand_in("dear", 0.6, threshold), stand_in("cheap", 0.2, threshold)];
+        let config = standing_in(folder.path(), both);
+        let instances = instances(3, &["double", "dear", "cheap"].map(doubler));
+        instances.iter().for_each(|instance| instance.model_takes("cheap", 2 * MS));
+        let frontend = over(config, &instances).await;
+        instances[0].then(Act::Answer(200 * MS));
+        let response = infer(&frontend, request(&[1.0])).await.unwrap();
+        assert_eq!((column(&response), outcome(&response)), (vec![2.0], expected));
+        let confidence = response.parameters.get("parm_confidence");
+        match confidence {
+            // The softmax of z, whose classes are one apart; y's are two, and so surer.
+            Some(Parameter::Double(confidence)) => {
+                assert!((confidence - 0.7311).abs() < 1e-3, "{confidence}")
+            }
+            other => assert!(expected == "exact" && other.is_none(), "{response:?}"),
+        }
+        let asked = instances.iter().flat_map(|instance| instance.seen.lock().clone());
+        assert!(asked.into_iter().all(|seen| seen.model.name != "dear"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stand_in_that_was_made_again_under_its_number_is_not_used() {
+    for (said, expected) in [("0", "stand-in"), ("1", "exact")] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = standing_in(folder.path(), vec![stand_in("cheap", 0.2, 0.5)]);
+        let instances = instances(3, &["double", "cheap"].map(doubler));
+        instances.iter().for_each(|instance| {
+            instance.model_takes("cheap", 2 * MS);
+            instance.says_digest(&said.repeat(64));
+        });
+        let frontend = over(config, &instances).await;
+        instances[0].then(Act::Answer(200 * MS));
+        let response = infer(&frontend, request(&[1.0])).await.unwrap();
+        assert_eq!(outcome(&response), expected, "its file's digest is said to be {said}...");
     }
 }
 

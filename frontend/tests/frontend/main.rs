@@ -12,5 +12,6 @@ mod resilience;
 mod rig;
 mod scripted;
 mod sources;
+mod stand_in;
 mod stress;
 mod updates;

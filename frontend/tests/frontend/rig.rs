@@ -180,3 +180,14 @@ pub(crate) async fn patch(
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, serde_json::from_slice(&body).unwrap())
 }
+
+/// What the admin API shows at a path: status and answer.
+pub(crate) async fn get(frontend: &Frontend, path: &str) -> (u16, serde_json::Value) {
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+    let request = axum::http::Request::get(format!("/admin/v1{path}")).body(axum::body::Body::empty());
+    let response = frontend.admin().router().oneshot(request.unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&body).unwrap())
+}

@@ -1,6 +1,6 @@
 //! An instance that does what the test says.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -39,6 +39,8 @@ pub(crate) struct Scripted {
     /// What it does with the next requests; then `otherwise`.
     script: Arc<Mutex<VecDeque<Act>>>,
     otherwise: Mutex<Act>,
+    /// What it does with requests for models that have a mind of their own; the script is for the others.
+    own: Mutex<BTreeMap<String, Act>>,
     models: Mutex<Vec<ModelMetadata>>,
     /// Models that it was told to unload.
     unloaded: Mutex<Vec<ModelIndex>>,
@@ -46,6 +48,8 @@ pub(crate) struct Scripted {
     thinks: Mutex<Duration>,
     /// What it says of every model's configuration, if it has such an endpoint.
     config: Mutex<Option<ModelConfig>>,
+    /// What it says that runs of its models take.
+    run_times: Mutex<BTreeMap<String, Vec<Duration>>>,
     ready: Mutex<Result<bool, Error>>,
     /// Requests as they came.
     pub(crate) seen: Mutex<Vec<InferRequest>>,
@@ -64,10 +68,12 @@ impl Scripted {
             name: name.into(),
             script: Arc::default(),
             otherwise: Mutex::new(otherwise),
+            own: Mutex::default(),
             models: Mutex::new(vec![doubler("double")]),
             unloaded: Mutex::default(),
             thinks: Mutex::default(),
             config: Mutex::default(),
+            run_times: Mutex::default(),
             ready: Mutex::new(Ok(true)),
             seen: Mutex::default(),
             cancelled: AtomicUsize::new(0),
@@ -130,6 +136,21 @@ impl Scripted {
         *self.config.lock() = Some(config.with_digest(digest));
     }
 
+    /// One of its models takes so long from now on.
+    pub(crate) fn model_takes(&self, model: &str, time: Duration) {
+        self.model_does(model, Act::Answer(time));
+    }
+
+    /// One of its models does this from now on.
+    pub(crate) fn model_does(&self, model: &str, act: Act) {
+        self.own.lock().insert(model.into(), act);
+    }
+
+    /// Has a configuration endpoint from now on, which says that runs of a model take so long.
+    pub(crate) fn says_run_times(&self, model: &str, times: &[Duration]) {
+        self.run_times.lock().insert(model.into(), times.to_vec());
+    }
+
     pub(crate) fn set_ready(&self, ready: Result<bool, Error>) {
         *self.ready.lock() = ready;
     }
@@ -140,7 +161,9 @@ impl Scripted {
     }
 
     async fn act(&self, request: &InferRequest) -> Result<InferResponse, Error> {
-        let act = self.script.lock().pop_front().unwrap_or_else(|| self.otherwise.lock().clone());
+        let own = self.own.lock().get(&request.model.name).cloned();
+        let scripted = || self.script.lock().pop_front().unwrap_or_else(|| self.otherwise.lock().clone());
+        let act = own.unwrap_or_else(scripted);
         match act {
             Act::Answer(after) => {
                 tokio::time::sleep(after).await;
@@ -238,8 +261,12 @@ impl Client for Scripted {
         })
     }
 
-    fn model_config<'a>(&'a self, _model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
-        let (config, thinks) = (self.config.lock().clone(), *self.thinks.lock());
+    fn model_config<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
+        let (mut config, thinks) = (self.config.lock().clone(), *self.thinks.lock());
+        if let Some(times) = self.run_times.lock().get(&model.name) {
+            let of = || ModelConfig { max_batch_size: 64, ..ModelConfig::default() };
+            config.get_or_insert_with(of).set_run_times(times);
+        }
         Box::pin(async move {
             tokio::time::sleep(thinks).await;
             config.ok_or_else(|| Error::Unimplemented { what: "configuration".into() })

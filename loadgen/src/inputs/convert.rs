@@ -1,9 +1,8 @@
 //! Elements of one datatype as another, by way of the numbers that they stand for.
 
 use bytes::Bytes;
-use parm_protocol::{DataType, Tensor};
-
-use crate::arrays::{Array, Format};
+use parm_arrays::{Array, Format, numbers};
+use parm_protocol::DataType;
 
 /// The array's elements as `datatype`, or why they cannot be had so. Pixels (bytes of an idx file) become 0 to 1 as floats.
 pub(super) fn elements(array: &Array, datatype: DataType) -> Result<Bytes, String> {
@@ -26,31 +25,6 @@ pub(super) fn elements(array: &Array, datatype: DataType) -> Result<Bytes, Strin
     }
     // Nothing written for something read: a datatype that `write` does not know would have been refused above.
     Ok(Bytes::from(data))
-}
-
-/// The numbers that the elements of a tensor stand for, if they stand for numbers.
-pub(crate) fn numbers(tensor: &Tensor) -> Option<Box<dyn Iterator<Item = f64> + '_>> {
-    macro_rules! read {
-        ($kind:ty) => {
-            Box::new(tensor.data().chunks_exact(size_of::<$kind>()).map(|bytes| {
-                <$kind>::from_le_bytes(bytes.try_into().unwrap_or_else(|_| unreachable!("chunks are exact")))
-                    as f64
-            }))
-        };
-    }
-    Some(match tensor.datatype() {
-        DataType::Bool | DataType::Uint8 => read!(u8),
-        DataType::Uint16 => read!(u16),
-        DataType::Uint32 => read!(u32),
-        DataType::Uint64 => read!(u64),
-        DataType::Int8 => read!(i8),
-        DataType::Int16 => read!(i16),
-        DataType::Int32 => read!(i32),
-        DataType::Int64 => read!(i64),
-        DataType::Fp32 => read!(f32),
-        DataType::Fp64 => read!(f64),
-        DataType::Fp16 | DataType::Bf16 | DataType::Bytes => return None,
-    })
 }
 
 /// Appends a number; false if it is none of that datatype.
@@ -80,6 +54,8 @@ fn write(data: &mut Vec<u8>, number: f64, datatype: DataType) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use parm_protocol::Tensor;
+
     use super::*;
 
     fn array(datatype: DataType, data: &[u8], format: Format) -> Array {

@@ -4,17 +4,19 @@
 
 use bytes::Bytes;
 use parm_protocol::{DataType, InferRequest, ModelMetadata, NamedTensor, Tensor, TensorMetadata};
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use parm_random::Random;
 
 use crate::Error;
 
 /// Distinct requests that are made up; enough that no cache between here and the model sees one repeated at once.
 const DISTINCT: usize = 16;
 
+/// Names these numbers among all that are drawn under a seed.
+const STREAM: u64 = 0x1297;
+
 /// Requests of `rows` rows for a model.
 pub(super) fn requests(model: &ModelMetadata, rows: usize, seed: u64) -> Result<Vec<InferRequest>, Error> {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut random = Random::of(seed, [STREAM]);
     let one = |_| {
         let inputs = model.inputs.iter().map(|input| tensor(input, rows, &mut random));
         Ok(super::request(&model.name, inputs.collect::<Result<_, Error>>()?))
@@ -22,7 +24,7 @@ pub(super) fn requests(model: &ModelMetadata, rows: usize, seed: u64) -> Result<
     (0..DISTINCT).map(one).collect()
 }
 
-fn tensor(input: &TensorMetadata, rows: usize, random: &mut ChaCha8Rng) -> Result<NamedTensor, Error> {
+fn tensor(input: &TensorMetadata, rows: usize, random: &mut Random) -> Result<NamedTensor, Error> {
     let refused = || Error::CannotGenerate { name: input.name.clone(), datatype: input.datatype.clone() };
     let datatype: DataType = input.datatype.parse()?;
     let mut shape: Vec<usize> = input.shape.iter().map(|&dim| usize::try_from(dim).unwrap_or(1)).collect();
@@ -32,7 +34,7 @@ fn tensor(input: &TensorMetadata, rows: usize, random: &mut ChaCha8Rng) -> Resul
     let count: usize = shape.iter().product();
     let mut data = Vec::with_capacity(count * datatype.size().unwrap_or(1));
     for _ in 0..count {
-        let value: f32 = random.random();
+        let value = random.unit() as f32;
         match datatype {
             DataType::Fp32 => data.extend_from_slice(&value.to_le_bytes()),
             DataType::Fp64 => data.extend_from_slice(&f64::from(value).to_le_bytes()),

@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use parm_arrays::Array;
 use parm_protocol::{DataType, InferRequest, ModelMetadata, NamedTensor, Tensor, TensorMetadata};
 
 use super::convert;
 use crate::Error;
-use crate::arrays::{self, Array};
+
+/// Most bytes of a file, unpacked: what is sent stays in memory for the whole run.
+const LARGEST: u64 = 1 << 30;
 
 /// A file and the input that its rows are for, as a user writes it: `FILE`, or `INPUT=FILE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,11 +73,11 @@ impl Recorded {
 
     /// Adds the right class of every row, from a file of whole numbers.
     pub fn with_labels(self, path: &Path) -> Result<Self, Error> {
-        let array = arrays::read(path)?;
+        let array = parm_arrays::read(path, LARGEST)?;
         let bad = |detail: String| Error::BadArray { path: path.display().to_string(), detail };
         let whole = |number: f64| (number.fract() == 0.0 && number >= 0.0).then_some(number as i64);
         let labels: Option<Vec<i64>> =
-            convert::numbers(&array.tensor).and_then(|all| all.map(whole).collect());
+            parm_arrays::numbers(&array.tensor).and_then(|all| all.map(whole).collect());
         let labels = labels.ok_or_else(|| bad("labels are whole numbers from 0".into()))?;
         let rows = self.inputs.first().map_or(0, |input| input.tensor.rows());
         if labels.len() != rows {
@@ -121,7 +124,7 @@ impl Rows {
             None => only,
         };
         let column = columns.iter().find(meant).ok_or_else(|| Error::NoFile { input: input.name.clone() })?;
-        let array = arrays::read(&column.path)?;
+        let array = parm_arrays::read(&column.path, LARGEST)?;
         let bad = |detail: String| Error::BadArray { path: column.path.display().to_string(), detail };
         let (batch, wanted) = match input.shape.split_first() {
             Some((-1, row)) => (Batch::Any, row),

@@ -34,13 +34,13 @@ fn variance(values: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use parm_workload::draw::Draw;
+    use parm_random::Random;
 
     use super::*;
 
     #[test]
     fn independent_samples_have_a_time_of_one_and_repeated_ones_of_their_repetition() {
-        let mut draw = Draw::new(1, [1]);
+        let mut draw = Random::of(1, [1]);
         let independent: Vec<f64> = (0..100_000).map(|_| draw.uniform()).collect();
         for repeats in [1usize, 10, 100] {
             let series: Vec<f64> = (0..100_000).map(|i| independent[i / repeats]).collect();
@@ -53,7 +53,7 @@ mod tests {
     fn a_markov_chain_has_the_time_that_theory_gives() {
         // Leaving slow with probability a and entering with b, the autocorrelation at lag n is (1 - a - b)^n.
         let (a, b) = (0.05, 0.005);
-        let mut draw = Draw::new(2, [1]);
+        let mut draw = Random::of(2, [1]);
         let mut slow = false;
         let series: Vec<f64> = (0..400_000)
             .map(|_| {

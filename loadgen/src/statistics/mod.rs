@@ -6,5 +6,6 @@ mod estimate;
 pub mod evidence;
 pub mod kolmogorov;
 pub mod series;
+pub mod student;
 
 pub use estimate::Estimate;

@@ -1,6 +1,6 @@
 //! Synthetic latencies whose quantiles are known: what the intervals are tested on.
 
-use parm_workload::draw::Draw;
+use parm_random::Random;
 
 /// Correlated latencies.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub enum Series {
 impl Series {
     /// The first samples, in equilibrium.
     pub fn draw(self, count: usize, seed: u64) -> Vec<f64> {
-        let mut draw = Draw::new(seed, [0x5E81E5]);
+        let mut draw = Random::of(seed, [0x5E81E5]);
         match self {
             Series::Independent => (0..count).map(|_| draw.exponential()).collect(),
             Series::Episodes(length, share) => {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Deployed, Parity};
+use super::{Deployed, Parity, StandIn};
 use crate::Error;
 
 /// The manifest's format that this version reads and writes.
@@ -26,12 +26,15 @@ pub struct Manifest {
     /// The codes that stand in for it, each with its parity models; several so that the policy can choose k.
     #[serde(default, rename = "parity")]
     pub parities: Vec<Parity>,
+    /// Cheaper models that answer queries by themselves.
+    #[serde(default, rename = "stand_in", skip_serializing_if = "Vec::is_empty")]
+    pub stand_ins: Vec<StandIn>,
 }
 
 impl Manifest {
     /// A manifest of today's format.
     pub fn new(deployed: Deployed) -> Self {
-        Self { format: FORMAT, deployed, parities: Vec::new() }
+        Self { format: FORMAT, deployed, parities: Vec::new(), stand_ins: Vec::new() }
     }
 
     /// Reads a manifest.
@@ -78,6 +81,15 @@ impl Manifest {
         });
         let moved = written.and_then(|()| fs::rename(&draft, path));
         moved.inspect_err(|_| _ = fs::remove_file(&draft)).map_err(failed)
+    }
+
+    /// The stand-in that costs least; of those that cost the same, the one that agrees most often.
+    pub fn cheapest(&self) -> Option<&StandIn> {
+        let key = |stand_in: &StandIn| {
+            (stand_in.cost().unwrap_or(f64::INFINITY), -stand_in.agreement.unwrap_or(0.0))
+        };
+        let order = |a: &(f64, f64), b: &(f64, f64)| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1));
+        self.stand_ins.iter().min_by(|a, b| order(&key(a), &key(b)))
     }
 
     /// The parity of code `k` and best measured accuracy, for callers that want one.

@@ -1,4 +1,4 @@
-//! Bundles: a deployed model, its parity models, and all that ties them together.
+//! Bundles: a deployed model, its parity models and stand-ins, and all that ties them together.
 //!
 //! A parity model is useless, or worse, beside another deployed model than the one that it was trained for, under
 //! another code, or with its slots in another order. So `NAME/parm.toml` beside the deployed model says what belongs
@@ -12,6 +12,7 @@ mod numbers;
 mod parity;
 mod problem;
 mod signature;
+mod stand_in;
 mod verify;
 
 pub use deployed::{Deployed, Input, Meaning, Output, Preprocessing, Range};
@@ -20,4 +21,5 @@ pub use measured::{Accuracy, Calibration, Scores, Start, Training};
 pub use parity::{Learned, ModelFile, Parity};
 pub use problem::Problem;
 pub use signature::Signature;
-pub use verify::{ParityReport, Report, fits, verify};
+pub use stand_in::{MeasuredCost, StandIn, StandInAccuracy, misfit};
+pub use verify::{ParityReport, Report, StandInReport, fits, verify};

@@ -34,6 +34,15 @@ pub enum Problem {
     NoTensor { model: String, side: &'static str, tensor: String, available: Vec<String> },
     #[error("{side} '{tensor}' of model '{model}' is {actual}, {wanted} is wanted")]
     Tensor { model: String, side: &'static str, tensor: String, wanted: String, actual: String },
+    #[error(
+        "model '{model}' has an {side} '{tensor}', which the deployed model has not: a stand-in has the same inputs and \
+         outputs"
+    )]
+    Extra { model: String, side: &'static str, tensor: String },
+    #[error(
+        "the cost of stand-in '{model}' on engine {engine} must be a number above 0 for 1, 2, 4 and 8 rows"
+    )]
+    Cost { model: String, engine: String },
     #[error("the range of input '{input}' is empty, {low} to {high}: give the least and the greatest value")]
     Range { input: String, low: f32, high: f32 },
     #[error("the default answer of output '{output}' has {actual} values, a prediction has {wanted}")]

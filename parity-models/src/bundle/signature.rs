@@ -14,8 +14,8 @@ pub struct Signature {
     pub outputs: Vec<TensorMetadata>,
 }
 
-impl From<&onnx::Report> for Signature {
-    fn from(report: &onnx::Report) -> Self {
+impl From<&onnx::Inspection> for Signature {
+    fn from(report: &onnx::Inspection) -> Self {
         Self { inputs: declared(&report.inputs), outputs: declared(&report.outputs) }
     }
 }

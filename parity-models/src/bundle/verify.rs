@@ -7,7 +7,7 @@ use parm_protocol::{DataType, TensorMetadata};
 use serde::Serialize;
 
 use super::signature::{agree, row_size};
-use super::{Manifest, ModelFile, Parity, Problem, Signature};
+use super::{Manifest, ModelFile, Parity, Problem, Signature, StandIn, misfit};
 use crate::onnx::{Limits, Model};
 use crate::repository::{Format, Repository};
 use crate::{Error, onnx};
@@ -21,6 +21,9 @@ pub struct Report {
     pub problems: Vec<Problem>,
     /// The parities, in the manifest's order.
     pub parities: Vec<ParityReport>,
+    /// The stand-ins, in the manifest's order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stand_ins: Vec<StandInReport>,
 }
 
 /// A code of a bundle, held to its models.
@@ -34,10 +37,25 @@ pub struct ParityReport {
     pub problems: Vec<Problem>,
 }
 
+/// A stand-in of a bundle, held to its model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StandInReport {
+    /// The model's name.
+    pub model: String,
+    /// What it was measured to cost, as a share of a query on the deployed model.
+    pub cost: Option<f64>,
+    /// How often it was measured to agree with the deployed model.
+    pub agreement: Option<f64>,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+}
+
 impl Report {
     /// Whether everything fits.
     pub fn is_sound(&self) -> bool {
-        self.problems.is_empty() && self.parities.iter().all(|parity| parity.problems.is_empty())
+        let parities = self.parities.iter().map(|parity| &parity.problems);
+        let stand_ins = self.stand_ins.iter().map(|stand_in| &stand_in.problems);
+        self.problems.is_empty() && parities.chain(stand_ins).all(Vec::is_empty)
     }
 }
 
@@ -62,7 +80,14 @@ pub fn verify(repository: &Repository, name: &str) -> Result<Report, Error> {
         models: parity.files().map(|file| file.name.clone()).collect(),
         problems: hold(repository, parity, &signature),
     });
-    Ok(Report { model: name.into(), problems, parities: parities.collect() })
+    let stand_ins = manifest.stand_ins.iter().map(|stand_in| StandInReport {
+        model: stand_in.model.name.clone(),
+        cost: stand_in.cost(),
+        agreement: stand_in.agreement,
+        problems: hold_stand_in(repository, stand_in, &signature),
+    });
+    let (parities, stand_ins) = (parities.collect(), stand_ins.collect());
+    Ok(Report { model: name.into(), problems, parities, stand_ins })
 }
 
 /// Whether a parity model's tensors are what its code makes of the deployed model's; works on what workers say of
@@ -116,8 +141,17 @@ fn hold(repository: &Repository, parity: &Parity, deployed: &Signature) -> Vec<P
     problems
 }
 
+fn hold_stand_in(repository: &Repository, stand_in: &StandIn, deployed: &Signature) -> Vec<Problem> {
+    let mut problems = stand_in.check();
+    match open(repository, &stand_in.model) {
+        Ok(report) => problems.extend(misfit(deployed, &Signature::from(&report), &stand_in.model.name)),
+        Err(found) => problems.extend(found),
+    }
+    problems
+}
+
 /// Opens a model of the repository and checks that it is the one that is meant.
-fn open(repository: &Repository, file: &ModelFile) -> Result<onnx::Report, Vec<Problem>> {
+fn open(repository: &Repository, file: &ModelFile) -> Result<onnx::Inspection, Vec<Problem>> {
     let (name, version) = (&file.name, file.version);
     let unreadable = |message: String| vec![Problem::Unreadable { model: name.clone(), message }];
     let model =
@@ -155,14 +189,15 @@ fn declared(model: &str, manifest: &Signature, file: &Signature) -> Vec<Problem>
 }
 
 /// One side of a model.
-struct Side<'a> {
-    model: &'a str,
-    side: &'static str,
-    tensors: &'a [TensorMetadata],
+pub(super) struct Side<'a> {
+    pub(super) model: &'a str,
+    pub(super) side: &'static str,
+    pub(super) tensors: &'a [TensorMetadata],
 }
 
 impl Side<'_> {
-    fn hold(
+    /// What is wrong with the tensor of this name, if anything is.
+    pub(super) fn hold(
         &self,
         wanted: &TensorMetadata,
         holds: impl Fn(&TensorMetadata, &TensorMetadata) -> bool,
@@ -214,6 +249,13 @@ impl fmt::Display for Report {
         for parity in &self.parities {
             writeln!(f, "  {} [{}]: {}", parity.code, parity.models.join(", "), verdict(&parity.problems))?;
             parity.problems.iter().try_for_each(|problem| writeln!(f, "    {problem}"))?;
+        }
+        for stand_in in &self.stand_ins {
+            let share = |value: Option<f64>| value.map_or("unknown".into(), |value| format!("{value:.3}"));
+            let (cost, agreement) = (share(stand_in.cost), share(stand_in.agreement));
+            let verdict = verdict(&stand_in.problems);
+            writeln!(f, "  stand-in [{}], cost {cost}, agreement {agreement}: {verdict}", stand_in.model)?;
+            stand_in.problems.iter().try_for_each(|problem| writeln!(f, "    {problem}"))?;
         }
         Ok(())
     }

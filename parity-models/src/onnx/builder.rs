@@ -6,7 +6,8 @@
 use prost::Message;
 
 use super::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
-use super::{Attribute, Dim, Error, Limits, Model, Random, Tensor, Value};
+use super::{Attribute, Dim, Error, Limits, Model, Tensor, Value};
+use parm_random::Random;
 
 /// The operator set that graphs are written in: new enough for LayerNormalization, old enough for every engine.
 const OPSET: i64 = 17;

@@ -10,7 +10,7 @@ use super::{Model, Tensor, Value, domain};
 
 /// What `parm models inspect` shows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct Inspection {
     /// Program that wrote the file, with its version.
     pub producer: String,
     /// Version of the file format.
@@ -37,7 +37,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-impl Report {
+impl Inspection {
     /// Whether an engine can be expected to load the file.
     pub fn is_sound(&self) -> bool {
         !self.findings.iter().any(Finding::is_fatal)
@@ -46,7 +46,7 @@ impl Report {
 
 impl Model {
     /// Describes the model and checks it. Constants that cannot be read are findings, not errors.
-    pub fn inspect(&self) -> Report {
+    pub fn inspect(&self) -> Inspection {
         let proto = self.proto();
         let graph = proto.graph.clone().unwrap_or_default();
         let named = |name: &str| domain::full(domain::canonical(name)).to_owned();
@@ -66,7 +66,7 @@ impl Model {
             *weights.entry(tensor.datatype().to_string()).or_default() += tensor.data().len() as u64;
         }
         let inputs = graph.input.iter().filter(|input| !is_constant(&input.name));
-        Report {
+        Inspection {
             producer: format!("{} {}", proto.producer_name, proto.producer_version).trim().to_owned(),
             ir_version: proto.ir_version,
             opsets: proto.opset_import.iter().map(|set| (named(&set.domain), set.version)).collect(),
@@ -83,7 +83,7 @@ impl Model {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let opsets: Vec<String> =
             self.opsets.iter().map(|(name, version)| format!("{name} {version}")).collect();

@@ -114,7 +114,7 @@ impl Builder {
 
     fn uniform(&mut self, name: &str, dims: &[usize], fan_in: usize) -> Result<String, Error> {
         let bound = (fan_in.max(1) as f32).sqrt().recip();
-        let values = self.random(name).uniform(bound, dims.iter().product());
+        let values = self.random(name).uniforms(bound, dims.iter().product());
         Ok(self.constant(Tensor::from_f32(name, dims, &values)?))
     }
 }

@@ -20,7 +20,6 @@ mod node;
 #[rustfmt::skip]
 #[allow(missing_docs, clippy::all)] // generated: the schema in proto/onnx.proto says what they are
 pub mod proto;
-mod random;
 pub mod rewrite;
 mod splice;
 mod tensor;
@@ -34,11 +33,11 @@ pub use check::Finding;
 pub use datatype::DataType;
 pub use error::Error;
 pub use graph::{Graph, Opset};
-pub use inspect::Report;
+pub use inspect::Inspection;
 pub use layer::{BatchNorm, Conv, Dense, Pool};
 pub use limits::Limits;
 pub use model::Model;
 pub use node::Node;
-pub use random::Random;
+pub use parm_random::Random;
 pub use tensor::Tensor;
 pub use value::{Dim, Value};

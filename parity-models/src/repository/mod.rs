@@ -12,5 +12,5 @@ mod scan;
 mod watch;
 
 pub use name::check_name;
-pub use scan::{Format, Model, Repository, Scan, Version};
+pub use scan::{Format, ModelFolder, Repository, Scan, Version};
 pub use watch::{Change, Poll, Watch};

@@ -35,7 +35,7 @@ pub struct Repository {
 
 /// A model with at least one whole version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Model {
+pub struct ModelFolder {
     /// Its name: the folder's.
     pub name: String,
     /// Its versions by number.
@@ -59,7 +59,7 @@ pub struct Version {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
     /// Models by name.
-    pub models: BTreeMap<String, Model>,
+    pub models: BTreeMap<String, ModelFolder>,
     /// What is wrong, by the name of the model concerned.
     pub problems: Vec<(String, Error)>,
 }
@@ -90,7 +90,7 @@ impl Repository {
     }
 
     /// One model, by a name that may come from a client.
-    pub fn model(&self, name: &str) -> Result<Model, Error> {
+    pub fn model(&self, name: &str) -> Result<ModelFolder, Error> {
         check_name(name)?;
         let path = self.root.join(name);
         if !path.is_dir() {
@@ -105,7 +105,7 @@ impl Repository {
     }
 }
 
-impl Model {
+impl ModelFolder {
     /// The newest version.
     pub fn latest(&self) -> Option<(u64, &Version)> {
         self.versions.last_key_value().map(|(&number, version)| (number, version))
@@ -133,7 +133,7 @@ impl Version {
     }
 }
 
-fn read_model(name: &str, path: &Path, problems: &mut Vec<(String, Error)>) -> Result<Model, Error> {
+fn read_model(name: &str, path: &Path, problems: &mut Vec<(String, Error)>) -> Result<ModelFolder, Error> {
     let mut versions = BTreeMap::new();
     for (folder, path) in folders(path)? {
         match version_number(&folder, &path).and_then(|number| Ok((number, read_version(&path)?))) {
@@ -145,7 +145,7 @@ fn read_model(name: &str, path: &Path, problems: &mut Vec<(String, Error)>) -> R
         return Err(Error::NoVersion { name: name.into() });
     }
     let bundle = Some(path.join("parm.toml")).filter(|path| path.is_file());
-    Ok(Model { name: name.into(), versions, bundle })
+    Ok(ModelFolder { name: name.into(), versions, bundle })
 }
 
 /// `01` would be a second spelling of `1`, so only the plain one counts.

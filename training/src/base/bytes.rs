@@ -24,14 +24,14 @@ pub(super) fn build(shape: &Shape) -> Result<Model, Error> {
     let mut net = Builder::new(name, shape.seed);
     let input = Value { datatype: DataType::Int32, ..Value::batch_of_f32("input", &shape.dims) };
     let input = net.input(input);
-    let values = net.random("embedding.weight").normal(TOKENS * FEATURES);
+    let values = net.random("embedding.weight").normals(TOKENS * FEATURES);
     let table = net.constant(Tensor::from_f32("embedding.weight", &[TOKENS, FEATURES], &values)?);
     let value = net.node("Gather", "embedding", &[&table, &input]);
     let order: Attribute = vec![0i64, 2, 1].into();
     let mut value = net.node_with("Transpose", "channels", &[&value], [("perm", order)]);
     let layers = [
-        Layer { name: "conv1", inputs: FEATURES, outputs: 64, kernel: 8 },
-        Layer { name: "conv2", inputs: 64, outputs: WIDTH, kernel: 4 },
+        ConvLayer { name: "conv1", inputs: FEATURES, outputs: 64, kernel: 8 },
+        ConvLayer { name: "conv2", inputs: 64, outputs: WIDTH, kernel: 4 },
     ];
     for layer in layers {
         value = layer.add(&mut net, &value)?;
@@ -46,19 +46,19 @@ pub(super) fn build(shape: &Shape) -> Result<Model, Error> {
 }
 
 /// A convolution along the row in steps of four places, batch normalisation, ReLU.
-struct Layer {
+struct ConvLayer {
     name: &'static str,
     inputs: usize,
     outputs: usize,
     kernel: usize,
 }
 
-impl Layer {
+impl ConvLayer {
     fn add(&self, net: &mut Builder, input: &str) -> Result<String, Error> {
         let &Self { name, inputs, outputs, kernel } = self;
         let weight = format!("{name}.weight");
         let bound = ((inputs * kernel) as f32).sqrt().recip();
-        let values = net.random(&weight).uniform(bound, outputs * inputs * kernel);
+        let values = net.random(&weight).uniforms(bound, outputs * inputs * kernel);
         let weight = net.constant(Tensor::from_f32(&weight, &[outputs, inputs, kernel], &values)?);
         let attributes = [("kernel_shape", vec![kernel as i64].into()), ("strides", vec![4i64].into())];
         let value = net.node_with("Conv", name, &[input, &weight], attributes);

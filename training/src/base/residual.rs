@@ -9,21 +9,21 @@ use super::Shape;
 use crate::Error;
 
 /// Channels of each stage and blocks in it.
-struct Plan {
+struct ResidualNet {
     name: &'static str,
     widths: &'static [usize],
     blocks: usize,
 }
 
 pub(super) fn small(shape: &Shape) -> Result<Model, Error> {
-    build(shape, &Plan { name: "resnet-small", widths: &[16, 32, 64], blocks: 1 })
+    build(shape, &ResidualNet { name: "resnet-small", widths: &[16, 32, 64], blocks: 1 })
 }
 
 pub(super) fn eighteen(shape: &Shape) -> Result<Model, Error> {
-    build(shape, &Plan { name: "resnet18", widths: &[64, 128, 256, 512], blocks: 2 })
+    build(shape, &ResidualNet { name: "resnet18", widths: &[64, 128, 256, 512], blocks: 2 })
 }
 
-fn build(shape: &Shape, plan: &Plan) -> Result<Model, Error> {
+fn build(shape: &Shape, plan: &ResidualNet) -> Result<Model, Error> {
     let name = plan.name;
     let [channels, ..] = shape.image(name, 8, "images of [channels, 8 or more, 8 or more]")?;
     let mut net = Builder::new(name, shape.seed);

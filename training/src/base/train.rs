@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Shape, build};
 use crate::data::Samples;
-use crate::distil::{Aim, Augment, Coder, Exam, Lesson, Plan, Set, Split, Targets, largest, predictions};
+use crate::distil::{
+    Aim, Augment, Coder, Exam, Lesson, LessonPlan, Set, Split, Targets, largest, predictions,
+};
 use crate::fit::{self, Epoch, Settings, Surroundings};
 use crate::groups::Sampling;
 use crate::loss::Scores;
@@ -39,7 +41,7 @@ impl Default for Base {
 
 /// A trained base model.
 #[derive(Clone, Debug)]
-pub struct Trained {
+pub struct TrainedBase {
     /// The ONNX file.
     pub model: Bytes,
     /// Accuracy on the rows held out; where numbers are predicted, the share of their variance that is explained.
@@ -54,7 +56,7 @@ pub fn train(
     base: &Base,
     device: Device,
     around: Surroundings<'_>,
-) -> Result<Trained, Error> {
+) -> Result<TrainedBase, Error> {
     let set =
         Set { inputs: samples.inputs.clone(), outputs: truth(samples)?, labels: samples.labels.clone() };
     let (values, classes) = (set.values(), set.labels.is_some());
@@ -66,7 +68,7 @@ pub fn train(
     let exam = Exam::new(held_out, &mut coder, seed)?;
     let augment = (!base.augment.is_none()).then_some(Augment { how: base.augment, teacher: None });
     let targets = Targets { aim: Aim::Slots(vec![0]), values };
-    let plan = Plan {
+    let plan = LessonPlan {
         sampling: Sampling { k: 1, groups: train.len(), blanks: 0.0, seed },
         batch: base.run.batch,
         loss: if classes { Loss::Kl } else { Loss::Mse },
@@ -75,11 +77,11 @@ pub fn train(
         classes,
     };
     let networks = vec![Network::new(model, device)?];
-    let mut lesson = Lesson::new(networks, (train, exam), (coder, targets), augment, plan)?;
+    let mut lesson = Lesson::new(networks, train, exam, coder, targets, augment, plan)?;
     let history = fit::run(&mut lesson, &base.run, &fingerprint, around)?;
     let (exam, coder, networks) = (&lesson.exam, &lesson.coder, &lesson.networks);
     let marks = if classes { exam.classify(coder, networks)? } else { exam.regress(coder, networks)? };
-    Ok(Trained { model: networks[0].export()?, score: marks.degraded, history })
+    Ok(TrainedBase { model: networks[0].export()?, score: marks.degraded, history })
 }
 
 /// The fraction of rows that a classifier gets right.

@@ -118,7 +118,7 @@ fn filters(net: &mut Builder, name: &str, value: &str, layer: Filters) -> Result
     let bound = ((inputs * kernel * kernel) as f32).sqrt().recip();
     let dims = [outputs, inputs, kernel, kernel];
     let (weight, bias) = (format!("{name}.weight"), format!("{name}.bias"));
-    let draw = |name: &str, count: usize| net.random(name).uniform(bound, count);
+    let draw = |name: &str, count: usize| net.random(name).uniforms(bound, count);
     let (weights, biases) = (draw(&weight, dims.iter().product()), draw(&bias, outputs));
     let weight = net.constant(Tensor::from_f32(&weight, &dims, &weights)?);
     let bias = net.constant(Tensor::from_f32(&bias, &[outputs], &biases)?);

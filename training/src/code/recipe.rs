@@ -18,7 +18,7 @@ pub enum Encoder {
 /// What decoded predictions are held to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Held {
+pub enum CodeLoss {
     /// The deployed model's probabilities.
     #[default]
     Kl,
@@ -31,7 +31,7 @@ pub enum Held {
 /// How a learned code is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Recipe {
+pub struct CodeRecipe {
     /// The encoder: `mlp` or `conv`. Default `mlp`.
     pub encoder: Encoder,
     /// Queries in a group. Default 2.
@@ -39,7 +39,7 @@ pub struct Recipe {
     /// Coded queries of a group. Default 1.
     pub r: usize,
     /// What decoded predictions are held to: `kl`, `mse` or `xent`. Default `kl`.
-    pub loss: Held,
+    pub loss: CodeLoss,
     /// Groups in an epoch, as a multiple of what gives each row once. Default 1.
     pub passes: f32,
     /// Rows held out to choose the best epoch and to calibrate confidence. Default 5000, and at most a sixth.
@@ -48,13 +48,13 @@ pub struct Recipe {
     pub run: Settings,
 }
 
-impl Default for Recipe {
+impl Default for CodeRecipe {
     fn default() -> Self {
         Self {
             encoder: Encoder::Mlp,
             k: 2,
             r: 1,
-            loss: Held::Kl,
+            loss: CodeLoss::Kl,
             passes: 1.0,
             held_out: 5000,
             run: Settings::default(),

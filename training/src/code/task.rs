@@ -5,12 +5,12 @@ use std::cell::RefCell;
 use burn::tensor::{Tensor, TensorData};
 use parm_encoder::{Code as _, CodeSpec, Input, Kind, Members, Workspace};
 
-use super::Held;
+use super::CodeLoss;
 use crate::distil::{Marks, Set, largest, predictions};
-use crate::fit::{Pass, Task, fault};
+use crate::fit::{StepOutcome, Task, fault};
 use crate::graph::{Mode, Real, Value};
-use crate::groups::{Groups, Sampling};
-use crate::loss::{Loss, Scores, Truth, soften};
+use crate::groups::{Sampling, TrainingGroups};
+use crate::loss::{BatchTruth, Loss, Scores, Softening, soften};
 use crate::network::Network;
 use crate::{Array, Error};
 
@@ -26,8 +26,8 @@ pub(super) struct Learning {
     pub(super) sampling: Sampling,
     pub(super) r: usize,
     pub(super) batch: usize,
-    pub(super) loss: Held,
-    pub(super) groups: Groups,
+    pub(super) loss: CodeLoss,
+    pub(super) groups: TrainingGroups,
     /// Which slots are lost, case by case.
     pub(super) cases: Vec<Vec<usize>>,
 }
@@ -39,13 +39,13 @@ pub(super) fn cases(k: usize, r: usize) -> Vec<Vec<usize>> {
 }
 
 /// Rows for the loss: probabilities of the deployed model or of the labels, or its outputs.
-pub(super) fn rows(set: &Set, held: Held, scores: Scores) -> Result<Vec<f32>, Error> {
+pub(super) fn rows(set: &Set, held: CodeLoss, scores: Scores) -> Result<Vec<f32>, Error> {
     let values = set.values();
     let mut rows = set.outputs.data().to_vec();
     match held {
-        Held::Mse => {}
-        Held::Kl => soften(&mut rows, scores, (values, 1.0)),
-        Held::Xent => {
+        CodeLoss::Mse => {}
+        CodeLoss::Kl => soften(&mut rows, values, Softening { scores, temperature: 1.0 }),
+        CodeLoss::Xent => {
             rows.fill(0.0);
             let labels = set.labels.as_ref().ok_or(Error::NoLabels)?;
             labels.iter().enumerate().for_each(|(row, label)| rows[row * values + label] = 1.0);
@@ -93,7 +93,7 @@ impl Learning {
     }
 
     /// What the decoder is held to in every case: only lost slots count.
-    fn truth(&self, members: &[u32], device: &burn::tensor::Device) -> Truth {
+    fn truth(&self, members: &[u32], device: &burn::tensor::Device) -> BatchTruth {
         let (k, values) = (self.sampling.k, self.set.values());
         let groups = members.len() / k;
         let mut targets: Vec<f32> = Vec::with_capacity(self.cases.len() * members.len() * values);
@@ -107,7 +107,7 @@ impl Learning {
         let share = weights.iter().sum::<f32>().max(1.0).recip();
         weights.iter_mut().for_each(|weight| *weight *= share);
         let all = self.cases.len() * groups;
-        Truth {
+        BatchTruth {
             targets: Tensor::from_data(TensorData::new(targets, [all, k, values]), device),
             weights: Tensor::from_data(TensorData::new(weights, [all, k, 1]), device),
         }
@@ -116,7 +116,7 @@ impl Learning {
     /// How good decoded predictions are over every single loss of `set`'s groups.
     pub(super) fn marks(&self, set: &Set) -> Result<Marks, Error> {
         let (k, values) = (self.sampling.k, set.values());
-        let groups = Groups::once(set.len(), k, self.sampling.seed);
+        let groups = TrainingGroups::once(set.len(), k, self.sampling.seed);
         let members = groups.range(0, groups.len());
         let coded = predictions(&self.networks[0], &self.stack(set, members)?)?;
         let mut shape = vec![groups.len() * self.r];
@@ -168,7 +168,7 @@ impl Task for Learning {
         self.groups.len().div_ceil(self.batch) as u64
     }
 
-    fn step(&mut self, at: u64, leaves: &[Vec<Real>]) -> Result<Pass, Error> {
+    fn step(&mut self, at: u64, leaves: &[Vec<Real>]) -> Result<StepOutcome, Error> {
         let from = at as usize * self.batch;
         let members = self.groups.range(from, from + self.batch);
         let (k, values, groups) = (self.sampling.k, self.set.values(), members.len() / self.sampling.k);
@@ -190,9 +190,9 @@ impl Task for Learning {
         let shape = [groups * self.cases.len(), k, values];
         let decoded =
             decoded.reshape(&shape).and_then(Real::rank3).map_err(fault("the decoded predictions"))?;
-        let loss = if self.loss == Held::Mse { Loss::Mse } else { Loss::Kl };
+        let loss = if self.loss == CodeLoss::Mse { Loss::Mse } else { Loss::Kl };
         let loss = loss.of(decoded, self.truth(members, &device), 1.0);
-        Ok(Pass { loss, statistics: vec![Vec::new(), Vec::new()], groups: groups as u64 })
+        Ok(StepOutcome { loss, statistics: vec![Vec::new(), Vec::new()], groups: groups as u64 })
     }
 
     fn score(&mut self) -> Result<f64, Error> {

@@ -7,7 +7,7 @@ use parm_parity_models::onnx::{Model, rewrite};
 
 use super::nets::Sizes;
 use super::task::{Learning, cases, rows};
-use super::{Encoder, Held, Recipe};
+use super::{CodeLoss, CodeRecipe, Encoder};
 use crate::data::Samples;
 use crate::distil::{Marks, Set, Split, predictions};
 use crate::fit::{self, Epoch, Surroundings};
@@ -21,7 +21,7 @@ const MAX_K: usize = 8;
 
 /// A trained code.
 #[derive(Clone, Debug)]
-pub struct Trained {
+pub struct TrainedCode {
     /// The code.
     pub code: CodeSpec,
     /// The encoder's ONNX file.
@@ -44,11 +44,13 @@ pub struct Trained {
 
 /// Trains encoder and decoder for a deployed model; `test` are rows that training does not see.
 pub fn train(
-    (samples, test): (&Samples, Option<&Samples>),
+    samples: &Samples,
+    test: Option<&Samples>,
     deployed: &Model,
-    recipe: &Recipe,
-    (device, around): (Device, Surroundings<'_>),
-) -> Result<Trained, Error> {
+    recipe: &CodeRecipe,
+    device: Device,
+    around: Surroundings<'_>,
+) -> Result<TrainedCode, Error> {
     check(recipe, samples)?;
     let network = Network::new(rewrite::Draft::new(deployed)?.finish()?, device)?;
     rows_fit(&samples.inputs, network.input()?)?;
@@ -89,7 +91,7 @@ pub fn train(
     };
     let history = fit::run(&mut learning, &recipe.run, &fingerprint, around)?;
     let tested = test.map(|test| learning.marks(&taught(&learning.deployed, test)?)).transpose()?;
-    Ok(Trained {
+    Ok(TrainedCode {
         code: CodeSpec::new(Kind::Learned, recipe.k, recipe.r),
         encoder: learning.networks[0].export()?,
         decoder: learning.networks[1].export()?,
@@ -110,12 +112,12 @@ fn taught(deployed: &Network, samples: &Samples) -> Result<Set, Error> {
     })
 }
 
-fn check(recipe: &Recipe, samples: &Samples) -> Result<(), Error> {
+fn check(recipe: &CodeRecipe, samples: &Samples) -> Result<(), Error> {
     let wrong = |message: String| Err(Error::Setting { message });
     match recipe {
-        Recipe { k, .. } if !(2..=MAX_K).contains(k) => wrong(format!("k is from 2 to {MAX_K}")),
-        Recipe { k, r, .. } if *r == 0 || r > k => wrong("r is at least 1 and at most k".into()),
-        Recipe { loss: Held::Xent, .. } if samples.labels.is_none() => Err(Error::NoLabels),
+        CodeRecipe { k, .. } if !(2..=MAX_K).contains(k) => wrong(format!("k is from 2 to {MAX_K}")),
+        CodeRecipe { k, r, .. } if *r == 0 || r > k => wrong("r is at least 1 and at most k".into()),
+        CodeRecipe { loss: CodeLoss::Xent, .. } if samples.labels.is_none() => Err(Error::NoLabels),
         _ => recipe.run.check(),
     }
 }

@@ -17,14 +17,14 @@ use crate::Array;
 const MOST_WORDS: usize = 256;
 
 /// What is to be predicted.
-pub(super) struct Target {
+pub(super) struct TargetColumn {
     /// The column; the last unless given.
     column: Option<String>,
     /// Whether it is a number to predict rather than a class.
     value: bool,
 }
 
-impl Target {
+impl TargetColumn {
     pub(super) fn read(options: &Options) -> Result<Self, Error> {
         let value = match options.text("as").as_deref() {
             None | Some("class") => false,
@@ -38,7 +38,7 @@ impl Target {
     }
 }
 
-pub(super) fn read(path: &Path, target: &Target, limit: Limit) -> Result<Samples, Error> {
+pub(super) fn read(path: &Path, target: &TargetColumn, limit: Limit) -> Result<Samples, Error> {
     let content = file::read(path, limit)?;
     let mut reader = ReaderBuilder::new().trim(csv::Trim::All).from_reader(&content[..]);
     let broken = |error: csv::Error| {
@@ -47,7 +47,7 @@ pub(super) fn read(path: &Path, target: &Target, limit: Limit) -> Result<Samples
     };
     let names: Vec<String> = reader.headers().map_err(broken)?.iter().map(str::to_owned).collect();
     let records: Vec<StringRecord> = reader.records().collect::<Result<_, _>>().map_err(broken)?;
-    let table = Table { path, names, records };
+    let table = Sheet { path, names, records };
     let target_column = table.column(target.column.as_deref())?;
     let mut features = Vec::new();
     for column in (0..table.names.len()).filter(|column| *column != target_column) {
@@ -68,13 +68,13 @@ pub(super) fn read(path: &Path, target: &Target, limit: Limit) -> Result<Samples
     }
 }
 
-struct Table<'a> {
+struct Sheet<'a> {
     path: &'a Path,
     names: Vec<String>,
     records: Vec<StringRecord>,
 }
 
-impl Table<'_> {
+impl Sheet<'_> {
     /// The column that is called `name`, or the last.
     fn column(&self, name: Option<&str>) -> Result<usize, Error> {
         let Some(name) = name else { return Ok(self.names.len().saturating_sub(1)) };

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use parm_arrays::Problem;
+
 /// An error of reading data. Messages name the file and say what to do.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
@@ -52,4 +54,16 @@ pub enum Error {
     Channels { row: Vec<usize>, channels: usize },
     #[error("no data set is called '{name}': there are {known}")]
     Unknown { name: String, known: String },
+}
+
+impl From<parm_arrays::Error> for Error {
+    fn from(error: parm_arrays::Error) -> Self {
+        let path = error.path;
+        match error.problem {
+            Problem::Read(message) => Self::Read { path, message },
+            Problem::TooLarge { limit } => Self::TooLarge { path, limit },
+            Problem::Malformed(detail) => Self::Format { path, expected: "an npy or idx file", detail },
+            Problem::Length { expected, actual } => Self::Length { path, expected, actual },
+        }
+    }
 }

@@ -23,22 +23,22 @@ pub struct Known {
     /// The folder that its files are in after that.
     pub folder: &'static str,
     /// Its files.
-    pub files: &'static [Part],
+    pub files: &'static [KnownFile],
     /// Sources of its training and test rows, with `{}` for the folder.
     pub sources: &'static [&'static str],
 }
 
 /// A file of a data set.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Part {
+pub struct KnownFile {
     /// Its name in the folder.
     pub name: &'static str,
     /// The MD5 sum of its content, unpacked if it is gzipped.
     pub md5: &'static str,
 }
 
-const fn part(name: &'static str, md5: &'static str) -> Part {
-    Part { name, md5 }
+const fn part(name: &'static str, md5: &'static str) -> KnownFile {
+    KnownFile { name, md5 }
 }
 
 /// The data sets known.
@@ -106,7 +106,7 @@ pub const SETS: &[Known] = &[
 /// What a file turned out to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum FileState {
     /// The published content.
     Sound,
     /// It is not there.
@@ -121,7 +121,7 @@ pub struct Checked {
     /// The file.
     pub path: PathBuf,
     /// What it is.
-    pub state: State,
+    pub state: FileState,
 }
 
 /// The set called `name`.
@@ -138,10 +138,10 @@ impl Known {
         let checked = self.files.iter().map(|file| {
             let path = folder.join(file.name);
             if !path.is_file() {
-                return Ok(Checked { path, state: State::Missing });
+                return Ok(Checked { path, state: FileState::Missing });
             }
             let actual = md5(&path, limit)?;
-            let state = if actual == file.md5 { State::Sound } else { State::Differs(actual) };
+            let state = if actual == file.md5 { FileState::Sound } else { FileState::Differs(actual) };
             Ok(Checked { path, state })
         });
         checked.collect()

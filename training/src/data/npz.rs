@@ -3,11 +3,13 @@
 use std::io::{Cursor, Read};
 use std::path::Path;
 
+use parm_arrays::Format;
 use zip::ZipArchive;
 
 use super::file::{self, Limit};
 use super::options::Options;
-use super::{Error, Samples, npy, sequence};
+use super::samples::{self, Samples};
+use super::{Error, sequence};
 use crate::Array;
 
 /// Which arrays are what.
@@ -69,5 +71,5 @@ fn array(
     if content.len() as u64 > limit.0 {
         return Err(Error::TooLarge { path: path.into(), limit: limit.0 });
     }
-    npy::parse(path, &content)
+    samples::floats(path, &Format::Npy.parse(path, content)?)
 }

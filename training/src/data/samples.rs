@@ -3,11 +3,13 @@
 use std::ops::Range;
 use std::path::Path;
 
-use parm_parity_models::onnx::Random;
+use parm_arrays::Format;
+use parm_protocol::{DataType, Tensor};
+use parm_random::Random;
 
 use super::cifar::{self, Cifar};
 use super::file::Limit;
-use super::{Error, idx, npy};
+use super::{Error, file};
 use crate::Array;
 
 /// Examples: rows of equal shape, with classes, with numbers to predict, or with neither.
@@ -43,14 +45,17 @@ impl Samples {
 
     /// Reads images and labels of the MNIST family, plain or gzipped: pixels 0..255 become 0..1, rows `[1, h, w]`.
     pub fn idx(images: &Path, labels: Option<&Path>, limit: Limit) -> Result<Self, Error> {
-        let pixels = idx::read(images, limit)?;
-        let (shape, data) = (pixels.shape(), pixels.data());
-        let [count, height, width] = *shape else {
-            return Err(Error::Dimensions { path: images.into(), expected: 3, actual: shape.into() });
+        let pixels = bytes(images, limit)?;
+        let [count, height, width] = *pixels.shape() else {
+            return Err(Error::Dimensions {
+                path: images.into(),
+                expected: 3,
+                actual: pixels.shape().into(),
+            });
         };
-        let scaled = data.iter().map(|&byte| f32::from(byte) / 255.0).collect();
+        let scaled = pixels.data().iter().map(|&byte| f32::from(byte) / 255.0).collect();
         let inputs = Array::new(vec![count, 1, height, width], scaled).expect("as many pixels as before");
-        let labels = labels.map(|path| Ok::<_, Error>((path, idx::read(path, limit)?))).transpose()?;
+        let labels = labels.map(|path| Ok::<_, Error>((path, bytes(path, limit)?))).transpose()?;
         let labels = labels.map(|(path, labels)| match labels.shape() {
             [_] => Ok(labels.data().iter().map(|&label| usize::from(label)).collect()),
             shape => Err(Error::Dimensions { path: path.into(), expected: 1, actual: shape.into() }),
@@ -66,8 +71,9 @@ impl Samples {
     /// Reads an array of floats or bytes that numpy saved, and labels that it saved: a list of classes, or a matrix of
     /// numbers to predict.
     pub fn npy(rows: &Path, labels: Option<&Path>, limit: Limit) -> Result<Self, Error> {
-        let inputs = npy::read(rows, limit)?;
-        let labels = labels.map(|path| Ok::<_, Error>((path, npy::read(path, limit)?))).transpose()?;
+        let read = |path: &Path| floats(path, &Format::Npy.parse(path, file::read(path, limit)?)?);
+        let inputs = read(rows)?;
+        let labels = labels.map(|path| Ok::<_, Error>((path, read(path)?))).transpose()?;
         Self::labelled(inputs, labels)
     }
 
@@ -138,7 +144,7 @@ impl Samples {
         if held_out == 0 || held_out >= rows {
             return Err(Error::HeldOut { held_out, rows });
         }
-        let keys = Random::named(seed, "split").uniform(1.0, rows);
+        let keys = Random::named(seed, "split").uniforms(1.0, rows);
         let mut order: Vec<usize> = (0..rows).collect();
         order.sort_by(|&a, &b| keys[a].total_cmp(&keys[b]));
         let (train, test) = order.split_at_mut(rows - held_out);
@@ -146,6 +152,28 @@ impl Samples {
         test.sort_unstable();
         Ok((self.select(train), self.select(test)))
     }
+}
+
+/// The bytes of an idx file: pixels, or classes.
+fn bytes(path: &Path, limit: Limit) -> Result<Tensor, Error> {
+    let tensor = Format::Idx.parse(path, file::read(path, limit)?)?;
+    match tensor.datatype() {
+        DataType::Uint8 => Ok(tensor),
+        other => {
+            let detail = format!("its elements are {other}: bytes are supported");
+            Err(Error::Format { path: path.into(), expected: "an idx file of images or labels", detail })
+        }
+    }
+}
+
+/// Elements of any kind of number; `path` is for messages.
+pub(super) fn floats(path: &Path, tensor: &Tensor) -> Result<Array<f64>, Error> {
+    let numbers = parm_arrays::numbers(tensor).ok_or_else(|| {
+        let detail =
+            format!("elements of type {}: floats, integers and bytes are supported", tensor.datatype());
+        Error::Format { path: path.into(), expected: "an npy file of numbers", detail }
+    })?;
+    Ok(Array::new(tensor.shape().into(), numbers.collect()).expect("the length was compared"))
 }
 
 fn count(array: &Array<f32>) -> usize {

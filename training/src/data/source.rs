@@ -95,7 +95,7 @@ impl Source {
                 Samples::cifar(&batches, kind, limit)
             }
             "npz" => npz::samples(self.one()?, &npz::Names::read(options)?, limit),
-            "csv" => csv::read(self.one()?, &csv::Target::read(options)?, limit),
+            "csv" => csv::read(self.one()?, &csv::TargetColumn::read(options)?, limit),
             "folder" => folder::images(self.one()?, image::Form::read(options)?, limit),
             "voc" => voc::read(self.one()?, &voc::Choice::read(options)?, limit),
             "bytes" => bytes::read(&self.paths, bytes::Draw::read(options)?, limit),

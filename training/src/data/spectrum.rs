@@ -15,7 +15,7 @@ const FLOOR: f32 = 1e-6;
 
 /// What a picture holds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct SpectrumShape {
     /// Samples a second.
     pub(super) rate: u32,
     /// Mel bands.
@@ -26,7 +26,7 @@ pub(super) struct Shape {
 
 /// Pictures of sounds of one sampling rate.
 pub(super) struct Spectrum {
-    shape: Shape,
+    shape: SpectrumShape,
     window: Vec<f32>,
     step: usize,
     transform: Arc<dyn RealToComplex<f32>>,
@@ -35,7 +35,7 @@ pub(super) struct Spectrum {
 }
 
 impl Spectrum {
-    pub(super) fn new(shape: Shape) -> Self {
+    pub(super) fn new(shape: SpectrumShape) -> Self {
         let length = (shape.rate as usize / 40).max(2);
         let padded = length.next_power_of_two();
         let window = (0..length).map(|at| 0.5 - 0.5 * (2.0 * PI * at as f32 / length as f32).cos());
@@ -81,7 +81,7 @@ impl Spectrum {
     }
 }
 
-fn filters(shape: Shape, padded: usize) -> Vec<Vec<f32>> {
+fn filters(shape: SpectrumShape, padded: usize) -> Vec<Vec<f32>> {
     let mel = |hertz: f32| 2595.0 * (1.0 + hertz / 700.0).log10();
     let highest = shape.rate as f32 / 2.0;
     let (low, high) = (mel(LOWEST_HZ), mel(highest));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     fn loudest(hertz: f32) -> usize {
-        let spectrum = Spectrum::new(Shape { rate: 8000, bands: 40, cepstrum: None });
+        let spectrum = Spectrum::new(SpectrumShape { rate: 8000, bands: 40, cepstrum: None });
         let ([1, 40, windows], values) = spectrum.picture(&tone(hertz)) else { panic!("another shape") };
         assert_eq!(windows, 98);
         let level = |band: &usize| values[band * windows + windows / 2];

@@ -10,7 +10,7 @@ use hound::{SampleFormat, WavReader};
 use super::file::{self, Limit};
 use super::folder::{self, Labelled, Rows};
 use super::options::Options;
-use super::spectrum::{Shape, Spectrum};
+use super::spectrum::{Spectrum, SpectrumShape};
 use super::{Error, Samples};
 
 /// What is made of a recording.
@@ -60,7 +60,7 @@ pub(super) fn read(folder: &Path, features: &Features, limit: Limit) -> Result<S
             }
             (_, None) => {
                 let Features { cepstrum, bands, .. } = *features;
-                spectrum.insert(Spectrum::new(Shape { rate, bands, cepstrum }))
+                spectrum.insert(Spectrum::new(SpectrumShape { rate, bands, cepstrum }))
             }
         };
         let length = (features.seconds * f64::from(rate)).round() as usize;

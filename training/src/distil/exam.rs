@@ -3,14 +3,14 @@
 use parm_encoder::{Received, Set as Slots, Workspace};
 
 use super::{Coder, Set, predictions};
-use crate::groups::{BLANK, Groups};
+use crate::groups::{BLANK, TrainingGroups};
 use crate::network::Network;
 use crate::{Array, Error};
 
 /// Held-out groups.
 pub(crate) struct Exam {
     set: Set,
-    groups: Groups,
+    groups: TrainingGroups,
     coded: Vec<Array<f32>>,
 }
 
@@ -36,7 +36,7 @@ impl Exam {
     /// Groups over all of `set`, each row at most once.
     pub(crate) fn new(set: Set, coder: &mut Coder, seed: u64) -> Result<Self, Error> {
         let k = coder.code().recovery().k;
-        let groups = Groups::once(set.len(), k, seed);
+        let groups = TrainingGroups::once(set.len(), k, seed);
         if groups.len() == 0 {
             return Err(Error::TooFew { rows: set.len(), wanted: k });
         }

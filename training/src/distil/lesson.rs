@@ -1,18 +1,18 @@
 //! One run's worth of learning: the task that the training loop is given.
 
 use burn::tensor::Tensor;
-use parm_parity_models::onnx::Random;
+use parm_random::Random;
 
-use super::{Augment, Coder, Exam, Pupil, Set, Targets};
-use crate::fit::{Pass, Task, fault};
+use super::{Augment, Augmented, Coder, Exam, Set, Targets};
+use crate::fit::{StepOutcome, Task, fault};
 use crate::graph::{Mode, Real, Value};
-use crate::groups::{Groups, Sampling};
-use crate::loss::{Scores, soften};
+use crate::groups::{Sampling, TrainingGroups};
+use crate::loss::{Scores, Softening, soften};
 use crate::network::Network;
 use crate::{Error, Loss};
 
 /// How a lesson is held.
-pub(crate) struct Plan {
+pub(crate) struct LessonPlan {
     pub(crate) sampling: Sampling,
     /// Groups in a step.
     pub(crate) batch: usize,
@@ -22,6 +22,12 @@ pub(crate) struct Plan {
     pub(crate) scores: Scores,
     /// Whether the networks are scored as classifiers.
     pub(crate) classes: bool,
+}
+
+impl LessonPlan {
+    fn softening(&self) -> Softening {
+        Softening { scores: self.scores, temperature: self.temperature }
+    }
 }
 
 /// Networks, one for each parity, with what they learn from.
@@ -34,23 +40,25 @@ pub(crate) struct Lesson<'a> {
     rows: Vec<f32>,
     targets: Targets,
     augment: Option<Augment<'a>>,
-    plan: Plan,
-    groups: Groups,
+    plan: LessonPlan,
+    groups: TrainingGroups,
     epoch: u64,
 }
 
 impl<'a> Lesson<'a> {
     pub(crate) fn new(
         networks: Vec<Network>,
-        (set, exam): (Set, Exam),
-        (coder, targets): (Coder, Targets),
+        set: Set,
+        exam: Exam,
+        coder: Coder,
+        targets: Targets,
         augment: Option<Augment<'a>>,
-        plan: Plan,
+        plan: LessonPlan,
     ) -> Result<Self, Error> {
         targets.check(plan.loss)?;
         let mut rows = set.outputs.data().to_vec();
         if plan.loss == Loss::Kl {
-            soften(&mut rows, plan.scores, (targets.values, plan.temperature));
+            soften(&mut rows, targets.values, plan.softening());
         }
         let groups = plan.sampling.draw(set.len(), 0);
         Ok(Self { networks, coder, exam, set, rows, targets, augment, plan, groups, epoch: 0 })
@@ -60,13 +68,14 @@ impl<'a> Lesson<'a> {
         &self,
         at: usize,
         output: Option<Value>,
-        (rows, members): (&[f32], &[u32]),
+        rows: &[f32],
+        members: &[u32],
     ) -> Result<Tensor<1>, Error> {
         let Some(Value::Real(output)) = output else { return Err(Error::OutputKind) };
         let groups = members.len() / self.plan.sampling.k;
         let shape = [groups, self.targets.aim.slots(), self.targets.values];
         let output = output.reshape(&shape).and_then(Real::rank3).map_err(fault("the output"))?;
-        let truth = self.targets.of(at, (rows, members), &output.device());
+        let truth = self.targets.of(at, rows, members, &output.device());
         Ok(self.plan.loss.of(output, truth, self.plan.temperature))
     }
 }
@@ -85,15 +94,15 @@ impl Task for Lesson<'_> {
         self.groups.len().div_ceil(self.plan.batch) as u64
     }
 
-    fn step(&mut self, at: u64, leaves: &[Vec<Real>]) -> Result<Pass, Error> {
+    fn step(&mut self, at: u64, leaves: &[Vec<Real>]) -> Result<StepOutcome, Error> {
         let from = at as usize * self.plan.batch;
         let members = self.groups.range(from, from + self.plan.batch);
-        let changed: Option<Pupil> = match &self.augment {
+        let changed: Option<Augmented> = match &self.augment {
             Some(augment) => {
                 let name = format!("copies of epoch {} step {at}", self.epoch);
                 let mut random = Random::named(self.plan.sampling.seed, &name);
-                let soft = (self.plan.loss == Loss::Kl).then_some((self.plan.scores, self.plan.temperature));
-                Some(augment.copies((&self.set, &self.rows), members, (&mut random, soft))?)
+                let softening = (self.plan.loss == Loss::Kl).then(|| self.plan.softening());
+                Some(augment.copies(&self.set, &self.rows, members, &mut random, softening)?)
             }
             None => None,
         };
@@ -106,7 +115,7 @@ impl Task for Lesson<'_> {
         let mut statistics = Vec::new();
         for (at, ((network, leaves), coded)) in self.networks.iter().zip(leaves).zip(coded).enumerate() {
             let results = network.forward(leaves, network.rows(coded)?, Mode::Train)?;
-            let loss = self.loss_of(at, results.outputs.into_iter().next(), (rows, members))?;
+            let loss = self.loss_of(at, results.outputs.into_iter().next(), rows, members)?;
             total = Some(match total {
                 Some(total) => total.add(loss),
                 None => loss,
@@ -114,7 +123,7 @@ impl Task for Lesson<'_> {
             statistics.push(results.statistics);
         }
         let loss = total.ok_or(Error::OutputKind)?;
-        Ok(Pass { loss, statistics, groups: (members.len() / self.plan.sampling.k) as u64 })
+        Ok(StepOutcome { loss, statistics, groups: (members.len() / self.plan.sampling.k) as u64 })
     }
 
     fn score(&mut self) -> Result<f64, Error> {

@@ -1,11 +1,11 @@
 //! What is learned from: rows, what the teacher says of them, and changed copies of both.
 
-use parm_parity_models::onnx::Random;
+use parm_random::Random;
 use serde::{Deserialize, Serialize};
 
 use super::Teacher;
 use crate::groups::BLANK;
-use crate::loss::{Scores, soften};
+use crate::loss::{Softening, soften};
 use crate::{Array, Error};
 
 /// Rows with what is known of each.
@@ -70,7 +70,7 @@ pub(crate) struct Augment<'a> {
 }
 
 /// What the networks are shown of a batch: rows, targets, and which of them each group has.
-pub(crate) struct Pupil {
+pub(crate) struct Augmented {
     pub(crate) inputs: Vec<f32>,
     pub(crate) targets: Vec<f32>,
     pub(crate) members: Vec<u32>,
@@ -80,44 +80,46 @@ impl Augment<'_> {
     /// Changed copies of the members of some groups.
     pub(crate) fn copies(
         &self,
-        (set, targets): (&Set, &[f32]),
+        set: &Set,
+        targets: &[f32],
         members: &[u32],
-        (random, soft): (&mut Random, Option<(Scores, f32)>),
-    ) -> Result<Pupil, Error> {
+        random: &mut Random,
+        softening: Option<Softening>,
+    ) -> Result<Augmented, Error> {
         let [.., height, width] = *set.dims() else {
             return Err(Error::NotImages { dims: set.dims().into() });
         };
         let (row, values) = (set.inputs.data().len() / set.len(), targets.len() / set.len());
-        let mut pupil = Pupil { inputs: Vec::new(), targets: Vec::new(), members: Vec::new() };
+        let mut augmented = Augmented { inputs: Vec::new(), targets: Vec::new(), members: Vec::new() };
         let mut copies = 0;
         for &member in members {
             if member == BLANK {
-                pupil.members.push(BLANK);
+                augmented.members.push(BLANK);
                 continue;
             }
             let source = &set.inputs.data()[member as usize * row..][..row];
-            let start = pupil.inputs.len();
-            pupil.inputs.resize(start + row, 0.0);
+            let start = augmented.inputs.len();
+            augmented.inputs.resize(start + row, 0.0);
             let change = Change::draw(self.how, random);
             for (from, to) in source
                 .chunks_exact(height * width)
-                .zip(pupil.inputs[start..].chunks_exact_mut(height * width))
+                .zip(augmented.inputs[start..].chunks_exact_mut(height * width))
             {
-                change.apply(from, to, (height, width));
+                change.apply(from, to, height, width);
             }
-            pupil.targets.extend(&targets[member as usize * values..][..values]);
-            pupil.members.push(copies);
+            augmented.targets.extend(&targets[member as usize * values..][..values]);
+            augmented.members.push(copies);
             copies += 1;
         }
         if let Some(teacher) = &self.teacher {
             let shape: Vec<usize> = [copies as usize].into_iter().chain(set.dims().iter().copied()).collect();
-            let rows = Array::new(shape, pupil.inputs.clone()).expect("whole rows");
-            pupil.targets = teacher.predict(&rows)?.into_data();
-            if let Some((scores, temperature)) = soft {
-                soften(&mut pupil.targets, scores, (values, temperature));
+            let rows = Array::new(shape, augmented.inputs.clone()).expect("whole rows");
+            augmented.targets = teacher.predict(&rows)?.into_data();
+            if let Some(softening) = softening {
+                soften(&mut augmented.targets, values, softening);
             }
         }
-        Ok(pupil)
+        Ok(augmented)
     }
 }
 
@@ -135,7 +137,7 @@ impl Change {
         Self { down: by(), right: by(), mirrored: how.flip && random.below(2) == 1 }
     }
 
-    fn apply(&self, from: &[f32], to: &mut [f32], (height, width): (usize, usize)) {
+    fn apply(&self, from: &[f32], to: &mut [f32], height: usize, width: usize) {
         for y in 0..height {
             let Some(source) = y.checked_add_signed(-self.down).filter(|y| *y < height) else { continue };
             for x in 0..width {

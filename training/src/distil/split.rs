@@ -1,6 +1,6 @@
 //! Rows to learn from and rows to judge by.
 
-use parm_parity_models::onnx::Random;
+use parm_random::Random;
 
 use super::Set;
 

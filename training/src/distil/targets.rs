@@ -4,7 +4,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use parm_encoder::{CodeSpec, Head};
 
 use crate::groups::BLANK;
-use crate::loss::Truth;
+use crate::loss::BatchTruth;
 use crate::{Error, Loss};
 
 /// What a parity model puts out, seen from the members' predictions.
@@ -53,7 +53,7 @@ impl Targets {
     }
 
     /// What parity `at` is held to; `rows` holds the predictions that `members` refer to.
-    pub(crate) fn of(&self, at: usize, (rows, members): (&[f32], &[u32]), device: &Device) -> Truth {
+    pub(crate) fn of(&self, at: usize, rows: &[f32], members: &[u32], device: &Device) -> BatchTruth {
         let (values, slots) = (self.values, self.aim.slots());
         let k = match &self.aim {
             Aim::Sums(weights) => weights[at].len(),
@@ -76,7 +76,7 @@ impl Targets {
         }
         let share = weights.iter().sum::<f32>().max(1.0).recip();
         weights.iter_mut().for_each(|weight| *weight *= share);
-        Truth {
+        BatchTruth {
             targets: Tensor::from_data(TensorData::new(targets, [groups, slots, values]), device),
             weights: Tensor::from_data(TensorData::new(weights, [groups, slots, 1]), device),
         }

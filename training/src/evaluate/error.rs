@@ -22,8 +22,6 @@ pub enum Error {
     Metric { metric: &'static str, truth: &'static str },
     #[error("'{text}' is no metric: top-1 (or another number), iou or absolute-error")]
     NoMetric { text: String },
-    #[error("the picture cannot be drawn: {message}")]
-    Picture { message: String },
     #[error("code {kind} wants {expected} parity models, {actual} were given")]
     Models { kind: parm_encoder::Kind, expected: usize, actual: usize },
     #[error(transparent)]

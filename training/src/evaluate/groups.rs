@@ -1,7 +1,7 @@
 //! Which rows are coded together, and their coded queries.
 
 use parm_encoder::{Code, Input, Members, Workspace, path};
-use parm_parity_models::onnx::Random;
+use parm_random::Random;
 
 use super::Error;
 use crate::Array;
@@ -19,7 +19,7 @@ impl Groups {
         if k == 0 || count < k {
             return Err(Error::NoGroup { rows: count, k });
         }
-        let keys = Random::named(seed, "groups").uniform(1.0, count);
+        let keys = Random::named(seed, "groups").uniforms(1.0, count);
         let mut rows: Vec<usize> = (0..count).collect();
         rows.sort_by(|&a, &b| keys[a].total_cmp(&keys[b]));
         rows.truncate(count - count % k);

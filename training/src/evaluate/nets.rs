@@ -29,7 +29,7 @@ impl Pair {
         Self { networks: Mutex::new([encoder, decoder]), queries, outputs: spec.k + spec.r }
     }
 
-    fn run(&self, network: usize, row: &[usize], (values, out): (&[f32], &mut [f32])) -> Result<(), String> {
+    fn run(&self, network: usize, row: &[usize], values: &[f32], out: &mut [f32]) -> Result<(), String> {
         let shape = std::iter::once(1).chain(row.iter().copied()).collect();
         let given = Array::new(shape, values.to_vec());
         let given = given.ok_or_else(|| format!("{} values where {row:?} are wanted", values.len()))?;
@@ -49,12 +49,12 @@ impl Pair {
 
 impl Nets for Pair {
     fn encode(&self, queries: &[f32], parities: &mut [f32]) -> Result<(), String> {
-        self.run(0, &self.queries, (queries, parities))
+        self.run(0, &self.queries, queries, parities)
     }
 
     fn decode(&self, outputs: &[f32], predictions: &mut [f32]) -> Result<(), String> {
         let row = [self.outputs, outputs.len() / self.outputs];
-        self.run(1, &row, (outputs, predictions))
+        self.run(1, &row, outputs, predictions)
     }
 }
 

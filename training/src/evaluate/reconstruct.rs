@@ -21,7 +21,7 @@ pub(super) struct Outcomes {
 pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Error> {
     check(evaluation)?;
     let recovery = evaluation.code.recovery();
-    let mut bench = Bench::new(evaluation);
+    let mut bench = Judge::new(evaluation);
     let undisturbed = if recovery.is_systematic() { 0.0 } else { bench.judge(0, &[Set::EMPTY])?.score };
     bench.surest.clear();
     let mut degraded = Vec::new();
@@ -67,7 +67,7 @@ fn check(evaluation: &Evaluation<'_>) -> Result<(), Error> {
 }
 
 /// The evaluation with what it needs again and again.
-struct Bench<'a> {
+struct Judge<'a> {
     evaluation: &'a Evaluation<'a>,
     /// The deployed model's answers as if they were the truth.
     teacher: Truth,
@@ -77,7 +77,7 @@ struct Bench<'a> {
     surest: Vec<(f32, f64)>,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> Judge<'a> {
     fn new(evaluation: &'a Evaluation<'a>) -> Self {
         let teacher = match evaluation.metric {
             super::Metric::Top(_) => super::Metric::TOP_1,
@@ -101,8 +101,7 @@ impl<'a> Bench<'a> {
             let arrived = arrived(recovery, pattern);
             let asked = arrived.members.without(arrived.predictions);
             for (at, group) in self.evaluation.groups.iter().enumerate() {
-                let (predictions, parities) =
-                    self.received(at, group, (arrived.predictions, arrived.parities));
+                let (predictions, parities) = self.received(at, group, arrived.predictions, arrived.parities);
                 for slot in asked.iter() {
                     let received =
                         Received { members: arrived.members, predictions: &predictions, parities: &parities };
@@ -130,7 +129,8 @@ impl<'a> Bench<'a> {
         &self,
         at: usize,
         group: &[usize],
-        (predictions, parities): (Set, Set),
+        predictions: Set,
+        parities: Set,
     ) -> (Vec<Option<&'a [f32]>>, Vec<Option<&'a [f32]>>) {
         let Evaluation { deployed, parities: outputs, .. } = *self.evaluation;
         let of = |array: &'a Array<f32>, row: usize, width: usize| &array.data()[row * width..][..width];

@@ -18,7 +18,7 @@ const LARGEST: u64 = 4 << 30;
 /// What can be wrong with a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
-pub enum Error {
+pub enum CheckpointError {
     #[error("cannot read the checkpoint '{}': {message}", path.display())]
     Read { path: PathBuf, message: String },
     #[error("'{}' is no whole checkpoint: remove it to start again", path.display())]
@@ -41,7 +41,8 @@ impl Checkpoint {
     pub(super) fn write(
         path: &Path,
         fingerprint: &str,
-        (header, arrays): (&str, &[&[f32]]),
+        header: &str,
+        arrays: &[&[f32]],
     ) -> Result<(), crate::Error> {
         let mut bytes = MAGIC.to_vec();
         for text in [fingerprint, header] {
@@ -58,14 +59,14 @@ impl Checkpoint {
         file::write(path, &bytes)
     }
 
-    pub(super) fn read(path: &Path, fingerprint: &str) -> Result<Self, Error> {
-        let unreadable = |message: String| Error::Read { path: path.into(), message };
+    pub(super) fn read(path: &Path, fingerprint: &str) -> Result<Self, CheckpointError> {
+        let unreadable = |message: String| CheckpointError::Read { path: path.into(), message };
         let size = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
         if size > LARGEST {
             return Err(unreadable(format!("it has {size} bytes, the limit is {LARGEST}")));
         }
         let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-        let damaged = || Error::Damaged { path: path.into() };
+        let damaged = || CheckpointError::Damaged { path: path.into() };
         let (content, digest) =
             bytes.len().checked_sub(DIGEST).map(|at| bytes.split_at(at)).ok_or_else(damaged)?;
         if Sha256::digest(content)[..] != *digest {
@@ -73,7 +74,7 @@ impl Checkpoint {
         }
         let mut reader = Reader(content.strip_prefix(MAGIC).ok_or_else(damaged)?);
         if reader.text().ok_or_else(damaged)? != fingerprint {
-            return Err(Error::OtherRun { path: path.into() });
+            return Err(CheckpointError::OtherRun { path: path.into() });
         }
         let header = reader.text().ok_or_else(damaged)?;
         let count = reader.number().ok_or_else(damaged)?;
@@ -116,14 +117,20 @@ mod tests {
     fn what_was_written_is_read_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.checkpoint");
-        Checkpoint::write(&path, "a run", ("{}", &[&[1.0, 2.0], &[]])).unwrap();
+        Checkpoint::write(&path, "a run", "{}", &[&[1.0, 2.0], &[]]).unwrap();
         let read = Checkpoint::read(&path, "a run").unwrap();
         assert_eq!((read.header.as_str(), read.arrays), ("{}", vec![vec![1.0, 2.0], vec![]]));
-        assert_eq!(Checkpoint::read(&path, "b run").err(), Some(Error::OtherRun { path: path.clone() }));
+        assert_eq!(
+            Checkpoint::read(&path, "b run").err(),
+            Some(CheckpointError::OtherRun { path: path.clone() })
+        );
         let bytes = fs::read(&path).unwrap();
         for cut in 0..bytes.len() {
             fs::write(&path, &bytes[..cut]).unwrap();
-            assert_eq!(Checkpoint::read(&path, "a run").err(), Some(Error::Damaged { path: path.clone() }));
+            assert_eq!(
+                Checkpoint::read(&path, "a run").err(),
+                Some(CheckpointError::Damaged { path: path.clone() })
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::history::{self, Epoch};
 use crate::Error;
-use crate::optimise::{Decay, Shape};
+use crate::optimise::{Course, Decay};
 
 /// How a run is made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct Settings {
     /// Largest step size. Default 0.001.
     pub rate: f32,
     /// Course of the step size after the warm-up: `constant` or `cosine`. Default `cosine`.
-    pub shape: Shape,
+    pub shape: Course,
     /// Epochs in which the step size rises from zero. Default 0.
     pub warm_up: f32,
     /// Pull of the weights towards zero. Default 0.00001.
@@ -45,7 +45,7 @@ impl Default for Settings {
             epochs: 40,
             batch: 64,
             rate: 1e-3,
-            shape: Shape::default(),
+            shape: Course::default(),
             warm_up: 0.0,
             weight_decay: 1e-5,
             decay: Decay::default(),

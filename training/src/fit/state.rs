@@ -96,7 +96,8 @@ impl State {
         &mut self,
         task: &mut dyn Task,
         settings: &Settings,
-        (rate, started): (f32, Instant),
+        rate: f32,
+        started: Instant,
     ) -> Result<Epoch, Error> {
         let (seconds, steps) = (started.elapsed().as_secs_f64(), self.step);
         let loss = self.loss_so_far() / steps.max(1) as f64;
@@ -157,7 +158,7 @@ impl State {
         arrays.extend(self.adam.moments.iter().flatten().map(Vec::as_slice));
         arrays.extend(self.average.iter().flat_map(|average| &average.values).map(Vec::as_slice));
         arrays.extend(self.best.iter().flat_map(|best| &best.weights).map(Vec::as_slice));
-        Checkpoint::write(path, fingerprint, (&header, &arrays))
+        Checkpoint::write(path, fingerprint, &header, &arrays)
     }
 
     fn load(&mut self, task: &mut dyn Task, saved: Checkpoint) -> Result<(), Error> {

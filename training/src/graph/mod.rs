@@ -17,7 +17,7 @@ mod spec;
 mod value;
 
 pub(crate) use kernel::{Mode, Statistic};
-pub(crate) use plan::{Plan, Results};
+pub(crate) use plan::{PassResults, Plan};
 pub use problem::Problem;
 pub(crate) use real::Real;
 pub(crate) use role::{Role, roles};

@@ -12,7 +12,7 @@ use crate::Error;
 
 /// A graph's nodes in order, with places for the values between them. Nodes that no output needs are left out.
 pub(crate) struct Plan {
-    steps: Vec<Step>,
+    steps: Vec<PlanStep>,
     /// Constants that are not given anew for each run.
     constants: Vec<(usize, Value)>,
     inputs: Vec<usize>,
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
     places: usize,
 }
 
-struct Step {
+struct PlanStep {
     node: String,
     kernel: Kernel,
     inputs: Vec<Option<usize>>,
@@ -32,7 +32,7 @@ struct Step {
 }
 
 /// What one run of a plan gives.
-pub(crate) struct Results {
+pub(crate) struct PassResults {
     pub(crate) outputs: Vec<Value>,
     pub(crate) statistics: Vec<Statistic>,
 }
@@ -68,7 +68,7 @@ impl Plan {
             let kernel = prepare(node, graph.opset()).map_err(fault)?;
             let outputs =
                 node.outputs.iter().map(|name| (!name.is_empty()).then(|| plan.place(name))).collect();
-            steps.push(Step { node: node.to_string(), kernel, inputs, outputs, spent: Vec::new() });
+            steps.push(PlanStep { node: node.to_string(), kernel, inputs, outputs, spent: Vec::new() });
         }
         let output = |name: &String| {
             plan.places.get(name.as_str()).copied().ok_or(Error::NoOutput { output: name.clone() })
@@ -84,8 +84,9 @@ impl Plan {
         &self,
         inputs: Vec<Value>,
         given: impl Iterator<Item = (&'a str, Value)>,
-        (mode, device): (Mode, &Device),
-    ) -> Result<Results, Error> {
+        mode: Mode,
+        device: &Device,
+    ) -> Result<PassResults, Error> {
         let mut values: Vec<Option<Value>> = vec![None; self.places];
         for (place, value) in &self.constants {
             values[*place] = Some(value.clone());
@@ -112,7 +113,7 @@ impl Plan {
             }
         }
         let outputs = self.outputs.iter().map(|&place| values[place].clone().expect("every output was made"));
-        Ok(Results { outputs: outputs.collect(), statistics: pass.statistics })
+        Ok(PassResults { outputs: outputs.collect(), statistics: pass.statistics })
     }
 }
 
@@ -142,7 +143,7 @@ fn needed(graph: &Graph) -> BTreeSet<usize> {
 }
 
 /// Finds after which step each value can be dropped, so that memory holds only what is still read.
-fn mark_spent(steps: &mut [Step], outputs: &[usize]) {
+fn mark_spent(steps: &mut [PlanStep], outputs: &[usize]) {
     let mut kept: BTreeSet<usize> = outputs.iter().copied().collect();
     for step in steps.iter_mut().rev() {
         let read = step.inputs.iter().flatten().copied();

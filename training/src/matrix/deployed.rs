@@ -26,10 +26,10 @@ pub struct Given {
 }
 
 /// Whoever can ask a model that is given as a file.
-pub type Ask<'a> = dyn Fn(&Path) -> Result<Box<dyn Teacher>, Error> + Sync + 'a;
+pub type OpenTeacher<'a> = dyn Fn(&Path) -> Result<Box<dyn Teacher>, Error> + Sync + 'a;
 
 /// What a cell's parity models are made from.
-pub(super) struct Ground {
+pub(super) struct Deployed {
     /// What they are derived from.
     pub(super) graph: Model,
     /// What a given model said of the rows; `None`: the graph is asked itself.
@@ -43,24 +43,25 @@ pub(super) struct Answers {
 }
 
 /// The answers of a model that was asked.
-type Asked = Option<Arc<Answers>>;
+type KnownAnswers = Option<Arc<Answers>>;
 
 /// A lock for each deployed model, with what it said.
 #[derive(Default)]
-pub(super) struct Bases(Mutex<BTreeMap<String, Arc<Mutex<Asked>>>>);
+pub(super) struct Bases(Mutex<BTreeMap<String, Arc<Mutex<KnownAnswers>>>>);
 
 impl Bases {
-    /// The ground of a cell. Cells that share a deployed model wait here until the first has trained or asked it.
-    pub(super) fn ground(
+    /// The deployed model of a cell. Cells that share a deployed model wait here until the first has trained or asked it.
+    pub(super) fn deployed(
         &self,
         runner: &Runner<'_>,
-        (cell, data): (&Cell, &Loaded),
-    ) -> Result<Ground, Error> {
+        cell: &Cell,
+        data: &Loaded,
+    ) -> Result<Deployed, Error> {
         let key = cell.base_key(runner.matrix);
         let own = lock(&self.0).entry(key.clone()).or_default().clone();
         let mut asked = lock(&own);
         let Some(given) = runner.matrix.deployed.get(&cell.base) else {
-            return Ok(Ground { graph: trained(runner, (cell, data), &key)?, answers: None });
+            return Ok(Deployed { graph: trained(runner, cell, data, &key)?, answers: None });
         };
         let answers = match &*asked {
             Some(answers) => answers.clone(),
@@ -68,12 +69,12 @@ impl Bases {
         };
         let (dims, outputs) = (data.train.inputs.shape()[1..].to_vec(), answers.train.shape()[1]);
         let graph = base::build(&given.network, &Shape { dims, outputs, seed: cell.seed })?;
-        Ok(Ground { graph, answers: Some(answers) })
+        Ok(Deployed { graph, answers: Some(answers) })
     }
 }
 
 /// The base model: trained, or read if it was.
-fn trained(runner: &Runner<'_>, (cell, data): (&Cell, &Loaded), key: &str) -> Result<Model, Error> {
+fn trained(runner: &Runner<'_>, cell: &Cell, data: &Loaded, key: &str) -> Result<Model, Error> {
     let path = runner.place.results.join("bases").join(format!("{key}.onnx"));
     if path.exists() {
         return Ok(Model::open(&path, &Limits::default())?);

@@ -9,7 +9,7 @@ use super::{Cell, Data, Given};
 use crate::Error;
 use crate::base::Base;
 use crate::code;
-use crate::parity::Recipe;
+use crate::parity::ParityRecipe;
 
 /// A matrix of runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,10 +25,10 @@ pub struct Matrix {
     pub deployed: BTreeMap<String, Given>,
     /// How parity models are trained, by the name that cells call them. The cell's k, r and seed replace the recipe's.
     #[serde(default)]
-    pub recipe: BTreeMap<String, Recipe>,
+    pub recipe: BTreeMap<String, ParityRecipe>,
     /// How learned codes are trained, by the name that cells call them in place of a recipe. Default: none.
     #[serde(default)]
-    pub code: BTreeMap<String, code::Recipe>,
+    pub code: BTreeMap<String, code::CodeRecipe>,
     /// The cells, as products of lists.
     pub cells: Vec<Product>,
 }
@@ -110,7 +110,7 @@ impl Matrix {
     fn unfit(&self, product: &Product) -> Option<String> {
         let base = product.base.iter().find(|base| self.deployed.contains_key(*base))?;
         let wants_graph = |name: &&String| {
-            let changes = |recipe: &Recipe| !recipe.augment.is_none();
+            let changes = |recipe: &ParityRecipe| !recipe.augment.is_none();
             self.code.contains_key(*name) || self.recipe.get(*name).is_some_and(changes)
         };
         let recipe = product.recipe.iter().find(wants_graph)?;
@@ -163,9 +163,9 @@ pub(super) enum Foundation {
 #[serde(untagged)]
 pub enum Way {
     /// Parity models.
-    Parity(Recipe),
+    Parity(ParityRecipe),
     /// Encoder and decoder.
-    Code(code::Recipe),
+    Code(code::CodeRecipe),
 }
 
 fn pairs<'a, A, B>(left: &'a [A], right: &'a [B]) -> impl Iterator<Item = (&'a A, &'a B)> {

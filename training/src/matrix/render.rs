@@ -20,7 +20,7 @@ models in the box are, stands in [shipped.md](shipped.md).
 /// The page in Markdown. Only results made with today's settings of `matrices` are shown; cells without one are
 /// marked.
 pub fn render(matrices: &[Matrix], results: &Results) -> String {
-    let mut tables: BTreeMap<(String, String), Table> = BTreeMap::new();
+    let mut tables: BTreeMap<(String, String), Section> = BTreeMap::new();
     for matrix in matrices {
         for cell in matrix.cells() {
             let table = tables.entry((cell.data.clone(), cell.base.clone())).or_default();
@@ -35,13 +35,13 @@ pub fn render(matrices: &[Matrix], results: &Results) -> String {
     }
     let mut text = HEAD.to_owned();
     for ((data, base), table) in &tables {
-        table.write(&mut text, (data, base));
+        table.write(&mut text, data, base);
     }
     text
 }
 
 #[derive(Default)]
-struct Table {
+struct Section {
     note: String,
     measure: Measure,
     ks: BTreeSet<usize>,
@@ -55,8 +55,8 @@ struct Figures {
     found: Vec<Outcome>,
 }
 
-impl Table {
-    fn write(&self, text: &mut String, (data, base): (&str, &str)) {
+impl Section {
+    fn write(&self, text: &mut String, data: &str, base: &str) {
         let line = &mut |line: String| _ = writeln!(text, "{line}");
         line(format!("\n## {data}, {base}\n"));
         let all = || self.rows.values().flat_map(BTreeMap::values).flat_map(|figures| &figures.found);

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use super::deployed::{Bases, Ground};
-use super::{Ask, Cell, Matrix, Measure, Outcome, Results, Way};
+use super::deployed::{Bases, Deployed};
+use super::{Cell, Matrix, Measure, OpenTeacher, Outcome, Results, Way};
 use crate::data::Samples;
 use crate::fit::{CheckpointError, Files, Stop, Surroundings, Unobserved};
 use crate::parity::{self, Materials};
@@ -22,7 +22,7 @@ pub struct Place {
 }
 
 /// Whoever watches a matrix.
-pub trait Observer: Sync {
+pub trait MatrixObserver: Sync {
     /// A cell begins; `left` are not yet begun.
     fn began(&self, cell: &Cell, left: usize);
 
@@ -41,9 +41,9 @@ pub struct Runner<'a> {
     /// Where it computes.
     pub device: Device,
     /// How a model that is given as a file is asked.
-    pub ask: &'a Ask<'a>,
+    pub ask: &'a OpenTeacher<'a>,
     /// Who watches.
-    pub observer: &'a dyn Observer,
+    pub observer: &'a dyn MatrixObserver,
     /// How it is stopped.
     pub stop: &'a Stop,
 }
@@ -131,12 +131,12 @@ impl Runner<'_> {
 
     fn cell(&self, cell: &Cell, data: &Loaded, bases: &Bases) -> Result<Outcome, Error> {
         let key = cell.key(self.matrix);
-        let ground = bases.ground(self, (cell, data))?;
+        let deployed = bases.deployed(self, cell, data)?;
         let files = self.files("cells", &key);
         let around = Surroundings { observer: &Unobserved, stop: self.stop, files: &files };
         let outcome = resumed(&files, || match self.matrix.way(cell) {
-            Way::Parity(recipe) => parities(data, &ground, (cell, &recipe), (self.device, around)),
-            Way::Code(recipe) => learned(data, &ground, (cell, &recipe), (self.device, around)),
+            Way::Parity(recipe) => parities(data, &deployed, cell, &recipe, self.device, around),
+            Way::Code(recipe) => learned(data, &deployed, cell, &recipe, self.device, around),
         })?;
         files.forget_checkpoint();
         Ok(Outcome { key, ..outcome })
@@ -166,16 +166,18 @@ pub(super) fn resumed<T>(files: &Files, run: impl Fn() -> Result<T, Error>) -> R
 
 fn parities(
     data: &Loaded,
-    ground: &Ground,
-    (cell, recipe): (&Cell, &parity::Recipe),
-    (device, around): (Device, Surroundings<'_>),
+    deployed: &Deployed,
+    cell: &Cell,
+    recipe: &parity::ParityRecipe,
+    device: Device,
+    around: Surroundings<'_>,
 ) -> Result<Outcome, Error> {
-    let answers = ground.answers.as_deref();
+    let answers = deployed.answers.as_deref();
     let outputs = answers.map(|answers| &answers.train);
-    let materials = Materials { samples: &data.train, graph: &ground.graph, teacher: None, outputs };
+    let materials = Materials { samples: &data.train, graph: &deployed.graph, teacher: None, outputs };
     let trained = parity::train(materials, recipe, device, around)?;
     let test = Materials { samples: &data.test, outputs: answers.map(|answers| &answers.test), ..materials };
-    let report = parity::examine(test, &trained, (Some(data.measure.metric()), device))?;
+    let report = parity::examine(test, &trained, Some(data.measure.metric()), device)?;
     Ok(Outcome {
         cell: cell.clone(),
         key: String::new(),
@@ -193,11 +195,13 @@ fn parities(
 
 fn learned(
     data: &Loaded,
-    ground: &Ground,
-    (cell, recipe): (&Cell, &code::Recipe),
-    (device, around): (Device, Surroundings<'_>),
+    deployed: &Deployed,
+    cell: &Cell,
+    recipe: &code::CodeRecipe,
+    device: Device,
+    around: Surroundings<'_>,
 ) -> Result<Outcome, Error> {
-    let trained = code::train((&data.train, Some(&data.test)), &ground.graph, recipe, (device, around))?;
+    let trained = code::train(&data.train, Some(&data.test), &deployed.graph, recipe, device, around)?;
     let marks = trained.tested.unwrap_or(trained.marks);
     let counts = data.test.classes();
     Ok(Outcome {

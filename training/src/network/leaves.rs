@@ -7,7 +7,7 @@ use burn::tensor::Gradients as History;
 
 use super::Network;
 use crate::Error;
-use crate::graph::{Mode, Real, Results, Role, Value};
+use crate::graph::{Mode, PassResults, Real, Role, Value};
 
 impl Network {
     /// Parameters that gradients are taken for, and buffers as they are; in a fixed order.
@@ -25,10 +25,15 @@ impl Network {
     }
 
     /// Runs the graph over `leaves`.
-    pub(crate) fn forward(&self, leaves: &[Real], inputs: Vec<Value>, mode: Mode) -> Result<Results, Error> {
+    pub(crate) fn forward(
+        &self,
+        leaves: &[Real],
+        inputs: Vec<Value>,
+        mode: Mode,
+    ) -> Result<PassResults, Error> {
         let given =
             self.weights.keys().zip(leaves).map(|(name, leaf)| (name.as_str(), Value::Real(leaf.clone())));
-        self.plan.run(inputs, given, (mode, &self.device))
+        self.plan.run(inputs, given, mode, &self.device)
     }
 
     /// Changes every parameter that has a gradient: `change` is given the parameter's number, its value, which nobody

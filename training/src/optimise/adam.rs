@@ -80,7 +80,7 @@ impl Update<'_> {
         };
         let (scale, root) = (rate / self.first, self.second.sqrt().recip());
         let [first, second] = &mut self.moments[number];
-        advance((value, gradient), (first, second), Factors { coupled, shrink, scale, root });
+        advance(value, gradient, first, second, Factors { coupled, shrink, scale, root });
     }
 }
 
@@ -98,11 +98,7 @@ struct Factors {
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2", "x86_64+avx"))]
-fn advance(
-    (value, gradient): (&mut [f32], &[f32]),
-    (first, second): (&mut [f32], &mut [f32]),
-    factors: Factors,
-) {
+fn advance(value: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32], factors: Factors) {
     let Factors { coupled, shrink, scale, root } = factors;
     let moments = first.iter_mut().zip(second.iter_mut());
     for ((value, gradient), (m, v)) in value.iter_mut().zip(gradient).zip(moments) {

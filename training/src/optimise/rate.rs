@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The course of the step size after the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Shape {
+pub enum Course {
     /// It stays, as in ParM's recipe.
     Constant,
     /// It falls to zero along half a cosine.
@@ -23,7 +23,7 @@ pub struct Rate {
     /// Steps altogether.
     pub steps: u64,
     /// The course after the warm-up.
-    pub shape: Shape,
+    pub shape: Course,
 }
 
 impl Rate {
@@ -33,8 +33,8 @@ impl Rate {
             return self.peak * (at + 1) as f32 / self.warm_up as f32;
         }
         match self.shape {
-            Shape::Constant => self.peak,
-            Shape::Cosine => {
+            Course::Constant => self.peak,
+            Course::Cosine => {
                 let rest = self.steps.saturating_sub(self.warm_up).max(1);
                 let share = ((at - self.warm_up) as f64 / rest as f64).min(1.0);
                 (f64::from(self.peak) * 0.5 * (1.0 + (std::f64::consts::PI * share).cos())) as f32
@@ -49,12 +49,12 @@ mod tests {
 
     #[test]
     fn it_rises_stays_within_the_peak_and_falls_to_zero() {
-        let rate = Rate { peak: 0.5, warm_up: 10, steps: 110, shape: Shape::Cosine };
+        let rate = Rate { peak: 0.5, warm_up: 10, steps: 110, shape: Course::Cosine };
         assert_eq!(rate.at(4), 0.25);
         assert_eq!(rate.at(9), 0.5);
         assert_eq!(rate.at(10), 0.5);
         assert!((rate.at(60) - 0.25).abs() < 1e-6);
         assert!(rate.at(110) < 1e-9);
-        assert_eq!(Rate { shape: Shape::Constant, ..rate }.at(1000), 0.5);
+        assert_eq!(Rate { shape: Course::Constant, ..rate }.at(1000), 0.5);
     }
 }

@@ -8,7 +8,7 @@ use parm_parity_models::onnx::rewrite::End;
 use parm_parity_models::onnx::{Error, Model, rewrite};
 use serde::{Deserialize, Serialize};
 
-use super::Recipe;
+use super::ParityRecipe;
 
 /// A choice of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub struct Chosen {
 impl Chosen {
     /// What was asked for. Otherwise lanes wherever the graph allows them, for queries that have nothing to do with one
     /// another gain nothing from being mixed. None where the code has no slots.
-    pub(super) fn of(deployed: &Model, recipe: &Recipe) -> Option<Self> {
+    pub(super) fn of(deployed: &Model, recipe: &ParityRecipe) -> Option<Self> {
         let k = NonZeroUsize::new(recipe.k).filter(|_| recipe.has_slots())?;
         let lanes = match recipe.width {
             Some(width) => rewrite::Body::Lanes { width },
@@ -41,14 +41,14 @@ impl Chosen {
         let asked = recipe.body.or(recipe.width.map(|_| Body::Lanes));
         let obstacle = match asked {
             Some(_) => None,
-            None => recipe.derive(deployed, (0, lanes), End::Raw).err(),
+            None => recipe.derive(deployed, 0, lanes, End::Raw).err(),
         };
         let is_mixed = asked == Some(Body::Mixed) || obstacle.is_some();
         Some(Self { body: if is_mixed { rewrite::Body::Mixed } else { lanes }, obstacle })
     }
 }
 
-impl Recipe {
+impl ParityRecipe {
     /// Whether queries come in and go out apart, so that they may be apart all the way.
     fn has_slots(&self) -> bool {
         self.encoder.is_side_by_side() && self.head() == Head::Slots

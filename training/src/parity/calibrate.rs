@@ -8,7 +8,7 @@ use parm_parity_models::bundle::{Calibration, Meaning};
 
 use crate::Error;
 use crate::distil::{Coder, Exam, largest};
-use crate::loss::{Scores, soften};
+use crate::loss::{Scores, Softening, soften};
 use crate::network::Network;
 
 /// How far below predictions the accuracy of what is not held back may be.
@@ -25,7 +25,8 @@ struct Case {
 /// Calibrates on held-out groups.
 pub(super) fn calibrate(
     exam: &Exam,
-    (coder, networks): (&Coder, &[Network]),
+    coder: &Coder,
+    networks: &[Network],
     meaning: Meaning,
 ) -> Result<Calibration, Error> {
     let set = exam.set();
@@ -46,7 +47,7 @@ pub(super) fn calibrate(
         let mut shares = case.scores.clone();
         if meaning != Meaning::Probabilities || is_raw {
             let values = shares.len();
-            soften(&mut shares, Scores::Logits, (values, temperature));
+            soften(&mut shares, values, Softening { scores: Scores::Logits, temperature });
         }
         let best = largest(&shares);
         (shares[best], best == case.truth)
@@ -111,7 +112,7 @@ mod tests {
         let cases = boastful();
         let temperature = coolest(&cases);
         let mut shares = cases[0].scores.clone();
-        soften(&mut shares, Scores::Logits, (2, temperature));
+        soften(&mut shares, 2, Softening { scores: Scores::Logits, temperature });
         assert!((shares[0] - 0.7).abs() < 0.01, "{shares:?}");
     }
 

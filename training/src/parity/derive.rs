@@ -3,33 +3,34 @@
 use std::num::NonZeroUsize;
 
 use parm_encoder::Head;
-use parm_parity_models::onnx::rewrite::{self, End, Parity};
+use parm_parity_models::onnx::rewrite::{self, Design, End};
 use parm_parity_models::onnx::{Error, Model};
 
-use super::{Recipe, Start};
+use super::{ParityRecipe, Start};
 
-impl Recipe {
+impl ParityRecipe {
     /// The graph of parity `at`, as it is before the first step.
     pub(super) fn derive(
         &self,
         deployed: &Model,
-        (at, body): (usize, rewrite::Body),
+        at: usize,
+        body: rewrite::Body,
         end: End,
     ) -> Result<Model, Error> {
         let one = NonZeroUsize::MIN;
         let k = NonZeroUsize::new(self.k).unwrap_or(one);
         let seed = self.run.seed.wrapping_add(at as u64 * 1000);
-        let parity = Parity {
+        let design = Design {
             stem: if self.encoder.is_side_by_side() { k } else { one },
             head: if self.head() == Head::Slots { k } else { one },
             body,
             // A sum of probabilities is none.
             end: if self.head() == Head::Slots { end } else { End::Raw },
             start: match self.start {
-                Start::Deployed => rewrite::Start::Divided,
-                Start::Scratch => rewrite::Start::Scratch { seed },
+                Start::Deployed => rewrite::Weights::Divided,
+                Start::Scratch => rewrite::Weights::Scratch { seed },
             },
         };
-        rewrite::derive(deployed, &parity)
+        rewrite::derive(deployed, &design)
     }
 }

@@ -38,7 +38,7 @@ pub struct Publication<'a> {
 
 /// A code of a bundle.
 #[derive(Clone, Debug)]
-pub struct Entry<'a> {
+pub struct CodeRecord<'a> {
     /// The code.
     pub code: &'a CodeSpec,
     /// How its models were trained.
@@ -51,7 +51,11 @@ pub struct Entry<'a> {
 
 /// Puts a code and its parity models into the repository and gives the manifest's path. An entry of the same code is
 /// replaced.
-pub fn publish(publication: &Publication<'_>, entry: &Entry<'_>, models: &[Bytes]) -> Result<PathBuf, Error> {
+pub fn publish(
+    publication: &Publication<'_>,
+    entry: &CodeRecord<'_>,
+    models: &[Bytes],
+) -> Result<PathBuf, Error> {
     let stem = stem(publication, entry);
     let several = models.len() > 1;
     let models = models.iter().enumerate().map(|(at, model)| {
@@ -59,30 +63,32 @@ pub fn publish(publication: &Publication<'_>, entry: &Entry<'_>, models: &[Bytes
         publish_base(publication.root, &name, model)
     });
     let models = models.collect::<Result<_, _>>()?;
-    add(publication, entry, (models, None))
+    add(publication, entry, models, None)
 }
 
 /// Puts a learned code into the repository, as [`publish`] does with others.
 pub fn publish_learned(
     publication: &Publication<'_>,
-    entry: &Entry<'_>,
-    (encoder, decoder): (&Bytes, &Bytes),
+    entry: &CodeRecord<'_>,
+    encoder: &Bytes,
+    decoder: &Bytes,
 ) -> Result<PathBuf, Error> {
     let stem = stem(publication, entry);
     let put = |part: &str, model: &Bytes| publish_base(publication.root, &format!("{stem}-{part}"), model);
     let learned = Learned { encoder: put("encoder", encoder)?, decoder: put("decoder", decoder)? };
-    add(publication, entry, (Vec::new(), Some(learned)))
+    add(publication, entry, Vec::new(), Some(learned))
 }
 
-fn stem(publication: &Publication<'_>, entry: &Entry<'_>) -> String {
+fn stem(publication: &Publication<'_>, entry: &CodeRecord<'_>) -> String {
     format!("{}-{}", publication.name, label(entry.code))
 }
 
 /// The manifest, with this entry in place of one of the same code.
 fn add(
     publication: &Publication<'_>,
-    entry: &Entry<'_>,
-    (models, learned): (Vec<ModelFile>, Option<Learned>),
+    entry: &CodeRecord<'_>,
+    models: Vec<ModelFile>,
+    learned: Option<Learned>,
 ) -> Result<PathBuf, Error> {
     let deployed = publish_base(publication.root, publication.name, publication.deployed)?;
     let path = publication.root.join(publication.name).join("parm.toml");

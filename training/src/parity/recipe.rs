@@ -11,7 +11,7 @@ use crate::{Augmentation, Loss};
 /// How the parity models of one code are trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Recipe {
+pub struct ParityRecipe {
     /// How queries become a parity query: `sum`, `weighted`, `tiles` or `slots`. Default `slots`.
     pub encoder: Kind,
     /// What a parity model puts out: `sum` (ParM: one output, from which others are subtracted) or `slots` (one
@@ -50,7 +50,7 @@ pub struct Recipe {
     pub run: Settings,
 }
 
-impl Default for Recipe {
+impl Default for ParityRecipe {
     fn default() -> Self {
         Self {
             encoder: Kind::Slots,
@@ -72,7 +72,7 @@ impl Default for Recipe {
     }
 }
 
-impl Recipe {
+impl ParityRecipe {
     /// The code that the parity models are for.
     pub fn code(&self) -> CodeSpec {
         let mut code = CodeSpec::new(self.encoder, self.k, self.r);

@@ -6,10 +6,10 @@ use parm_parity_models::bundle::{Calibration, Meaning};
 use parm_parity_models::onnx::rewrite::{self, End};
 use parm_parity_models::onnx::{Limits, Model};
 
-use super::{Chosen, Recipe, calibrate, fingerprint, hold, rows};
+use super::{Chosen, ParityRecipe, calibrate, fingerprint, hold, rows};
 use crate::data::Samples;
 use crate::distil::{
-    Aim, Augment, Coder, Exam, Lesson, Marks, Plan, Set, Split, Targets, Teacher, predictions,
+    Aim, Augment, Coder, Exam, Lesson, LessonPlan, Marks, Set, Split, Targets, Teacher, predictions,
 };
 use crate::evaluate::{self, Confidence, Evaluation, Metric, Report, Truth};
 use crate::fit::{self, Epoch, Surroundings};
@@ -32,7 +32,7 @@ pub struct Materials<'a> {
 
 /// Trained parity models.
 #[derive(Clone, Debug)]
-pub struct Trained {
+pub struct TrainedParities {
     /// The code that they are for.
     pub code: CodeSpec,
     /// The ONNX files, one for each parity.
@@ -56,10 +56,10 @@ pub struct Trained {
 /// Trains the parity models of a recipe.
 pub fn train(
     materials: Materials<'_>,
-    recipe: &Recipe,
+    recipe: &ParityRecipe,
     device: Device,
     around: Surroundings<'_>,
-) -> Result<Trained, Error> {
+) -> Result<TrainedParities, Error> {
     check(recipe)?;
     let deployed = Network::new(copy(materials.graph)?, device)?;
     rows(&materials.samples.inputs, deployed.input()?)?;
@@ -73,7 +73,7 @@ pub fn train(
     let seed = recipe.run.seed;
     let chosen = Chosen::of(materials.graph, recipe);
     let body = chosen.as_ref().map_or(rewrite::Body::Mixed, |chosen| chosen.body);
-    let derived = |end| (0..recipe.r).map(move |at| Ok(recipe.derive(materials.graph, (at, body), end)?));
+    let derived = |end| (0..recipe.r).map(move |at| Ok(recipe.derive(materials.graph, at, body, end)?));
     let networks: Vec<Network> =
         derived(End::Raw).map(|model| Network::new(model?, device)).collect::<Result<_, Error>>()?;
     let fingerprint = fingerprint(&["parity", &format!("{recipe:?} {body:?}")], &set, &[materials.graph]);
@@ -81,7 +81,7 @@ pub fn train(
     let mut coder = Coder::new(&code, set.dims())?;
     let exam = Exam::new(held_out, &mut coder, seed)?;
     let groups = ((train.len() / recipe.k) as f64 * f64::from(recipe.passes)).round().max(1.0) as usize;
-    let plan = Plan {
+    let plan = LessonPlan {
         sampling: Sampling { k: recipe.k, groups, blanks: recipe.blanks, seed },
         batch: recipe.run.batch,
         loss: recipe.loss(meaning),
@@ -94,7 +94,7 @@ pub fn train(
     drop(set);
     let augment =
         (!recipe.augment.is_none()).then_some(Augment { how: recipe.augment, teacher: Some(teacher) });
-    let mut lesson = Lesson::new(networks, (train, exam), (coder, targets), augment, plan)?;
+    let mut lesson = Lesson::new(networks, train, exam, coder, targets, augment, plan)?;
     let history = fit::run(&mut lesson, &recipe.run, &fingerprint, around)?;
 
     let (exam, coder) = (&lesson.exam, &lesson.coder);
@@ -103,17 +103,18 @@ pub fn train(
         false => exam.regress(coder, &lesson.networks)?,
     };
     let calibration =
-        if classes { Some(calibrate::calibrate(exam, (coder, &lesson.networks), meaning)?) } else { None };
+        if classes { Some(calibrate::calibrate(exam, coder, &lesson.networks, meaning)?) } else { None };
     let models = finished(&lesson.networks, derived(End::AsDeployed), device)?;
-    Ok(Trained { code, models, body: chosen, marks, calibration, meaning, history, samples, groups })
+    Ok(TrainedParities { code, models, body: chosen, marks, calibration, meaning, history, samples, groups })
 }
 
 /// How good trained parity models are on other rows than they were trained on: on every loss of up to r predictions.
 /// `metric`: how answers are judged; of a classifier by the highest score unless something else is said.
 pub fn examine(
     materials: Materials<'_>,
-    trained: &Trained,
-    (metric, device): (Option<Metric>, Device),
+    trained: &TrainedParities,
+    metric: Option<Metric>,
+    device: Device,
 ) -> Result<Report, Error> {
     let deployed = Network::new(copy(materials.graph)?, device)?;
     rows(&materials.samples.inputs, deployed.input()?)?;
@@ -148,7 +149,7 @@ pub fn examine(
     })?)
 }
 
-fn check(recipe: &Recipe) -> Result<(), Error> {
+fn check(recipe: &ParityRecipe) -> Result<(), Error> {
     let wrong = |message: &str| Err(Error::Setting { message: message.into() });
     if recipe.k < 2 {
         return wrong("a group has at least two queries: give k of 2 or more");

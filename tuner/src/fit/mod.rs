@@ -8,10 +8,12 @@
 
 mod episodes;
 mod rows;
+mod stand_in;
 
 use std::collections::BTreeMap;
 
 use episodes::{Found, Timed};
+use parm_dispatch::Cost;
 use parm_dispatch::recording::Role;
 use parm_loadgen::statistics::bootstrap::quantile_of;
 use parm_workload::distribution::Distribution;
@@ -33,6 +35,8 @@ pub struct Profile {
     pub interference: Option<Episodes>,
     /// Times in which an instance does nothing.
     pub hangs: Option<Episodes>,
+    /// What the stand-in's jobs took, as a share of a query's time, where there was one.
+    pub stand_in: Option<Cost>,
     /// Jobs that this rests on.
     pub jobs: usize,
     /// Jobs that failed and are left out.
@@ -60,7 +64,7 @@ const STRAGGLERS: usize = 1000;
 
 /// Fits a profile to a recording.
 pub fn fit(recording: &Recording) -> Result<Profile, Error> {
-    // Parities and backups run other models.
+    // Parities, backups and stand-ins run other models.
     let own = |job: &&Job| matches!(job.role, Role::Deployed | Role::Copy) && job.rows > 0;
     let (jobs, failed): (Vec<Job>, Vec<Job>) = recording.jobs.iter().filter(own).partition(|job| job.ok);
     if jobs.len() < LEAST {
@@ -88,6 +92,7 @@ pub fn fit(recording: &Recording) -> Result<Profile, Error> {
         stragglers: stragglers(slow, found.others.len()),
         interference: Episodes::of(&found.slow, span),
         hangs: Episodes::of(&found.hung, span),
+        stand_in: stand_in::cost(&recording.jobs, usual.median),
         jobs: jobs.len(),
         failed: failed.len(),
         instances: by_instance.len() as u32,
@@ -156,6 +161,9 @@ impl std::fmt::Display for Profile {
         write!(f, "{} jobs on {} instances: {mean_ms:.2} ms when all is well", self.jobs, self.instances)?;
         if self.service.row_share < 1.0 {
             write!(f, ", {:.0} % of it for each further row", 100.0 * self.service.row_share)?;
+        }
+        if let Some(cost) = &self.stand_in {
+            write!(f, "; its stand-in takes {:.0} % of it", 100.0 * cost.of(1))?;
         }
         if let Some(Stragglers { share, median_factor, .. }) = &self.stragglers {
             write!(f, "; {:.2} % stragglers of {median_factor:.1} times that", 100.0 * share)?;

@@ -10,7 +10,7 @@ mod knob;
 use family::Family;
 use knob::Knob;
 use parm_dispatch::PoolSettings;
-use parm_workload::draw::Draw;
+use parm_workload::Random;
 
 use crate::Problem;
 
@@ -68,7 +68,7 @@ impl Space {
         let weight: f64 = self.families.iter().map(Family::weight).sum();
         for (family, of) in self.families.iter().enumerate() {
             let share = (count as f64 * of.weight() / weight).round() as usize;
-            let mut draw = Draw::new(seed, [SAMPLE, family as u64]);
+            let mut draw = Random::of(seed, [SAMPLE, family as u64]);
             // A family that is nearly used up gives the same ones again: try a few times more, then let be.
             for _ in 0..4 * share {
                 let known = drawn.iter().filter(|candidate| candidate.family == family).count();

@@ -121,6 +121,15 @@ fn hangs_are_found_by_the_jobs_that_they_hold() {
 }
 
 #[test]
+fn what_a_stand_in_takes_is_found_and_is_no_querys_time() {
+    let profile = profile("clean", PolicyKind::StandIn, true);
+    near("its cost", profile.stand_in.unwrap().of(1), 0.25, 0.05);
+    near("median service time", profile.service.time_ms.mean(), 20.0, 0.01);
+    assert_eq!(profile.faults(), Faults::default());
+    assert_eq!(self::profile("clean", PolicyKind::Hedge, true).stand_in, None);
+}
+
+#[test]
 fn interference_is_found_though_slow_instances_are_ejected() {
     let profile = profile("B", PolicyKind::Hedge, true);
     let interference = profile.interference.unwrap();

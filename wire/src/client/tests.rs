@@ -1,6 +1,7 @@
 //! Clients that find out what a server speaks, and find it again.
 
 mod loading;
+mod urgency;
 
 use std::convert::Infallible;
 use std::sync::Arc;

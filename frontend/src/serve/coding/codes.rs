@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use parm_protocol::ModelRef;
 
-use super::Guards;
 use super::coder::Coder;
 use super::default::DefaultAnswer;
+use super::{Guards, StandIn};
 use crate::serve::pool::Description;
 
 /// The codes of a pool, and what else stands in for its predictions.
@@ -19,7 +19,7 @@ pub(crate) struct Codes {
     /// The cheaper model.
     pub(crate) backup: Option<ModelRef>,
     /// The model that stands in for late predictions.
-    pub(crate) stand_in: Option<ModelRef>,
+    pub(crate) stand_in: Option<Arc<StandIn>>,
     pub(crate) default_answer: Option<DefaultAnswer>,
 }
 
@@ -57,12 +57,11 @@ impl Codes {
     pub(crate) fn backup_at(&self, models: &[Description]) -> bool {
         self.backup.as_ref().is_some_and(|wanted| models.iter().any(|served| is(wanted, served)))
     }
-}
 
-impl Codes {
-    /// Whether an instance with these models can run the stand-in.
-    pub(crate) fn stand_in_at(&self, models: &[Description]) -> bool {
-        self.stand_in.as_ref().is_some_and(|wanted| models.iter().any(|served| is(wanted, served)))
+    /// The pool's stand-in, if it is among these models.
+    pub(crate) fn stand_in_at<'a>(&self, models: &'a [Description]) -> Option<(&StandIn, &'a Description)> {
+        let stand_in = self.stand_in.as_deref()?;
+        Some((stand_in, models.iter().find(|served| is(&stand_in.model, served))?))
     }
 }
 

@@ -10,6 +10,7 @@ use parm_dispatch::{GroupId, Verdict};
 use parm_parity_models::bundle::Meaning;
 use smallvec::SmallVec;
 
+use super::alike::{near, same_classes};
 use super::decoding::{Arrived, Decoding};
 use super::work::Scratch;
 use crate::error::Error;
@@ -135,10 +136,7 @@ impl Decoding {
             let classes = said.tensor.shape().last().copied().unwrap_or(1).max(1);
             let same = match self.meaning(declared) {
                 Meaning::Values => near(&a, &b, self.coder.tolerance()),
-                Meaning::Logits | Meaning::Probabilities => {
-                    a.len() == b.len()
-                        && a.chunks(classes).zip(b.chunks(classes)).all(|(a, b)| top(a) == top(b))
-                }
+                Meaning::Logits | Meaning::Probabilities => same_classes(&a, &b, classes),
             };
             if !same {
                 return Ok(false);
@@ -146,19 +144,6 @@ impl Decoding {
         }
         Ok(true)
     }
-}
-
-/// The class with the highest score.
-fn top(scores: &[f32]) -> Option<usize> {
-    let best = scores.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b));
-    best.map(|(class, _)| class)
-}
-
-fn near(a: &[f32], b: &[f32], tolerance: f32) -> bool {
-    let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
-    let apart = norm(&mut a.iter().zip(b).map(|(a, b)| a - b));
-    let size = norm(&mut a.iter().copied()).max(norm(&mut b.iter().copied()));
-    a.len() == b.len() && apart <= tolerance * size + 1e-6
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use parking_lot::RwLock;
 use parm_encoder::{Code, Kind, Learned};
-use parm_parity_models::bundle::{Manifest, ModelFile, Parity};
+use parm_parity_models::bundle::{Manifest, ModelFile, Parity, StandIn};
 use parm_parity_models::repository::Repository;
 
 use super::LoadNets;
@@ -28,6 +28,8 @@ pub(crate) struct Bundle {
     pub(crate) manifest: Manifest,
     /// Its codes that fit the files that are there.
     pub(crate) entries: Vec<Entry>,
+    /// Its stand-ins whose files are what it says, the cheapest first.
+    pub(crate) stand_ins: Vec<StandIn>,
 }
 
 /// One code of a bundle.
@@ -72,6 +74,11 @@ impl Library {
         self.bundles.read().is_empty()
     }
 
+    /// Whether any bundle has a stand-in.
+    pub(crate) fn has_stand_ins(&self) -> bool {
+        self.bundles.read().values().any(|bundle| !bundle.stand_ins.is_empty())
+    }
+
     /// The bundle for a version of a model; a server that names no version has the one that is meant.
     pub(crate) fn bundle(&self, model: &str, version: &str) -> Option<Arc<Bundle>> {
         let bundles = self.bundles.read();
@@ -80,13 +87,17 @@ impl Library {
         meant.then(|| bundle.clone())
     }
 
-    /// The model that another only serves, as part of its bundle.
+    /// What a model is to another that it only serves, as part of its bundle.
     pub(crate) fn part_of(&self, model: &str) -> Option<String> {
         let bundles = self.bundles.read();
-        let has = |bundle: &Bundle| {
-            bundle.manifest.parities.iter().flat_map(Parity::files).any(|file| file.name == model)
-        };
-        bundles.iter().find(|(_, bundle)| has(bundle)).map(|(deployed, _)| deployed.clone())
+        bundles.iter().find_map(|(deployed, bundle)| {
+            let Manifest { parities, stand_ins, .. } = &bundle.manifest;
+            if parities.iter().flat_map(Parity::files).any(|file| file.name == model) {
+                return Some(format!("parity model of '{deployed}'"));
+            }
+            let stands_in = stand_ins.iter().any(|stand_in| stand_in.model.name == model);
+            stands_in.then(|| format!("stand-in of '{deployed}'"))
+        })
     }
 
     /// Reads all again; what cannot be read any more stays as it was. Returns whether anything is another.
@@ -118,7 +129,7 @@ impl Library {
             if let Some(bundle) = self.bundles.read().get(&name) {
                 let deployed = &bundle.manifest.deployed;
                 let own = [(name.as_str(), deployed.version)];
-                let others = bundle.manifest.parities.iter().flat_map(Parity::files);
+                let others = files(&bundle.manifest);
                 for (model, version) in own.into_iter().chain(others.map(|file| (&*file.name, file.version)))
                 {
                     let file = root.join(model).join(version.to_string()).join("model.onnx");
@@ -156,7 +167,9 @@ impl Library {
                 }
             }
         }
-        Ok(Bundle { manifest, entries })
+        let stand_ins =
+            if problems.is_empty() { usable(&manifest, name, repository.as_ref()) } else { Vec::new() };
+        Ok(Bundle { manifest, entries, stand_ins })
     }
 
     /// The code of an entry; that of a learned one runs the two nets that lie beside the bundle.
@@ -210,6 +223,29 @@ impl Bundle {
 
 fn degraded(entry: &Entry) -> f64 {
     entry.parity.accuracy.as_ref().map_or(0.0, |accuracy| accuracy.degraded)
+}
+
+/// The models that serve another: parities, learned nets, stand-ins.
+fn files(manifest: &Manifest) -> impl Iterator<Item = &ModelFile> {
+    let stand_ins = manifest.stand_ins.iter().map(|stand_in| &stand_in.model);
+    manifest.parities.iter().flat_map(Parity::files).chain(stand_ins)
+}
+
+/// The stand-ins that are what the manifest says, the cheapest first.
+fn usable(manifest: &Manifest, name: &str, repository: Option<&Repository>) -> Vec<StandIn> {
+    let is_usable = |stand_in: &&StandIn| {
+        let mut found: Vec<String> = stand_in.check().iter().map(ToString::to_string).collect();
+        found.extend(repository.and_then(|repository| other_file(repository, &stand_in.model)));
+        let stands_in = &stand_in.model.name;
+        found.iter().for_each(
+            |problem| tracing::warn!(model = name, stand_in = %stands_in, %problem, "a stand-in is not used"),
+        );
+        found.is_empty()
+    };
+    let mut usable: Vec<StandIn> = manifest.stand_ins.iter().filter(is_usable).cloned().collect();
+    let cost = |stand_in: &StandIn| stand_in.cost().unwrap_or(f64::INFINITY);
+    usable.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+    usable
 }
 
 /// Where a model lies in a repository.

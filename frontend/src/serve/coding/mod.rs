@@ -6,6 +6,7 @@
 //! what came back, and [`Comparing`] tells whose predictions are wrong. Small ones run where they came up, for a hand-off costs more than a few microseconds of adding up;
 //! large ones on the runtime's blocking threads.
 
+mod alike;
 mod codable;
 mod coder;
 mod codes;
@@ -19,6 +20,7 @@ mod library;
 mod linearity;
 mod nets;
 mod plan;
+mod stand_in;
 mod stock;
 mod work;
 
@@ -31,6 +33,8 @@ pub(super) use group::{Group, ParityQuery};
 pub(crate) use library::{Bundle, Library};
 pub(crate) use linearity::{Linearity, examine};
 pub use nets::LoadNets;
-pub(crate) use plan::{Plan, Standing, plan};
+pub(crate) use plan::{Plan, StandInStanding, Standing, plan};
+pub(super) use stand_in::{Checking, Judging, Twin};
+pub(crate) use stand_in::{StandIn, cost};
 pub(super) use stock::Stock;
 pub(super) use work::{Desk, Work};

@@ -13,6 +13,7 @@ use parm_parity_models::bundle::{ModelFile, Signature};
 use parm_protocol::ModelRef;
 use serde::Serialize;
 
+use super::StandIn;
 use super::codable::Guards;
 use super::coder::Coder;
 use super::codes::Codes;
@@ -38,6 +39,24 @@ pub(crate) struct Standing {
     /// Why the policy is another than was wished.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) not_coded: Option<String>,
+    /// The pool's stand-in, as it is doing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stand_in: Option<StandInStanding>,
+}
+
+/// A stand-in, as it is shown.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct StandInStanding {
+    /// The model.
+    pub(crate) model: String,
+    /// Time of its jobs of 1, 2, 4 and 8 rows, as a share of a query's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cost: Option<[f64; 4]>,
+    /// Share of the latest predictions that it agreed with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) agreement: Option<f64>,
+    /// That is below the floor: clients are not given its answers.
+    pub(crate) withheld: bool,
 }
 
 /// What a pool is to do, or why it cannot do as the settings say. `magnitude` is the largest that may be mixed.
@@ -63,9 +82,7 @@ pub(crate) fn plan(
             codes.backup = Some(ModelRef::latest(name));
         }
         PolicyKind::StandIn => {
-            let name = wished.stand_in.model.clone().filter(|name| *name != pool.model.name);
-            let name = name.ok_or("name a cheaper model with stand_in.model")?;
-            codes.stand_in = Some(ModelRef::latest(name));
+            codes.stand_in = Some(Arc::new(stand_in(pool, wished, bundle)?));
         }
         PolicyKind::Parm | PolicyKind::ParmPlus => {
             codes.coders = coders(&wished.coding, bundle)?;
@@ -77,6 +94,36 @@ pub(crate) fn plan(
         }
     }
     Ok(Plan { in_force, codes })
+}
+
+/// Chooses the stand-in: the model that is named, else the bundle's cheapest.
+fn stand_in(pool: &Pool, wished: &PoolSettings, bundle: Option<&Bundle>) -> Result<StandIn, String> {
+    let described = bundle.map_or(&[][..], |bundle| &bundle.stand_ins);
+    let (model, known) = match &wished.stand_in.model {
+        Some(name) if *name == pool.model.name => return Err("it is the stand-in itself".into()),
+        Some(name) => {
+            (ModelRef::latest(name.clone()), described.iter().find(|known| known.model.name == *name))
+        }
+        None => {
+            let known = described.first().ok_or(
+                "no model stands in for it: name a cheaper one with stand_in.model, or put [[stand_in]] into its bundle",
+            )?;
+            (reference(&known.model), Some(known))
+        }
+    };
+    let outputs = bundle.iter().flat_map(|bundle| &bundle.manifest.deployed.outputs);
+    // Another version of a model that was named may be served in its place, and is for the operator to answer for.
+    let digest = known.filter(|_| wished.stand_in.model.is_none()).map(|known| known.model.sha256.clone());
+    Ok(StandIn {
+        digest,
+        calibration: known.and_then(|known| known.calibration).unwrap_or_default(),
+        meanings: outputs.map(|output| (output.name.clone(), output.meaning)).collect(),
+        ..StandIn::named(model)
+    })
+}
+
+fn reference(file: &ModelFile) -> ModelRef {
+    ModelRef { name: file.name.clone(), version: Some(file.version.to_string()) }
 }
 
 /// Chooses the codes.
@@ -140,11 +187,9 @@ fn coding(min_confidence: Fraction, coders: &BTreeMap<usize, Arc<Coder>>) -> Cod
 fn trained(entry: &Entry, bundle: &Bundle) -> Coder {
     let parity = &entry.parity;
     let deployed = &bundle.manifest.deployed;
-    let model =
-        |file: &ModelFile| ModelRef { name: file.name.clone(), version: Some(file.version.to_string()) };
     let outputs = deployed.outputs.iter();
     Coder {
-        models: parity.models.iter().map(model).collect(),
+        models: parity.models.iter().map(reference).collect(),
         digests: parity.models.iter().map(|file| file.sha256.clone()).collect(),
         calibration: parity.calibration.unwrap_or_default(),
         meanings: outputs.map(|output| (output.name.clone(), output.meaning)).collect(),

@@ -7,9 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parm_dispatch::Judgement;
 use parm_encoder::Workspace;
 
-use super::{Comparing, Decoding, Encoding};
+use super::{Checking, Comparing, Decoding, Encoding, Judging};
 use crate::error::Error;
 use crate::serve::clock::Timers;
 use crate::serve::driver::Driver;
@@ -19,11 +20,13 @@ const AT_ONCE: usize = 64 << 10;
 /// Large work that may wait or run; the memory of its groups is what this bounds.
 const MOST: usize = 64;
 
-/// Encoding, decoding or comparing that is to be done.
+/// Arithmetic that is to be done.
 pub(crate) enum Work {
     Encode(Encoding),
     Decode(Decoding),
     Compare(Comparing),
+    Judge(Judging),
+    Check(Checking),
 }
 
 /// Counts the large work that waits or runs.
@@ -51,6 +54,8 @@ impl Work {
             Self::Encode(work) => (work.bytes(), work.runs_models()),
             Self::Decode(work) => (work.bytes(), work.runs_models()),
             Self::Compare(work) => (work.bytes(), work.runs_models()),
+            Self::Judge(work) => (work.bytes(), false),
+            Self::Check(work) => (work.bytes(), false),
         };
         let simulated = matches!(driver.timers, Timers::Simulated { .. });
         if simulated || (bytes <= AT_ONCE && !runs_models) {
@@ -82,6 +87,14 @@ impl Work {
                 driver.decoded((work.group, work.query), made);
             }
             Self::Compare(work) => driver.compared(work.group, caught(|scratch| work.compare(scratch))),
+            Self::Judge(work) => {
+                let judgement = caught(|_| Ok(work.judge())).unwrap_or(Judgement::Unfit);
+                driver.judged((work.query, work.output), judgement);
+            }
+            Self::Check(work) => {
+                let said = caught(|_| Ok(work.check())).unwrap_or_else(|_| work.unknown());
+                driver.checked(said);
+            }
         }
     }
 
@@ -91,6 +104,9 @@ impl Work {
             Self::Encode(work) => driver.encoded(work.group, Err(busy)),
             Self::Decode(work) => driver.decoded((work.group, work.query), Err(busy)),
             Self::Compare(work) => driver.compared(work.group, Err(busy)),
+            // A client waits for it, and to look takes less than to refuse.
+            Self::Judge(work) => Self::Judge(work).finish(driver),
+            Self::Check(work) => driver.checked(work.unknown()),
         }
     }
 }

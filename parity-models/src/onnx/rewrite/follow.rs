@@ -42,7 +42,7 @@ impl Draft {
             return Ok(Some(data));
         }
         if let Some((_, count)) = NUMBERED.iter().find(|(op, _)| is_one_of(&node, &[op])) {
-            return self.thin_numbers(at, (&data, *count));
+            return self.thin_numbers(at, &data, *count);
         }
         if is_one_of(&node, &["Conv"]) && is_picture {
             return self.thin_depthwise(at, data);
@@ -89,7 +89,8 @@ impl Draft {
     fn thin_numbers(
         &mut self,
         at: usize,
-        (features, count): (&Features, usize),
+        features: &Features,
+        count: usize,
     ) -> Result<Option<Features>, Error> {
         let node = self.nodes[at].clone();
         let is_last = is_one_of(&node, &["LayerNormalization"]);

@@ -4,8 +4,10 @@
 //! 1/sqrt(fan-in), recurrent ones within 1/sqrt(hidden), embeddings normal, normalisation the identity. A constant that
 //! no rule covers may be anything (a mean to subtract, the coefficient of an activation) and stays.
 
+use parm_random::Random;
+
 use super::super::proto::NodeProto;
-use super::super::{Error, Random, Tensor};
+use super::super::{Error, Tensor};
 use super::draft::{Draft, int, is_one_of};
 
 /// How a weight starts.
@@ -34,8 +36,8 @@ impl Draft {
 
 fn draw(weight: &Tensor, rule: Rule, mut random: Random) -> Result<Tensor, Error> {
     let values = match rule {
-        Rule::Uniform { fan_in } => random.uniform((fan_in.max(1) as f32).sqrt().recip(), weight.len()),
-        Rule::Normal => random.normal(weight.len()),
+        Rule::Uniform { fan_in } => random.uniforms((fan_in.max(1) as f32).sqrt().recip(), weight.len()),
+        Rule::Normal => random.normals(weight.len()),
         Rule::Filled(value) => vec![value; weight.len()],
     };
     weight.with_f32(&values)

@@ -37,7 +37,7 @@ use super::{Error, Model};
 
 /// What a parity graph's weights start from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum Weights {
     /// The deployed weights: repeated for each slot, those of the first layer scaled by 1/k, so that k equal queries
     /// give the deployed prediction in every slot.
     Deployed,
@@ -82,7 +82,7 @@ impl Body {
 
 /// How a parity graph differs from the deployed one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Parity {
+pub struct Design {
     /// Queries that the input holds side by side; 1 for codes that mix them into one.
     pub stem: NonZeroUsize,
     /// Predictions that the output holds; 1 for codes that subtract.
@@ -92,11 +92,11 @@ pub struct Parity {
     /// The end.
     pub end: End,
     /// The initial weights.
-    pub start: Start,
+    pub start: Weights,
 }
 
 /// Derives a parity graph from a deployed one.
-pub fn derive(deployed: &Model, parity: &Parity) -> Result<Model, Error> {
+pub fn derive(deployed: &Model, parity: &Design) -> Result<Model, Error> {
     let mut draft = Draft::new(deployed)?;
     if parity.end == End::Raw {
         draft.strip_activation();
@@ -117,9 +117,9 @@ pub fn derive(deployed: &Model, parity: &Parity) -> Result<Model, Error> {
         }
     }
     match (parity.start, parity.body) {
-        (Start::Scratch { seed }, _) => draft.reinitialise(seed)?,
-        (Start::Divided, Body::Mixed) if are_apart => draft.divide(parity.stem)?,
-        (Start::Deployed | Start::Divided, _) => {}
+        (Weights::Scratch { seed }, _) => draft.reinitialise(seed)?,
+        (Weights::Divided, Body::Mixed) if are_apart => draft.divide(parity.stem)?,
+        (Weights::Deployed | Weights::Divided, _) => {}
     }
     draft.finish()
 }

@@ -73,7 +73,7 @@ impl Draft {
             let features = match layer {
                 Some(Linear { out: Some(out), weight, weight_in, data, .. }) => {
                     let data = known.get(&self.nodes[at].input[data]).copied();
-                    self.thin_layer(at, (&weight, weight_in), (data, &out), width)?
+                    self.thin_layer(at, &weight, weight_in, data, &out, width)?
                 }
                 None if !is_behind => continue,
                 // Recurrent layers hold the features of several gates.
@@ -94,11 +94,14 @@ impl Draft {
     fn thin_layer(
         &mut self,
         at: usize,
-        (name, axis): (&str, usize),
-        (data, out): (Option<Features>, &Out),
+        weight: &str,
+        axis: usize,
+        data: Option<Features>,
+        out: &Out,
         width: f32,
     ) -> Result<Option<Features>, Error> {
-        let mut weight = self.constants[name].clone();
+        let name = weight.to_owned();
+        let mut weight = self.constants[&name].clone();
         let rank = weight.dims().len();
         let place = match (is_one_of(&self.nodes[at], &["Conv"]), data.map(|data| data.place)) {
             (true, None) => Place::Second { rank },
@@ -122,7 +125,7 @@ impl Draft {
         let of = weight.dims()[out.weight_axis];
         let features = Features { of, left: share(of, width, place), place };
         let left = features.left;
-        self.constants.insert(name.to_owned(), first(&weight, out.weight_axis, left)?);
+        self.constants.insert(name, first(&weight, out.weight_axis, left)?);
         if let Some(bias) = &out.bias {
             let bias = self.constants[bias].clone();
             let is_thinned = self.thin_constant(bias, &features)?;

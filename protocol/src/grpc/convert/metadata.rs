@@ -3,7 +3,7 @@
 use crate::grpc::inference as pb;
 use crate::{
     BatchStatistics, DurationStatistics, ModelConfig, ModelConfigTensor, ModelIndex, ModelMetadata,
-    ModelStatistics, ServerMetadata, TensorMetadata,
+    ModelParameter, ModelStatistics, ServerMetadata, TensorMetadata,
 };
 
 /// Server metadata to its message.
@@ -69,6 +69,11 @@ pub fn config_to_message(from: ModelConfig) -> pb::ModelConfig {
         max_batch_size: from.max_batch_size,
         input: from.input.into_iter().map(input).collect(),
         output: from.output.into_iter().map(output).collect(),
+        parameters: from
+            .parameters
+            .into_iter()
+            .map(|(name, value)| (name, pb::ModelParameter { string_value: value.string_value }))
+            .collect(),
     }
 }
 
@@ -90,8 +95,11 @@ pub fn config_from_message(from: pb::ModelConfig) -> ModelConfig {
         max_batch_size: from.max_batch_size,
         input: from.input.into_iter().map(input).collect(),
         output: from.output.into_iter().map(output).collect(),
-        // Not in the part of the message that we know.
-        ..ModelConfig::default()
+        parameters: from
+            .parameters
+            .into_iter()
+            .map(|(name, value)| (name, ModelParameter { string_value: value.string_value }))
+            .collect(),
     }
 }
 
@@ -218,7 +226,7 @@ mod tests {
             max_batch_size: 8,
             input: tensors.clone(),
             output: tensors,
-            ..ModelConfig::default()
+            parameters: [("a".into(), ModelParameter { string_value: "1".into() })].into(),
         };
         assert_eq!(config_from_message(config_to_message(config.clone())), config);
     }

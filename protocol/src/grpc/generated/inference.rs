@@ -240,6 +240,12 @@ pub struct ModelOutput {
     #[prost(int64, repeated, tag = "3")]
     pub dims: ::prost::alloc::vec::Vec<i64>,
 }
+/// What a server says of a model besides.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ModelParameter {
+    #[prost(string, tag = "1")]
+    pub string_value: ::prost::alloc::string::String,
+}
 /// The part of a model's configuration that clients read.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ModelConfig {
@@ -254,6 +260,11 @@ pub struct ModelConfig {
     pub input: ::prost::alloc::vec::Vec<ModelInput>,
     #[prost(message, repeated, tag = "6")]
     pub output: ::prost::alloc::vec::Vec<ModelOutput>,
+    #[prost(btree_map = "string, message", tag = "14")]
+    pub parameters: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ModelParameter,
+    >,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelStatisticsRequest {

@@ -10,14 +10,14 @@ use rayon::prelude::*;
 use super::Sliding;
 use super::columns::{gather, scatter};
 use super::norm::sum;
-use super::product::{Matrix, Old, multiply};
+use super::product::{MatrixView, Old, multiply};
 
 /// Parts that images are dealt to where each has its own sum.
 const PARTS: usize = 4;
 
 /// The sizes of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layer {
+pub(super) struct ConvSizes {
     pub(super) inputs: usize,
     pub(super) outputs: usize,
     pub(super) groups: usize,
@@ -25,7 +25,7 @@ pub(super) struct Layer {
 }
 
 /// The loss's derivatives by a convolution's operands, as far as they were wanted.
-pub(super) struct Gradients {
+pub(super) struct ConvGradients {
     pub(super) x: Option<Vec<f32>>,
     pub(super) weight: Option<Vec<f32>>,
 }
@@ -35,7 +35,7 @@ thread_local! {
     static COLUMNS: RefCell<[Vec<f32>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
-impl Layer {
+impl ConvSizes {
     /// Channels times taps that one output sees.
     fn seen(&self) -> usize {
         self.inputs / self.groups * self.sliding.taps()
@@ -80,23 +80,29 @@ impl Layer {
                 groups.zip(weight.chunks_exact(filters * seen)).zip(windows.chunks_exact(seen * places));
             for ((output, weight), windows) in groups {
                 let (weight, windows) =
-                    (Matrix::new(weight, filters, seen), Matrix::new(windows, seen, places));
+                    (MatrixView::new(weight, filters, seen), MatrixView::new(windows, seen, places));
                 multiply(weight, windows, output, old);
             }
         });
     }
 
     /// The derivatives that are wanted.
-    pub(super) fn backward(&self, x: &[f32], weight: &[f32], gradient: &[f32], wanted: Wanted) -> Gradients {
+    pub(super) fn backward(
+        &self,
+        x: &[f32],
+        weight: &[f32],
+        gradient: &[f32],
+        wanted: Wanted,
+    ) -> ConvGradients {
         let images = x.len() / self.input().max(1);
         let each = images.div_ceil(PARTS).max(1);
         let mut by_x = vec![0.0; if wanted.has_x() { x.len() } else { 0 }];
-        let part = |(gradient, x, mut by_x): (&[f32], &[f32], Option<&mut [f32]>)| {
+        let part = |gradient: &[f32], x: &[f32], mut by_x: Option<&mut [f32]>| {
             let mut sum = vec![0.0; if wanted.has_weight() { weight.len() } else { 0 }];
             let images = gradient.chunks_exact(self.output()).zip(x.chunks_exact(self.input()));
             for (at, (gradient, image)) in images.enumerate() {
                 let by_x = by_x.as_deref_mut().map(|by_x| &mut by_x[at * self.input()..][..self.input()]);
-                self.backward_image((image, weight, gradient), &mut sum, by_x);
+                self.backward_image(image, weight, gradient, &mut sum, by_x);
             }
             sum
         };
@@ -104,20 +110,22 @@ impl Layer {
         let sums: Vec<Vec<f32>> = match wanted.has_x() {
             true => {
                 let parts = parts.zip(by_x.par_chunks_mut(each * self.input()));
-                parts.map(|((gradient, x), by_x)| part((gradient, x, Some(by_x)))).collect()
+                parts.map(|((gradient, x), by_x)| part(gradient, x, Some(by_x))).collect()
             }
-            false => parts.map(|(gradient, x)| part((gradient, x, None))).collect(),
+            false => parts.map(|(gradient, x)| part(gradient, x, None)).collect(),
         };
         let mut sums = sums.into_iter();
         let mut by_weight = sums.next().unwrap_or_else(|| vec![0.0; weight.len()]);
         sums.for_each(|sum| by_weight.iter_mut().zip(sum).for_each(|(all, one)| *all += one));
-        Gradients { x: wanted.has_x().then_some(by_x), weight: wanted.has_weight().then_some(by_weight) }
+        ConvGradients { x: wanted.has_x().then_some(by_x), weight: wanted.has_weight().then_some(by_weight) }
     }
 
     /// Adds to the derivative by the filters unless `by_weight` is empty.
     fn backward_image(
         &self,
-        (image, weight, gradient): (&[f32], &[f32], &[f32]),
+        image: &[f32],
+        weight: &[f32],
+        gradient: &[f32],
         by_weight: &mut [f32],
         by_x: Option<&mut [f32]>,
     ) {
@@ -128,14 +136,19 @@ impl Layer {
             let gradients = gradient.chunks_exact(filters * places);
             for ((by_weight, windows), gradient) in groups.zip(gradients.clone()) {
                 let (gradient, windows) =
-                    (Matrix::new(gradient, filters, places), Matrix::new(windows, seen, places));
+                    (MatrixView::new(gradient, filters, places), MatrixView::new(windows, seen, places));
                 multiply(gradient, windows.transposed(), by_weight, Old::AddTo);
             }
             let products = |into: &mut [f32]| {
                 let groups = into.chunks_exact_mut(seen * places).zip(weight.chunks_exact(filters * seen));
                 for ((into, weight), gradient) in groups.zip(gradients) {
-                    let weight = Matrix::new(weight, filters, seen);
-                    multiply(weight.transposed(), Matrix::new(gradient, filters, places), into, Old::Replace);
+                    let weight = MatrixView::new(weight, filters, seen);
+                    multiply(
+                        weight.transposed(),
+                        MatrixView::new(gradient, filters, places),
+                        into,
+                        Old::Replace,
+                    );
                 }
             };
             match by_x {
@@ -203,7 +216,7 @@ mod tests {
     }
 
     /// The convolution by its definition, one image.
-    fn naive(layer: &Layer, image: &[f32], weight: &[f32]) -> Vec<f32> {
+    fn naive(layer: &ConvSizes, image: &[f32], weight: &[f32]) -> Vec<f32> {
         let Sliding { kernel, strides, dilations, before, input, output } = layer.sliding;
         let pixel = |channel: usize, y: usize, x: usize| {
             let (y, x) = (y.checked_sub(before[0])?, x.checked_sub(before[1])?);
@@ -239,7 +252,7 @@ mod tests {
             (1, 3, 1, 8, 8),
         ] {
             let sliding = Sliding::square(7, [kernel, stride, dilation, before]);
-            let layer = Layer { inputs: 4, outputs: 8, groups, sliding };
+            let layer = ConvSizes { inputs: 4, outputs: 8, groups, sliding };
             let images = 6;
             let (x, weight) = (numbers(images * layer.input(), 7), numbers(8 * layer.seen(), 5));
             let result = layer.forward(&x, &weight, Some(&[0.5; 8]));

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 /// The sizes of a batch: `[batch, channels, ..]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Batch {
+pub(super) struct Planes {
     pub(super) channels: usize,
     /// Elements of a channel of one image.
     pub(super) plane: usize,
@@ -20,13 +20,13 @@ pub(super) struct Measured {
 }
 
 /// The loss's derivatives by the operands.
-pub(super) struct Gradients {
+pub(super) struct NormGradients {
     pub(super) x: Vec<f32>,
     pub(super) scale: Vec<f32>,
     pub(super) shift: Vec<f32>,
 }
 
-impl Batch {
+impl Planes {
     /// The planes of one channel.
     fn channel<'a>(&self, values: &'a [f32], channel: usize) -> impl Iterator<Item = &'a [f32]> {
         values.chunks_exact(self.plane).skip(channel).step_by(self.channels)
@@ -49,7 +49,8 @@ impl Batch {
         &self,
         x: &[f32],
         measured: &Measured,
-        (scale, shift): (&[f32], &[f32]),
+        scale: &[f32],
+        shift: &[f32],
         epsilon: f32,
     ) -> Vec<f32> {
         let mut output = vec![0.0; x.len()];
@@ -64,11 +65,12 @@ impl Batch {
 
     pub(super) fn backward(
         &self,
-        (x, gradient): (&[f32], &[f32]),
+        x: &[f32],
+        gradient: &[f32],
         measured: &Measured,
         scale: &[f32],
         epsilon: f32,
-    ) -> Gradients {
+    ) -> NormGradients {
         let count = (x.len() / self.channels) as f64;
         let each = (0..self.channels).into_par_iter().map(|channel| {
             let mean = measured.mean[channel];
@@ -90,10 +92,10 @@ impl Batch {
             let factor = f64::from(scale[channel]) * root;
             let slope = -factor * along * root * root / count;
             let term = -factor * total / count - slope * f64::from(measured.mean[channel]);
-            combine((x, slope as f32), (gradient, factor as f32), term as f32, by_x);
+            combine(x, slope as f32, gradient, factor as f32, term as f32, by_x);
         });
         let by_scale = (0..self.channels).map(|channel| (sums[channel].1 * root(channel)) as f32).collect();
-        Gradients { x: by_x, scale: by_scale, shift: sums.iter().map(|sum| sum.0 as f32).collect() }
+        NormGradients { x: by_x, scale: by_scale, shift: sums.iter().map(|sum| sum.0 as f32).collect() }
     }
 }
 
@@ -138,7 +140,7 @@ fn affine(x: &[f32], factor: f32, term: f32, output: &mut [f32]) {
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2", "x86_64+avx"))]
-fn combine((x, slope): (&[f32], f32), (gradient, factor): (&[f32], f32), term: f32, output: &mut [f32]) {
+fn combine(x: &[f32], slope: f32, gradient: &[f32], factor: f32, term: f32, output: &mut [f32]) {
     let operands = x.iter().zip(gradient);
     output
         .iter_mut()

@@ -3,14 +3,14 @@
 
 /// A matrix in row-major order, or the transpose of one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Matrix<'a> {
+pub(super) struct MatrixView<'a> {
     values: &'a [f32],
     rows: usize,
     columns: usize,
     is_transposed: bool,
 }
 
-impl<'a> Matrix<'a> {
+impl<'a> MatrixView<'a> {
     pub(super) fn new(values: &'a [f32], rows: usize, columns: usize) -> Self {
         assert_eq!(values.len(), rows * columns, "a matrix of {rows} x {columns}");
         Self { values, rows, columns, is_transposed: false }
@@ -37,7 +37,7 @@ pub(super) enum Old {
 }
 
 /// Writes `left * right` into `result`, on this thread.
-pub(super) fn multiply(left: Matrix<'_>, right: Matrix<'_>, result: &mut [f32], old: Old) {
+pub(super) fn multiply(left: MatrixView<'_>, right: MatrixView<'_>, result: &mut [f32], old: Old) {
     let (rows, columns, inner) = (left.rows, right.columns, left.columns);
     assert_eq!(inner, right.rows, "the sizes of a product");
     assert_eq!(result.len(), rows * columns, "the size of a product");
@@ -77,9 +77,14 @@ mod tests {
     fn products_of_matrices_and_their_transposes() {
         let (a, b) = ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 0.0, -1.0, 2.0, 1.0, 1.0]);
         let mut result = [1.0; 4];
-        multiply(Matrix::new(&a, 2, 3), Matrix::new(&b, 3, 2), &mut result, Old::AddTo);
+        multiply(MatrixView::new(&a, 2, 3), MatrixView::new(&b, 3, 2), &mut result, Old::AddTo);
         assert_eq!(result, [3.0, 8.0, 6.0, 17.0]);
-        multiply(Matrix::new(&a, 3, 2).transposed(), Matrix::new(&b, 3, 2), &mut result, Old::Replace);
+        multiply(
+            MatrixView::new(&a, 3, 2).transposed(),
+            MatrixView::new(&b, 3, 2),
+            &mut result,
+            Old::Replace,
+        );
         assert_eq!(result, [3.0, 11.0, 4.0, 14.0]);
     }
 }

@@ -9,17 +9,19 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, ExtensionType, Flex, TensorMetadata, backend_extension};
 use burn::tensor::{Tensor, TensorData};
 
-use super::conv::{Layer, Wanted};
-use super::norm::{Batch, Measured};
+use super::conv::{ConvSizes, Wanted};
+use super::norm::{Measured, Planes};
 use super::{Sliding, conv, pool};
 
 /// A two-dimensional convolution.
 pub(crate) fn conv2d(
-    (x, weight, bias): (Tensor<4>, Tensor<4>, Option<Tensor<1>>),
+    x: Tensor<4>,
+    weight: Tensor<4>,
+    bias: Option<Tensor<1>>,
     groups: usize,
     sliding: Sliding,
 ) -> Tensor<4> {
-    let layer = Layer { inputs: x.dims()[1], outputs: weight.dims()[0], groups, sliding };
+    let layer = ConvSizes { inputs: x.dims()[1], outputs: weight.dims()[0], groups, sliding };
     let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
     Tensor::from_dispatch(match bias {
         Some(bias) => Dispatch::convolve_and_add(x, weight, bias.into_dispatch(), layer),
@@ -64,13 +66,13 @@ pub(crate) struct Normal<B: Backend> {
 
 #[backend_extension(Autodiff, Flex)]
 pub(crate) trait Layers: Backend {
-    fn convolve(x: FloatTensor<Self>, weight: FloatTensor<Self>, layer: Layer) -> FloatTensor<Self>;
+    fn convolve(x: FloatTensor<Self>, weight: FloatTensor<Self>, layer: ConvSizes) -> FloatTensor<Self>;
 
     fn convolve_and_add(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
-        layer: Layer,
+        layer: ConvSizes,
     ) -> FloatTensor<Self>;
 
     fn maxima(x: FloatTensor<Self>, sliding: Sliding) -> FloatTensor<Self>;
@@ -84,11 +86,11 @@ pub(crate) trait Layers: Backend {
 }
 
 impl Layers for Flex {
-    fn convolve(x: FlexTensor, weight: FlexTensor, layer: Layer) -> FlexTensor {
+    fn convolve(x: FlexTensor, weight: FlexTensor, layer: ConvSizes) -> FlexTensor {
         convolved(&dense(x), &dense(weight), None, layer)
     }
 
-    fn convolve_and_add(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, layer: Layer) -> FlexTensor {
+    fn convolve_and_add(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, layer: ConvSizes) -> FlexTensor {
         convolved(&dense(x), &dense(weight), Some(&dense(bias)), layer)
     }
 
@@ -102,7 +104,7 @@ impl Layers for Flex {
         let (x, scale, shift) = (dense(x), dense(scale), dense(shift));
         let (batch, shape) = batch(&x);
         let measured = batch.measure(x.storage());
-        let output = batch.forward(x.storage(), &measured, (scale.storage(), shift.storage()), epsilon);
+        let output = batch.forward(x.storage(), &measured, scale.storage(), shift.storage(), epsilon);
         let channels = [batch.channels];
         let (mean, variance) = (tensor(measured.mean, &channels), tensor(measured.variance, &channels));
         Normal { output: tensor(output, &shape), mean, variance }
@@ -110,7 +112,7 @@ impl Layers for Flex {
 }
 
 impl<C: CheckpointStrategy> Layers for Autodiff<Flex, C> {
-    fn convolve(x: FloatTensor<Self>, weight: FloatTensor<Self>, layer: Layer) -> FloatTensor<Self> {
+    fn convolve(x: FloatTensor<Self>, weight: FloatTensor<Self>, layer: ConvSizes) -> FloatTensor<Self> {
         let ((x, x_node), (weight, weight_node)) = (x.into_parts(), weight.into_parts());
         let (x, weight) = (dense(x), dense(weight));
         let output = convolved(&x, &weight, None, layer);
@@ -124,7 +126,7 @@ impl<C: CheckpointStrategy> Layers for Autodiff<Flex, C> {
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
-        layer: Layer,
+        layer: ConvSizes,
     ) -> FloatTensor<Self> {
         let ((x, x_node), (weight, weight_node)) = (x.into_parts(), weight.into_parts());
         let (bias, bias_node) = bias.into_parts();
@@ -158,7 +160,7 @@ impl<C: CheckpointStrategy> Layers for Autodiff<Flex, C> {
         let (x, scale, shift) = (dense(x), dense(scale), dense(shift));
         let (batch, shape) = batch(&x);
         let measured = batch.measure(x.storage());
-        let output = batch.forward(x.storage(), &measured, (scale.storage(), shift.storage()), epsilon);
+        let output = batch.forward(x.storage(), &measured, scale.storage(), shift.storage(), epsilon);
         let channels = [batch.channels];
         let constant = |values: &[f32]| FloatTensor::<Self>::new(tensor(values.to_vec(), &channels));
         let (mean, variance) = (constant(&measured.mean), constant(&measured.variance));
@@ -177,7 +179,7 @@ impl<C: CheckpointStrategy> Layers for Autodiff<Flex, C> {
 struct Convolution;
 
 impl<const N: usize> Backward<Flex, N> for Convolution {
-    type State = (FlexTensor, FlexTensor, Layer);
+    type State = (FlexTensor, FlexTensor, ConvSizes);
 
     fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = dense(gradients.consume::<Flex>(&ops.node));
@@ -188,7 +190,7 @@ impl<const N: usize> Backward<Flex, N> for Convolution {
             _ => Wanted::Weight,
         };
         let found = layer.backward(x.storage(), weight.storage(), gradient.storage(), wanted);
-        let conv::Gradients { x: by_x, weight: by_weight } = found;
+        let conv::ConvGradients { x: by_x, weight: by_weight } = found;
         let [by_x_node, by_weight_node] = [&ops.parents[0], &ops.parents[1]];
         if let (Some(node), Some(by_x)) = (by_x_node, by_x) {
             gradients.register::<Flex>(node.id, tensor(by_x, &x.shape()));
@@ -229,7 +231,7 @@ impl Backward<Flex, 3> for Normalization {
         let gradient = dense(gradients.consume::<Flex>(&ops.node));
         let (x, scale, measured, epsilon) = ops.state;
         let (batch, shape) = batch(&x);
-        let found = batch.backward((x.storage(), gradient.storage()), &measured, scale.storage(), epsilon);
+        let found = batch.backward(x.storage(), gradient.storage(), &measured, scale.storage(), epsilon);
         let channels = [batch.channels];
         let found = [(found.x, &shape[..]), (found.scale, &channels), (found.shift, &channels)];
         for (node, (values, shape)) in ops.parents.iter().zip(found) {
@@ -240,7 +242,7 @@ impl Backward<Flex, 3> for Normalization {
     }
 }
 
-fn convolved(x: &FlexTensor, weight: &FlexTensor, bias: Option<&FlexTensor>, layer: Layer) -> FlexTensor {
+fn convolved(x: &FlexTensor, weight: &FlexTensor, bias: Option<&FlexTensor>, layer: ConvSizes) -> FlexTensor {
     let output = layer.forward(x.storage(), weight.storage(), bias.map(FlexTensor::storage));
     let [height, width] = layer.sliding.output;
     tensor(output, &[x.shape()[0], layer.outputs, height, width])
@@ -251,9 +253,9 @@ fn pooled(x: &FlexTensor, sliding: &Sliding) -> [usize; 4] {
     [shape[0], shape[1], sliding.output[0], sliding.output[1]]
 }
 
-fn batch(x: &FlexTensor) -> (Batch, Vec<usize>) {
+fn batch(x: &FlexTensor) -> (Planes, Vec<usize>) {
     let shape = x.shape().to_vec();
-    (Batch { channels: shape[1], plane: shape[2..].iter().product() }, shape)
+    (Planes { channels: shape[1], plane: shape[2..].iter().product() }, shape)
 }
 
 /// The tensor with its elements in row-major order and nothing else in its memory.

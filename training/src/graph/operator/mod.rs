@@ -1,7 +1,7 @@
 //! The operators of ONNX that networks can be trained through.
 //!
 //! One table leads from a node's operator to the function that reads its settings and returns its kernel. To add an
-//! operator: one function, one line here, and its cases in `tests/training/golden/make.py`.
+//! operator: one function, one line here, and its cases in `tests/it/golden/make.py`.
 
 mod activation;
 mod compare;

@@ -15,18 +15,18 @@ pub(super) fn batch(spec: &Spec) -> Result<Kernel, Problem> {
     spec.only("spatial", 1, "1")?;
     spec.outputs(1)?;
     let buffer = |at| spec.node.input(at).map(String::from).ok_or(Problem::MissingInput { at });
-    let batch = Batch { epsilon, momentum, mean: buffer(3)?, variance: buffer(4)? };
+    let batch = BatchNorm { epsilon, momentum, mean: buffer(3)?, variance: buffer(4)? };
     Ok(Box::new(move |inputs, pass| batch.run(inputs, pass)))
 }
 
-struct Batch {
+struct BatchNorm {
     epsilon: f64,
     momentum: f32,
     mean: String,
     variance: String,
 }
 
-impl Batch {
+impl BatchNorm {
     fn run(&self, mut inputs: Inputs, pass: &mut Pass) -> Result<Vec<Value>, Problem> {
         let x = inputs.real(0)?;
         let shape = x.shape();

@@ -37,7 +37,7 @@ pub(super) fn average(spec: &Spec) -> Result<Kernel, Problem> {
     let window = window(spec)?;
     let ceil_mode = spec.flag("ceil_mode")?;
     let count_include_pad = spec.flag("count_include_pad")?;
-    let options = Average { ceil_mode, count_include_pad };
+    let options = AveragePool { ceil_mode, count_include_pad };
     Ok(Box::new(move |mut inputs, _| {
         let x = inputs.real(0)?;
         let shape = x.shape();
@@ -71,12 +71,12 @@ pub(super) fn global_max(_: &Spec) -> Result<Kernel, Problem> {
 }
 
 #[derive(Clone, Copy)]
-struct Average {
+struct AveragePool {
     ceil_mode: bool,
     count_include_pad: bool,
 }
 
-impl Average {
+impl AveragePool {
     fn with<const N: usize>(self, window: Resolved<N>) -> Result<AvgPoolOptions<N>, Problem> {
         if window.dilations != [1; N] {
             let values = window.dilations.iter().map(|&value| value as i64).collect();

@@ -11,7 +11,7 @@ use crate::graph::{Problem, Real, Value, spec::Spec};
 
 /// The recurrence inside a layer.
 #[derive(Clone, Copy, PartialEq)]
-enum Cell {
+enum Recurrence {
     Lstm,
     /// The reset gate is applied to the recurrent product (as PyTorch does) or to the state before it.
     Gru {
@@ -19,11 +19,11 @@ enum Cell {
     },
 }
 
-impl Cell {
+impl Recurrence {
     const fn gates(self) -> usize {
         match self {
-            Cell::Lstm => 4,
-            Cell::Gru { .. } => 3,
+            Recurrence::Lstm => 4,
+            Recurrence::Gru { .. } => 3,
         }
     }
 }
@@ -35,23 +35,23 @@ enum Direction {
     Both,
 }
 
-struct Layer {
-    cell: Cell,
+struct RecurrentLayer {
+    cell: Recurrence,
     direction: Direction,
 }
 
 pub(super) fn lstm(spec: &Spec) -> Result<Kernel, Problem> {
     spec.only("input_forget", 0, "0")?;
     spec.without_input(7)?; // peepholes
-    layer(spec, Cell::Lstm, &["Sigmoid", "Tanh", "Tanh"])
+    layer(spec, Recurrence::Lstm, &["Sigmoid", "Tanh", "Tanh"])
 }
 
 pub(super) fn gru(spec: &Spec) -> Result<Kernel, Problem> {
     let reset_after = spec.flag("linear_before_reset")?;
-    layer(spec, Cell::Gru { reset_after }, &["Sigmoid", "Tanh"])
+    layer(spec, Recurrence::Gru { reset_after }, &["Sigmoid", "Tanh"])
 }
 
-fn layer(spec: &Spec, cell: Cell, usual: &[&str]) -> Result<Kernel, Problem> {
+fn layer(spec: &Spec, cell: Recurrence, usual: &[&str]) -> Result<Kernel, Problem> {
     let direction = match spec.string("direction", "forward")? {
         "forward" => Direction::Forward,
         "reverse" => Direction::Reverse,
@@ -67,7 +67,7 @@ fn layer(spec: &Spec, cell: Cell, usual: &[&str]) -> Result<Kernel, Problem> {
         return Err(spec.value("activations", names.join(", "), "the standard's choice"));
     }
     spec.ignore(&["hidden_size"]); // the weights tell
-    let layer = Layer { cell, direction };
+    let layer = RecurrentLayer { cell, direction };
     Ok(Box::new(move |inputs, _| layer.run(inputs)))
 }
 
@@ -88,7 +88,7 @@ struct Run {
     memory: Tensor<2>,
 }
 
-impl Layer {
+impl RecurrentLayer {
     fn run(&self, mut inputs: Inputs) -> Result<Vec<Value>, Problem> {
         let x = inputs.real(0)?.rank3()?;
         let (w, r) = (inputs.real(1)?.rank3()?, inputs.real(2)?.rank3()?);
@@ -135,14 +135,14 @@ impl Layer {
             Value::Real(Real::R3(Tensor::stack::<3>(runs.iter().map(pick).collect(), 0)))
         };
         outputs.push(last(|run| run.hidden.clone()));
-        if self.cell == Cell::Lstm {
+        if self.cell == Recurrence::Lstm {
             outputs.push(last(|run| run.memory.clone()));
         }
         Ok(outputs)
     }
 }
 
-impl Cell {
+impl Recurrence {
     fn unroll(self, x: &Tensor<3>, strand: Strand, backwards: bool) -> Run {
         let [steps, batch, features] = x.dims();
         let rows = strand.input_bias.dims()[0];
@@ -155,13 +155,13 @@ impl Cell {
             let at = if backwards { steps - 1 - at } else { at };
             let given = all.clone().narrow(0, at, 1).reshape([batch, rows]);
             (hidden, memory) = match self {
-                Cell::Lstm => {
+                Recurrence::Lstm => {
                     let gates = given + hidden.matmul(recurrent.clone()) + recurrent_bias.clone();
                     lstm_step(gates, memory)
                 }
-                Cell::Gru { reset_after } => {
-                    let weights = (recurrent.clone(), recurrent_bias.clone());
-                    (gru_step(given, weights, hidden, reset_after), memory)
+                Recurrence::Gru { reset_after } => {
+                    let (weights, bias) = (recurrent.clone(), recurrent_bias.clone());
+                    (gru_step(given, weights, bias, hidden, reset_after), memory)
                 }
             };
             states.push(hidden.clone());
@@ -186,7 +186,8 @@ fn lstm_step(gates: Tensor<2>, memory: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
 /// Gates stand in ONNX's order: update, reset, candidate.
 fn gru_step(
     given: Tensor<2>,
-    (recurrent, bias): (Tensor<2>, Tensor<2>),
+    recurrent: Tensor<2>,
+    bias: Tensor<2>,
     hidden: Tensor<2>,
     reset_after: bool,
 ) -> Tensor<2> {

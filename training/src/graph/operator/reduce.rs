@@ -37,10 +37,10 @@ impl Over {
     }
 }
 
-type OnReals = fn(Real, &[usize]) -> Result<Real, Problem>;
-type OnInts = fn(&[i64]) -> i64;
+type ReduceReals = fn(Real, &[usize]) -> Result<Real, Problem>;
+type ReduceInts = fn(&[i64]) -> i64;
 
-fn reduction(spec: &Spec, on_reals: OnReals, on_ints: Option<OnInts>) -> Result<Kernel, Problem> {
+fn reduction(spec: &Spec, on_reals: ReduceReals, on_ints: Option<ReduceInts>) -> Result<Kernel, Problem> {
     let over = Over::read(spec)?;
     Ok(Box::new(move |mut inputs, _| {
         let value = inputs.value(0)?;
@@ -64,12 +64,12 @@ pub(super) fn mean(spec: &Spec) -> Result<Kernel, Problem> {
 }
 
 pub(super) fn max(spec: &Spec) -> Result<Kernel, Problem> {
-    let largest: OnInts = |list| list.iter().copied().max().unwrap_or(i64::MIN);
+    let largest: ReduceInts = |list| list.iter().copied().max().unwrap_or(i64::MIN);
     reduction(spec, |x, axes| Ok(map!(x, t => t.max_dims(axes))), Some(largest))
 }
 
 pub(super) fn min(spec: &Spec) -> Result<Kernel, Problem> {
-    let smallest: OnInts = |list| list.iter().copied().min().unwrap_or(i64::MAX);
+    let smallest: ReduceInts = |list| list.iter().copied().min().unwrap_or(i64::MAX);
     reduction(spec, |x, axes| Ok(map!(x, t => t.min_dims(axes))), Some(smallest))
 }
 
@@ -95,7 +95,7 @@ pub(super) fn log_sum(spec: &Spec) -> Result<Kernel, Problem> {
 
 /// The maximum is subtracted first, so that nothing overflows; it is a constant to the gradient, whose terms cancel.
 pub(super) fn log_sum_exp(spec: &Spec) -> Result<Kernel, Problem> {
-    let function: OnReals = |x, axes| {
+    let function: ReduceReals = |x, axes| {
         let largest = map!(x.clone(), t => t.max_dims(axes).detach());
         let sum = map!(x.sub(largest.clone())?, t => t.exp()).sum(axes);
         map!(sum, t => t.log()).add(largest)
@@ -134,7 +134,7 @@ fn fold(
     array: &Array<i64>,
     axes: &[usize],
     shape: Vec<usize>,
-    function: OnInts,
+    function: ReduceInts,
 ) -> Result<Array<i64>, Problem> {
     let input = array.shape();
     let kept = (0..input.len()).filter(|at| !axes.contains(at));

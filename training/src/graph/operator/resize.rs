@@ -102,7 +102,7 @@ fn blend(spec: &Spec, nearest: &'static str) -> Result<Blend, Problem> {
 
 /// The size and scale that an axis gets.
 #[derive(Clone, Copy)]
-struct Target {
+struct NewSize {
     size: usize,
     scale: f64,
 }
@@ -112,25 +112,25 @@ fn targets(
     first: usize,
     x: &Real,
     over: &[usize],
-) -> Result<Vec<(usize, Target)>, Problem> {
+) -> Result<Vec<(usize, NewSize)>, Problem> {
     let shape = x.shape();
     let scales = inputs.optional_real(first)?.map(|scales| scales.download().into_data()).unwrap_or_default();
     if !scales.is_empty() {
         let target = |(&axis, &scale): (&usize, &f32)| {
             let scale = f64::from(scale);
-            (axis, Target { size: (shape[axis] as f64 * scale).floor() as usize, scale })
+            (axis, NewSize { size: (shape[axis] as f64 * scale).floor() as usize, scale })
         };
         return check(over.iter().zip(&scales).map(target).collect(), over);
     }
     let sizes = inputs.optional_ints(first + 1)?.ok_or(Problem::MissingInput { at: first + 1 })?;
     let target = |(&axis, &size): (&usize, &i64)| {
         let size = usize::try_from(size).unwrap_or(0);
-        (axis, Target { size, scale: size as f64 / shape[axis] as f64 })
+        (axis, NewSize { size, scale: size as f64 / shape[axis] as f64 })
     };
     check(over.iter().zip(&sizes).map(target).collect(), over)
 }
 
-fn check(targets: Vec<(usize, Target)>, over: &[usize]) -> Result<Vec<(usize, Target)>, Problem> {
+fn check(targets: Vec<(usize, NewSize)>, over: &[usize]) -> Result<Vec<(usize, NewSize)>, Problem> {
     if targets.len() != over.len() || targets.iter().any(|(_, target)| target.size == 0) {
         let values = targets.iter().map(|(_, target)| target.size as i64).collect();
         return Err(Problem::Size { what: "sizes", values, shape: over.into() });
@@ -138,12 +138,12 @@ fn check(targets: Vec<(usize, Target)>, over: &[usize]) -> Result<Vec<(usize, Ta
     Ok(targets)
 }
 
-fn along(x: Real, axis: usize, target: Target, style: Style) -> Result<Real, Problem> {
+fn along(x: Real, axis: usize, target: NewSize, style: Style) -> Result<Real, Problem> {
     let size = x.shape()[axis];
     if target.size == size && (target.scale - 1.0).abs() < 1e-9 {
         return Ok(x);
     }
-    let sources: Vec<Source> = (0..target.size).map(|at| source(at, size, target, style)).collect();
+    let sources: Vec<Origin> = (0..target.size).map(|at| source(at, size, target, style)).collect();
     let low: Vec<usize> = sources.iter().map(|source| source.low).collect();
     if sources.iter().all(|source| source.weight == 0.0) {
         return Ok(x.select(axis, &low));
@@ -160,12 +160,12 @@ fn along(x: Real, axis: usize, target: Target, style: Style) -> Result<Real, Pro
 }
 
 /// The element before a coordinate and the share of the one after it.
-struct Source {
+struct Origin {
     low: usize,
     weight: f32,
 }
 
-fn source(at: usize, size: usize, target: Target, style: Style) -> Source {
+fn source(at: usize, size: usize, target: NewSize, style: Style) -> Origin {
     let at = at as f64;
     let coordinate = match style.coordinates {
         Coordinates::HalfPixel => (at + 0.5) / target.scale - 0.5,
@@ -179,12 +179,12 @@ fn source(at: usize, size: usize, target: Target, style: Style) -> Source {
     let nearest = match style.blend {
         Blend::Linear => {
             let coordinate = coordinate.clamp(0.0, last);
-            return Source { low: coordinate as usize, weight: coordinate.fract() as f32 };
+            return Origin { low: coordinate as usize, weight: coordinate.fract() as f32 };
         }
         Blend::RoundPreferFloor => (coordinate - 0.5).ceil(),
         Blend::RoundPreferCeil => (coordinate + 0.5).floor(),
         Blend::Floor => coordinate.floor(),
         Blend::Ceil => coordinate.ceil(),
     };
-    Source { low: nearest.clamp(0.0, last) as usize, weight: 0.0 }
+    Origin { low: nearest.clamp(0.0, last) as usize, weight: 0.0 }
 }

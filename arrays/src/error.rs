@@ -1,0 +1,37 @@
+//! What can be wrong with a file of an array.
+
+use std::path::{Path, PathBuf};
+
+/// A file that cannot be read, and why.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{}: {problem}", path.display())]
+pub struct Error {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What is wrong with a file.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum Problem {
+    #[error("{0}")]
+    Read(String),
+    #[error("it has more than {limit} bytes: give a part of it")]
+    TooLarge { limit: u64 },
+    #[error("{0}")]
+    Malformed(String),
+    #[error("it says {expected} bytes of elements but has {actual} bytes of elements: fetch it again")]
+    Length { expected: u64, actual: u64 },
+}
+
+impl Error {
+    pub(crate) fn new(path: &Path, problem: Problem) -> Self {
+        Self { path: path.into(), problem }
+    }
+}
+
+pub(crate) fn malformed(detail: impl Into<String>) -> Problem {
+    Problem::Malformed(detail.into())
+}

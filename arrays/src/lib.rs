@@ -1,0 +1,149 @@
+//! Arrays from the files that people have: npy (numpy) and idx (MNIST and its family), plain or gzipped.
+//!
+//! What a file says about itself is checked against its length before it is believed, and errors name the file. The
+//! elements stay what they are, little-endian and row-major, as they travel; [`Tensor`] is all that is made of them.
+//! [`numbers`] reads them where only their values count.
+
+mod content;
+mod error;
+mod idx;
+mod npy;
+mod numbers;
+
+use std::path::Path;
+
+use bytes::Bytes;
+use parm_protocol::{DataType, Tensor};
+
+pub use content::content;
+pub use error::{Error, Problem};
+pub use numbers::numbers;
+
+/// What a file held.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array {
+    /// The elements as they were stored.
+    pub tensor: Tensor,
+    /// How they were stored.
+    pub format: Format,
+}
+
+/// A file format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// numpy's.
+    Npy,
+    /// MNIST's; its bytes are pixels.
+    Idx,
+}
+
+impl Format {
+    /// The array in a file's content; `path` is for messages.
+    pub fn parse(self, path: &Path, content: Vec<u8>) -> Result<Tensor, Error> {
+        let parse = match self {
+            Format::Npy => npy::parse,
+            Format::Idx => idx::parse,
+        };
+        parse(content).map_err(|problem| Error::new(path, problem))
+    }
+}
+
+/// Reads an array of at most `limit` bytes, unpacked; npy and idx are told apart by how the file begins.
+pub fn read(path: &Path, limit: u64) -> Result<Array, Error> {
+    let content = content(path, limit)?;
+    let format = if content.starts_with(npy::MAGIC) { Format::Npy } else { Format::Idx };
+    Ok(Array { tensor: format.parse(path, content)?, format })
+}
+
+/// A tensor of a file's elements, if there are as many as its shape says.
+fn tensor(datatype: DataType, shape: Vec<usize>, data: Bytes) -> Result<Tensor, Problem> {
+    let count = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size as u64));
+    let expected = count.and_then(|count| count.checked_mul(datatype.size().unwrap_or(1) as u64));
+    let expected = expected.ok_or_else(|| error::malformed(format!("its sizes {shape:?} overflow")))?;
+    let actual = data.len() as u64;
+    Tensor::new(datatype, shape, data).map_err(|_| Problem::Length { expected, actual })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn written(content: &[u8]) -> Result<Tensor, Error> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("array");
+        std::fs::write(&path, content).unwrap();
+        Ok(read(&path, 1 << 20)?.tensor)
+    }
+
+    fn npy(header: &str, data: &[u8]) -> Vec<u8> {
+        let mut file = b"\x93NUMPY\x01\x00".to_vec();
+        file.extend((header.len() as u16).to_le_bytes());
+        file.extend(header.as_bytes());
+        file.extend(data);
+        file
+    }
+
+    const IDX: &[u8] = &[0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
+
+    #[test]
+    fn both_formats_are_read_and_told_apart() {
+        let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }\n";
+        let tensor = written(&npy(header, &[0, 0, 128, 63, 0, 0, 0, 192])).unwrap();
+        assert_eq!((tensor.datatype(), tensor.shape()), (DataType::Fp32, &[2, 1][..]));
+        assert_eq!(tensor.as_f32().unwrap().as_ref(), [1.0, -2.0]);
+        let tensor = written(IDX).unwrap();
+        assert_eq!((tensor.datatype(), tensor.shape()), (DataType::Uint8, &[2, 3][..]));
+        assert_eq!(tensor.data().as_ref(), [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn a_gzipped_file_is_the_same_as_a_plain_one() {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        packed.write_all(IDX).unwrap();
+        assert_eq!(written(&packed.finish().unwrap()).unwrap(), written(IDX).unwrap());
+    }
+
+    #[test]
+    fn a_file_beyond_the_bound_is_not_unpacked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bomb.gz");
+        let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+        packed.write_all(&[0; 1 << 16]).unwrap();
+        std::fs::write(&path, packed.finish().unwrap()).unwrap();
+        let problem = Problem::TooLarge { limit: 1000 };
+        assert_eq!(read(&path, 1000), Err(Error { path, problem }));
+    }
+
+    #[test]
+    fn big_endian_elements_of_idx_files_are_turned_round() {
+        let tensor = written(&[0, 0, 0x0D, 1, 0, 0, 0, 1, 63, 128, 0, 0]).unwrap();
+        assert_eq!(tensor.as_f32().unwrap().as_ref(), [1.0]);
+    }
+
+    #[test]
+    fn a_file_that_lies_or_cannot_be_read_is_refused_with_a_reason() {
+        let check = |content: &[u8], reason: &str| {
+            let error = written(content).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        };
+        check(b"", "does not begin with two zero bytes");
+        check(&IDX[..17], "5 bytes of elements");
+        check(&IDX[..9], "ends within the sizes");
+        check(&[0, 0, 8, 1, 255, 255, 255, 255], "0 bytes of elements");
+        check(&[0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255], "overflow");
+        check(&[0, 0, 7, 1, 0, 0, 0, 0], "0x07");
+        let shape = "'fortran_order': False, 'shape': (2,)}";
+        check(&npy(&format!("{{'descr': '<f4', {shape}"), &[0; 7]), "7 bytes of elements");
+        check(&npy(&format!("{{'descr': '<c8', {shape}"), &[0; 16]), "'<c8'");
+        check(&npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2,)}", &[0; 8]), "ascontiguousarray");
+        check(&npy("{'descr': '<f4', 'fortran_order': False}", &[0; 8]), "shape");
+        check(&npy("", &[])[..9], "cut short");
+        let missing = read(Path::new("no/such/file.npy"), 1).unwrap_err().to_string();
+        assert!(missing.starts_with("no/such/file.npy: "), "{missing}");
+    }
+}

@@ -1,0 +1,72 @@
+//! Arrays that numpy saved: a magic, a version, a header that is a Python dictionary, elements.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use parm_protocol::{DataType, Tensor};
+
+use crate::Problem;
+use crate::error::malformed;
+
+pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// The array, or what is wrong with the file.
+pub(crate) fn parse(content: Vec<u8>) -> Result<Tensor, Problem> {
+    let place = header(&content).ok_or_else(|| malformed("its header is cut short"))?;
+    let header =
+        std::str::from_utf8(&content[place.clone()]).map_err(|_| malformed("its header is no text"))?;
+    let descr = quoted(header, "descr").ok_or_else(|| malformed("its header names no element type"))?;
+    let datatype = datatype(descr).ok_or_else(|| {
+        malformed(format!("elements of type '{descr}'; little-endian numbers and booleans are read"))
+    })?;
+    if after(header, "fortran_order").is_none_or(|rest| !rest.starts_with("False")) {
+        return Err(malformed("it is stored column by column: save numpy.ascontiguousarray(array)"));
+    }
+    let shape = shape(header).ok_or_else(|| malformed("its header gives no shape"))?;
+    crate::tensor(datatype, shape, Bytes::from(content).slice(place.end..))
+}
+
+/// Where the header's text is. Its length takes two bytes in version 1 and four since.
+fn header(content: &[u8]) -> Option<Range<usize>> {
+    content.strip_prefix(MAGIC)?;
+    let at = MAGIC.len() + 2;
+    let (start, length) = match content.get(MAGIC.len())? {
+        1 => (at + 2, u16::from_le_bytes(content.get(at..at + 2)?.try_into().ok()?).into()),
+        _ => (at + 4, u32::from_le_bytes(content.get(at..at + 4)?.try_into().ok()?) as usize),
+    };
+    let end = start.checked_add(length)?;
+    (end <= content.len()).then_some(start..end)
+}
+
+fn datatype(descr: &str) -> Option<DataType> {
+    Some(match descr {
+        "|b1" => DataType::Bool,
+        "|u1" => DataType::Uint8,
+        "|i1" => DataType::Int8,
+        "<u2" => DataType::Uint16,
+        "<u4" => DataType::Uint32,
+        "<u8" => DataType::Uint64,
+        "<i2" => DataType::Int16,
+        "<i4" => DataType::Int32,
+        "<i8" => DataType::Int64,
+        "<f2" => DataType::Fp16,
+        "<f4" => DataType::Fp32,
+        "<f8" => DataType::Fp64,
+        _ => return None,
+    })
+}
+
+/// What stands behind `'key':` in the header.
+fn after<'a>(header: &'a str, key: &str) -> Option<&'a str> {
+    let (_, rest) = header.split_once(&format!("'{key}':"))?;
+    Some(rest.trim_start())
+}
+
+fn quoted<'a>(header: &'a str, key: &str) -> Option<&'a str> {
+    after(header, key)?.strip_prefix('\'')?.split('\'').next()
+}
+
+fn shape(header: &str) -> Option<Vec<usize>> {
+    let (list, _) = after(header, "shape")?.strip_prefix('(')?.split_once(')')?;
+    list.split(',').map(str::trim).filter(|size| !size.is_empty()).map(|size| size.parse().ok()).collect()
+}

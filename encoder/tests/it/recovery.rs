@@ -1,0 +1,138 @@
+//! With a linear stand-in model, decoding what was encoded gives back exactly what was lost, for every loss pattern
+//! that a code claims; every other pattern is an error.
+
+use parm_encoder::{Arrived, CodeSpec, Error, Head, Kind, Set};
+use parm_random::Random;
+use proptest::prelude::*;
+
+use crate::support::{Affine, Group, agree, decode, exact_specs, subsets};
+
+const DIMS: [usize; 3] = [2, 6, 7];
+const OUTPUTS: usize = 5;
+
+/// What an ideal parity model puts out: computed from the parity query alone where the code's algebra is the point, and
+/// from the members' predictions where the parity model would be trained.
+fn parity_outputs(spec: &CodeSpec, group: &Group, model: &Affine, predictions: &[Vec<f32>]) -> Vec<Vec<f32>> {
+    let placed = matches!(spec.kind, Kind::Slots | Kind::Tiles);
+    if !placed {
+        return group.parities.iter().map(|parity| model.run(parity)).collect();
+    }
+    let head = spec.head.unwrap_or(Head::Slots);
+    let order: Vec<usize> = spec.order.clone().unwrap_or_else(|| (0..spec.k).collect());
+    let weights = parm_encoder::coefficients::design(spec.k, spec.r);
+    (0..spec.r)
+        .map(|parity| match head {
+            Head::Slots => (0..spec.k)
+                .flat_map(|place| {
+                    let slot = order.iter().position(|p| *p == place).expect("a permutation");
+                    predictions[slot].clone()
+                })
+                .collect(),
+            Head::Sum => (0..OUTPUTS)
+                .map(|at| {
+                    let weights = weights.as_ref().expect("designed").row(parity);
+                    let terms =
+                        weights.iter().zip(predictions).map(|(w, p)| f64::from(*w as f32) * f64::from(p[at]));
+                    terms.sum::<f64>() as f32
+                })
+                .collect(),
+        })
+        .collect()
+}
+
+fn check_every_pattern(spec: &CodeSpec, members: Set, seed: u64) -> Result<(), TestCaseError> {
+    let mut numbers = Random::new(seed);
+    let model = Affine::new(&mut numbers, DIMS.iter().product(), OUTPUTS, spec.kind == Kind::Mds);
+    let group = Group::encode(spec, &DIMS, members, &mut numbers);
+    let predictions: Vec<Vec<f32>> = group
+        .queries
+        .iter()
+        .map(|query| query.as_ref().map_or(vec![0.0; OUTPUTS], |query| model.run(query)))
+        .collect();
+    let parities = parity_outputs(spec, &group, &model, &predictions);
+    let recovery = group.code.recovery();
+    for in_predictions in subsets(spec.k).filter(|set| set.is_within(members)) {
+        for in_parities in subsets(recovery.parities.min(4)) {
+            for slot in 0..spec.k {
+                let arrived = Arrived { members, predictions: in_predictions, parities: in_parities };
+                let claimed = recovery.can_recover(arrived, Set::EMPTY.with(slot));
+                let result = decode(&group, &predictions, &parities, in_predictions, in_parities, slot);
+                let context = format!("{spec:?} seed {seed} {arrived:?} slot {slot}");
+                match result {
+                    Ok(actual) => {
+                        prop_assert!(claimed, "{context}: decoded what is not claimed");
+                        prop_assert!(
+                            agree(&actual, &predictions[slot], 1e-5),
+                            "{context}: {actual:?} instead of {:?}",
+                            predictions[slot]
+                        );
+                    }
+                    Err(Error::Unrecoverable { .. }) => {
+                        prop_assert!(!claimed && members.contains(slot), "{context}")
+                    }
+                    Err(error) => {
+                        prop_assert_eq!(error, Error::BlankSlot { slot, k: spec.k });
+                        prop_assert!(!members.contains(slot));
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_claimed_loss_is_recovered_and_every_other_is_an_error(
+        k in 2_usize..=8, blank in any::<u8>(), seed in any::<u64>(),
+    ) {
+        let members: Set = (0..k).filter(|slot| *slot == seed as usize % k || blank >> slot & 1 == 0).collect();
+        for spec in exact_specs(k) {
+            check_every_pattern(&spec, members, seed)?;
+        }
+    }
+}
+
+#[test]
+fn full_groups_recover_every_claimed_loss_for_each_k() {
+    for k in 2..=8 {
+        for spec in exact_specs(k) {
+            check_every_pattern(&spec, Set::first(k), 11).unwrap_or_else(|failure| panic!("{failure}"));
+        }
+    }
+}
+
+#[test]
+fn linear_codes_claim_exactly_the_patterns_with_no_more_losses_than_parities() {
+    for k in 2..=8 {
+        for r in 1..=3 {
+            let recovery = CodeSpec::new(Kind::Weighted, k, r).build().expect("valid").recovery();
+            for predictions in subsets(k) {
+                for parities in subsets(r) {
+                    let lost = Set::first(k).without(predictions);
+                    let arrived = Arrived { members: Set::first(k), predictions, parities };
+                    let expect = !lost.is_empty() && lost.len() <= parities.len();
+                    assert_eq!(recovery.can_recover(arrived, lost), expect, "k {k} r {r} {arrived:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_slot_may_be_decoded_beside_its_own_prediction_to_compare_the_two() {
+    let mut numbers = Random::new(5);
+    let spec = CodeSpec::new(Kind::Weighted, 4, 2);
+    let model = Affine::new(&mut numbers, 84, OUTPUTS, false);
+    let group = Group::encode(&spec, &DIMS, Set::first(4), &mut numbers);
+    let mut predictions: Vec<Vec<f32>> =
+        group.queries.iter().flatten().map(|query| model.run(query)).collect();
+    let parities: Vec<Vec<f32>> = group.parities.iter().map(|parity| model.run(parity)).collect();
+    let honest = predictions[2].clone();
+    predictions[2] = vec![100.0; OUTPUTS];
+    let expected =
+        decode(&group, &predictions, &parities, Set::first(4), Set::first(2), 2).expect("recoverable");
+    assert!(agree(&expected, &honest, 1e-5), "the wrong answer of slot 2 took no part: {expected:?}");
+}

@@ -1,0 +1,113 @@
+//! Stand-in models, groups and loss patterns that the tests of all codes share.
+
+use parm_encoder::{Code, CodeSpec, Grid, Head, Input, Kind, Layout, Members, Received, Set, Workspace};
+use parm_random::Random;
+
+/// F(x) = W x + b, computed in f64 and rounded once.
+pub(crate) struct Affine {
+    pub(crate) weights: Vec<Vec<f32>>,
+    pub(crate) bias: Vec<f32>,
+}
+
+impl Affine {
+    pub(crate) fn new(numbers: &mut Random, inputs: usize, outputs: usize, biased: bool) -> Self {
+        let weights = (0..outputs).map(|_| numbers.uniforms(1.0, inputs)).collect();
+        let bias = if biased { numbers.uniforms(1.0, outputs) } else { vec![0.0; outputs] };
+        Self { weights, bias }
+    }
+
+    pub(crate) fn run(&self, query: &[f32]) -> Vec<f32> {
+        let row = |(row, bias): (&Vec<f32>, &f32)| {
+            let sum: f64 = row.iter().zip(query).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
+            (sum + f64::from(*bias)) as f32
+        };
+        self.weights.iter().zip(&self.bias).map(row).collect()
+    }
+}
+
+/// A code on a group of which some slots are blank.
+pub(crate) struct Group {
+    pub(crate) code: Box<dyn Code>,
+    pub(crate) members: Set,
+    pub(crate) queries: Vec<Option<Vec<f32>>>,
+    pub(crate) parities: Vec<Vec<f32>>,
+}
+
+impl Group {
+    pub(crate) fn encode(spec: &CodeSpec, dims: &[usize], members: Set, numbers: &mut Random) -> Self {
+        let code = spec.build().expect("a valid spec");
+        let input = Input::floats(dims);
+        let queries: Vec<Option<Vec<f32>>> = (0..spec.k)
+            .map(|slot| members.contains(slot).then(|| numbers.uniforms(1.0, input.len())))
+            .collect();
+        let len: usize = code.parity_dims(input).expect("an input that fits").iter().product();
+        assert_eq!(len, input.len() * code.query_scale());
+        let mut parities = vec![vec![f32::NAN; len]; code.recovery().parities];
+        let slices: Vec<Option<&[f32]>> = queries.iter().map(Option::as_deref).collect();
+        let mut outs: Vec<&mut [f32]> = parities.iter_mut().map(Vec::as_mut_slice).collect();
+        code.encode(Members { input, queries: &slices }, &mut outs, &mut Workspace::new()).expect("encodes");
+        Self { code, members, queries, parities }
+    }
+}
+
+/// Outputs of a group, of which only `in_predictions` and `in_parities` have come.
+pub(crate) fn decode(
+    group: &Group,
+    predictions: &[Vec<f32>],
+    parities: &[Vec<f32>],
+    in_predictions: Set,
+    in_parities: Set,
+    slot: usize,
+) -> Result<Vec<f32>, parm_encoder::Error> {
+    let predictions_in = pick(predictions, in_predictions);
+    let parities_in = pick(parities, in_parities);
+    let received = Received { members: group.members, predictions: &predictions_in, parities: &parities_in };
+    let mut out = vec![f32::NAN; predictions[slot].len()];
+    group.code.decode(received, slot, &mut out, &mut Workspace::new()).map(|()| out)
+}
+
+fn pick(outputs: &[Vec<f32>], wanted: Set) -> Vec<Option<&[f32]>> {
+    outputs
+        .iter()
+        .enumerate()
+        .map(|(index, output)| wanted.contains(index).then_some(output.as_slice()))
+        .collect()
+}
+
+/// Whether two vectors agree to `tolerance` of the larger one's size.
+pub(crate) fn agree(actual: &[f32], expect: &[f32], tolerance: f32) -> bool {
+    let scale = expect.iter().fold(1.0_f32, |most, value| most.max(value.abs()));
+    actual.len() == expect.len() && actual.iter().zip(expect).all(|(a, b)| (a - b).abs() <= tolerance * scale)
+}
+
+/// Every subset of 0..n.
+pub(crate) fn subsets(n: usize) -> impl Iterator<Item = Set> {
+    (0_u64..1 << n).map(move |bits| (0..n).filter(|index| bits >> index & 1 == 1).collect())
+}
+
+/// Every kind of code that is exact on its stand-in model, for this k.
+pub(crate) fn exact_specs(k: usize) -> Vec<CodeSpec> {
+    let mut specs = vec![CodeSpec::new(Kind::Sum, k, 1)];
+    for r in 1..=3 {
+        specs.push(CodeSpec::new(Kind::Weighted, k, r));
+        specs.push(CodeSpec::new(Kind::Mds, k, r));
+        for kind in [Kind::Slots, Kind::Tiles] {
+            for head in [Head::Slots, Head::Sum] {
+                specs.push(CodeSpec { head: Some(head), ..CodeSpec::new(kind, k, r) });
+            }
+        }
+    }
+    specs.push(CodeSpec::new(Kind::Replicate, k, 1));
+    specs.push(CodeSpec::new(Kind::Replicate, k, 2));
+    specs.push(CodeSpec {
+        order: Some((0..k).rev().collect()),
+        layout: Some(Layout::ChannelsLast),
+        ..CodeSpec::new(Kind::Slots, k, 1)
+    });
+    specs.push(CodeSpec {
+        grid: Some(Grid { rows: 3, columns: 3 }),
+        order: Some((0..k).rev().collect()),
+        ..CodeSpec::new(Kind::Tiles, k, 1)
+    });
+    specs
+}

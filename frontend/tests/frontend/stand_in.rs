@@ -1,0 +1,243 @@
+//! Stand-ins over scripted instances, all of which have both models.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parm_dispatch::{Fraction, PolicyKind, StandInSettings};
+use parm_frontend::{Config, Error, Frontend, Timers};
+use parm_protocol::{InferenceService, ModelMetadata, TensorMetadata};
+
+use crate::rig::{Network, column, config, frontend, infer, metric, outcome, request, start, until, with};
+use crate::scripted::{Act, Scripted, doubler};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// The stand-in `small`, whose answers are given 15 ms after a query came until more is known.
+fn stand_in(change: impl FnOnce(&mut StandInSettings)) -> Config {
+    let mut config = config(PolicyKind::StandIn);
+    let settings = &mut config.dispatch.stand_in;
+    settings.model = Some("small".into());
+    settings.cost = 0.25;
+    settings.grace.cold = 15 * MS;
+    settings.hedge = false;
+    settings.bound = Fraction::percent(50);
+    change(settings);
+    config
+}
+
+/// Instances on which a query takes 10 ms and its stand-in 2 ms.
+fn instances(count: usize) -> Vec<Arc<Scripted>> {
+    let both = [doubler("double"), doubler("small")];
+    let instance = |number| {
+        let instance = Scripted::quick(&format!("i{number}"), 10);
+        instance.serve(&both);
+        instance.model_takes("small", 2 * MS);
+        instance
+    };
+    (0..count).map(instance).collect()
+}
+
+async fn over(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
+    frontend(config, &instances.iter().collect::<Vec<_>>()).await
+}
+
+/// Whichever instance gets a query does this with it.
+fn all_then(instances: &[Arc<Scripted>], act: &Act) {
+    instances.iter().for_each(|instance| instance.then(act.clone()));
+}
+
+fn stand_ins(frontend: &Frontend, event: &str) -> f64 {
+    metric(frontend, "parm_stand_ins_total", &[&format!("event=\"{event}\""), "model=\"double\""])
+}
+
+/// Queries one by one, so many milliseconds apart on average: were they all, an instance would always have the same one to
+/// stand in for it.
+async fn ask(frontend: &Frontend, count: u16, apart: u32) {
+    for number in 0..count {
+        start(frontend, request(&[f32::from(number % 50)]));
+        let gap = 1 + u32::from(number).pow(2) % 31 * 2 * apart / 31;
+        tokio::time::sleep(gap * MS).await;
+    }
+    tokio::time::sleep(100 * MS).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_query_is_answered_by_its_stand_in() {
+    let instances = instances(3);
+    let frontend = over(stand_in(|_| {}), &instances).await;
+    instances[0].then(Act::Hang);
+    let response = infer(&frontend, request(&[4.0])).await.unwrap();
+    assert_eq!((column(&response), outcome(&response)), (vec![8.0], "stand-in"));
+    assert_eq!((stand_ins(&frontend, "spare"), stand_ins(&frontend, "served")), (1.0, 1.0));
+    let by_outcome = ["outcome=\"stand-in\"", "policy=\"stand-in\""];
+    assert_eq!(metric(&frontend, "parm_request_duration_seconds_count", &by_outcome), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exact_answer_wins_until_the_grace_is_over() {
+    let instances = instances(3);
+    let frontend = over(stand_in(|_| {}), &instances).await;
+    for value in 0..20u8 {
+        let response = infer(&frontend, request(&[f32::from(value)])).await.unwrap();
+        assert_eq!((column(&response), outcome(&response)), (vec![2.0 * f32::from(value)], "exact"));
+    }
+    until("all were compared", || metric(&frontend, "parm_comparisons_total", &["\"compared\""]) >= 20.0)
+        .await;
+    assert_eq!(metric(&frontend, "parm_comparisons_total", &["event=\"disagreed\""]), 0.0);
+    assert_eq!((stand_ins(&frontend, "served"), stand_ins(&frontend, "wasted")), (0.0, 20.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_want_predictions_only_get_no_stand_in() {
+    let instances = instances(3);
+    let frontend = over(stand_in(|_| {}), &instances).await;
+    for accept in ["exact", "0"] {
+        instances[0].then(Act::Answer(200 * MS));
+        let response = infer(&frontend, with(request(&[4.0]), "parm_accept", accept)).await.unwrap();
+        assert_eq!((column(&response), outcome(&response)), (vec![8.0], "exact"));
+    }
+    assert_eq!(stand_ins(&frontend, "spare") + stand_ins(&frontend, "late"), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_no_number_is_given_to_nobody() {
+    let instances = instances(3);
+    instances.iter().for_each(|instance| instance.model_does("small", Act::Nan));
+    let frontend = over(stand_in(|settings| settings.unsure = parm_dispatch::Unsure::Wait), &instances).await;
+    instances[0].then(Act::Answer(200 * MS));
+    let response = infer(&frontend, request(&[4.0])).await.unwrap();
+    assert_eq!((column(&response), outcome(&response)), (vec![8.0], "exact"));
+    assert_eq!((stand_ins(&frontend, "unsure"), stand_ins(&frontend, "served")), (1.0, 0.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn stand_ins_that_agree_too_seldom_are_withheld_until_they_agree_again() {
+    let instances = instances(4);
+    instances.iter().for_each(|instance| instance.model_does("small", Act::Wrong(2 * MS)));
+    let watched = |settings: &mut StandInSettings| {
+        settings.agreement.window = NonZeroU32::new(200).unwrap();
+        settings.agreement.eject = false;
+    };
+    let frontend = over(stand_in(watched), &instances).await;
+    let withheld = || metric(&frontend, "parm_stand_ins_withheld", &["model=\"double\""]);
+    ask(&frontend, 150, 12).await;
+    assert_eq!(withheld(), 1.0);
+    assert!(metric(&frontend, "parm_stand_in_agreement", &["model=\"double\""]) < 0.1);
+    let served = stand_ins(&frontend, "served");
+    all_then(&instances, &Act::Answer(200 * MS));
+    let response = infer(&frontend, request(&[4.0])).await.unwrap();
+    assert_eq!((column(&response), outcome(&response)), (vec![8.0], "exact"));
+    assert_eq!(stand_ins(&frontend, "served"), served);
+    instances.iter().for_each(|instance| instance.forget());
+    instances.iter().for_each(|instance| instance.model_takes("small", 2 * MS));
+    ask(&frontend, 300, 12).await;
+    assert_eq!(withheld(), 0.0);
+    all_then(&instances, &Act::Hang);
+    let response = infer(&frontend, request(&[4.0])).await.unwrap();
+    assert_eq!((column(&response), outcome(&response)), (vec![8.0], "stand-in"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_answers_wrongly_is_found_by_its_stand_ins_and_ejected() {
+    let instances = instances(6);
+    let quick = |settings: &mut StandInSettings| {
+        settings.agreement.min_samples = NonZeroU32::new(20).unwrap();
+    };
+    let mut config = stand_in(quick);
+    config.dispatch.ejection.enabled = true;
+    let frontend = over(config, &instances).await;
+    ask(&frontend, 200, 6).await;
+    assert_eq!(metric(&frontend, "parm_suspects_total", &["event=\"suspected\""]), 0.0);
+    instances[3].becomes(Act::Wrong(10 * MS));
+    ask(&frontend, 300, 6).await;
+    assert_eq!(metric(&frontend, "parm_suspects_total", &["event=\"suspected\""]), 1.0);
+    assert_eq!(metric(&frontend, "parm_suspects_total", &["event=\"ejected\""]), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_tells_servers_how_urgent_it_is() {
+    let instances = instances(2);
+    let frontend = over(stand_in(|_| {}), &instances).await;
+    instances[0].then(Act::Hang);
+    infer(&frontend, request(&[4.0])).await.unwrap();
+    let priorities = || -> Vec<(String, Option<u64>)> {
+        let all = instances.iter().flat_map(|instance| instance.seen.lock().clone());
+        all.map(|seen| (seen.model.name, seen.parameters.get("priority").and_then(|p| p.as_u64()))).collect()
+    };
+    let seen = priorities();
+    assert!(seen.contains(&("double".into(), None)), "{seen:?}");
+    assert!(seen.contains(&("small".into(), Some(255))), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn stand_ins_of_several_queries_share_a_job_and_each_gets_its_own_answer() {
+    let instances = instances(5);
+    instances.iter().for_each(|instance| {
+        instance.says_run_times("double", &[10 * MS]);
+        instance.says_run_times("small", &[2 * MS; 4]);
+    });
+    let frontend = over(stand_in(|settings| settings.spare = false), &instances).await;
+    for _ in 0..40 {
+        infer(&frontend, request(&[1.0])).await.unwrap();
+    }
+    all_then(&instances, &Act::Answer(500 * MS));
+    let asked = [1.0, 2.0, 3.0, 4.0].map(|value| (value, start(&frontend, request(&[value]))));
+    for (value, asked) in asked {
+        let response = asked.await.unwrap().unwrap();
+        assert_eq!((column(&response), outcome(&response)), (vec![2.0 * value], "stand-in"));
+    }
+    assert_eq!(stand_ins(&frontend, "late"), 4.0);
+    let seen = instances.iter().flat_map(|instance| instance.seen.lock().clone());
+    let jobs = seen.filter(|seen| seen.model.name == "small").map(|seen| seen.inputs[0].tensor.rows());
+    // One instance is idle: it stands in for the first, and then for those that have become late meanwhile.
+    assert_eq!(jobs.collect::<Vec<_>>(), [1, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_servers_measured_is_what_a_stand_in_costs() {
+    let instances = instances(2);
+    instances.iter().for_each(|instance| {
+        instance.says_run_times("double", &[10 * MS]);
+        instance.says_run_times("small", &[MS, 2 * MS, 3 * MS, 4 * MS]);
+    });
+    let frontend = over(stand_in(|_| {}), &instances).await;
+    for (rows, cost) in [("1", 0.1), ("2", 0.2), ("4", 0.3), ("8", 0.4)] {
+        let told =
+            metric(&frontend, "parm_stand_in_cost", &["model=\"double\"", &format!("rows=\"{rows}\"")]);
+        assert!((told - cost).abs() < 1e-6, "{rows} rows: {told}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_of_other_tensors_stands_in_for_nobody_and_it_is_said_why() {
+    let odd = TensorMetadata { name: "y".into(), datatype: "FP32".into(), shape: vec![-1, 3] };
+    let small = ModelMetadata { outputs: vec![odd, doubler("small").outputs[1].clone()], ..doubler("small") };
+    let instances = instances(2);
+    instances.iter().for_each(|instance| instance.serve(&[doubler("double"), small.clone()]));
+    let frontend = over(stand_in(|_| {}), &instances).await;
+    let (status, shown) = crate::rig::get(&frontend, "/settings/double").await;
+    let why = shown["in_force"]["1"]["not_coded"].as_str().unwrap_or_default().to_owned();
+    assert!(status == 200 && why.contains("output 'y' of model 'small' is FP32[-1, 3]"), "{shown}");
+    let response = infer(&frontend, request(&[4.0])).await.unwrap();
+    assert_eq!(outcome(&response), "exact");
+    assert_eq!(stand_ins(&frontend, "spare"), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_stands_in_for_another_is_marked_in_the_index() {
+    let frontend = over(stand_in(|_| {}), &instances(1)).await;
+    let index = frontend.repository_index(true).unwrap();
+    let listed: Vec<_> = index.iter().map(|model| (model.name.as_str(), model.reason.as_str())).collect();
+    assert_eq!(listed, [("double", ""), ("small", "stand-in of 'double'")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_needs_a_model() {
+    let config = config(PolicyKind::StandIn);
+    match Frontend::start(config, Network::with(&[]), Timers::Runtime) {
+        Err(Error::BadSettings { reason }) => assert!(reason.contains("stand_in.model"), "{reason}"),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it started"),
+    }
+}

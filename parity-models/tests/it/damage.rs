@@ -1,0 +1,49 @@
+//! Damaged files end in an error, whatever is asked of them.
+
+use parm_parity_models::onnx::rewrite::{Body, Design, End, Weights, derive};
+use parm_parity_models::onnx::{Error, Limits, Model, Tensor};
+
+use crate::sample;
+
+/// Asks everything of a file. Any answer will do, but a panic.
+fn use_fully(bytes: Vec<u8>, weights: &[Tensor]) {
+    let Ok(model) = Model::from_bytes(bytes, &Limits::default()) else { return };
+    let slots = 2.try_into().unwrap();
+    for start in [Weights::Deployed, Weights::Scratch { seed: 1 }] {
+        for end in [End::AsDeployed, End::Raw] {
+            for body in [Body::Mixed, Body::Lanes { width: 0.5 }] {
+                let _ = derive(&model, &Design { stem: slots, head: slots, body, end, start });
+            }
+        }
+    }
+    let _ = (model.graph(), model.inspect().to_string(), model.with_weights(weights));
+}
+
+/// Structure lies between the weights: damage to those only changes numbers.
+fn check(model: &Model) {
+    let bytes = model.bytes();
+    let weights: Vec<Tensor> = model.graph().unwrap().initializers.into_values().collect();
+    for at in 0..bytes.len() {
+        if at % 5 == 0 {
+            use_fully(bytes[..at].to_vec(), &weights);
+        }
+        for damage in [1, 0x08, 0x80] {
+            let mut damaged = bytes.to_vec();
+            damaged[at] ^= damage;
+            use_fully(damaged, &weights);
+        }
+    }
+}
+
+#[test]
+fn files_damaged_anywhere_are_an_error_and_never_a_panic() {
+    check(&sample::tiny());
+}
+
+#[test]
+fn a_file_that_is_cut_off_is_malformed() {
+    let bytes = sample::mlp().bytes().clone();
+    let cut = Model::from_bytes(bytes.slice(..bytes.len() - 1), &Limits::default());
+    assert!(matches!(cut, Err(Error::Malformed { .. })));
+    assert!(matches!(Model::from_bytes(Vec::new(), &Limits::default()), Err(Error::NoGraph)));
+}

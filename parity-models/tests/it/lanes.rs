@@ -1,0 +1,198 @@
+//! In lanes every query goes through one thinner network by itself.
+
+use std::num::NonZeroUsize;
+
+use parm_parity_models::onnx::rewrite::{Body, Design, End, Weights, derive};
+use parm_parity_models::onnx::{BatchNorm, Builder, Conv, Dense, Error, Model, Tensor, Value};
+use parm_random::Random;
+
+use crate::{run, sample};
+
+fn lanes(k: usize, width: f32) -> Design {
+    let slots = NonZeroUsize::new(k).unwrap();
+    let body = Body::Lanes { width };
+    Design { stem: slots, head: slots, body, end: End::AsDeployed, start: Weights::Deployed }
+}
+
+fn sizes(model: &Model) -> Vec<usize> {
+    let inputs = model.graph().unwrap().inputs;
+    inputs[0].shape.iter().flatten().skip(1).map(|dim| dim.fixed().unwrap()).collect()
+}
+
+/// A block of separable convolutions with a gate, as mobile networks have, and a normalisation of flat features.
+fn mobile() -> Model {
+    let mut graph = Builder::new("mobile", sample::SEED);
+    let input = graph.input(Value::batch_of_f32("input", &[3, 8, 8]));
+    let x = graph.conv("conv1", &input, Conv { stride: 2, bias: false, ..Conv::same(3, 8, 3) }).unwrap();
+    let x = graph.batch_norm("bn1", &x, BatchNorm { channels: 8 }).unwrap();
+    let skip = graph.node("HardSwish", "swish1", &[&x]);
+    let x = graph.conv("depthwise", &skip, Conv { groups: 8, ..Conv::same(8, 8, 3) }).unwrap();
+    let gate = graph.node("GlobalAveragePool", "seen", &[&x]);
+    let gate = graph.conv("gate1", &gate, Conv::same(8, 4, 1)).unwrap();
+    let gate = graph.node("Relu", "gate.relu", &[&gate]);
+    let gate = graph.conv("gate2", &gate, Conv::same(4, 8, 1)).unwrap();
+    let gate = graph.node("HardSigmoid", "gate", &[&gate]);
+    let x = graph.node("Mul", "gated", &[&x, &gate]);
+    let x = graph.conv("pointwise", &x, Conv::same(8, 8, 1)).unwrap();
+    let x = graph.node("Add", "joined", &[&x, &skip]);
+    let offsets = graph.random("offsets").uniforms(1.0, 8);
+    let offsets = graph.constant(Tensor::from_f32("offsets", &[8, 1, 1], &offsets).unwrap());
+    let x = graph.node("Add", "offset", &[&x, &offsets]);
+    let stated = graph.constant(Tensor::from_i64("stated", &[2], &[-1, 128]).unwrap());
+    let x = graph.node("Reshape", "flat", &[&x, &stated]);
+    let x = graph.batch_norm("bn2", &x, BatchNorm { channels: 128 }).unwrap();
+    graph.dense("logits", &x, Dense { inputs: 128, outputs: 5 }).unwrap();
+    graph.output(Value::batch_of_f32("logits", &[5]));
+    graph.build().unwrap()
+}
+
+/// Rows by a matrix product and an addition, as some exporters write a layer.
+fn products() -> Model {
+    let mut graph = Builder::new("products", sample::SEED);
+    let mut x = graph.input(Value::batch_of_f32("input", &[6]));
+    for (name, inputs, outputs) in [("a", 6, 8), ("b", 8, 4)] {
+        let weights = graph.random(name).uniforms(1.0, inputs * outputs);
+        let weight = graph.constant(Tensor::from_f32(name, &[inputs, outputs], &weights).unwrap());
+        let bias = Tensor::from_f32(&format!("{name}.bias"), &[outputs], &vec![0.1; outputs]).unwrap();
+        let bias = graph.constant(bias);
+        x = graph.node("MatMul", &format!("{name}.product"), &[&x, &weight]);
+        x = graph.node("Add", &format!("{name}.sum"), &[&bias, &x]);
+    }
+    graph.output(Value::batch_of_f32("b.sum", &[4]));
+    graph.build().unwrap()
+}
+
+fn all() -> [Model; 5] {
+    [sample::mlp(), sample::lenet(), sample::resnet(), mobile(), products()]
+}
+
+#[test]
+fn lanes_of_full_width_are_the_deployed_network_for_every_query() {
+    for deployed in all() {
+        for k in [1, 2, 3] {
+            let derived = derive(&deployed, &lanes(k, 1.0)).unwrap();
+            assert_eq!(derived.inspect().findings, [], "k = {k}");
+            let (row, wide) = (sizes(&deployed), sizes(&derived));
+            let queries = Random::new(k as u64).uniforms(1.0, 2 * wide.iter().product::<usize>());
+            let (expect, actual) =
+                (run::rows(&deployed, 2 * k, &row, &queries), run::rows(&derived, 2, &wide, &queries));
+            for (expect, actual) in expect.concat().iter().zip(actual.concat()) {
+                assert!((expect - actual).abs() < 1e-5, "k = {k}: {actual} is not {expect}");
+            }
+        }
+    }
+}
+
+#[test]
+fn thin_lanes_run_and_answer_equal_queries_equally_wherever_they_stand() {
+    for deployed in all() {
+        let derived = derive(&deployed, &lanes(2, 0.5)).unwrap();
+        assert_eq!(derived.inspect().findings, []);
+        let wide = sizes(&derived);
+        let size = wide.iter().product::<usize>() / 2;
+        let queries = Random::new(3).uniforms(1.0, 2 * size);
+        let turned = [&queries[size..], &queries[..size]].concat();
+        let (there, back) = (run::rows(&derived, 1, &wide, &queries), run::rows(&derived, 1, &wide, &turned));
+        let half = there[0].len() / 2;
+        assert_eq!(there[0][..half], back[0][half..]);
+        assert_eq!(there[0][half..], back[0][..half]);
+        assert_ne!(there[0][..half], there[0][half..]);
+    }
+}
+
+#[test]
+fn what_belongs_to_features_is_cut_with_them() {
+    let graph = derive(&sample::lenet(), &lanes(4, 0.5)).unwrap().graph().unwrap();
+    let dims = |name: &str| graph.initializers[name].dims().to_vec();
+    assert_eq!(dims("conv1.weight"), [2, 1, 5, 5]);
+    assert_eq!(dims("conv2.weight"), [4, 2, 3, 3]);
+    assert_eq!(dims("conv2.bias"), [4]);
+    // Eight pictures of two by two values were laid flat; four are left.
+    assert_eq!(dims("fc1.weight"), [8, 16]);
+    assert_eq!(dims("fc2.weight"), [5, 8]);
+    assert_eq!(dims("fc2.bias"), [5]);
+    assert_eq!(graph.inputs[0].protocol_shape(), Some(vec![-1, 4, 12, 12]));
+    assert_eq!(graph.outputs[0].protocol_shape(), Some(vec![-1, 4, 5]));
+    let graph = derive(&mobile(), &lanes(2, 0.5)).unwrap().graph().unwrap();
+    assert_eq!(graph.initializers["depthwise.weight"].dims(), [4, 1, 3, 3]);
+    assert_eq!(graph.initializers["offsets"].dims(), [4, 1, 1]);
+    assert_eq!(graph.initializers["bn2.weight"].dims(), [64]);
+}
+
+#[test]
+fn many_channels_are_left_in_the_blocks_that_engines_convolve() {
+    let mut graph = Builder::new("wide", sample::SEED);
+    let x = graph.input(Value::batch_of_f32("x", &[1, 4, 4]));
+    let x = graph.conv("conv1", &x, Conv::same(1, 64, 3)).unwrap();
+    let x = graph.conv("conv2", &x, Conv::same(64, 20, 3)).unwrap();
+    let x = graph.node("Flatten", "flat", &[&x]);
+    let x = graph.dense("fc1", &x, Dense { inputs: 320, outputs: 64 }).unwrap();
+    graph.dense("y", &x, Dense { inputs: 64, outputs: 3 }).unwrap();
+    graph.output(Value::batch_of_f32("y", &[3]));
+    let graph = derive(&graph.build().unwrap(), &lanes(2, 0.7)).unwrap().graph().unwrap();
+    let dims = |name: &str| graph.initializers[name].dims().to_vec();
+    // 44.8 channels are nearest to 48; what is small or flat is taken as it comes.
+    assert_eq!(dims("conv1.weight"), [48, 1, 3, 3]);
+    assert_eq!(dims("conv2.weight"), [14, 48, 3, 3]);
+    assert_eq!(dims("fc1.weight"), [45, 224]);
+}
+
+#[test]
+fn what_cannot_be_thinned_is_named_before_anything_is_made() {
+    let mut graph = Builder::new("concatenation", sample::SEED);
+    let x = graph.input(Value::batch_of_f32("x", &[4]));
+    let [a, b] = ["a", "b"].map(|name| graph.dense(name, &x, Dense { inputs: 4, outputs: 4 }).unwrap());
+    let both = graph.node_with("Concat", "both", &[&a, &b], [("axis", 1.into())]);
+    graph.dense("y", &both, Dense { inputs: 8, outputs: 3 }).unwrap();
+    graph.output(Value::batch_of_f32("y", &[3]));
+    let error = derive(&graph.build().unwrap(), &lanes(2, 0.5)).unwrap_err();
+    assert_eq!(error, Error::Unthinned { node: "Concat 'both'".into() });
+}
+
+#[test]
+fn a_row_of_numbers_along_a_picture_is_not_taken_for_its_features() {
+    let model = |dims: &[usize]| {
+        let mut graph = Builder::new("offset", sample::SEED);
+        let x = graph.input(Value::batch_of_f32("x", &[1, 4, 4]));
+        let x = graph.conv("conv", &x, Conv::same(1, 4, 3)).unwrap();
+        let numbers = graph.constant(Tensor::from_f32("numbers", dims, &[0.1, 0.2, 0.3, 0.4]).unwrap());
+        let x = graph.node("PRelu", "slopes", &[&x, &numbers]);
+        let x = graph.node("Flatten", "flat", &[&x]);
+        graph.dense("y", &x, Dense { inputs: 64, outputs: 3 }).unwrap();
+        graph.output(Value::batch_of_f32("y", &[3]));
+        graph.build().unwrap()
+    };
+    let graph = derive(&model(&[4, 1, 1]), &lanes(2, 0.25)).unwrap().graph().unwrap();
+    assert_eq!(graph.initializers["numbers"].dims(), [1, 1, 1]);
+    let error = derive(&model(&[4]), &lanes(2, 0.25)).unwrap_err();
+    assert_eq!(error, Error::Unthinned { node: "PRelu 'slopes'".into() });
+}
+
+#[test]
+fn features_that_are_an_output_themselves_stay() {
+    let mut graph = Builder::new("features", sample::SEED);
+    let x = graph.input(Value::batch_of_f32("x", &[4]));
+    let features = graph.dense("features", &x, Dense { inputs: 4, outputs: 4 }).unwrap();
+    graph.dense("y", &features, Dense { inputs: 4, outputs: 3 }).unwrap();
+    graph.output(Value::batch_of_f32("y", &[3]));
+    graph.output(Value::batch_of_f32("features", &[4]));
+    let model = graph.build().unwrap();
+    let error = derive(&model, &lanes(2, 0.5)).unwrap_err();
+    assert_eq!(error, Error::NoLastLayer { output: "features".into() });
+    assert_eq!(derive(&model, &lanes(2, 1.0)).unwrap().inspect().findings, []);
+}
+
+#[test]
+fn rows_that_are_counted_in_the_file_cannot_be_lanes() {
+    let mut graph = Builder::new("one row", sample::SEED);
+    let mut input = Value::batch_of_f32("x", &[4]);
+    input.shape.as_mut().unwrap()[0] = parm_parity_models::onnx::Dim::Fixed(1);
+    let x = graph.input(input);
+    graph.dense("y", &x, Dense { inputs: 4, outputs: 3 }).unwrap();
+    graph.output(Value::batch_of_f32("y", &[3]));
+    let error = derive(&graph.build().unwrap(), &lanes(2, 0.5)).unwrap_err();
+    assert_eq!(error, Error::FixedRows { value: "x FP32[1, 4]".into() });
+    let one = NonZeroUsize::MIN;
+    let error = derive(&sample::mlp(), &Design { head: one, ..lanes(2, 0.5) }).unwrap_err();
+    assert_eq!(error, Error::UnequalLanes);
+}

@@ -1,0 +1,67 @@
+//! How long a model's runs take, as its server measured them when it loaded the model: a parameter of its configuration, in
+//! Triton's form, so that it travels wherever configurations do.
+
+use std::time::Duration;
+
+use crate::{ModelConfig, ModelParameter};
+
+/// The parameter: microseconds of a run of 1, 2, 4 and 8 rows, with commas between; fewer where more took too long.
+const NAME: &str = "parm_run_us";
+
+/// Rows of the runs that are measured.
+pub const MEASURED_ROWS: [usize; 4] = [1, 2, 4, 8];
+
+impl ModelConfig {
+    /// Notes how long runs of [`MEASURED_ROWS`] take.
+    pub fn set_run_times(&mut self, times: &[Duration]) {
+        if times.is_empty() {
+            self.parameters.remove(NAME);
+            return;
+        }
+        let micros: Vec<String> = times.iter().map(|time| time.as_micros().max(1).to_string()).collect();
+        self.parameters.insert(NAME.into(), ModelParameter { string_value: micros.join(",") });
+    }
+
+    /// How long runs of [`MEASURED_ROWS`] take, as far as the server says; what it says wrongly is not said.
+    pub fn run_times(&self) -> Vec<Duration> {
+        let Some(said) = self.parameters.get(NAME) else { return Vec::new() };
+        let times = said.string_value.split(',').take(MEASURED_ROWS.len());
+        let times = times.map(|micros| micros.trim().parse().ok().filter(|micros| *micros > 0));
+        let times: Option<Vec<u64>> = times.collect();
+        times.unwrap_or_default().into_iter().map(Duration::from_micros).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_is_read_again() {
+        let mut config = ModelConfig::default();
+        assert_eq!(config.run_times(), []);
+        let times = [900, 1500, 2800, 5600].map(Duration::from_micros);
+        config.set_run_times(&times);
+        assert_eq!(config.run_times(), times);
+        config.set_run_times(&times[..1]);
+        assert_eq!(config.run_times(), times[..1]);
+        let text = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<ModelConfig>(&text).unwrap(), config);
+    }
+
+    #[test]
+    fn nonsense_is_no_measurement_and_no_reason_to_refuse_the_model() {
+        for parameters in [
+            r#"{"parm_run_us": {"string_value": "fast"}}"#,
+            r#"{"parm_run_us": {"string_value": "5,0"}}"#,
+            r#"{"parm_run_us": 7, "other": [1]}"#,
+            "null",
+        ] {
+            let text = format!(
+                r#"{{"name": "m", "platform": "p", "max_batch_size": 8, "input": [], "output": [], "parameters": {parameters}}}"#
+            );
+            let config: ModelConfig = serde_json::from_str(&text).unwrap();
+            assert_eq!(config.run_times(), [], "{parameters}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Stand-ins with real processes: emulated models that compute the same, one of them in a quarter of the time.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parm_protocol::client::{CallContext, Client};
+use parm_protocol::{InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, Tensor};
+use parm_wire::client;
+use tempfile::TempDir;
+
+use crate::support::process::{PATIENCE, command};
+use crate::support::{Parm, http};
+
+/// Two models of one signature, and one of another.
+const MODELS: &str = r#"
+[backend.emulated.big]
+input = [4]
+outputs = 2
+time_ms = { kind = "constant", value = 20.0 }
+
+[backend.emulated.small]
+input = [4]
+outputs = 2
+time_ms = { kind = "constant", value = 5.0 }
+
+[backend.emulated.odd]
+input = [4]
+outputs = 3
+time_ms = { kind = "constant", value = 5.0 }
+"#;
+
+fn models() -> (TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("worker.toml");
+    fs::write(&path, MODELS).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+fn connect(url: String) -> Arc<dyn Client> {
+    client::connect(&url.parse().unwrap(), &client::Config::default()).unwrap()
+}
+
+/// A query of `big`: its outputs are sums of every other value.
+fn request(values: [f32; 4]) -> InferRequest {
+    InferRequest {
+        model: ModelRef::latest("big"),
+        id: String::new(),
+        parameters: Parameters::new(),
+        inputs: vec![NamedTensor::new("input", Tensor::from_f32([1, 4].as_slice(), &values).unwrap())],
+        outputs: Vec::new(),
+    }
+}
+
+fn outcome(response: &InferResponse) -> &str {
+    response.parameters["parm_outcome"].as_str().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_worker_is_hidden_by_stand_ins() {
+    let (_folder, config) = models();
+    let start = || Parm::start(&["worker", "--config", &config, "--instances", "1"]);
+    let workers: Vec<Parm> = (0..3).map(|_| start()).collect();
+    let only =
+        ["--set", "frontend.dispatch.stand_in.hedge=false", "--set", "frontend.dispatch.stand_in.bound=1.0"];
+    let arguments = [&["--stand-in", "small"][..], &only].concat();
+    let frontend = Parm::frontend(&workers.iter().collect::<Vec<_>>(), &arguments);
+    frontend.until("all instances joined", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 3.0);
+    let told =
+        |rows: &str| frontend.metric("parm_stand_in_cost", &["model=\"big\"", &format!("rows=\"{rows}\"")]);
+    assert!(told("1") > 0.0 && told("1") < 0.5, "workers measured it: {}", told("1"));
+    assert!(told("8") < 4.0 * told("1"), "eight rows take as long as one here: {}", told("8"));
+    for url in [format!("http://{}", frontend.http), format!("grpc://{}", frontend.grpc)] {
+        let through = connect(url);
+        workers[0].signal("STOP");
+        let deadline = Instant::now() + PATIENCE;
+        let mut given = 0;
+        while given == 0 {
+            assert!(Instant::now() < deadline, "no stand-in came");
+            let response = through.infer(request([1., 2., 3., 4.]), CallContext::default()).await.unwrap();
+            assert_eq!(response.outputs[0].tensor.as_f32().unwrap().as_ref(), [4., 6.], "{response:?}");
+            given += usize::from(outcome(&response) == "stand-in");
+        }
+        workers[0].signal("CONT");
+        frontend.until("it works again", |parm| parm.metric("parm_jobs_running", &[]) == 0.0);
+    }
+    assert!(frontend.metric("parm_stand_ins_total", &["event=\"served\""]) >= 2.0);
+}
+
+#[test]
+fn a_stand_in_of_another_signature_is_refused_and_what_differs_is_said() {
+    let (_folder, config) = models();
+    let frontend =
+        Parm::start(&["serve", "--config", &config, "--stand-in", "odd", "--admin", "127.0.0.1:0"]);
+    frontend.until("the models are there", |parm| {
+        http::get(parm.http, "/v2/models/big/ready").status == 200
+            && http::get(parm.http, "/v2/models/odd/ready").status == 200
+    });
+    let wanted = "output 'output' of model 'odd' is FP32[-1, 3], FP32[-1, 2] is wanted";
+    frontend.until("the log says what differs", |parm| parm.log().contains(wanted));
+    let shown = http::get(frontend.admin.unwrap(), "/admin/v1/settings/big").body_text();
+    assert!(shown.contains(wanted), "{shown}");
+}
+
+#[test]
+fn the_policy_without_a_model_says_how_to_name_one() {
+    let (_folder, config) = models();
+    let output = command().args(["serve", "--config", &config, "--policy", "stand-in"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("--stand-in"), "{said}");
+}

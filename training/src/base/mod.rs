@@ -1,0 +1,66 @@
+//! Base models: networks for the tasks that everybody knows, built as ONNX graphs and trained from labels.
+//!
+//! One file for each architecture; to add one: a file with a `build`, one line in the table.
+
+mod boxes;
+mod bytes;
+mod lenet;
+mod mlp;
+mod residual;
+mod speech;
+mod train;
+mod vgg;
+
+pub use train::{Base, TrainedBase, accuracy, train};
+
+use parm_parity_models::onnx::Model;
+
+use crate::Error;
+
+/// What a base model is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Dimensions of one row.
+    pub dims: Vec<usize>,
+    /// Values of one prediction: classes, or numbers to regress.
+    pub outputs: usize,
+    /// Seed of the initial weights.
+    pub seed: u64,
+}
+
+impl Shape {
+    /// Channels, height and width of images that are at least `least` pixels high and wide.
+    fn image(&self, name: &'static str, least: usize, wanted: &'static str) -> Result<[usize; 3], Error> {
+        match self.dims[..] {
+            [channels, height, width] if height >= least && width >= least => Ok([channels, height, width]),
+            _ => Err(Error::BaseInput { name, dims: self.dims.clone(), wanted }),
+        }
+    }
+}
+
+type Build = fn(&Shape) -> Result<Model, Error>;
+
+/// By name.
+const TABLE: &[(&str, Build)] = &[
+    ("boxes", boxes::build),
+    ("bytes", bytes::build),
+    ("lenet", lenet::build),
+    ("mlp", mlp::build),
+    ("resnet-small", residual::small),
+    ("resnet18", residual::eighteen),
+    ("speech", speech::build),
+    ("vgg11", vgg::build),
+];
+
+/// Builds the architecture called `name`.
+pub fn build(name: &str, shape: &Shape) -> Result<Model, Error> {
+    let found = TABLE.iter().find(|(known, _)| *known == name);
+    let (_, build) =
+        found.ok_or_else(|| Error::UnknownBase { name: name.into(), known: names().join(", ") })?;
+    build(shape)
+}
+
+/// The architectures there are.
+pub fn names() -> Vec<&'static str> {
+    TABLE.iter().map(|(name, _)| *name).collect()
+}

@@ -1,0 +1,283 @@
+//! What evaluation says of codes whose accuracy is known beforehand.
+
+use parm_encoder::{Code, CodeSpec, Kind, Learned};
+use parm_parity_models::bundle::{Calibration, Meaning};
+use parm_training::Array;
+use parm_training::data::Samples;
+use parm_training::evaluate::{Bench, Contender, Model, Order, Pair, Rules};
+use parm_training::evaluate::{Confidence, Error, Evaluation, Groups, Metric, Report, Table, Truth};
+use parm_training::evaluate::{constant_answer, encode, parity, picture};
+
+const ROWS: usize = 60;
+const CLASSES: usize = 4;
+
+/// Rows of one feature per class, of which the label's is the largest but for every tenth row.
+fn inputs() -> (Array<f32>, Vec<usize>) {
+    let labels: Vec<usize> = (0..ROWS).map(|row| row * 7 % CLASSES).collect();
+    let value = |row: usize, class: usize| {
+        let shown = if row.is_multiple_of(10) { (labels[row] + 1) % CLASSES } else { labels[row] };
+        (row * 31 + class * 17) as f32 % 5.0 * 0.1 + if class == shown { 3.0 } else { 0.0 }
+    };
+    let data = (0..ROWS).flat_map(|row| (0..CLASSES).map(move |class| (row, class)));
+    let data = data.map(|(row, class)| value(row, class)).collect();
+    (Array::new(vec![ROWS, CLASSES], data).unwrap(), labels)
+}
+
+/// A linear model: every output is twice the input of the class before.
+fn linear(rows: &Array<f32>) -> Array<f32> {
+    let turned =
+        rows.data().chunks(CLASSES).flat_map(|row| (0..CLASSES).map(|at| 2.0 * row[(at + 3) % CLASSES]));
+    Array::new(rows.shape().to_vec(), turned.collect()).unwrap()
+}
+
+/// An evaluation of `code` on the linear model, with the outputs for coded queries as `spoil` leaves them.
+fn evaluated(spec: &CodeSpec, spoil: impl Fn(&mut [f32])) -> Report {
+    let (inputs, labels) = inputs();
+    let code = spec.build().unwrap();
+    let groups = Groups::draw(ROWS, spec.k, 5).unwrap();
+    let coded = encode(&*code, &groups, &inputs).unwrap();
+    let parities = coded.iter().map(|queries| {
+        let mut outputs = linear(queries);
+        spoil(outputs.data_mut());
+        outputs
+    });
+    let truth = Truth::Classes(labels.iter().map(|label| (label + 1) % CLASSES).collect());
+    let evaluation = Evaluation {
+        code: &*code,
+        groups: &groups,
+        deployed: &linear(&inputs),
+        parities: &parities.collect::<Vec<_>>(),
+        truth: &truth,
+        metric: Metric::TOP_1,
+        confidence: Some(Confidence::Logits { temperature: 1.0 }),
+        backup: None,
+    };
+    parity(&evaluation).unwrap()
+}
+
+#[test]
+fn reconstructions_of_a_linear_model_are_as_good_as_its_predictions() {
+    for spec in [
+        CodeSpec::new(Kind::Sum, 3, 1),
+        CodeSpec::new(Kind::Weighted, 4, 2),
+        CodeSpec::new(Kind::Mds, 4, 2),
+        CodeSpec::new(Kind::Replicate, 2, 2),
+    ] {
+        let report = evaluated(&spec, |_| {});
+        assert_eq!(report.deployed, 0.9, "{spec:?}");
+        assert_eq!(report.degraded.len(), spec.r, "{spec:?}");
+        for degraded in &report.degraded {
+            assert_eq!((degraded.score, degraded.agreement), (0.9, 1.0), "{spec:?}");
+        }
+    }
+}
+
+#[test]
+fn every_loss_of_every_group_is_judged_once() {
+    let report = evaluated(&CodeSpec::new(Kind::Weighted, 4, 2), |_| {});
+    let counts: Vec<(usize, u64)> =
+        report.degraded.iter().map(|at| (at.patterns, at.reconstructions)).collect();
+    assert_eq!(counts, [(4, ROWS as u64), (6, 3 * ROWS as u64)]);
+}
+
+#[test]
+fn a_parity_model_that_says_nothing_leaves_predictions_as_they_are_and_spoils_reconstructions() {
+    let report = evaluated(&CodeSpec::new(Kind::Sum, 2, 1), |outputs| outputs.fill(0.0));
+    assert_eq!(report.available, 0.9);
+    assert!(report.degraded() < 0.5, "{report:?}");
+    let overall: Vec<f64> = report.overall.iter().map(|at| at.score).collect();
+    assert!(overall.is_sorted_by(|a, b| a > b), "{overall:?}");
+    let half = 0.5 * (report.available + report.degraded());
+    assert!((report.one_loss_a_group() - half).abs() < 1e-12);
+}
+
+#[test]
+fn an_answer_that_is_no_number_is_wrong_and_not_sure() {
+    let report = evaluated(&CodeSpec::new(Kind::Sum, 2, 1), |outputs| outputs.fill(f32::NAN));
+    assert_eq!((report.available, report.degraded()), (0.9, 0.0));
+    assert!(report.confidence.iter().all(|kept| kept.threshold == 0.0 && kept.score == 0.0));
+}
+
+#[test]
+fn a_code_that_sends_no_query_as_it_is_is_not_given_the_deployed_models_accuracy() {
+    let report = evaluated(&CodeSpec::new(Kind::Berrut, 4, 1), |outputs| {
+        outputs.iter_mut().for_each(|value| *value = -*value);
+    });
+    assert!(!report.systematic);
+    assert_eq!(report.deployed, 0.9);
+    assert!(report.available < report.deployed, "{report:?}");
+    assert_eq!(report.one_loss_a_group(), report.degraded());
+    assert_eq!(report.degraded[0].reconstructions, 5 * ROWS as u64);
+    let undisturbed = report.overall_at(0.0);
+    assert_eq!(undisturbed, report.available);
+}
+
+#[test]
+fn a_seed_decides_the_groups_and_the_report() {
+    let spec = CodeSpec::new(Kind::Spline, 3, 1);
+    assert_eq!(evaluated(&spec, |_| {}), evaluated(&spec, |_| {}));
+    let (one, other) = (Groups::draw(ROWS, 3, 1).unwrap(), Groups::draw(ROWS, 3, 2).unwrap());
+    assert_ne!(one, other);
+    let mut rows: Vec<usize> = one.iter().flatten().copied().collect();
+    rows.sort_unstable();
+    assert_eq!(rows, (0..ROWS).collect::<Vec<_>>());
+}
+
+#[test]
+fn groups_along_paths_hold_the_same_rows() {
+    let (inputs, _) = inputs();
+    let groups = Groups::draw(ROWS, 5, 1).unwrap();
+    let sorted = |groups: &Groups| -> Vec<Vec<usize>> {
+        let sorted = |group: &[usize]| {
+            let mut group = group.to_vec();
+            group.sort_unstable();
+            group
+        };
+        groups.iter().map(sorted).collect()
+    };
+    let ordered = groups.clone().along_paths(&inputs);
+    assert_ne!(ordered, groups);
+    assert_eq!(sorted(&ordered), sorted(&groups));
+}
+
+#[test]
+fn the_surest_reconstructions_are_better_where_doubt_is_deserved() {
+    let (inputs, labels) = inputs();
+    let spec = CodeSpec::new(Kind::Replicate, 1, 1);
+    let code = spec.build().unwrap();
+    let groups = Groups::draw(ROWS, 1, 1).unwrap();
+    // Right and clear for even rows; undecided, hence wrong three times in four, for odd ones.
+    let copies = groups.iter().flat_map(|group| {
+        let label = labels[group[0]];
+        (0..CLASSES).map(move |class| if group[0] % 2 == 0 && class == label { 9.0 } else { 0.0 })
+    });
+    let copies = Array::new(vec![ROWS, CLASSES], copies.collect()).unwrap();
+    let report = parity(&Evaluation {
+        code: &*code,
+        groups: &groups,
+        deployed: &inputs,
+        parities: &[copies],
+        truth: &Truth::Classes(labels.clone()),
+        metric: Metric::TOP_1,
+        confidence: Some(Confidence::Logits { temperature: 1.0 }),
+        backup: None,
+    })
+    .unwrap();
+    let at = |kept: f64| report.confidence.iter().find(|at| at.kept == kept).unwrap();
+    assert_eq!(at(0.5).score, 1.0);
+    assert!((at(1.0).score - report.degraded()).abs() < 1e-12 && report.degraded() < 0.7, "{report:?}");
+}
+
+#[test]
+fn boxes_are_judged_by_what_they_share() {
+    let boxes = |values: &[f32]| Array::new(vec![values.len() / 4, 4], values.to_vec()).unwrap();
+    let truth = Truth::Values(boxes(&[0.0, 0.0, 2.0, 2.0, 0.0, 0.0, 2.0, 2.0]));
+    let deployed = boxes(&[0.0, 0.0, 2.0, 2.0, 1.0, 1.0, 3.0, 3.0]);
+    let code = CodeSpec::new(Kind::Sum, 2, 1).build().unwrap();
+    let groups = Groups::draw(2, 2, 1).unwrap();
+    let sum = Array::new(vec![1, 4], vec![1.0, 1.0, 5.0, 5.0]).unwrap();
+    let evaluation = Evaluation {
+        code: &*code,
+        groups: &groups,
+        deployed: &deployed,
+        parities: &[sum],
+        truth: &truth,
+        metric: Metric::Iou,
+        confidence: None,
+        backup: Some(&boxes(&[0.0, 0.0, 2.0, 1.0, 5.0, 5.0, 6.0, 6.0])),
+    };
+    let report = parity(&evaluation).unwrap();
+    let expected = (1.0 + 1.0 / 7.0) / 2.0;
+    assert!((report.available - expected).abs() < 1e-9 && (report.degraded() - expected).abs() < 1e-9);
+    assert_eq!((report.constant_answer, report.backup), (1.0, Some(0.25)));
+    let error = parity(&Evaluation { metric: Metric::AbsoluteError, ..evaluation }).unwrap();
+    assert_eq!(error.degraded(), 0.5);
+    assert_eq!(error.accuracy(), None);
+}
+
+#[test]
+fn a_bench_runs_the_models_of_trained_untrained_and_learned_codes() {
+    let (inputs, labels) = inputs();
+    let samples =
+        Samples::new(inputs, Some(labels.iter().map(|label| (label + 1) % CLASSES).collect())).unwrap();
+    let model = |rows: &Array<f32>| Ok(linear(rows));
+    let rules = Rules { metric: Metric::TOP_1, meaning: Meaning::Logits, seed: 3 };
+    let bench = Bench::new(&model, &samples, rules).unwrap().with_backup(&model).unwrap();
+    let judge = |code: &dyn Code, models: &[&Model<'_>]| {
+        let (calibration, order) = (Calibration::default(), Order::Path);
+        bench.judge(&Contender { code, models, calibration, order })
+    };
+    let sum = CodeSpec::new(Kind::Sum, 3, 1).build().unwrap();
+    let report = judge(&*sum, &[&model]).unwrap();
+    assert_eq!((report.degraded(), report.backup), (0.9, Some(0.9)));
+    assert_eq!(judge(&*CodeSpec::new(Kind::Mds, 2, 1).build().unwrap(), &[]).unwrap().degraded(), 0.9);
+    let error = judge(&*sum, &[]).unwrap_err();
+    assert_eq!(error, Error::Models { kind: Kind::Sum, expected: 1, actual: 0 });
+
+    // Networks that happen to be the sum code: one parity, and what it lacks.
+    let add = |parts: &Array<f32>, width: usize| -> Vec<f32> {
+        (0..width).map(|at| parts.data().iter().skip(at).step_by(width).sum()).collect()
+    };
+    let encoder = move |queries: &Array<f32>| {
+        assert_eq!(queries.shape(), [1, 2 * CLASSES]);
+        Ok(Array::new(vec![1, CLASSES], add(queries, CLASSES)).unwrap())
+    };
+    let decoder = |outputs: &Array<f32>| {
+        assert_eq!(outputs.shape(), [1, 3, CLASSES]);
+        let (exact, parity) = outputs.data().split_at(2 * CLASSES);
+        let missing = |at: usize| parity[at % CLASSES] - exact[(at + CLASSES) % (2 * CLASSES)];
+        Ok(Array::new(vec![1, 2, CLASSES], (0..2 * CLASSES).map(missing).collect()).unwrap())
+    };
+    let spec = CodeSpec::new(Kind::Learned, 2, 1);
+    let pair = Pair::new(&spec, &[CLASSES], Box::new(encoder), Box::new(decoder));
+    let learned = Learned::new(&spec, Box::new(pair)).unwrap();
+    let report = judge(&learned, &[]).unwrap();
+    assert_eq!((report.degraded(), report.degraded[0].agreement), (0.9, 1.0));
+}
+
+#[test]
+fn the_constant_answer_is_the_most_frequent_class_or_classes() {
+    let truth = Truth::Classes(vec![0, 2, 2, 2, 1, 1, 0, 2]);
+    assert_eq!(constant_answer(Metric::TOP_1, &truth), 0.5);
+    assert_eq!(constant_answer("top-2".parse().unwrap(), &truth), 0.75);
+}
+
+#[test]
+fn labels_of_other_classes_are_refused_with_the_row() {
+    let (inputs, _) = inputs();
+    let code = CodeSpec::new(Kind::Sum, 2, 1).build().unwrap();
+    let groups = Groups::draw(ROWS, 2, 1).unwrap();
+    let parities = encode(&*code, &groups, &inputs).unwrap();
+    let mut labels = vec![0; ROWS];
+    labels[7] = 9;
+    let truth = Truth::Classes(labels);
+    let evaluation = Evaluation {
+        code: &*code,
+        groups: &groups,
+        deployed: &inputs,
+        parities: &parities,
+        truth: &truth,
+        metric: Metric::TOP_1,
+        confidence: None,
+        backup: None,
+    };
+    assert_eq!(parity(&evaluation).unwrap_err(), Error::Label { row: 7, label: 9, classes: CLASSES });
+    let other = Groups::draw(ROWS - 2, 2, 1).unwrap();
+    let error = parity(&Evaluation { groups: &other, truth: &Truth::Classes(vec![0; ROWS]), ..evaluation });
+    let (expected, actual) = (ROWS / 2 - 1, ROWS / 2);
+    assert_eq!(error.unwrap_err(), Error::Rows { what: "parity outputs", expected, actual });
+}
+
+#[test]
+fn a_table_is_written_for_people_for_programs_and_as_a_picture() {
+    let mut table = Table::default();
+    table.push("two, summed", evaluated(&CodeSpec::new(Kind::Sum, 2, 1), |_| {}));
+    table.push("three", evaluated(&CodeSpec::new(Kind::Sum, 3, 1), |outputs| outputs.fill(0.0)));
+    let csv = table.to_csv();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 3);
+    assert!(lines[1].starts_with("\"two, summed\",sum,2,1,top-1,0.900000,0.900000,0.900000,,"), "{csv}");
+    assert!(table.to_string().contains("90.00"), "{table}");
+    let svg = picture(&table);
+    assert!(svg.starts_with("<svg") && svg.contains("two, summed") && svg.contains("A_o"), "{svg}");
+}

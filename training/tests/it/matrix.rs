@@ -1,0 +1,325 @@
+//! Matrices of runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parm_parity_models::onnx::{Limits, Model};
+use parm_random::Random;
+use parm_training::fit::Stop;
+use parm_training::matrix::{Cell, Matrix, MatrixObserver, Outcome, Place, Results, Runner, render};
+use parm_training::{Array, Device, Error, Network, Teacher};
+
+use crate::task::{SIDE, samples};
+
+const FILE: &str = r#"
+[data.small]
+train = "idx:{}/train-images,{}/train-labels"
+test = "idx:{}/test-images,{}/test-labels"
+note = "Made up."
+
+[base.mlp]
+held_out = 60
+run = { epochs = 2, batch = 16, rate = 0.003 }
+
+[recipe.slots]
+held_out = 60
+run = { epochs = 2, batch = 16, rate = 0.003 }
+
+[recipe.weighted]
+encoder = "weighted"
+held_out = 60
+run = { epochs = 2, batch = 16, rate = 0.003 }
+
+[code.learned]
+held_out = 60
+run = { epochs = 2, batch = 16, rate = 0.003 }
+
+[[cells]]
+data = ["small"]
+base = ["mlp"]
+recipe = ["slots", "learned"]
+k = [2]
+seed = [1, 2]
+
+[[cells]]
+data = ["small"]
+base = ["mlp"]
+recipe = ["weighted"]
+k = [3]
+r = [2]
+seed = [1]
+"#;
+
+/// Counts what begins.
+#[derive(Default)]
+struct Begun(Mutex<Vec<String>>);
+
+impl MatrixObserver for Begun {
+    fn began(&self, cell: &Cell, _: usize) {
+        self.0.lock().unwrap().push(cell.to_string());
+    }
+
+    fn finished(&self, outcome: &Outcome) {
+        assert!(outcome.degraded > 0.0 && outcome.available > 0.8, "{outcome:?}");
+    }
+}
+
+fn matrix(text: &str) -> Result<Matrix, Error> {
+    Matrix::parse(text, Path::new("small.toml"))
+}
+
+#[test]
+fn a_matrix_fills_what_is_missing_and_shows_what_is_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, rows, seed) in [("train", 400, 2), ("test", 120, 3)] {
+        write(folder.path(), name, rows, seed);
+    }
+    let place = Place { data: folder.path().into(), results: folder.path().join("results") };
+    let run = |matrix: &Matrix| {
+        let begun = Begun::default();
+        let results = Runner {
+            matrix,
+            place: &place,
+            jobs: 2,
+            device: Device::Cpu,
+            ask: &nobody,
+            observer: &begun,
+            stop: &Stop::default(),
+        }
+        .run();
+        (results.expect("it runs"), begun.0.into_inner().unwrap())
+    };
+    let all = matrix(FILE).expect("a matrix");
+    // A checkpoint of no use, such as another version's, is a new beginning.
+    let key = all.cells()[0].key(&all);
+    fs::create_dir_all(place.results.join("cells")).expect("a folder");
+    fs::write(place.results.join(format!("cells/{key}.checkpoint")), "of another time").expect("a file");
+    let (results, begun) = run(&all);
+    assert_eq!((results.all().count(), begun.len()), (5, 5));
+    // A line that was cut off when the machine went down is no result, and spoils none.
+    let path = place.results.join("outcomes.jsonl");
+    let text = fs::read_to_string(&path).expect("results");
+    let (rest, last) = text.trim_end().rsplit_once('\n').expect("lines");
+    fs::write(&path, format!("{rest}\n{}", &last[..last.len() / 2])).expect("a torn file");
+    assert_eq!(run(&all).1.len(), 1);
+    assert_eq!(run(&all).1, Vec::<String>::new());
+
+    let more = matrix(&FILE.replace("k = [2]", "k = [2, 4]")).expect("a matrix");
+    let tables = render(&[more], &Results::open(&place.results).expect("results"));
+    for part in
+        ["## small, mlp", "| slots |", "| learned |", "weighted, r=2", "Made up.", "not yet run", "2 / 2 /"]
+    {
+        assert!(tables.contains(part), "no '{part}' in\n{tables}");
+    }
+}
+
+#[test]
+fn a_name_that_nothing_has_is_refused_with_the_file() {
+    let unknown = matrix(&FILE.replace(r#"["weighted"]"#, r#"["wieghted"]"#));
+    let message = unknown.expect_err("nothing is called so").to_string();
+    assert!(message.contains("small.toml") && message.contains("'wieghted'"), "{message}");
+}
+
+#[test]
+fn results_made_before_are_found_again() {
+    // Whoever changes this number throws away every result that anybody has.
+    let mlp = include_str!("../../matrix/mlp.toml");
+    let matrix = Matrix::parse(mlp, Path::new("mlp.toml")).expect("a matrix");
+    assert_eq!(matrix.cells()[0].key(&matrix), "8eca4ce386d6991b");
+}
+
+/// The matrices in the box.
+fn boxed() -> Vec<Matrix> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/matrix");
+    let files = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let mut files: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
+    files.sort();
+    let read = |path: &PathBuf| Matrix::parse(&fs::read_to_string(path).expect("text"), path);
+    files.iter().map(|path| read(path).expect("a matrix")).collect()
+}
+
+#[test]
+fn the_matrices_in_the_box_can_be_read() {
+    assert!(boxed().len() > 5 && boxed().iter().all(|matrix| !matrix.cells().is_empty()));
+}
+
+/// The page is made of the results in the box, and no figure in it by hand.
+#[test]
+fn the_page_of_results_is_what_they_give() {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let results = Results::open(&home.join("results")).expect("results");
+    let (path, made) = (home.join("../docs/results/accuracy.md"), render(&boxed(), &results));
+    #[allow(clippy::disallowed_methods)] // a switch for the people who run the tests, not configuration
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &made).expect("the page is written");
+    }
+    let again = "parm train matrix training/matrix/*.toml --render docs/results/accuracy.md";
+    let page = fs::read_to_string(path).expect("the page");
+    assert!(page == made, "the page is not that of the results: {again}");
+}
+
+#[test]
+fn which_rows_are_taken_is_part_of_a_result_and_where_they_lie_is_not() {
+    let key = |text: &str| {
+        let matrix = matrix(text).expect("a matrix");
+        matrix.cells()[0].key(&matrix)
+    };
+    let plain = key(FILE);
+    assert_eq!(key(&FILE.replace("{}/train-images", "{}/elsewhere/train-images")), plain);
+    let fewer = key(&FILE.replace("{}/train-labels", "{}/train-labels?rows=0..300"));
+    assert_ne!(fewer, plain);
+    assert_ne!(key(&FILE.replace("{}/train-labels", "{}/train-labels?rows=0..200")), fewer);
+    assert_ne!(key(&FILE.replace("note =", "measure = \"agreement\"\nnote =")), plain);
+}
+
+const GIVEN: &str = r#"
+[data.small]
+train = "idx:{}/train-images,{}/train-labels"
+test = "idx:{}/test-images,{}/test-labels"
+measure = "agreement"
+
+[deployed.theirs]
+file = "{}/theirs.onnx"
+network = "mlp"
+
+[recipe.slots]
+start = "scratch"
+held_out = 60
+run = { epochs = 6, batch = 16, rate = 0.003 }
+
+[[cells]]
+data = ["small"]
+base = ["theirs"]
+recipe = ["slots"]
+k = [2]
+seed = [1]
+"#;
+
+#[test]
+fn a_model_that_is_given_is_asked_and_its_answers_are_the_truth() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, rows, seed) in [("train", 400, 2), ("test", 120, 3)] {
+        write(folder.path(), name, rows, seed);
+    }
+    fs::write(folder.path().join("theirs.onnx"), crate::task::deployed()).expect("a model");
+    let place = Place { data: folder.path().into(), results: folder.path().join("results") };
+    let matrix = matrix(GIVEN).expect("a matrix");
+    let asked = AtomicUsize::new(0);
+    let ask = |path: &Path| -> Result<Box<dyn Teacher>, Error> {
+        asked.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(Network::new(Model::open(path, &Limits::default())?, Device::Cpu)?))
+    };
+    let (observer, stop) = (Begun::default(), Stop::default());
+    let runner = Runner {
+        matrix: &matrix,
+        place: &place,
+        jobs: 1,
+        device: Device::Cpu,
+        ask: &ask,
+        observer: &observer,
+        stop: &stop,
+    };
+    let results = runner.run().expect("it runs");
+    let outcome = results.all().next().expect("a result");
+    assert_eq!((outcome.available, asked.into_inner()), (1.0, 1));
+    assert!(outcome.degraded > outcome.constant + 0.2, "{outcome:?}");
+    let tables = render(std::slice::from_ref(&matrix), &results);
+    assert!(tables.contains("Measured: agreement with the deployed model"), "{tables}");
+}
+
+#[test]
+fn a_model_that_is_given_cannot_be_trained_through_or_asked_again() {
+    let refused = |text: &str| matrix(text).expect_err("it cannot be done").to_string();
+    let message = refused(&GIVEN.replace("held_out", "augment = { shift = 1 }\nheld_out"));
+    assert!(message.contains("'theirs' is asked once") && message.contains("'slots'"), "{message}");
+    let message = refused(&GIVEN.replace("[recipe.slots]\nstart = \"scratch\"", "[code.slots]"));
+    assert!(message.contains("goes through its graph"), "{message}");
+    let message = refused(&GIVEN.replace("\"idx:{}/train", "\"ids:{}/train"));
+    assert!(message.contains("there is no kind 'ids'"), "{message}");
+}
+
+const BOXES: &str = r#"
+[data.boxes]
+train = "npy:{}/rows.npy,{}/boxes.npy?rows=0..300"
+test = "npy:{}/rows.npy,{}/boxes.npy?rows=300..400"
+measure = "iou"
+
+[base.mlp]
+held_out = 40
+run = { epochs = 20, batch = 16, rate = 0.003 }
+
+[recipe.slots]
+meaning = "values"
+held_out = 40
+run = { epochs = 10, batch = 16, rate = 0.003 }
+
+[[cells]]
+data = ["boxes"]
+base = ["mlp"]
+recipe = ["slots"]
+k = [2]
+seed = [1]
+"#;
+
+#[test]
+fn boxes_are_measured_by_what_they_share_with_the_true_ones() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // A row says where its box is; boxes are of one size and lie anywhere.
+    let corners = Random::new(5).uniforms(0.3, 800);
+    let boxes = corners.chunks(2).flat_map(|at| [at[0] + 0.3, at[1] + 0.3, at[0] + 0.7, at[1] + 0.7]);
+    let (rows, boxes) = (npy(400, 2, corners.iter().copied()), npy(400, 4, boxes));
+    fs::write(folder.path().join("rows.npy"), rows).expect("rows");
+    fs::write(folder.path().join("boxes.npy"), boxes).expect("boxes");
+    let place = Place { data: folder.path().into(), results: folder.path().join("results") };
+    let matrix = matrix(BOXES).expect("a matrix");
+    let (observer, stop) = (Begun::default(), Stop::default());
+    let runner = Runner {
+        matrix: &matrix,
+        place: &place,
+        jobs: 1,
+        device: Device::Cpu,
+        ask: &nobody,
+        observer: &observer,
+        stop: &stop,
+    };
+    let results = runner.run().expect("it runs");
+    let outcome = results.all().next().expect("a result");
+    assert!(outcome.available > 0.8 && outcome.degraded > outcome.constant + 0.1, "{outcome:?}");
+    let tables = render(std::slice::from_ref(&matrix), &results);
+    assert!(tables.contains("the mean box as every answer"), "{tables}");
+}
+
+/// No model is given as a file.
+fn nobody(path: &Path) -> Result<Box<dyn Teacher>, Error> {
+    panic!("{} was asked", path.display())
+}
+
+/// An array as numpy saves it.
+fn npy(rows: usize, width: usize, values: impl Iterator<Item = f32>) -> Vec<u8> {
+    let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}\n");
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.as_bytes());
+    file.extend(values.flat_map(f32::to_le_bytes));
+    file
+}
+
+/// Images of the small task as idx files.
+fn write(folder: &Path, name: &str, rows: usize, seed: u64) {
+    let samples = samples(rows, seed);
+    let pixel = |&value: &f32| ((value + 0.5) * 140.0).clamp(0.0, 255.0) as u8;
+    let pixels: Array<u8> = samples.inputs.map(pixel);
+    let labels = samples.labels.expect("labels").iter().map(|&label| label as u8).collect();
+    let idx = |sizes: &[usize], data: Vec<u8>| {
+        let mut file = vec![0, 0, 8, sizes.len() as u8];
+        sizes.iter().for_each(|&size| file.extend((size as u32).to_be_bytes()));
+        file.extend(data);
+        file
+    };
+    fs::write(folder.join(format!("{name}-images")), idx(&[rows, SIDE, SIDE], pixels.into_data()))
+        .expect("images");
+    fs::write(folder.join(format!("{name}-labels")), idx(&[rows], labels)).expect("labels");
+}

@@ -1,0 +1,291 @@
+//! Training of base and parity models, from data to files that an engine runs.
+
+use std::cell::Cell;
+
+use parm_encoder::{Head, Kind};
+use parm_parity_models::bundle::{Meaning, verify};
+use parm_parity_models::onnx::{Builder, Dense, Limits, Model, Value};
+use parm_parity_models::repository::Repository;
+use parm_training::data::Samples;
+use parm_training::fit::{Files, Stop, Surroundings};
+use parm_training::parity::{
+    Body, CodeRecord, Materials, ParityRecipe, Publication, Start, TrainedParities, examine, publish, train,
+};
+use parm_training::{Array, Augmentation, Device, Error, Loss, Network, Teacher};
+
+use crate::task::{CLASSES, Impatient, SIDE, alone, deployed, run, samples};
+
+fn model(bytes: bytes::Bytes) -> Model {
+    Model::from_bytes(bytes, &Limits::default()).expect("a sound file")
+}
+
+fn recipe(encoder: Kind, k: usize) -> ParityRecipe {
+    ParityRecipe { encoder, k, held_out: 100, run: run(6), ..ParityRecipe::default() }
+}
+
+fn trained(deployed: &Model, recipe: &ParityRecipe) -> Result<TrainedParities, Error> {
+    let rows = samples(600, 2);
+    let materials = Materials { samples: &rows, graph: deployed, teacher: None, outputs: None };
+    alone(|around| train(materials, recipe, Device::Cpu, around))
+}
+
+#[test]
+fn every_code_learns_to_reconstruct_lost_predictions() {
+    let deployed = model(deployed());
+    let weighted = ParityRecipe { r: 2, ..recipe(Kind::Weighted, 3) };
+    let tiles_sum = ParityRecipe { head: Some(Head::Sum), ..recipe(Kind::Tiles, 2) };
+    let scratch = ParityRecipe { start: Start::Scratch, ..recipe(Kind::Sum, 2) };
+    let partial = ParityRecipe { blanks: 0.3, loss: Some(Loss::Huber), ..recipe(Kind::Slots, 3) };
+    let shifted = ParityRecipe { augment: Augmentation { shift: 1, flip: true }, ..recipe(Kind::Slots, 2) };
+    let mixed = ParityRecipe { body: Some(Body::Mixed), ..recipe(Kind::Slots, 2) };
+    let wide = ParityRecipe { width: Some(1.0), ..recipe(Kind::Slots, 4) };
+    let cases = [
+        recipe(Kind::Slots, 2),
+        mixed,
+        wide,
+        recipe(Kind::Tiles, 2),
+        scratch,
+        weighted,
+        tiles_sum,
+        partial,
+        shifted,
+    ];
+    let fresh = samples(300, 3);
+    for recipe in cases {
+        let trained = trained(&deployed, &recipe).expect("it trains");
+        let materials = Materials { samples: &fresh, graph: &deployed, teacher: None, outputs: None };
+        let report = examine(materials, &trained, None, Device::Cpu).expect("it is examined");
+        assert!(report.available > 0.95, "{recipe:?}: {report:?}");
+        // A guess is right in one of three cases.
+        assert!(report.degraded.iter().all(|degraded| degraded.score > 0.6), "{recipe:?}: {report:?}");
+        assert_eq!(report.degraded.len(), recipe.r);
+        assert_eq!(trained.models.len(), recipe.r);
+        assert!(trained.calibration.is_some());
+    }
+}
+
+#[test]
+fn a_run_that_was_interrupted_ends_with_the_weights_of_one_that_was_not() {
+    let deployed = model(deployed());
+    let rows = samples(600, 2);
+    let materials = Materials { samples: &rows, graph: &deployed, teacher: None, outputs: None };
+    let mut recipe = recipe(Kind::Slots, 2);
+    (recipe.run.average, recipe.run.score_every) = (0.9, 2);
+    recipe.augment.shift = 1;
+    let whole = alone(|around| train(materials, &recipe, Device::Cpu, around)).expect("it trains");
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| Some(folder.path().join(name));
+    let files = Files { checkpoint: path("checkpoint"), metrics: path("metrics"), curves: path("svg") };
+    for steps in [5, 20, 17] {
+        let stop = Stop::default();
+        let observer = Impatient { stop: &stop, steps: Cell::new(steps) };
+        let around = Surroundings { observer: &observer, stop: &stop, files: &files };
+        let stopped = train(materials, &recipe, Device::Cpu, around).map(|trained| trained.models);
+        assert!(matches!(stopped, Err(Error::Stopped { .. })), "{stopped:?}");
+    }
+    let around =
+        Surroundings { observer: &parm_training::fit::Unobserved, stop: &Stop::default(), files: &files };
+    let resumed = train(materials, &recipe, Device::Cpu, around).expect("it goes on");
+    assert_eq!(resumed.models, whole.models);
+    let lines = std::fs::read_to_string(folder.path().join("metrics")).expect("metrics");
+    assert_eq!(lines.lines().count() as u64, recipe.run.epochs);
+    assert!(std::fs::read_to_string(folder.path().join("svg")).expect("curves").starts_with("<svg"));
+
+    recipe.run.seed = 9;
+    let around =
+        Surroundings { observer: &parm_training::fit::Unobserved, stop: &Stop::default(), files: &files };
+    let other = train(materials, &recipe, Device::Cpu, around).map(|trained| trained.models);
+    assert!(matches!(other, Err(Error::Checkpoint(_))), "{other:?}");
+}
+
+#[test]
+fn a_bundle_holds_the_models_of_several_codes_and_verifies() {
+    let bytes = deployed();
+    let deployed = model(bytes.clone());
+    let root = tempfile::tempdir().expect("a folder");
+    let rows = samples(600, 2);
+    let publication = Publication {
+        root: root.path(),
+        name: "small",
+        deployed: &bytes,
+        meaning: Meaning::Logits,
+        rows: &rows.inputs,
+        preprocessing: None,
+    };
+    for recipe in [recipe(Kind::Slots, 2), recipe(Kind::Sum, 2), recipe(Kind::Slots, 2)] {
+        let trained = trained(&deployed, &recipe).expect("it trains");
+        let materials = Materials { samples: &rows, graph: &deployed, teacher: None, outputs: None };
+        let accuracy = examine(materials, &trained, None, Device::Cpu).expect("it is examined").accuracy();
+        let entry = CodeRecord {
+            code: &trained.code,
+            training: Default::default(),
+            accuracy,
+            calibration: trained.calibration,
+        };
+        publish(&publication, &entry, &trained.models).expect("it is published");
+    }
+    let repository = Repository::open(root.path()).expect("a repository");
+    let report = verify(&repository, "small").expect("a bundle");
+    assert!(report.is_sound(), "{report}");
+    // The same code again took the place of the first.
+    assert_eq!(report.parities.len(), 2);
+}
+
+#[test]
+fn a_model_behind_an_engine_is_a_teacher_as_good_as_its_graph() {
+    struct Engine(Network);
+    impl Teacher for Engine {
+        fn predict(&self, rows: &Array<f32>) -> Result<Array<f32>, Error> {
+            Teacher::predict(&self.0, rows)
+        }
+    }
+    let bytes = deployed();
+    let deployed = model(bytes.clone());
+    let recipe = recipe(Kind::Slots, 2);
+    let own = trained(&deployed, &recipe).expect("it trains");
+    let rows = samples(600, 2);
+    let engine = Engine(Network::new(model(bytes), Device::Cpu).expect("a network"));
+    let outputs = engine.predict(&rows.inputs).expect("outputs");
+    for (teacher, outputs) in [(Some(&engine as &dyn Teacher), None), (None, Some(&outputs))] {
+        let materials = Materials { samples: &rows, graph: &deployed, teacher, outputs };
+        let trained = alone(|around| train(materials, &recipe, Device::Cpu, around)).expect("it trains");
+        assert_eq!(trained.models, own.models);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_a_run_begins() {
+    let deployed = model(deployed());
+    let rows = samples(600, 2);
+    let refused = |rows: &parm_training::data::Samples,
+                   recipe: &ParityRecipe,
+                   outputs: Option<&Array<f32>>| {
+        let materials = Materials { samples: rows, graph: &deployed, teacher: None, outputs };
+        alone(|around| train(materials, recipe, Device::Cpu, around)).map(|_| ()).expect_err("it is wrong")
+    };
+    let usual = recipe(Kind::Slots, 2);
+
+    let mut shuffled = rows.clone();
+    shuffled.labels =
+        rows.labels.clone().map(|labels| labels.iter().map(|label| (label + 1) % CLASSES).collect());
+    assert!(matches!(refused(&shuffled, &usual, None), Error::WrongLabels { .. }));
+    let mut unknown = rows.clone();
+    unknown.labels.iter_mut().flatten().for_each(|label| *label += 1);
+    assert!(matches!(refused(&unknown, &usual, None), Error::Label { row: 2, label: 3, classes: 3 }));
+
+    let mut tall = rows.clone();
+    tall.inputs = rows.inputs.clone().reshape(vec![600, 1, SIDE * SIDE, 1]).expect("the same pixels");
+    assert!(matches!(refused(&tall, &usual, None), Error::RowShape { .. }));
+
+    let short = Array::full(vec![599, CLASSES], 0.0);
+    assert_eq!(refused(&rows, &usual, Some(&short)), Error::OutputRows { rows: 600, outputs: 599 });
+    let mut broken = Array::full(vec![600, CLASSES], 0.0);
+    broken.data_mut()[3 * CLASSES] = f32::NAN;
+    assert!(matches!(refused(&rows, &usual, Some(&broken)), Error::Output { row: 3, .. }));
+
+    let few = samples(9, 2);
+    assert!(matches!(refused(&few, &usual, None), Error::TooFew { rows: 1, wanted: 2 }));
+    let diverging = ParityRecipe { loss: Some(Loss::Kl), ..recipe(Kind::Sum, 2) };
+    assert_eq!(refused(&rows, &diverging, None), Error::LossOfSums);
+    let alone = ParityRecipe { k: 1, ..usual.clone() };
+    assert!(matches!(refused(&rows, &alone, None), Error::Setting { .. }));
+    let summed = ParityRecipe { body: Some(Body::Lanes), ..recipe(Kind::Sum, 2) };
+    let wide = ParityRecipe { width: Some(1.5), ..usual.clone() };
+    let both = ParityRecipe { body: Some(Body::Mixed), width: Some(0.5), ..usual.clone() };
+    for wrong in [summed, wide, both] {
+        assert!(matches!(refused(&rows, &wrong, None), Error::Setting { .. }), "{wrong:?}");
+    }
+    let untrained = ParityRecipe { encoder: Kind::Mds, ..usual };
+    assert!(matches!(refused(&rows, &untrained, None), Error::Untrained { kind: Kind::Mds }));
+}
+
+/// Layers side by side: which of their features are left cannot be followed through what joins them.
+fn joined() -> Model {
+    let mut graph = Builder::new("joined", 5);
+    let input = graph.input(Value::batch_of_f32("input", &[1, SIDE, SIDE]));
+    let flat = graph.node("Flatten", "flat", &[&input]);
+    let layer = Dense { inputs: SIDE * SIDE, outputs: 8 };
+    let sides = ["a", "b"].map(|name| graph.dense(name, &flat, layer).expect("a layer"));
+    let both = graph.node_with("Concat", "both", &[&sides[0], &sides[1]], [("axis", 1.into())]);
+    graph.dense("logits", &both, Dense { inputs: 16, outputs: CLASSES }).expect("a layer");
+    graph.output(Value::batch_of_f32("logits", &[CLASSES]));
+    graph.build().expect("a graph")
+}
+
+#[test]
+fn slots_go_through_lanes_unless_the_graph_or_the_recipe_rules_that_out() {
+    let mut few = recipe(Kind::Slots, 2);
+    few.run.epochs = 1;
+    let mixed = ParityRecipe { body: Some(Body::Mixed), ..few.clone() };
+    let lanes = ParityRecipe { body: Some(Body::Lanes), ..few.clone() };
+    let rows = Samples { labels: None, ..samples(600, 2) };
+    let body = |graph: &Model, recipe: &ParityRecipe| {
+        let materials = Materials { samples: &rows, graph, teacher: None, outputs: None };
+        let trained = alone(|around| train(materials, recipe, Device::Cpu, around));
+        trained.map(|trained| trained.body.map(|body| body.to_string()).unwrap_or_default())
+    };
+    let deployed = model(deployed());
+    assert!(
+        body(&deployed, &few).expect("it trains").starts_with("lanes: each query by itself through 0.71")
+    );
+    assert_eq!(body(&deployed, &few), body(&deployed, &lanes));
+    assert!(body(&deployed, &mixed).expect("it trains").starts_with("mixed"));
+    assert_eq!(body(&deployed, &recipe(Kind::Sum, 2)).expect("it trains"), "");
+    let why = body(&joined(), &few).expect("it trains");
+    assert!(why.starts_with("mixed") && why.contains("Concat 'both'"), "{why}");
+    let refused = body(&joined(), &lanes).expect_err("nobody may change what was asked for");
+    assert!(refused.to_string().contains("Concat 'both'"), "{refused}");
+}
+
+#[test]
+fn a_loss_that_is_no_number_ends_the_run() {
+    let deployed = model(deployed());
+    let mut recipe = recipe(Kind::Sum, 2);
+    recipe.run.rate = 1e30;
+    assert!(matches!(trained(&deployed, &recipe), Err(Error::Diverged { epoch: 1, .. })));
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_is_an_error_and_leaves_nothing_behind() {
+    let deployed = model(deployed());
+    let rows = samples(600, 2);
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("file"), b"in the way").expect("a file");
+    let checkpoint = Some(folder.path().join("file").join("run.checkpoint"));
+    let files = Files { checkpoint, ..Files::default() };
+    let materials = Materials { samples: &rows, graph: &deployed, teacher: None, outputs: None };
+    let around =
+        Surroundings { observer: &parm_training::fit::Unobserved, stop: &Stop::default(), files: &files };
+    let failed = train(materials, &recipe(Kind::Slots, 2), Device::Cpu, around).map(|_| ());
+    assert!(matches!(failed, Err(Error::Write { .. })), "{failed:?}");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_disk_that_fills_up_leaves_the_checkpoint_before_and_the_run_goes_on_from_it() {
+    let deployed = model(deployed());
+    let rows = samples(600, 2);
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkpoint = folder.path().join("run.checkpoint");
+    let files = Files { checkpoint: Some(checkpoint.clone()), ..Files::default() };
+    let materials = Materials { samples: &rows, graph: &deployed, teacher: None, outputs: None };
+    let run = |steps: u32| {
+        let stop = Stop::default();
+        let observer = Impatient { stop: &stop, steps: Cell::new(steps) };
+        let around = Surroundings { observer: &observer, stop: &stop, files: &files };
+        train(materials, &recipe(Kind::Slots, 2), Device::Cpu, around).map(|trained| trained.models)
+    };
+    assert!(matches!(run(20), Err(Error::Stopped { .. })));
+    let before = std::fs::read(&checkpoint).expect("a checkpoint");
+    // Whatever is written beside the checkpoint goes to a device that is always full.
+    let draft = folder.path().join(format!("run.checkpoint.{}.part", std::process::id()));
+    std::os::unix::fs::symlink("/dev/full", &draft).expect("a link");
+    let full = run(5).expect_err("the disk is full");
+    assert!(full.to_string().contains("No space left"), "{full}");
+    assert_eq!(std::fs::read(&checkpoint).expect("a checkpoint"), before);
+    assert!(!draft.exists() && std::fs::read_dir(folder.path()).expect("a folder").count() == 1);
+    let whole = alone(|around| train(materials, &recipe(Kind::Slots, 2), Device::Cpu, around));
+    assert_eq!(run(u32::MAX).expect("it ends"), whole.expect("it ends").models);
+}

@@ -1,0 +1,65 @@
+//! A network that is none of ours, as PyTorch exported it (`pytorch/export.py`): gates, depthwise convolutions, GELU
+//! and a layer normalisation, batch normalisations folded away.
+
+use std::num::NonZeroUsize;
+
+use parm_parity_models::onnx::rewrite::{Body, Design, End, Weights, derive};
+use parm_parity_models::onnx::{Limits, Model};
+use parm_training::data::{self, Samples};
+use parm_training::{Array, Device, Host, Network};
+
+use crate::network::tract;
+use crate::support::agree;
+
+fn model() -> Model {
+    let bytes: &[u8] = include_bytes!("pytorch/cnn.onnx");
+    Model::from_bytes(bytes.to_vec(), &Limits::default()).unwrap()
+}
+
+fn saved(name: &str) -> Array<f32> {
+    let path = format!("{}/tests/it/pytorch/{name}.npy", env!("CARGO_MANIFEST_DIR"));
+    Samples::npy(path.as_ref(), None, data::Limit::default()).unwrap().inputs
+}
+
+#[test]
+fn a_network_of_pytorch_gives_what_it_gave_there() {
+    let network = Network::new(model(), Device::Cpu).unwrap();
+    let outputs = network.predict(&[saved("inputs").into()]).unwrap();
+    assert!(agree(&outputs[0], &saved("outputs").into(), 1e-4), "{outputs:?}");
+}
+
+/// Derives a parity model, trains it for two steps and holds what is written to what tract makes of it.
+fn trained(slots: usize, body: Body) {
+    let images = saved("inputs");
+    let pixels: usize = 28 * 28;
+    let size = NonZeroUsize::new(slots).unwrap();
+    let parity = Design { stem: size, head: size, end: End::Raw, body, start: Weights::Deployed };
+    let mut network = Network::new(derive(&model(), &parity).unwrap(), Device::Cpu).unwrap();
+    let query = Array::new(vec![1, slots, 28, 28], images.data()[..slots * pixels].to_vec()).unwrap();
+    let query = [Host::from(query)];
+    let before = network.predict(&query).unwrap();
+    let shape = before[0].shape().to_vec();
+    let count = shape.iter().product::<usize>();
+    assert_eq!(count, slots * 10, "{shape:?}");
+    for _ in 0..2 {
+        let seeds = [Array::full(shape.clone(), 1.0)];
+        let gradients = network.train_gradients(&query, &seeds).unwrap().parameters;
+        assert_eq!(gradients.len(), network.parameters().count(), "a parameter has no gradient");
+        for (name, gradient) in gradients {
+            let mut weight = network.weight(&name).unwrap();
+            weight.data_mut().iter_mut().zip(gradient.data()).for_each(|(w, g)| *w -= 1e-4 * g);
+            network.set_weight(&name, &weight).unwrap();
+        }
+    }
+    let after = network.predict(&query).unwrap();
+    let sum = |outputs: &[Host]| outputs[0].floats().unwrap().data().iter().sum::<f32>();
+    assert!(sum(&after) < sum(&before) - 1e-3, "{} {}", sum(&before), sum(&after));
+    assert!(agree(&tract(&network.export().unwrap(), &query[0]), &after[0], 1e-4));
+}
+
+#[test]
+fn parity_models_of_a_network_of_pytorch_are_derived_trained_and_run_elsewhere() {
+    trained(1, Body::Mixed);
+    trained(2, Body::Mixed);
+    trained(2, Body::lanes(NonZeroUsize::new(2).unwrap()));
+}

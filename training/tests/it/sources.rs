@@ -1,0 +1,350 @@
+//! Every kind of source, from files that the tests make, and what is said of files that are not as they should be.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use hound::{SampleFormat, WavSpec, WavWriter};
+use image::{Rgb, RgbImage};
+use parm_training::Array;
+use parm_training::data::known::{self, FileState};
+use parm_training::data::{Error, Limit, Samples, Source, fit, normalise};
+use tempfile::TempDir;
+use zip::write::SimpleFileOptions;
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// Reads the source; `{}` in it is the folder.
+fn read(folder: &TempDir, source: &str) -> Result<Samples, Error> {
+    source.replace("{}", folder.path().to_str().unwrap()).parse::<Source>()?.read(Limit::default())
+}
+
+fn write(folder: &TempDir, name: &str, content: impl AsRef<[u8]>) {
+    let path = folder.path().join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+}
+
+fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let length = u16::try_from(header.len()).unwrap().to_le_bytes();
+    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), data].concat()
+}
+
+fn floats(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn npz(folder: &TempDir, name: &str, arrays: &[(&str, Vec<u8>)]) {
+    let mut archive = zip::ZipWriter::new(fs::File::create(folder.path().join(name)).unwrap());
+    for (name, content) in arrays {
+        archive.start_file(format!("{name}.npy"), SimpleFileOptions::default()).unwrap();
+        archive.write_all(content).unwrap();
+    }
+    archive.finish().unwrap();
+}
+
+fn picture(path: &Path, size: (u32, u32), color: impl Fn(u32, u32) -> [u8; 3]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    RgbImage::from_fn(size.0, size.1, |x, y| Rgb(color(x, y))).save(path).unwrap();
+}
+
+#[test]
+fn a_source_that_cannot_be_meant_is_refused_with_what_there_is() {
+    let folder = folder();
+    let message = |source: &str| read(&folder, source).unwrap_err().to_string();
+    assert!(message("images.gz").contains("begin with a kind and a colon: idx, cifar"));
+    assert!(message("mnist:images").contains("there is no kind 'mnist'"));
+    assert!(message("idx:images,").contains("a path is missing"));
+    write(&folder, "x.csv", "a,b\n1,0\n");
+    assert!(
+        message("csv:{}/x.csv?traget=b")
+            .contains("setting 'traget': there is no such setting here: there are rows")
+    );
+    assert!(message("csv:{}/x.csv?rows=5").contains("'5' is not of the form 1..2"));
+    assert!(message("csv:{}/x.csv,{}/x.csv").contains("one path is wanted"));
+}
+
+#[test]
+fn archives_of_arrays_are_read_by_the_names_in_them() {
+    let folder = folder();
+    let rows = npy("<f4", "(3, 2)", &floats(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
+    npz(&folder, "a.npz", &[("x", rows), ("y", npy("|u1", "(3,)", &[0, 1, 0]))]);
+    let samples = read(&folder, "npz:{}/a.npz?labels=y").unwrap();
+    assert_eq!((samples.inputs.shape(), samples.labels), (&[3, 2][..], Some(vec![0, 1, 0])));
+    let error = read(&folder, "npz:{}/a.npz?inputs=X").unwrap_err();
+    let Error::NoArray { name, mut available, .. } = error else { panic!("{error}") };
+    available.sort();
+    assert_eq!((name.as_str(), available), ("X", vec!["x".to_owned(), "y".to_owned()]));
+}
+
+#[test]
+fn sequences_are_stretched_to_one_length() {
+    let folder = folder();
+    let rows = npy("<f4", "(5, 1)", &floats(&[0.0, 2.0, 4.0, 7.0, 9.0]));
+    npz(&folder, "a.npz", &[("x", rows), ("n", npy("|u1", "(2,)", &[3, 2]))]);
+    let samples = read(&folder, "npz:{}/a.npz?lengths=n&frames=5").unwrap();
+    assert_eq!(samples.inputs.shape(), [2, 1, 5, 1]);
+    assert_eq!(samples.inputs.data(), [0.0, 1.0, 2.0, 3.0, 4.0, 7.0, 7.5, 8.0, 8.5, 9.0]);
+    npz(&folder, "b.npz", &[("x", npy("<f4", "(1, 1)", &floats(&[0.0]))), ("n", npy("|u1", "(1,)", &[2]))]);
+    let message = read(&folder, "npz:{}/b.npz?lengths=n").unwrap_err().to_string();
+    assert!(message.contains("its lengths sum up to 2, it has 1 rows"), "{message}");
+}
+
+#[test]
+fn features_of_sequences_are_brought_to_one_scale() {
+    let folder = folder();
+    let frames = [100.0, 0.0, 300.0, 2.0, 200.0, 4.0, 200.0, 2.0];
+    let arrays =
+        [("x", npy("<f4", "(4, 2)", &floats(&frames))), ("n", npy("<f4", "(2,)", &floats(&[2.0, 2.0])))];
+    npz(&folder, "s.npz", &arrays);
+    let samples = read(&folder, "npz:{}/s.npz?lengths=n&frames=2&standard").unwrap();
+    let root = 2f32.sqrt();
+    let expected = [-root, -root, root, 0.0, 0.0, root, 0.0, 0.0];
+    let off = samples.inputs.data().iter().zip(expected).map(|(a, b)| (a - b).abs());
+    assert!(off.fold(0.0, f32::max) < 1e-6, "{:?}", samples.inputs);
+}
+
+#[test]
+fn labels_that_are_a_matrix_are_numbers_to_predict() {
+    let folder = folder();
+    write(&folder, "x.npy", npy("<f4", "(2, 1)", &floats(&[1.0, 2.0])));
+    write(&folder, "y.npy", npy("<f4", "(2, 2)", &floats(&[0.1, 0.2, 0.3, 0.4])));
+    let samples = read(&folder, "npy:{}/x.npy,{}/y.npy").unwrap();
+    assert_eq!((samples.labels, samples.values.unwrap().shape()), (None, &[2, 2][..]));
+}
+
+#[test]
+fn tables_become_numbers_with_one_column_for_each_word() {
+    let folder = folder();
+    write(&folder, "t.csv", "size,colour,price\n1.5,red,10\n2,blue,30\n3, red ,20\n");
+    let samples = read(&folder, "csv:{}/t.csv?as=value").unwrap();
+    assert_eq!(samples.inputs.shape(), [3, 3]);
+    assert_eq!(samples.inputs.data(), [1.5, 0.0, 1.0, 2.0, 1.0, 0.0, 3.0, 0.0, 1.0]);
+    assert_eq!(samples.values.unwrap().data(), [10.0, 30.0, 20.0]);
+    let classes = read(&folder, "csv:{}/t.csv?target=colour").unwrap();
+    assert_eq!((classes.inputs.shape(), classes.labels), (&[3, 2][..], Some(vec![1, 0, 1])));
+}
+
+#[test]
+fn a_cell_that_is_no_number_is_named_by_line_and_column() {
+    let folder = folder();
+    for (content, expected) in [
+        ("a,b\n1,0\nNaN,1\n", "line 3: 'NaN' in column 'a' is no finite number"),
+        ("a,b\n1,0\n2,1\nx,1\n", "line 4: 'x' in column 'a' is no finite number"),
+        ("a,b\n1,0\n2\n", "line 3"),
+    ] {
+        write(&folder, "t.csv", content);
+        let message = read(&folder, "csv:{}/t.csv").unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+    write(&folder, "t.csv", "a,b\n1,0\n");
+    let error = read(&folder, "csv:{}/t.csv?target=c").unwrap_err().to_string();
+    assert!(error.ends_with("has no column 'c': it has a, b"), "{error}");
+    write(&folder, "t.csv", "a,b\n");
+    assert!(read(&folder, "csv:{}/t.csv").unwrap_err().to_string().ends_with("holds no row"));
+}
+
+#[test]
+fn folders_of_images_are_classes_by_name_and_channels_stay_apart() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    picture(&at("dog/1.png"), (2, 3), |_, _| [255, 0, 51]);
+    picture(&at("cat/1.png"), (2, 3), |x, _| if x == 0 { [255; 3] } else { [0; 3] });
+    let samples = read(&folder, "folder:{}").unwrap();
+    assert_eq!((samples.inputs.shape(), samples.labels), (&[2, 3, 3, 2][..], Some(vec![0, 1])));
+    let dog = &samples.inputs.data()[18..];
+    assert!(dog[..6].iter().all(|red| *red == 1.0) && dog[6..12].iter().all(|green| *green == 0.0));
+    assert!(dog[12..].iter().all(|blue| (blue - 0.2).abs() < 1e-6));
+    let gray = read(&folder, "folder:{}?gray&size=1x1").unwrap();
+    assert_eq!(gray.inputs.shape(), [2, 1, 1, 1]);
+    assert!((gray.inputs.data()[0] - 0.5).abs() < 0.01, "half of the cat is white: {:?}", gray.inputs);
+}
+
+#[test]
+fn images_that_do_not_fit_together_and_classes_without_images_are_refused() {
+    let folder = folder();
+    picture(&folder.path().join("cat/1.png"), (2, 2), |_, _| [0; 3]);
+    picture(&folder.path().join("cat/2.png"), (3, 2), |_, _| [0; 3]);
+    let message = read(&folder, "folder:{}").unwrap_err().to_string();
+    assert!(message.contains("2.png") && message.contains("give a size"), "{message}");
+    write(&folder, "cat/2.png", "no picture");
+    let message = read(&folder, "folder:{}").unwrap_err().to_string();
+    assert!(message.contains("2.png' is not a PNG or JPEG image"), "{message}");
+    fs::create_dir(folder.path().join("dog")).unwrap();
+    let message = read(&folder, "folder:{}").unwrap_err().to_string();
+    assert!(message.contains("dog' holds no file that ends in png or jpg or jpeg"), "{message}");
+}
+
+fn annotation(objects: &[(&str, [u32; 4])]) -> String {
+    let object = |(name, [a, b, c, d]): &(&str, [u32; 4])| {
+        format!(
+            "<object><name>{name}</name>\n<bndbox><xmin>{a}</xmin><ymin>{b}</ymin><xmax>{c}</xmax><ymax>{d}</ymax>\
+             </bndbox></object>"
+        )
+    };
+    format!("<annotation>\n{}</annotation>", objects.iter().map(object).collect::<String>())
+}
+
+#[test]
+fn the_box_of_the_only_object_is_given_in_fractions_of_the_image() {
+    let folder = folder();
+    for name in ["one", "two", "none"] {
+        picture(&folder.path().join(format!("JPEGImages/{name}.jpg")), (40, 20), |_, _| [128; 3]);
+    }
+    write(&folder, "ImageSets/Main/train.txt", "one\ntwo  1\nnone\n");
+    write(&folder, "Annotations/one.xml", annotation(&[("cell", [10, 5, 30, 20]), ("dust", [0, 0, 1, 1])]));
+    write(&folder, "Annotations/two.xml", annotation(&[("cell", [0, 0, 4, 4]), ("cell", [5, 5, 9, 9])]));
+    write(&folder, "Annotations/none.xml", annotation(&[]));
+    let samples = read(&folder, "voc:{}?object=cell&size=8x16").unwrap();
+    assert_eq!(samples.inputs.shape(), [1, 3, 8, 16]);
+    assert_eq!(samples.values.unwrap().data(), [0.25, 0.25, 0.75, 1.0]);
+    write(&folder, "Annotations/one.xml", annotation(&[("cell", [10, 5, 10, 20])]));
+    let message = read(&folder, "voc:{}?object=cell").unwrap_err().to_string();
+    assert!(message.contains("one.xml', line 3: the box [10.0, 5.0, 10.0, 20.0] has no area"), "{message}");
+    write(&folder, "Annotations/one.xml", "<annotation>\n<object></thing>");
+    let message = read(&folder, "voc:{}?object=cell").unwrap_err().to_string();
+    assert!(message.contains("one.xml', line 2"), "{message}");
+}
+
+fn recording(folder: &TempDir, name: &str, rate: u32, seconds: f32) {
+    let path = folder.path().join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let spec =
+        WavSpec { channels: 1, sample_rate: rate, bits_per_sample: 16, sample_format: SampleFormat::Int };
+    let mut writer = WavWriter::create(path, spec).unwrap();
+    for at in 0..(rate as f32 * seconds) as u32 {
+        let value = (at as f32 * 440.0 * std::f32::consts::TAU / rate as f32).sin();
+        writer.write_sample((value * 16000.0) as i16).unwrap();
+    }
+    writer.finalize().unwrap();
+}
+
+#[test]
+fn recordings_become_pictures_of_one_size() {
+    let folder = folder();
+    recording(&folder, "7_ann_0.wav", 8000, 0.3);
+    recording(&folder, "3_bob_0.wav", 8000, 1.4);
+    let samples = read(&folder, "wav:{}?bands=20&seconds=0.5").unwrap();
+    assert_eq!((samples.inputs.shape(), samples.labels), (&[2, 1, 20, 48][..], Some(vec![0, 1])));
+    let cepstrum = read(&folder, "wav:{}?features=mfcc&seconds=0.5").unwrap();
+    assert_eq!(cepstrum.inputs.shape(), [2, 1, 13, 48]);
+    recording(&folder, "8_bob_0.wav", 16000, 0.3);
+    let message = read(&folder, "wav:{}").unwrap_err().to_string();
+    assert!(message.contains("16000 samples a second where other files have 8000"), "{message}");
+}
+
+#[test]
+fn parts_and_ranges_share_no_row_and_depend_on_the_seed_alone() {
+    let folder = folder();
+    let lines: String = (0..50).map(|row| format!("{row},{}\n", row % 2)).collect();
+    write(&folder, "t.csv", format!("a,b\n{lines}"));
+    let rows = |settings: &str| -> Vec<f32> {
+        read(&folder, &format!("csv:{{}}/t.csv?{settings}")).unwrap().inputs.into_data()
+    };
+    let (train, test) = (rows("part=train&hold=0.3"), rows("part=test&hold=0.3"));
+    assert_eq!((train.len(), test.len()), (35, 15));
+    assert!(test.iter().all(|row| !train.contains(row)));
+    assert_eq!(rows("part=test&hold=0.3&seed=1"), test);
+    assert_ne!(rows("part=test&hold=0.3&seed=2"), test);
+    assert_eq!(rows("rows=3..6"), [3.0, 4.0, 5.0]);
+    let error = read(&folder, "csv:{}/t.csv?rows=40..60").unwrap_err();
+    assert_eq!(error, Error::Range { from: 40, to: 60, rows: 50 });
+}
+
+#[test]
+fn random_rows_are_so_many_and_share_none_with_the_other_part() {
+    let folder = folder();
+    let lines: String = (0..50).map(|row| format!("{row},{}\n", row % 2)).collect();
+    write(&folder, "t.csv", format!("a,b\n{lines}"));
+    let source = |settings: &str| read(&folder, &format!("csv:{{}}/t.csv?{settings}"));
+    let rows = |settings: &str| source(settings).unwrap().inputs.into_data();
+    let some = rows("sample=20");
+    assert_eq!(some.len(), 20);
+    assert!(some.is_sorted() && some != (0..20).map(|row| row as f32).collect::<Vec<_>>());
+    assert_ne!(rows("sample=20&seed=2"), some);
+    assert_eq!(rows("sample=50").len(), 50);
+    let (train, test) = (rows("sample=20&part=train&hold=0.25"), rows("sample=20&part=test&hold=0.25"));
+    assert_eq!((train.len(), test.len()), (15, 5));
+    assert!(test.iter().all(|row| some.contains(row) && !train.contains(row)));
+    assert_eq!(source("sample=60").unwrap_err(), Error::Range { from: 0, to: 60, rows: 50 });
+    assert!(source("seed=2").unwrap_err().to_string().contains("say which part is wanted"));
+}
+
+#[test]
+fn files_of_any_kind_are_seen_by_their_ends_and_once() {
+    let folder = folder();
+    write(&folder, "a/short.txt", " \n12345678\n");
+    write(&folder, "a/same.txt", " \n12345678\n");
+    write(&folder, "a/tiny.txt", "1234567");
+    write(&folder, "long.bin", [vec![7; 5000], vec![8; 5000]].concat());
+    let samples = read(&folder, "bytes:{}").unwrap();
+    assert_eq!((samples.inputs.shape(), &samples.labels), (&[2, 2048][..], &None));
+    let rows: Vec<&[f32]> = samples.inputs.data().chunks(2048).collect();
+    // A short file stands at both ends, each without the white space before or behind it; padding fills what is between.
+    let tokens = |text: &str| text.bytes().map(f32::from).collect::<Vec<f32>>();
+    assert_eq!((&rows[0][..9], &rows[0][2038..]), (&tokens("12345678\n")[..], &tokens(" \n12345678")[..]));
+    assert!(rows[0][9..2038].iter().all(|token| *token == 256.0));
+    assert_eq!((rows[1][0], rows[1][1023], rows[1][1024], rows[1][2047]), (7.0, 7.0, 8.0, 8.0));
+    for one in 0..30 {
+        write(&folder, &format!("many/{one}.rs"), format!("the source file number {one}"));
+    }
+    let drawn = |settings: &str| read(&folder, &format!("bytes:{{}}/many?{settings}")).unwrap().inputs;
+    assert_eq!(drawn("each=10").shape()[0], 10);
+    assert_eq!(drawn("each=10"), drawn("each=10"));
+    assert_ne!(drawn("each=10"), drawn("each=10&draw=2"));
+    let message = read(&folder, "bytes:{}/none").unwrap_err().to_string();
+    assert!(message.contains("cannot read") && message.contains("none"), "{message}");
+}
+
+#[test]
+fn a_class_without_an_example_is_found() {
+    let inputs = Array::full(vec![3, 1], 0.0);
+    let samples = Samples::new(inputs, Some(vec![0, 3, 1])).unwrap();
+    assert_eq!(samples.complete_classes(), Err(Error::EmptyClass { class: 2, classes: 4 }));
+}
+
+#[test]
+fn normalised_channels_have_mean_zero_and_deviation_one() {
+    let mut rows = Array::new(vec![2, 2, 2], vec![1.0, 3.0, 5.0, 5.0, 5.0, 7.0, 5.0, 5.0]).unwrap();
+    let preprocessing = fit(&rows);
+    assert_eq!((&preprocessing.mean[..], preprocessing.deviation[1]), (&[4.0, 5.0][..], 1.0));
+    normalise(&mut rows, &preprocessing).unwrap();
+    let first: Vec<f32> = [0, 1, 4, 5].iter().map(|&at| rows.data()[at]).collect();
+    assert!(first.iter().sum::<f32>().abs() < 1e-6);
+    assert!((first.iter().map(|value| value * value).sum::<f32>() - 4.0).abs() < 1e-5);
+    let other = Array::full(vec![1, 3], 0.0);
+    assert!(normalise(&mut other.clone(), &preprocessing).is_err());
+}
+
+#[test]
+fn known_sets_are_checked_by_their_sums() {
+    let folder = folder();
+    let set = known::find("mnist").unwrap();
+    write(&folder, "train-labels-idx1-ubyte", "something else");
+    let checked = set.check(folder.path(), Limit::default()).unwrap();
+    let states: Vec<&FileState> = checked.iter().map(|file| &file.state).collect();
+    assert_eq!(states[0], &FileState::Missing);
+    assert!(matches!(states[1], FileState::Differs(sum) if sum.len() == 32));
+    assert!(known::find("nist").unwrap_err().to_string().contains("fashion-mnist, mnist"));
+}
+
+#[test]
+fn the_demonstration_images_are_labelled_and_of_all_classes() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/fashion-mnist");
+    let source = format!("idx:{folder}/images-idx3-ubyte.gz,{folder}/labels-idx1-ubyte.gz");
+    let samples = source.parse::<Source>().unwrap().read(Limit::default()).unwrap();
+    assert_eq!(samples.inputs.shape(), [2000, 1, 28, 28]);
+    assert_eq!(samples.complete_classes(), Ok(10));
+}
+
+#[test]
+fn the_sources_of_known_sets_can_be_read_as_text() {
+    for set in known::SETS {
+        for source in set.sources_in(Path::new("/data")) {
+            assert!(source.parse::<Source>().is_ok(), "{source}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What a stand-in costs, from the jobs that it did.
+
+use parm_dispatch::Cost;
+use parm_dispatch::recording::Role;
+use parm_loadgen::statistics::bootstrap::quantile_of;
+
+use crate::Job;
+
+/// Jobs of one size that make a median.
+const LEAST: usize = 50;
+/// Rows for which the cost is told.
+const ROWS: [u32; 4] = [1, 2, 4, 8];
+
+/// The medians of its jobs as shares of a query's time, which is in seconds; sizes that were seen too seldom cost as much a
+/// row as the nearest that was not. None where there was no stand-in.
+pub(super) fn cost(jobs: &[Job], query: f64) -> Option<Cost> {
+    let seen = ROWS.map(|rows| {
+        let own = |job: &&Job| job.role == Role::StandIn && job.ok && job.rows == rows;
+        let mut times: Vec<f64> = jobs.iter().filter(own).map(|job| job.took).collect();
+        (times.len() >= LEAST).then(|| quantile_of(&mut times, 0.5) / query)
+    });
+    let nearest = |at: usize| {
+        let known = (0..ROWS.len()).filter_map(|other| Some((other, seen[other]?)));
+        let (other, share) = known.min_by_key(|(other, _)| at.abs_diff(*other))?;
+        Some(share * f64::from(ROWS[at]) / f64::from(ROWS[other]))
+    };
+    let [one, two, four, eight] = [0, 1, 2, 3].map(nearest);
+    Some(Cost { rows: [one?, two?, four?, eight?] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jobs(of: &[(Role, u32, f64)]) -> Vec<Job> {
+        let job = |&(role, rows, took): &(Role, u32, f64)| {
+            (0..60).map(move |_| Job { instance: 0, at: 0.0, took, rows, role, ok: true })
+        };
+        of.iter().flat_map(job).collect()
+    }
+
+    #[test]
+    fn its_jobs_say_what_a_stand_in_costs() {
+        let seen = jobs(&[(Role::Deployed, 1, 0.02), (Role::StandIn, 1, 0.005), (Role::StandIn, 4, 0.01)]);
+        assert_eq!(cost(&seen, 0.02).unwrap().rows, [0.25, 0.5, 0.5, 1.0]);
+        assert_eq!(cost(&jobs(&[(Role::Deployed, 1, 0.02)]), 0.02), None);
+    }
+}
