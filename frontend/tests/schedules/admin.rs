@@ -82,7 +82,7 @@ pub(crate) fn note(truth: &mut Truth, settings: &Value, models: u8) {
         let reserves = apart || policy == "parm" || policy == "approximate-backup";
         let queue_limit = own["queue_limit"].as_u64().unwrap_or(0) as usize;
         let ejects = own["ejection"]["enabled"] == true;
-        let stands_in = reserves || policy == "parm+";
+        let stands_in = reserves || matches!(policy, "parm+" | "stand-in");
         truth.rules.insert(model, Rules { reserves, stands_in, queue_limit, ejects });
     }
     truth.rules_since = tokio::time::Instant::now();

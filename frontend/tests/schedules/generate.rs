@@ -13,7 +13,7 @@ use crate::schedule::{
     Ask, Event, Guilt, Model, Schedule, Serving, Setup, Source, Temper, Wanted, What, Worker,
 };
 
-const POLICIES: [PolicyKind; 7] = [
+const POLICIES: [PolicyKind; 8] = [
     PolicyKind::None,
     PolicyKind::Equal,
     PolicyKind::Replicate,
@@ -21,6 +21,7 @@ const POLICIES: [PolicyKind; 7] = [
     PolicyKind::Parm,
     PolicyKind::ParmPlus,
     PolicyKind::ApproximateBackup,
+    PolicyKind::StandIn,
 ];
 
 struct Maker {
@@ -113,6 +114,15 @@ fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
     coding.parm_plus.shared_pool = dice.percent(80);
     coding.parm_plus.parities_yield = dice.percent(70);
     coding.headroom = Fraction::percent(dice.pick(&[0, 5]));
+    let stand_in = &mut settings.stand_in;
+    stand_in.model = Some(Model::Cheap.name());
+    stand_in.cost = dice.pick(&[0.1, 0.5]);
+    stand_in.spare = dice.percent(70);
+    stand_in.hedge = dice.percent(50);
+    stand_in.grace.cold = Duration::from_millis(30);
+    stand_in.bound = Fraction::percent(dice.pick(&[5, 100]));
+    // It agrees with nobody.
+    stand_in.agreement.floor = Fraction::percent(dice.pick(&[0, 0, 80]));
     if !bundle {
         coding.code = Some(Kind::Mds);
         coding.r = NonZeroU8::new(dice.pick(&[1, 2])).expect("positive");

@@ -33,8 +33,10 @@ fn wrong(wished: &Value, standing: &Value, model: (&str, &str), basis: &Basis<'_
     let as_wished = standing["policy"] == wished["policy"];
     let can = can(wished, model, basis);
     let explained = standing["not_coded"].is_string() != as_wished;
-    // A model that was not examined so far is hedged without a reason, and parities' own models never are.
-    let stands = match (as_wished, basis.settled && !is_parity(model.0)) {
+    // A model that was not examined so far is hedged without a reason, and parities' own models never are. What stands in
+    // for another must have its shape, and shapes change.
+    let certain = !is_parity(model.0) && (wished["policy"] != "stand-in" || !can);
+    let stands = match (as_wished, basis.settled && certain) {
         (true, settled) => explained && (can || !settled),
         (false, true) => policy == "hedge" && explained && !can,
         (false, false) => policy == "hedge",
