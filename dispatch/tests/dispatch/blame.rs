@@ -4,8 +4,8 @@ use std::num::{NonZeroU8, NonZeroU16};
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, BatchSettings, EjectionSettings, Event, Failure, Fraction, InstanceId, InstanceSpec, PolicyKind,
-    PoolId, PoolSettings, Query, QueryId, Served, Settings, ShapeId,
+    Accept, BatchSettings, BudgetSettings, EjectionSettings, Event, Failure, Fraction, InstanceId,
+    InstanceSpec, PolicyKind, PoolId, PoolSettings, Query, QueryId, Served, Settings, ShapeId,
 };
 
 use super::script::Step::*;
@@ -37,11 +37,96 @@ fn queries_that_break_the_model_everywhere_take_no_instance_out() {
 
 #[test]
 fn an_instance_that_was_ejected_for_queries_that_were_at_fault_is_back() {
-    // Three queries break the model on 1 while 2 is busy, so nobody knows yet whose fault it is.
-    let ejected = [Join(1), Join(2), Query(1), Query(9), Break(1), Query(2), Break(1), Query(3), Break(1)];
-    assert_eq!(in_service(&play(plain(), &ejected), 2), [2]);
-    let known = [Done(2), Break(2)];
-    assert_eq!(in_service(&play(plain(), &[&ejected[..], &known].concat()), 2), [1, 2]);
+    // Three queries break the model on 1, the first of which 3 answers. Whose fault the others are nobody knows yet.
+    let first = [Join(1), Join(2), Join(3), Query(1), Query(8), Query(9), Break(1), Done(3)];
+    let more = [Query(2), Break(1), Done(3), Query(3), Break(1)];
+    let ejected = [&first[..], &more].concat();
+    assert_eq!(in_service(&play(plain(), &ejected), 3), [2, 3]);
+    let known = [Break(3)];
+    assert_eq!(in_service(&play(plain(), &[&ejected[..], &known].concat()), 3), [1, 2, 3]);
+}
+
+#[test]
+fn an_instance_that_failed_three_queries_goes_when_another_answers_one_of_them() {
+    let failed = [Join(1), Join(2), Query(1), Query(9), Break(1), Query(2), Break(1), Query(3), Break(1)];
+    assert_eq!(in_service(&play(plain(), &failed), 2), [1, 2], "they may be at fault");
+    let answered = [Done(2), Done(2)];
+    assert_eq!(in_service(&play(plain(), &[&failed[..], &answered].concat()), 2), [2]);
+}
+
+#[test]
+fn what_a_batch_without_its_worst_query_does_elsewhere_proves_nothing() {
+    let batch = BatchSettings {
+        max_size: NonZeroU16::new(2).expect("positive"),
+        max_delay: Duration::from_millis(5),
+    };
+    let settings = PoolSettings { batch, ..plain() };
+    // Three batches break on 1 while 2 is busy, and 2 answers what is left of them.
+    let after = |one_goes: bool| {
+        let mut steps = vec![Join(2), Alone(100), Join(1)];
+        for id in [10, 20, 30] {
+            steps.extend([Query(id), Query(id + 1), Break(1)]);
+            steps.extend(one_goes.then_some(Cancel(id)));
+        }
+        steps.extend([Done(2), Done(2), Done(2), Done(2)]);
+        in_service(&play(settings.clone(), &steps), 2)
+    };
+    assert_eq!(after(false), [2]);
+    assert_eq!(after(true), [1, 2], "whose client went away may have been at fault");
+}
+
+#[test]
+fn an_instance_stays_while_its_model_answers_nowhere_else() {
+    // Queries break the model on 1, and 2 hangs with the first of them.
+    let breaks = |id| [Query(id), Break(1)];
+    let steps: Vec<Step> = (1..=5).flat_map(breaks).collect();
+    let again = [Wait(150), Break(1), Break(1), Break(1)];
+    let world = play(plain(), &[&[Join(1), Join(2)], &steps[..], &again].concat());
+    assert_eq!(in_service(&world, 2), [1, 2], "{:?}", words(&world));
+}
+
+#[test]
+fn a_query_that_fails_again_and_again_counts_once() {
+    let settings = PoolSettings { max_attempts: NonZeroU8::new(5).expect("positive"), ..plain() };
+    // 2 answers what 1 failed and hangs with the next; 1 tries another query over and over.
+    let first = [Join(1), Join(2), Query(1), Query(2), Break(1), Done(2), Done(2), Quiet];
+    let alone = [Query(3), Query(4), Break(1), Wait(150), Break(1), Wait(150), Break(1)];
+    let world = play(settings, &[&first[..], &alone].concat());
+    assert_eq!(in_service(&world, 2), [1, 2], "{:?}", words(&world));
+}
+
+#[test]
+fn retries_of_queries_that_are_at_fault_are_missing_to_nobody() {
+    let retry = BudgetSettings { ratio: Fraction::percent(0), burst: 2 };
+    let settings = PoolSettings { retry, ..plain() };
+    let broken = |id| [Query(id), Break(1), Break(2)];
+    let steps: Vec<Step> = (0..10).flat_map(broken).collect();
+    let world = play(settings, &[&[Join(1), Join(2)], &steps[..]].concat());
+    let counters = world.dispatcher.status(POOL).expect("it is there").counters;
+    assert_eq!((counters.retries, counters.retries_refused), (10, 0), "{:?}", words(&world));
+}
+
+#[test]
+fn a_model_that_nobody_asks_for_keeps_no_slow_instance_in_service() {
+    let mut world = World::new(Settings::uniform(plain()), 7);
+    let pools = [PoolId(0), PoolId(1)];
+    let mut ids = 0..;
+    for id in 1..=3 {
+        let serves = pools.map(Served::deployed).to_vec();
+        world.send(Event::InstanceJoined(InstanceId(id), InstanceSpec { serves, slots: 1, node: None }));
+    }
+    // Instance 1 takes five times as long as the others, and nobody asks for the second model.
+    for _ in 0..30 {
+        let deadline = world.now + Duration::from_secs(1);
+        let (shape, priority, accept) = (ShapeId(0), 0, Accept::Any);
+        let id = QueryId(ids.next().expect("numbers do not end"));
+        let pool = pools[0];
+        world.send(Event::QueryArrived(Query { id, pool, shape, deadline, priority, accept, codable: true }));
+        let (job, on) = world.running().map(|(id, held)| (*id, held.job.instance)).last().expect("it runs");
+        world.advance(Duration::from_millis(if on == InstanceId(1) { 100 } else { 20 }));
+        world.send(Event::JobCompleted(job));
+    }
+    assert_eq!(in_service(&world, 3), [2, 3], "{:?}", words(&world));
 }
 
 #[test]
@@ -163,8 +248,8 @@ fn a_model_that_fails_on_an_instance_goes_there_and_the_others_stay() {
 
 #[test]
 fn jobs_that_were_given_up_late_make_an_instance_slow() {
-    let given_up = |after| {
-        let mut steps = vec![Join(1), Warm(32), Join(2), Quiet];
+    let given_up = |answers, after| {
+        let mut steps = vec![Join(1), Warm(answers), Join(2), Quiet];
         for round in 0..2 {
             let (id, other) = (10 * round, 10 * round + 1);
             steps.extend([Query(id), Query(other), Done(1), Wait(after), Cancel(id), Cancel(other), Fail(2)]);
@@ -173,8 +258,28 @@ fn jobs_that_were_given_up_late_make_an_instance_slow() {
         assert_eq!(world.dispatcher.status(POOL).expect("it is there").counters.retries, 0);
         in_service(&world, 2)
     };
-    assert_eq!(given_up(100), [1], "it hangs: twice five medians without an answer");
-    assert_eq!(given_up(50), [1, 2], "clients may be impatient");
+    assert_eq!(given_up(32, 100), [1], "it hangs: twice five medians without an answer");
+    assert_eq!(given_up(32, 50), [1, 2], "clients may be impatient");
+    assert_eq!(given_up(4, 100), [1], "a model that is seldom asked for tells too");
+    assert_eq!(given_up(1, 100), [1, 2], "one answer is not enough to say what is usual");
+}
+
+#[test]
+fn an_instance_that_hangs_goes_though_the_others_are_busy_and_a_slow_one_stays() {
+    let answered = |works| {
+        let mut steps = vec![Join(1), Warm(32), Join(2), Query(1), Query(2), Done(1), Wait(100)];
+        // So much waits that everybody counts when the client of what 2 has goes away.
+        steps.extend((3..9).map(Query));
+        steps.extend([Cancel(1), Cancel(2), Fail(2)]);
+        steps.extend([Done(1), Done(1), Done(1), Done(1), Done(1), Wait(100)]);
+        steps.extend((11..17).map(Query));
+        steps.extend([Cancel(4), Fail(2)]);
+        assert_eq!(in_service(&play(plain(), &steps), 2), [1, 2]);
+        steps.push(Probe(2, works));
+        in_service(&play(plain(), &steps), 2)
+    };
+    assert_eq!(answered(false), [1], "it hangs");
+    assert_eq!(answered(true), [1, 2]);
 }
 
 #[test]
