@@ -67,8 +67,10 @@ impl Dispatcher {
         // Where nobody agrees, the parity is as suspect as they are.
         if answers.iter().any(|(_, agrees)| *agrees) {
             for (instance, agrees) in answers {
-                self.pools[pool].counters.compared += 1;
-                self.pools[pool].counters.disagreed += u64::from(!agrees);
+                // Its model may have been unloaded while the driver compared.
+                let Some(known) = self.pools.get_mut(pool) else { break };
+                known.counters.compared += 1;
+                known.counters.disagreed += u64::from(!agrees);
                 self.weigh(pool, instance, agrees);
             }
         }

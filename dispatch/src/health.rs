@@ -5,7 +5,15 @@
 //! clear its record. Whether an ejection is affordable is not known here: see `Dispatcher::eject`.
 //!
 //! Slowness and wrong answers are the instance's, whatever it runs. Failures are of one model on it: that one is broken
-//! there says nothing of the others, so each of its models has such a record too.
+//! there says nothing of the others, so each of its models has such a record too. That a model fails may as well be due to
+//! the query; so it is not held against the instance before another one has answered a query that it failed. Where the
+//! others hang, or answer other queries, nothing is known. Rejected: a probe of the suspect, as what was answered before
+//! may be answered again by one that breaks on all that is larger.
+
+//!
+//! Who is slow and who hangs looks the same where clients go away first: jobs end without an answer. Slow ones are kept
+//! where the others are too busy, which makes no sense for one that gives nothing back. So that one is asked, by a probe,
+//! while it stays in service, and goes if it does not answer.
 
 use std::time::Duration;
 
@@ -21,7 +29,13 @@ const LEAST_BACKOFF: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Health {
     slow: u8,
+    /// It gave nothing back when it was last found slow.
+    silent: bool,
+    /// It is in service, and was asked whether it hangs: until when it may answer.
+    question: Option<Time>,
     failures: u8,
+    /// One of the failures since its last answer was not due to the query.
+    confirmed: bool,
     good: u8,
     /// The wait before the probe of the last ejection; none when the record is clear.
     backoff: Option<Duration>,
@@ -53,7 +67,16 @@ pub(super) enum Reason {
 
 impl Health {
     pub(super) fn new() -> Self {
-        Self { slow: 0, failures: 0, good: 0, backoff: None, state: State::InService }
+        Self {
+            slow: 0,
+            silent: false,
+            question: None,
+            failures: 0,
+            confirmed: false,
+            good: 0,
+            backoff: None,
+            state: State::InService,
+        }
     }
 
     pub(super) fn in_service(&self) -> bool {
@@ -80,7 +103,7 @@ impl Health {
 
     /// An answer came, slow or not.
     pub(super) fn answered(&mut self, slow: bool, settings: &EjectionSettings) -> Option<Reason> {
-        self.failures = 0;
+        (self.failures, self.confirmed, self.silent) = (0, false, false);
         if slow {
             self.good = 0;
             self.slow = self.slow.saturating_add(1);
@@ -94,11 +117,41 @@ impl Health {
         None
     }
 
+    /// A job that took long was given up, and gave nothing back.
+    pub(super) fn gave_nothing(&mut self, settings: &EjectionSettings) -> Option<Reason> {
+        let verdict = self.answered(true, settings);
+        self.silent = true;
+        verdict
+    }
+
+    /// Whether to ask it if it hangs, as it stays in service and has given nothing back: by when it has to answer.
+    pub(super) fn ask(&mut self, now: Time, settings: &EjectionSettings) -> Option<Time> {
+        let asks = settings.enabled && self.silent && self.in_service() && self.question.is_none();
+        let until = now + settings.backoff_max.max(LEAST_BACKOFF);
+        asks.then(|| *self.question.insert(until))
+    }
+
+    /// It answered what it was asked, or its silence must be borne.
+    pub(super) fn asked(&mut self) {
+        (self.question, self.silent, self.slow) = (None, false, 0);
+    }
+
     /// A job failed, by the instance's fault.
     pub(super) fn failed(&mut self, settings: &EjectionSettings) -> Option<Reason> {
         self.good = 0;
         self.failures = self.failures.saturating_add(1);
         (self.failures >= settings.failures.get()).then_some(Reason::Failing)
+    }
+
+    /// Whether it is known that it was not the queries on which it has failed since its last answer.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
+    /// A query on which it failed was answered elsewhere.
+    pub(super) fn confirm(&mut self, settings: &EjectionSettings) -> Option<Reason> {
+        self.confirmed |= self.failures > 0;
+        (self.confirmed && self.failures >= settings.failures.get()).then_some(Reason::Failing)
     }
 
     /// A failure was not its fault after all. Returns whether it was out of service for it, and is back.
@@ -121,7 +174,7 @@ impl Health {
     ) -> Time {
         let longer = self.backoff.map_or(settings.backoff_min, |last| last * 2);
         let backoff = longer.min(settings.backoff_max).max(LEAST_BACKOFF);
-        self.backoff = Some(backoff);
+        (self.backoff, self.question) = (Some(backoff), None);
         let probe_at = now + backoff.mul_f64(1.0 + 0.1 * jitter);
         self.state = State::Ejected { probe_at, reason };
         probe_at
@@ -136,13 +189,14 @@ impl Health {
                 Due::Probe { until }
             }
             State::Probed { until, .. } if until <= now => Due::Overdue,
+            State::InService if self.question.is_some_and(|until| until <= now) => Due::Overdue,
             _ => Due::Nothing,
         }
     }
 
     /// Whether an answer to a probe is awaited.
     pub(super) fn awaits_probe(&self) -> bool {
-        matches!(self.state, State::Probed { .. })
+        matches!(self.state, State::Probed { .. }) || (self.in_service() && self.question.is_some())
     }
 
     /// Back in service, on trial.
@@ -150,7 +204,16 @@ impl Health {
         self.state = State::InService;
         self.good = 0;
         self.slow = settings.slow_answers.get() - 1;
-        self.failures = settings.failures.get() - 1;
+        (self.failures, self.confirmed) = (settings.failures.get() - 1, false);
+        (self.silent, self.question) = (false, None);
+    }
+
+    /// Back in service without an answer to a probe, which may be on its way.
+    pub(super) fn recall(&mut self, settings: &EjectionSettings) {
+        let silent = self.silent;
+        let until = if let State::Probed { until, .. } = self.state { Some(until) } else { None };
+        self.readmit(settings);
+        (self.silent, self.question) = (silent, until);
     }
 }
 

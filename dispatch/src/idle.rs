@@ -14,6 +14,8 @@ pub(super) struct Idle {
     /// Where the search for either goes on.
     next_empty: usize,
     next_partial: usize,
+    /// One more than the highest index that was ever there.
+    end: usize,
 }
 
 /// How much room an instance has.
@@ -35,6 +37,7 @@ impl Idle {
     #[inline]
     pub(super) fn set(&mut self, index: usize, room: Room) {
         let (word, bit) = (index / 64, 1 << (index % 64));
+        self.end = self.end.max(index + 1);
         if word >= self.words.len() {
             self.words.resize(word + 1, Word::default());
         }
@@ -57,6 +60,16 @@ impl Idle {
         let index = find(&self.words, self.next_partial, |word| word.partial, &mut suits)?;
         self.next_partial = self.after(index);
         Some(index)
+    }
+
+    /// An instance with room that suits, found from a random place (`chance` in 0..1) on, so that nobody is always found after
+    /// the same other one. The turns of `next` stay as they are.
+    pub(super) fn any(&self, chance: f64, mut suits: impl FnMut(usize) -> bool) -> Option<usize> {
+        let from = ((chance * self.end as f64) as usize).min(self.end.saturating_sub(1));
+        let empty = || find(&self.words, from, |word| word.empty, &mut suits);
+        (self.empty > 0).then(empty).flatten().or_else(|| {
+            (self.partial > 0).then(|| find(&self.words, from, |word| word.partial, &mut suits)).flatten()
+        })
     }
 
     /// The place after this one, going round.
@@ -125,6 +138,12 @@ mod tests {
         assert_eq!(picks, [Some(3), Some(70), Some(200), Some(3), Some(70)]);
         assert_eq!(idle.next(|index| index == 5), Some(5), "partial when nothing empty suits");
         assert_eq!(idle.next(|index| index == 4), None);
+        assert_eq!(
+            [0.0, 0.1, 0.4, 0.99].map(|chance| idle.any(chance, |_| true)),
+            [3, 70, 200, 200].map(Some)
+        );
+        assert_eq!(idle.any(0.9, |index| index < 6), Some(3), "round to the beginning, and empty ones first");
+        assert_eq!(idle.next(|_| true), Some(200), "turns stay");
         assert!(idle.more_than(2) && !idle.more_than(3), "three are empty");
         [3, 70, 200, 5].into_iter().for_each(|index| idle.set(index, Room::None));
         assert!(idle.is_empty());

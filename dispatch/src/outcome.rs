@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
 use super::extra::{Class, Extra};
@@ -12,6 +14,9 @@ use super::pool::Pool;
 use super::query::{Keys, Query};
 use super::timers::Timer;
 use super::{Action, Answer, EjectionSettings, Failure, Reject, Role};
+
+/// Instances that a job's queries failed at.
+type Keyed = SmallVec<[Key<Instance>; 2]>;
 
 /// Queries that nobody holds any more.
 struct Retry {
@@ -64,8 +69,10 @@ impl Dispatcher {
         if let Some(group) = group {
             self.groups[group].pending += 1; // it must not release these outputs between two answers
         }
+        let mut failed_at = Keyed::new();
         for (row, query) in job.rows.iter().enumerate() {
             let Some(waiting) = self.queries.get(*query) else { continue };
+            failed_at.extend(waiting.failed_only_at(job));
             let pool = &mut self.pools[job.pool];
             pool.response.add(self.now.since(waiting.arrived));
             pool.counters.hedges_won += u64::from(job.role == Role::Copy);
@@ -76,6 +83,7 @@ impl Dispatcher {
                 if copy { Answer::Hedged { job: id, row } } else { Answer::Exact { job: id, row } },
             );
         }
+        self.confirm(job.pool, failed_at);
         if shelved {
             self.let_go(key.id());
         } else if !kept {
@@ -96,10 +104,10 @@ impl Dispatcher {
         }
         let Some(job) = self.vacate(key) else { return };
         let repeated = failure == Failure::Model && self.failed_elsewhere(&job);
+        let broke_before = failure == Failure::Model && self.failed_before(&job);
         let batch = job.rows.len() > 1;
         // Of a batch that breaks twice one query is the likelier reason, even where there is only one instance to try.
-        let broke_before = batch && failure == Failure::Model && self.failed_before(&job);
-        let spoiled = failure == Failure::Query || repeated || broke_before;
+        let spoiled = failure == Failure::Query || repeated || (batch && broke_before);
         // What another query did to its batch is no attempt of a query's own: it is tried alone next.
         let own = !(spoiled && batch);
         let mut again = Keys::new();
@@ -115,11 +123,15 @@ impl Dispatcher {
             let most = self.pools[job.pool].settings.max_attempts.get();
             if failure == Failure::Model && waiting.failed_at.len() < 2 {
                 waiting.failed_at.push(job.instance);
+                waiting.failed_in = job.rows.len() as u16;
             }
             // Where a copy still runs there is no verdict yet, but on a request that was refused.
             if spoiled && job.rows.len() == 1 && (failure == Failure::Query || !held) {
                 let first = waiting.failed_at.first().copied().filter(|_| repeated);
+                let retried = waiting.retried;
                 first.into_iter().for_each(|instance| self.forgive(instance, job.pool));
+                // Retries that only such queries needed must not be missing where instances fail.
+                (0..retried).for_each(|_| self.pools[job.pool].retries.refund());
                 self.answer(*query, Answer::Rejected(Reject::BadQuery));
             } else if !held && own && waiting.failures >= most {
                 self.answer(*query, Answer::Rejected(Reject::Failed));
@@ -133,12 +145,16 @@ impl Dispatcher {
         let verdict = match failure {
             _ if job.dropped => self.gave_up(&job),
             Failure::Instance => self.blame(&job),
-            Failure::Model if predicts && !repeated => self.blame(&job),
+            // Once is enough of a query that fails wherever it is tried.
+            Failure::Model if predicts && !broke_before => {
+                self.blame(&job).filter(|_| self.is_confirmed(&job))
+            }
             // A parity's query is nobody's: what the model failed on may be one of those in it.
             Failure::Model | Failure::Query => None,
         };
         if let Some(reason) = verdict {
             self.eject(job.instance, job.pool, reason);
+            self.ask(job.instance);
         }
         match job.role {
             Role::Parity(_, index) => self.parity_lost(&job, index),
@@ -180,6 +196,10 @@ impl Dispatcher {
         if let Some(reason) = refusal {
             again.into_iter().for_each(|query| self.answer(query, Answer::Rejected(reason)));
             return;
+        }
+        for query in &again {
+            let query = &mut self.queries[*query];
+            query.retried = query.retried.saturating_add(1);
         }
         // That a query was refused says nothing of the instance.
         let elsewhere = (!refused).then(|| (job.instance, self.now + pool.patience()));
@@ -279,9 +299,9 @@ impl Dispatcher {
         let pool = &self.pools[job.pool];
         let settings = &pool.settings.ejection;
         let took = self.now.since(job.started);
-        let slow = pool.service.reading().is_some_and(|recent| is_slow(took, recent.median, settings));
+        let slow = pool.service.rough_median().is_some_and(|median| is_slow(took, median, settings));
         let instance = self.instances.get_mut(job.instance).filter(|_| slow)?;
-        instance.health.answered(true, settings)
+        instance.health.gave_nothing(settings)
     }
 
     /// Notes a failure of a pool's model, and whether that makes the instance one to eject.
@@ -289,6 +309,26 @@ impl Dispatcher {
         let settings = &self.pools[job.pool].settings.ejection;
         let serves = &mut self.instances.get_mut(job.instance)?.serves;
         serves.iter_mut().find(|serves| serves.pool == job.pool)?.health.failed(settings)
+    }
+
+    /// Whether it is the instance that fails, and not what is asked of it: a query that it failed was answered elsewhere.
+    /// Where nothing is tried twice nobody can tell.
+    fn is_confirmed(&self, job: &Job) -> bool {
+        let serves = self.instances.get(job.instance).and_then(|instance| instance.serves(job.pool));
+        let tried_once = self.pools[job.pool].settings.max_attempts.get() == 1;
+        tried_once || serves.is_some_and(|serves| serves.health.is_confirmed())
+    }
+
+    /// Queries on which a pool's model failed at these instances were answered elsewhere: the instances are at fault.
+    fn confirm(&mut self, pool: Key<Pool>, failed_at: Keyed) {
+        for key in failed_at {
+            let settings = &self.pools[pool].settings.ejection;
+            let serves = self.instances.get_mut(key).map(|instance| &mut instance.serves);
+            let own = serves.and_then(|serves| serves.iter_mut().find(|serves| serves.pool == pool));
+            if let Some(reason) = own.and_then(|own| own.health.confirm(settings)) {
+                self.eject(key, pool, reason);
+            }
+        }
     }
 
     /// A failure was the query's: it is taken back.

@@ -11,7 +11,8 @@
 //! way when the distribution shifts); an exponentially weighted mean (a straggler moves a mean, and stragglers are the
 //! point). Decay by samples and not by time means that an idle pool remembers what it was like.
 //!
-//! Cold start: no reading before 16 samples. Who asks must do without: no hedge, no verdict of slowness.
+//! Cold start: no reading before 16 samples. Who asks must do without: no hedge, no verdict of slowness. Only what gave
+//! nothing back at all is held against a rough median of four, or it would go on for as long as there is little to do.
 
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ const BUCKETS: usize = (HIGHEST - LOWEST) as usize * SUBS;
 const FADE_AT: u32 = 4096;
 const REFRESH_EVERY: u32 = 32;
 const COLD_UNTIL: u64 = 16;
+const ROUGH_FROM: u64 = 4;
 
 /// Recent times, summed up.
 pub(super) struct Quantiles {
@@ -84,6 +86,12 @@ impl Quantiles {
     /// `None` until there are enough samples to say anything.
     pub(super) fn reading(&self) -> Option<Reading> {
         self.reading
+    }
+
+    /// The median, even of a few samples.
+    pub(super) fn rough_median(&self) -> Option<Duration> {
+        let few = || (self.seen >= ROUGH_FROM).then(|| self.quantile(0.5));
+        self.reading.map(|reading| reading.median).or_else(few)
     }
 
     /// Any other quantile, read now.

@@ -24,8 +24,12 @@ pub(super) struct Query {
     pub(super) queued: bool,
     /// Times that an instance failed it.
     pub(super) failures: u8,
+    /// Retries that were paid for to have it tried again.
+    pub(super) retried: u8,
     /// The first instances on which the model failed with it: two of them say that it is the query.
     pub(super) failed_at: SmallVec<[Key<Instance>; 2]>,
+    /// Queries in the batch with which it failed last.
+    pub(super) failed_in: u16,
     /// Retries and hedges of it that wait for an instance.
     pub(super) extras: u8,
     /// Its place in a coding group.
@@ -59,6 +63,13 @@ pub(super) enum Aid {
 }
 
 impl Query {
+    /// The instance that it failed at, where this job shows that it was not the query's fault: elsewhere, and with all of
+    /// its batch, it works.
+    pub(super) fn failed_only_at(&self, job: &Job) -> Option<Key<Instance>> {
+        let [at] = self.failed_at[..] else { return None };
+        (at != job.instance && job.rows.len() >= usize::from(self.failed_in)).then_some(at)
+    }
+
     /// Where it waits. What must be served alone has a lane where batches have one query.
     pub(super) fn lane(&self) -> LaneId {
         LaneId { priority: self.priority, shape: self.shape, alone: !self.codable }

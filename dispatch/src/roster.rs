@@ -130,8 +130,19 @@ impl Dispatcher {
         let Some((instance, _)) = self.instances.iter().find(|(_, instance)| slow(instance)) else { return };
         pool.counters.recalled += 1;
         let settings = self.settings_of(instance, None);
-        self.instances[instance].health.readmit(&settings);
+        self.instances[instance].health.recall(&settings);
+        self.ask(instance);
         self.readmitted(instance);
+    }
+
+    /// Asks an instance that stays in service whether it hangs, if it has given nothing back.
+    pub(super) fn ask(&mut self, key: Key<Instance>) {
+        let (now, settings) = (self.now, self.settings_of(key, None));
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        if let Some(until) = instance.health.ask(now, &settings) {
+            self.out.push(Action::Probe(instance.id, None));
+            self.timers.set(until, Timer::Probe(key));
+        }
     }
 
     pub(super) fn probe_due(&mut self, key: Key<Instance>) {
@@ -166,6 +177,10 @@ impl Dispatcher {
         let Some(health) = self.health(key, of).filter(|health| health.awaits_probe()) else { return };
         if !works {
             self.probe_failed(key, of);
+            return;
+        }
+        if health.in_service() {
+            health.asked();
             return;
         }
         let was_wrong = health.out_for() == Some(Reason::Wrong);
@@ -230,7 +245,15 @@ impl Dispatcher {
     /// An instance that does not even answer a probe is worse than slow.
     fn probe_failed(&mut self, key: Key<Instance>, of: Option<Key<Pool>>) {
         let settings = self.settings_of(key, of);
+        if let Some(health) = self.health(key, of).filter(|health| health.in_service()) {
+            health.asked();
+            let mut pools = self.instances[key].serves.iter().filter(|serves| serves.data);
+            if !pools.all(|serves| self.can_lose(key, serves.pool)) {
+                return;
+            }
+        }
         self.put_out(key, of, Reason::Failing, &settings);
+        self.refresh(key);
         self.recount_pools_of(key);
     }
 

@@ -87,7 +87,10 @@ impl Dispatcher {
     pub(super) fn feed_stand_ins(&mut self, pool: Key<Pool>, line: StandInLine) {
         while self.may_stand_in(pool, line) {
             let Some(first) = self.first_without(pool, line) else { return };
-            let mut idle = std::mem::take(&mut self.pools[pool].idle);
+            // By chance: in turns with queries an instance would always stand in for the same other one, and comparing the two
+            // would not tell who is wrong.
+            let chance = self.random();
+            let idle = &self.pools[pool].idle;
             let suits = |index: usize| {
                 self.instances.key_at(index).is_some_and(|key| self.may_stand_in_for(pool, key, first, line))
             };
@@ -96,9 +99,9 @@ impl Dispatcher {
                 let instance = self.instances.key_at(index).and_then(|key| self.instances.get(key));
                 instance.is_some_and(|instance| !instance.health.was_slow())
             };
-            let chosen = idle.next(|index| well(index) && suits(index)).or_else(|| idle.next(suits));
+            let chosen =
+                idle.any(chance, |index| well(index) && suits(index)).or_else(|| idle.any(chance, suits));
             let chosen = chosen.and_then(|index| self.instances.key_at(index));
-            self.pools[pool].idle = idle;
             let Some(instance) = chosen else { return };
             if !self.stand_in(pool, instance, line) {
                 return;

@@ -4,8 +4,8 @@ use std::num::{NonZeroU8, NonZeroU16};
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, BatchSettings, EjectionSettings, Event, Failure, Fraction, InstanceId, InstanceSpec, PolicyKind,
-    PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId,
+    Accept, BatchSettings, BudgetSettings, EjectionSettings, Event, Failure, Fraction, InstanceId,
+    InstanceSpec, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId,
 };
 
 use super::script::Step::*;
@@ -23,13 +23,13 @@ fn in_service(world: &World, instances: u32) -> Vec<u32> {
 
 #[test]
 fn a_query_that_breaks_the_model_at_two_instances_is_at_fault() {
-    let steps = [Join(1), Join(2), Join(3), QuerySpec(1), Break(1), Break(2)];
+    let steps = [Join(1), Join(2), Join(3), Query(1), Break(1), Break(2)];
     check(plain(), &steps, &["0 run 1 on 1", "0 run 1 on 2", "0 answer 1 BadQuery"]);
 }
 
 #[test]
 fn queries_that_break_the_model_everywhere_take_no_instance_out() {
-    let broken = |id| [QuerySpec(id), Break(1), Break(2)];
+    let broken = |id| [Query(id), Break(1), Break(2)];
     let steps: Vec<Step> = (0..10).flat_map(broken).collect();
     let world = play(plain(), &[&[Join(1), Join(2)], &steps[..]].concat());
     assert_eq!(in_service(&world, 2), [1, 2], "{:?}", words(&world));
@@ -37,21 +37,104 @@ fn queries_that_break_the_model_everywhere_take_no_instance_out() {
 
 #[test]
 fn an_instance_that_was_ejected_for_queries_that_were_at_fault_is_back() {
-    // Three queries break the model on 1 while 2 is busy, so nobody knows yet whose fault it is.
-    let ejected = [
-        Join(1),
-        Join(2),
-        QuerySpec(1),
-        QuerySpec(9),
-        Break(1),
-        QuerySpec(2),
-        Break(1),
-        QuerySpec(3),
-        Break(1),
-    ];
-    assert_eq!(in_service(&play(plain(), &ejected), 2), [2]);
-    let known = [Done(2), Break(2)];
-    assert_eq!(in_service(&play(plain(), &[&ejected[..], &known].concat()), 2), [1, 2]);
+    // Three queries break the model on 1, the first of which 3 answers. Whose fault the others are nobody knows yet.
+    let first = [Join(1), Join(2), Join(3), Query(1), Query(8), Query(9), Break(1), Done(3)];
+    let more = [Query(2), Break(1), Done(3), Query(3), Break(1)];
+    let ejected = [&first[..], &more].concat();
+    assert_eq!(in_service(&play(plain(), &ejected), 3), [2, 3]);
+    let known = [Break(3)];
+    assert_eq!(in_service(&play(plain(), &[&ejected[..], &known].concat()), 3), [1, 2, 3]);
+}
+
+#[test]
+fn an_instance_that_failed_three_queries_goes_when_another_answers_one_of_them() {
+    let failed = [Join(1), Join(2), Query(1), Query(9), Break(1), Query(2), Break(1), Query(3), Break(1)];
+    assert_eq!(in_service(&play(plain(), &failed), 2), [1, 2], "they may be at fault");
+    let answered = [Done(2), Done(2)];
+    assert_eq!(in_service(&play(plain(), &[&failed[..], &answered].concat()), 2), [2]);
+}
+
+#[test]
+fn what_a_batch_without_its_worst_query_does_elsewhere_proves_nothing() {
+    let batch = BatchSettings {
+        max_size: NonZeroU16::new(2).expect("positive"),
+        max_delay: Duration::from_millis(5),
+    };
+    let settings = PoolSettings { batch, ..plain() };
+    // Three batches break on 1 while 2 is busy, and 2 answers what is left of them.
+    let after = |one_goes: bool| {
+        let mut steps = vec![Join(2), Alone(100), Join(1)];
+        for id in [10, 20, 30] {
+            steps.extend([Query(id), Query(id + 1), Break(1)]);
+            steps.extend(one_goes.then_some(Cancel(id)));
+        }
+        steps.extend([Done(2), Done(2), Done(2), Done(2)]);
+        in_service(&play(settings.clone(), &steps), 2)
+    };
+    assert_eq!(after(false), [2]);
+    assert_eq!(after(true), [1, 2], "whose client went away may have been at fault");
+}
+
+#[test]
+fn an_instance_stays_while_its_model_answers_nowhere_else() {
+    // Queries break the model on 1, and 2 hangs with the first of them.
+    let breaks = |id| [Query(id), Break(1)];
+    let steps: Vec<Step> = (1..=5).flat_map(breaks).collect();
+    let again = [Wait(150), Break(1), Break(1), Break(1)];
+    let world = play(plain(), &[&[Join(1), Join(2)], &steps[..], &again].concat());
+    assert_eq!(in_service(&world, 2), [1, 2], "{:?}", words(&world));
+}
+
+#[test]
+fn a_query_that_fails_again_and_again_counts_once() {
+    let settings = PoolSettings { max_attempts: NonZeroU8::new(5).expect("positive"), ..plain() };
+    // 2 answers what 1 failed and hangs with the next; 1 tries another query over and over.
+    let first = [Join(1), Join(2), Query(1), Query(2), Break(1), Done(2), Done(2), Quiet];
+    let alone = [Query(3), Query(4), Break(1), Wait(150), Break(1), Wait(150), Break(1)];
+    let world = play(settings, &[&first[..], &alone].concat());
+    assert_eq!(in_service(&world, 2), [1, 2], "{:?}", words(&world));
+}
+
+#[test]
+fn retries_of_queries_that_are_at_fault_are_missing_to_nobody() {
+    let retry = BudgetSettings { ratio: Fraction::percent(0), burst: 2 };
+    let settings = PoolSettings { retry, ..plain() };
+    let broken = |id| [Query(id), Break(1), Break(2)];
+    let steps: Vec<Step> = (0..10).flat_map(broken).collect();
+    let world = play(settings, &[&[Join(1), Join(2)], &steps[..]].concat());
+    let counters = world.dispatcher.status(POOL).expect("it is there").counters;
+    assert_eq!((counters.retries, counters.retries_refused), (10, 0), "{:?}", words(&world));
+}
+
+#[test]
+fn a_model_that_nobody_asks_for_keeps_no_slow_instance_in_service() {
+    let mut world = World::new(Settings::uniform(plain()), 7);
+    let pools = [PoolId(0), PoolId(1)];
+    let mut ids = 0..;
+    for id in 1..=3 {
+        let serves = pools.map(Served::deployed).to_vec();
+        world.send(Event::InstanceJoined(InstanceId(id), InstanceSpec { serves, slots: 1, node: None }));
+    }
+    // Instance 1 takes five times as long as the others, and nobody asks for the second model.
+    for _ in 0..30 {
+        let deadline = world.now + Duration::from_secs(1);
+        let (shape, priority, accept) = (ShapeId(0), 0, Accept::Any);
+        let id = QueryId(ids.next().expect("numbers do not end"));
+        let pool = pools[0];
+        world.send(Event::QueryArrived(QuerySpec {
+            id,
+            pool,
+            shape,
+            deadline,
+            priority,
+            accept,
+            codable: true,
+        }));
+        let (job, on) = world.running().map(|(id, held)| (*id, held.job.instance)).last().expect("it runs");
+        world.advance(Duration::from_millis(if on == InstanceId(1) { 100 } else { 20 }));
+        world.send(Event::JobCompleted(job));
+    }
+    assert_eq!(in_service(&world, 3), [2, 3], "{:?}", words(&world));
 }
 
 #[test]
@@ -61,8 +144,7 @@ fn mates_of_a_query_that_breaks_the_model_are_answered() {
         max_delay: Duration::from_millis(5),
     };
     let settings = PoolSettings { batch, ..plain() };
-    let steps =
-        [Join(1), Join(2), Join(3), QuerySpec(1), QuerySpec(2), Break(1), Break(2), Break(3), Done(1)];
+    let steps = [Join(1), Join(2), Join(3), Query(1), Query(2), Break(1), Break(2), Break(3), Done(1)];
     check(
         settings,
         &steps,
@@ -83,7 +165,7 @@ fn mates_are_answered_by_the_only_instance_and_with_few_attempts() {
         max_size: NonZeroU16::new(2).expect("positive"),
         max_delay: Duration::from_millis(5),
     };
-    let alone = [Join(1), QuerySpec(1), QuerySpec(2), Break(1), Break(1), Break(1), Done(1), Break(1)];
+    let alone = [Join(1), Query(1), Query(2), Break(1), Break(1), Break(1), Done(1), Break(1)];
     let words = [
         "0 run 1+2 on 1",
         "0 run 1+2 on 1",
@@ -95,7 +177,7 @@ fn mates_are_answered_by_the_only_instance_and_with_few_attempts() {
     let settings = PoolSettings { batch, ..plain() };
     check(settings.clone(), &alone, &[&words[..], &["0 answer 1 Failed"]].concat());
     let few = PoolSettings { max_attempts: NonZeroU8::new(2).expect("positive"), ..settings };
-    let two = [Join(1), Join(2), QuerySpec(1), QuerySpec(2), Break(1), Break(2), Break(1), Done(1)];
+    let two = [Join(1), Join(2), Query(1), Query(2), Break(1), Break(2), Break(1), Done(1)];
     let words = ["0 run 1+2 on 1", "0 run 1+2 on 2", "0 run 1 on 1", "0 answer 1 BadQuery", "0 run 2 on 1"];
     check(few, &two, &[&words[..], &["0 answer 2 exact"]].concat());
 }
@@ -104,7 +186,7 @@ fn mates_are_answered_by_the_only_instance_and_with_few_attempts() {
 fn an_instance_on_which_only_its_model_fails_goes() {
     let mut steps = vec![Join(1), Join(2)];
     for id in 0..3 {
-        steps.extend([QuerySpec(2 * id), QuerySpec(2 * id + 1), Break(1), Done(2), Done(2)]);
+        steps.extend([Query(2 * id), Query(2 * id + 1), Break(1), Done(2), Done(2)]);
     }
     let world = play(plain(), &steps);
     assert_eq!(in_service(&world, 2), [2], "{:?}", words(&world));
@@ -117,7 +199,7 @@ fn a_least_share_is_kept_however_often_it_fails() {
         let settings = PoolSettings { ejection, max_attempts: NonZeroU8::MIN, ..plain() };
         let mut steps: Vec<Step> = (1..=10).map(Join).collect();
         for round in 0..3 {
-            steps.extend((0..10).map(|id| QuerySpec(100 * round + id)));
+            steps.extend((0..10).map(|id| Query(100 * round + id)));
             steps.extend((1..=10).map(Fail));
         }
         in_service(&play(settings, &steps), 10).len()
@@ -128,7 +210,7 @@ fn a_least_share_is_kept_however_often_it_fails() {
 #[test]
 fn the_only_instance_of_a_model_is_never_taken_out_for_failures() {
     let settings = PoolSettings { max_attempts: NonZeroU8::MIN, ..plain() };
-    let steps: Vec<Step> = (1..=9).flat_map(|id| [QuerySpec(id), Fail(1)]).collect();
+    let steps: Vec<Step> = (1..=9).flat_map(|id| [Query(id), Fail(1)]).collect();
     let world = play(settings, &[&[Join(1)], &steps[..]].concat());
     assert_eq!(in_service(&world, 1), [1]);
 }
@@ -174,45 +256,47 @@ fn a_model_that_fails_on_an_instance_goes_there_and_the_others_stay() {
 
 #[test]
 fn jobs_that_were_given_up_late_make_an_instance_slow() {
-    let given_up = |after| {
-        let mut steps = vec![Join(1), Warm(32), Join(2), Quiet];
+    let given_up = |answers, after| {
+        let mut steps = vec![Join(1), Warm(answers), Join(2), Quiet];
         for round in 0..2 {
             let (id, other) = (10 * round, 10 * round + 1);
-            steps.extend([
-                QuerySpec(id),
-                QuerySpec(other),
-                Done(1),
-                Wait(after),
-                Cancel(id),
-                Cancel(other),
-                Fail(2),
-            ]);
+            steps.extend([Query(id), Query(other), Done(1), Wait(after), Cancel(id), Cancel(other), Fail(2)]);
         }
         let world = play(plain(), &steps);
         assert_eq!(world.dispatcher.status(POOL).expect("it is there").counters.retries, 0);
         in_service(&world, 2)
     };
-    assert_eq!(given_up(100), [1], "it hangs: twice five medians without an answer");
-    assert_eq!(given_up(50), [1, 2], "clients may be impatient");
+    assert_eq!(given_up(32, 100), [1], "it hangs: twice five medians without an answer");
+    assert_eq!(given_up(32, 50), [1, 2], "clients may be impatient");
+    assert_eq!(given_up(4, 100), [1], "a model that is seldom asked for tells too");
+    assert_eq!(given_up(1, 100), [1, 2], "one answer is not enough to say what is usual");
+}
+
+#[test]
+fn an_instance_that_hangs_goes_though_the_others_are_busy_and_a_slow_one_stays() {
+    let answered = |works| {
+        let mut steps = vec![Join(1), Warm(32), Join(2), Query(1), Query(2), Done(1), Wait(100)];
+        // So much waits that everybody counts when the client of what 2 has goes away.
+        steps.extend((3..9).map(Query));
+        steps.extend([Cancel(1), Cancel(2), Fail(2)]);
+        steps.extend([Done(1), Done(1), Done(1), Done(1), Done(1), Wait(100)]);
+        steps.extend((11..17).map(Query));
+        steps.extend([Cancel(4), Fail(2)]);
+        assert_eq!(in_service(&play(plain(), &steps), 2), [1, 2]);
+        steps.push(Probe(2, works));
+        in_service(&play(plain(), &steps), 2)
+    };
+    assert_eq!(answered(false), [1], "it hangs");
+    assert_eq!(answered(true), [1, 2]);
 }
 
 #[test]
 fn an_instance_that_joins_gets_what_others_have_no_room_for_until_it_is_warm() {
     let ejection = EjectionSettings { slow_start: Duration::from_millis(500), ..EjectionSettings::default() };
     let settings = PoolSettings { ejection, ..plain() };
-    let warming = [
-        Join(1),
-        Warm(32),
-        Join(2),
-        Quiet,
-        QuerySpec(1),
-        Done(1),
-        QuerySpec(2),
-        QuerySpec(3),
-        Done(2),
-        Done(1),
-    ];
-    let later = [Wait(500), Quiet, QuerySpec(4), QuerySpec(5)];
+    let warming =
+        [Join(1), Warm(32), Join(2), Quiet, Query(1), Done(1), Query(2), Query(3), Done(2), Done(1)];
+    let later = [Wait(500), Quiet, Query(4), Query(5)];
     check(
         settings.clone(),
         &warming,
@@ -229,7 +313,7 @@ fn an_instance_that_joins_gets_what_others_have_no_room_for_until_it_is_warm() {
     // Where nothing has run yet there is no share to hold back.
     check(
         settings,
-        &[Join(1), Join(2), QuerySpec(1), Done(1), QuerySpec(2)],
+        &[Join(1), Join(2), Query(1), Done(1), Query(2)],
         &["0 run 1 on 1", "0 answer 1 exact", "0 run 2 on 2"],
     );
 }

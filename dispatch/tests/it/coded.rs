@@ -280,6 +280,14 @@ fn a_model_is_unloaded_while_its_groups_wait_to_be_compared() {
 }
 
 #[test]
+fn a_model_is_unloaded_while_its_groups_are_compared() {
+    let answered = [Query(1), Query(2), Encoded, Done(1), Done(2), Done(3), Unload, Compared(None)];
+    let mut world = play(watched(), &[&THREE[..], &answered].concat());
+    world.finish();
+    assert_eq!(world.dispatcher.status(POOL), None);
+}
+
+#[test]
 fn what_has_no_confidence_is_not_given_where_a_least_one_is_asked_for() {
     let steps = [Done(1), Done(3), Wait(30), DecodedValues, Wait(10), Done(2)];
     let started = ["0 answer 1 exact", "30 decode 2 from 2"];

@@ -88,7 +88,8 @@ pub(crate) fn words(world: &World) -> Vec<String> {
     lines.map(|(at, word)| format!("{} {word}", at.as_nanos() / 1_000_000)).collect()
 }
 
-fn act(world: &mut World, step: &Step) {
+/// Takes a step.
+pub(crate) fn act(world: &mut World, step: &Step) {
     let ms = Duration::from_millis;
     match *step {
         Step::Wait(time) => world.advance(ms(time)),

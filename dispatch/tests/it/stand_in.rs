@@ -1,12 +1,15 @@
 //! What the dispatcher does with stand-ins, situation by situation.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use parm_dispatch::{BudgetSettings, Fraction, PolicyKind, PoolSettings, StandInSettings, Unsure};
+use parm_dispatch::{
+    BudgetSettings, Event, Fraction, InstanceId, PolicyKind, PoolSettings, Role, StandInSettings, Unsure,
+};
 
 use super::script::Step::*;
-use super::script::{Step, check, play, words};
+use super::script::{Step, act, check, play, words};
 
 fn standing_in() -> PoolSettings {
     let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..PoolSettings::default() };
@@ -135,6 +138,30 @@ fn who_runs_where_the_last_answer_was_slow_gets_the_last_idle_instance() {
 }
 
 #[test]
+fn under_regular_traffic_every_instance_works_and_is_stood_in_for_by_several_others() {
+    let joins: Vec<Step> = (1..=5).map(Join).collect();
+    let mut world =
+        play(standing_in(), &[&[Cost([25, 50, 100, 200]), Join(1), Warm(32)], &joins[1..]].concat());
+    let mut pairs = BTreeSet::new();
+    for id in 0..200 {
+        act(&mut world, &Query(id));
+        let on = |role: fn(&Role) -> bool| {
+            world.running().find(|(_, held)| role(&held.job.role)).map(|(id, held)| (*id, held.job.instance))
+        };
+        let prediction = on(|role| *role == Role::Deployed).unwrap();
+        let stand_in = on(|role| matches!(role, Role::StandIn(_))).unwrap();
+        pairs.insert((prediction.1, stand_in.1));
+        for (wait, job) in [(5, stand_in.0), (15, prediction.0)] {
+            world.advance(Duration::from_millis(wait));
+            world.send(Event::JobCompleted(job));
+        }
+        act(&mut world, &Checked(true));
+    }
+    let partners = |id| pairs.iter().filter(|(runs, _)| *runs == InstanceId(id)).count();
+    assert!((1..=5).all(|id| partners(id) >= 3), "{pairs:?}");
+}
+
+#[test]
 fn nothing_is_duplicated_while_queries_wait() {
     let steps = |waiting: u64| {
         let waiting: Vec<Step> = (10..10 + waiting).map(Exact).collect();
@@ -193,8 +220,8 @@ fn no_more_than_the_bound_is_approximate() {
     let steps = [&WARM[..], &late(1), &[Judged(None)]].concat();
     assert!(words(&play(settings.clone(), &steps)).contains(&"663 judge 1".to_owned()));
     let given = [&WARM[..], &late(1), &[Judged(Some(90)), Done(2), Checked(true), Quiet]].concat();
-    // Work goes round, so the next query is on another instance.
-    let steps = [&given[..], &[Query(2), Wait(5), Done(2), Wait(30), Done(1)]].concat();
+    // Work goes round, so the next query is on the third instance, and its stand-in on one of the others.
+    let steps = [&given[..], &[Query(2), Wait(5), Done(1), Wait(30), Done(3)]].concat();
     let words = words(&play(settings, &steps));
     assert!(!words.iter().any(|word| word.contains("judge")), "{words:?}");
     assert!(words.last().is_some_and(|word| word.ends_with("check 2")), "{words:?}");
@@ -216,7 +243,7 @@ fn an_unsure_stand_in_leads_to_a_hedge_or_to_patience() {
     let unsure =
         |then| with(|stand_in| (stand_in.min_confidence, stand_in.unsure) = (Fraction::percent(80), then));
     let steps = [Query(1), Wait(5), Done(3), Wait(19), Quiet, Judged(Some(70))];
-    check_warm(unsure(Unsure::Hedge), &steps, &["664 copy 1 on 1"]);
+    check_warm(unsure(Unsure::Hedge), &steps, &["664 copy 1 on 3"]);
     check_warm(unsure(Unsure::Wait), &steps, &[]);
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Action, Actions, Answer, Dispatcher, Event, Failure, InstanceId, InstanceSpec, JobId, JobSpec,
-    Judgement, Output, PoolId, QueryId, QuerySpec, Role, Rows, Settings, Time,
+    Judgement, Output, PoolId, QueryId, QuerySpec, Reject, Role, Rows, Settings, Time,
 };
 
 use super::groups::Groups;
@@ -22,6 +22,8 @@ pub(crate) struct World {
     pub(crate) jobs: BTreeMap<JobId, Held>,
     pub(crate) instances: BTreeMap<InstanceId, Present>,
     pub(crate) probes: BTreeSet<(InstanceId, Option<PoolId>)>,
+    /// Instances that have ended a job without an answer after nobody waited for it any more.
+    silent: BTreeSet<InstanceId>,
     pub(crate) groups: Groups,
     pub(crate) twins: Twins,
     /// Everything that the dispatcher did, with the time.
@@ -80,6 +82,8 @@ pub(crate) struct Tally {
     pub(crate) retries: u64,
     /// Of queries that run elsewhere too.
     pub(crate) copies: u64,
+    /// That failed with queries which were found at fault, but for the last of each: so many retries are given back.
+    pub(crate) given_back: u64,
 }
 
 impl World {
@@ -91,6 +95,7 @@ impl World {
             jobs: BTreeMap::new(),
             instances: BTreeMap::new(),
             probes: BTreeSet::new(),
+            silent: BTreeSet::new(),
             groups: Groups::default(),
             twins: Twins::default(),
             log: Vec::new(),
@@ -115,7 +120,11 @@ impl World {
                 }
             }
             Event::JobCompleted(id) => self.end(*id, State::Completed),
-            Event::JobFailed(id, _) => self.end(*id, State::Failed),
+            Event::JobFailed(id, _) => {
+                self.end(*id, State::Failed);
+                let given_up = self.jobs.get(id).filter(|held| held.dropped);
+                self.silent.extend(given_up.map(|held| held.job.instance));
+            }
             Event::InstanceJoined(id, spec) => {
                 self.instances.insert(*id, Present { spec: spec.clone(), draining: false });
             }
@@ -218,7 +227,7 @@ impl World {
                 assert!(self.instances.contains_key(id), "probe of {id:?}, which is gone");
                 let serves = match pool {
                     Some(pool) => self.dispatcher.takes(*id, *pool),
-                    None => self.dispatcher.in_service(*id),
+                    None => self.dispatcher.in_service(*id) && !self.silent.contains(id),
                 };
                 assert!(!serves, "probe of {id:?} for {pool:?}, which is in service");
                 self.probes.insert((*id, *pool));
@@ -312,6 +321,10 @@ impl World {
         assert_eq!(tracked.fate, Fate::Waiting, "{id:?}: second answer {answer:?}");
         assert!(self.now <= tracked.query.deadline.max(Time::ZERO), "{id:?}: {answer:?} after its deadline");
         tracked.fate = Fate::Answered(answer);
+        if answer == Answer::Rejected(Reject::BadQuery) {
+            let failed = |held: &&Held| held.state == State::Failed && held.rows.contains(&id);
+            self.tally.given_back += (self.jobs.values().filter(failed).count() as u64).saturating_sub(1);
+        }
 
         if let Answer::StandIn { job, row, .. } = answer {
             self.stood_in(id, Output { job, row });

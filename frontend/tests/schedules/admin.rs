@@ -78,11 +78,11 @@ pub(crate) fn note(truth: &mut Truth, settings: &Value, models: u8) {
         let own = &settings["models"][Model::Asked(model).name()];
         let own = if own.is_object() { own } else { &settings["dispatch"] };
         let policy = own["policy"].as_str().unwrap_or_default();
-        let apart = policy == "parm+" && own["coding"]["shared_pool"] == false;
+        let apart = policy == "parm+" && own["coding"]["parm_plus"]["shared_pool"] == false;
         let reserves = apart || policy == "parm" || policy == "approximate-backup";
         let queue_limit = own["queue_limit"].as_u64().unwrap_or(0) as usize;
         let ejects = own["ejection"]["enabled"] == true;
-        let stands_in = reserves || policy == "parm+";
+        let stands_in = reserves || matches!(policy, "parm+" | "stand-in");
         truth.rules.insert(model, Rules { reserves, stands_in, queue_limit, ejects });
     }
     truth.rules_since = tokio::time::Instant::now();

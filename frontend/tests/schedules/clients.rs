@@ -44,6 +44,7 @@ pub(crate) async fn ask(frontend: Frontend, world: Arc<World>, ask: Ask) {
         }
         None => None,
     };
+    let known_at_once = early.is_some();
     let answer = match (early, ask.patience) {
         (Some(answer), _) => answer,
         (None, None) => answer.await,
@@ -67,7 +68,10 @@ pub(crate) async fn ask(frontend: Frontend, world: Arc<World>, ask: Ask) {
     }
     match answer {
         Ok(response) => judge(&mut truth, &asked, number, &response),
-        Err(error) => excuse(&mut truth, &asked, number, &error),
+        Err(error) => {
+            let at_once = known_at_once || Instant::now() == sent;
+            excuse(&mut truth, &asked, number, &error, at_once);
+        }
     }
     truth.ends(number);
 }
@@ -161,8 +165,8 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
             let y = |model| x * factor(model, version) + more;
             let expected = match (*outcome, output.name.as_str()) {
                 ("default", _) => 0.5,
-                ("backup", "y") => plain * factor(Model::Cheap, 1) + more,
-                ("backup", _) => -plain,
+                ("backup" | "stand-in", "y") => plain * factor(Model::Cheap, 1) + more,
+                ("backup" | "stand-in", _) => -plain,
                 (_, "y") => y(Model::Asked(ask.model)),
                 _ => -x,
             };
@@ -179,8 +183,8 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
     }
 }
 
-/// Whether a failure has a reason.
-fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error) {
+/// Whether a failure has a reason; `at_once` says that it was known when the request was sent.
+fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error, at_once: bool) {
     let ask = &asked.ask;
     let now = Instant::now();
     if ask.rows.iter().any(|guilt| *guilt != Guilt::Good) || truth.is_in_flux(ask.model, asked.sent) {
@@ -199,9 +203,10 @@ fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error) {
             }
         }
         Code::Overloaded => {
-            if let Some((queued, limit)) =
-                asked.queue.filter(|(queued, limit)| queued + ask.rows.len() <= *limit)
-            {
+            // Who is refused later was submitted again: its model went away under it meanwhile.
+            let again = (!at_once).then_some(truth.waiting.len());
+            let queue = asked.queue.map(|(queued, limit)| (again.unwrap_or(queued), limit));
+            if let Some((queued, limit)) = queue.filter(|(queued, limit)| queued + ask.rows.len() <= *limit) {
                 truth.breach("only a full queue refuses", || told(&format!("{queued} of {limit} wait")));
             }
         }

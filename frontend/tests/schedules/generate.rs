@@ -13,7 +13,7 @@ use crate::schedule::{
     Ask, Event, Guilt, Model, Schedule, Serving, Setup, Source, Temper, Wanted, What, Worker,
 };
 
-const POLICIES: [PolicyKind; 7] = [
+const POLICIES: [PolicyKind; 8] = [
     PolicyKind::None,
     PolicyKind::Equal,
     PolicyKind::Replicate,
@@ -21,6 +21,7 @@ const POLICIES: [PolicyKind; 7] = [
     PolicyKind::Parm,
     PolicyKind::ParmPlus,
     PolicyKind::ApproximateBackup,
+    PolicyKind::StandIn,
 ];
 
 struct Maker {
@@ -33,6 +34,8 @@ struct Maker {
     bad: u64,
     /// In a hundred requests.
     impatient: u64,
+    /// Clients come in pairs between which nothing happens.
+    lulls: bool,
 }
 
 /// The schedule of a seed.
@@ -50,11 +53,15 @@ pub(crate) fn schedule(seed: u64) -> Schedule {
     let setup = Setup { workers, settings, bundle, curved };
     let length = dice.range(15, 40) * 1000;
     let (bad, impatient) = (if dice.percent(30) { dice.range(5, 60) } else { 0 }, 5);
-    let mut maker = Maker { dice, setup, models, events: Vec::new(), length, bad, impatient };
+    let mut maker = Maker { dice, setup, models, events: Vec::new(), length, bad, impatient, lulls: false };
     for _ in 0..maker.dice.range(1, 5) {
         maker.story();
     }
-    maker.traffic();
+    if maker.lulls {
+        maker.pairs();
+    } else {
+        maker.traffic();
+    }
     let Maker { setup, mut events, .. } = maker;
     events.sort_by_key(|event| event.at);
     Schedule { seed, setup, events, length }
@@ -107,6 +114,15 @@ fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
     coding.parm_plus.shared_pool = dice.percent(80);
     coding.parm_plus.parities_yield = dice.percent(70);
     coding.headroom = Fraction::percent(dice.pick(&[0, 5]));
+    let stand_in = &mut settings.stand_in;
+    stand_in.model = Some(Model::Cheap.name());
+    stand_in.cost = dice.pick(&[0.1, 0.5]);
+    stand_in.spare = dice.percent(70);
+    stand_in.hedge = dice.percent(50);
+    stand_in.grace.cold = Duration::from_millis(30);
+    stand_in.bound = Fraction::percent(dice.pick(&[5, 100]));
+    // It agrees with nobody.
+    stand_in.agreement.floor = Fraction::percent(dice.pick(&[0, 0, 80]));
     if !bundle {
         coding.code = Some(Kind::Mds);
         coding.r = NonZeroU8::new(dice.pick(&[1, 2])).expect("positive");
@@ -137,7 +153,7 @@ impl Maker {
     }
 
     fn story(&mut self) {
-        match self.dice.range(0, 17) {
+        match self.dice.range(0, 18) {
             0 => self.poison(),
             1 | 15 => self.hang(),
             2 => self.update(),
@@ -148,6 +164,7 @@ impl Maker {
             8 => self.change(),
             9 => self.burst(),
             10 if self.setup.bundle => self.bundles(),
+            17 => self.lull(),
             11 => self.bad = self.bad.max(30),
             12 if self.setup.settings.coding.detection.enabled => {
                 let worker = self.worker();
@@ -178,6 +195,13 @@ impl Maker {
         if self.dice.percent(40) {
             self.blips();
         }
+    }
+
+    /// A server hangs while there is so little to do that nobody but the alarm ever wakes the dispatcher.
+    fn lull(&mut self) {
+        self.lulls = true;
+        let (worker, from) = (self.worker(), self.dice.range(0, 2000));
+        self.at(from, What::Temper(worker, Temper::Hung));
     }
 
     /// A model's new version comes to one server after the other.
@@ -345,6 +369,19 @@ impl Maker {
                 self.at(at, What::Ask(ask));
                 left -= 1;
             }
+        }
+    }
+
+    /// Of two requests in a row the second has less time. Before the next two come the dispatcher has nothing to wait for.
+    fn pairs(&mut self) {
+        let mut at = 0;
+        while at < self.length {
+            at += self.dice.range(1100, 2000);
+            let long = Ask { timeout: Some(1000), patience: None, ..self.ask() };
+            let short = Ask { timeout: Some(self.dice.pick(&[50, 200])), patience: None, ..self.ask() };
+            self.at(at, What::Ask(long));
+            let soon = at + self.dice.range(0, 5);
+            self.at(soon, What::Ask(short));
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::admin::Admin;
 use crate::clients::LATE;
 use crate::instances::Network;
-use crate::schedule::{Model, Serving, Temper, address};
+use crate::schedule::{Ask, Model, Serving, Temper, address};
 use crate::world::{Truth, World};
 
 /// Between two looks.
@@ -70,12 +70,38 @@ fn beside(truth: &Truth, row: usize, since: Instant) -> Option<usize> {
         || known.free_since > since
         || truth.is_in_flux(model, request.sent)
         || request.deadline < Instant::now();
+    if excused {
+        return None;
+    }
     let idle = |server: &usize| {
         let own = &truth.servers[*server];
         let was_idle = own.holds == 0 && own.idle_since <= since;
         was_idle && truth.is_steady(*server, since) && truth.has(*server, &request.ask, since)
     };
-    (0..truth.servers.len()).find(idle).filter(|_| !excused)
+    let idle: Vec<usize> = (0..truth.servers.len()).filter(idle).collect();
+    idle.iter().copied().find(|server| !is_of_another_version(truth, &request.ask, *server, &idle))
+}
+
+/// Whether a server is idle because requests that name no version go to another one, as they should: half of the servers
+/// have it, and none of those that are known to is idle.
+fn is_of_another_version(truth: &Truth, ask: &Ask, server: usize, idle: &[usize]) -> bool {
+    let now = Instant::now();
+    let has = |server: usize, version: u8, at: Option<Instant>| {
+        let of_it = |own: &Serving| own.model == Model::Asked(ask.model) && own.version == version;
+        let mut models = truth.servers[server].models.iter();
+        models.any(|(own, since)| of_it(own) && at.is_none_or(|at| *since <= at))
+    };
+    let having = |version: u8| {
+        let all = (0..truth.servers.len()).filter(|server| truth.servers[*server].member);
+        all.filter(|server| has(*server, version, None)).collect::<BTreeSet<_>>()
+    };
+    let all: BTreeSet<usize> = [1, 2].into_iter().flat_map(having).collect();
+    let goes_to = |version: u8| {
+        let known_idle = idle.iter().any(|idle| has(*idle, version, Some(now)));
+        2 * having(version).len() >= all.len() && !known_idle
+    };
+    ask.version.is_none()
+        && [1, 2].into_iter().any(|version| !has(server, version, Some(now)) && goes_to(version))
 }
 
 fn open_requests_are_in_time(truth: &mut Truth) {

@@ -19,6 +19,7 @@ mod panics;
 mod run;
 mod schedule;
 mod shrink;
+mod standing;
 mod world;
 
 use std::collections::BTreeMap;

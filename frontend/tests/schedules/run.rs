@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parm_encoder::{CodeSpec, Kind};
@@ -17,7 +18,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::admin::{self, Admin, merged};
 use crate::instances::{Instance, Network};
 use crate::schedule::{Ask, Event, Guilt, Model, Schedule, Serving, Source, Temper, What, address, host};
-use crate::world::{Breach, Server, World};
+use crate::standing::{self, Basis};
+use crate::world::{Breach, SIZES, Server, Truth, World};
 use crate::{clients, invariants, panics};
 
 /// How long all may take to join.
@@ -43,6 +45,8 @@ struct Stage {
     folder: PathBuf,
     models: u8,
     schedule: Schedule,
+    /// Times that the file was written.
+    writes: Arc<AtomicU64>,
     clients: JoinSet<()>,
 }
 
@@ -95,6 +99,7 @@ impl Stage {
             folder: folder.to_owned(),
             models,
             schedule: schedule.clone(),
+            writes: Arc::default(),
             clients,
         }
     }
@@ -140,7 +145,11 @@ impl Stage {
                     let _ = frontend.unload_model(&Model::Asked(model).name()).await;
                 });
             }
-            What::Bundle(sizes) => bundle(&self.folder, &sizes, self.world.0.lock().millis()),
+            What::Bundle(sizes) => {
+                let mut truth = self.world.0.lock();
+                bundle(&self.folder, &sizes, truth.millis());
+                truth.sizes = sizes;
+            }
         }
     }
 
@@ -169,6 +178,7 @@ impl Stage {
     fn write(&self, workers: &[usize], torn: Option<(u64, u64)>) {
         self.world.0.lock().names(&of(&self.schedule, Source::File), workers);
         let (file, text) = (self.folder.join("workers"), lines(workers));
+        let (writes, own) = (self.writes.clone(), self.writes.fetch_add(1, Ordering::Relaxed) + 1);
         match torn {
             None => fs::write(file, text).expect("a file can be written"),
             Some((percent, after)) => {
@@ -176,7 +186,10 @@ impl Stage {
                     .expect("a file can be written");
                 tokio::spawn(async move {
                     sleep(Duration::from_millis(after)).await;
-                    fs::write(file, text).expect("a file can be written");
+                    // Whoever writes the file anew has done with what was being written.
+                    if writes.load(Ordering::Relaxed) == own {
+                        fs::write(file, text).expect("a file can be written");
+                    }
                 });
             }
         }
@@ -209,7 +222,7 @@ impl Stage {
             }
         }
         let mut truth = self.world.0.lock();
-        // What is in force follows from what is known of models, which may come at any time.
+        // What is in force follows from it, and from what is known of models, which may come at any time.
         let wished = |settings: &serde_json::Value| {
             let mut wished = settings.clone();
             wished.as_object_mut().map(|wished| wished.remove("in_force"));
@@ -218,7 +231,16 @@ impl Stage {
         if wished(&after) != wished(&expected) {
             truth.breach("settings converge", || format!("{after}, not {expected}"));
         }
+        self.stands(&mut truth, &after, false);
         admin::note(&mut truth, &after, self.models);
+    }
+
+    /// What is in force is what follows from settings.
+    fn stands(&self, truth: &mut Truth, settings: &serde_json::Value, settled: bool) {
+        let basis = Basis { setup: &self.schedule.setup, sizes: &truth.sizes, settled };
+        if let Some(difference) = standing::difference(settings, &basis) {
+            truth.breach("what is in force follows from settings", || difference);
+        }
     }
 
     /// Everything is well again, and all servers agree on their models.
@@ -260,7 +282,10 @@ impl Stage {
         }
         sleep(Duration::from_secs(12)).await;
         invariants::converges(&self.frontend, &self.network, &self.admin).await;
-        let truth = self.world.0.lock();
+        let settings = self.admin.settings().await;
+        let mut truth = self.world.0.lock();
+        let settled = !truth.lied;
+        self.stands(&mut truth, &settings, settled);
         Report { breaches: truth.breaches.clone(), requests: truth.requests.len(), trace: truth.trace }
     }
 }
@@ -303,7 +328,7 @@ fn config(schedule: &Schedule, folder: &Path) -> Config {
         config.workers_file = Some(folder.join("workers"));
     }
     if schedule.setup.bundle {
-        bundle(folder, &[2, 3], 0);
+        bundle(folder, &SIZES, 0);
         config.bundles = Some(folder.join("bundles"));
     }
     config

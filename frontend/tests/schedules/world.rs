@@ -13,6 +13,9 @@ const RECOVERY: Duration = Duration::from_secs(12);
 /// How long a new member or model may take to be found.
 const DISCOVERY: Duration = Duration::from_secs(9);
 
+/// Sizes of groups that a bundle has codes for at first.
+pub(crate) const SIZES: [u8; 2] = [2, 3];
+
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Breach {
@@ -101,6 +104,8 @@ pub(crate) struct Truth {
     /// Model 0 is not linear.
     pub(crate) curved: bool,
     pub(crate) dns: Result<Vec<String>, String>,
+    /// Sizes of groups that model 0's bundle has codes for.
+    pub(crate) sizes: Vec<u8>,
     pub(crate) breaches: Vec<Breach>,
     /// Of everything that was seen: the same seed must give the same.
     pub(crate) trace: u64,
@@ -126,6 +131,7 @@ impl World {
             lied: false,
             curved: false,
             dns: Ok(Vec::new()),
+            sizes: SIZES.to_vec(),
             breaches: Vec::new(),
             trace: 0,
         }))

@@ -1,0 +1,87 @@
+//! What has to be in force, given what was wished: the policy, or a reason why not, with batches, default answer and codes
+//! that follow from settings, models and bundle.
+
+use serde_json::Value;
+
+use crate::schedule::{Model, Setup};
+
+/// What decides over what is in force, beside the settings.
+pub(crate) struct Basis<'a> {
+    pub(crate) setup: &'a Setup,
+    /// Sizes of groups that model 0's bundle has codes for.
+    pub(crate) sizes: &'a [u8],
+    /// Models were examined and bundles read: nothing is about to change.
+    pub(crate) settled: bool,
+}
+
+/// What is in force and should not be, in words.
+pub(crate) fn difference(settings: &Value, basis: &Basis<'_>) -> Option<String> {
+    let models = settings["in_force"].as_object()?;
+    models.iter().find_map(|(name, versions)| {
+        let own = &settings["models"][name];
+        let wished = if own.is_object() { own } else { &settings["dispatch"] };
+        let versions = versions.as_object()?;
+        versions.iter().find_map(|(version, standing)| {
+            let wrong = wrong(wished, standing, name, version, basis)?;
+            Some(format!("{wrong} of {name} version {version} does not follow: {standing} for {wished}"))
+        })
+    })
+}
+
+fn wrong(
+    wished: &Value,
+    standing: &Value,
+    name: &str,
+    version: &str,
+    basis: &Basis<'_>,
+) -> Option<&'static str> {
+    let policy = standing["policy"].as_str().unwrap_or_default();
+    let as_wished = standing["policy"] == wished["policy"];
+    let can = can(wished, name, version, basis);
+    let explained = standing["not_coded"].is_string() != as_wished;
+    // A model that was not examined so far is hedged without a reason, and parities' own models never are. What stands in
+    // for another must have its shape, and shapes change.
+    let certain = !is_parity(name) && (wished["policy"] != "stand-in" || !can);
+    let stands = match (as_wished, basis.settled && certain) {
+        (true, settled) => explained && (can || !settled),
+        (false, true) => policy == "hedge" && explained && !can,
+        (false, false) => policy == "hedge",
+    };
+    let has_default = has_bundle(name, version, basis) && wished["default_answer"] == true;
+    let codes = standing["coding"]["codes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let coded = matches!(policy, "parm" | "parm+");
+    let fits = |code: &Value| code["parities"] == wished["coding"]["r"];
+    let wanted = |code: &Value| code["k"] == wished["coding"]["k"];
+    let codes_fit = coded == codes.iter().any(wanted) && codes.iter().all(fits) && coded != codes.is_empty();
+    let each = [
+        (stands, "policy"),
+        (standing["batch"] == wished["batch"], "batch"),
+        (standing["default_answer"] == has_default, "default answer"),
+        (codes_fit, "coding"),
+    ];
+    each.into_iter().find_map(|(fits, what)| (!fits).then_some(what))
+}
+
+/// Whether a model can be served by the policy that was wished.
+fn can(wished: &Value, name: &str, version: &str, basis: &Basis<'_>) -> bool {
+    match wished["policy"].as_str().unwrap_or_default() {
+        "parm" | "parm+" if wished["coding"]["code"] == "mds" => {
+            !has_bundle(name, version, basis) && !(basis.setup.curved && name == Model::Asked(0).name())
+        }
+        "parm" | "parm+" => {
+            let trained = |k: &u8| wished["coding"]["k"] == *k && wished["coding"]["r"] == 1;
+            has_bundle(name, version, basis) && basis.sizes.iter().any(trained)
+        }
+        "approximate-backup" => wished["backup_model"] != name,
+        "stand-in" => wished["stand_in"]["model"] != name,
+        _ => true,
+    }
+}
+
+fn is_parity(name: &str) -> bool {
+    matches!(Model::named(name), Some(Model::Parity(_)))
+}
+
+fn has_bundle(name: &str, version: &str, basis: &Basis<'_>) -> bool {
+    basis.setup.bundle && name == Model::Asked(0).name() && version == "1"
+}
