@@ -1,24 +1,19 @@
 //! Metrics of coding: what was grouped, sent, decoded and given to clients.
 
-use parm_dispatch::Counters;
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, exponential_buckets,
     linear_buckets,
 };
 
+use super::counts::{Count, Counted, Counts};
 use super::series::Series;
 use super::{MODEL, register};
 
 /// The metrics of all models.
 pub(super) struct CodingFamilies {
     codes: IntGaugeVec,
-    groups: IntCounterVec,
-    parities: IntCounterVec,
-    reconstructions: IntCounterVec,
-    backups: IntCounterVec,
+    counts: Counts,
     failures: IntCounterVec,
-    comparisons: IntCounterVec,
-    suspects: IntCounterVec,
     encode_time: HistogramVec,
     decode_time: HistogramVec,
     confidence: HistogramVec,
@@ -33,66 +28,73 @@ pub(crate) struct Coding {
     pub(crate) encode_time: Series<HistogramVec>,
     pub(crate) decode_time: Series<HistogramVec>,
     pub(crate) confidence: Series<HistogramVec>,
-    groups_full: Series<IntCounterVec>,
-    groups_partial: Series<IntCounterVec>,
-    groups_dissolved: Series<IntCounterVec>,
-    parities_sent: Series<IntCounterVec>,
-    parities_unsent: Series<IntCounterVec>,
-    parities_late: Series<IntCounterVec>,
-    made: Series<IntCounterVec>,
-    served: Series<IntCounterVec>,
-    unsure: Series<IntCounterVec>,
-    backups: Series<IntCounterVec>,
-    compared: Series<IntCounterVec>,
-    disagreed: Series<IntCounterVec>,
-    suspected: Series<IntCounterVec>,
-    ejected_wrong: Series<IntCounterVec>,
+    pub(super) counted: Counted,
 }
+
+const COUNTS: &[Count] = &[
+    Count {
+        name: "parm_groups_total",
+        help: "Coding groups: full, partial, or dissolved without parities",
+        label: "kind",
+        counts: &[
+            ("full", |c| c.groups - c.groups_partial),
+            ("partial", |c| c.groups_partial),
+            ("dissolved", |c| c.groups_dissolved),
+        ],
+    },
+    Count {
+        name: "parm_parities_total",
+        help: "Parities: sent to an instance, unsent (useless before there was room), late (in when nobody needed them)",
+        label: "event",
+        counts: &[("sent", |c| c.parities), ("unsent", |c| c.parities_unsent), ("late", |c| c.parities_late)],
+    },
+    Count {
+        name: "parm_reconstructions_total",
+        help: "Predictions reconstructed: made, and of these served, or unsure (not given for want of confidence)",
+        label: "event",
+        counts: &[
+            ("made", |c| c.reconstructions),
+            ("served", |c| c.reconstructions_served),
+            ("unsure", |c| c.reconstructions_unsure),
+        ],
+    },
+    Count {
+        name: "parm_backups_served_total",
+        help: "Queries answered by the backup model",
+        label: "",
+        counts: &[("", |c| c.backups_served)],
+    },
+    Count {
+        name: "parm_comparisons_total",
+        help: "Predictions compared with what parities say of them: compared, and of these disagreed",
+        label: "event",
+        counts: &[("compared", |c| c.compared), ("disagreed", |c| c.disagreed)],
+    },
+    Count {
+        name: "parm_suspects_total",
+        help: "Instances that became suspect of wrong answers: suspected, and of these ejected",
+        label: "event",
+        counts: &[("suspected", |c| c.suspected), ("ejected", |c| c.ejected_wrong)],
+    },
+];
 
 impl CodingFamilies {
     pub(super) fn new(registry: &Registry) -> Self {
-        let counter = |name, help, labels: &[&str]| {
-            register(registry, IntCounterVec::new(Opts::new(name, help), labels))
-        };
         let histogram = |name: &str, help: &str, buckets: Vec<f64>| {
             register(registry, HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), MODEL))
         };
-        let by = |label| ["model", "version", label];
         Self {
             codes: register(
                 registry,
                 IntGaugeVec::new(Opts::new("parm_codes", "Group sizes that there is a code for"), MODEL),
             ),
-            groups: counter(
-                "parm_groups_total",
-                "Coding groups: full, partial, or dissolved without parities",
-                &by("kind"),
-            ),
-            parities: counter(
-                "parm_parities_total",
-                "Parities: sent to an instance, unsent (useless before there was room), late (in when nobody needed them)",
-                &by("event"),
-            ),
-            reconstructions: counter(
-                "parm_reconstructions_total",
-                "Predictions reconstructed: made, and of these served, or unsure (not given for want of confidence)",
-                &by("event"),
-            ),
-            backups: counter("parm_backups_served_total", "Queries answered by the backup model", MODEL),
-            failures: counter(
-                "parm_coding_failures_total",
-                "Groups or predictions that a code failed",
-                &by("stage"),
-            ),
-            comparisons: counter(
-                "parm_comparisons_total",
-                "Predictions compared with what parities say of them: compared, and of these disagreed",
-                &by("event"),
-            ),
-            suspects: counter(
-                "parm_suspects_total",
-                "Instances that became suspect of wrong answers: suspected, and of these ejected",
-                &by("event"),
+            counts: Counts::new(registry, COUNTS),
+            failures: register(
+                registry,
+                IntCounterVec::new(
+                    Opts::new("parm_coding_failures_total", "Groups or predictions that a code failed"),
+                    &["model", "version", "stage"],
+                ),
             ),
             encode_time: histogram("parm_encode_seconds", "Time to encode a group", microseconds()),
             decode_time: histogram("parm_decode_seconds", "Time to decode a prediction", microseconds()),
@@ -105,28 +107,15 @@ impl CodingFamilies {
     }
 
     pub(super) fn of(&self, labels: [&str; 2]) -> Coding {
-        let by = |family: &IntCounterVec, label: &str| Series::new(family, &[labels[0], labels[1], label]);
+        let failures = |stage| Series::new(&self.failures, &[labels[0], labels[1], stage]);
         Coding {
             codes: Series::new(&self.codes, &labels),
-            encode_failures: by(&self.failures, "encode"),
-            decode_failures: by(&self.failures, "decode"),
+            encode_failures: failures("encode"),
+            decode_failures: failures("decode"),
             encode_time: Series::new(&self.encode_time, &labels),
             decode_time: Series::new(&self.decode_time, &labels),
             confidence: Series::new(&self.confidence, &labels),
-            groups_full: by(&self.groups, "full"),
-            groups_partial: by(&self.groups, "partial"),
-            groups_dissolved: by(&self.groups, "dissolved"),
-            parities_sent: by(&self.parities, "sent"),
-            parities_unsent: by(&self.parities, "unsent"),
-            parities_late: by(&self.parities, "late"),
-            made: by(&self.reconstructions, "made"),
-            served: by(&self.reconstructions, "served"),
-            unsure: by(&self.reconstructions, "unsure"),
-            backups: Series::new(&self.backups, &labels),
-            compared: by(&self.comparisons, "compared"),
-            disagreed: by(&self.comparisons, "disagreed"),
-            suspected: by(&self.suspects, "suspected"),
-            ejected_wrong: by(&self.suspects, "ejected"),
+            counted: self.counts.of(labels),
         }
     }
 }
@@ -135,26 +124,6 @@ impl Coding {
     /// A coded model's failures are zeros before the first.
     pub(super) fn begin(&self) {
         let _ = (self.encode_failures.get(), self.decode_failures.get());
-    }
-
-    /// What the dispatcher counted, with where it goes.
-    pub(super) fn counted(&self, counters: &Counters) -> [(&Series<IntCounterVec>, u64); 14] {
-        [
-            (&self.groups_full, counters.groups - counters.groups_partial),
-            (&self.groups_partial, counters.groups_partial),
-            (&self.groups_dissolved, counters.groups_dissolved),
-            (&self.parities_sent, counters.parities),
-            (&self.parities_unsent, counters.parities_unsent),
-            (&self.parities_late, counters.parities_late),
-            (&self.made, counters.reconstructions),
-            (&self.served, counters.reconstructions_served),
-            (&self.unsure, counters.reconstructions_unsure),
-            (&self.backups, counters.backups_served),
-            (&self.compared, counters.compared),
-            (&self.disagreed, counters.disagreed),
-            (&self.suspected, counters.suspected),
-            (&self.ejected_wrong, counters.ejected_wrong),
-        ]
     }
 }
 

@@ -1,10 +1,11 @@
-//! Every metric of the frontend, defined in this file and its neighbours `coding` and `stand_ins` and nowhere else.
+//! Every metric of the frontend, defined in this file and its neighbours and nowhere else.
 //!
 //! Names are Triton's (`nv_*`) where the meaning is Triton's; ours are `parm_*`. Handles are resolved once, when they are
 //! first used, so that the request path touches atomics only and the page has what there is. What the dispatcher counts
 //! by itself is copied over when the page is read.
 
 mod coding;
+mod counts;
 mod series;
 mod stand_ins;
 
@@ -22,9 +23,65 @@ use prometheus::{
 use crate::serve::Outcome;
 
 pub(crate) use coding::Coding;
+use counts::{Count, Counted, Counts};
 use series::Series;
 
 const MODEL: &[&str] = &["model", "version"];
+
+/// What the dispatcher counts under every policy.
+const DISPATCHED: &[Count] = &[
+    Count {
+        name: "parm_dispatch_total",
+        help: "Dispatch: queries arrived and cancelled, jobs started and dropped",
+        label: "event",
+        counts: &[
+            ("arrived", |c| c.arrived),
+            ("cancelled", |c| c.cancelled),
+            ("job", |c| c.jobs),
+            ("job_dropped", |c| c.dropped),
+        ],
+    },
+    Count {
+        name: "parm_hedges_total",
+        help: "Late jobs that were duplicated",
+        label: "",
+        counts: &[("", |c| c.hedges)],
+    },
+    Count {
+        name: "parm_hedges_won_total",
+        help: "Queries answered by a duplicate",
+        label: "",
+        counts: &[("", |c| c.hedges_won)],
+    },
+    Count {
+        name: "parm_hedges_refused_total",
+        help: "Late jobs that were not duplicated because the budget was spent",
+        label: "",
+        counts: &[("", |c| c.hedges_refused)],
+    },
+    Count {
+        name: "parm_retries_total",
+        help: "Failed jobs whose queries were tried again",
+        label: "",
+        counts: &[("", |c| c.retries)],
+    },
+    Count {
+        name: "parm_retries_refused_total",
+        help: "Failed jobs whose queries were not tried again because the budget was spent",
+        label: "",
+        counts: &[("", |c| c.retries_refused)],
+    },
+    Count {
+        name: "parm_ejections_total",
+        help: "Instances ejected (slow, failing) or kept for want of others (refused)",
+        label: "reason",
+        counts: &[
+            ("slow", |c| c.ejected_slow),
+            ("failing", |c| c.ejected_failing),
+            ("refused", |c| c.ejections_refused),
+        ],
+    },
+];
 
 /// The metrics of one frontend.
 pub(crate) struct Metrics {
@@ -41,13 +98,7 @@ pub(crate) struct Metrics {
     queue_depth: IntGaugeVec,
     jobs_running: IntGaugeVec,
     usable: IntGaugeVec,
-    dispatch: IntCounterVec,
-    hedges: IntCounterVec,
-    hedges_won: IntCounterVec,
-    hedges_refused: IntCounterVec,
-    retries: IntCounterVec,
-    retries_refused: IntCounterVec,
-    ejections: IntCounterVec,
+    dispatched: Counts,
     inflight: IntGaugeVec,
     service_time: HistogramVec,
     failures: IntCounterVec,
@@ -74,6 +125,7 @@ pub(crate) struct PoolMetrics {
     durations: RwLock<Durations>,
     pub(crate) coding: Coding,
     stand_ins: stand_ins::StandIns,
+    dispatched: Counted,
     status: Status,
 }
 
@@ -85,18 +137,6 @@ struct Status {
     queue_depth: Series<IntGaugeVec>,
     jobs_running: Series<IntGaugeVec>,
     usable: Series<IntGaugeVec>,
-    arrived: Series<IntCounterVec>,
-    cancelled: Series<IntCounterVec>,
-    jobs: Series<IntCounterVec>,
-    dropped: Series<IntCounterVec>,
-    hedges: Series<IntCounterVec>,
-    hedges_won: Series<IntCounterVec>,
-    hedges_refused: Series<IntCounterVec>,
-    retries: Series<IntCounterVec>,
-    retries_refused: Series<IntCounterVec>,
-    ejected_slow: Series<IntCounterVec>,
-    ejected_failing: Series<IntCounterVec>,
-    ejections_refused: Series<IntCounterVec>,
 }
 
 /// Handles of one instance.
@@ -164,29 +204,7 @@ impl Metrics {
             queue_depth: gauge("parm_queue_depth", "Queries that wait for an instance", MODEL),
             jobs_running: gauge("parm_jobs_running", "Jobs at instances", MODEL),
             usable: gauge("parm_usable_instances", "Instances that take the model's work", MODEL),
-            dispatch: counter(
-                "parm_dispatch_total",
-                "Dispatch: queries arrived and cancelled, jobs started and dropped",
-                &["model", "version", "event"],
-            ),
-            hedges: counter("parm_hedges_total", "Late jobs that were duplicated", MODEL),
-            hedges_won: counter("parm_hedges_won_total", "Queries answered by a duplicate", MODEL),
-            hedges_refused: counter(
-                "parm_hedges_refused_total",
-                "Late jobs that were not duplicated because the budget was spent",
-                MODEL,
-            ),
-            retries: counter("parm_retries_total", "Failed jobs whose queries were tried again", MODEL),
-            retries_refused: counter(
-                "parm_retries_refused_total",
-                "Failed jobs whose queries were not tried again because the budget was spent",
-                MODEL,
-            ),
-            ejections: counter(
-                "parm_ejections_total",
-                "Instances ejected (slow, failing) or kept for want of others (refused)",
-                &["model", "version", "reason"],
-            ),
+            dispatched: Counts::new(&registry, DISPATCHED),
             inflight: gauge("parm_instance_inflight", "Jobs that an instance holds", &["instance"]),
             service_time: histogram(
                 "parm_instance_service_seconds",
@@ -222,8 +240,6 @@ impl Metrics {
     /// Handles of a model.
     pub(crate) fn pool(&self, model: &str, version: &str, policy: PolicyKind) -> PoolMetrics {
         let labels = [model, version];
-        let dispatch = |event| Series::new(&self.dispatch, &[model, version, event]);
-        let ejections = |reason| Series::new(&self.ejections, &[model, version, reason]);
         PoolMetrics {
             labels: labels.map(str::to_owned),
             success: Series::new(&self.success, &labels),
@@ -235,23 +251,12 @@ impl Metrics {
             durations: RwLock::new(self.durations(labels, policy)),
             coding: self.coding.of(labels),
             stand_ins: self.stand_ins.of(labels),
+            dispatched: self.dispatched.of(labels),
             status: Status {
                 pending: Series::new(&self.pending, &labels),
                 queue_depth: Series::new(&self.queue_depth, &labels),
                 jobs_running: Series::new(&self.jobs_running, &labels),
                 usable: Series::new(&self.usable, &labels),
-                arrived: dispatch("arrived"),
-                cancelled: dispatch("cancelled"),
-                jobs: dispatch("job"),
-                dropped: dispatch("job_dropped"),
-                hedges: Series::new(&self.hedges, &labels),
-                hedges_won: Series::new(&self.hedges_won, &labels),
-                hedges_refused: Series::new(&self.hedges_refused, &labels),
-                retries: Series::new(&self.retries, &labels),
-                retries_refused: Series::new(&self.retries_refused, &labels),
-                ejected_slow: ejections("slow"),
-                ejected_failing: ejections("failing"),
-                ejections_refused: ejections("refused"),
             },
         }
     }
@@ -322,28 +327,14 @@ impl PoolMetrics {
         self.status.pending.set(status.unanswered.into());
         self.status.queue_depth.set(status.queued.into());
         self.status.jobs_running.set(status.running.into());
-        let own = [
-            (&self.status.arrived, counters.arrived),
-            (&self.status.cancelled, counters.cancelled),
-            (&self.status.jobs, counters.jobs),
-            (&self.status.dropped, counters.dropped),
-            (&self.status.hedges, counters.hedges),
-            (&self.status.hedges_won, counters.hedges_won),
-            (&self.status.hedges_refused, counters.hedges_refused),
-            (&self.status.retries, counters.retries),
-            (&self.status.retries_refused, counters.retries_refused),
-            (&self.status.ejected_slow, counters.ejected_slow),
-            (&self.status.ejected_failing, counters.ejected_failing),
-            (&self.status.ejections_refused, counters.ejections_refused),
-        ];
         let is_coded = self.coding.codes.is_used();
         if is_coded {
             self.coding.begin();
         }
-        let coding = self.coding.counted(counters).into_iter().filter(|(_, value)| is_coded || *value > 0);
-        let stand_ins = stand_in.then(|| self.stand_ins.counted(counters)).into_iter().flatten();
-        for (metric, value) in own.into_iter().chain(coding).chain(stand_ins) {
-            metric.inc_by(value.saturating_sub(metric.count()));
+        self.dispatched.copy(counters, true);
+        self.coding.counted.copy(counters, is_coded);
+        if stand_in {
+            self.stand_ins.counted.copy(counters, true);
         }
     }
 }
