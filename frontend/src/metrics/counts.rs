@@ -9,6 +9,9 @@ use prometheus::{IntCounterVec, Opts, Registry};
 use super::series::Series;
 use super::{MODEL, register};
 
+/// What is read of the dispatcher's counts.
+type Read = fn(&Counters) -> u64;
+
 /// A metric that shows counts of the dispatcher.
 pub(super) struct Count {
     pub(super) name: &'static str,
@@ -16,7 +19,7 @@ pub(super) struct Count {
     /// The label that tells its counts apart, beside the model's; empty where there is but one.
     pub(super) label: &'static str,
     /// That label's value, and what is counted.
-    pub(super) counts: &'static [(&'static str, fn(&Counters) -> u64)],
+    pub(super) counts: &'static [(&'static str, Read)],
 }
 
 /// The metrics of a table.
@@ -45,7 +48,7 @@ impl Counts {
 }
 
 /// A table's counts of one model.
-pub(super) struct Counted(Vec<(Series<IntCounterVec>, fn(&Counters) -> u64)>);
+pub(super) struct Counted(Vec<(Series<IntCounterVec>, Read)>);
 
 impl Counted {
     /// Copies what was counted; what is zero only where that is wanted.
