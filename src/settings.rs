@@ -52,8 +52,7 @@ impl Settings {
         if let Some(model) = &flags.stand_in {
             figment = figment.merge(Serialized::default("frontend.dispatch.stand_in.model", model));
         }
-        let implied = flags.stand_in.as_ref().map(|_| "stand-in".to_owned());
-        if let Some(policy) = flags.policy.as_ref().or(implied.as_ref()) {
+        if let Some(policy) = policy(flags)? {
             figment = figment.merge(Serialized::default("frontend.dispatch.policy", policy));
         }
         if let Some(admin) = &flags.admin {
@@ -120,6 +119,8 @@ impl Settings {
 
 const SECRETS: &str = "# Tokens are secrets and left out: fill in `token` under [[server.tokens]], [frontend.client] \
                        and [frontend.admin].\n\n";
+/// The policy that `--stand-in` implies.
+const STAND_IN: &str = "stand-in";
 /// What our variables begin with.
 const PREFIX: &str = "PARM_";
 
@@ -127,6 +128,21 @@ const PREFIX: &str = "PARM_";
 fn names_section(name: &str) -> bool {
     let section = name.split_once("__").map(|(section, _)| section.to_ascii_lowercase());
     section.is_some_and(|section| ["log", "server", "frontend", "backend"].contains(&section.as_str()))
+}
+
+/// The policy that the flags name or imply. A stand-in that the named policy would never ask is a mistake: nothing else
+/// would tell.
+fn policy(flags: &Serve) -> Result<Option<&str>, Invalid> {
+    let set = flags.common.set.iter().rev().find_map(|text| text.strip_prefix("frontend.dispatch.policy="));
+    let set = set.map(|policy| policy.trim().trim_matches('"'));
+    let named = flags.policy.as_deref().or(set);
+    match (&flags.stand_in, named) {
+        (Some(model), Some(policy)) if policy != STAND_IN => Err(Invalid(anyhow!(
+            "--stand-in {model}: only the policy 'stand-in' asks it, not '{policy}': leave out the policy, or --stand-in"
+        ))),
+        (Some(_), _) => Ok(Some(STAND_IN)),
+        (None, _) => Ok(flags.policy.as_deref()),
+    }
 }
 
 fn layers(flags: &Common) -> Result<Figment, Invalid> {

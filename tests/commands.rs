@@ -35,11 +35,25 @@ fn a_bad_configuration_ends_with_64_and_names_the_field() {
         (vec!["worker", "--engine", "abacus"], "abacus"),
         (vec!["worker", "--config", "/no/such/file.toml"], "/no/such/file.toml"),
         (vec!["serve", "--worker", "ftp://x"], "ftp://x"),
+        (vec!["serve", "--stand-in", "small", "--policy", "hedge"], "leave out the policy, or --stand-in"),
+        (
+            vec!["serve", "--stand-in", "small", "--set", "frontend.dispatch.policy=parm+"],
+            "only the policy 'stand-in' asks it, not 'parm+'",
+        ),
     ] {
         let output = run(&arguments);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
         assert!(said.contains(field), "{arguments:?} must name {field}: {said}");
+    }
+}
+
+#[test]
+fn a_stand_in_implies_the_policy_that_asks_it() {
+    for more in [&[][..], &["--policy", "stand-in"], &["--set", "frontend.dispatch.policy=\"stand-in\""]] {
+        let output = run(&[&["serve", "--dump-config", "--stand-in", "small"], more].concat());
+        let dumped = text(&output.stdout);
+        assert!(dumped.contains("policy = \"stand-in\"") && dumped.contains("model = \"small\""), "{dumped}");
     }
 }
 

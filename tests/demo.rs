@@ -16,23 +16,35 @@ fn run(arguments: &[&str]) -> Output {
 
 #[test]
 fn every_policy_answers_the_same_queries_and_reports_them_as_json() {
-    let output = run(&[&BRIEF[..], &["--policies", "equal,hedge", "--output", "json"]].concat());
+    let output = run(&[&BRIEF[..], &["--policies", "equal,stand-in", "--output", "json"]].concat());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let policies = report["policies"].as_array().unwrap();
     let names: Vec<&str> = policies.iter().map(|policy| policy["policy"].as_str().unwrap()).collect();
-    assert_eq!(names, ["equal", "hedge"]);
+    assert_eq!(names, ["equal", "stand-in"]);
     let count = |policy: &Value, what: &str| policy[what]["queries"].as_u64().unwrap();
     for policy in policies {
-        let answered =
-            ["exact", "hedged", "reconstructed"].map(|what| count(policy, what)).iter().sum::<u64>();
+        let answered = ["exact", "hedged", "reconstructed", "stand_in"]
+            .map(|what| count(policy, what))
+            .iter()
+            .sum::<u64>();
         assert_eq!(policy["queries"].as_u64().unwrap(), answered + policy["missed"].as_u64().unwrap());
+        let work = policy["work"].as_f64().unwrap() / policy["queries"].as_f64().unwrap();
+        assert!(work > 0.5, "{work} runs for each query: {report}");
         let right = policy["exact"]["right"].as_f64().unwrap() / count(policy, "exact") as f64;
         assert!(right > 0.6, "{right} of the answers are right: {report}");
     }
     assert_eq!(policies[0]["queries"], policies[1]["queries"], "{report}");
-    assert_eq!(count(&policies[0], "hedged") + count(&policies[0], "reconstructed"), 0);
+    assert_eq!(count(&policies[0], "hedged") + count(&policies[0], "stand_in"), 0);
+    let stand_in = report["stand_in"].as_str().unwrap();
+    let cost = report["costs"][stand_in].as_f64().unwrap();
+    assert!(cost > 0.0 && cost < 0.8, "measured on this machine: {report}");
+    assert_eq!(
+        report["costs"].as_object().unwrap().len(),
+        1,
+        "what neither policy loads has no cost: {report}"
+    );
 }
 
 #[test]
@@ -61,7 +73,8 @@ fn what_cannot_be_shown_is_refused_before_anything_starts() {
     for (flags, status, words) in [
         (&["demo", "--rate", "1000"][..], 64, "600 queries a second"),
         (&["demo", "--seconds", "1"], 64, "5 to 3600"),
-        (&["demo", "--policies", "equal,magic"], 2, "none of equal, hedge, parm, parm+"),
+        (&["demo", "--policies", "equal,magic"], 2, "none of equal, hedge, parm, parm+, stand-in"),
+        (&["demo", "--policies", "stand-in", "--model", "fashion-linear"], 1, "names no stand-in"),
         (&["demo", "--policies", "equal", "--models", "nowhere"], 1, "say --models FOLDER"),
         (&["demo", "--policies", "equal", "--images", "nowhere"], 1, "say --images FOLDER"),
     ] {

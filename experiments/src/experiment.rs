@@ -64,7 +64,11 @@ impl Experiment {
         });
         let rows = rows.into_inner().unwrap_or_else(|broken| broken.into_inner());
         let rows: Vec<Done<'_>> = rows.into_values().collect::<Result<_, _>>()?;
-        Ok(self.compared(rows))
+        let mut report = self.compared(rows);
+        // Nothing was graded: all that can be said of stand-ins is what the configuration says of them.
+        let stands_in = report.rows.iter().any(|row| row.verdict.shares.stand_in > 0.0);
+        report.stated_agreement = stands_in.then_some(self.config.agreement);
+        Ok(report)
     }
 
     /// The report of the runs that have ended, by cell. Cells without one are left out.
@@ -102,7 +106,8 @@ impl Experiment {
             row
         });
         let (seed, repeats) = (self.config.seed, self.config.repeats.get());
-        Report { seed, repeats, queries: self.config.queries.get(), rows: rows.collect() }
+        let queries = self.config.queries.get();
+        Report { seed, repeats, queries, stated_agreement: None, rows: rows.collect() }
     }
 }
 

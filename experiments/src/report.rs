@@ -16,6 +16,9 @@ pub struct Report {
     pub repeats: u32,
     /// Queries in a run, the warm-up included.
     pub queries: u64,
+    /// How often stand-ins agree with predictions, where nothing was graded and the configuration says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stated_agreement: Option<f64>,
     /// One for each scenario, load and policy.
     pub rows: Vec<Row>,
 }
@@ -73,7 +76,14 @@ impl fmt::Display for Report {
             self.seed,
             self.seed.wrapping_add(u64::from(self.repeats) - 1),
             self.queries,
-        )
+        )?;
+        self.stated_agreement.iter().try_for_each(|agreement| {
+            let percent = 100.0 * agreement;
+            write!(
+                f,
+                "\nno answer was graded; that stand-ins agree with {percent:.0} % of the predictions is stated, not measured"
+            )
+        })
     }
 }
 

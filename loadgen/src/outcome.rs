@@ -11,7 +11,9 @@ pub enum Outcome {
     Hedged,
     /// A reconstruction.
     Reconstructed,
-    /// A cheaper model's prediction.
+    /// The answer of a stand-in: a cheaper model, asked beside the deployed one.
+    StandIn,
+    /// The answer of a backup: a cheaper model on instances of its own.
     Backup,
     /// The model's default answer.
     Default,
@@ -23,10 +25,11 @@ pub enum Outcome {
 
 impl Outcome {
     /// All, from best to worst.
-    pub const ALL: [Outcome; 7] = [
+    pub const ALL: [Outcome; 8] = [
         Outcome::Exact,
         Outcome::Hedged,
         Outcome::Reconstructed,
+        Outcome::StandIn,
         Outcome::Backup,
         Outcome::Default,
         Outcome::Failed,
@@ -39,6 +42,7 @@ impl Outcome {
             Outcome::Exact => "exact",
             Outcome::Hedged => "hedged",
             Outcome::Reconstructed => "reconstructed",
+            Outcome::StandIn => "stand-in",
             Outcome::Backup => "backup",
             Outcome::Default => "default",
             Outcome::Failed => "failed",
@@ -151,6 +155,7 @@ mod tests {
         assert_eq!(Outcome::of_rows(&mixed, 3), [Exact, Reconstructed, Hedged]);
         assert_eq!(Outcome::of_rows(&response(&[("parm_outcome", "hedged")]), 2), [Hedged, Hedged]);
         assert_eq!(Outcome::of(&response(&[])), Exact, "other servers say nothing");
+        assert_eq!(Outcome::of(&response(&[("parm_outcome", "stand-in")])), Outcome::StandIn);
         for outcome in Outcome::ALL.into_iter().filter(|outcome| outcome.is_answer()) {
             assert_eq!(Outcome::of(&response(&[("parm_outcome", outcome.name())])), outcome);
         }

@@ -141,7 +141,7 @@ pub struct Demo {
     #[arg(long, default_value_t = 60.0)]
     pub seconds: f64,
     /// Policies to show side by side
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "equal,hedge,parm,parm+")]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "equal,hedge,parm,stand-in")]
     pub policies: Vec<crate::demo::Policy>,
     /// Queries per second to each policy; its six instances can do 600
     #[arg(long, default_value_t = 240.0)]
@@ -152,7 +152,8 @@ pub struct Demo {
     /// Folder of the labelled images that are asked about: images-idx3-ubyte.gz and labels-idx1-ubyte.gz
     #[arg(long, value_name = "FOLDER", default_value = "examples/fashion-mnist")]
     pub images: PathBuf,
-    /// The model: one with a bundle of parity models (`NAME/parm.toml`), or a linear one, which needs none
+    /// The model: one with a bundle (`NAME/parm.toml`) of parity models and a stand-in, or a linear one, which can be coded
+    /// without
     #[arg(long, value_name = "NAME", default_value = "fashion-lenet")]
     pub model: String,
     /// Model repository

@@ -136,6 +136,10 @@ pub struct Worth {
     /// A backup model: its time as a share of the deployed model's, and its accuracy
     #[arg(long, value_name = "SHARE=A", help_heading = "What answers are worth")]
     pub backup: Option<Backup>,
+    /// A stand-in: its time as a share of the deployed model's, and its accuracy. ACCURACY alone where the cost is known
+    /// [default: what a recording made with one, or the bundle, says]
+    #[arg(long, value_name = "[SHARE=]A", help_heading = "What answers are worth")]
+    pub stand_in: Option<StandIn>,
 }
 
 /// What is wanted.
@@ -162,6 +166,25 @@ pub struct Degraded {
 pub struct Backup {
     pub share: f64,
     pub accuracy: f64,
+}
+
+/// A stand-in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StandIn {
+    pub share: Option<f64>,
+    pub accuracy: f64,
+}
+
+impl std::str::FromStr for StandIn {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(accuracy) = text.trim().parse() {
+            return Ok(Self { share: None, accuracy });
+        }
+        let Backup { share, accuracy } = text.parse()?;
+        Ok(Self { share: Some(share), accuracy })
+    }
 }
 
 impl std::str::FromStr for Degraded {

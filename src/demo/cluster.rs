@@ -1,7 +1,6 @@
 //! One policy's frontend and its six instances.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -15,7 +14,8 @@ use parm_wire::client;
 use prometheus::Registry;
 use tokio::runtime::Handle;
 
-use super::paced::{Pace, Paced};
+use super::costs::Costs;
+use super::paced::{Pace, Paced, Spent};
 use super::policy::Policy;
 use super::script::INSTANCES;
 use super::served::Served;
@@ -25,12 +25,17 @@ use super::traffic::Traffic;
 /// Longest that loading and joining may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Runs of each model and size that make its cost, as far as this many milliseconds for a model allow.
+const RUNS: u32 = 15;
+const MEASURE_MS: u64 = 300;
+
 /// A policy at work.
 pub struct PolicyCluster {
     pub policy: Policy,
     frontend: Frontend,
     tally: Mutex<Tally>,
-    runs: Arc<AtomicU64>,
+    costs: Arc<Costs>,
+    spent: Arc<Spent>,
 }
 
 impl PolicyCluster {
@@ -44,9 +49,12 @@ impl PolicyCluster {
         let wire = Arc::new(Wire::new(client::Config::default()));
         let frontend = Frontend::start(config, wire, Timers::Precise)
             .with_context(|| format!("cannot start policy {}", policy.name()))?;
-        let runs = Arc::new(AtomicU64::new(0));
-        for (number, instance) in (0..).zip(instances(policy, served)?) {
-            let pace = Pace { instance: number, runs: runs.clone(), ..pace.clone() };
+        let embedded = instances(policy, served)?;
+        let first = embedded.first().context("no instances")?;
+        let costs = Arc::new(Costs::measured(first, &served.load(policy)).await?);
+        let spent = Arc::new(Spent::default());
+        for (number, instance) in (0..).zip(embedded) {
+            let pace = Pace { instance: number, costs: costs.clone(), spent: spent.clone(), ..pace.clone() };
             let paced = Paced::start(instance, pace, Handle::current())?;
             frontend.embed(Arc::new(paced), None)?;
             // One after another: which instances a policy keeps for parities goes by the order in which they joined.
@@ -57,12 +65,17 @@ impl PolicyCluster {
             frontend.model_metadata(&ModelRef::latest(model)).is_ok(),
             "no instance can serve '{model}' from {shown}: say --models FOLDER"
         );
-        Ok(Self { policy, frontend, tally: Mutex::new(Tally::new()), runs })
+        Ok(Self { policy, frontend, tally: Mutex::new(Tally::new()), costs, spent })
     }
 
     /// How the policy stands.
     pub fn standing(&self) -> Standing {
-        self.tally.lock().standing(self.policy.name(), self.runs.load(Ordering::Relaxed))
+        self.tally.lock().standing(self.policy.name(), self.spent.runs(), self.spent.work())
+    }
+
+    /// What its models were measured to take.
+    pub fn costs(&self) -> &Costs {
+        &self.costs
     }
 
     /// What the deployed model takes.
@@ -119,6 +132,8 @@ fn instances(policy: Policy, served: &Served) -> anyhow::Result<Vec<Embedded>> {
         load: load.clone(),
         instances: std::num::NonZeroUsize::new(INSTANCES as usize).context("no instances")?,
         reload_ms: 0,
+        warm_up_runs: RUNS,
+        measure_ms: MEASURE_MS,
         ..parm_backend::Config::default()
     };
     let metrics = Metrics::embedded(&Registry::new())?;

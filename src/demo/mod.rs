@@ -1,10 +1,11 @@
 //! `parm demo`: what stragglers and a hanging instance do to the same traffic under four policies, live.
 //!
 //! Reading order: `policy` says who competes, `script` what goes wrong, `served` what is served and `traffic` what is asked;
-//! a `cluster` is a policy's frontend over six `paced` instances; `run` sends to all clusters at once, `tally` counts; `view`
+//! a `cluster` is a policy's frontend over six `paced` instances, whose models take their `costs`; `run` sends to all clusters at once, `tally` counts; `view`
 //! draws what `screen` shows, and `summary` ends it.
 
 mod cluster;
+mod costs;
 mod paced;
 mod policy;
 mod run;
@@ -16,6 +17,7 @@ mod tally;
 mod traffic;
 mod view;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -67,7 +69,7 @@ fn check(flags: &cli::Demo) -> anyhow::Result<()> {
         flags.rate,
         script::INSTANCES
     );
-    ensure!(!flags.policies.is_empty(), "--policies: name at least one of equal, hedge, parm, parm+");
+    ensure!(!flags.policies.is_empty(), "--policies: name at least one of {}", policy::NAMES);
     Ok(())
 }
 
@@ -89,9 +91,15 @@ async fn demonstrate(flags: &cli::Demo) -> anyhow::Result<()> {
         seed: flags.seed,
         instance: 0,
         began: began.clone(),
-        runs: Arc::default(),
+        costs: Arc::default(),
+        spent: Arc::default(),
     };
     let served = Served::read(&flags.models, &flags.model)?;
+    ensure!(
+        served.stand_in.is_some() || !flags.policies.contains(&Policy::StandIn),
+        "the bundle of '{}' names no stand-in: leave stand-in out of --policies, or say another --model",
+        flags.model
+    );
     let mut clusters = Vec::new();
     for policy in &flags.policies {
         clusters.push(Arc::new(PolicyCluster::start(*policy, &served, &pace).await?));
@@ -100,7 +108,9 @@ async fn demonstrate(flags: &cli::Demo) -> anyhow::Result<()> {
     let traffic = Arc::new(Traffic::read(&flags.images, &model)?);
     let mut screen = match flags.output {
         Output::Text => {
-            writeln!(std::io::stdout(), "{}", Summary::introduction(&flags.model, flags.rate, flags.seed))?;
+            let costs = costs(&clusters, &flags.model);
+            let introduction = Summary::introduction(&flags.model, flags.rate, flags.seed, &costs);
+            writeln!(std::io::stdout(), "{introduction}")?;
             Screen::of_stdout()
         }
         Output::Json => Screen::Silent,
@@ -110,13 +120,19 @@ async fn demonstrate(flags: &cli::Demo) -> anyhow::Result<()> {
     let running = run.start(Handle::current())?;
     let mut stage = Stage { schedule, clusters: &clusters, length, width: screen.width() };
     let ended = watch(&mut stage, &running, &stop, &mut screen).await?;
-    let summary = stage.summary(flags, &running, ended);
+    let summary = stage.summary(flags, &running, ended, served.stand_in);
     drop(screen);
     match flags.output {
         Output::Text => writeln!(std::io::stdout(), "{summary}")?,
         Output::Json => writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&summary)?)?,
     }
     Ok(())
+}
+
+/// What a row costs of each model that some policy loads, where that is not the deployed one.
+fn costs(clusters: &[Arc<PolicyCluster>], model: &str) -> BTreeMap<String, f64> {
+    let all = clusters.iter().flat_map(|cluster| cluster.costs().rows());
+    all.filter(|(name, _)| *name != model).map(|(name, cost)| (name.to_owned(), cost)).collect()
 }
 
 /// Shows the run until its end, or until it is interrupted; returns how long it was.
@@ -174,7 +190,13 @@ impl Stage<'_> {
         show(&Scene { standings, instances: &instances, elapsed, length, usual_ms: SERVICE_MS, width })
     }
 
-    fn summary(&self, flags: &cli::Demo, running: &Running, ended: Duration) -> Summary {
+    fn summary(
+        &self,
+        flags: &cli::Demo,
+        running: &Running,
+        ended: Duration,
+        stand_in: Option<String>,
+    ) -> Summary {
         let lag = running.lag(0.99);
         Summary {
             seconds: ended.as_secs_f64(),
@@ -184,6 +206,9 @@ impl Stage<'_> {
             load: flags.rate / capacity(),
             lag_p99_ms: lag.as_secs_f64() * 1e3,
             valid: Summary::is_valid(lag),
+            model: flags.model.clone(),
+            stand_in,
+            costs: costs(self.clusters, &flags.model),
             policies: self.standings(),
         }
     }

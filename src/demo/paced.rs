@@ -3,7 +3,8 @@
 //! Its predictions are the model's own. What is emulated is how long they take: four policies with six instances each
 //! want more processors than a laptop has, so every answer of a small model is held back as long as one of a larger
 //! model would have taken, and longer when the script says that something is wrong. Like any instance it does one thing
-//! after another, and what has begun is finished whether somebody still waits for it or not.
+//! after another, and what has begun is finished whether somebody still waits for it or not. Other models than the deployed
+//! one take the share of that time that they were measured to take.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -22,6 +23,8 @@ use parm_workload::{Ending, Schedule};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::costs::Costs;
+
 /// Requests that may wait for an instance. The dispatcher sends one at a time, and one more when it gave up on the first.
 const WAITING: usize = 64;
 
@@ -34,8 +37,35 @@ pub struct Pace {
     pub instance: u32,
     /// When the traffic began; before that nothing goes wrong and nothing takes time.
     pub began: Arc<OnceLock<Instant>>,
-    /// Runs since then, of all instances of a policy.
-    pub runs: Arc<AtomicU64>,
+    /// What each model takes.
+    pub costs: Arc<Costs>,
+    /// What was done since then, by all instances of a policy.
+    pub spent: Arc<Spent>,
+}
+
+/// Runs, and the work in them.
+#[derive(Default)]
+pub struct Spent {
+    runs: AtomicU64,
+    /// Millionths of a query's run.
+    work: AtomicU64,
+}
+
+impl Spent {
+    fn add(&self, work: f64) {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        self.work.fetch_add((work * 1e6) as u64, Ordering::Relaxed);
+    }
+
+    /// How many runs there were.
+    pub fn runs(&self) -> u64 {
+        self.runs.load(Ordering::Relaxed)
+    }
+
+    /// The work in them, in runs of one query.
+    pub fn work(&self) -> f64 {
+        self.work.load(Ordering::Relaxed) as f64 / 1e6
+    }
 }
 
 /// An instance at a pace.
@@ -68,21 +98,22 @@ fn work(queue: &Receiver<Job>, inner: &Embedded, mut pace: Pace, runtime: &Handl
             continue;
         }
         let (began, rows) = (Instant::now(), request.inputs.first().map_or(1, |input| input.tensor.rows()));
+        let share = pace.costs.of(&request.model.name, rows);
         let predicted = runtime.block_on(inner.infer(request, context));
-        thread::sleep(pace.length(began, rows).saturating_sub(began.elapsed()));
+        thread::sleep(pace.length(began, share).saturating_sub(began.elapsed()));
         // Nobody waits any more: the time was spent all the same.
         let _ = answer.send(predicted);
     }
 }
 
 impl Pace {
-    /// How long a run that begins now takes in all.
-    fn length(&mut self, began: Instant, rows: usize) -> Duration {
+    /// How long a run that begins now takes in all, if it is this share of a query's.
+    fn length(&mut self, began: Instant, share: f64) -> Duration {
         let Some(traffic) = self.began.get() else { return Duration::ZERO };
-        self.runs.fetch_add(1, Ordering::Relaxed);
+        self.spent.add(share);
         let start = Moment::after(began.saturating_duration_since(*traffic));
-        let nanos =
-            self.service.nanos(rows, service::Run { seed: self.seed, instance: self.instance, start });
+        let run = service::Run { seed: self.seed, instance: self.instance, start };
+        let nanos = self.service.nanos(1, run) * share;
         match self.schedule.run(self.instance, start, nanos) {
             Ending::Answered { at, .. } => Duration::from_nanos(at.nanos_since(start)),
             // The script has neither crashes nor hangs without an end.

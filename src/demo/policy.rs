@@ -16,10 +16,15 @@ pub enum Policy {
     Parm,
     /// Ours: parities in spare time, hedges where they cannot help, slow instances ejected.
     ParmPlus,
+    /// A cheaper model beside the deployed one, for late queries; slow instances ejected.
+    StandIn,
 }
 
+/// Their names, for people.
+pub const NAMES: &str = "equal, hedge, parm, parm+, stand-in";
+
 /// All of them, in the order of columns.
-pub const ALL: [Policy; 4] = [Policy::Equal, Policy::Hedge, Policy::Parm, Policy::ParmPlus];
+pub const ALL: [Policy; 5] = [Policy::Equal, Policy::Hedge, Policy::Parm, Policy::ParmPlus, Policy::StandIn];
 
 impl Policy {
     /// As it is called on the command line.
@@ -29,6 +34,7 @@ impl Policy {
             Policy::Hedge => "hedge",
             Policy::Parm => "parm",
             Policy::ParmPlus => "parm+",
+            Policy::StandIn => "stand-in",
         }
     }
 
@@ -37,13 +43,14 @@ impl Policy {
         matches!(self, Policy::Parm | Policy::ParmPlus)
     }
 
-    /// What the dispatcher is told. Equal-Resources and the paper's policy eject nothing; the other two do.
+    /// What the dispatcher is told. Equal-Resources and the paper's policy eject nothing; the others do.
     pub fn settings(self, code: Option<Kind>) -> PoolSettings {
         let (policy, ejects) = match self {
             Policy::Equal => (PolicyKind::Equal, false),
             Policy::Hedge => (PolicyKind::Hedge, true),
             Policy::Parm => (PolicyKind::Parm, false),
             Policy::ParmPlus => (PolicyKind::ParmPlus, true),
+            Policy::StandIn => (PolicyKind::StandIn, true),
         };
         let mut settings = PoolSettings { policy, ..PoolSettings::default() };
         settings.ejection.enabled = ejects;
@@ -57,6 +64,6 @@ impl FromStr for Policy {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let named = ALL.into_iter().find(|policy| policy.name() == text);
-        named.ok_or_else(|| format!("'{text}' is none of equal, hedge, parm, parm+"))
+        named.ok_or_else(|| format!("'{text}' is none of {NAMES}"))
     }
 }

@@ -1,5 +1,6 @@
 //! What the demonstration showed, what it did not, and what to try next.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use serde::Serialize;
 
 use super::run::DEADLINE;
 use super::script;
-use super::tally::Standing;
+use super::tally::{Count, Standing};
 
 /// A run's sending is late beyond this: the machine was too busy to be believed.
 const LATE: Duration = Duration::from_millis(2);
@@ -27,6 +28,11 @@ pub struct Summary {
     pub lag_p99_ms: f64,
     /// Whether the machine kept up.
     pub valid: bool,
+    /// The deployed model, and the one that stands in for it, if any.
+    pub model: String,
+    pub stand_in: Option<String>,
+    /// What a row costs of every other model, as a share of a query's run: measured on this machine.
+    pub costs: BTreeMap<String, f64>,
     pub policies: Vec<Standing>,
 }
 
@@ -37,13 +43,21 @@ impl Summary {
     }
 
     /// What was done, before it is done.
-    pub fn introduction(model: &str, rate: f64, seed: u64) -> String {
+    pub fn introduction(model: &str, rate: f64, seed: u64, costs: &BTreeMap<String, f64>) -> String {
         let (least, most) = script::STRAGGLE;
+        let named = costs.iter().map(|(model, cost)| format!("'{model}' {cost:.2}"));
+        let others = match named.collect::<Vec<_>>().join(",\n") {
+            none if none.is_empty() => String::new(),
+            named => {
+                format!("\nOther models take the share of that which was measured here just now:\n{named}.")
+            }
+        };
         format!(
             "Each policy has {instances} instances of its own in this process and gets the same {rate:.0} queries\n\
              a second at the same moments: images of clothes, classified by '{model}'.\n\
              Predictions are real. How long they take is emulated ({service} ms), so that all\n\
-             policies fit on a laptop at once. One script of faults for all: {share:.0} % of the runs\n\
+             policies fit on a laptop at once.{others}\n\
+             One script of faults for all: {share:.0} % of the runs\n\
              take {least:.0} to {most:.0} times as long, instances turn {slow:.0} times slower for a while, and\n\
              one hangs. What takes more than {deadline} s is missed. Seed {seed}; ctrl-C ends it early.\n",
             instances = script::INSTANCES,
@@ -85,32 +99,126 @@ impl Summary {
         };
         for standing in &self.policies {
             let (Some(gap), Some(reference)) = (standing.gap_ms(), equal.gap_ms()) else {
-                writeln!(text, "{:<6} too few queries for p99.9", standing.policy)?;
+                writeln!(text, "{:<8} too few queries for p99.9", standing.policy)?;
                 continue;
             };
-            write!(text, "{:<6} p99.9 is {gap:.1} ms above the median", standing.policy)?;
+            write!(text, "{:<8} p99.9 is {gap:.1} ms above the median", standing.policy)?;
             if standing.policy != "equal" {
-                write!(text, ", {}", compared(reference, gap))?;
+                write!(text, ", {}", compared(reference, gap, "equal"))?;
             }
-            if let Some(accuracy) = standing.reconstructed.accuracy() {
-                let share = 100.0 * standing.share(standing.reconstructed.queries);
-                let own = 100.0 * standing.own().accuracy().unwrap_or_default();
-                write!(
-                    text,
-                    "; {share:.1} % reconstructed, {:.1} % of those right (own answers: {own:.1} %)",
-                    100.0 * accuracy
-                )?;
-            }
-            writeln!(text)?;
+            writeln!(text, "{}", paid(standing))?;
         }
-        Ok(())
+        self.gain(text)
+    }
+
+    /// What stand-ins gained over hedging alone, and what that cost.
+    fn gain(&self, text: &mut String) -> fmt::Result {
+        let of = |policy: &str| self.policies.iter().find(|standing| standing.policy == policy);
+        let (Some(own), Some(hedge)) = (of("stand-in"), of("hedge")) else { return Ok(()) };
+        let (Some(gap), Some(other)) = (own.gap_ms(), hedge.gap_ms()) else { return Ok(()) };
+        let more = own.work_per_query() - hedge.work_per_query();
+        let approximate = own.share(own.approximate().queries);
+        write!(
+            text,
+            "\nGained by stand-ins over hedging alone: from the median to p99.9 it is {}.\n\
+             Paid: {:.1} % more work, and {:.1} % of the answers are approximate. Right are {} of all\n\
+             answers, {} under hedge.",
+            compared(other, gap, "hedge"),
+            100.0 * more,
+            100.0 * approximate,
+            percent(own.all()),
+            percent(hedge.all()),
+        )?;
+        if let Some((name, cost)) =
+            self.stand_in.as_ref().and_then(|name| Some((name, self.costs.get(name)?)))
+        {
+            write!(
+                text,
+                "\nThe stand-in, '{name}', takes {cost:.2} of the time of '{}': measured on this\n\
+                 machine when they were loaded, not assumed.",
+                self.model
+            )?;
+        }
+        writeln!(text)
     }
 }
 
-fn compared(reference: f64, gap: f64) -> String {
+/// What a policy's answers took beside a run for each, and how good those are that took less.
+fn paid(standing: &Standing) -> String {
+    let mut text = String::new();
+    let more = 100.0 * (standing.work_per_query() - 1.0);
+    if more >= 0.05 {
+        text += &format!("; {more:.1} % more work");
+    }
+    let approximate = standing.approximate();
+    if approximate.queries > 0 {
+        let share = 100.0 * standing.share(approximate.queries);
+        let (right, own) = (percent(approximate), percent(standing.own()));
+        text += &format!("; {share:.1} % approximate, {right} of those right (own: {own})");
+    }
+    text
+}
+
+fn percent(count: Count) -> String {
+    count.accuracy().map_or("none".into(), |share| format!("{:.1} %", 100.0 * share))
+}
+
+fn compared(reference: f64, gap: f64, whose: &str) -> String {
     if gap <= reference {
-        format!("{:.1} times less than equal's", reference / gap.max(0.1))
+        format!("{:.1} times less than {whose}'s", reference / gap.max(0.1))
     } else {
-        format!("{:.1} times more than equal's", gap / reference.max(0.1))
+        format!("{:.1} times more than {whose}'s", gap / reference.max(0.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_loadgen::outcome::Outcome;
+
+    use super::*;
+    use crate::demo::tally::Tally;
+
+    /// 20,000 queries: so many of a hundred are late by this much, and answered so.
+    fn standing(policy: &'static str, (late_ms, outcome): (u64, Outcome), work: f64) -> Standing {
+        let mut tally = Tally::new();
+        for index in 0..20_000u64 {
+            let late = index % 100 == 0;
+            let latency = Duration::from_millis(if late { 10 + late_ms } else { 10 });
+            let outcome = if late { outcome } else { Outcome::Exact };
+            tally.record(Duration::from_millis(index), latency, outcome, !late || index % 1000 != 0);
+        }
+        tally.standing(policy, 20_000, work)
+    }
+
+    #[test]
+    fn the_closing_lines_say_what_was_gained_and_what_was_paid() {
+        let policies = vec![
+            standing("equal", (80, Outcome::Exact), 20_000.0),
+            standing("hedge", (30, Outcome::Hedged), 20_200.0),
+            standing("stand-in", (10, Outcome::StandIn), 23_000.0),
+        ];
+        let summary = Summary {
+            seconds: 60.0,
+            rate: 240.0,
+            seed: 1,
+            service_ms: 10.0,
+            load: 0.4,
+            lag_p99_ms: 0.1,
+            valid: true,
+            model: "big".into(),
+            stand_in: Some("small".into()),
+            costs: [("small".to_owned(), 0.15)].into(),
+            policies,
+        };
+        let said = summary.to_string();
+        for words in [
+            "hedge    p99.9 is 30.0 ms above the median, 2.7 times less than equal's; 1.0 % more work\n",
+            "15.0 % more work; 1.0 % approximate, 90.0 % of those right (own: 100.0 %)",
+            "3.0 times less than hedge's",
+            "Paid: 14.0 % more work, and 1.0 % of the answers are approximate. Right are 99.9 % of all",
+            "'small', takes 0.15 of the time of 'big'",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
     }
 }

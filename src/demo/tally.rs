@@ -50,9 +50,12 @@ pub struct Standing {
     pub exact: Count,
     pub hedged: Count,
     pub reconstructed: Count,
+    pub stand_in: Count,
     pub missed: u64,
-    /// Runs of instances for all this, parities and duplicates included.
+    /// Runs of instances for all this: parities, duplicates and stand-ins included.
     pub runs: u64,
+    /// The work in them: each counts as the share of a query's run that its model was measured to take.
+    pub work: f64,
     /// Milliseconds of the slowest query that was sent in each second.
     pub slowest_ms: Vec<f64>,
 }
@@ -80,7 +83,7 @@ impl Tally {
     }
 
     /// How the policy stands.
-    pub fn standing(&self, policy: &'static str, runs: u64) -> Standing {
+    pub fn standing(&self, policy: &'static str, runs: u64, work: f64) -> Standing {
         let count = |outcome: Outcome| self.counts[outcome as usize];
         let queries = self.recorder.len() as u64;
         let quantile = |share| {
@@ -96,9 +99,11 @@ impl Tally {
             exact: count(Outcome::Exact),
             hedged: count(Outcome::Hedged),
             reconstructed: count(Outcome::Reconstructed),
+            stand_in: count(Outcome::StandIn),
             // Models without a default answer and without a backup have no other ends.
             missed: count(Outcome::Failed).queries,
             runs,
+            work,
             slowest_ms: self.slowest.iter().map(|latency| latency.as_secs_f64() * 1e3).collect(),
         }
     }
@@ -110,10 +115,15 @@ impl Standing {
         self.exact.with(self.hedged)
     }
 
+    /// Answers that are approximate.
+    pub fn approximate(&self) -> Count {
+        self.reconstructed.with(self.stand_in)
+    }
+
     /// Every query; one without an answer has no right one.
     pub fn all(&self) -> Count {
         let missed = Count { queries: self.missed, right: 0 };
-        self.own().with(self.reconstructed).with(missed)
+        self.own().with(self.approximate()).with(missed)
     }
 
     /// A share of the queries.
@@ -121,9 +131,9 @@ impl Standing {
         queries as f64 / self.queries.max(1) as f64
     }
 
-    /// Runs for each query that has ended.
-    pub fn runs_per_query(&self) -> f64 {
-        self.runs as f64 / self.queries.max(1) as f64
+    /// Work for each query that has ended: 1 is a run of the deployed model for each.
+    pub fn work_per_query(&self) -> f64 {
+        self.work / self.queries.max(1) as f64
     }
 
     /// From the median to the tail, in milliseconds.
@@ -145,12 +155,12 @@ mod tests {
             let outcome = if missed { Outcome::Failed } else { Outcome::Exact };
             tally.record(ms(index * 30), ms(index + 1), outcome, !missed && index % 2 == 0);
         }
-        let standing = tally.standing("equal", 120);
+        let standing = tally.standing("equal", 120, 110.0);
         assert!(standing.p50_ms.is_some_and(|p50| (p50 - 50.0).abs() < 1.0), "{standing:?}");
         assert_eq!((standing.p99_ms, standing.p999_ms, standing.gap_ms()), (None, None, None));
         assert_eq!((standing.own().queries, standing.missed, standing.all().queries), (90, 10, 100));
         assert_eq!(standing.all().accuracy(), Some(0.4));
         assert_eq!(standing.slowest_ms.len(), 3);
-        assert_eq!(standing.reconstructed.accuracy(), None);
+        assert_eq!((standing.approximate().accuracy(), standing.work_per_query()), (None, 1.1));
     }
 }

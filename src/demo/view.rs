@@ -107,11 +107,13 @@ impl Scene<'_> {
         row("exact", &|it| share(it, it.exact.queries));
         row("hedged", &|it| share(it, it.hedged.queries));
         row("reconstructed", &|it| share(it, it.reconstructed.queries));
+        row("stand-in", &|it| share(it, it.stand_in.queries));
         row("missed", &|it| share(it, it.missed));
-        row("runs per query", &|it| format!("{:.2}", it.runs_per_query()));
+        row("work per query", &|it| format!("{:.2}", it.work_per_query()));
         row("", &|_| String::new());
         row("right, own", &|it| accuracy(it.own()));
         row("  reconstructed", &|it| accuracy(it.reconstructed));
+        row("  stand-in", &|it| accuracy(it.stand_in));
         row("  of all", &|it| accuracy(it.all()));
         lines
     }
@@ -184,7 +186,7 @@ mod tests {
             let latency = Duration::from_millis(if slow { 999 } else { 10 });
             tally.record(since, latency, Outcome::Exact, true);
         }
-        let standing = tally.standing("parm+", 30_000);
+        let standing = tally.standing("stand-in", 30_000, 30_000.0);
         let standings = [standing.clone(), standing.clone(), standing.clone(), standing];
         let scene = Scene {
             standings: &standings,
@@ -199,7 +201,7 @@ mod tests {
         let chart = lines.iter().find(|line| line.starts_with("slowest")).unwrap();
         let high: Vec<char> = chart.chars().filter(|bar| BARS[1..].contains(bar)).collect();
         assert_eq!(high, ['█'; 4], "one bar for each policy: {chart}");
-        assert!(lines.iter().any(|line| line.starts_with("runs") && line.ends_with("1.50")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.starts_with("work") && line.ends_with("1.50")), "{lines:#?}");
         assert!(scene.line().contains("1 HUNG"), "{}", scene.line());
     }
 }

@@ -30,7 +30,8 @@ pub fn of(flags: &Tune) -> Result<Problem, Failure> {
     let arrivals =
         arrivals(cluster, recorded.as_ref().map(|(recording, _)| recording)).map_err(configuration)?;
     let faults = faults(cluster, profile).map_err(configuration)?;
-    let quality = worth::of(&flags.worth).map_err(configuration)?;
+    let quality =
+        worth::of(&flags.worth, profile.and_then(|profile| profile.stand_in)).map_err(configuration)?;
     let instances = instances(cluster, profile).map_err(configuration)?;
     let mut service = match cluster.worker.is_empty() {
         true => service(cluster, profile).map_err(configuration)?,

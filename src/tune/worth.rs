@@ -1,16 +1,31 @@
 //! What answers are worth, from a bundle and from flags.
 
+use parm_dispatch::Cost;
 use parm_parity_models::bundle::Manifest;
-use parm_tuner::{Coded, Quality};
+use parm_tuner::{Coded, Quality, StandInFacts};
 
 use crate::cli::tune::Worth;
 
-/// The bundle's accuracies, where flags do not say otherwise.
-pub fn of(flags: &Worth) -> anyhow::Result<Quality> {
-    let mut quality = match &flags.bundle {
-        Some(path) => Quality::of(&Manifest::read(path)?)?,
-        None => Quality::default(),
+/// The bundle's accuracies, where flags do not say otherwise. What a stand-in was recorded to cost counts before what the
+/// bundle says of another machine.
+pub fn of(flags: &Worth, recorded: Option<Cost>) -> anyhow::Result<Quality> {
+    let (mut quality, mut stand_in) = match &flags.bundle {
+        Some(path) => {
+            let manifest = Manifest::read(path)?;
+            (Quality::of(&manifest)?, StandInFacts::of(&manifest))
+        }
+        None => (Quality::default(), StandInFacts::default()),
     };
+    stand_in.cost = recorded.or(stand_in.cost);
+    if let Some(given) = flags.stand_in {
+        stand_in.cost = given.share.map(Cost::linear).or(stand_in.cost);
+        stand_in.accuracy = Some(given.accuracy);
+        anyhow::ensure!(
+            stand_in.cost.is_some(),
+            "--stand-in {}: what does it cost? give SHARE=ACCURACY, or a recording made with it",
+            given.accuracy
+        );
+    }
     let parity_share = flags.parity_share;
     anyhow::ensure!(
         (0.0..=100.0).contains(&parity_share),
@@ -30,6 +45,7 @@ pub fn of(flags: &Worth) -> anyhow::Result<Quality> {
             }
         }
     }
+    quality.stand_in = stand_in.worth(quality.available);
     quality.codes.sort_by_key(|coded| (coded.k, coded.r));
     quality.check()?;
     Ok(quality)

@@ -74,6 +74,7 @@ fn paper(rate: f64) -> Problem {
             available: 0.935,
             default: 0.1,
             backup: None,
+            stand_in: None,
             parity_share: 1.0,
             codes: [(2, 0.874), (3, 0.7385), (4, 0.5291)].map(coded).to_vec(),
         },

@@ -14,7 +14,8 @@ const TOP: f64 = 64.0;
 const BOTTOM: f64 = 340.0;
 
 /// Policies in the order of their colours.
-const POLICIES: [&str; 6] = ["equal", "hedge", "replicate", "parm", "parm+", "approximate-backup"];
+const POLICIES: [&str; 7] =
+    ["equal", "hedge", "replicate", "parm", "parm+", "approximate-backup", "stand-in"];
 
 impl Report {
     /// The trade-off as an SVG.

@@ -25,7 +25,7 @@ mod space;
 pub use error::Error;
 pub use fit::{Episodes, Profile, Stragglers, fit};
 pub use problem::{Limits, Objective, Problem};
-pub use quality::{Coded, Quality};
+pub use quality::{Coded, Quality, StandInFacts, StandInWorth};
 pub use recording::{Job, Recording};
 pub use report::{Line, Report};
 pub use score::Score;

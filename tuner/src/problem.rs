@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parm_dispatch::PoolSettings;
+use parm_dispatch::{Cost, PoolSettings};
 use parm_simulator::{Run, Shape, StandIn};
 use parm_workload::Faults;
 use parm_workload::arrivals::Arrivals;
@@ -118,6 +118,13 @@ impl Problem {
         }
     }
 
+    fn stand_in(&self) -> StandIn {
+        self.quality.stand_in.map_or_else(StandIn::default, |known| StandIn {
+            cost: Cost { rows: known.cost },
+            agreement: known.agreement,
+        })
+    }
+
     /// The run of some settings. Runs of one seed face the same arrivals, service times and faults.
     pub fn run(&self, settings: PoolSettings, seed: u64, queries: u64) -> Run {
         let queries = self.queries(queries);
@@ -130,7 +137,7 @@ impl Problem {
             service: self.service.clone(),
             backup_share: self.quality.backup.map_or(1.0, |(share, _)| share),
             parity_share: self.quality.parity_share,
-            stand_in: StandIn::default(),
+            stand_in: self.stand_in(),
             shape: Shape { instances: self.instances, parity_only: 0, slots: self.slots },
             settings,
             deadline: self.deadline,
@@ -164,6 +171,7 @@ pub(crate) mod tests {
                 available: 0.935,
                 default: 0.1,
                 backup: None,
+                stand_in: None,
                 parity_share: 1.0,
                 codes: [(2, 0.874), (3, 0.7385), (4, 0.5291)].map(coded).to_vec(),
             },

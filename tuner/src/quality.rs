@@ -1,5 +1,6 @@
 //! What answers are worth: accuracies by how an answer came about, as a bundle's manifest has them.
 
+use parm_dispatch::Cost;
 use parm_encoder::{Kind, Needs};
 use parm_parity_models::bundle::Manifest;
 use parm_simulator::{Answered, Outcome};
@@ -16,6 +17,9 @@ pub struct Quality {
     pub default: f64,
     /// The backup model's time as a share of the deployed model's, and its accuracy.
     pub backup: Option<(f64, f64)>,
+    /// The stand-in, where enough is known of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stand_in: Option<StandInWorth>,
     /// What a parity model takes for a group, as a share of the deployed model's time for a query.
     pub parity_share: f64,
     /// The codes that there are parity models for, or that need none.
@@ -36,19 +40,73 @@ pub struct Coded {
     pub degraded: f64,
 }
 
+/// What a stand-in costs and is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct StandInWorth {
+    /// Time of jobs of 1, 2, 4 and 8 rows, as shares of a query's on the deployed model.
+    pub cost: [f64; 4],
+    /// Share of the predictions that it agrees with.
+    pub agreement: f64,
+    /// Accuracy of its answers.
+    pub accuracy: f64,
+}
+
+/// What is known of a stand-in so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StandInFacts {
+    /// What its jobs take.
+    pub cost: Option<Cost>,
+    /// Share of the predictions that it agrees with.
+    pub agreement: Option<f64>,
+    /// Accuracy of its answers.
+    pub accuracy: Option<f64>,
+}
+
+impl StandInFacts {
+    /// What a bundle says of its cheapest one.
+    pub fn of(manifest: &Manifest) -> Self {
+        let Some(stand_in) = manifest.cheapest() else { return Self::default() };
+        let costs = stand_in.costs.iter().map(|cost| cost.rows);
+        Self {
+            cost: costs.min_by(|a, b| a[0].total_cmp(&b[0])).map(|rows| Cost { rows }),
+            agreement: stand_in.agreement,
+            accuracy: stand_in.accuracy.as_ref().map(|accuracy| accuracy.stand_in),
+        }
+    }
+
+    /// What it is worth beside a model of this accuracy, if enough is known. Of agreement and accuracy one tells the least
+    /// that the other can be: answers that differ are taken to be wrong.
+    pub fn worth(&self, available: f64) -> Option<StandInWorth> {
+        let accuracy = self.accuracy.or(self.agreement.map(|agreement| agreement * available))?;
+        let agreement = self.agreement.unwrap_or((accuracy / available.max(1e-9)).min(1.0));
+        Some(StandInWorth { cost: self.cost?.rows, agreement, accuracy })
+    }
+}
+
 /// Where no accuracy is known every exact answer counts as one.
 impl Default for Quality {
     fn default() -> Self {
-        Self { available: 1.0, default: 0.0, backup: None, parity_share: 1.0, codes: Vec::new() }
+        Self {
+            available: 1.0,
+            default: 0.0,
+            backup: None,
+            stand_in: None,
+            parity_share: 1.0,
+            codes: Vec::new(),
+        }
     }
 }
 
 impl Quality {
     /// What a bundle was measured to be worth. Codes without a measurement are left out: they could be worth nothing.
     pub fn of(manifest: &Manifest) -> Result<Self, Error> {
+        let known = manifest.cheapest().and_then(|stand_in| stand_in.accuracy.as_ref());
         let measured: Vec<_> =
             manifest.parities.iter().filter_map(|p| Some((p, p.accuracy.as_ref()?))).collect();
-        let Some((_, first)) = measured.first() else { return Err(Error::NotMeasured) };
+        let Some((_, first)) = measured.first() else {
+            let available = known.map(|accuracy| accuracy.deployed).ok_or(Error::NotMeasured)?;
+            return Ok(Self { available, ..Self::default() });
+        };
         let codes = measured.iter().filter_map(|(parity, accuracy)| {
             let (k, r) = (u8::try_from(parity.code.k).ok()?, u8::try_from(parity.code.r).ok()?);
             let code = (parity.code.recovery().needs != Needs::AsManyAsMissing).then_some(parity.code.kind);
@@ -68,7 +126,9 @@ impl Quality {
     /// Refuses what is no accuracy.
     pub fn check(&self) -> Result<(), Error> {
         let degraded = self.codes.iter().map(|coded| coded.degraded);
+        let stand_in = self.stand_in.iter().flat_map(|stand_in| [stand_in.agreement, stand_in.accuracy]);
         let all = [self.available, self.default].into_iter().chain(degraded).chain(self.backup.map(|b| b.1));
+        let all = all.chain(stand_in);
         let wrong = all.into_iter().find(|value| !(0.0..=1.0).contains(value));
         wrong.map_or(Ok(()), |value| Err(Error::NoAccuracy { value }))
     }
@@ -79,7 +139,8 @@ impl Quality {
             _ if answer.wrong => 0.0,
             Outcome::Exact | Outcome::Hedged => self.available,
             Outcome::Reconstructed => self.degraded(answer.members, r),
-            Outcome::StandIn | Outcome::Backup => self.backup.map_or(0.0, |(_, accuracy)| accuracy),
+            Outcome::StandIn => self.stand_in.map_or(0.0, |stand_in| stand_in.accuracy),
+            Outcome::Backup => self.backup.map_or(0.0, |(_, accuracy)| accuracy),
             Outcome::Default => self.default,
             Outcome::Rejected => 0.0,
         }
@@ -117,6 +178,24 @@ mod tests {
         assert_eq!(worth(Outcome::Reconstructed, 3, 2), 0.7);
         let wrong = Answered { latency: 1, outcome: Outcome::Exact, members: 0, wrong: true };
         assert_eq!(quality().worth(&wrong, 1), 0.0);
+    }
+
+    #[test]
+    fn a_stand_in_is_worth_something_once_its_cost_and_one_figure_of_its_answers_are_known() {
+        let cost = Some(Cost::linear(0.2));
+        assert_eq!(StandInFacts { cost, ..StandInFacts::default() }.worth(0.9), None);
+        assert_eq!(StandInFacts { agreement: Some(0.9), ..StandInFacts::default() }.worth(0.9), None);
+        let of = |agreement, accuracy| {
+            let worth = StandInFacts { cost, agreement, accuracy }.worth(0.9).unwrap();
+            [worth.cost[1], worth.agreement, worth.accuracy].map(|value| (value * 1e3).round() / 1e3)
+        };
+        assert_eq!(of(Some(0.9), None), [0.4, 0.9, 0.81], "where it differs it is taken to be wrong");
+        assert_eq!(of(None, Some(0.855)), [0.4, 0.95, 0.855]);
+        assert_eq!(of(Some(0.94), Some(0.88)), [0.4, 0.94, 0.88]);
+        let mut quality = quality();
+        quality.stand_in = StandInFacts { cost, agreement: Some(0.9), accuracy: Some(0.88) }.worth(0.9);
+        let given = Answered { latency: 1, outcome: Outcome::StandIn, members: 0, wrong: false };
+        assert_eq!(quality.worth(&given, 1), 0.88);
     }
 
     #[test]

@@ -19,7 +19,8 @@ pub(crate) fn why(problem: &Problem, ranked: &[Line]) -> Vec<String> {
     {
         said.push(against_nothing(first, baseline));
     }
-    said.extend(price(first));
+    said.extend(price(problem, first));
+    said.extend(hedging_will_do(ranked));
     if let Some(second) =
         ranked.iter().skip(1).find(|line| line.policy != first.policy && line.policy != "equal")
     {
@@ -44,6 +45,13 @@ pub(crate) fn caveats(problem: &Problem, ranked: &[Line]) -> Vec<String> {
         said.push(
             "no coded policy was tried: give a bundle with measured accuracies (--bundle), or accuracies of your own \
              (--degraded)"
+                .to_owned(),
+        );
+    }
+    if problem.quality.stand_in.is_none() {
+        said.push(
+            "no stand-in was tried: its cost (of a bundle, or of a recording made with one) and its agreement or accuracy must \
+             be known; --stand-in SHARE=ACCURACY gives both"
                 .to_owned(),
         );
     }
@@ -101,7 +109,21 @@ fn against_nothing(first: &Line, baseline: &Line) -> String {
     )
 }
 
-fn price(first: &Line) -> Option<String> {
+/// Whether anything beyond hedging is worth the trouble: said plainly, for it is less to set up.
+fn hedging_will_do(ranked: &[Line]) -> Option<String> {
+    let (first, hedge) = (ranked.first()?, ranked.iter().find(|line| line.policy == "hedge")?);
+    let others = ranked.iter().any(|line| !matches!(line.policy.as_str(), "equal" | "hedge"));
+    if !others || !hedge.allowed || first.policy == "equal" {
+        return None;
+    }
+    if first.policy == "hedge" {
+        return Some("Hedging alone is enough: nothing that needs another model did better.".to_owned());
+    }
+    let name = name(hedge);
+    hedge.tied.then(|| format!("Hedging alone is enough: the runs cannot tell {name} from the first."))
+}
+
+fn price(problem: &Problem, first: &Line) -> Option<String> {
     let score = first.score;
     let work = (score.extra > 5e-4).then(|| format!("{:.1} % more executions", 100.0 * score.extra));
     let answers = (score.reconstructed > 5e-6).then(|| {
@@ -111,7 +133,16 @@ fn price(first: &Line) -> Option<String> {
             score.accuracy
         )
     });
-    let parts: Vec<String> = [work, answers].into_iter().flatten().collect();
+    let stand_in = problem.quality.stand_in.filter(|_| score.stand_in > 5e-6).map(|known| {
+        format!(
+            "{:.2} % of the answers are the stand-in's, which leaves an accuracy of {:.4} over all if it agrees with {:.1} % of \
+             the predictions, as stated: nothing was graded here",
+            100.0 * score.stand_in,
+            score.accuracy,
+            100.0 * known.agreement
+        )
+    });
+    let parts: Vec<String> = [work, answers, stand_in].into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("It costs {}.", parts.join("; ")))
 }
 

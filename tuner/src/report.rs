@@ -153,7 +153,7 @@ impl fmt::Display for Report {
         let width = self.ranked.iter().map(|line| line.label.len()).max().unwrap_or(0).max(8);
         writeln!(
             f,
-            "    {:<18} {:<width$} {:>9} {:>9} {:>8} {:>8} {:>17} {:>8} {:>7} {:>7} {:>7}",
+            "    {:<18} {:<width$} {:>9} {:>9} {:>8} {:>8} {:>17} {:>8} {:>8} {:>7} {:>7}",
             "policy",
             "settings",
             "goodput %",
@@ -162,7 +162,7 @@ impl fmt::Display for Report {
             "p50 ms",
             "p99.9 ms (95 %)",
             "gap ms",
-            "recon %",
+            "approx %",
             "extra %",
             "busy %",
         )?;
@@ -196,15 +196,16 @@ impl Line {
             format!("{:.1}{within}", tail.value)
         });
         let gap = self.gap_ms.map_or("-".to_owned(), |gap| format!("{:.1}", gap.value));
-        let Score { goodput, within, accuracy, p50_ms, reconstructed, extra, utilisation, .. } = self.score;
+        let Score { goodput, within, accuracy, p50_ms, extra, utilisation, .. } = self.score;
+        let approximate = self.score.reconstructed + self.score.stand_in;
         writeln!(
             f,
-            "{rank:>2}{mark} {:<18} {:<width$} {:>9.3} {:>9.3} {accuracy:>8.4} {p50_ms:>8.1} {tail:>17} {gap:>8} {:>7.2} {:>7.1} {:>7.1}",
+            "{rank:>2}{mark} {:<18} {:<width$} {:>9.3} {:>9.3} {accuracy:>8.4} {p50_ms:>8.1} {tail:>17} {gap:>8} {:>8.2} {:>7.1} {:>7.1}",
             self.policy,
             self.label,
             100.0 * goodput,
             100.0 * within,
-            100.0 * reconstructed,
+            100.0 * approximate,
             100.0 * extra,
             100.0 * utilisation,
         )

@@ -30,6 +30,8 @@ pub struct Score {
     pub utilisation: f64,
     /// Answered with a reconstruction.
     pub reconstructed: f64,
+    /// Answered by a stand-in.
+    pub stand_in: f64,
     /// Answered by a duplicate.
     pub hedged: f64,
     /// Not answered.
@@ -73,6 +75,7 @@ impl Score {
             extra: of(|s| s.extra),
             utilisation: of(|s| s.utilisation),
             reconstructed: of(|s| s.reconstructed),
+            stand_in: of(|s| s.stand_in),
             hedged: of(|s| s.hedged),
             failed: of(|s| s.failed),
             count: scores.iter().map(|s| s.count).sum(),
@@ -168,6 +171,7 @@ impl<'a> Answers<'a> {
             extra: tally.extra(),
             utilisation: tally.utilisation(),
             reconstructed: tally.share(Outcome::Reconstructed),
+            stand_in: tally.share(Outcome::StandIn),
             hedged: tally.share(Outcome::Hedged),
             failed: tally.share(Outcome::Rejected),
             count: self.count as f64,

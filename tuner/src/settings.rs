@@ -71,6 +71,8 @@ mod tests {
         settings.hedge.budget.ratio = Fraction::percent(5);
         settings.coding.grace.factor = 1.5;
         settings.coding.parm_plus.k_follows_load = false;
+        settings.stand_in.grace.factor = 1.5;
+        settings.stand_in.bound = Fraction::percent(2);
         let written = changes(&settings).to_string();
         assert_eq!(toml::from_str::<PoolSettings>(&written).unwrap(), settings, "{written}");
         assert!(!written.contains("queue_limit"), "defaults are left out: {written}");

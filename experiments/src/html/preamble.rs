@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::Row;
 
 use super::section::{anchor, title};
-use super::text;
+use super::{percent, text};
 use crate::{Mode, Results, RunRecord};
 
 /// Problems that are listed one by one.
@@ -93,10 +93,18 @@ pub(super) fn contents(groups: &[Vec<&Row>]) -> String {
 /// What the words mean.
 pub(super) fn foot(results: &Results) -> String {
     let left_out = match results.mode {
-        Mode::Processes => "",
+        Mode::Processes => String::new(),
         Mode::Simulation => {
-            "<p>A simulation knows nothing of networks, processors and operating systems, and does not compute predictions: an \
-             answer counts as right unless a fault made it wrong.</p>"
+            let stated = results.report.stated_agreement.map_or(String::new(), |agreement| {
+                format!(
+                    " That stand-ins agree with {} of them is stated in its configuration.",
+                    percent(agreement)
+                )
+            });
+            format!(
+                "<p>A simulation knows nothing of networks, processors and operating systems, and does not compute predictions: \
+                 the deployed model's count as right unless a fault made them wrong. Approximate answers were not graded.{stated}</p>"
+            )
         }
     };
     format!(

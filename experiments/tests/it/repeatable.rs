@@ -43,6 +43,32 @@ fn gaps_are_compared_with_those_of_equal() {
 }
 
 #[test]
+fn approximate_answers_that_nobody_graded_are_never_called_right() {
+    let report = |policies: &[&str]| {
+        let config = Config {
+            queries: NonZeroU64::new(12_000).unwrap(),
+            warm_up: 1_000,
+            loads: vec![0.5],
+            policies: policies.iter().map(|policy| (*policy).to_owned()).collect(),
+            scenarios: vec!["A".into()],
+            agreement: 0.93,
+            ..Config::default()
+        };
+        Experiment::new(config).unwrap().run(2, &Quiet).unwrap()
+    };
+    let approximate = report(&["stand-in", "parm+", "approximate-backup"]);
+    for row in &approximate.rows {
+        let right = row.verdict.accuracy;
+        assert!(right.exact.is_some(), "{row:?}");
+        assert_eq!((right.stand_in, right.reconstructed, right.backup), (None, None, None), "{row:?}");
+    }
+    let said = approximate.to_string();
+    assert!(said.contains("agree with 93 % of the predictions is stated, not measured"), "{said}");
+    let exact = report(&["equal", "hedge"]);
+    assert!(exact.stated_agreement.is_none() && !exact.to_string().contains("stated"), "{exact}");
+}
+
+#[test]
 fn too_few_queries_say_nothing_about_the_far_tail() {
     let config = Config {
         queries: NonZeroU64::new(3_000).unwrap(),

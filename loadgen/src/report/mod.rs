@@ -87,7 +87,7 @@ pub struct Setting {
 /// Requests that ended in one way.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Share {
-    /// `exact`, `hedged`, `reconstructed`, `backup`, `default`, `failed` or `dropped`.
+    /// `exact`, `hedged`, `reconstructed`, `stand-in`, `backup`, `default`, `failed` or `dropped`.
     pub outcome: String,
     /// How many.
     pub requests: u64,

@@ -25,6 +25,10 @@ pub(super) struct Dimension {
 const FACTORS: [f64; 4] = [1.1, 1.25, 1.5, 2.0];
 /// Duplicates, in percent of all jobs.
 const BUDGETS: [u8; 4] = [2, 5, 10, 20];
+/// Medians after which a query is late for its stand-in, which is as long as an answer of that is held back.
+const AFTER: [f64; 4] = [1.15, 1.25, 1.5, 2.0];
+/// Most answers of stand-ins, in percent of all.
+const BOUNDS: [u8; 4] = [1, 2, 5, 10];
 /// Rows of a batch.
 const BATCHES: [u16; 4] = [1, 2, 4, 8];
 
@@ -66,7 +70,19 @@ pub(super) fn all(problem: &Problem) -> Vec<Family> {
     if problem.quality.backup.is_some() && problem.instances > 1 {
         families.push(family("approximate-backup", PolicyKind::ApproximateBackup, vec![graces(), of()]));
     }
+    if problem.quality.stand_in.is_some() && problem.instances > 1 {
+        let own = vec![spare(), usual(AFTER.map(Knob::After).to_vec(), 0), bounds(), budgets(false)];
+        families.push(family("stand-in", PolicyKind::StandIn, own));
+    }
     families
+}
+
+fn spare() -> Dimension {
+    usual(vec![Knob::Spare(false), Knob::Spare(true)], 1)
+}
+
+fn bounds() -> Dimension {
+    usual(BOUNDS.map(Knob::Bound).to_vec(), 2)
 }
 
 fn usual(choices: Vec<Knob>, usual: usize) -> Dimension {

@@ -27,6 +27,12 @@ pub(super) enum Knob {
     Late(f64),
     /// Rows of a batch, and microseconds that a query waits for others.
     Batch(u16, u64),
+    /// Whether stand-ins run for queries that are not late too, where instances are idle.
+    Spare(bool),
+    /// Medians after which a query is late for its stand-in.
+    After(f64),
+    /// Most answers of stand-ins, in percent.
+    Bound(u8),
     /// Whether slow instances are ejected.
     Ejection(bool),
 }
@@ -61,6 +67,12 @@ impl Knob {
                 settings.batch.max_size = NonZeroU16::new(*rows).unwrap_or(NonZeroU16::MIN);
                 settings.batch.max_delay = Duration::from_micros(*wait_us);
             }
+            Knob::Spare(spare) => settings.stand_in.spare = *spare,
+            Knob::After(factor) => {
+                settings.stand_in.late_factor = *factor;
+                settings.stand_in.grace.factor = *factor;
+            }
+            Knob::Bound(percent) => settings.stand_in.bound = Fraction::percent(*percent),
             Knob::Ejection(enabled) => settings.ejection.enabled = *enabled,
         }
     }
@@ -92,6 +104,10 @@ impl fmt::Display for Knob {
             Knob::Late(factor) => write!(f, "after {factor}x"),
             Knob::Batch(rows, 0) => write!(f, "batch {rows}"),
             Knob::Batch(rows, wait_us) => write!(f, "batch {rows} in {wait_us} us"),
+            Knob::Spare(true) => f.write_str("spare"),
+            Knob::Spare(false) => f.write_str("late only"),
+            Knob::After(factor) => write!(f, "after {factor}x"),
+            Knob::Bound(percent) => write!(f, "at most {percent} %"),
             Knob::Ejection(true) => f.write_str("ejection"),
             Knob::Ejection(false) => f.write_str("no ejection"),
         }

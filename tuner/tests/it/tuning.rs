@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use parm_dispatch::PolicyKind;
 use parm_simulator::Quiet;
-use parm_tuner::{Coded, Error, Limits, Objective, Plan, Problem, Quality, Report, Search, to_toml};
+use parm_tuner::{
+    Coded, Error, Limits, Objective, Plan, Problem, Quality, Report, Search, StandInWorth, to_toml,
+};
 use parm_workload::Faults;
 use parm_workload::Scenario;
 use parm_workload::arrivals::Arrivals;
@@ -36,6 +38,39 @@ fn found(problem: &Problem) -> Report {
     let report = Search::new(problem, PLAN).unwrap().run(&Quiet).unwrap();
     eprintln!("{report}");
     report
+}
+
+/// The same cluster with a stand-in of which everything is known.
+fn with_stand_in(scenario: &str) -> Problem {
+    let worth = StandInWorth { cost: [0.15, 0.3, 0.6, 1.2], agreement: 0.94, accuracy: 0.915 };
+    let quality = Quality { available: 0.935, stand_in: Some(worth), ..Quality::default() };
+    Problem { faults: Scenario::named(scenario).unwrap().faults, quality, ..problem() }
+}
+
+#[test]
+fn a_stand_in_of_a_known_cost_is_searched_and_its_agreement_is_named_as_stated() {
+    let report = found(&with_stand_in("A"));
+    let winner = report.winner().unwrap();
+    assert_eq!((winner.policy.as_str(), winner.settings.policy), ("stand-in", PolicyKind::StandIn));
+    assert!(winner.score.stand_in > 0.0 && winner.score.accuracy < 0.935, "{:?}", winner.score);
+    let said = report.reason.join(" ");
+    assert!(said.contains("agrees with 94.0 % of the predictions, as stated: nothing was graded"), "{said}");
+    assert!(!said.contains("Hedging alone"), "{said}");
+    assert!(!report.caveats.iter().any(|caveat| caveat.contains("no stand-in")), "{:?}", report.caveats);
+    assert!(to_toml(&report).contains("policy = \"stand-in\""));
+    let unknown = found(&problem());
+    assert!(unknown.ranked.iter().all(|line| line.policy != "stand-in"));
+    assert!(unknown.caveats.iter().any(|caveat| caveat.contains("no stand-in was tried")));
+}
+
+#[test]
+fn where_hedging_alone_is_enough_that_is_said_plainly() {
+    // A single answer of the stand-in leaves less accuracy than that.
+    let limits = Limits { accuracy: Some(0.934_999_9), ..Limits::default() };
+    let report = found(&Problem { limits, ..with_stand_in("A") });
+    assert_eq!(report.winner().unwrap().policy, "hedge");
+    let said = report.reason.join(" ");
+    assert!(said.contains("Hedging alone is enough"), "{said}");
 }
 
 #[test]
