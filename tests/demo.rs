@@ -75,6 +75,7 @@ fn what_cannot_be_shown_is_refused_before_anything_starts() {
         (&["demo", "--seconds", "1"], 64, "5 to 3600"),
         (&["demo", "--policies", "equal,magic"], 2, "none of equal, hedge, parm, parm+, stand-in"),
         (&["demo", "--policies", "stand-in", "--model", "fashion-linear"], 1, "names no stand-in"),
+        (&["demo", "--models", "nowhere"], 1, "say --models FOLDER"),
         (&["demo", "--policies", "equal", "--models", "nowhere"], 1, "say --models FOLDER"),
         (&["demo", "--policies", "equal", "--images", "nowhere"], 1, "say --images FOLDER"),
     ] {

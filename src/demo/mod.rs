@@ -95,8 +95,10 @@ async fn demonstrate(flags: &cli::Demo) -> anyhow::Result<()> {
         spent: Arc::default(),
     };
     let served = Served::read(&flags.models, &flags.model)?;
+    // Where there is no such model at all, loading it says so.
+    let there = flags.models.join(&flags.model).is_dir();
     ensure!(
-        served.stand_in.is_some() || !flags.policies.contains(&Policy::StandIn),
+        served.stand_in.is_some() || !there || !flags.policies.contains(&Policy::StandIn),
         "the bundle of '{}' names no stand-in: leave stand-in out of --policies, or say another --model",
         flags.model
     );
