@@ -61,7 +61,8 @@ fn can(wished: &Value, model: (&str, &str), basis: &Basis<'_>) -> bool {
     let (name, _) = model;
     match wished["policy"].as_str().unwrap_or_default() {
         "parm" | "parm+" if wished["coding"]["code"] == "mds" => {
-            !has_bundle(model, basis) && !(basis.setup.curved && name == Model::Asked(0).name())
+            let is_curved = basis.setup.curved && name == Model::Asked(0).name();
+            !(has_bundle(model, basis) || is_curved)
         }
         "parm" | "parm+" => {
             let trained = |k: &u8| wished["coding"]["k"] == *k && wished["coding"]["r"] == 1;
