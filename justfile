@@ -24,8 +24,8 @@ lint-features:
 test:
     cargo test
 
-# Random schedules over the whole frontend: a million requests, 1,100 seeds, some minutes (docs/results/defects.md).
-schedules seeds="0..1100":
+# Random schedules over the whole frontend: a million requests, 1,200 seeds, some minutes (docs/results/defects.md).
+schedules seeds="0..1200":
     SCHEDULE_ALL=1 SCHEDULE_SEEDS={{seeds}} cargo test -p parm-frontend --test schedules random_schedules -- --nocapture
 
 # The documentation, warnings are errors.

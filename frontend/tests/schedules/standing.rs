@@ -66,7 +66,8 @@ fn wrong(
 fn can(wished: &Value, name: &str, version: &str, basis: &Basis<'_>) -> bool {
     match wished["policy"].as_str().unwrap_or_default() {
         "parm" | "parm+" if wished["coding"]["code"] == "mds" => {
-            !(has_bundle(name, version, basis) || basis.setup.curved && name == Model::Asked(0).name())
+            let is_curved = basis.setup.curved && name == Model::Asked(0).name();
+            !(has_bundle(name, version, basis) || is_curved)
         }
         "parm" | "parm+" => {
             let trained = |k: &u8| wished["coding"]["k"] == *k && wished["coding"]["r"] == 1;
