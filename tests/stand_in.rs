@@ -75,9 +75,18 @@ async fn a_stopped_worker_is_hidden_by_stand_ins() {
         let through = connect(url);
         workers[0].signal("STOP");
         let deadline = Instant::now() + PATIENCE;
-        let mut given = 0;
+        let (mut given, mut asked) = (0, 0);
         while given == 0 {
             assert!(Instant::now() < deadline, "no stand-in came");
+            asked += 1;
+            if asked % 20 == 0 {
+                // It was taken out of service before a query came to it: once more.
+                workers[0].signal("CONT");
+                frontend.until("all instances are back", |parm| {
+                    parm.metric("parm_instances", &["state=\"ready\""]) == 3.0
+                });
+                workers[0].signal("STOP");
+            }
             let response = through.infer(request([1., 2., 3., 4.]), CallContext::default()).await.unwrap();
             assert_eq!(response.outputs[0].tensor.as_f32().unwrap().as_ref(), [4., 6.], "{response:?}");
             given += usize::from(outcome(&response) == "stand-in");

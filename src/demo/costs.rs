@@ -66,7 +66,8 @@ mod tests {
             ]
             .into(),
         );
-        assert_eq!(["big", "small", "other"].map(|model| costs.of(model, 1)), [1.0, 0.1, 1.0]);
-        assert_eq!([1, 2, 4].map(|rows| costs.of("small", rows)), [0.1, 0.2, 0.4]);
+        let percent = |model, rows| (costs.of(model, rows) * 100.0).round();
+        assert_eq!(["big", "small", "other"].map(|model| percent(model, 1)), [100.0, 10.0, 100.0]);
+        assert_eq!([1, 2, 4].map(|rows| percent("small", rows)), [10.0, 20.0, 40.0]);
     }
 }

@@ -65,8 +65,8 @@ fn a_stand_in_of_a_known_cost_is_searched_and_its_agreement_is_named_as_stated()
 
 #[test]
 fn where_hedging_alone_is_enough_that_is_said_plainly() {
-    // A single answer of the stand-in leaves less accuracy than that.
-    let limits = Limits { accuracy: Some(0.934_999_9), ..Limits::default() };
+    // A single answer of the stand-in leaves less accuracy than that, and copies of everything cost more.
+    let limits = Limits { accuracy: Some(0.934_999_9), extra: Some(0.2), ..Limits::default() };
     let report = found(&Problem { limits, ..with_stand_in("A") });
     assert_eq!(report.winner().unwrap().policy, "hedge");
     let said = report.reason.join(" ");
