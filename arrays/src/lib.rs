@@ -2,7 +2,7 @@
 //!
 //! What a file says about itself is checked against its length before it is believed, and errors name the file. The
 //! elements stay what they are, little-endian and row-major, as they travel; [`Tensor`] is all that is made of them.
-//! [`numbers`] reads them where only their values count.
+//! [`numbers()`] reads them where only their values count.
 
 mod content;
 mod error;

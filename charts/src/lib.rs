@@ -1,7 +1,7 @@
 //! Scales, axes and lines as SVG text: the little that the pictures of reports need.
 //!
 //! A [`Scale`] brings values to pixels and knows round ones, a [`Frame`] is two of them around an area with its axes, a
-//! [`document`] is a file of its own. Pictures are text that is put together: they need no fonts, no devices and no library,
+//! [`document()`] is a file of its own. Pictures are text that is put together: they need no fonts, no devices and no library,
 //! and look right wherever they are opened. Colours are classes, `c0` to `c9`: within a page its style sheet says what they
 //! are, in a document ours does.
 
