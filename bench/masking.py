@@ -1,14 +1,17 @@
 """How long a fault shows: from the moment it begins to the last answer that it made late, by policy, beside Envoy.
 
 Six workers that sleep for 10 ms a query; Poisson arrivals at 200 a second; after three seconds one worker is killed,
-stopped, cut off or made ten times slower, and stays so for five seconds. Every run has a frontend (or Envoy) of its own on
-the same workers, and the contenders take turns. Late is what took more than twice the clean p99 of `equal` in the same
-invocation, or failed. Run by `just bench-masking`.
+stopped, cut off or made ten times slower, and stays so for five seconds. Every run has a frontend (or Envoy) of its own,
+and the contenders take turns in a random order. Late is what took more than twice the clean p99 of `equal` in the same
+invocation, or failed. With `--lanes 2` two runs go on at a time, on six workers each. `none` is not among the contenders:
+on the same workers it is `equal`. Run by `just bench-masking`.
 """
 
 import argparse
+import concurrent.futures
 import json
 import pathlib
+import queue
 import random
 import statistics
 import tempfile
@@ -26,7 +29,7 @@ def frontend(name, fleet, envoy):
     if name == "Envoy":
         return Envoy(envoy, fleet, DEADLINE * 1e3)
     if name == "Envoy, hedging":
-        return Envoy(envoy, fleet, DEADLINE * 1e3, try_ms=2 * SERVICE_MS)
+        return Envoy(envoy, fleet, DEADLINE * 1e3, try_ms=3 * SERVICE_MS)
     return Frontend(name, fleet)
 
 
@@ -70,6 +73,21 @@ def judge(rows, struck, threshold):
             "approximate": sum(outcome == "stand-in" for *_, outcome in ended)}
 
 
+def late_after(lanes):
+    """Twice the clean p99 of `equal`, in seconds."""
+    fleet = lanes.get()
+    front = Frontend("equal", fleet)
+    front.start()
+    clean, _ = load(front, 20, 99)
+    front.kill()
+    lanes.put(fleet)
+    took = [took for _, took, outcome, _ in clean[RATE:] if callers.answered(outcome)]
+    threshold = 2 * quantile(took, 0.99)
+    print(f"clean, equal: p50 {1e3 * quantile(took, 0.5):.1f} ms, p99 {1e3 * quantile(took, 0.99):.1f} ms; "
+          f"late is more than {1e3 * threshold:.1f} ms", flush=True)
+    return threshold
+
+
 def quantile(values, share):
     return sorted(values)[min(int(share * len(values)), len(values) - 1)]
 
@@ -91,34 +109,38 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--envoy", help="path of an envoy binary; left out when absent")
     arguments.add_argument("--repeats", type=int, default=5)
+    arguments.add_argument("--lanes", type=int, default=1, help="runs at a time")
     arguments.add_argument("--only", nargs="*", help="contenders; all unless given")
     arguments.add_argument("--faults", nargs="*", default=FAULTS)
     arguments.add_argument("--results", default="results/masking.json", help="every run, for programs")
     options = arguments.parse_args()
-    names = [*POLICIES, *(["Envoy", "Envoy, hedging"] if options.envoy else [])]
+    names = [*(name for name in POLICIES if name != "none"), *(["Envoy", "Envoy, hedging"] if options.envoy else [])]
     names = [name for name in names if not options.only or name in options.only]
     faults = possible(options.faults)
-    fleet = workers(6, SERVICE_MS)
-
-    front = Frontend("equal", fleet)
-    front.start()
-    clean, _ = load(front, 20, 99)
-    front.kill()
-    took = [took for _, took, outcome, _ in clean[RATE:] if callers.answered(outcome)]
-    threshold = 2 * quantile(took, 0.99)
-    print(f"clean, equal: p50 {1e3 * quantile(took, 0.5):.1f} ms, p99 {1e3 * quantile(took, 0.99):.1f} ms; "
-          f"late is more than {1e3 * threshold:.1f} ms", flush=True)
-
+    lanes = queue.SimpleQueue()
+    for fleet in [workers(6, SERVICE_MS) for _ in range(options.lanes)]:
+        lanes.put(fleet)
+    threshold = late_after(lanes)
     results = {fault: {name: [] for name in names} for fault in faults}
+
+    def turn(repeat, fault, name, number):
+        fleet = lanes.get()
+        try:
+            run = judge(*one(name, fault, fleet, options.envoy, repeat, fleet[number]), threshold)
+        finally:
+            lanes.put(fleet)
+        results[fault][name].append(run)
+        print(f"{repeat} {fault}, {name}: {json.dumps(run)}", flush=True)
+
     rng = random.Random(1)
-    for repeat in range(options.repeats):
-        for fault in faults:
-            victim = rng.choice(fleet)
-            for name in rng.sample(names, len(names)):
-                rows, struck = one(name, fault, fleet, options.envoy, repeat, victim)
-                run = judge(rows, struck, threshold)
-                results[fault][name].append(run)
-                print(f"{repeat} {fault}, {name}: {json.dumps(run)}", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(options.lanes) as pool:
+        turns = []
+        for repeat in range(options.repeats):
+            for fault in rng.sample(faults, len(faults)):
+                number = rng.randrange(6)
+                turns += [pool.submit(turn, repeat, fault, name, number) for name in rng.sample(names, len(names))]
+        for done in turns:
+            done.result()
     print("\nms to the last late or failed answer: median (range); late + failed answers, medians\n")
     print(table(results, faults, names))
     path = pathlib.Path(options.results)
