@@ -4,7 +4,7 @@ Least requests of four random hosts (of all would be worse: a dead host has the 
 parm's, outlier detection after two failures, looked at four times a second and lasting Envoy's usual 30 s, retries of what
 failed on another host within a budget, and, with hedging, a second request to another host when the first takes `try_ms`
 (`hedge_on_per_try_timeout`), which outlier detection counts as a failure. How late that is Envoy does not learn, it is
-told: three medians. With two, hedges and ejections of hosts that were well slowed a clean run down.
+told.
 """
 
 import json

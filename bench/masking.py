@@ -22,6 +22,7 @@ from balancer import Envoy
 from fleet import POLICIES, Frontend, begin, end, possible, workers
 
 FAULTS = ["nothing", "killed", "stopped", "cut off", "slow"]
+ENVOYS = ["Envoy", "Envoy, hedging", "Envoy, hedging early"]
 BEFORE, AFTER, RATE, SERVICE_MS, DEADLINE = 3.0, 5.0, 200, 10.0, 2.0
 
 
@@ -30,6 +31,8 @@ def frontend(name, fleet, envoy):
         return Envoy(envoy, fleet, DEADLINE * 1e3)
     if name == "Envoy, hedging":
         return Envoy(envoy, fleet, DEADLINE * 1e3, try_ms=3 * SERVICE_MS)
+    if name == "Envoy, hedging early":
+        return Envoy(envoy, fleet, DEADLINE * 1e3, try_ms=2 * SERVICE_MS)
     return Frontend(name, fleet)
 
 
@@ -114,7 +117,7 @@ def main():
     arguments.add_argument("--faults", nargs="*", default=FAULTS)
     arguments.add_argument("--results", default="results/masking.json", help="every run, for programs")
     options = arguments.parse_args()
-    names = [*(name for name in POLICIES if name != "none"), *(["Envoy", "Envoy, hedging"] if options.envoy else [])]
+    names = [*(name for name in POLICIES if name != "none"), *(ENVOYS if options.envoy else [])]
     names = [name for name in names if not options.only or name in options.only]
     faults = possible(options.faults)
     lanes = queue.SimpleQueue()

@@ -101,8 +101,10 @@ def main():
     arguments.add_argument("--seconds", type=int, default=300)
     arguments.add_argument("--times", type=float, default=3.0, help="offered, in capacities")
     arguments.add_argument("--policies", nargs="*", default=["none", "hedge", "parm+", "stand-in"], choices=list(POLICIES))
+    arguments.add_argument("--set", nargs="*", default=[], help="settings of the frontends, as PATH=VALUE")
     options = arguments.parse_args()
-    fronts = {policy: Frontend(policy, workers(WORKERS, SERVICE_MS)) for policy in options.policies}
+    settings = [word for setting in options.set for word in ("--set", setting)]
+    fronts = {policy: Frontend(policy, workers(WORKERS, SERVICE_MS), *settings) for policy in options.policies}
     for front in fronts.values():
         front.start()
 

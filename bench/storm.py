@@ -66,13 +66,15 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--policies", nargs="*", default=["hedge", "parm+", "stand-in"], choices=list(POLICIES))
     arguments.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
+    arguments.add_argument("--set", nargs="*", default=[], help="settings of the frontends, as PATH=VALUE")
     options = arguments.parse_args()
+    settings = [word for setting in options.set for word in ("--set", setting)]
     fleet, broken = workers(WORKERS, SERVICE_MS), []
     print("| policy | client | " + " | ".join(f"{name}: goodput, tries, p50 (ms)" for name, *_ in PHASES) +
           " | last resent after the load fell (s) |\n|" + "---|" * (len(PHASES) + 3), flush=True)
     for policy in options.policies:
         for kind in options.kinds:
-            front = Frontend(policy, fleet)
+            front = Frontend(policy, fleet, *settings)
             front.start()
             found, ended, unrest = judge(storm(front, kind, 1))
             front.kill()
