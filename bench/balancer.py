@@ -10,7 +10,8 @@ told.
 import json
 
 from fleet import Process
-from processes import free_port, wait_for_http
+from network import port
+from processes import wait_for_http
 
 
 def configuration(port, workers, deadline_ms, try_ms):
@@ -55,9 +56,9 @@ class Envoy(Process):
     """An Envoy over workers; hedging where a time for a try is given."""
 
     def __init__(self, binary, workers, deadline_ms, try_ms=None, **options):
-        port = free_port()
-        self.http = f"127.0.0.1:{port}"
-        config = json.dumps(configuration(port, workers, deadline_ms, try_ms))
+        own = port()
+        self.http = f"127.0.0.1:{own}"
+        config = json.dumps(configuration(own, workers, deadline_ms, try_ms))
         super().__init__([binary, "--config-yaml", config, "--concurrency", "2", "--disable-hot-restart",
                           "-l", "error"], **options)
 

@@ -16,8 +16,8 @@ import tempfile
 import time
 import urllib.request
 
-from network import OWN_NAMESPACES, Host
-from processes import PARM, free_port, wait_for_http
+from network import OWN_NAMESPACES, Host, port
+from processes import PARM, wait_for_http
 
 MODEL, STAND_IN = "big", "small"
 INPUTS, OUTPUTS = 16, 4
@@ -94,7 +94,7 @@ class Frontend(Process):
 
     def __init__(self, policy, workers, *arguments, **options):
         self.name = policy
-        self.http, self.metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        self.http, self.metrics = (f"127.0.0.1:{port()}" for _ in range(2))
         urls = [word for worker in workers for word in ("--worker", f"http://{worker.http}")]
         self.workers = len(workers)
         super().__init__([PARM, "serve", *urls, *POLICIES[policy], "--http", self.http, "--grpc", "127.0.0.1:0",
