@@ -11,24 +11,22 @@ It passes where
 - no client waits in vain: a refusal comes by the deadline, always;
 - wrong answers are given only while a worker answers wrongly, for nothing else makes them;
 - memory and descriptors stay flat: neither a robust slope (Theil-Sen) over the run nor the medians of its first and last
-  third say that they grew by more than `GROWTH`.
+  third say that they grew by more than `aftermath.GROWTH`.
 
 Run by `just soak`; the status is 1 where something did not hold.
 """
 
 import argparse
-import collections
 import contextlib
-import csv
 import os
 import pathlib
 import random
 import shutil
-import statistics
 import sys
 import threading
 import time
 
+import aftermath
 import callers
 from fleet import POLICIES, Frontend, begin, end, possible, workers
 from network import OWN_NAMESPACES, run
@@ -39,10 +37,7 @@ RATE = 0.5 * WORKERS * 1e3 / SERVICE_MS
 # Seconds that each fault lasts; between two there are ten.
 LENGTHS = {"killed": 6, "stopped": 8, "cut off": 8, "slow": 12, "wrong": 10, "disk full": 12, "clock ahead": 10,
            "clock behind": 10}
-BETWEEN, AFTERMATH = 10.0, 5.0
-SILENT = {"stopped", "cut off"}
-NEVER_ASK_TWICE = {"none", "equal"}
-GROWTH = {"rss_mb": 4.0, "descriptors": 8.0}
+BETWEEN = 10.0
 FAKETIME = pathlib.Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 DISK_MB = 96
 
@@ -136,104 +131,6 @@ def episodes(subjects, faults, until, seed):
         time.sleep(BETWEEN)
 
 
-def by_fault(rows, past):
-    """Queries by the fault that they met: those that were sent or answered while it lasted or in its aftermath."""
-    met = collections.defaultdict(list)
-    for row in rows:
-        sent, took = row[:2]
-        during = (fault for fault, began, ended in past if sent + took >= began and sent < ended + AFTERMATH)
-        met[next(during, "nothing")].append(row)
-    return met
-
-
-def counts(rows, late_after):
-    """What became of queries."""
-    kinds = collections.Counter(outcome for *_, outcome, _ in rows)
-    took = sorted(took for _, took, *_ in rows)
-    return {"queries": len(rows), "late": sum(1 for _, took, outcome, _ in rows
-                                              if callers.answered(outcome) and took > late_after),
-            "wrong": kinds["wrong"], "silence": kinds["silence"],
-            "failed": sum(n for kind, n in kinds.items() if not callers.answered(kind) and kind != "wrong"),
-            "reasons": {kind: n for kind, n in kinds.items() if not callers.answered(kind) and kind != "wrong"},
-            "hedged": kinds["hedged"], "reconstructed": kinds["reconstructed"], "stand-in": kinds["stand-in"],
-            "p99_ms": 1e3 * took[int(0.99 * len(took))] if took else 0.0}
-
-
-def slope(points):
-    """Theil-Sen: the median of the slopes of all pairs of points, of at most 300."""
-    points = points[::max(1, len(points) // 300)]
-    return statistics.median((b[1] - a[1]) / (b[0] - a[0]) for i, a in enumerate(points) for b in points[i + 1:])
-
-
-def grown(samples, key):
-    """By how much it grew over the run, by the slope and by thirds, the first tenth left out."""
-    points = [(at, sample[key]) for at, sample in samples][len(samples) // 10:]
-    third = len(points) // 3
-    middle = lambda part: statistics.median(value for _, value in part)  # noqa: E731
-    return {"median": middle(points), "most": max(value for _, value in points),
-            "slope": slope(points) * (points[-1][0] - points[0][0]),
-            "thirds": middle(points[-third:]) - middle(points[:third])}
-
-
-def verdict(subject, met, past, growth):
-    """What did not hold."""
-    silent = sum(fault in SILENT for fault, *_ in past)
-    allowed = 2 * silent if subject.policy in NEVER_ASK_TWICE else 0
-    broken = []
-    if subject.frontend.process.poll() is not None:
-        broken.append(f"the frontend ended with status {subject.frontend.process.returncode}")
-    if (failed := sum(count["failed"] for count in met.values())) > allowed:
-        broken.append(f"{failed} requests failed, {allowed} may")
-    if silence := sum(count["silence"] for count in met.values()):
-        broken.append(f"{silence} requests got no word by their deadline")
-    if stray := sum(count["wrong"] for fault, count in met.items() if fault != "wrong"):
-        broken.append(f"{stray} wrong answers while no worker answered wrongly")
-    for key, limit in GROWTH.items():
-        for how in ("slope", "thirds"):
-            if growth[key][how] > limit:
-                broken.append(f"{key} grew by {growth[key][how]:.1f} ({how}), {limit:g} may be noise")
-    return broken
-
-
-def report(subject, rows, past, samples):
-    met = by_fault(rows, past)
-    clean = sorted(took for _, took, *_ in met["nothing"])
-    late_after = 2 * clean[int(0.99 * len(clean))]
-    met = {fault: counts(part, late_after) for fault, part in met.items()}
-    growth = {key: grown(samples, key) for key in ("rss_mb", "descriptors", "threads")}
-    print(f"\n{subject.policy}: {len(rows)} requests; late is more than {1e3 * late_after:.0f} ms")
-    columns = ["queries", "late", "failed", "silence", "wrong", "hedged", "reconstructed", "stand-in", "p99_ms"]
-    print("| fault | times | " + " | ".join(columns) + " |\n|---|" + "---|" * (len(columns) + 1))
-    for fault in ["nothing", *LENGTHS]:
-        if fault in met:
-            times = sum(kind == fault for kind, *_ in past)
-            print(f"| {fault} | {times or ''} | " + " | ".join(f"{met[fault][key]:.0f}" for key in columns) + " |")
-    for fault, count in met.items():
-        for reason, number in count["reasons"].items():
-            print(f"{fault}: {number} x {reason}")
-    for key, value in growth.items():
-        print(f"{key}: median {value['median']:.1f}, most {value['most']:.1f}, slope over the run {value['slope']:+.2f}, "
-              f"last third less first {value['thirds']:+.2f}")
-    recording = subject.disk / "recording.jsonl"
-    print(f"recording: {recording.stat().st_size / 1e6:.1f} MB" if recording.exists() else "no recording")
-    return verdict(subject, met, past, growth)
-
-
-def seconds(subject, rows, past, samples, path):
-    """A line for every second: what became of the queries sent in it, and what the frontend held."""
-    sent = collections.defaultdict(collections.Counter)
-    for at, _, outcome, _ in rows:
-        sent[int(at)][outcome] += 1
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(["second", "fault", "outcomes", "rss_mb", "descriptors", "threads"])
-        for at, sample in samples:
-            fault = next((fault for fault, began, ended in past if began <= at < ended), "")
-            outcomes = " ".join(f"{kind}={number}" for kind, number in sent[int(at)].items())
-            table.writerow([int(at), fault, outcomes, f"{sample['rss_mb']:.1f}", sample["descriptors"],
-                            sample["threads"]])
-
-
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--minutes", type=float, default=30)
@@ -264,8 +161,14 @@ def main():
     watcher.join()
     for subject in subjects:
         rows = callers.read(subject.file)
-        seconds(subject, rows, past, samples[subject.policy], folder / f"{subject.policy}-seconds.csv")
-        broken += [f"{subject.policy}: {what}" for what in report(subject, rows, past, samples[subject.policy])]
+        of_it = samples[subject.policy]
+        aftermath.seconds(rows, past, of_it, folder / f"{subject.policy}-seconds.csv")
+        ended = aftermath.report(subject.policy, rows, past, of_it, list(LENGTHS))
+        if subject.frontend.process.poll() is not None:
+            ended.append(f"the frontend ended with status {subject.frontend.process.returncode}")
+        broken += [f"{subject.policy}: {what}" for what in ended]
+        recording = subject.disk / "recording.jsonl"
+        print(f"recording: {recording.stat().st_size / 1e6:.1f} MB" if recording.exists() else "no recording")
         shutil.copy(subject.disk / "log", folder / f"{subject.policy}.log")
     print("\n" + ("\n".join(f"BROKEN {line}" for line in broken) or "everything held"))
     sys.exit(1 if broken else 0)
