@@ -34,8 +34,9 @@ pub struct EjectionSettings {
     /// Share of a model's instances that stay in service however often they fail: where most fail it is hardly they that
     /// are broken, and the few that are left would break under the load. Default 0.3: one of three, three of ten.
     pub least_in_service: Fraction,
-    /// Milliseconds during which an instance that came, or came back, gets only what the others have no room for: first
-    /// runs are slow ones, and one that is not well yet should meet few queries. Not where nothing has run yet. Default 1000.
+    /// Milliseconds during which an instance that came, or came back after failures or wrong answers, gets only what the
+    /// others have no room for: first runs are slow ones, and one that is not well yet should meet few queries. One that
+    /// was only slow is warm, and comes back at once. Nobody is spared where nothing has run yet. Default 1000.
     #[serde(rename = "slow_start_ms", with = "duration::millis")]
     #[schemars(with = "u64")]
     pub slow_start: Duration,
