@@ -61,9 +61,23 @@ impl Default for Processes {
 }
 
 impl Processes {
+    /// Whether workers emulate the model.
+    fn emulates(&self) -> bool {
+        self.models.is_none() && self.workers.is_empty()
+    }
+
+    /// The model that stands in for the emulated one.
+    pub(crate) fn stand_in(&self) -> String {
+        format!("{}-stand-in", self.model)
+    }
+
+    /// Who stands in under the policy `stand-in`, unless a bundle says it.
+    pub(crate) fn stand_in_by_name(&self) -> Option<String> {
+        self.emulates().then(|| self.stand_in())
+    }
+
     /// The code that is asked for: a model that workers emulate has no bundle, and is its own parity model.
     pub fn code(&self) -> Option<&str> {
-        let emulated = self.models.is_none() && self.workers.is_empty();
-        self.code.as_deref().or(emulated.then_some("mds"))
+        self.code.as_deref().or(self.emulates().then_some("mds"))
     }
 }
