@@ -9,15 +9,16 @@ use crate::support::workspace::{files, manifest, members, names, without_comment
 /// Who may depend on whom, by crate folder; a crate of the workspace without a row fails. The binary may depend on all.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("random", &[]),
+    ("shares", &[]),
     ("charts", &[]),
     ("protocol", &[]),
     ("encoder", &[]),
     ("workload", &["random"]),
     ("arrays", &["protocol"]),
     ("wire", &["protocol"]),
-    ("dispatch", &["encoder"]),
+    ("dispatch", &["encoder", "shares"]),
     ("parity-models", &["random", "protocol", "encoder"]),
-    ("backend", &["protocol", "wire", "workload", "parity-models"]),
+    ("backend", &["shares", "protocol", "wire", "workload", "parity-models"]),
     ("frontend", &["protocol", "wire", "encoder", "dispatch", "parity-models"]),
     ("loadgen", &["random", "protocol", "arrays", "workload"]),
     ("simulator", &["dispatch", "workload"]),

@@ -1,7 +1,7 @@
 //! Settings of a worker and of embedded instances.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,6 +32,9 @@ pub struct Config {
     /// Requests that may wait in a queue; one more is refused with 503, as it would wait too long anyway.
     /// Default 256.
     pub queue: NonZeroUsize,
+    /// So many times the instances' time of a model of weight 1, by model, while requests of both wait. What a model does
+    /// not use others may. Default: every model has weight 1.
+    pub weights: BTreeMap<String, NonZeroU16>,
     /// Rows that one request may have; bounds the memory that a request can ask for. Default 1024.
     pub max_rows: NonZeroUsize,
     /// Milliseconds that a request without a `timeout` may take; also the most that a `timeout` can ask for.
@@ -101,6 +104,7 @@ impl Default for Config {
             engine: EngineConfig::default(),
             instances: NonZeroUsize::MIN,
             queue: const { NonZeroUsize::new(256).unwrap() },
+            weights: BTreeMap::new(),
             max_rows: const { NonZeroUsize::new(1024).unwrap() },
             max_wait_ms: 60_000,
             batching: Batching::default(),

@@ -1,9 +1,11 @@
 //! Who is served when, and who not at all.
 
-use parm_backend::Config;
-use parm_protocol::{Error, InferenceService, ModelRef};
+use std::collections::BTreeMap;
 
-use crate::support::{LONG, Served, config, request, values, with};
+use parm_backend::Config;
+use parm_protocol::{Error, InferRequest, InferenceService, ModelRef};
+
+use crate::support::{LONG, Served, config, quick, request, values, with};
 
 /// A worker whose only instance is held back by a first request, which is returned.
 async fn occupied(
@@ -79,6 +81,33 @@ async fn a_spare_stand_in_runs_behind_any_query_and_a_late_one_before_them() {
         seen.push(order.recv().await.unwrap());
     }
     assert_eq!(seen, [1., 2., 3., 4.]);
+}
+
+#[tokio::test]
+async fn a_flood_on_one_model_leaves_another_its_turn() {
+    let of = |model: &str, name: f32| InferRequest {
+        model: ModelRef::latest(model),
+        ..request(&[name, 0., 0., 0.])
+    };
+    let both = BTreeMap::from([("m".into(), quick()), ("flood".into(), quick())]);
+    let served = Served::start(Config { emulated: both, ..config() });
+    served.stall();
+    let first = served.send(of("flood", 0.)).await;
+    served.until_pending(0.0).await;
+    let (done, mut order) = tokio::sync::mpsc::channel(64);
+    let flood = (1..=20).map(|number| of("flood", number as f32));
+    for request in flood.chain([of("m", 100.)]) {
+        let (answer, done) = (served.send(request).await, done.clone());
+        tokio::spawn(async move { done.try_send(values(&answer.await.unwrap().unwrap())[0]) });
+    }
+    served.release();
+    first.await.unwrap().unwrap();
+    assert_eq!(order.recv().await, Some(100.), "before twenty that came earlier");
+    let mut rest = Vec::new();
+    while rest.len() < 20 {
+        rest.push(order.recv().await.unwrap());
+    }
+    assert!(rest.is_sorted(), "one model's requests keep their order: {rest:?}");
 }
 
 #[tokio::test]

@@ -44,6 +44,9 @@ pub struct PoolSettings {
     pub queue_limit: NonZeroU32,
     /// Priority of a query that names none; 1 is served first, 255 last. Default 128.
     pub default_priority: NonZeroU8,
+    /// So many times the instances' time of a model of weight 1, while queries of both wait for the same instances. What a
+    /// model does not use others may. Default 1.
+    pub weight: NonZeroU16,
     /// How queries are put together into batches.
     pub batch: BatchSettings,
     /// Times a query may be tried when instances fail it, the first included: a query that kills instances must not
@@ -110,6 +113,7 @@ impl Default for PoolSettings {
             policy: PolicyKind::Hedge,
             queue_limit: NonZeroU32::new(1024).expect("positive"),
             default_priority: NonZeroU8::new(128).expect("positive"),
+            weight: NonZeroU16::MIN,
             batch: BatchSettings::default(),
             max_attempts: NonZeroU8::new(3).expect("positive"),
             retry_elsewhere: Duration::from_millis(100),
