@@ -3,10 +3,11 @@
 use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
+use parm_durations::Millis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BudgetSettings, Fraction, GraceSettings, Unsure, Usual, duration};
+use super::{BudgetSettings, Fraction, GraceSettings, Unsure, Usual};
 
 /// When stand-ins run, and when their answers are given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -68,8 +69,7 @@ pub struct AgreementSettings {
     pub eject: bool,
     /// Milliseconds after which an ejected suspect is probed and given another chance, half suspected already. Default
     /// 60000.
-    #[serde(rename = "quarantine_ms", with = "duration::millis")]
-    #[schemars(with = "u64")]
+    #[serde(rename = "quarantine_ms", with = "Millis")]
     pub quarantine: Duration,
 }
 

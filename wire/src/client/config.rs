@@ -1,9 +1,10 @@
 //! What a client may be told.
 
 use std::fmt;
-use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
+use parm_durations::PositiveMillis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,17 +23,22 @@ pub struct Config {
     #[serde(skip_serializing)]
     pub token: Option<Token>,
     /// Milliseconds to connect (default 1000).
-    pub connect_timeout_ms: NonZeroU64,
+    #[serde(rename = "connect_timeout_ms", with = "PositiveMillis")]
+    pub connect_timeout: Duration,
     /// Milliseconds for questions other than inference: readiness, metadata, configuration (default 5000).
-    pub control_timeout_ms: NonZeroU64,
+    #[serde(rename = "control_timeout_ms", with = "PositiveMillis")]
+    pub control_timeout: Duration,
     /// Milliseconds for a server to load or unload a model (default 300000): it answers once a model of gigabytes is
     /// read and warmed up.
-    pub load_timeout_ms: NonZeroU64,
+    #[serde(rename = "load_timeout_ms", with = "PositiveMillis")]
+    pub load_timeout: Duration,
     /// Milliseconds after a failed attempt to connect before the next; doubled from failure to failure (default 10).
     /// Requests in between fail at once.
-    pub backoff_initial_ms: NonZeroU64,
+    #[serde(rename = "backoff_initial_ms", with = "PositiveMillis")]
+    pub backoff_initial: Duration,
     /// Most milliseconds between two attempts to connect (default 1000): a server that comes back is found this late.
-    pub backoff_max_ms: NonZeroU64,
+    #[serde(rename = "backoff_max_ms", with = "PositiveMillis")]
+    pub backoff_max: Duration,
     /// HTTP connections, each with one request at a time (default 256). More requests are refused as overload.
     /// Questions about health and models have a few of their own beside these.
     pub max_connections: NonZeroU32,
@@ -107,31 +113,17 @@ impl TryFrom<String> for Token {
     }
 }
 
-impl Config {
-    pub(super) fn connect_timeout(&self) -> Duration {
-        Duration::from_millis(self.connect_timeout_ms.get())
-    }
-
-    pub(super) fn control_timeout(&self) -> Duration {
-        Duration::from_millis(self.control_timeout_ms.get())
-    }
-
-    pub(super) fn load_timeout(&self) -> Duration {
-        Duration::from_millis(self.load_timeout_ms.get())
-    }
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
             transport: Prefer::Auto,
             tensors: Tensors::Binary,
             token: None,
-            connect_timeout_ms: const { NonZeroU64::new(1000).unwrap() },
-            control_timeout_ms: const { NonZeroU64::new(5000).unwrap() },
-            load_timeout_ms: const { NonZeroU64::new(300_000).unwrap() },
-            backoff_initial_ms: const { NonZeroU64::new(10).unwrap() },
-            backoff_max_ms: const { NonZeroU64::new(1000).unwrap() },
+            connect_timeout: Duration::from_secs(1),
+            control_timeout: Duration::from_secs(5),
+            load_timeout: Duration::from_secs(300),
+            backoff_initial: Duration::from_millis(10),
+            backoff_max: Duration::from_secs(1),
             max_connections: const { NonZeroU32::new(256).unwrap() },
             max_body_bytes: const { NonZeroUsize::new(64 << 20).unwrap() },
             frames: frames::Config::default(),
