@@ -122,10 +122,10 @@ impl Default for Config {
         Self {
             seed: 1,
             repeats: NonZeroU32::MIN,
-            queries: NonZeroU64::new(1_000_000).expect("positive"),
+            queries: const { NonZeroU64::new(1_000_000).unwrap() },
             warm_up: 10_000,
-            instances: NonZeroU32::new(18).expect("positive"),
-            deployed: NonZeroU32::new(12).expect("positive"),
+            instances: const { NonZeroU32::new(18).unwrap() },
+            deployed: const { NonZeroU32::new(12).unwrap() },
             slots: NonZeroU16::MIN,
             loads: vec![0.3, 0.5, 0.7, 0.85],
             rates: Vec::new(),

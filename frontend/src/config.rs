@@ -156,7 +156,7 @@ impl Default for Requests {
         Self {
             default_deadline: Duration::from_secs(10),
             max_deadline: Duration::from_secs(120),
-            max_rows: NonZeroUsize::new(256).expect("positive"),
+            max_rows: const { NonZeroUsize::new(256).unwrap() },
             retry_after: Duration::from_secs(1),
             codable_magnitude: 1e6,
         }
@@ -167,12 +167,12 @@ impl Default for Instances {
     fn default() -> Self {
         Self {
             slots: NonZeroU16::MIN,
-            limit: NonZeroU32::new(4096).expect("positive"),
+            limit: const { NonZeroU32::new(4096).unwrap() },
             models: Vec::new(),
             health_interval: Duration::from_secs(1),
             health_timeout: Duration::from_secs(2),
-            questions: NonZeroU16::new(8).expect("positive"),
-            health_failures: NonZeroU16::new(3).expect("positive"),
+            questions: const { NonZeroU16::new(8).unwrap() },
+            health_failures: const { NonZeroU16::new(3).unwrap() },
             models_interval: Duration::from_secs(5),
             version_share: Fraction::percent(50),
             load_wait: Duration::from_secs(10),

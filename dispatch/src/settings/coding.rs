@@ -107,7 +107,7 @@ impl Default for CodingSettings {
     fn default() -> Self {
         Self {
             code: None,
-            k: NonZeroU8::new(2).expect("positive"),
+            k: const { NonZeroU8::new(2).unwrap() },
             k_choices: Vec::new(),
             r: NonZeroU8::MIN,
             max_age: Duration::from_millis(20),

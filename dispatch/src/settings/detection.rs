@@ -42,7 +42,7 @@ impl Default for DetectionSettings {
             enabled: false,
             significance: Fraction::billionths(1),
             wrong_share: Fraction::percent(50),
-            min_samples: NonZeroU32::new(200).expect("positive"),
+            min_samples: const { NonZeroU32::new(200).unwrap() },
             eject: false,
             quarantine: Duration::from_secs(60),
             max_wait: Duration::from_secs(1),

@@ -44,8 +44,8 @@ impl Default for EjectionSettings {
         Self {
             enabled: true,
             slow_factor: 3.0,
-            slow_answers: NonZeroU8::new(2).expect("positive"),
-            failures: NonZeroU8::new(3).expect("positive"),
+            slow_answers: const { NonZeroU8::new(2).unwrap() },
+            failures: const { NonZeroU8::new(3).unwrap() },
             backoff_min: Duration::from_millis(250),
             backoff_max: Duration::from_secs(2),
             max_utilisation: Fraction::percent(80),

@@ -105,10 +105,10 @@ impl Default for PoolSettings {
     fn default() -> Self {
         Self {
             policy: PolicyKind::Hedge,
-            queue_limit: NonZeroU32::new(1024).expect("positive"),
-            default_priority: NonZeroU8::new(128).expect("positive"),
+            queue_limit: const { NonZeroU32::new(1024).unwrap() },
+            default_priority: const { NonZeroU8::new(128).unwrap() },
             batch: BatchSettings::default(),
-            max_attempts: NonZeroU8::new(3).expect("positive"),
+            max_attempts: const { NonZeroU8::new(3).unwrap() },
             retry_elsewhere: Duration::from_millis(100),
             retry: BudgetSettings { ratio: Fraction::percent(20), burst: 100 },
             hedge: HedgeSettings::default(),
@@ -116,7 +116,7 @@ impl Default for PoolSettings {
             coding: CodingSettings::default(),
             stand_in: StandInSettings::default(),
             ejection: EjectionSettings::default(),
-            spare_limit: NonZeroU32::new(256).expect("positive"),
+            spare_limit: const { NonZeroU32::new(256).unwrap() },
             no_instance_grace: Duration::from_secs(1),
             backup_model: None,
             default_answer: false,

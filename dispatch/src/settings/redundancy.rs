@@ -88,6 +88,6 @@ impl Default for HedgeSettings {
 
 impl Default for ReplicateSettings {
     fn default() -> Self {
-        Self { copies: NonZeroU8::new(2).expect("positive") }
+        Self { copies: const { NonZeroU8::new(2).unwrap() } }
     }
 }
