@@ -1,6 +1,5 @@
 //! What a client may be told.
 
-use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use parm_durations::PositiveMillis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Token;
 use crate::frames;
 
 /// A client's settings.
@@ -70,49 +70,6 @@ pub enum Tensors {
     Json,
 }
 
-/// A secret: shown neither in logs nor in a dumped configuration. It cannot be written at all, so that whoever puts one
-/// into a configuration has to say that its field is left out.
-#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(try_from = "String")]
-pub struct Token(String);
-
-/// What stood for a token in configurations that earlier versions dumped. Everybody can guess it.
-const MASK: &str = "***";
-
-impl Token {
-    /// Wraps a secret.
-    pub fn new(secret: impl Into<String>) -> Self {
-        Self(secret.into())
-    }
-
-    /// The secret itself, for comparing.
-    pub fn secret(&self) -> &str {
-        &self.0
-    }
-
-    /// The value of the `authorization` header.
-    pub(super) fn bearer(&self) -> String {
-        format!("Bearer {}", self.0)
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(***)")
-    }
-}
-
-impl TryFrom<String> for Token {
-    type Error = String;
-
-    fn try_from(secret: String) -> Result<Self, String> {
-        if secret == MASK {
-            return Err(format!("'{MASK}' stands for a token that is not shown: write the token itself"));
-        }
-        Ok(Self(secret))
-    }
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -128,26 +85,5 @@ impl Default for Config {
             max_body_bytes: const { NonZeroUsize::new(64 << 20).unwrap() },
             frames: frames::Config::default(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_is_shown_nowhere() {
-        let config = Config { token: Some(Token::new("hush")), ..Config::default() };
-        let shown = format!("{config:?} {}", serde_json::to_string(&config).unwrap());
-        assert!(!shown.contains("hush"), "{shown}");
-        let read: Token = serde_json::from_str("\"hush\"").unwrap();
-        assert_eq!(read.bearer(), "Bearer hush");
-    }
-
-    #[test]
-    fn what_stands_for_a_token_is_no_token() {
-        let error = serde_json::from_str::<Token>("\"***\"").unwrap_err().to_string();
-        assert!(error.contains("write the token itself"), "{error}");
-        assert_eq!(serde_json::to_value(Config::default()).unwrap().get("token"), None);
     }
 }
