@@ -45,7 +45,7 @@ pub enum Error {
     Metrics { message: String },
     #[error("cannot start a thread: {message}")]
     Thread { message: String },
-    #[error("work was still under way after {waited:?}: it is given up, allow more time if it must end")]
+    #[error("work was still under way after {waited:?}: allow more time for it")]
     DrainTimeout { waited: Duration },
     #[error(transparent)]
     Repository(#[from] parm_parity_models::Error),
