@@ -58,7 +58,7 @@ impl Fleet {
                 folder: folder.clone(),
             }
         };
-        let until = Instant::now() + Duration::from_millis(processes.patience_ms.get());
+        let until = Instant::now() + processes.patience;
         Ok(Self { workers: Worker::start((0..count).map(launch).collect(), until)? })
     }
 

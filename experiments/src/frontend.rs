@@ -54,7 +54,7 @@ impl Frontend {
             arguments: vec!["serve".into(), "--config".into(), config.display().to_string()],
             folder,
         };
-        let patience = Duration::from_millis(order.processes.patience_ms.get());
+        let patience = order.processes.patience;
         let until = Instant::now() + patience;
         let log = launch.log();
         let mut process = launch.start(None)?;

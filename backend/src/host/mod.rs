@@ -138,7 +138,7 @@ impl Host {
             None | Some(0) => DEFAULT_PRIORITY,
             Some(priority) => u8::try_from(priority).unwrap_or(u8::MAX),
         };
-        let longest = Duration::from_millis(self.config.max_wait_ms);
+        let longest = self.config.max_wait;
         let timeout = number("timeout").filter(|&timeout| timeout > 0);
         let wait = timeout.map_or(longest, |timeout| Duration::from_micros(timeout).min(longest));
         let deadline = deadline.map_or(arrived + wait, |deadline| deadline.min(arrived + wait));

@@ -260,7 +260,7 @@ impl State {
 fn urgency(priority: u8) -> u8 {
     match priority {
         1 => 0,
-        2..255 => 1,
+        2..=254 => 1,
         _ => 2,
     }
 }

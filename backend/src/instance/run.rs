@@ -61,7 +61,7 @@ impl Setup {
         if room == 0 {
             return vec![first];
         }
-        let until = first.arrived + self.batching.max_delay();
+        let until = first.arrived + self.batching.max_delay;
         let mates = self.queue.take_mates(&first, room, until);
         [first].into_iter().chain(mates).collect()
     }

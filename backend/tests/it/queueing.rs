@@ -1,6 +1,7 @@
 //! Who is served when, and who not at all.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use parm_backend::Config;
 use parm_protocol::{Error, InferRequest, InferenceService, ModelRef};
@@ -115,7 +116,7 @@ async fn what_runs_of_several_rows_take_is_told() {
     let served = Served::start(config());
     let told = served.worker.model_config(&ModelRef::latest("m")).unwrap().run_times();
     assert_eq!(told.len(), 4, "{told:?}");
-    let quick = Served::start(Config { measure_ms: 0, ..config() });
+    let quick = Served::start(Config { measure: Duration::ZERO, ..config() });
     let told = quick.worker.model_config(&ModelRef::latest("m")).unwrap().run_times();
     assert_eq!(told.len(), 1, "{told:?}");
 }
@@ -135,8 +136,11 @@ async fn draining_answers_everything_that_is_here() {
 #[tokio::test]
 async fn an_idle_instance_takes_what_a_stalled_one_leaves() {
     let served = Served::start(Config { instances: 2.try_into().unwrap(), ..config() });
-    let only_the_first =
-        parm_backend::faults::Plan { instance: Some(0), stall_ms: 3_600_000, ..Default::default() };
+    let only_the_first = parm_backend::faults::Plan {
+        instance: Some(0),
+        stall: Duration::from_secs(3600),
+        ..Default::default()
+    };
     served.worker.faults().unwrap().set(only_the_first).unwrap();
     // Whichever instance takes which: at most one request hangs, and the others are answered.
     let mut answers = Vec::new();

@@ -3,10 +3,11 @@
 use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
+use parm_durations::Millis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BudgetSettings, Fraction, GraceSettings, Unsure, Usual, duration};
+use super::{BudgetSettings, Fraction, GraceSettings, Unsure, Usual};
 
 /// When stand-ins run, and when their answers are given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -68,8 +69,7 @@ pub struct AgreementSettings {
     pub eject: bool,
     /// Milliseconds after which an ejected suspect is probed and given another chance, half suspected already. Default
     /// 60000.
-    #[serde(rename = "quarantine_ms", with = "duration::millis")]
-    #[schemars(with = "u64")]
+    #[serde(rename = "quarantine_ms", with = "Millis")]
     pub quarantine: Duration,
 }
 
@@ -83,10 +83,10 @@ impl Default for StandInSettings {
             late: true,
             late_factor: 1.15,
             late_budget: BudgetSettings { ratio: Fraction::percent(10), burst: 100 },
-            max_rows: NonZeroU8::new(8).expect("positive"),
+            max_rows: const { NonZeroU8::new(8).unwrap() },
             grace: GraceSettings { factor: 1.15, of: Usual::Median, cold: Duration::from_millis(100) },
             bound: Fraction::percent(5),
-            bound_window: NonZeroU32::new(50_000).expect("positive"),
+            bound_window: const { NonZeroU32::new(50_000).unwrap() },
             hedge: true,
             min_confidence: Fraction::percent(0),
             unsure: Unsure::default(),
@@ -100,10 +100,10 @@ impl Default for AgreementSettings {
         Self {
             floor: Fraction::percent(80),
             recovery: Fraction::percent(2),
-            window: NonZeroU32::new(1000).expect("positive"),
+            window: const { NonZeroU32::new(1000).unwrap() },
             significance: Fraction::billionths(10),
             wrong_share: Fraction::percent(50),
-            min_samples: NonZeroU32::new(200).expect("positive"),
+            min_samples: const { NonZeroU32::new(200).unwrap() },
             eject: true,
             quarantine: Duration::from_secs(60),
         }
