@@ -24,7 +24,8 @@ pub struct StandInSettings {
     pub spare_up_to: Fraction,
     /// Run stand-ins of late queries, before everything that waits. Default true.
     pub late: bool,
-    /// A query is late this many medians of the pool's usual time after its arrival. Default 1.15.
+    /// A query is late this many medians of the pool's usual time after its arrival; one that waits for an instance, as soon
+    /// as it is clear that it will be. Default 1.15.
     pub late_factor: f64,
     /// Work on late queries, in the time of a query on the deployed model, per query. Default: `ratio` 0.1, `burst` 100.
     pub late_budget: BudgetSettings,
@@ -37,7 +38,8 @@ pub struct StandInSettings {
     pub bound: Fraction,
     /// The answers over which that share is counted. Default 50000.
     pub bound_window: NonZeroU32,
-    /// Duplicate late jobs that no stand-in can replace, as under `hedge`. Default true.
+    /// Duplicate late jobs that no stand-in can replace, as under `hedge`: not while queries wait for instances, nor where a
+    /// stand-in's answer comes sooner. Default true.
     pub hedge: bool,
     /// Answers below this confidence are not given; the threshold of the bundle's calibration counts where it is higher.
     /// Default 0.
