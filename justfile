@@ -79,6 +79,10 @@ bench-statistics:
 fuzz seconds="600" targets="frames grpc_convert manifest onnx rest_binary rest_json settings workers":
     cd fuzz && for target in {{targets}}; do mkdir -p corpus/$target && cargo +nightly fuzz run $target corpus/$target seeds/$target -- -dict=json.dict -max_len=65536 -timeout=10 -rss_limit_mb=2048 -max_total_time={{seconds}} -print_final_stats=1 || exit 1; done
 
+# Manifests, chart, rules, dashboard and packages of deploy/, without a cluster (needs pip, npm and apt; says what it skips).
+deploy-check:
+    deploy/check.sh
+
 # Seconds that a clean release build of the binary takes on two cores.
 build-time:
     CARGO_BUILD_JOBS=2 CARGO_TARGET_DIR=$(mktemp -d) bash -c 'time cargo build --release -p parm'
