@@ -83,6 +83,10 @@ fuzz seconds="600" targets="frames grpc_convert manifest onnx rest_binary rest_j
 deploy-check:
     deploy/check.sh
 
+# What a release is: archive, Debian package, wheel, chart, bill of materials and their sums, in target/release-files.
+release:
+    deploy/release/release.sh
+
 # Seconds that a clean release build of the binary takes on two cores.
 build-time:
     CARGO_BUILD_JOBS=2 CARGO_TARGET_DIR=$(mktemp -d) bash -c 'time cargo build --release -p parm'

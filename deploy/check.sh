@@ -29,7 +29,8 @@ step tools
 venv=$TOOLS/python
 if [ ! -e "$venv/complete" ]; then
     python3 -m venv "$venv"
-    "$venv/bin/pip" install -q --disable-pip-version-check kubernetes-validate==1.37.0 helm-python-sdk==0.2.2 pyyaml yamllint==1.38.0
+    "$venv/bin/pip" install -q --disable-pip-version-check kubernetes-validate==1.37.0 helm-python-sdk==0.2.2 pyyaml yamllint==1.38.0 \
+        'cyclonedx-python-lib[json-validation]==11.12.0' auditwheel==6.8.2
     # Its models are read as text, so nothing that it depends on is needed.
     "$venv/bin/pip" download -q --disable-pip-version-check --no-deps -d "$TOOLS/wheels" kserve==0.21.0
     python3 -m zipfile -e "$TOOLS"/wheels/kserve-*.whl "$TOOLS/kserve"
@@ -90,6 +91,13 @@ if [ -n "$promtool" ]; then
     "$python" deploy/check/faults.py "$TOOLS" "$promtool" ${PARM:+"$PARM"}
 else
     skip "faults: they need promtool"
+fi
+
+step packages
+if [ -n "$PARM" ]; then
+    "$python" -u deploy/check/packages.py "$TOOLS" "$PARM"
+else
+    skip "packages: no binary"
 fi
 
 printf '\n== deploy: what was run holds'
