@@ -83,6 +83,10 @@ fuzz seconds="600" targets="frames grpc_convert manifest onnx rest_binary rest_j
 deploy-check:
     deploy/check.sh
 
+# A rollout of workers with the manifests' own configurations and times, under load, without a cluster (root, five minutes).
+deploy-rehearsal parm="target/release/parm": deploy-check
+    .parm/deploy/python/bin/python deploy/check/rehearsal.py .parm/deploy {{parm}}
+
 # What a release is: archive, Debian package, wheel, chart, bill of materials and their sums, in target/release-files.
 release:
     deploy/release/release.sh

@@ -93,6 +93,14 @@ else
     skip "faults: they need promtool"
 fi
 
+step a Prometheus that scrapes processes
+prometheus=$(debian prometheus prometheus)
+if [ -n "$PARM" ] && [ -n "$prometheus" ]; then
+    "$python" -u deploy/check/live.py "$TOOLS" "$PARM" "$prometheus"
+else
+    skip "a real Prometheus: no binary, or Debian's package prometheus cannot be had here"
+fi
+
 step packages
 if [ -n "$PARM" ]; then
     "$python" -u deploy/check/packages.py "$TOOLS" "$PARM"

@@ -31,7 +31,7 @@ PANELS = [
     ("p99.9", "s", 4, "stat", [(quantile(0.999, "parm_request_duration_seconds", "", MODEL), "")]),
     ("p50", "s", 4, "stat", [(quantile(0.5, "parm_request_duration_seconds", "", MODEL), "")]),
     ("Answers a second", "reqps", 4, "stat", [(rate(ANSWERS), "")]),
-    ("Approximate answers", "percentunit", 4, "stat", [(f"{rate(ANSWERS, APPROXIMATE)} / {rate(ANSWERS)}", "")]),
+    ("Approximate answers", "percentunit", 4, "stat", [(f"({rate(ANSWERS, APPROXIMATE)} or vector(0)) / {rate(ANSWERS)}", "")]),
     ("Refused or failed", "percentunit", 4, "stat", [
         (f"({rate('nv_inference_request_failure', SERVED)} or vector(0)) / "
          f"({rate('nv_inference_request_success', SERVED)} + ({rate('nv_inference_request_failure', SERVED)} or vector(0)))", ""),
