@@ -79,6 +79,18 @@ bench-statistics:
 fuzz seconds="600" targets="frames grpc_convert manifest onnx rest_binary rest_json settings workers":
     cd fuzz && for target in {{targets}}; do mkdir -p corpus/$target && cargo +nightly fuzz run $target corpus/$target seeds/$target -- -dict=json.dict -max_len=65536 -timeout=10 -rss_limit_mb=2048 -max_total_time={{seconds}} -print_final_stats=1 || exit 1; done
 
+# Manifests, chart, rules, dashboard and packages of deploy/, without a cluster (needs pip, npm and apt; says what it skips).
+deploy-check:
+    deploy/check.sh
+
+# A rollout of workers with the manifests' own configurations and times, under load, without a cluster (root, five minutes).
+deploy-rehearsal parm="target/release/parm": deploy-check
+    .parm/deploy/python/bin/python deploy/check/rehearsal.py .parm/deploy {{parm}}
+
+# What a release is: archive, Debian package, wheel, chart, bill of materials and their sums, in target/release-files.
+release:
+    deploy/release/release.sh
+
 # Seconds that a clean release build of the binary takes on two cores.
 build-time:
     CARGO_BUILD_JOBS=2 CARGO_TARGET_DIR=$(mktemp -d) bash -c 'time cargo build --release -p parm'
