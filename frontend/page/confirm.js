@@ -1,0 +1,45 @@
+// Nothing is changed before it was shown: what will happen, and the line that does the same.
+
+import { h, say, show } from './dom.js';
+
+export class Confirm {
+  constructor() {
+    this.title = h('h2', { id: 'confirm-title' });
+    this.body = h('div', { id: 'confirm-body' });
+    this.line = h('code', { class: 'line' });
+    this.problem = h('p', { class: 'problem', role: 'alert' });
+    this.yes = h('button', { class: 'main', type: 'button', onclick: () => this.go() });
+    this.no = h('button', { type: 'button', onclick: () => this.dialog.close() }, 'Leave as it is');
+    this.dialog = h('dialog', { 'aria-labelledby': 'confirm-title', 'aria-describedby': 'confirm-body' },
+      this.title, this.body, h('p', { class: 'soft' }, 'The same in a terminal:'), this.line, this.problem,
+      h('div', { class: 'buttons' }, this.no, this.yes));
+    document.body.append(this.dialog);
+  }
+
+  /** `{ title, body: nodes, line, yes, act }`: `act` is awaited; what it throws is shown. */
+  ask({ title, body, line, yes, act }) {
+    say(this.title, title);
+    this.body.replaceChildren(...body);
+    say(this.line, line);
+    say(this.problem, '');
+    show(this.problem, false);
+    say(this.yes, yes);
+    this.yes.disabled = false;
+    this.act = act;
+    this.dialog.showModal();
+    // The harmless one, so that Enter alone changes nothing.
+    this.no.focus();
+  }
+
+  async go() {
+    this.yes.disabled = true;
+    try {
+      await this.act();
+      this.dialog.close();
+    } catch (error) {
+      say(this.problem, error.message);
+      show(this.problem, true);
+      this.yes.disabled = false;
+    }
+  }
+}
