@@ -1,84 +1,79 @@
-// Scales and paths. Everything drawn is SVG of text and lines; a table with the same figures stands behind each chart.
+// Scales and paths. Everything drawn is SVG of text and lines; the same figures stand in words or a table beside it.
 
 import { s } from './dom.js';
 
-/** A logarithmic scale from values to places, and back. */
+/** Places of values on a logarithmic scale. */
 export function logarithmic([low, high], [from, to]) {
-  const [a, b] = [Math.log(low), Math.log(high)];
-  const at = (value) => from + ((Math.log(Math.max(value, low)) - a) / (b - a)) * (to - from);
-  return { at, low, high };
+  const scale = linear([Math.log(low), Math.log(high)], [from, to]);
+  return { at: (value) => scale.at(Math.log(Math.max(value, low))) };
 }
 
 export function linear([low, high], [from, to]) {
-  return { at: (value) => from + ((value - low) / (high - low || 1)) * (to - from), low, high };
+  return { at: (value) => from + ((value - low) / (high - low || 1)) * (to - from) };
 }
 
-/** The round bounds of a logarithmic scale that holds these values: 1, 2 or 5 of a power of ten. */
-export function bounds(low, high) {
-  const steps = [1, 2, 5];
-  const down = (value) => {
+const STEPS = [1, 1.5, 2, 3, 5, 7, 10];
+
+/** Round bounds that hold these values with a little room; what is no positive number does not count. */
+export function bounds(values) {
+  const known = values.filter((value) => value > 0 && Number.isFinite(value));
+  const [low, high] = [Math.min(...known) * 0.95, Math.max(...known) * 1.05];
+  const of = (value, fits, pick) => {
     const power = 10 ** Math.floor(Math.log10(value));
-    return Math.max(...steps.map((step) => step * power).filter((step) => step <= value * 1.0001));
+    return power * pick(...STEPS.filter((step) => fits(step * power)));
   };
-  const up = (value) => {
-    const power = 10 ** Math.floor(Math.log10(value));
-    return Math.min(...[...steps, 10].map((step) => step * power).filter((step) => step >= value * 0.9999));
-  };
-  return [down(low), Math.max(up(high), down(low) * 2)];
+  const least = of(low, (step) => step <= low, Math.max);
+  return [least, Math.max(least * 2, of(high, (step) => step >= high, Math.min))];
 }
 
-/** 1, 2 and 5 of each power of ten within bounds; only as many as have room. */
+/** 1, 2 and 5 of each power of ten within bounds, or the powers alone where there are many. */
 export function ticks(low, high) {
   const all = [];
   for (let power = 10 ** Math.floor(Math.log10(low)); power <= high; power *= 10) {
     for (const step of [1, 2, 5]) if (step * power >= low * 0.999 && step * power <= high * 1.001) all.push(step * power);
   }
-  if (all.length <= 7) return all;
-  return all.filter((tick) => /^1/.test(tick.toExponential()));
+  return all.length <= 7 ? all : all.filter((tick) => tick.toExponential().startsWith('1'));
 }
 
-/** The stretches of a series without gaps: points that lie further apart than `gap`, or are no numbers, begin another. */
+/** The stretches of a series: points that lie further apart than `gap`, or are no numbers, begin another. */
 export function stretches(points, gap) {
   const out = [];
   let open = null;
   for (const point of points) {
-    if (point.y === null || !Number.isFinite(point.y)) { open = null; continue; }
+    if (point.y === null || !Number.isFinite(point.y)) {
+      open = null;
+      continue;
+    }
     if (!open || point.at - open.at(-1).at > gap) out.push((open = []));
     open.push(point);
   }
   return out;
 }
 
+const place = (x, y, at, value) => `${x.at(at).toFixed(1)} ${y.at(value).toFixed(1)}`;
+
 export function line(points, x, y, gap) {
-  return stretches(points, gap).map((part) => {
-    const [first, ...rest] = part.map((point) => `${x.at(point.at).toFixed(1)} ${y.at(point.y).toFixed(1)}`);
-    return `M${first}${rest.length ? `L${rest.join(' ')}` : 'h.5'}`;
-  }).join('');
+  return stretches(points, gap).map((part) => `M${part.map((point) => place(x, y, point.at, point.y)).join('L')}h.5`).join('');
 }
 
-/** What lies between two series over the same moments. */
+/** What lies between `low` and `y` of each point. */
 export function area(points, x, y, gap) {
-  return stretches(points, gap).map((part) => {
-    const edge = (name) => part.map((point) => `${x.at(point.at).toFixed(1)} ${y.at(point[name]).toFixed(1)}`);
-    return `M${edge('y').join('L')}L${edge('low').reverse().join('L')}Z`;
-  }).join('');
+  return stretches(points, gap).map((part) => `M${part.map((point) => place(x, y, point.at, point.y)).join('L')}L${part.reverse().map((point) => place(x, y, point.at, point.low)).join('L')}Z`).join('');
 }
 
 /** A small line without axes, beside a figure that says the last value. */
 export class Spark {
   constructor(width = 120, height = 28) {
     this.size = [width, height];
-    this.path = s('path', { class: 'spark' });
+    this.path = s('path.spark');
     this.root = s('svg', { viewBox: `0 0 ${width} ${height}`, class: 'sparkline', 'aria-hidden': 'true', preserveAspectRatio: 'none' }, this.path);
   }
 
-  /** `values` may hold `null`; the scale begins at `low`. */
+  /** `values` may hold `null`; the scale goes from `low` to at least `least` above it. */
   draw(values, low = 0, least = 1e-9) {
     const [width, height] = this.size;
-    const high = Math.max(low + least, ...values.filter((value) => value !== null));
     const x = linear([0, Math.max(1, values.length - 1)], [0, width]);
-    const y = linear([low, high], [height - 2, 2]);
-    const points = values.map((value, at) => ({ at, y: value }));
-    this.path.setAttribute('d', line(points, x, y, 1));
+    const y = linear([low, Math.max(low + least, ...values)], [height - 2, 2]);
+    this.path.setAttribute('d', line(values.map((value, at) => ({ at, y: value })), x, y, 1));
   }
 }

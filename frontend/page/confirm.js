@@ -6,13 +6,13 @@ export class Confirm {
   constructor() {
     this.title = h('h2', { id: 'confirm-title' });
     this.body = h('div', { id: 'confirm-body' });
-    this.line = h('code', { class: 'line' });
-    this.problem = h('p', { class: 'problem', role: 'alert' });
-    this.yes = h('button', { class: 'main', type: 'button', onclick: () => this.go() });
-    this.no = h('button', { type: 'button', onclick: () => this.dialog.close() }, 'Leave as it is');
+    this.line = h('code.line');
+    this.problem = h('p.problem', { role: 'alert' });
+    this.yes = h('button.main', { onclick: () => this.go() });
+    this.no = h('button', { onclick: () => this.dialog.close() }, 'Leave as it is');
     this.dialog = h('dialog', { 'aria-labelledby': 'confirm-title', 'aria-describedby': 'confirm-body' },
-      this.title, this.body, h('p', { class: 'soft' }, 'The same in a terminal:'), this.line, this.problem,
-      h('div', { class: 'buttons' }, this.no, this.yes));
+      this.title, this.body, h('p.soft', 'The same in a terminal:'), this.line, this.problem,
+      h('div.buttons', this.no, this.yes));
     document.body.append(this.dialog);
   }
 

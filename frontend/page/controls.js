@@ -5,98 +5,93 @@ import * as ctl from './ctl.js';
 import { call } from './key.js';
 import { many } from './words.js';
 
+const share = { percent: true, min: 0, max: 100, step: 'any' };
+const number = { min: 0, max: 100, step: 'any' };
+const whole = { whole: true, min: 1, max: 65535, step: 1 };
+const [CODED, HEDGED] = [['parm', 'parm+'], ['hedge', 'parm+', 'stand-in']];
+
 /** `only`: policies under which it matters; `percent`: shown in hundredths, sent as a share. */
 export const FIELDS = [
-  { path: 'policy', label: 'Policy', about: 'What hides slow and dead instances', group: 'Policy' },
-  { path: 'stand_in.bound', label: 'Bound', about: 'Most answers that may be approximate', group: 'Stand-ins', percent: true, min: 0, max: 100, step: 0.1, only: ['stand-in'] },
-  { path: 'stand_in.grace.factor', label: 'Grace', about: 'Medians that an approximate answer is held back for', group: 'Stand-ins', min: 0, max: 100, step: 0.05, only: ['stand-in'] },
-  { path: 'stand_in.late_budget.ratio', label: 'Budget', about: 'Work on late queries, of all jobs', group: 'Stand-ins', percent: true, min: 0, max: 100, step: 1, only: ['stand-in'] },
-  { path: 'stand_in.agreement.floor', label: 'Agreement', about: 'Below this none are given', group: 'Stand-ins', percent: true, min: 0, max: 100, step: 1, only: ['stand-in'] },
-  { path: 'coding.k', label: 'k', about: 'Queries per coding group', group: 'Coding', min: 1, max: 64, step: 1, whole: true, only: ['parm', 'parm+'] },
-  { path: 'coding.r', label: 'r', about: 'Parities per group', group: 'Coding', min: 1, max: 16, step: 1, whole: true, only: ['parm', 'parm+'] },
-  { path: 'coding.grace.factor', label: 'Grace', about: 'Medians that a reconstruction is held back for', group: 'Coding', min: 0, max: 100, step: 0.05, only: ['parm+', 'approximate-backup'] },
-  { path: 'coding.min_confidence', label: 'Confidence', about: 'Below this no reconstruction is given', group: 'Coding', percent: true, min: 0, max: 100, step: 1, only: ['parm', 'parm+'] },
-  { path: 'hedge.budget.ratio', label: 'Budget', about: 'Jobs that may be duplicated; also how late is late', group: 'Hedges', percent: true, min: 0, max: 100, step: 1, only: ['hedge', 'parm+', 'stand-in'] },
-  { path: 'hedge.budget.burst', label: 'Burst', about: 'Duplicates that may come together', group: 'Hedges', min: 0, max: 100000, step: 1, whole: true, only: ['hedge', 'parm+', 'stand-in'] },
-  { path: 'replicate.copies', label: 'Copies', about: 'Instances that each batch runs on', group: 'Copies', min: 1, max: 16, step: 1, whole: true, only: ['replicate'] },
-  { path: 'retry.ratio', label: 'Retries', about: 'Failed jobs that may be tried again, of all jobs', group: 'Limits', percent: true, min: 0, max: 100, step: 1 },
-  { path: 'queue_limit', label: 'Queue', about: 'Queries that may wait', group: 'Limits', min: 1, max: 1000000, step: 1, whole: true },
-  { path: 'ejection.slow_factor', label: 'Slow', about: 'Medians beyond which an answer counts as slow', group: 'Limits', min: 1, max: 1000, step: 0.1 },
+  { group: 'Policy', path: 'policy', label: 'Policy', about: 'What hides slow and dead instances' },
+  { group: 'Stand-ins', path: 'stand_in.bound', label: 'Bound', about: 'Most answers that may be approximate', ...share, only: ['stand-in'] },
+  { group: 'Stand-ins', path: 'stand_in.grace.factor', label: 'Grace', about: 'Medians that an approximate answer is held back', ...number, only: ['stand-in'] },
+  { group: 'Stand-ins', path: 'stand_in.late_budget.ratio', label: 'Budget', about: 'Work on late queries, of all', ...share, only: ['stand-in'] },
+  { group: 'Coding', path: 'coding.k', label: 'k', about: 'Queries per coding group', ...whole, max: 64, only: CODED },
+  { group: 'Coding', path: 'coding.r', label: 'r', about: 'Parities per group', ...whole, max: 16, only: CODED },
+  { group: 'Coding', path: 'coding.grace.factor', label: 'Grace', about: 'Medians that a reconstruction is held back', ...number, only: ['parm+', 'approximate-backup'] },
+  { group: 'Hedges', path: 'hedge.budget.ratio', label: 'Budget', about: 'Jobs that may be duplicated; also how late is late', ...share, only: HEDGED },
+  { group: 'Hedges', path: 'hedge.budget.burst', label: 'Burst', about: 'Duplicates that may come together', ...whole, only: HEDGED },
+  { group: 'Limits', path: 'retry.ratio', label: 'Retries', about: 'Failed jobs that may be tried again, of all', ...share },
+  { group: 'Limits', path: 'queue_limit', label: 'Queue', about: 'Queries that may wait', ...whole, max: 1e6 },
+  { group: 'Limits', path: 'ejection.slow_factor', label: 'Slow', about: 'Medians beyond which an answer is slow', ...number },
 ];
 
-/** What a field shows of a value, and the value of what it shows; `null` where that is none. */
+/** What a field shows of a value. */
 export const shown = (field, value) => (field.percent ? String(Math.round(value * 1e6) / 1e4) : String(value));
 
+/** The value of what a field shows; `null` where that is none. */
 export function value(field, text) {
   if (field.path === 'policy') return text;
-  const number = Number(text);
-  if (text.trim() === '' || !Number.isFinite(number) || number < field.min || number > field.max) return null;
-  if (field.whole && !Number.isInteger(number)) return null;
-  return field.percent ? Math.round(number * 1e6) / 1e8 : number;
+  const is = Number(text);
+  if (text.trim() === '' || !(is >= field.min && is <= field.max) || (field.whole && !Number.isInteger(is))) return null;
+  return field.percent ? Math.round(is * 1e6) / 1e8 : is;
 }
 
 export class Controls {
   constructor(root, confirm, refused) {
-    Object.assign(this, { confirm, refused, inputs: new Map(), settings: null });
-    this.lead = h('p', { class: 'lead' });
-    this.groups = h('div', { class: 'fields' });
-    this.review = h('button', { class: 'main' }, 'Review');
-    this.back = h('button', { type: 'button', onclick: () => this.fill() }, 'Undo');
-    this.form = h('form', { onsubmit: (event) => { event.preventDefault(); this.ask(); }, oninput: () => this.changed() }, this.groups, h('div', { class: 'buttons' }, this.back, this.review));
-    this.form.noValidate = true;
+    Object.assign(this, { confirm, refused, rows: [] });
+    this.lead = h('p.lead');
+    this.groups = h('div.fields');
+    this.review = h('button.main');
+    this.undo = h('button', { type: 'button', onclick: () => this.fill() }, 'Undo');
+    this.form = h('form', { hidden: true, novalidate: true, onsubmit: (event) => { event.preventDefault(); this.ask(); }, oninput: () => this.changed() },
+      this.groups, h('div.buttons', this.undo, this.review));
     root.append(this.lead, this.form);
-    show(this.form, false);
   }
 
   /** Follows a model: its settings are fetched when they are others. */
-  async draw(model, policies, may, stale = false) {
+  async draw(model, policies, may) {
     const of = `${model.name} ${model.revision} ${may}`;
-    if (this.of === of && !stale) return this.settings;
+    if (this.of === of) return;
     this.of = of;
     const edited = this.model?.name === model.name ? this.changes() : {};
+    if (this.model?.name !== model.name) this.settings = null;
     Object.assign(this, { model, may });
     try {
-      this.settings = await call('GET', `/admin/v1/settings/${encodeURIComponent(model.name)}`);
+      const settings = await call('GET', `/admin/v1/settings/${encodeURIComponent(model.name)}`);
+      if (this.of !== of) return;
+      this.settings = settings;
     } catch (error) {
       this.of = null;
-      say(this.lead, `The settings are not known: ${error.message}.`);
-      return null;
+      return say(this.lead, `The settings are not known: ${error.message}.`);
     }
-    if (this.of !== of) return this.settings;
-    if (!this.inputs.size) this.build(policies);
-    say(this.lead, may ? `Settings of ${model.name}, in force at once and until the next start; the configuration file stays as it is.`
-      : `Settings of ${model.name}. This key may read them and not change them.`);
-    set(this.lead, 'data-tone', may ? null : 'warn');
+    if (!this.rows.length) this.build(policies);
+    say(this.lead, may ? `Changes for ${model.name} are in force at once and until the next start; the configuration file stays as it is.` : 'This key may read the settings and not change them.');
+    set(this.lead, 'data-tone', !may && 'warn');
     show(this.form, true);
     this.fill(edited);
-    return this.settings;
   }
 
   build(policies) {
-    const names = [...new Set(FIELDS.map(({ group }) => group))];
-    for (const name of names) {
-      const set = h('fieldset', { 'data-group': name }, h('legend', {}, name));
-      for (const field of FIELDS.filter(({ group }) => group === name)) {
-        const id = `set-${field.path.replaceAll('.', '-')}`;
-        const input = field.path === 'policy' ? h('select', { id }, policies.map((policy) => h('option', {}, policy)))
-          : h('input', { id, type: 'number', min: field.min, max: field.max, step: field.step, inputmode: 'decimal' });
-        const line = h('code', { class: 'line' });
-        const row = h('div', { class: 'field' }, h('label', { for: id }, field.label, h('small', {}, field.about)),
-          h('span', { class: 'entry' }, input, field.percent ? h('span', { class: 'unit' }, '%') : null), line);
-        input.setAttribute('aria-describedby', `${id}-line`);
-        line.id = `${id}-line`;
-        this.inputs.set(field, { input, line, row });
-        set.append(row);
-      }
-      this.groups.append(set);
+    for (const name of new Set(FIELDS.map(({ group }) => group))) {
+      const rows = FIELDS.filter(({ group }) => group === name).map((field) => {
+        const id = `set-${field.path.replace(/[._]/g, '-')}`;
+        const { min, max, step } = field;
+        const input = step ? h('input', { id, type: 'number', min, max, step }) : h('select', { id }, policies.map((policy) => h('option', policy)));
+        const line = h('code.line', { id: `${id}-line` });
+        set(input, 'aria-describedby', line.id);
+        const row = h('div.field', h('label', { for: id }, field.label, h('small', field.about)), h('span.entry', input, h('span.unit', field.percent ? '%' : '')), line);
+        this.rows.push({ field, input, line, row });
+        return row;
+      });
+      this.groups.append(h('fieldset', h('legend', name), rows));
     }
   }
 
   /** Shows what is in force, and what was being changed. */
   fill(edited = {}) {
-    for (const [field, { input }] of this.inputs) {
-      const now = ctl.at(this.settings, field.path);
-      input.value = shown(field, edited[field.path] ?? now);
+    for (const { field, input } of this.rows) {
+      input.value = shown(field, edited[field.path] ?? ctl.at(this.settings, field.path));
       input.disabled = !this.may;
     }
     this.changed();
@@ -104,51 +99,41 @@ export class Controls {
 
   /** By path, what differs from what is in force; `null` for what is no value. */
   changes() {
-    const out = {};
-    for (const [field, { input, row }] of this.inputs) {
-      const is = value(field, input.value);
-      if (!row.hidden && is !== ctl.at(this.settings, field.path)) out[field.path] = is;
-    }
-    return out;
+    return Object.fromEntries(this.rows.filter(({ row }) => !row.hidden).map(({ field, input }) => [field.path, value(field, input.value)])
+      .filter(([path, is]) => is !== ctl.at(this.settings, path)));
   }
 
   changed() {
-    const policy = [...this.inputs].find(([field]) => field.path === 'policy')[1].input.value;
-    for (const [field, { row }] of this.inputs) show(row, !field.only || field.only.includes(policy));
-    for (const group of this.groups.children) show(group, [...group.querySelectorAll('.field')].some((row) => !row.hidden));
+    const policy = this.rows[0].input.value;
+    for (const { field, row } of this.rows) show(row, !field.only || field.only.includes(policy));
+    for (const group of this.groups.children) show(group, group.querySelector('.field:not([hidden])') !== null);
     const changes = this.changes();
-    for (const [field, { input, line, row }] of this.inputs) {
-      const other = field.path in changes;
+    for (const { field, input, line, row } of this.rows) {
       const is = value(field, input.value);
-      set(row, 'data-changed', other ? 'yes' : null);
-      set(input, 'aria-invalid', is === null ? 'true' : null);
+      set(row, 'data-changed', field.path in changes);
+      set(input, 'aria-invalid', is === null && 'true');
       say(line, is === null ? `between ${field.min} and ${field.max}` : ctl.set(this.model.name, { [field.path]: is }));
     }
     const number = Object.keys(changes).length;
-    const bad = Object.values(changes).includes(null);
-    this.review.disabled = !number || bad;
+    this.review.disabled = !number || Object.values(changes).includes(null);
     say(this.review, number ? `Review ${many(number, 'change')}…` : 'Nothing changed');
     show(this.review, this.may);
-    show(this.back, this.may && number > 0);
+    show(this.undo, this.may && number > 0);
   }
 
   ask() {
     const changes = this.changes();
-    const rows = [...this.inputs.keys()].filter(({ path }) => path in changes).map((field) => h('tr', {}, h('th', { scope: 'row' }, field.path),
-      h('td', {}, shown(field, ctl.at(this.settings, field.path)), field.percent ? ' %' : ''), h('td', {}, h('span', { 'aria-hidden': 'true' }, '→ '), h('b', {}, shown(field, changes[field.path]), field.percent ? ' %' : ''))));
     const { name } = this.model;
+    const words = (field, is) => `${shown(field, is)}${field.percent ? ' %' : ''}`;
+    const rows = this.rows.filter(({ field }) => field.path in changes).map(({ field }) => h('tr', h('th', { scope: 'row' }, field.path),
+      h('td', words(field, ctl.at(this.settings, field.path))), h('td', h('b', words(field, changes[field.path])))));
     this.confirm.ask({
       title: `Change the settings of ${name}?`, yes: `Change ${many(rows.length, 'setting')}`, line: ctl.set(name, changes),
-      body: [h('table', {}, h('thead', {}, h('tr', {}, ['Setting', 'In force', 'From now on'].map((head) => h('th', { scope: 'col' }, head)))), h('tbody', {}, rows)),
-        h('p', {}, 'Queries under way are not disturbed.')],
+      body: [h('table', h('thead', h('tr', ['Setting', 'In force', 'From now on'].map((head) => h('th', { scope: 'col' }, head)))), h('tbody', rows)),
+        h('p', 'Queries under way are not disturbed.')],
       act: async () => {
-        try {
-          this.settings = await call('PATCH', `/admin/v1/settings/${encodeURIComponent(name)}`, ctl.patch(changes));
-          this.fill();
-        } catch (error) {
-          if (error.status === 403) this.refused();
-          throw error;
-        }
+        this.settings = await call('PATCH', `/admin/v1/settings/${encodeURIComponent(name)}`, ctl.patch(changes)).catch((error) => this.refused(error));
+        this.fill();
       },
     });
   }

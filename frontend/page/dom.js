@@ -2,22 +2,26 @@
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/** An element: attributes, `on...` listeners, and children (nodes or text). */
-export function h(name, attributes = {}, ...children) {
-  return made(document.createElement(name), attributes, children);
+/** An element, `name.class.class`: attributes and `on...` listeners if any, then children (nodes or text). */
+export function h(name, ...rest) {
+  return made((tag) => document.createElement(tag), name, rest);
 }
 
 /** The same in SVG. */
-export function s(name, attributes = {}, ...children) {
-  return made(document.createElementNS(SVG, name), attributes, children);
+export function s(name, ...rest) {
+  return made((tag) => document.createElementNS(SVG, tag), name, rest);
 }
 
-function made(element, attributes, children) {
+function made(create, name, rest) {
+  const [tag, ...classes] = name.split('.');
+  const element = create(tag);
+  const attributes = rest[0]?.constructor === Object ? rest.shift() : {};
+  if (classes.length) element.setAttribute('class', classes.join(' '));
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
     else set(element, name, value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...rest.flat().filter((child) => child !== null && child !== undefined));
   return element;
 }
 
@@ -37,7 +41,26 @@ export function say(element, text) {
 }
 
 export function show(element, visible) {
-  if (element.hidden === visible) element.hidden = !visible;
+  element.toggleAttribute('hidden', !visible);
+}
+
+/** Names and figures in a `<dl>`: `[name, text, tone]`. */
+export function facts(root, rows) {
+  keyed(root, rows, ([name]) => name, ([name]) => h('div', h('dt', name), h('dd')), (row, [, text, tone]) => {
+    say(row.lastChild, text);
+    set(row, 'data-tone', tone);
+  });
+}
+
+/** A button that shows all of a long list, or its beginning again. */
+export function more(redraw, shown) {
+  const button = h('button.quiet', { onclick: () => { button.whole = !button.whole; redraw(); } });
+  button.cut = (list) => {
+    show(button, list.length > shown);
+    say(button, button.whole ? 'Show fewer' : `Show all ${list.length}`);
+    return button.whole ? list : list.slice(0, shown);
+  };
+  return button;
 }
 
 /** Makes the children of a parent those of a list, by key: what stays is kept, and with it focus. */

@@ -6,20 +6,18 @@ import { clock } from './words.js';
 const SHOWN = 60;
 const TONES = { ejected: 'bad', lost: 'bad', refused: 'bad', suspect: 'bad', withheld: 'bad', kept: 'warn', draining: 'warn', returned: 'good', joined: 'good', resumed: 'good' };
 
-/** Who an event is about: `instance 7 (10.0.1.12:8000)`, or a model. */
-export function about(event, instances, models) {
-  if (event.instance !== null) {
-    const address = instances.get(event.instance)?.address?.replace(/^http:\/\//, '');
-    return `instance ${event.instance}${address ? ` (${address})` : ''}`;
-  }
-  return event.m === null ? '' : models.find((model) => model.m === event.m)?.name ?? '';
+/** Who an event is about: an instance, or a model. */
+export function about({ instance, m }, instances, models) {
+  if (instance === null) return models.find((model) => model.m === m)?.name ?? '';
+  const node = instances.get(instance)?.node;
+  return `instance ${instance}${node ? ` on ${node}` : ''}`;
 }
 
 export class Events {
   constructor(root) {
-    this.empty = h('p', { class: 'empty' }, 'Nothing happened yet.');
-    this.list = h('ol', { class: 'events' });
-    this.box = h('div', { class: 'tall', tabindex: 0, role: 'region', 'aria-label': 'Events' }, this.list);
+    this.empty = h('p.empty', 'Nothing happened yet.');
+    this.list = h('ol.events');
+    this.box = h('div.tall', { tabindex: 0, role: 'region', 'aria-label': 'Events' }, this.list);
     root.append(this.empty, this.box);
   }
 
@@ -28,8 +26,8 @@ export class Events {
     show(this.empty, !latest.length);
     show(this.box, latest.length > 0);
     keyed(this.list, latest, (event) => `${event.at} ${event.kind} ${event.instance} ${event.text}`, (event) => {
-      const li = h('li', {}, h('time', {}, clock(event.at)), h('span', { class: 'badge' }, event.kind), h('span', { class: 'said' }));
-      set(li, 'data-tone', TONES[event.kind] ?? null);
+      const li = h('li', h('time', clock(event.at)), h('span.badge', event.kind), h('span.said'));
+      set(li, 'data-tone', TONES[event.kind]);
       set(li.firstChild, 'datetime', new Date(event.at).toISOString());
       return li;
     }, (li, event) => {

@@ -23,14 +23,14 @@ export async function call(method, path, body) {
 export class KeyDialog {
   constructor(then) {
     this.input = h('input', { type: 'password', id: 'key', autocomplete: 'off', spellcheck: 'false', required: true });
-    this.why = h('p', { class: 'problem', id: 'key-why' });
+    this.why = h('p.problem', { id: 'key-why' });
     const form = h('form', { method: 'dialog' },
       h('h2', { id: 'key-title' }, 'Key'),
-      h('p', {}, 'What this frontend does is shown to those who have its admin key (', h('code', {}, 'frontend.admin.token'), ').'),
+      h('p', 'What this frontend does is shown to those who have its admin key (', h('code', 'frontend.admin.token'), ').'),
       this.why,
       h('label', { for: 'key' }, 'Key'), this.input,
-      h('p', { class: 'soft' }, 'It stays in this tab and is sent to this frontend only.'),
-      h('div', { class: 'buttons' }, h('button', { class: 'main' }, 'Show')));
+      h('p.soft', 'It stays in this tab and is sent to this frontend only.'),
+      h('div.buttons', h('button.main', 'Show')));
     this.dialog = h('dialog', { 'aria-labelledby': 'key-title', 'aria-describedby': 'key-why' }, form);
     // A key has no place in a URL, so the form is never sent.
     form.addEventListener('submit', (event) => {

@@ -33,7 +33,7 @@ const view = { model: null, may: true, state: { is: 'connecting' }, drawn: 0 };
 const parts = {
   bands: new Bands(body('latency')), savings: new Savings(body('savings')), groups: new Groups(body('groups')), queue: new Queue(body('queue')),
   nodes: new Nodes(body('nodes'), order), instances: new Instances(body('instances'), order), events: new Events(body('events')), queries: new Queries(body('queries')),
-  controls: new Controls(body('controls'), confirm, () => { view.may = false; draw(); }), tiles: new Tiles(place('tiles')),
+  controls: new Controls(body('controls'), confirm, refused), tiles: new Tiles(place('tiles')),
 };
 
 const stream = new Stream({
@@ -46,18 +46,20 @@ const dialog = new KeyDialog(() => stream.start());
 /** Orders for instances, one after the other, once they were confirmed. */
 function order(name, numbers, { title, text, yes, line }) {
   confirm.ask({
-    title, yes, line, body: [h('p', {}, text)],
+    title, yes, line, body: [h('p', text)],
     act: async () => {
-      for (const number of numbers) {
-        try {
-          await call('POST', `/admin/v1/instances/${number}/${name}`);
-        } catch (error) {
-          if (error.status === 403) { view.may = false; draw(); }
-          throw error;
-        }
-      }
+      for (const number of numbers) await call('POST', `/admin/v1/instances/${number}/${name}`).catch(refused);
     },
   });
+}
+
+/** A control was refused: with this key there is nothing to change. */
+function refused(error) {
+  if (error.status === 403) {
+    view.may = false;
+    soon();
+  }
+  throw error;
 }
 
 /** Draws once for all lines that came together. */
@@ -76,7 +78,8 @@ function draw() {
   show(place('forget'), key() !== null);
   chooser(models);
   const model = models.find(({ name, version }) => `${name} ${version}` === view.model) ?? models[0];
-  place('model-parts').hidden = !model;
+  show(place('parts'), true);
+  for (const part of ['model-parts', 'controls']) show(place(part), model !== undefined);
   const list = nodes(history.rows, hello.bounds.node_slow_factor);
   if (model) drawModel(model, hello, list, fresh);
   else sentence({ tone: 'none', text: 'No model is served yet.', more: ['Once a worker with a model joins, it is shown here.'] }, []);
@@ -96,10 +99,10 @@ function drawModel(model, hello, list, fresh) {
   say(place('stretch'), `${model.in_force}, ${now === recent ? 'the last minute' : `the last ${span(all.length * hello.interval_ms)}`}`);
   parts.tiles.draw(all, now, minute);
   parts.bands.draw(history, model.m);
-  parts.savings.draw(model, now, hello);
-  show(place('groups'), parts.groups.draw(model, now.latest, now, fresh));
-  parts.queue.draw(now.latest, now, parts.controls.model?.name === model.name ? parts.controls.settings : null);
+  parts.savings.draw(model, now);
+  show(place('groups'), parts.groups.draw(now.latest?.groups, now, fresh));
   parts.controls.draw(model, hello.policies, view.may);
+  parts.queue.draw(now.latest, parts.controls.settings);
   parts.queries.draw(model, hello.outcomes);
 }
 
@@ -108,7 +111,7 @@ function sentence({ tone, text, more }, said) {
   say(place('sentence'), text);
   say(place('more'), more.join(' '));
   show(place('more'), more.length > 0);
-  keyed(place('notes'), said, ({ text }) => text.replace(/[\d.,]+/g, '#'), ({ to }) => h('li', {}, h('a', { href: `#${to}` })), (li, { tone, text, to }) => {
+  keyed(place('notes'), said, ({ text }) => text.replace(/[\d.,]+/g, '#'), ({ to }) => h('li', h('a', { href: `#${to}` })), (li, { tone, text, to }) => {
     set(li, 'data-tone', tone);
     set(li.firstChild, 'href', `#${to}`);
     say(li.firstChild, text);

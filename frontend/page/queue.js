@@ -5,45 +5,41 @@ import { count, figure, share, time } from './words.js';
 
 export class Queue {
   constructor(root) {
-    this.meters = h('ul', { class: 'meters' });
-    this.facts = h('p', { class: 'soft' });
+    this.meters = h('ul.meters');
+    this.facts = h('p.soft');
     root.append(this.meters, this.facts);
   }
 
-  draw(part, now, settings) {
-    if (!part) return say(this.facts, 'Nothing is known yet.');
-    keyed(this.meters, this.list(part, settings), ({ name }) => name, ({ name }) => this.meter(name), (li, meter) => {
-      const filled = Math.min(1, Math.max(0, meter.of ? meter.is / meter.of : 0));
-      say(li.querySelector('.figure'), meter.text);
-      set(li.querySelector('rect.filled'), 'width', (filled * 100).toFixed(1));
-      const bar = li.querySelector('svg');
-      set(bar, 'aria-valuenow', Math.round(filled * 100));
-      set(bar, 'aria-valuetext', meter.text);
-      set(li, 'data-tone', meter.tone ?? null);
+  draw(part, settings) {
+    say(this.facts, part?.late_us ? `A run takes ${time(part.service_us[0])}; after ${time(part.late_us)} a job is late.` : 'Too few jobs to say how long a run takes.');
+    keyed(this.meters, part ? this.list(part, settings) : [], ([name]) => name, ([name]) => this.meter(name), (li, [, is, of, text, warns]) => {
+      const percent = (100 * Math.min(1, Math.max(0, is / (of || 1)))).toFixed(1);
+      const [, figure, bar] = li.children;
+      say(figure, text);
+      set(bar.lastChild, 'width', percent);
+      set(bar, 'aria-valuenow', Math.round(percent));
+      set(bar, 'aria-valuetext', text);
+      set(li, 'data-tone', warns && 'warn');
     });
-    return say(this.facts, part.late_us ? `A run takes ${time(part.service_us[0])}; after ${time(part.late_us)} a job is late.` : 'Too few jobs to say how long a run takes.');
   }
 
   meter(name) {
-    const bar = s('svg', { viewBox: '0 0 100 6', preserveAspectRatio: 'none', role: 'meter', 'aria-label': name, 'aria-valuemin': 0, 'aria-valuemax': 100 },
-      s('rect', { class: 'rail', width: 100, height: 6 }), s('rect', { class: 'filled', height: 6 }));
-    return h('li', {}, h('span', { class: 'label' }, name), h('span', { class: 'figure' }), bar);
+    return h('li', h('span.label', name), h('span.figure'), s('svg', { viewBox: '0 0 100 6', preserveAspectRatio: 'none', role: 'meter', 'aria-label': name,
+      'aria-valuemin': 0, 'aria-valuemax': 100 }, s('rect.rail', { width: 100, height: 6 }), s('rect.filled', { height: 6 })));
   }
 
-  list(part, settings) {
-    const [waiting, , , usable, members, slots] = part.queue;
-    const [retry, hedge, late] = part.budgets;
-    const budget = (name, tokens, ratio) => tokens && { name, is: tokens[0], of: tokens[1], tone: tokens[0] < 1 ? 'warn' : null,
-      text: `${figure(tokens[0])} of ${count(tokens[1])} left${ratio === undefined ? '' : `, ${share(ratio)} of jobs`}` };
+  /** Name, what there is and of how much, in words, and whether to warn. */
+  list({ queue, queue_limit: limit, busy, budgets, approximate }, settings) {
+    const [waiting, , , usable, members, slots] = queue;
+    const budget = (name, tokens, ratio) => tokens && [name, ...tokens, `${figure(tokens[0])} of ${count(tokens[1])} left${ratio === undefined ? '' : `, ${share(ratio)} of jobs`}`, tokens[0] < 1];
     return [
-      { name: 'Queue', is: waiting, of: part.queue_limit, text: `${count(waiting)} of ${count(part.queue_limit)}`, tone: waiting > Math.max(1, slots) ? 'warn' : null },
-      { name: 'Busy', is: part.busy, of: slots, text: `${figure(part.busy)} of ${count(slots)} slots`, tone: part.busy > slots * 0.9 ? 'warn' : null },
-      { name: 'In service', is: usable, of: members, text: `${count(usable)} of ${count(members)} instances`, tone: usable < members ? 'warn' : null },
-      budget('Hedges', hedge, settings?.hedge.budget.ratio),
-      budget('Retries', retry, settings?.retry.ratio),
-      budget('Late stand-ins', late, settings?.stand_in.late_budget.ratio),
-      part.approximate && { name: 'Approximate', is: part.approximate[0], of: part.approximate[1], tone: part.approximate[0] >= part.approximate[1] * 0.9 ? 'warn' : null,
-        text: `${count(part.approximate[0])} of at most ${count(part.approximate[1])} in ${count(part.approximate[2])}` },
+      ['Queue', waiting, limit, `${count(waiting)} of ${count(limit)}`, waiting > Math.max(1, slots)],
+      ['Busy', busy, slots, `${figure(busy)} of ${count(slots)} slots`, busy > slots * 0.9],
+      ['In service', usable, members, `${count(usable)} of ${count(members)} instances`, usable < members],
+      budget('Hedge budget', budgets[1], settings?.hedge.budget.ratio),
+      budget('Retry budget', budgets[0], settings?.retry.ratio),
+      budget('Stand-in budget', budgets[2], settings?.stand_in.late_budget.ratio),
+      approximate && ['Approximate', approximate[0], approximate[1], `${count(approximate[0])} of at most ${count(approximate[1])} in ${count(approximate[2])}`, approximate[0] >= approximate[1] * 0.9],
     ].filter(Boolean);
   }
 }

@@ -46,7 +46,7 @@ export class Stream {
       const delay = wait(this.tries);
       this.tries += 1;
       this.timer = setTimeout(() => this.start(), delay);
-      this.onState({ is: 'lost', until: Date.now() + delay, why: error.message });
+      this.onState({ is: 'lost', until: Date.now() + delay, why: error instanceof TypeError ? 'the frontend does not answer' : error.message });
     });
   }
 

@@ -2,31 +2,27 @@
 
 import { h, keyed, say, set } from './dom.js';
 import { Spark } from './chart.js';
-import { NAMES, sum, total, quantile } from './histogram.js';
-import { count, figure, share, time } from './words.js';
+import { NAMES, quantile, sum, total } from './histogram.js';
+import { count, share, time } from './words.js';
 
 export class Tiles {
   constructor(root) {
     this.root = root;
-    this.sparks = new Map();
     this.cache = new WeakMap();
   }
 
   draw(parts, now, recent) {
-    keyed(this.root, this.figures(parts, now, recent), ({ name }) => name, (tile) => this.made(tile), (li, tile) => {
-      say(li.querySelector('.value'), tile.value);
-      say(li.querySelector('.beside'), tile.beside);
-      set(li, 'data-tone', tile.tone ?? null);
-      this.sparks.get(tile.key).draw(tile.series, 0, tile.least ?? 1e-9);
+    const made = ([label]) => {
+      const spark = new Spark();
+      const li = h('li', h('span.label', label), h('span.value'), h('span.beside'), spark.root);
+      return Object.assign(li, { spark });
+    };
+    keyed(this.root, this.figures(parts, now, recent), ([label]) => label, made, (li, [, value, beside, series, least, warns]) => {
+      say(li.children[1], value);
+      say(li.children[2], beside);
+      set(li, 'data-tone', warns && 'warn');
+      li.spark.draw(series, 0, least);
     });
-    const names = new Set([...this.root.children].map((li) => li.dataset.key));
-    for (const name of this.sparks.keys()) if (!names.has(name)) this.sparks.delete(name);
-  }
-
-  made(tile) {
-    const spark = new Spark();
-    this.sparks.set(tile.key, spark);
-    return h('li', {}, h('span', { class: 'label' }, tile.label), h('span', { class: 'value' }), h('span', { class: 'beside' }), spark.root);
   }
 
   /** The figures of one frame; kept, as a frame does not change. */
@@ -44,28 +40,22 @@ export class Tiles {
     return this.cache.get(part);
   }
 
+  /** Name, figure, what stands below it, its series and the least height of that, and whether to warn. */
   figures(parts, now, recent) {
-    const { latest, tail, buckets } = now;
-    const seconds = Math.max(1, recent.length);
+    const { latest, tail, buckets, approximate, extra } = now;
     const series = parts.map((part) => this.of(part, buckets));
     const of = (name) => series.map((each) => each[name]);
-    const [waiting, , running, usable, members, slots] = latest?.queue ?? [];
+    const rate = of('rate').slice(-recent.length).reduce((a, b) => a + b, 0) / Math.max(1, recent.length);
+    const [waiting = 0, , , usable = 0, members = 0, slots = 0] = latest?.queue ?? [];
     const given = latest?.approximate;
-    const tiles = [
-      { label: 'Queries', value: `${count(of('rate').slice(-seconds).reduce((a, b) => a + b, 0) / seconds)} / s`, beside: `${count(now.answered)} answered`, series: of('rate') },
-      { label: 'Median', value: time(now.p50), beside: latest?.service_us ? `a run takes ${time(latest.service_us[0])}` : '', series: of('p50') },
-      { label: NAMES.get(tail) ?? 'Tail', value: tail ? time(now.at(tail)) : '–', beside: without(now), series: of('p99') },
-      { label: 'Approximate', value: share(now.approximate), beside: given ? `at most ${share(given[1] / given[2])}` : '', series: of('approximate'), least: 0.01 },
-      { label: 'Extra work', value: share(now.extra), beside: latest ? `${share(latest.busy / Math.max(1, slots))} busy` : '', series: of('extra'), least: 0.05 },
-      { label: 'Waiting', value: latest ? count(waiting) : '–', beside: latest ? `${usable} of ${members} instances, ${figure(running)} jobs` : '',
-        series: of('waiting'), least: 10, tone: waiting > Math.max(1, slots) ? 'warn' : null },
+    const without = tail && now.without(tail);
+    return [
+      ['Queries', `${count(rate)} / s`, `${count(now.answered)} answered`, of('rate'), 1],
+      ['Median', time(now.p50), latest?.service_us ? `a run takes ${time(latest.service_us[0])}` : '', of('p50'), 1],
+      [NAMES.get(tail) ?? 'Tail', tail ? time(now.at(tail)) : '–', !tail ? 'too few queries' : !without || without === Infinity ? 'not known without' : `${time(without)} without`, of('p99'), 1],
+      ['Approximate', share(approximate), given ? `at most ${share(given[1] / given[2])}` : '', of('approximate'), 0.01],
+      ['Extra work', share(extra), latest ? `${share(latest.busy / Math.max(1, slots))} busy` : '', of('extra'), 0.05],
+      ['Waiting', count(waiting), `${usable} of ${members} in service`, of('waiting'), 10, waiting > Math.max(1, slots)],
     ];
-    return tiles.map((tile, at) => ({ ...tile, name: at + tile.label, key: at + tile.label }));
   }
-}
-
-function without(now) {
-  if (!now.tail) return 'too few queries';
-  const us = now.without(now.tail);
-  return us === null || us === Infinity ? 'without redundancy: not known' : `${time(us)} without redundancy`;
 }

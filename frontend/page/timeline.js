@@ -4,93 +4,78 @@ import { linear } from './chart.js';
 import { h, s } from './dom.js';
 import { share, time } from './words.js';
 
-const BEGINS = ['given', 'hedged', 'retried', 'stand_in_given', 'parity_given', 'backup_given'];
+const JOBS = { given: 'prediction', hedged: 'hedge', retried: 'retry', stand_in_given: 'stand-in', parity_given: 'parity', backup_given: 'backup' };
 const ENDS = ['stand_in_in', 'parity_in', 'backup_in', 'prediction_in', 'failed'];
-const NAMES = { given: 'prediction', hedged: 'hedge', retried: 'retry', stand_in_given: 'stand-in', parity_given: 'parity', backup_given: 'backup' };
 const OUTCOMES = { exact: 'its own prediction', hedged: 'a hedge', reconstructed: 'a reconstruction', 'stand-in': 'a stand-in', backup: 'the backup model',
   default: 'the default answer', rejected: 'a refusal', failed: 'a failure' };
 
-/** Jobs for a query: `{ name, instance, from, to, kind }`; `to` is `null` for one that has not ended. */
-export function jobs(query) {
-  const answered = query.timeline.find((entry) => entry.what === 'answered');
-  const all = query.timeline.filter((entry) => BEGINS.includes(entry.what)).map((entry) => ({ kind: entry.what, name: NAMES[entry.what], instance: entry.instance, job: entry.job, from: entry.at_us, to: null }));
-  for (const entry of query.timeline.filter((entry) => ENDS.includes(entry.what))) {
-    const job = all.find((job) => job.job === entry.job);
+/** Jobs for a query; `to` is `null` for one that has not ended. */
+export function jobs({ timeline }) {
+  const all = timeline.filter(({ what }) => JOBS[what]).map(({ what, instance, job, at_us }) => ({ kind: what, instance, job, from: at_us, to: null }));
+  for (const entry of timeline) {
+    // An exact or hedged answer is the end of its own job, too.
+    const own = { exact: 'given', hedged: 'hedged' }[entry.outcome];
+    const job = all.find((job) => (ENDS.includes(entry.what) ? job.job === entry.job : job.kind === own && job.to === null));
     if (job) job.to = entry.at_us;
-  }
-  // An exact or hedged answer is the end of its own job.
-  if (answered && (answered.outcome === 'exact' || answered.outcome === 'hedged')) {
-    const job = all.find((job) => job.to === null && (answered.outcome === 'hedged') === (job.kind === 'hedged'));
-    if (job) job.to = answered.at_us;
   }
   return all;
 }
 
-/** Why it was answered as it was, in a sentence or two. */
-export function why(query) {
-  const { outcome, took_us: took, alone_us: alone } = query;
-  const late = query.timeline?.find((entry) => entry.what === 'late');
-  const own = query.timeline?.find((entry) => entry.what === 'given');
-  const came = alone === null ? 'has not come yet' : `came ${time(alone)} after its arrival`;
+/** Why it was answered as it was. */
+export function why({ outcome, took_us: took, alone_us: alone, timeline }) {
+  const find = (wanted) => timeline.find(({ what }) => what === wanted);
+  const [late, own] = [find('late'), find('given')];
+  const came = alone === null ? 'has not come yet' : `came after ${time(alone)}`;
   if (outcome === 'exact') return `Its own prediction answered it after ${time(took)}.`;
   if (outcome === 'rejected') return 'It was refused: nobody could take it.';
   if (outcome === 'failed') return `It got no answer in ${time(took)}.`;
-  const cause = late ? `Its prediction${own ? ` from instance ${own.instance}` : ''} was late after ${time(late.after_us)}` : 'Its prediction was late';
-  const gain = alone !== null && alone > took ? `, ${time(alone - took)} sooner than its own prediction, which ${came}` : `; its own prediction ${came}`;
-  return `${cause}, so ${OUTCOMES[outcome]} answered it after ${time(took)}${gain}.`;
+  return `Its prediction${own ? ` from instance ${own.instance}` : ''} was late${late ? ` after ${time(late.after_us)}` : ''}, so ${OUTCOMES[outcome]} answered it after ${time(took)}${
+    alone > took ? `, ${time(alone - took)} sooner than the prediction, which ${came}` : `; the prediction ${came}`}.`;
 }
 
+const sure = ({ confidence }) => (confidence === undefined || confidence === null ? '' : `, ${share(confidence)} sure`);
 const SAID = {
   arrived: () => 'It arrived.',
-  queued: (entry) => `It had to wait: ${entry.waiting} were before it.`,
-  given: (entry) => `Instance ${entry.instance} got it.`,
-  hedged: (entry) => `Instance ${entry.instance} got it too, as a hedge.`,
-  retried: (entry) => `Instance ${entry.instance} got it again.`,
-  grouped: (entry) => `It joined a coding group of ${entry.k}, as member ${entry.slot + 1}.`,
-  parity_given: (entry) => `Instance ${entry.instance} got the group's parity.`,
-  parity_in: (entry) => `The parity was in, from instance ${entry.instance}.`,
-  stand_in_given: (entry) => `Instance ${entry.instance} began its stand-in${entry.urgency === 'late' ? ', before all else' : ', as it was idle'}.`,
-  stand_in_in: (entry) => `The stand-in's answer was in${entry.confidence === undefined ? '' : `, ${share(entry.confidence)} sure`}.`,
-  backup_given: (entry) => `Instance ${entry.instance} got it for the backup model.`,
+  queued: ({ waiting }) => `It had to wait: ${waiting} were before it.`,
+  given: ({ instance }) => `Instance ${instance} got it.`,
+  hedged: ({ instance }) => `Instance ${instance} got it too, as a hedge.`,
+  retried: ({ instance }) => `Instance ${instance} got it again.`,
+  grouped: ({ k, slot }) => `It joined a coding group of ${k}, as member ${slot + 1}.`,
+  parity_given: ({ instance }) => `Instance ${instance} got the group's parity.`,
+  parity_in: ({ instance }) => `The parity was in, from instance ${instance}.`,
+  stand_in_given: ({ instance, urgency }) => `Instance ${instance} began its stand-in${urgency === 'late' ? ', before all else' : ', as it was idle'}.`,
+  stand_in_in: (entry) => `The stand-in's answer was in${sure(entry)}.`,
+  backup_given: ({ instance }) => `Instance ${instance} got it for the backup model.`,
   backup_in: () => 'The backup model answered.',
-  late: (entry) => `It was late, after ${time(entry.after_us)}.`,
-  held_back: (entry) => `The approximate answer was held back until ${time(entry.until_us)}, in favour of the prediction.`,
-  decoded: (entry) => `Its prediction was decoded from the others of its group${entry.confidence === null ? '' : `, ${share(entry.confidence)} sure`}.`,
-  failed: (entry) => `Instance ${entry.instance} failed it: ${entry.text}.`,
-  answered: (entry) => `It was answered by ${OUTCOMES[entry.outcome] ?? entry.outcome}${entry.text ? `: ${entry.text}` : ''}.`,
-  prediction_in: (entry) => `Its own prediction came, from instance ${entry.instance}${entry.agrees === true ? ': the same answer' : entry.agrees === false ? ': another answer' : ''}.`,
+  late: ({ after_us }) => `It was late, after ${time(after_us)}.`,
+  held_back: ({ until_us }) => `The approximate answer was held back until ${time(until_us)}, in favour of the prediction.`,
+  decoded: (entry) => `Its prediction was decoded from the others of its group${sure(entry)}.`,
+  failed: ({ instance, text }) => `Instance ${instance} failed it: ${text}.`,
+  answered: ({ outcome, text }) => `It was answered by ${OUTCOMES[outcome] ?? outcome}${text ? `: ${text}` : ''}.`,
+  prediction_in: ({ instance, agrees }) => `Its own prediction came, from instance ${instance}${{ true: ': the same answer', false: ': another answer' }[agrees] ?? ''}.`,
   more: () => 'More happened than is kept.',
 };
 
-export function steps(query) {
-  return query.timeline.map((entry) => ({ at: time(entry.at_us), text: SAID[entry.what]?.(entry) ?? entry.what, mark: entry.what === 'answered' }));
-}
+const [WIDTH, LEFT, RIGHT, ROW, TOP] = [720, 152, 700, 26, 22];
 
-const [WIDTH, LEFT, ROW, TOP] = [720, 152, 26, 22];
-
-export function picture(query) {
+function picture(query) {
+  const end = Math.max(query.took_us, ...query.timeline.map(({ at_us }) => at_us ?? 0));
+  const x = linear([0, end * 1.02], [LEFT, RIGHT]);
   const rows = jobs(query);
-  const end = Math.max(query.took_us, ...query.timeline.map((entry) => entry.at_us)) * 1.04;
-  const x = linear([0, end], [LEFT, WIDTH - 20]);
   const floor = TOP + rows.length * ROW;
-  const mark = (us, name, kind, side = 'start') => [s('line', { class: kind, x1: x.at(us), x2: x.at(us), y1: TOP - 6, y2: floor }),
-    s('text', { class: kind, x: x.at(us) + (side === 'start' ? 4 : -4), y: TOP - 9, 'text-anchor': side }, name)];
-  const bars = rows.flatMap((job, at) => {
-    const y = TOP + at * ROW + 4;
-    const to = job.to ?? end;
-    return [s('text', { x: LEFT - 10, y: y + 13, 'text-anchor': 'end' }, `${job.name}, instance ${job.instance}`),
-      s('rect', { class: `job ${job.kind}${job.to === null ? ' open' : ''}`, x: x.at(job.from), y, width: Math.max(2, x.at(to) - x.at(job.from)), height: ROW - 8, rx: 3 }),
-      job.to === null ? s('text', { class: 'never', x: x.at(to) - 6, y: y + 13, 'text-anchor': 'end' }, 'has not ended') : null];
-  });
-  const late = query.timeline.find((entry) => entry.what === 'late');
-  const near = late && x.at(query.took_us) - x.at(late.at_us) < 150;
-  const right = x.at(query.took_us) > WIDTH - 150;
-  return s('svg', { viewBox: `0 0 ${WIDTH} ${floor + 22}`, role: 'img', 'aria-label': why(query), class: 'timeline' },
-    ...bars.filter(Boolean), ...(late ? mark(late.at_us, 'late', 'late', near || right ? 'end' : 'start') : []), ...mark(query.took_us, `answered, ${time(query.took_us)}`, 'answered', right && !near ? 'end' : right ? 'end' : 'start'),
-    s('text', { x: LEFT, y: floor + 16, 'text-anchor': 'start' }, '0'), s('text', { x: WIDTH - 20, y: floor + 16, 'text-anchor': 'end' }, time(end / 1.04)));
+  const text = (at, y, words, anchor, kind) => s('text', { x: at, y, 'text-anchor': anchor, class: kind }, words);
+  const late = query.timeline.find(({ what }) => what === 'late');
+  const mark = (us, words, kind, anchor) => [s('line', { class: kind, x1: x.at(us), x2: x.at(us), y1: TOP - 6, y2: floor }), text(x.at(us) + (anchor === 'end' ? -4 : 4), TOP - 9, words, anchor, kind)];
+  return s('svg', { viewBox: `0 0 ${WIDTH} ${floor + 20}`, role: 'img', 'aria-label': why(query), class: 'timeline' },
+    rows.flatMap(({ kind, instance, from, to }, at) => [text(LEFT - 10, TOP + at * ROW + 17, `${JOBS[kind]}, instance ${instance}`, 'end'),
+      s('rect', { class: `job ${kind}${to === null ? ' open' : ''}`, x: x.at(from), y: TOP + at * ROW + 4, width: Math.max(2, x.at(to ?? end * 1.02) - x.at(from)), height: ROW - 8, rx: 3 })]),
+    late ? mark(late.at_us, 'late', 'late', 'end') : [], mark(query.took_us, `answered, ${time(query.took_us)}`, 'answered', x.at(query.took_us) > RIGHT - 120 && !late ? 'end' : x.at(query.took_us) > RIGHT - 90 ? 'end' : 'start'),
+    text(LEFT, floor + 15, '0', 'start'), text(RIGHT, floor + 15, time(end * 1.02), 'end'));
 }
 
+/** What there is to show of a query. */
 export function told(query) {
-  return [h('p', { class: 'lead' }, why(query)), h('div', { class: 'wide', tabindex: 0, role: 'region', 'aria-label': 'Timeline' }, picture(query)),
-    h('ol', { class: 'steps' }, steps(query).map(({ at, text, mark }) => h('li', { 'data-mark': mark ? 'yes' : null }, h('span', { class: 'at' }, at), h('span', {}, text))))];
+  return [h('p.lead', why(query)), h('div.wide', { tabindex: 0, role: 'region', 'aria-label': 'Timeline' }, picture(query)),
+    h('ol.steps', query.timeline.map((entry) => h('li', { 'data-mark': entry.what === 'answered' ? 'yes' : null },
+      h('span.at', time(entry.at_us)), h('span', SAID[entry.what]?.(entry) ?? entry.what))))];
 }

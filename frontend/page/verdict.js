@@ -2,6 +2,7 @@
 // and where a hedge would do as well it says that.
 
 import { NAMES } from './histogram.js';
+import { cordon } from './nodes.js';
 import { beside, count, list, many, share, time } from './words.js';
 
 const RESCUERS = { 'stand-in': 'stand-ins', reconstructed: 'reconstructions', hedged: 'hedges', backup: 'the backup model', default: 'default answers' };
@@ -82,9 +83,7 @@ export function notes(model, summary, nodes, rows) {
   const said = [];
   const note = (tone, text, to) => said.push({ tone, text, to });
   if (model.problem) note('warn', `The policy ${model.policy} is not in force: ${model.problem}.`, 'controls');
-  for (const node of nodes.filter((node) => node.slow)) {
-    note('bad', `Node ${node.node} is ${node.ratio.toFixed(1)} times slower than the others: cordon it.`, 'nodes');
-  }
+  for (const node of nodes.filter((node) => node.slow)) note('bad', cordon(node), 'nodes');
   const out = rows.filter((row) => row.state === 'ejected' && row.reason !== 'order');
   if (out.length) note('warn', `${many(out.length, 'instance')} ejected: ${list(out.slice(0, 5).map((row) => `${row.number}`))}${out.length > 5 ? ' and more' : ''}.`, 'instances');
   const lost = rows.filter((row) => row.state === 'connecting' || row.state === 'refused');

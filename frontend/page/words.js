@@ -62,3 +62,15 @@ export function many(number, noun) {
 export function list(items) {
   return items.length < 2 ? items.join('') : `${items.slice(0, -1).join(', ')} and ${items.at(-1)}`;
 }
+
+/** Names without the long beginning or end that all of them share, so that what tells them apart can be read. */
+export function apart(names) {
+  const [first = '', ...others] = names;
+  const shared = (same) => {
+    let length = 0;
+    while (length < first.length && others.every((other) => same(other, length))) length += 1;
+    return others.length && length > 12 ? length : 0;
+  };
+  const [head, tail] = [shared((other, at) => other[at] === first[at]), shared((other, at) => other.at(-1 - at) === first.at(-1 - at))];
+  return new Map(names.map((name) => [name, `${head ? '…' : ''}${name.slice(head, name.length - tail)}${tail ? '…' : ''}`]));
+}

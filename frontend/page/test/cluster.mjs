@@ -282,7 +282,7 @@ export class Cluster {
       const parity = slots.includes('r') || this.random() < 0.5 ? 'i' : this.random() < 0.8 ? 'l' : 'n';
       ended.push([k, 1, slots, parity, Math.round(k * 4200 * (0.6 + this.random())), Math.round(model.median * (1.2 + this.random()) + k * 4200)]);
     }
-    const open = usable.length ? [[4, Math.floor(this.random() * 4), Math.round(this.random() * 9000)], [2, 1, Math.round(2000 * this.random())]] : [];
+    const open = usable.length ? [[4, 1 + Math.floor(this.random() * 3), Math.round(this.random() * 9000)], [2, 1, Math.round(2000 * this.random())]] : [];
     return { open, ended, made: [[2, Math.round(made * 0.3)], [4, Math.round(made * 0.7)]] };
   }
 
