@@ -6,8 +6,8 @@ import { Table } from './table.js';
 import * as ctl from './ctl.js';
 import { apart, count, many, share, span, time } from './words.js';
 
-/** A job that is held for more milliseconds is worth a word. */
-const LONG = 1000;
+/** A job that is held for so many milliseconds, and so many times as long as usual, is worth a word. */
+const [LONG, TIMES] = [1000, 10];
 const SLOW = 2;
 const ORDERS = {
   drain: ['Drain', 'It gets no more work and ends what it holds.', ['ready']],
@@ -15,7 +15,7 @@ const ORDERS = {
   undrain: ['Return', 'It takes work again, a little at first.', ['draining', 'ejected']],
 };
 
-const silent = (row) => row.oldest_ms > LONG;
+const silent = (row) => row.oldest_ms !== null && row.oldest_ms >= Math.max(LONG, (TIMES * row.p50_us) / 1000);
 
 export function state(row) {
   if (row.state === 'ejected') return row.reason === 'order' ? 'ejected by order' : `ejected: ${row.reason ?? 'unknown'}`;
