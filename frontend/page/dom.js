@@ -65,10 +65,14 @@ export function more(redraw, shown) {
 
 /** Makes the children of a parent those of a list, by key: what stays is kept, and with it focus. */
 export function keyed(parent, items, key, create, update) {
-  const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  const known = new Map();
+  for (const child of [...parent.children]) {
+    if (known.has(child.dataset.key)) child.remove();
+    else known.set(child.dataset.key, child);
+  }
   let at = parent.firstElementChild;
-  for (const item of items) {
-    const name = String(key(item));
+  items.forEach((item, index) => {
+    const name = String(key(item, index));
     let child = known.get(name);
     known.delete(name);
     if (!child) {
@@ -78,6 +82,6 @@ export function keyed(parent, items, key, create, update) {
     if (child === at) at = at.nextElementSibling;
     else parent.insertBefore(child, at);
     update?.(child, item);
-  }
+  });
   for (const child of known.values()) child.remove();
 }

@@ -37,11 +37,9 @@ export class History {
 
   take_hello(hello) {
     // Another frontend, or the same one started anew: its counts and numbers are others.
-    if (this.hello && this.hello.started_at !== hello.started_at) {
-      const { hello: _, ...fresh } = new History();
-      Object.assign(this, fresh);
-    }
+    if (this.hello && this.hello.started_at !== hello.started_at) Object.assign(this, new History());
     this.hello = hello;
+    this.anew = true;
   }
 
   take_models(models) { this.models = models; }
@@ -53,8 +51,8 @@ export class History {
 
   take_events(events) {
     // A stream that begins anew tells them all again.
-    const last = this.events.at(-1)?.at ?? 0;
-    this.events = [...this.events, ...events.filter((event) => event.at > last)].slice(-this.hello.bounds.events);
+    this.events = [...(this.anew ? [] : this.events), ...events].slice(-this.hello.bounds.events);
+    this.anew = false;
   }
 
   take_past(frame) {

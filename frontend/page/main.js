@@ -17,7 +17,7 @@ import { Stream } from './stream.js';
 import { summary } from './summary.js';
 import { Tiles } from './tiles.js';
 import { notes, verdict } from './verdict.js';
-import { clock, count, many, span } from './words.js';
+import { clock, many, span } from './words.js';
 
 /** Figures are of the last minute; where it has too few queries for a tail, of all that is known. */
 const RECENT = 60_000;
@@ -111,7 +111,7 @@ function sentence({ tone, text, more }, said) {
   say(place('sentence'), text);
   say(place('more'), more.join(' '));
   show(place('more'), more.length > 0);
-  keyed(place('notes'), said, ({ text }) => text.replace(/[\d.,]+/g, '#'), ({ to }) => h('li', h('a', { href: `#${to}` })), (li, { tone, text, to }) => {
+  keyed(place('notes'), said, (_, at) => at, () => h('li', h('a')), (li, { tone, text, to }) => {
     set(li, 'data-tone', tone);
     set(li.firstChild, 'href', `#${to}`);
     say(li.firstChild, text);
@@ -139,8 +139,8 @@ function connection() {
   say(place('dropped'), dropped ? `${many(dropped, 'frame')} dropped` : '');
   show(place('lost'), is === 'lost');
   if (is !== 'lost') return;
-  say(place('lost-why'), `Connection lost: ${why}.${history.last ? ` What is shown is of ${clock(history.last)}, ${span(Math.round((Date.now() - history.last) / 1000) * 1000)} ago.` : ''}`);
-  say(place('lost-until'), wait ? `Next try in ${count(wait)} s.` : 'Trying now.');
+  say(place('lost-why'), `Connection lost: ${why}.${history.last ? ` What is shown is of ${clock(history.last)}.` : ''}`);
+  say(place('lost-until'), wait ? `Next try in ${wait} s.` : 'Trying now.');
 }
 
 place('model').addEventListener('change', (event) => { view.model = event.target.value; draw(); });

@@ -337,7 +337,7 @@ export class Cluster {
         { at_us: us(took - 5), what: 'held_back', until_us: us(took) });
     }
     if (name === 'reconstructed') timeline.push({ at_us: us(took - 60), what: 'decoded', group: this.serial * 2, confidence: 0.88 });
-    timeline.push({ at_us: us(took), what: 'answered', outcome: name, ...(name === 'failed' ? { text: 'the deadline passed after 1 s' } : {}) });
+    timeline.push({ at_us: us(took), what: 'answered', outcome: name, ...(name === 'failed' ? { error: 'the deadline passed after 1 s' } : {}) });
     const came = time === Infinity || name === 'rejected' ? null : us(time);
     if (outcome && came) timeline.push({ at_us: came, what: 'prediction_in', ...own, agrees: name === 'hedged' ? null : this.random() < 0.96 });
     timeline.sort((a, b) => a.at_us - b.at_us);

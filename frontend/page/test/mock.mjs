@@ -5,6 +5,7 @@ import { createServer } from 'node:http';
 import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { Cluster } from './cluster.mjs';
+import { worded } from './words.mjs';
 
 const FOLDER = new URL('..', import.meta.url);
 
@@ -82,7 +83,7 @@ export async function start({ scenario = 'cluster', port = 0, key = null, role =
     const one = /^\/admin\/v1\/queries\/([0-9a-f]+)$/.exec(url.pathname);
     if (one) {
       const found = cluster.queries.find(({ id }) => id === one[1]);
-      return found ? reply(200, found) : reply(404, { error: `query ${one[1]} is not kept (any more)` });
+      return found ? reply(200, worded(found)) : reply(404, { error: `query ${one[1]} is not kept (any more)` });
     }
     const want = (name) => url.searchParams.get(name);
     let found = cluster.queries.filter((query) => (!want('model') || query.model === want('model'))

@@ -118,6 +118,16 @@ test('a_slow_node_is_named_and_can_be_drained_as_a_whole', async () => {
   assert.deepEqual(changes(mock).map(({ path }) => path), [9, 10, 11, 12].map((number) => `/admin/v1/instances/${number}/drain`));
 });
 
+test('every_slow_node_is_noted_once_however_long_it_lasts', async () => {
+  const { page, mock, next } = await watch();
+  for (const one of mock.cluster.instances.filter(({ node }) => node === 'gpu-node-5')) Object.assign(one, { factor: 3.1, slow: [] });
+  await next(30);
+  await says(page, '#notes', 'Node gpu-node-5 is');
+  await next(3);
+  await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+  assert.equal(await page.locator('#notes li').filter({ hasText: 'cordon it' }).count(), 2);
+});
+
 test('a_changed_setting_is_shown_before_it_is_sent', async () => {
   const { page, mock, next } = await watch();
   await page.waitForSelector('#set-stand-in-bound');

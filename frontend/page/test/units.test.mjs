@@ -12,10 +12,11 @@ import { remark, sorted, state, tone } from '../instances.js';
 import { nodes } from '../nodes.js';
 import { Lines, wait } from '../stream.js';
 import { summary } from '../summary.js';
-import { jobs, why } from '../timeline.js';
+import { jobs } from '../timeline.js';
 import { notes, verdict } from '../verdict.js';
 import { apart, beside, list, many, share, span, time } from '../words.js';
 import { Cluster } from './cluster.mjs';
+import { why } from './words.mjs';
 
 const buckets = { first_us: 64, per_octave: 16 };
 const near = (is, want, within = 0.03) => assert.ok(Math.abs(is / want - 1) < within, `${is} is not ${want}`);
