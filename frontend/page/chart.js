@@ -69,11 +69,11 @@ export class Spark {
     this.root = s('svg', { viewBox: `0 0 ${width} ${height}`, class: 'sparkline', 'aria-hidden': 'true', preserveAspectRatio: 'none' }, this.path);
   }
 
-  /** `values` may hold `null`; the scale goes from `low` to at least `least` above it. */
-  draw(values, low = 0, least = 1e-9) {
+  /** `values` may hold `null`; the scale goes from 0 to `least` at the least. */
+  draw(values, least) {
     const [width, height] = this.size;
     const x = linear([0, Math.max(1, values.length - 1)], [0, width]);
-    const y = linear([low, Math.max(low + least, ...values)], [height - 2, 2]);
+    const y = linear([0, Math.max(least, ...values)], [height - 2, 2]);
     this.path.setAttribute('d', line(values.map((value, at) => ({ at, y: value })), x, y, 1));
   }
 }

@@ -1,6 +1,6 @@
 // Nothing is changed before it was shown: what will happen, and the line that does the same.
 
-import { h, say, show } from './dom.js';
+import { h, say } from './dom.js';
 
 export class Confirm {
   constructor() {
@@ -22,7 +22,6 @@ export class Confirm {
     this.body.replaceChildren(...body);
     say(this.line, line);
     say(this.problem, '');
-    show(this.problem, false);
     say(this.yes, yes);
     this.yes.disabled = false;
     this.act = act;
@@ -38,7 +37,6 @@ export class Confirm {
       this.dialog.close();
     } catch (error) {
       say(this.problem, error.message);
-      show(this.problem, true);
       this.yes.disabled = false;
     }
   }

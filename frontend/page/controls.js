@@ -11,20 +11,28 @@ const whole = { whole: true, min: 1, max: 65535, step: 1 };
 const [CODED, HEDGED] = [['parm', 'parm+'], ['hedge', 'parm+', 'stand-in']];
 
 /** `only`: policies under which it matters; `percent`: shown in hundredths, sent as a share. */
-export const FIELDS = [
-  { group: 'Policy', path: 'policy', label: 'Policy', about: 'What hides slow and dead instances' },
-  { group: 'Stand-ins', path: 'stand_in.bound', label: 'Bound', about: 'Most answers that may be approximate', ...share, only: ['stand-in'] },
-  { group: 'Stand-ins', path: 'stand_in.grace.factor', label: 'Grace', about: 'Medians that an approximate answer is held back', ...number, only: ['stand-in'] },
-  { group: 'Stand-ins', path: 'stand_in.late_budget.ratio', label: 'Budget', about: 'Work on late queries, of all', ...share, only: ['stand-in'] },
-  { group: 'Coding', path: 'coding.k', label: 'k', about: 'Queries per coding group', ...whole, max: 64, only: CODED },
-  { group: 'Coding', path: 'coding.r', label: 'r', about: 'Parities per group', ...whole, max: 16, only: CODED },
-  { group: 'Coding', path: 'coding.grace.factor', label: 'Grace', about: 'Medians that a reconstruction is held back', ...number, only: ['parm+', 'approximate-backup'] },
-  { group: 'Hedges', path: 'hedge.budget.ratio', label: 'Budget', about: 'Jobs that may be duplicated; also how late is late', ...share, only: HEDGED },
-  { group: 'Hedges', path: 'hedge.budget.burst', label: 'Burst', about: 'Duplicates that may come together', ...whole, only: HEDGED },
-  { group: 'Limits', path: 'retry.ratio', label: 'Retries', about: 'Failed jobs that may be tried again, of all', ...share },
-  { group: 'Limits', path: 'queue_limit', label: 'Queue', about: 'Queries that may wait', ...whole, max: 1e6 },
-  { group: 'Limits', path: 'ejection.slow_factor', label: 'Slow', about: 'Medians beyond which an answer is slow', ...number },
-];
+export const FIELDS = Object.entries({
+  Policy: [{ path: 'policy', label: 'Policy', about: 'What hides slow and dead instances' }],
+  'Stand-ins': [
+    { path: 'stand_in.bound', label: 'Bound', about: 'Most answers that may be approximate', ...share, only: ['stand-in'] },
+    { path: 'stand_in.grace.factor', label: 'Grace', about: 'Medians that an approximate answer is held back', ...number, only: ['stand-in'] },
+    { path: 'stand_in.late_budget.ratio', label: 'Budget', about: 'Work on late queries, of all', ...share, only: ['stand-in'] },
+  ],
+  Coding: [
+    { path: 'coding.k', label: 'k', about: 'Queries per coding group', ...whole, max: 64, only: CODED },
+    { path: 'coding.r', label: 'r', about: 'Parities per group', ...whole, max: 16, only: CODED },
+    { path: 'coding.grace.factor', label: 'Grace', about: 'Medians that a reconstruction is held back', ...number, only: ['parm+', 'approximate-backup'] },
+  ],
+  Hedges: [
+    { path: 'hedge.budget.ratio', label: 'Budget', about: 'Jobs that may be duplicated; also how late is late', ...share, only: HEDGED },
+    { path: 'hedge.budget.burst', label: 'Burst', about: 'Duplicates that may come together', ...whole, only: HEDGED },
+  ],
+  Limits: [
+    { path: 'retry.ratio', label: 'Retries', about: 'Failed jobs that may be tried again, of all', ...share },
+    { path: 'queue_limit', label: 'Queue', about: 'Queries that may wait', ...whole, max: 1e6 },
+    { path: 'ejection.slow_factor', label: 'Slow', about: 'Medians beyond which an answer is slow', ...number },
+  ],
+}).flatMap(([group, fields]) => fields.map((field) => ({ group, ...field })));
 
 /** What a field shows of a value. */
 export const shown = (field, value) => (field.percent ? String(Math.round(value * 1e6) / 1e4) : String(value));

@@ -15,6 +15,7 @@ const ORDERS = {
   undrain: ['Return', 'It takes work again, a little at first.', ['draining', 'ejected']],
 };
 
+const host = ({ address = '' }) => address.replace('http://', '');
 const silent = (row) => row.oldest_ms !== null && row.oldest_ms >= Math.max(LONG, (TIMES * row.p50_us) / 1000);
 
 export function state(row) {
@@ -58,9 +59,9 @@ export class Instances {
     this.lead = h('p.lead');
     this.trouble = h('button', { class: 'quiet', onclick: () => this.by('trouble') }, 'Trouble first');
     this.table = new Table('Instances', [
-      { head: 'Instance', by: 'number', fill: (cell, { number, address = '' }) => {
+      { head: 'Instance', by: 'number', fill: (cell, { number, address }) => {
         if (!cell.firstChild) cell.append(h('b', `${number}`), ' ', h('span.name', { title: address }));
-        say(cell.lastChild, this.names.get(address) ?? '');
+        say(cell.lastChild, this.names.get(host({ address })) ?? '');
       } },
       { head: 'Node', by: 'node', kind: 'roomy text', fill: (cell, { node }) => {
         if (!cell.firstChild) cell.append(h('span.name', { title: node }));
@@ -78,7 +79,7 @@ export class Instances {
       { head: 'Against pool', by: 'slowness', kind: 'against', fill: (cell, { number, slowness }) => {
         if (!cell.firstChild) cell.append(h('span'), (cell.spark = new Spark(64, 18)).root);
         say(cell.firstChild, slowness === null ? '–' : `${slowness.toFixed(2)}×`);
-        cell.spark.draw(this.series.get(number) ?? [], 0, SLOW);
+        cell.spark.draw(this.series.get(number) ?? [], SLOW);
       } },
       { head: 'Agrees', by: 'agreed', kind: 'roomy', text: (row) => (row.compared ? share(row.agreed / row.compared) : '–') },
       { head: 'Orders', kind: 'orders', fill: (cell, row) => this.orders(cell, row) },
@@ -95,8 +96,8 @@ export class Instances {
   }
 
   draw(rows, series, may) {
-    const names = (column) => apart([...new Set(rows.map((row) => row[column]).filter(Boolean))]);
-    Object.assign(this, { rows, series, may, names: names('address'), nodes: names('node') });
+    const names = (of) => apart([...new Set(rows.map(of).filter(Boolean))]);
+    Object.assign(this, { rows, series, may, names: names(host), nodes: names(({ node }) => node) });
     this.redraw();
   }
 

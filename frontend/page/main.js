@@ -28,7 +28,7 @@ const body = (id) => place(id).querySelector('.body');
 
 const history = new History();
 const confirm = new Confirm();
-const view = { model: null, may: true, state: { is: 'connecting' }, drawn: 0 };
+const view = { model: null, may: true, state: { is: 'connecting' }, lost: null, drawn: 0 };
 
 const parts = {
   bands: new Bands(body('latency')), savings: new Savings(body('savings')), groups: new Groups(body('groups')), queue: new Queue(body('queue')),
@@ -137,9 +137,11 @@ function connection() {
   say(place('clock'), history.last ? clock(history.last) : '');
   const dropped = history.dropped;
   say(place('dropped'), dropped ? `${many(dropped, 'frame')} dropped` : '');
-  show(place('lost'), is === 'lost');
-  if (is !== 'lost') return;
-  say(place('lost-why'), `Connection lost: ${why}.${history.last ? ` What is shown is of ${clock(history.last)}.` : ''}`);
+  // Told until it is back, not only between two tries.
+  if (is !== 'connecting') view.lost = is === 'lost' ? why : null;
+  show(place('lost'), view.lost !== null);
+  if (view.lost === null) return;
+  say(place('lost-why'), `Connection lost: ${view.lost}.${history.last ? ` What is shown is of ${clock(history.last)}.` : ''}`);
   say(place('lost-until'), wait ? `Next try in ${wait} s.` : 'Trying now.');
 }
 

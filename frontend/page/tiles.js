@@ -21,7 +21,7 @@ export class Tiles {
       say(li.children[1], value);
       say(li.children[2], beside);
       set(li, 'data-tone', warns && 'warn');
-      li.spark.draw(series, 0, least);
+      li.spark.draw(series, least);
     });
   }
 

@@ -2,6 +2,7 @@
 
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
+import { readFile, readdir } from 'node:fs/promises';
 import { bounds, line, linear, ticks } from '../chart.js';
 import { FIELDS, shown, value } from '../controls.js';
 import * as ctl from '../ctl.js';
@@ -16,6 +17,7 @@ import { jobs } from '../timeline.js';
 import { notes, verdict } from '../verdict.js';
 import { apart, beside, list, many, share, span, time } from '../words.js';
 import { Cluster } from './cluster.mjs';
+import { FILES } from './mock.mjs';
 import { why } from './words.mjs';
 
 const buckets = { first_us: 64, per_octave: 16 };
@@ -217,4 +219,17 @@ test('events_say_who_they_are_about', () => {
   assert.equal(about({ instance: 7, m: 0 }, instances, []), 'instance 7 on node-2');
   assert.equal(about({ instance: 9, m: 0 }, instances, []), 'instance 9');
   assert.equal(about({ instance: null, m: 0 }, instances, [{ m: 0, name: 'resnet50' }]), 'resnet50');
+});
+
+test('every_file_of_the_page_is_served_and_they_stay_small', async () => {
+  const folder = new URL('../', import.meta.url);
+  const kept = (await readdir(folder)).filter((name) => /\.(js|css|svg|html)$/.test(name));
+  assert.deepEqual(kept.sort(), [...FILES, 'index.html'].sort());
+  const texts = await Promise.all(kept.map((name) => readFile(new URL(name, folder), 'utf8')));
+  const bytes = texts.reduce((all, text) => all + Buffer.byteLength(text), 0);
+  assert.ok(bytes < 105_000, `${bytes} bytes`);
+  for (const [at, text] of texts.entries()) {
+    assert.doesNotMatch(text, /innerHTML|outerHTML|insertAdjacent|\beval\b|document\.write/, kept[at]);
+    for (const [, name] of text.matchAll(/from '\.\/([\w.]+)'/g)) assert.ok(kept.includes(name), `${kept[at]} imports ${name}`);
+  }
 });
