@@ -61,6 +61,14 @@ interop-parity:
 interop-engines:
     interop/engines.sh
 
+# The operators' page: its modules in node, and all of it in Chromium over a frontend that is played.
+page-test:
+    interop/page.sh
+
+# The operators' page over a frontend that is played, to look at: cluster, many, hedge, empty or quiet.
+page scenario="cluster":
+    node frontend/page/test/mock.mjs {{scenario}}
+
 # One pass-through hop beside nginx, haproxy and Envoy.
 bench-hop:
     bench/hop.sh
