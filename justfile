@@ -73,6 +73,22 @@ page scenario="cluster":
 bench-hop:
     bench/hop.sh
 
+# Half an hour of rolling faults at half load: nothing lost, nothing leaked (docs/results/chaos.md).
+soak *arguments:
+    bench/chaos.sh soak {{arguments}}
+
+# Five minutes of three times the capacity, and what comes after.
+overload *arguments:
+    bench/chaos.sh overload {{arguments}}
+
+# Clients that resend at once, at one and a half times the capacity.
+retry-storm *arguments:
+    bench/chaos.sh storm {{arguments}}
+
+# How long a fault shows, by policy, beside Envoy.
+bench-masking *arguments:
+    bench/chaos.sh masking {{arguments}}
+
 # parm load beside wrk, h2load and perf_analyzer on a null server.
 bench-load *arguments:
     bench/load.sh {{arguments}}
