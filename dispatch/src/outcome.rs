@@ -106,8 +106,10 @@ impl Dispatcher {
         let repeated = failure == Failure::Model && self.failed_elsewhere(&job);
         let broke_before = failure == Failure::Model && self.failed_before(&job);
         let batch = job.rows.len() > 1;
-        // Of a batch that breaks twice one query is the likelier reason, even where there is only one instance to try.
-        let spoiled = failure == Failure::Query || repeated || (batch && broke_before);
+        // Of a batch that breaks twice one query is the likelier reason, even where there is only one instance to try. And a
+        // query that breaks its model twice is at fault as far as anybody can know, where nobody else could run it.
+        let nobody_else = self.usable_without(job.instance, job.pool) == 0;
+        let spoiled = failure == Failure::Query || repeated || (broke_before && (batch || nobody_else));
         // What another query did to its batch is no attempt of a query's own: it is tried alone next.
         let own = !(spoiled && batch);
         let mut again = Keys::new();
@@ -127,7 +129,7 @@ impl Dispatcher {
             }
             // Where a copy still runs there is no verdict yet, but on a request that was refused.
             if spoiled && job.rows.len() == 1 && (failure == Failure::Query || !held) {
-                let first = waiting.failed_at.first().copied().filter(|_| repeated);
+                let first = waiting.failed_at.first().copied().filter(|_| failure == Failure::Model);
                 let retried = waiting.retried;
                 first.into_iter().for_each(|instance| self.forgive(instance, job.pool));
                 // Retries that only such queries needed must not be missing where instances fail.

@@ -281,11 +281,16 @@ impl Dispatcher {
     /// Whether a least share of a pool's instances is left without one that fails.
     fn can_lose(&self, key: Key<Instance>, pool_key: Key<Pool>) -> bool {
         let pool = &self.pools[pool_key];
+        let left = f64::from(self.usable_without(key, pool_key));
+        left >= f64::from(pool.members) * pool.settings.ejection.least_in_service.get()
+    }
+
+    /// How many other instances take a pool's queries now.
+    pub(super) fn usable_without(&self, key: Key<Instance>, pool: Key<Pool>) -> u32 {
         let counted = self.instances.get(key).is_some_and(|instance| {
-            instance.usable() && instance.serves(pool_key).is_some_and(Serves::takes_queries)
+            instance.usable() && instance.serves(pool).is_some_and(Serves::takes_queries)
         });
-        let left = pool.usable - u32::from(counted);
-        f64::from(left) >= f64::from(pool.members) * pool.settings.ejection.least_in_service.get()
+        self.pools[pool].usable - u32::from(counted)
     }
 
     /// Whether the others would not be too busy without an instance.

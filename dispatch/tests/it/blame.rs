@@ -107,6 +107,52 @@ fn retries_of_queries_that_are_at_fault_are_missing_to_nobody() {
 }
 
 #[test]
+fn a_query_that_breaks_the_only_instance_twice_is_at_fault_and_costs_others_no_retries() {
+    let batch = BatchSettings { max_size: NonZeroU16::new(2).expect("positive"), max_delay: Duration::ZERO };
+    let retry = BudgetSettings { ratio: Fraction::percent(0), burst: 2 };
+    let max_attempts = NonZeroU8::new(5).expect("positive");
+    // Under `parm` one of two is kept for parities.
+    let settings = PoolSettings { policy: PolicyKind::Parm, batch, retry, max_attempts, ..plain() };
+    let broken = |id| [Query(id), Break(1), Break(1)];
+    let mut steps = vec![Join(1), Join(2)];
+    steps.extend((0..10).flat_map(broken));
+    // While 1 is busy one more comes with a mate, which is tried again all the same.
+    steps.extend([Quiet, Alone(50), Query(51), Query(52), Done(1), Break(1), Break(1), Break(1), Done(1)]);
+    check(
+        settings,
+        &steps,
+        &[
+            "0 run 50 on 1",
+            "0 answer 50 exact",
+            "0 run 51+52 on 1",
+            "0 run 51+52 on 1",
+            "0 run 51 on 1",
+            "0 answer 51 BadQuery",
+            "0 run 52 on 1",
+            "0 answer 52 exact",
+        ],
+    );
+}
+
+#[test]
+fn a_query_that_breaks_its_instance_twice_is_tried_on_while_others_may_answer_it() {
+    // 2 is busy, and comes free when the query has failed at 1 twice.
+    let steps = [Join(1), Join(2), Query(1), Query(2), Break(1), Wait(150), Break(1), Done(2), Done(2)];
+    check(
+        plain(),
+        &steps,
+        &[
+            "0 run 1 on 1",
+            "0 run 2 on 2",
+            "100 run 1 on 1",
+            "150 answer 2 exact",
+            "150 run 1 on 2",
+            "150 answer 1 exact",
+        ],
+    );
+}
+
+#[test]
 fn a_model_that_nobody_asks_for_keeps_no_slow_instance_in_service() {
     let mut world = World::new(Settings::uniform(plain()), 7);
     let pools = [PoolId(0), PoolId(1)];
@@ -165,17 +211,10 @@ fn mates_are_answered_by_the_only_instance_and_with_few_attempts() {
         max_size: NonZeroU16::new(2).expect("positive"),
         max_delay: Duration::from_millis(5),
     };
-    let alone = [Join(1), Query(1), Query(2), Break(1), Break(1), Break(1), Done(1), Break(1)];
-    let words = [
-        "0 run 1+2 on 1",
-        "0 run 1+2 on 1",
-        "0 run 1 on 1",
-        "0 run 2 on 1",
-        "0 answer 2 exact",
-        "0 run 1 on 1",
-    ];
+    let alone = [Join(1), Query(1), Query(2), Break(1), Break(1), Break(1), Done(1)];
+    let words = ["0 run 1+2 on 1", "0 run 1+2 on 1", "0 run 1 on 1", "0 answer 1 BadQuery", "0 run 2 on 1"];
     let settings = PoolSettings { batch, ..plain() };
-    check(settings.clone(), &alone, &[&words[..], &["0 answer 1 Failed"]].concat());
+    check(settings.clone(), &alone, &[&words[..], &["0 answer 2 exact"]].concat());
     let few = PoolSettings { max_attempts: NonZeroU8::new(2).expect("positive"), ..settings };
     let two = [Join(1), Join(2), Query(1), Query(2), Break(1), Break(2), Break(1), Done(1)];
     let words = ["0 run 1+2 on 1", "0 run 1+2 on 2", "0 run 1 on 1", "0 answer 1 BadQuery", "0 run 2 on 1"];
