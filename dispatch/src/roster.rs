@@ -242,13 +242,24 @@ impl Dispatcher {
         }
     }
 
-    /// An instance that does not even answer a probe is worse than slow.
+    /// An instance that does not even answer a probe is worse than slow. One that is still in service goes altogether if all
+    /// of its pools can do without it; else from those that can, or a model that nobody else has, and that perhaps nobody
+    /// asks for, would have it fed with all the others.
     fn probe_failed(&mut self, key: Key<Instance>, of: Option<Key<Pool>>) {
         let settings = self.settings_of(key, of);
         if let Some(health) = self.health(key, of).filter(|health| health.in_service()) {
             health.asked();
-            let mut pools = self.instances[key].serves.iter().filter(|serves| serves.data);
-            if !pools.all(|serves| self.can_lose(key, serves.pool)) {
+            let pools = self.instances[key].serves.iter().filter(|serves| serves.takes_queries());
+            let pools: smallvec::SmallVec<[_; 2]> = pools.map(|serves| serves.pool).collect();
+            let (without, with): (Vec<_>, Vec<_>) =
+                pools.into_iter().partition(|pool| self.can_lose(key, *pool));
+            if !with.is_empty() {
+                for pool in without {
+                    let settings = self.settings_of(key, Some(pool));
+                    self.put_out(key, Some(pool), Reason::Failing, &settings);
+                }
+                self.refresh(key);
+                self.recount_pools_of(key);
                 return;
             }
         }

@@ -9,7 +9,7 @@ use parm_dispatch::{
 };
 
 use super::script::Step::*;
-use super::script::{Step, check, play, words};
+use super::script::{Step, act, check, play, words};
 use super::world::{POOL, World};
 
 fn plain() -> PoolSettings {
@@ -83,6 +83,52 @@ fn an_instance_stays_while_its_model_answers_nowhere_else() {
     let again = [Wait(150), Break(1), Break(1), Break(1)];
     let world = play(plain(), &[&[Join(1), Join(2)], &steps[..], &again].concat());
     assert_eq!(in_service(&world, 2), [1, 2], "{:?}", words(&world));
+}
+
+#[test]
+fn a_failure_of_its_own_does_not_make_an_instance_guilty_of_what_queries_broke() {
+    // Queries break the model on 1 again and again while 2 hangs with the first of them; then 1 is busy once.
+    let breaks = |id| [Query(id), Break(1)];
+    let steps: Vec<Step> = (1..=5).flat_map(breaks).chain([Query(6), Fail(1)]).collect();
+    let world = play(plain(), &[&[Join(1), Join(2)], &steps[..]].concat());
+    assert_eq!(in_service(&world, 2), [1, 2], "{:?}", words(&world));
+}
+
+#[test]
+fn an_instance_for_backups_goes_for_failures_in_a_row_only() {
+    let settings = PoolSettings { policy: PolicyKind::ApproximateBackup, ..plain() };
+    // 2 of the two is kept for backups.
+    let outcome = |between: bool| {
+        let mut steps = vec![Join(1), Join(2)];
+        for id in [1, 3, 5] {
+            steps.extend([Query(id), Fail(2), Done(1)]);
+            steps.extend(if between { vec![Query(id + 1), Done(2), Done(1)] } else { vec![] });
+        }
+        let world = play(settings.clone(), &[&steps[..], &[Quiet, Query(9)]].concat());
+        words(&world).len()
+    };
+    assert_eq!([true, false].map(outcome), [2, 1], "a query and its backup, or the query alone");
+}
+
+#[test]
+fn an_instance_that_hangs_goes_for_what_others_have_though_it_alone_has_another_model() {
+    let mut world = World::new(Settings::uniform(plain()), 7);
+    let joins = |world: &mut World, id, pools: &[u32]| {
+        let serves = pools.iter().map(|pool| Served::deployed(PoolId(*pool))).collect();
+        world.send(Event::InstanceJoined(InstanceId(id), InstanceSpec { serves, slots: 1, node: None }));
+    };
+    joins(&mut world, 1, &[0]);
+    act(&mut world, &Warm(32));
+    joins(&mut world, 2, &[0, 1]);
+    // Clients of what 2 has go away, one after the other, and its probe is not answered.
+    for id in [11, 13] {
+        [Query(id), Query(id + 1), Done(1), Wait(100), Cancel(id), Cancel(id + 1), Fail(2)]
+            .iter()
+            .for_each(|step| act(&mut world, step));
+    }
+    act(&mut world, &Probe(2, false));
+    let takes = [0, 1].map(|pool| world.dispatcher.takes(InstanceId(2), PoolId(pool)));
+    assert_eq!(takes, [false, true], "{:?}", words(&world));
 }
 
 #[test]

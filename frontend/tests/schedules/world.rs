@@ -56,7 +56,7 @@ pub(crate) struct Server {
     pub(crate) idle_since: Instant,
     /// Its own failures in a row.
     pub(crate) failures: u32,
-    /// Jobs with rows that somebody waited for, given to it long after it had begun to hang.
+    /// Jobs with rows that somebody waited for and others could answer, given to it long after it had begun to hang.
     pub(crate) fed_in_vain: u32,
     /// Jobs failed by rows of poison: no fault of its own.
     pub(crate) poisoned: u32,
@@ -223,7 +223,9 @@ impl Truth {
     /// A server gets a job with these rows, for the model that they are for or for one that stands in.
     pub(crate) fn takes(&mut self, server: usize, rows: &[usize], stands_in: bool) {
         let now = Instant::now();
-        let wanted = rows.iter().any(|row| !self.rows[*row].done);
+        // What nobody else has is asked of it though it hangs.
+        let elsewhere = |row: &Row| self.could_be_answered(&self.requests[row.request]);
+        let wanted = rows.iter().map(|row| &self.rows[*row]).any(|row| !row.done && elsewhere(row));
         for row in rows {
             self.rows[*row].held += 1;
             self.waiting.remove(row);
