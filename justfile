@@ -24,8 +24,8 @@ lint-features:
 test:
     cargo test
 
-# Random schedules over the whole frontend: a million requests, 1,200 seeds, some minutes (docs/results/defects.md).
-schedules seeds="0..1200":
+# Random schedules over the whole frontend: a million requests, 1,300 seeds of 800 or so, some minutes (docs/results/defects.md).
+schedules seeds="0..1300":
     SCHEDULE_ALL=1 SCHEDULE_SEEDS={{seeds}} cargo test -p parm-frontend --test schedules random_schedules -- --nocapture
 
 # The documentation, warnings are errors.

@@ -245,13 +245,24 @@ impl Dispatcher {
         }
     }
 
-    /// An instance that does not even answer a probe is worse than slow.
+    /// An instance that does not even answer a probe is worse than slow. One that is still in service goes altogether if all
+    /// of its pools can do without it; else from those that can, or a model that nobody else has, and that perhaps nobody
+    /// asks for, would have it fed with all the others.
     fn probe_failed(&mut self, key: Key<Instance>, of: Option<Key<Pool>>) {
         let settings = self.settings_of(key, of);
         if let Some(health) = self.health(key, of).filter(|health| health.in_service()) {
             health.asked();
-            let mut pools = self.instances[key].serves.iter().filter(|serves| serves.data);
-            if !pools.all(|serves| self.can_lose(key, serves.pool)) {
+            let pools = self.instances[key].serves.iter().filter(|serves| serves.takes_queries());
+            let pools: smallvec::SmallVec<[_; 2]> = pools.map(|serves| serves.pool).collect();
+            let (without, with): (Vec<_>, Vec<_>) =
+                pools.into_iter().partition(|pool| self.can_lose(key, *pool));
+            if !with.is_empty() {
+                for pool in without {
+                    let settings = self.settings_of(key, Some(pool));
+                    self.put_out(key, Some(pool), Reason::Failing, &settings);
+                }
+                self.refresh(key);
+                self.recount_pools_of(key);
                 return;
             }
         }
@@ -284,11 +295,16 @@ impl Dispatcher {
     /// Whether a least share of a pool's instances is left without one that fails.
     fn can_lose(&self, key: Key<Instance>, pool_key: Key<Pool>) -> bool {
         let pool = &self.pools[pool_key];
+        let left = f64::from(self.usable_without(key, pool_key));
+        left >= f64::from(pool.members) * pool.settings.ejection.least_in_service.get()
+    }
+
+    /// How many other instances take a pool's queries now.
+    pub(super) fn usable_without(&self, key: Key<Instance>, pool: Key<Pool>) -> u32 {
         let counted = self.instances.get(key).is_some_and(|instance| {
-            instance.usable() && instance.serves(pool_key).is_some_and(Serves::takes_queries)
+            instance.usable() && instance.serves(pool).is_some_and(Serves::takes_queries)
         });
-        let left = pool.usable - u32::from(counted);
-        f64::from(left) >= f64::from(pool.members) * pool.settings.ejection.least_in_service.get()
+        self.pools[pool].usable - u32::from(counted)
     }
 
     /// Whether the others would not be too busy without an instance.
