@@ -61,9 +61,33 @@ interop-parity:
 interop-engines:
     interop/engines.sh
 
+# The operators' page: its modules in node, and all of it in Chromium over a frontend that is played.
+page-test:
+    interop/page.sh
+
+# The operators' page over a frontend that is played, to look at: cluster, many, hedge, empty or quiet.
+page scenario="cluster":
+    node frontend/page/test/mock.mjs {{scenario}}
+
 # One pass-through hop beside nginx, haproxy and Envoy.
 bench-hop:
     bench/hop.sh
+
+# Half an hour of rolling faults at half load: nothing lost, nothing leaked (docs/results/chaos.md).
+soak *arguments:
+    bench/chaos.sh soak {{arguments}}
+
+# Five minutes of three times the capacity, and what comes after.
+overload *arguments:
+    bench/chaos.sh overload {{arguments}}
+
+# Clients that resend at once, at one and a half times the capacity.
+retry-storm *arguments:
+    bench/chaos.sh storm {{arguments}}
+
+# How long a fault shows, by policy, beside Envoy.
+bench-masking *arguments:
+    bench/chaos.sh masking {{arguments}}
 
 # parm load beside wrk, h2load and perf_analyzer on a null server.
 bench-load *arguments:
@@ -78,6 +102,18 @@ bench-statistics:
 # The fuzz targets, ten minutes each (needs a nightly toolchain and cargo-fuzz); what is found is left in fuzz/artifacts.
 fuzz seconds="600" targets="frames grpc_convert manifest onnx rest_binary rest_json settings workers":
     cd fuzz && for target in {{targets}}; do mkdir -p corpus/$target && cargo +nightly fuzz run $target corpus/$target seeds/$target -- -dict=json.dict -max_len=65536 -timeout=10 -rss_limit_mb=2048 -max_total_time={{seconds}} -print_final_stats=1 || exit 1; done
+
+# Manifests, chart, rules, dashboard and packages of deploy/, without a cluster (needs pip, npm and apt; says what it skips).
+deploy-check:
+    deploy/check.sh
+
+# A rollout of workers with the manifests' own configurations and times, under load, without a cluster (root, five minutes).
+deploy-rehearsal parm="target/release/parm": deploy-check
+    .parm/deploy/python/bin/python deploy/check/rehearsal.py .parm/deploy {{parm}}
+
+# What a release is: archive, Debian package, wheel, chart, bill of materials and their sums, in target/release-files.
+release:
+    deploy/release/release.sh
 
 # Seconds that a clean release build of the binary takes on two cores.
 build-time:

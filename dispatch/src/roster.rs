@@ -183,19 +183,22 @@ impl Dispatcher {
             health.asked();
             return;
         }
-        let was_wrong = health.out_for() == Some(Reason::Wrong);
+        let reason = health.out_for();
         health.readmit(&settings);
-        if was_wrong {
+        if reason == Some(Reason::Wrong) {
             // A probe does not tell whether its answers are right by now.
             for serves in &mut self.instances[key].serves {
                 serves.doubt.remember(&self.pools[serves.pool].doubts().0);
             }
         }
-        self.warm_up(key);
+        // Who was slow has run all the while and is warm. Sparing it would only make the others busier.
+        if reason != Some(Reason::Slow) {
+            self.warm_up(key);
+        }
         self.readmitted(key);
     }
 
-    /// An instance that came, or came back, is to be spared for a moment, where others do what there is to do.
+    /// An instance that came, or that failed before, is to be spared for a moment, where others do what there is to do.
     fn warm_up(&mut self, key: Key<Instance>) {
         let slow_start = self.settings_of(key, None).slow_start;
         let busy = |pool: &Pool| pool.usable > 0 && pool.service.reading().is_some();
