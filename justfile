@@ -24,7 +24,7 @@ lint-features:
 test:
     cargo test
 
-# Random schedules over the whole frontend: a million requests, 1,300 seeds of 800 or so, some minutes (docs/results/defects.md).
+# Random schedules over the whole frontend: 1,300 seeds, about a million requests as one has 790, some minutes (docs/results/defects.md).
 schedules seeds="0..1300":
     SCHEDULE_ALL=1 SCHEDULE_SEEDS={{seeds}} cargo test -p parm-frontend --test schedules random_schedules -- --nocapture
 

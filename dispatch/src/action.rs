@@ -111,6 +111,8 @@ pub struct Comparison {
 pub enum Reject {
     /// The pool's queue is full.
     QueueFull,
+    /// So much waits that it could hardly be in time.
+    Overload,
     /// The deadline passed.
     Deadline,
     /// No instance serves the pool.

@@ -136,6 +136,7 @@ impl Dispatcher {
     }
 
     fn start_batch_of(&mut self, key: Key<Pool>, instance: Key<Instance>, lane: LaneId) {
+        self.give_up_hopeless(key, lane);
         let pool = &mut self.pools[key];
         let most = pool.in_force.batch.max_size.get();
         let waits = |query| self.queries.get(query).is_some_and(|query| query.queued);

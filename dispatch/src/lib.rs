@@ -24,6 +24,7 @@ mod extra;
 mod feed;
 mod intake;
 mod outcome;
+mod overload;
 mod policy;
 mod recovery;
 mod roster;

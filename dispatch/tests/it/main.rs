@@ -4,6 +4,7 @@ mod behaviour;
 mod blame;
 mod coded;
 mod groups;
+mod overload;
 mod properties;
 mod script;
 mod shares;
