@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -153,6 +154,7 @@ def possible(faults):
 def workers(number, service_ms):
     """So many workers, ready."""
     folder = tempfile.mkdtemp(prefix="parm-chaos-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     fleet = [Worker(folder, service_ms) for _ in range(number)]
     for worker in fleet:
         worker.launch()
