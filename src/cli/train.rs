@@ -36,7 +36,7 @@ pub enum TrainCommand {
     /// Parity models for a deployed model, and the bundle that serves them
     Parity(Box<Parity>),
     /// A thinner model that answers queries by itself (stand-in), and the bundle that serves it
-    StandIn(Box<StandIn>),
+    StandIn(Box<StandInTraining>),
     /// Encoder and decoder networks for a deployed model (learned code), and the bundle that serves them
     Code(Box<Code>),
     /// Many runs from one file; fills what is missing
@@ -193,7 +193,7 @@ pub struct Parity {
 
 /// `parm train stand-in`.
 #[derive(Debug, Args)]
-pub struct StandIn {
+pub struct StandInTraining {
     #[command(flatten)]
     pub taught: Taught,
     /// Architecture of the stand-in, if not the deployed one: an ONNX file with the same inputs and outputs

@@ -16,7 +16,7 @@ use crate::Failure;
 use crate::cli::train as flags;
 
 /// Trains a stand-in and puts it into the repository.
-pub fn main(given: &flags::StandIn) -> Result<(), Failure> {
+pub fn main(given: &flags::StandInTraining) -> Result<(), Failure> {
     let work = Work::prepare(given).map_err(Failure::Configuration)?;
     work.learn(given).map_err(Failure::Run)
 }
@@ -28,7 +28,7 @@ struct Work {
 }
 
 impl Work {
-    fn prepare(given: &flags::StandIn) -> anyhow::Result<Self> {
+    fn prepare(given: &flags::StandInTraining) -> anyhow::Result<Self> {
         let taught = Taught::read(&given.taught, given.architecture.as_deref(), &given.run)?;
         if let Some(architecture) = &taught.architecture {
             let signature = |model: &Model| Signature::from(&model.inspect());
@@ -41,7 +41,7 @@ impl Work {
         Ok(Self { recipe: settings(given)?, taught })
     }
 
-    fn learn(&self, given: &flags::StandIn) -> anyhow::Result<()> {
+    fn learn(&self, given: &flags::StandInTraining) -> anyhow::Result<()> {
         threads(&given.run)?;
         let (bar, stop) = (progress::EpochBar::new(), stop::on_signals()?);
         let files = files(&given.run.runs, &format!("{}-stand-in", self.taught.deployed.name));
@@ -51,7 +51,12 @@ impl Work {
         self.publish(given, &trained, &files)
     }
 
-    fn publish(&self, given: &flags::StandIn, trained: &TrainedStandIn, files: &Files) -> anyhow::Result<()> {
+    fn publish(
+        &self,
+        given: &flags::StandInTraining,
+        trained: &TrainedStandIn,
+        files: &Files,
+    ) -> anyhow::Result<()> {
         let Taught { metric, device, .. } = self.taught;
         let examined = |unseen| examine(unseen, (&trained.model, trained.meaning), metric, device);
         let standing = self.taught.unseen().map(examined).transpose()?;
@@ -81,7 +86,7 @@ impl Work {
     }
 }
 
-fn settings(given: &flags::StandIn) -> anyhow::Result<StandInRecipe> {
+fn settings(given: &flags::StandInTraining) -> anyhow::Result<StandInRecipe> {
     let mut settings: StandInRecipe = recipe(&given.run)?;
     let StandInRecipe { run, held_out, augment, .. } = &mut settings;
     apply(&given.run, Numbers { run, held_out, augment: Some(augment) });

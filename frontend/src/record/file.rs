@@ -31,7 +31,12 @@ impl Frontend {
         let (recording, core) = (self.record()?, self.core.clone());
         let written = tokio::spawn(async move {
             let _line = core.driver.lifelines.hold("the recording");
-            sheet.fill(recording, stopped).await
+            let written = sheet.fill(recording, stopped).await;
+            if let Err(error) = &written {
+                // Said now: whoever waits for the recording should not learn it when the frontend ends.
+                tracing::error!(%error, "the recording ends here: make room, and restart to record again");
+            }
+            written
         });
         Ok(Some(Writing { path: path.clone(), stop, written }))
     }
