@@ -24,8 +24,8 @@ lint-features:
 test:
     cargo test
 
-# Random schedules over the whole frontend: a million requests, 1,200 seeds, some minutes (docs/results/defects.md).
-schedules seeds="0..1200":
+# Random schedules over the whole frontend: 1,300 seeds, about a million requests as one has 790, some minutes (docs/results/defects.md).
+schedules seeds="0..1300":
     SCHEDULE_ALL=1 SCHEDULE_SEEDS={{seeds}} cargo test -p parm-frontend --test schedules random_schedules -- --nocapture
 
 # The documentation, warnings are errors.
@@ -73,6 +73,22 @@ page scenario="cluster":
 bench-hop:
     bench/hop.sh
 
+# Half an hour of rolling faults at half load: nothing lost, nothing leaked (docs/results/chaos.md).
+soak *arguments:
+    bench/chaos.sh soak {{arguments}}
+
+# Five minutes of three times the capacity, and what comes after.
+overload *arguments:
+    bench/chaos.sh overload {{arguments}}
+
+# Clients that resend at once, at one and a half times the capacity.
+retry-storm *arguments:
+    bench/chaos.sh storm {{arguments}}
+
+# How long a fault shows, by policy, beside Envoy.
+bench-masking *arguments:
+    bench/chaos.sh masking {{arguments}}
+
 # parm load beside wrk, h2load and perf_analyzer on a null server.
 bench-load *arguments:
     bench/load.sh {{arguments}}
@@ -86,6 +102,18 @@ bench-statistics:
 # The fuzz targets, ten minutes each (needs a nightly toolchain and cargo-fuzz); what is found is left in fuzz/artifacts.
 fuzz seconds="600" targets="frames grpc_convert manifest onnx rest_binary rest_json settings workers":
     cd fuzz && for target in {{targets}}; do mkdir -p corpus/$target && cargo +nightly fuzz run $target corpus/$target seeds/$target -- -dict=json.dict -max_len=65536 -timeout=10 -rss_limit_mb=2048 -max_total_time={{seconds}} -print_final_stats=1 || exit 1; done
+
+# Manifests, chart, rules, dashboard and packages of deploy/, without a cluster (needs pip, npm and apt; says what it skips).
+deploy-check:
+    deploy/check.sh
+
+# A rollout of workers with the manifests' own configurations and times, under load, without a cluster (root, five minutes).
+deploy-rehearsal parm="target/release/parm": deploy-check
+    .parm/deploy/python/bin/python deploy/check/rehearsal.py .parm/deploy {{parm}}
+
+# What a release is: archive, Debian package, wheel, chart, bill of materials and their sums, in target/release-files.
+release:
+    deploy/release/release.sh
 
 # Seconds that a clean release build of the binary takes on two cores.
 build-time:

@@ -111,13 +111,15 @@ pub struct Comparison {
 pub enum Reject {
     /// The pool's queue is full.
     QueueFull,
+    /// So much waits that it could hardly be in time.
+    Overload,
     /// The deadline passed.
     Deadline,
     /// No instance serves the pool.
     NoInstance,
     /// Every allowed attempt failed at its instance.
     Failed,
-    /// The request itself was refused by an instance, or the model failed on it at two.
+    /// The request itself was refused by an instance, or the model failed on it at two, or twice at the only one.
     BadQuery,
 }
 

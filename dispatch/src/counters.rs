@@ -7,6 +7,8 @@ pub struct Counters {
     pub arrived: u64,
     /// Queries whose client went away.
     pub cancelled: u64,
+    /// Queries refused from the queue: more waited than could be done in time.
+    pub given_up: u64,
     /// Jobs started, of every role.
     pub jobs: u64,
     /// Jobs that nobody waited for any more while they ran.

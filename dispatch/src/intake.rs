@@ -38,6 +38,7 @@ impl Dispatcher {
             shape: query.shape,
             priority,
             arrived: self.now,
+            deadline: query.deadline,
             accept: query.accept,
             codable: query.codable,
             queued: true,
@@ -78,10 +79,15 @@ impl Dispatcher {
     }
 
     pub(super) fn expired(&mut self, key: Key<Query>) {
+        self.without_prediction(key, Reject::Deadline);
+    }
+
+    /// No prediction comes in time: the default answer, or why not.
+    pub(super) fn without_prediction(&mut self, key: Key<Query>, why: Reject) {
         let Some(query) = self.queries.get(key) else { return };
         // A client that takes nothing but predictions takes no default either.
         let default = query.accept == Accept::Any && self.pools[query.pool].in_force.default_answer;
-        self.answer(key, if default { Answer::Default } else { Answer::Rejected(Reject::Deadline) });
+        self.answer(key, if default { Answer::Default } else { Answer::Rejected(why) });
     }
 
     /// Answers a query, unless it has been.
@@ -91,7 +97,7 @@ impl Dispatcher {
         if let Some(stand_ins) = &mut self.pools[query.pool].stand_ins
             && !matches!(answer, Answer::Rejected(_))
         {
-            stand_ins.share.note(query.accept, matches!(answer, Answer::StandIn { .. }));
+            stand_ins.bound.note(query.accept, matches!(answer, Answer::StandIn { .. }));
             self.pair_up(key, &answer);
         }
         if let Some(pool) = self.forget(key) {

@@ -18,6 +18,7 @@ pub(super) struct Query {
     pub(super) shape: ShapeId,
     pub(super) priority: u8,
     pub(super) arrived: Time,
+    pub(super) deadline: Time,
     pub(super) accept: Accept,
     pub(super) codable: bool,
     /// It waits in its pool's queue, never tried.

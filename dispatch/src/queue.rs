@@ -111,6 +111,21 @@ impl Queue {
         heads.min()
     }
 
+    /// The first and the last query of a lane that has several.
+    pub(super) fn ends(
+        &self,
+        id: LaneId,
+        alive: impl Fn(Key<Query>) -> bool,
+    ) -> Option<(Key<Query>, Key<Query>)> {
+        let lane = &self.lanes[self.find(id).ok()?].1;
+        if lane.alive < 2 {
+            return None;
+        }
+        let first = lane.entries.front()?;
+        let last = lane.entries.iter().rev().find(|entry| alive(entry.query))?;
+        Some((first.query, last.query))
+    }
+
     /// Takes a batch out of a lane.
     pub(super) fn take(&mut self, id: LaneId, most: u16, alive: impl Fn(Key<Query>) -> bool) -> Keys {
         let (mut keys, most) = (Keys::new(), if id.alone { 1 } else { most });

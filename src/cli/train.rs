@@ -17,6 +17,8 @@ pub const EXAMPLES: &str = "Examples:
       a parity model with a prediction for each slot; models/fashion/parm.toml ties both together
   parm train parity --deployed my-model.onnx --name mine --data npy:rows.npy --encoder sum --start scratch --k 3
       ParM's code for a model of your own, from rows without labels
+  parm train stand-in --deployed fashion --data idx:train-images.gz,train-labels.gz --width 0.5
+      a thinner model that answers queries one by one, for the policy stand-in
   parm train matrix training/matrix/mlp.toml --data datasets --results results --jobs 2
       many runs; a cell that has a result is not run again";
 
@@ -33,6 +35,8 @@ pub enum TrainCommand {
     Base(Box<Base>),
     /// Parity models for a deployed model, and the bundle that serves them
     Parity(Box<Parity>),
+    /// A thinner model that answers queries by itself (stand-in), and the bundle that serves it
+    StandIn(Box<StandIn>),
     /// Encoder and decoder networks for a deployed model (learned code), and the bundle that serves them
     Code(Box<Code>),
     /// Many runs from one file; fills what is missing
@@ -118,9 +122,9 @@ pub struct Base {
     pub run: Run,
 }
 
-/// `parm train parity`.
+/// What learns from a deployed model.
 #[derive(Debug, Args)]
-pub struct Parity {
+pub struct Taught {
     /// Deployed model: its name in the repository, or an ONNX file
     #[arg(long, value_name = "MODEL")]
     pub deployed: String,
@@ -139,6 +143,22 @@ pub struct Parity {
     /// Treat the deployed model as a black box: this npy file holds its outputs, one for each row
     #[arg(long, value_name = "FILE", conflicts_with = "engine")]
     pub outputs: Option<PathBuf>,
+    /// How answers are judged: top-1, top-5, iou or absolute-error [default: top-1, absolute-error for values]
+    #[arg(long, value_name = "NAME")]
+    pub metric: Option<String>,
+    /// What the deployed model's output means [default: probabilities after a softmax, else logits]
+    #[arg(long, value_enum)]
+    pub meaning: Option<Meaning>,
+    /// Temperature: scores are divided by it before the softmax of kl [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    pub temperature: Option<f32>,
+}
+
+/// `parm train parity`.
+#[derive(Debug, Args)]
+pub struct Parity {
+    #[command(flatten)]
+    pub taught: Taught,
     /// Architecture of the parity models, if not the deployed one: an ONNX file for the same task
     #[arg(long, value_name = "FILE")]
     pub architecture: Option<PathBuf>,
@@ -154,14 +174,6 @@ pub struct Parity {
     /// Parities of a group [default: 1]
     #[arg(long)]
     pub r: Option<usize>,
-    /// How the queries of a group go through the network: lanes (one thinner network answers each by itself) or mixed (the
-    /// deployed layers read all of them) [default: lanes if the model can be made thinner]
-    #[arg(long, value_enum)]
-    pub body: Option<Body>,
-    /// Share of every layer's features that lanes keep [default: 1/sqrt(k): then k lanes multiply as often as the deployed
-    /// model]
-    #[arg(long, value_name = "SHARE")]
-    pub width: Option<f32>,
     /// What the weights start from: the deployed model's (divided between the slots, if there are any) or random ones
     /// [default: deployed]
     #[arg(long, visible_alias = "init", value_enum)]
@@ -169,21 +181,34 @@ pub struct Parity {
     /// The loss [default: kl for slots of a classifier, else mse]
     #[arg(long, value_enum)]
     pub loss: Option<Loss>,
-    /// Temperature: scores are divided by it before the softmax of kl [default: 1]
-    #[arg(long, value_name = "NUMBER")]
-    pub temperature: Option<f32>,
-    /// How answers are judged: top-1, top-5, iou or absolute-error [default: top-1, absolute-error for values]
-    #[arg(long, value_name = "NAME")]
-    pub metric: Option<String>,
     /// How often each row is shown in an epoch [default: 1]
     #[arg(long, value_name = "NUMBER")]
     pub passes: Option<f32>,
     /// Share of the groups that are trained with blank slots, so that partial groups can be served [default: 0]
     #[arg(long, value_name = "SHARE")]
     pub blanks: Option<f32>,
-    /// What the deployed model's output means [default: probabilities after a softmax, else logits]
+    #[command(flatten)]
+    pub run: Run,
+}
+
+/// `parm train stand-in`.
+#[derive(Debug, Args)]
+pub struct StandIn {
+    #[command(flatten)]
+    pub taught: Taught,
+    /// Architecture of the stand-in, if not the deployed one: an ONNX file with the same inputs and outputs
+    #[arg(long, value_name = "FILE")]
+    pub architecture: Option<PathBuf>,
+    /// Share of every layer's features that the stand-in keeps [default: 0.5, a quarter of the multiplications; 1 for an
+    /// architecture of its own]
+    #[arg(long, value_name = "SHARE")]
+    pub width: Option<f32>,
+    /// What the weights start from: those of the deployed model or of the architecture, or random ones [default: deployed]
+    #[arg(long, visible_alias = "init", value_enum)]
+    pub start: Option<Start>,
+    /// The loss [default: kl for a classifier, else mse]
     #[arg(long, value_enum)]
-    pub meaning: Option<Meaning>,
+    pub loss: Option<Loss>,
     #[command(flatten)]
     pub run: Run,
 }
@@ -198,12 +223,6 @@ fn encoders() -> impl TypedValueParser<Value = Kind> {
 pub enum Head {
     Sum,
     Slots,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Body {
-    Mixed,
-    Lanes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,4 +1,4 @@
-//! `parm train`: base models, parity models, learned codes, and matrices of them.
+//! `parm train`: base models, parity models, stand-ins, learned codes, and matrices of them.
 
 mod base;
 mod code;
@@ -7,7 +7,9 @@ mod matrix;
 mod parity;
 mod progress;
 mod run;
+mod stand_in;
 mod stop;
+mod taught;
 
 use std::path::{Path, PathBuf};
 
@@ -24,6 +26,7 @@ pub fn main(command: &TrainCommand) -> Result<(), Failure> {
     match command {
         TrainCommand::Base(flags) => base::main(flags),
         TrainCommand::Parity(flags) => parity::main(flags),
+        TrainCommand::StandIn(flags) => stand_in::main(flags),
         TrainCommand::Code(flags) => code::main(flags),
         TrainCommand::Matrix(flags) => matrix::main(flags),
     }

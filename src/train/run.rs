@@ -83,7 +83,6 @@ mod tests {
     use parm_encoder::Head;
     use parm_parity_models::bundle::{Meaning, Start};
     use parm_training::code::{CodeLoss, Encoder};
-    use parm_training::parity::Body;
     use parm_training::{Course, Loss};
 
     use super::*;
@@ -102,7 +101,6 @@ mod tests {
     fn every_value_of_a_flag_is_one_of_the_library() {
         check::<flags::Course, Course>();
         check::<flags::Head, Head>();
-        check::<flags::Body, Body>();
         check::<flags::Start, Start>();
         check::<flags::Loss, Loss>();
         check::<flags::Meaning, Meaning>();

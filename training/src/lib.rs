@@ -1,4 +1,4 @@
-//! Training parity models and learned codes in Burn for any ONNX model
+//! Training parity models, learned codes and stand-ins in Burn for any ONNX model
 //!
 //! A user brings an ONNX file. [`Network`] interprets its graph over Burn tensors at run time, so that the file is at
 //! once a teacher, a starting point and an architecture: initialisers are parameters, gradients flow, and trained
@@ -22,6 +22,7 @@ pub mod matrix;
 mod network;
 mod optimise;
 pub mod parity;
+pub mod stand_in;
 
 pub use array::Array;
 pub use device::Device;

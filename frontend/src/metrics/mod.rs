@@ -32,11 +32,12 @@ const MODEL: &[&str] = &["model", "version"];
 const DISPATCHED: &[Count] = &[
     Count {
         name: "parm_dispatch_total",
-        help: "Dispatch: queries arrived and cancelled, jobs started and dropped",
+        help: "Dispatch: queries arrived, cancelled and given up for overload, jobs started and dropped",
         label: "event",
         counts: &[
             ("arrived", |c| c.arrived),
             ("cancelled", |c| c.cancelled),
+            ("given_up", |c| c.given_up),
             ("job", |c| c.jobs),
             ("job_dropped", |c| c.dropped),
         ],

@@ -16,6 +16,12 @@ pub(super) fn error(pool: &Pool, failed: Failed, waited: Duration, retry_after: 
             message: format!("the queue of model '{model}' is full: try again later, or add instances"),
             retry_after,
         },
+        (Reject::Overload, _) => Error::Overloaded {
+            message: format!(
+                "more waits for model '{model}' than its instances do in time: try again later, or add instances"
+            ),
+            retry_after,
+        },
         (Reject::Deadline, _) => Error::DeadlineExceeded { waited },
         (Reject::NoInstance, _) => Error::NoInstance { model: model.clone() },
         (Reject::BadQuery, Some(last)) => last,

@@ -1,6 +1,6 @@
-//! Any bytes as an ONNX file: read, looked into, given new weights, and made into a parity model.
+//! Any bytes as an ONNX file: read, looked into, given new weights, and made into a parity model and a student.
 
-use parm_parity_models::onnx::rewrite::{Body, Design, End, Weights, derive};
+use parm_parity_models::onnx::rewrite::{Design, End, Student, Weights, derive, student};
 use parm_parity_models::onnx::{Limits, Model};
 
 /// Far more than any input of the fuzzer's, and far less than the machine has.
@@ -17,9 +17,7 @@ pub fn run(data: &[u8]) {
         }
     }
     let slots = 2.try_into().expect("two is not zero");
-    for body in [Body::Mixed, Body::Lanes { width: 0.5 }] {
-        let design =
-            Design { stem: slots, head: slots, body, end: End::AsDeployed, start: Weights::Deployed };
-        let _ = derive(&model, &design);
-    }
+    let (end, start) = (End::AsDeployed, Weights::Deployed);
+    let _ = derive(&model, &Design { stem: slots, head: slots, end, start });
+    let _ = student(&model, &Student { width: 0.5, end, start });
 }

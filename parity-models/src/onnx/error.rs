@@ -82,16 +82,9 @@ pub enum Defect {
     Quantised { node: String },
     #[error(
         "{node} does not keep the features of a layer in their places, so that its network cannot be made thinner: give a \
-         thin architecture and width 1, or mix the slots (body `mixed`)"
+         thin architecture, or quantise the model"
     )]
     Unthinned { node: String },
-    #[error(
-        "'{value}' must have a free number of rows of known size, so that slots can be rows: export the model with a \
-         dynamic batch, or mix the slots (body `mixed`)"
-    )]
-    FixedRows { value: String },
-    #[error("lanes make one prediction for each query: they want a code of slots with a head of slots")]
-    UnequalLanes,
     #[error("{node} has a body that reads values of each slot: inline it, or use a code that needs one slot")]
     ControlFlow { node: String },
 }

@@ -11,7 +11,7 @@ use parm_parity_models::bundle::{
     Problem, Range, Report, Scores, StandIn, StandInAccuracy, Training, verify,
 };
 use parm_parity_models::onnx::Model;
-use parm_parity_models::onnx::rewrite::{self, Body, End, Weights, derive};
+use parm_parity_models::onnx::rewrite::{self, End, Weights, derive};
 use parm_parity_models::repository::Repository;
 use parm_protocol::DataType;
 
@@ -29,13 +29,7 @@ fn put(root: &Path, name: &str, model: &Model) -> ModelFile {
 fn parity_graph(stem: usize, head: usize) -> Model {
     let count = |slots| NonZeroUsize::new(slots).unwrap();
     let end = if head == 1 { End::Raw } else { End::AsDeployed };
-    let parity = rewrite::Design {
-        stem: count(stem),
-        head: count(head),
-        end,
-        body: Body::Mixed,
-        start: Weights::Deployed,
-    };
+    let parity = rewrite::Design { stem: count(stem), head: count(head), end, start: Weights::Deployed };
     derive(&sample::lenet(), &parity).unwrap()
 }
 

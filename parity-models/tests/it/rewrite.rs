@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use parm_parity_models::onnx::proto::ModelProto;
-use parm_parity_models::onnx::rewrite::{Body, Design, Draft, End, Weights, derive};
+use parm_parity_models::onnx::rewrite::{Design, Draft, End, Weights, derive};
 use parm_parity_models::onnx::{Builder, DataType, Defect, Dense, Graph, Limits, Model, Node, Tensor, Value};
 use parm_random::Random;
 use prost::Message;
@@ -16,13 +16,7 @@ fn slots(count: usize) -> NonZeroUsize {
 
 /// k stems, k heads, deployed weights.
 fn parity(k: usize) -> Design {
-    Design {
-        stem: slots(k),
-        head: slots(k),
-        end: End::AsDeployed,
-        body: Body::Mixed,
-        start: Weights::Deployed,
-    }
+    Design { stem: slots(k), head: slots(k), end: End::AsDeployed, start: Weights::Deployed }
 }
 
 fn graph(model: &Model) -> Graph {

@@ -5,7 +5,7 @@ use super::{Metric, Mismatch, Truth};
 use crate::Array;
 
 /// The mean score of a model's outputs.
-pub(super) fn score(metric: Metric, outputs: &Array<f32>, truth: &Truth) -> Result<f64, Mismatch> {
+pub(crate) fn score(metric: Metric, outputs: &Array<f32>, truth: &Truth) -> Result<f64, Mismatch> {
     truth.check(metric, outputs)?;
     let rows = outputs.data().chunks(row_len(outputs).max(1)).enumerate();
     let sum: f64 = rows.map(|(row, answer)| truth.score(metric, row, answer)).sum();

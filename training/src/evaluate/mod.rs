@@ -24,6 +24,7 @@ mod table;
 mod truth;
 
 pub use baseline::constant_answer;
+pub(crate) use baseline::score;
 pub use bench::{Bench, Contender, Order, Rules};
 pub use confidence::{Confidence, Kept};
 pub use error::Mismatch;

@@ -12,8 +12,8 @@ Written by `parm train matrix FILE.. --render docs/results/accuracy.md`; the fil
 without `--render` fills what is missing. A_a is how good predictions are that are available, A_d how good reconstructions are alone: every \
 group of the test set, every loss of one prediction, against the truth. Above each table stands what is measured. The rows named `parm-` are ParM's recipe (random weights, \
 mean square error, constant step size) at the budget stated, not at the paper's 500 epochs; the paper's own numbers, of other networks, \
-stand below. `lanes` and `slots` make a prediction for each query: one thinner network that answers each by itself, or layers as the \
-deployed ones that read them all ([how, and what each costs](../training.md)). The targets were set for the paper's networks and budget. What was tried where they are missed, and how good the parity \
+stand below. All rows are of codes, which mix the queries of a group; `slots` and `tiles` make a prediction for each of them ([how](../training.md)). \
+Models that answer queries one by one are [stand-ins](codes-and-stand-ins.md), and not in these tables. The targets were set for the paper's networks and budget. What was tried where they are missed, and how good the parity \
 models in the box are, stands in [shipped.md](shipped.md).
 ";
 

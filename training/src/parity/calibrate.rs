@@ -22,11 +22,12 @@ struct Case {
     truth: usize,
 }
 
-/// Calibrates on held-out groups.
-pub(super) fn calibrate(
+/// Calibrates on held-out groups. `scores`: what a reconstruction holds.
+pub(crate) fn calibrate(
     exam: &Exam,
     coder: &Coder,
     networks: &[Network],
+    scores: Scores,
     meaning: Meaning,
 ) -> Result<Calibration, Error> {
     let set = exam.set();
@@ -38,14 +39,13 @@ pub(super) fn calibrate(
         cases.push(Case { scores: answer.reconstruction.to_vec(), truth: truth[answer.row] });
     })?;
     // Where the deployed model gives probabilities, so do its reconstructions, and their largest is taken as it is.
-    let is_raw = coder.code().output_scale() > 1;
     let temperature = match meaning {
         Meaning::Probabilities => 1.0,
         _ => coolest(&cases),
     };
     let sure = |case: &Case| {
         let mut shares = case.scores.clone();
-        if meaning != Meaning::Probabilities || is_raw {
+        if scores == Scores::Logits {
             let values = shares.len();
             soften(&mut shares, values, Softening { scores: Scores::Logits, temperature });
         }

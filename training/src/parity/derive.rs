@@ -10,20 +10,13 @@ use super::{ParityRecipe, Start};
 
 impl ParityRecipe {
     /// The graph of parity `at`, as it is before the first step.
-    pub(super) fn derive(
-        &self,
-        deployed: &Model,
-        at: usize,
-        body: rewrite::Body,
-        end: End,
-    ) -> Result<Model, Defect> {
+    pub(super) fn derive(&self, deployed: &Model, at: usize, end: End) -> Result<Model, Defect> {
         let one = NonZeroUsize::MIN;
         let k = NonZeroUsize::new(self.k).unwrap_or(one);
         let seed = self.run.seed.wrapping_add(at as u64 * 1000);
         let design = Design {
             stem: if self.encoder.is_side_by_side() { k } else { one },
             head: if self.head() == Head::Slots { k } else { one },
-            body,
             // A sum of probabilities is none.
             end: if self.head() == Head::Slots { end } else { End::Raw },
             start: match self.start {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parm_encoder::{CodeSpec, Head};
 use parm_parity_models::bundle::{
     Accuracy, Calibration, Deployed, Input, Learned, Manifest, Meaning, ModelFile, Output, Parity,
-    Preprocessing, Range, Training,
+    Preprocessing, Range, StandIn, StandInAccuracy, Training,
 };
 use parm_parity_models::onnx::{Limits, Model, Value};
 use parm_parity_models::repository::check_name;
@@ -49,6 +49,19 @@ pub struct CodeRecord<'a> {
     pub calibration: Option<Calibration>,
 }
 
+/// A stand-in of a bundle.
+#[derive(Clone, Debug)]
+pub struct StandInRecord {
+    /// The command that made it.
+    pub provenance: String,
+    /// How often it says the same as the deployed model.
+    pub agreement: Option<f64>,
+    /// What was measured; an error, where less is better, is none.
+    pub accuracy: Option<StandInAccuracy>,
+    /// How sure its answers are.
+    pub calibration: Option<Calibration>,
+}
+
 /// Puts a code and its parity models into the repository and gives the manifest's path. An entry of the same code is
 /// replaced.
 pub fn publish(
@@ -79,6 +92,29 @@ pub fn publish_learned(
     add(publication, entry, Vec::new(), Some(learned))
 }
 
+/// Puts a stand-in into the repository, as `NAME-stand-in`, and gives the manifest's path. An entry of that name is
+/// replaced.
+pub fn publish_stand_in(
+    publication: &Publication<'_>,
+    record: &StandInRecord,
+    model: &Bytes,
+) -> Result<PathBuf, Error> {
+    let model = publish_base(publication.root, &format!("{}-stand-in", publication.name), model)?;
+    let (path, mut manifest) = open(publication)?;
+    let StandInRecord { provenance, agreement, accuracy, calibration } = record.clone();
+    manifest.stand_ins.retain(|other| other.model.name != model.name);
+    manifest.stand_ins.push(StandIn {
+        model,
+        provenance,
+        agreement,
+        accuracy,
+        calibration,
+        costs: Vec::new(),
+    });
+    manifest.write(&path)?;
+    Ok(path)
+}
+
 fn stem(publication: &Publication<'_>, entry: &CodeRecord<'_>) -> String {
     format!("{}-{}", publication.name, label(entry.code))
 }
@@ -90,15 +126,7 @@ fn add(
     models: Vec<ModelFile>,
     learned: Option<Learned>,
 ) -> Result<PathBuf, Error> {
-    let deployed = publish_base(publication.root, publication.name, publication.deployed)?;
-    let path = publication.root.join(publication.name).join("parm.toml");
-    let found = if path.exists() { Some(Manifest::read(&path)?) } else { None };
-    // Parity models for another version of the deployed model are worth nothing beside this one.
-    let found = found.filter(|manifest| manifest.deployed.sha256 == deployed.sha256);
-    let mut manifest = match found {
-        Some(manifest) => manifest,
-        None => Manifest::new(describe(publication, &deployed)?),
-    };
+    let (path, mut manifest) = open(publication)?;
     let parity = Parity {
         code: entry.code.clone(),
         models,
@@ -111,6 +139,20 @@ fn add(
     manifest.parities.push(parity);
     manifest.write(&path)?;
     Ok(path)
+}
+
+/// The bundle's manifest as it is, or a new one, and where it is kept; the deployed model is in the repository then.
+fn open(publication: &Publication<'_>) -> Result<(PathBuf, Manifest), Error> {
+    let deployed = publish_base(publication.root, publication.name, publication.deployed)?;
+    let path = publication.root.join(publication.name).join("parm.toml");
+    let found = if path.exists() { Some(Manifest::read(&path)?) } else { None };
+    // Models for another version of the deployed model are worth nothing beside this one.
+    let found = found.filter(|manifest| manifest.deployed.sha256 == deployed.sha256);
+    let manifest = match found {
+        Some(manifest) => manifest,
+        None => Manifest::new(describe(publication, &deployed)?),
+    };
+    Ok((path, manifest))
 }
 
 /// Puts a model into the repository, as a new version unless one holds the same file.

@@ -4,7 +4,6 @@ use parm_encoder::{CodeSpec, Head, Kind};
 use parm_parity_models::bundle::{Meaning, Start};
 use serde::{Deserialize, Serialize};
 
-use super::Body;
 use crate::fit::Settings;
 use crate::{Augmentation, Loss};
 
@@ -21,14 +20,6 @@ pub struct ParityRecipe {
     pub k: usize,
     /// Parities of a group. Default 1.
     pub r: usize,
-    /// What lies between the slots' way in and out: `mixed` layers as the deployed ones, or `lanes`, one thinner network
-    /// that answers each query by itself. Default `lanes` for slots of a graph that can be made thinner, else `mixed`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub body: Option<Body>,
-    /// Share of every layer's features that lanes keep. Default 1/sqrt(k), at which they multiply as often as the deployed
-    /// network.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub width: Option<f32>,
     /// What the weights start from: `deployed` or `scratch`. Default `deployed`.
     pub start: Start,
     /// The loss: `kl`, `mse` or `huber`. Default: `kl` for slots of a classifier, else `mse`.
@@ -57,8 +48,6 @@ impl Default for ParityRecipe {
             head: None,
             k: 2,
             r: 1,
-            body: None,
-            width: None,
             start: Start::Deployed,
             loss: None,
             temperature: 1.0,

@@ -6,7 +6,7 @@ use parm_parity_models::bundle::{Calibration, Meaning};
 use parm_parity_models::onnx::rewrite::{self, End};
 use parm_parity_models::onnx::{Limits, Model};
 
-use super::{Chosen, ParityRecipe, calibrate, fingerprint, hold, rows};
+use super::{ParityRecipe, calibrate, fingerprint, hold, rows};
 use crate::data::Samples;
 use crate::distil::{
     Aim, Augment, Coder, Exam, Lesson, LessonPlan, Marks, Set, Split, Targets, Teacher, predictions,
@@ -37,8 +37,6 @@ pub struct TrainedParities {
     pub code: CodeSpec,
     /// The ONNX files, one for each parity.
     pub models: Vec<Bytes>,
-    /// What lies between their slots; none where they have none.
-    pub body: Option<Chosen>,
     /// What was measured on held-out groups.
     pub marks: Marks,
     /// How sure reconstructions are; none where there are no classes.
@@ -71,12 +69,10 @@ pub fn train(
 
     let code = recipe.code();
     let seed = recipe.run.seed;
-    let chosen = Chosen::of(materials.graph, recipe);
-    let body = chosen.as_ref().map_or(rewrite::Body::Mixed, |chosen| chosen.body);
-    let derived = |end| (0..recipe.r).map(move |at| Ok(recipe.derive(materials.graph, at, body, end)?));
+    let derived = |end| (0..recipe.r).map(move |at| Ok(recipe.derive(materials.graph, at, end)?));
     let networks: Vec<Network> =
         derived(End::Raw).map(|model| Network::new(model?, device)).collect::<Result<_, Error>>()?;
-    let fingerprint = fingerprint(&["parity", &format!("{recipe:?} {body:?}")], &set, &[materials.graph]);
+    let fingerprint = fingerprint(&["parity", &format!("{recipe:?}")], &set, &[materials.graph]);
     let (train, held_out) = Split::random(set.len(), recipe.held_out, seed).of(&set);
     let mut coder = Coder::new(&code, set.dims())?;
     let exam = Exam::new(held_out, &mut coder, seed)?;
@@ -102,10 +98,13 @@ pub fn train(
         true => exam.classify(coder, &lesson.networks)?,
         false => exam.regress(coder, &lesson.networks)?,
     };
+    // A sum of probabilities is trained as such; what has a place of its own is raw.
+    let raw = meaning != Meaning::Probabilities || coder.code().output_scale() > 1;
+    let scores = if raw { Scores::Logits } else { Scores::Probabilities };
     let calibration =
-        if classes { Some(calibrate::calibrate(exam, coder, &lesson.networks, meaning)?) } else { None };
+        if classes { Some(calibrate(exam, coder, &lesson.networks, scores, meaning)?) } else { None };
     let models = finished(&lesson.networks, derived(End::AsDeployed), device)?;
-    Ok(TrainedParities { code, models, body: chosen, marks, calibration, meaning, history, samples, groups })
+    Ok(TrainedParities { code, models, marks, calibration, meaning, history, samples, groups })
 }
 
 /// How good trained parity models are on other rows than they were trained on: on every loss of up to r predictions.
@@ -163,7 +162,6 @@ fn check(recipe: &ParityRecipe) -> Result<(), Error> {
     if recipe.temperature <= 0.0 || !recipe.temperature.is_finite() {
         return wrong("temperature is a number above 0");
     }
-    recipe.check_body()?;
     if !recipe.encoder.has_parity_models() {
         return Err(Error::Untrained { kind: recipe.encoder });
     }
@@ -171,7 +169,7 @@ fn check(recipe: &ParityRecipe) -> Result<(), Error> {
 }
 
 /// The rows with what the teacher says of them.
-fn taught(materials: Materials<'_>, teacher: &dyn Teacher) -> Result<Set, Error> {
+pub(crate) fn taught(materials: Materials<'_>, teacher: &dyn Teacher) -> Result<Set, Error> {
     let Samples { inputs, labels, .. } = materials.samples;
     let rows = inputs.shape()[0];
     if rows == 0 {
@@ -203,7 +201,7 @@ pub(crate) fn meaning(graph: &Model) -> Meaning {
 }
 
 /// The files to serve: graphs that end as the deployed one does, with the trained weights.
-fn finished(
+pub(crate) fn finished(
     networks: &[Network],
     graphs: impl Iterator<Item = Result<Model, Error>>,
     device: Device,
@@ -221,7 +219,7 @@ fn finished(
         .collect()
 }
 
-fn copy(model: &Model) -> Result<Model, Error> {
+pub(crate) fn copy(model: &Model) -> Result<Model, Error> {
     // Weights in files beside the model come along.
     Ok(rewrite::Draft::new(model)?.finish()?)
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use parm_parity_models::onnx::Model;
-use parm_parity_models::onnx::rewrite::{Body, Design, End, Weights, derive};
+use parm_parity_models::onnx::rewrite::{Design, End, Student, Weights, derive, student};
 use parm_random::Random;
 use parm_training::base::{self, Base, Shape, build};
 use parm_training::data::{self, Samples};
@@ -59,8 +59,9 @@ fn base_models_give_the_same_in_tract() {
 }
 
 #[test]
-fn parity_models_for_two_slots_follow_from_base_models() {
+fn parity_models_and_students_follow_from_base_models() {
     let two = NonZeroUsize::new(2).unwrap();
+    let (end, start) = (End::Raw, Weights::Deployed);
     for (name, dims, outputs) in [
         ("mlp", [1, 28, 28], 10),
         ("lenet", [1, 28, 28], 10),
@@ -70,13 +71,14 @@ fn parity_models_for_two_slots_follow_from_base_models() {
         ("speech", [1, 20, 13], 10),
         ("boxes", [3, 32, 32], 4),
     ] {
-        for body in [Body::Mixed, Body::lanes(two)] {
-            let parity = Design { stem: two, head: two, end: End::Raw, body, start: Weights::Deployed };
-            let derived = derive(&model(name, &dims, outputs), &parity).unwrap();
+        let deployed = model(name, &dims, outputs);
+        let parity = derive(&deployed, &Design { stem: two, head: two, end, start }).unwrap();
+        let thin = student(&deployed, &Student { width: 0.5, end, start }).unwrap();
+        for (derived, slots, shape) in [(parity, 2, vec![2, 2, outputs]), (thin, 1, vec![2, outputs])] {
             let network = Network::new(derived, Device::Cpu).unwrap();
-            let rows = rows(&[2 * dims[0], dims[1], dims[2]]);
+            let rows = rows(&[slots * dims[0], dims[1], dims[2]]);
             let output = network.predict(std::slice::from_ref(&rows)).unwrap().remove(0);
-            assert_eq!(output.shape(), [2, 2, outputs], "{name}");
+            assert_eq!(output.shape(), shape, "{name}");
             assert!(agree(&tract(&network.export().unwrap(), &rows), &output, 1e-4), "{name}");
         }
     }
@@ -85,12 +87,11 @@ fn parity_models_for_two_slots_follow_from_base_models() {
 #[test]
 fn a_network_of_bytes_gives_the_same_in_tract_alone_and_for_two_files() {
     let two = NonZeroUsize::new(2).unwrap();
-    let start = Weights::Scratch { seed: 3 };
+    let (end, start) = (End::Raw, Weights::Scratch { seed: 3 });
     let deployed = model("bytes", &[256], 9);
-    let parity = |body| Design { stem: two, head: two, end: End::Raw, body, start };
-    let [mixed, lanes] =
-        [Body::Mixed, Body::lanes(two)].map(|body| derive(&deployed, &parity(body)).unwrap());
-    for (model, length, values) in [(deployed, 256, 9), (mixed, 512, 18), (lanes, 512, 18)] {
+    let mixed = derive(&deployed, &Design { stem: two, head: two, end, start }).unwrap();
+    let thin = student(&deployed, &Student { width: 0.5, end, start }).unwrap();
+    for (model, length, values) in [(deployed, 256, 9), (mixed, 512, 18), (thin, 256, 9)] {
         let tokens: Vec<i64> = (0..2 * length as i64).map(|at| at * 37 % 257).collect();
         let rows = Host::Ints(Array::new(vec![2, length], tokens).unwrap());
         let network = Network::new(model, Device::Cpu).unwrap();

@@ -11,5 +11,6 @@ mod parity;
 mod pytorch;
 mod shipped;
 mod sources;
+mod stand_in;
 mod support;
 mod task;

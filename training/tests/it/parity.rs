@@ -4,12 +4,11 @@ use std::cell::Cell;
 
 use parm_encoder::{Head, Kind};
 use parm_parity_models::bundle::{Meaning, verify};
-use parm_parity_models::onnx::{Builder, Dense, Limits, Model, Value};
+use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::Repository;
-use parm_training::data::Samples;
 use parm_training::fit::{Files, Stop, Surroundings};
 use parm_training::parity::{
-    Body, CodeRecord, Materials, ParityRecipe, Publication, Start, TrainedParities, examine, publish, train,
+    CodeRecord, Materials, ParityRecipe, Publication, Start, TrainedParities, examine, publish, train,
 };
 use parm_training::{Array, Augmentation, Device, Error, Loss, Network, Teacher};
 
@@ -37,19 +36,8 @@ fn every_code_learns_to_reconstruct_lost_predictions() {
     let scratch = ParityRecipe { start: Start::Scratch, ..recipe(Kind::Sum, 2) };
     let partial = ParityRecipe { blanks: 0.3, loss: Some(Loss::Huber), ..recipe(Kind::Slots, 3) };
     let shifted = ParityRecipe { augment: Augmentation { shift: 1, flip: true }, ..recipe(Kind::Slots, 2) };
-    let mixed = ParityRecipe { body: Some(Body::Mixed), ..recipe(Kind::Slots, 2) };
-    let wide = ParityRecipe { width: Some(1.0), ..recipe(Kind::Slots, 4) };
-    let cases = [
-        recipe(Kind::Slots, 2),
-        mixed,
-        wide,
-        recipe(Kind::Tiles, 2),
-        scratch,
-        weighted,
-        tiles_sum,
-        partial,
-        shifted,
-    ];
+    let cases =
+        [recipe(Kind::Slots, 2), recipe(Kind::Tiles, 2), scratch, weighted, tiles_sum, partial, shifted];
     let fresh = samples(300, 3);
     for recipe in cases {
         let trained = trained(&deployed, &recipe).expect("it trains");
@@ -190,52 +178,8 @@ fn what_does_not_fit_is_refused_before_a_run_begins() {
     assert_eq!(refused(&rows, &diverging, None), Error::LossOfSums);
     let alone = ParityRecipe { k: 1, ..usual.clone() };
     assert!(matches!(refused(&rows, &alone, None), Error::Setting { .. }));
-    let summed = ParityRecipe { body: Some(Body::Lanes), ..recipe(Kind::Sum, 2) };
-    let wide = ParityRecipe { width: Some(1.5), ..usual.clone() };
-    let both = ParityRecipe { body: Some(Body::Mixed), width: Some(0.5), ..usual.clone() };
-    for wrong in [summed, wide, both] {
-        assert!(matches!(refused(&rows, &wrong, None), Error::Setting { .. }), "{wrong:?}");
-    }
     let untrained = ParityRecipe { encoder: Kind::Mds, ..usual };
     assert!(matches!(refused(&rows, &untrained, None), Error::Untrained { kind: Kind::Mds }));
-}
-
-/// Layers side by side: which of their features are left cannot be followed through what joins them.
-fn joined() -> Model {
-    let mut graph = Builder::new("joined", 5);
-    let input = graph.input(Value::batch_of_f32("input", &[1, SIDE, SIDE]));
-    let flat = graph.node("Flatten", "flat", &[&input]);
-    let layer = Dense { inputs: SIDE * SIDE, outputs: 8 };
-    let sides = ["a", "b"].map(|name| graph.dense(name, &flat, layer).expect("a layer"));
-    let both = graph.node_with("Concat", "both", &[&sides[0], &sides[1]], [("axis", 1.into())]);
-    graph.dense("logits", &both, Dense { inputs: 16, outputs: CLASSES }).expect("a layer");
-    graph.output(Value::batch_of_f32("logits", &[CLASSES]));
-    graph.build().expect("a graph")
-}
-
-#[test]
-fn slots_go_through_lanes_unless_the_graph_or_the_recipe_rules_that_out() {
-    let mut few = recipe(Kind::Slots, 2);
-    few.run.epochs = 1;
-    let mixed = ParityRecipe { body: Some(Body::Mixed), ..few.clone() };
-    let lanes = ParityRecipe { body: Some(Body::Lanes), ..few.clone() };
-    let rows = Samples { labels: None, ..samples(600, 2) };
-    let body = |graph: &Model, recipe: &ParityRecipe| {
-        let materials = Materials { samples: &rows, graph, teacher: None, outputs: None };
-        let trained = alone(|around| train(materials, recipe, Device::Cpu, around));
-        trained.map(|trained| trained.body.map(|body| body.to_string()).unwrap_or_default())
-    };
-    let deployed = model(deployed());
-    assert!(
-        body(&deployed, &few).expect("it trains").starts_with("lanes: each query by itself through 0.71")
-    );
-    assert_eq!(body(&deployed, &few), body(&deployed, &lanes));
-    assert!(body(&deployed, &mixed).expect("it trains").starts_with("mixed"));
-    assert_eq!(body(&deployed, &recipe(Kind::Sum, 2)).expect("it trains"), "");
-    let why = body(&joined(), &few).expect("it trains");
-    assert!(why.starts_with("mixed") && why.contains("Concat 'both'"), "{why}");
-    let refused = body(&joined(), &lanes).expect_err("nobody may change what was asked for");
-    assert!(refused.to_string().contains("Concat 'both'"), "{refused}");
 }
 
 #[test]

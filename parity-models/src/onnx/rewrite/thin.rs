@@ -1,5 +1,8 @@
 //! A network with fewer features in every layer between its input and its predictions.
 //!
+//! With half of the features a layer multiplies a quarter as often: this is how a stand-in can be had without anyone
+//! designing it.
+//!
 //! Every value behind a first layer is followed by the features that are left of it, and whatever reads it is cut to
 //! those: a layer's weight here, what lies between layers in [`super::follow`]. How many features stay depends on their
 //! number alone, and it is always the first ones, so that values that are added to one another keep the same. An

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroUsize;
 
-use parm_parity_models::onnx::rewrite::{Body, Design, End, Weights, derive};
+use parm_parity_models::onnx::rewrite::{Design, End, Student, Weights, derive, student};
 use parm_parity_models::onnx::{Limits, Model};
 use parm_training::data::{self, Samples};
 use parm_training::{Array, Device, Host, Network};
@@ -28,13 +28,18 @@ fn a_network_of_pytorch_gives_what_it_gave_there() {
     assert!(agree(&outputs[0], &saved("outputs").into(), 1e-4), "{outputs:?}");
 }
 
-/// Derives a parity model, trains it for two steps and holds what is written to what tract makes of it.
-fn trained(slots: usize, body: Body) {
+/// The graph of a parity model with so many slots.
+fn parity(slots: usize) -> Model {
+    let size = NonZeroUsize::new(slots).unwrap();
+    let parity = Design { stem: size, head: size, end: End::Raw, start: Weights::Deployed };
+    derive(&model(), &parity).unwrap()
+}
+
+/// Trains a derived model for two steps and holds what is written to what tract makes of it.
+fn trained(derived: Model, slots: usize) {
     let images = saved("inputs");
     let pixels: usize = 28 * 28;
-    let size = NonZeroUsize::new(slots).unwrap();
-    let parity = Design { stem: size, head: size, end: End::Raw, body, start: Weights::Deployed };
-    let mut network = Network::new(derive(&model(), &parity).unwrap(), Device::Cpu).unwrap();
+    let mut network = Network::new(derived, Device::Cpu).unwrap();
     let query = Array::new(vec![1, slots, 28, 28], images.data()[..slots * pixels].to_vec()).unwrap();
     let query = [Host::from(query)];
     let before = network.predict(&query).unwrap();
@@ -58,8 +63,9 @@ fn trained(slots: usize, body: Body) {
 }
 
 #[test]
-fn parity_models_of_a_network_of_pytorch_are_derived_trained_and_run_elsewhere() {
-    trained(1, Body::Mixed);
-    trained(2, Body::Mixed);
-    trained(2, Body::lanes(NonZeroUsize::new(2).unwrap()));
+fn parity_models_and_students_of_a_network_of_pytorch_are_derived_trained_and_run_elsewhere() {
+    trained(parity(1), 1);
+    trained(parity(2), 2);
+    let thin = Student { width: 0.7, end: End::Raw, start: Weights::Deployed };
+    trained(student(&model(), &thin).unwrap(), 1);
 }

@@ -1,17 +1,13 @@
-//! In lanes every query goes through one thinner network by itself.
+//! A student is the deployed network with fewer features in every layer.
 
-use std::num::NonZeroUsize;
-
-use parm_parity_models::onnx::rewrite::{Body, Design, End, Weights, derive};
+use parm_parity_models::onnx::rewrite::{End, Student, Weights, student};
 use parm_parity_models::onnx::{BatchNorm, Builder, Conv, Defect, Dense, Model, Tensor, Value};
 use parm_random::Random;
 
 use crate::{run, sample};
 
-fn lanes(k: usize, width: f32) -> Design {
-    let slots = NonZeroUsize::new(k).unwrap();
-    let body = Body::Lanes { width };
-    Design { stem: slots, head: slots, body, end: End::AsDeployed, start: Weights::Deployed }
+fn thin(deployed: &Model, width: f32) -> Result<Model, Defect> {
+    student(deployed, &Student { width, end: End::AsDeployed, start: Weights::Deployed })
 }
 
 fn sizes(model: &Model) -> Vec<usize> {
@@ -66,43 +62,46 @@ fn all() -> [Model; 5] {
     [sample::mlp(), sample::lenet(), sample::resnet(), mobile(), products()]
 }
 
+/// Runs some rows alone and together, and gives what each was answered.
+fn answers(model: &Model, rows: usize, values: &[f32]) -> Vec<f32> {
+    run::rows(model, rows, &sizes(model), values).concat()
+}
+
 #[test]
-fn lanes_of_full_width_are_the_deployed_network_for_every_query() {
+fn a_student_of_full_width_is_the_deployed_network() {
     for deployed in all() {
-        for k in [1, 2, 3] {
-            let derived = derive(&deployed, &lanes(k, 1.0)).unwrap();
-            assert_eq!(derived.inspect().findings, [], "k = {k}");
-            let (row, wide) = (sizes(&deployed), sizes(&derived));
-            let queries = Random::new(k as u64).uniforms(1.0, 2 * wide.iter().product::<usize>());
-            let (expect, actual) =
-                (run::rows(&deployed, 2 * k, &row, &queries), run::rows(&derived, 2, &wide, &queries));
-            for (expect, actual) in expect.concat().iter().zip(actual.concat()) {
-                assert!((expect - actual).abs() < 1e-5, "k = {k}: {actual} is not {expect}");
-            }
+        let derived = thin(&deployed, 1.0).unwrap();
+        assert_eq!(derived.inspect().findings, []);
+        let queries = Random::new(2).uniforms(1.0, 3 * sizes(&deployed).iter().product::<usize>());
+        assert_eq!(answers(&derived, 3, &queries), answers(&deployed, 3, &queries));
+    }
+}
+
+#[test]
+fn a_thin_student_takes_and_gives_what_the_deployed_network_does_row_by_row() {
+    for deployed in all() {
+        let derived = thin(&deployed, 0.5).unwrap();
+        assert_eq!(derived.inspect().findings, []);
+        let (own, graph) = (deployed.graph().unwrap(), derived.graph().unwrap());
+        assert_eq!((&own.inputs, &own.outputs), (&graph.inputs, &graph.outputs));
+        let weights = |graph: &parm_parity_models::onnx::Graph| {
+            graph.initializers.values().map(Tensor::len).sum::<usize>()
+        };
+        assert!(weights(&graph) < weights(&own));
+        let row = sizes(&derived).iter().product::<usize>();
+        let queries = Random::new(3).uniforms(1.0, 2 * row);
+        let both = answers(&derived, 2, &queries);
+        let (first, second) = both.split_at(both.len() / 2);
+        assert_ne!(first, second);
+        for (together, alone) in first.iter().zip(answers(&derived, 1, &queries[..row])) {
+            assert!((together - alone).abs() < 1e-5, "{together} is not {alone}");
         }
     }
 }
 
 #[test]
-fn thin_lanes_run_and_answer_equal_queries_equally_wherever_they_stand() {
-    for deployed in all() {
-        let derived = derive(&deployed, &lanes(2, 0.5)).unwrap();
-        assert_eq!(derived.inspect().findings, []);
-        let wide = sizes(&derived);
-        let size = wide.iter().product::<usize>() / 2;
-        let queries = Random::new(3).uniforms(1.0, 2 * size);
-        let turned = [&queries[size..], &queries[..size]].concat();
-        let (there, back) = (run::rows(&derived, 1, &wide, &queries), run::rows(&derived, 1, &wide, &turned));
-        let half = there[0].len() / 2;
-        assert_eq!(there[0][..half], back[0][half..]);
-        assert_eq!(there[0][half..], back[0][..half]);
-        assert_ne!(there[0][..half], there[0][half..]);
-    }
-}
-
-#[test]
 fn what_belongs_to_features_is_cut_with_them() {
-    let graph = derive(&sample::lenet(), &lanes(4, 0.5)).unwrap().graph().unwrap();
+    let graph = thin(&sample::lenet(), 0.5).unwrap().graph().unwrap();
     let dims = |name: &str| graph.initializers[name].dims().to_vec();
     assert_eq!(dims("conv1.weight"), [2, 1, 5, 5]);
     assert_eq!(dims("conv2.weight"), [4, 2, 3, 3]);
@@ -111,9 +110,9 @@ fn what_belongs_to_features_is_cut_with_them() {
     assert_eq!(dims("fc1.weight"), [8, 16]);
     assert_eq!(dims("fc2.weight"), [5, 8]);
     assert_eq!(dims("fc2.bias"), [5]);
-    assert_eq!(graph.inputs[0].protocol_shape(), Some(vec![-1, 4, 12, 12]));
-    assert_eq!(graph.outputs[0].protocol_shape(), Some(vec![-1, 4, 5]));
-    let graph = derive(&mobile(), &lanes(2, 0.5)).unwrap().graph().unwrap();
+    assert_eq!(graph.inputs[0].protocol_shape(), Some(vec![-1, 1, 12, 12]));
+    assert_eq!(graph.outputs[0].protocol_shape(), Some(vec![-1, 5]));
+    let graph = thin(&mobile(), 0.5).unwrap().graph().unwrap();
     assert_eq!(graph.initializers["depthwise.weight"].dims(), [4, 1, 3, 3]);
     assert_eq!(graph.initializers["offsets"].dims(), [4, 1, 1]);
     assert_eq!(graph.initializers["bn2.weight"].dims(), [64]);
@@ -129,7 +128,7 @@ fn many_channels_are_left_in_the_blocks_that_engines_convolve() {
     let x = graph.dense("fc1", &x, Dense { inputs: 320, outputs: 64 }).unwrap();
     graph.dense("y", &x, Dense { inputs: 64, outputs: 3 }).unwrap();
     graph.output(Value::batch_of_f32("y", &[3]));
-    let graph = derive(&graph.build().unwrap(), &lanes(2, 0.7)).unwrap().graph().unwrap();
+    let graph = thin(&graph.build().unwrap(), 0.7).unwrap().graph().unwrap();
     let dims = |name: &str| graph.initializers[name].dims().to_vec();
     // 44.8 channels are nearest to 48; what is small or flat is taken as it comes.
     assert_eq!(dims("conv1.weight"), [48, 1, 3, 3]);
@@ -145,7 +144,7 @@ fn what_cannot_be_thinned_is_named_before_anything_is_made() {
     let both = graph.node_with("Concat", "both", &[&a, &b], [("axis", 1.into())]);
     graph.dense("y", &both, Dense { inputs: 8, outputs: 3 }).unwrap();
     graph.output(Value::batch_of_f32("y", &[3]));
-    let error = derive(&graph.build().unwrap(), &lanes(2, 0.5)).unwrap_err();
+    let error = thin(&graph.build().unwrap(), 0.5).unwrap_err();
     assert_eq!(error, Defect::Unthinned { node: "Concat 'both'".into() });
 }
 
@@ -162,9 +161,9 @@ fn a_row_of_numbers_along_a_picture_is_not_taken_for_its_features() {
         graph.output(Value::batch_of_f32("y", &[3]));
         graph.build().unwrap()
     };
-    let graph = derive(&model(&[4, 1, 1]), &lanes(2, 0.25)).unwrap().graph().unwrap();
+    let graph = thin(&model(&[4, 1, 1]), 0.25).unwrap().graph().unwrap();
     assert_eq!(graph.initializers["numbers"].dims(), [1, 1, 1]);
-    let error = derive(&model(&[4]), &lanes(2, 0.25)).unwrap_err();
+    let error = thin(&model(&[4]), 0.25).unwrap_err();
     assert_eq!(error, Defect::Unthinned { node: "PRelu 'slopes'".into() });
 }
 
@@ -177,22 +176,7 @@ fn features_that_are_an_output_themselves_stay() {
     graph.output(Value::batch_of_f32("y", &[3]));
     graph.output(Value::batch_of_f32("features", &[4]));
     let model = graph.build().unwrap();
-    let error = derive(&model, &lanes(2, 0.5)).unwrap_err();
+    let error = thin(&model, 0.5).unwrap_err();
     assert_eq!(error, Defect::NoLastLayer { output: "features".into() });
-    assert_eq!(derive(&model, &lanes(2, 1.0)).unwrap().inspect().findings, []);
-}
-
-#[test]
-fn rows_that_are_counted_in_the_file_cannot_be_lanes() {
-    let mut graph = Builder::new("one row", sample::SEED);
-    let mut input = Value::batch_of_f32("x", &[4]);
-    input.shape.as_mut().unwrap()[0] = parm_parity_models::onnx::Dim::Fixed(1);
-    let x = graph.input(input);
-    graph.dense("y", &x, Dense { inputs: 4, outputs: 3 }).unwrap();
-    graph.output(Value::batch_of_f32("y", &[3]));
-    let error = derive(&graph.build().unwrap(), &lanes(2, 0.5)).unwrap_err();
-    assert_eq!(error, Defect::FixedRows { value: "x FP32[1, 4]".into() });
-    let one = NonZeroUsize::MIN;
-    let error = derive(&sample::mlp(), &Design { head: one, ..lanes(2, 0.5) }).unwrap_err();
-    assert_eq!(error, Defect::UnequalLanes);
+    assert_eq!(thin(&model, 1.0).unwrap().inspect().findings, []);
 }

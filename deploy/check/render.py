@@ -1,0 +1,113 @@
+"""Everything that kustomize and the chart make, as objects: {name of the rendering: [object]}."""
+
+import os
+import pathlib
+import subprocess
+
+import yaml
+from helm_python import Chart
+from helm_python.chart import lint
+
+DEPLOY = pathlib.Path(__file__).resolve().parent.parent
+KUSTOMIZATIONS = ["base", "overlays/triton", "overlays/kserve", "overlays/gateway"]
+# What components add, and to what.
+COMPOSITIONS = {
+    "base with all components": ("base", ["monitoring", "models-claim", "autoscale-workers"]),
+    "triton with monitoring": ("overlays/triton", ["monitoring"]),
+    "kserve with monitoring": ("overlays/kserve", ["monitoring"]),
+}
+# Name of the release and values.
+CHARTS = {
+    "chart": ("parm", {}),
+    "chart, called otherwise": ("inference", {"networkPolicy": {"enabled": False}}),
+    "chart with everything": (
+        "parm",
+        {
+            "monitoring": {"enabled": True, "labels": {"release": "prometheus"}},
+            "worker": {
+                "autoscaling": {"enabled": True},
+                "models": {"claim": "parm-models"},
+                "settings": {"backend.batching.max_batch": 8},
+                "tolerations": [{"key": "gpu", "operator": "Exists"}],
+            },
+            "frontend": {
+                "bundles": True,
+                "settings": {"frontend.dispatch.policy": "stand-in", "log.level": "warn"},
+                "nodeSelector": {"pool": "cpu"},
+            },
+            "imagePullSecrets": [{"name": "pull"}],
+        },
+    ),
+    "chart before other servers": (
+        "parm",
+        {
+            "worker": {"enabled": False},
+            "frontend": {"workers": ["dns+grpc://triton:8001"], "settings": {"frontend.instances.slots": 4}},
+        },
+    ),
+}
+# Values that the chart must refuse.
+REFUSED = [
+    {"frontend": {"settings": {"frontent.dispatch.policy": "hedge"}}},
+    {"frontend": {"worker": ["http://a:1"]}},
+    {"frontend": {"workers": ["a:8000"]}},
+    {"worker": {"replicas": 0}},
+]
+
+
+def kustomized(folder):
+    """What a folder renders to."""
+    command = [os.environ.get("KUBECTL", "kubectl"), "kustomize", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode or done.stderr:
+        raise SystemExit(f"{folder}: {done.stderr}")
+    return [found for found in yaml.safe_load_all(done.stdout) if found]
+
+
+def composition(scratch, name, base, components):
+    """A kustomization of a base and components, as a user would write it."""
+    folder = scratch / name.replace(" ", "-")
+    folder.mkdir(parents=True, exist_ok=True)
+    here = pathlib.Path(os.path.relpath(DEPLOY / "kubernetes", folder))
+    text = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [str(here / base)],
+        "components": [str(here / "components" / component) for component in components],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(text))
+    return kustomized(folder)
+
+
+def chart(release, values):
+    """What the chart renders to; its notes are no objects."""
+    with Chart.load(DEPLOY / "helm/parm") as loaded:
+        files = loaded.render(values=values, name=release, namespace="ml")
+    texts = [text for name, text in sorted(files.items()) if not name.endswith("NOTES.txt")]
+    return [found for text in texts for found in yaml.safe_load_all(text) if found]
+
+
+def problems_of_the_chart():
+    """What Helm's own lint says, and values that should have been refused."""
+    for name, (_, values) in CHARTS.items():
+        report = lint(DEPLOY / "helm/parm", values, strict=True)
+        said = [message for message in report["messages"] if message["severity"] > 1]
+        for problem in report["errors"] + said:
+            yield f"{name}: {problem}"
+    for values in REFUSED:
+        with Chart.load(DEPLOY / "helm/parm") as loaded:
+            try:
+                loaded.validate_schema(values)
+            except Exception:  # noqa: BLE001, whatever it is called: refused is what it should be
+                continue
+        yield f"the chart takes {values}"
+
+
+def everything(scratch):
+    """All renderings."""
+    made = {name: kustomized(DEPLOY / "kubernetes" / name) for name in KUSTOMIZATIONS}
+    for name, (base, components) in COMPOSITIONS.items():
+        made[name] = composition(scratch, name, base, components)
+    for name, (release, values) in CHARTS.items():
+        made[name] = chart(release, values)
+    return made

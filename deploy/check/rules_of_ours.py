@@ -1,0 +1,145 @@
+"""What every manifest of ours has to keep, whatever the schemas allow: rights, references, probes, spread."""
+
+
+def by_kind(objects, *kinds):
+    """Objects of these kinds."""
+    return [found for found in objects if found["kind"] in kinds]
+
+
+def selects(selector, labels):
+    """Whether a plain selector selects."""
+    return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
+
+
+def pods(objects):
+    """Name, template and specification of every workload."""
+    for found in by_kind(objects, "Deployment"):
+        template = found["spec"]["template"]
+        yield found["metadata"]["name"], template["metadata"]["labels"], template["spec"]
+
+
+def rights(name, spec):
+    """A pod is nobody special, and writes nowhere."""
+    context = spec.get("securityContext", {})
+    if not (context.get("runAsNonRoot") and context.get("runAsUser", 0) > 0):
+        yield f"{name}: may be root"
+    if context.get("seccompProfile", {}).get("type") != "RuntimeDefault":
+        yield f"{name}: no seccomp profile"
+    if spec.get("automountServiceAccountToken") is not False or spec.get("enableServiceLinks") is not False:
+        yield f"{name}: gets a token or variables of Services"
+    for container in spec["containers"]:
+        context = container.get("securityContext", {})
+        good = (
+            context.get("readOnlyRootFilesystem") is True
+            and context.get("allowPrivilegeEscalation") is False
+            and context.get("capabilities") == {"drop": ["ALL"]}
+        )
+        if not good:
+            yield f"{name}: the container may write or gain rights"
+        limits = container["resources"].get("limits", {})
+        if "memory" not in limits or "cpu" in limits or "cpu" not in container["resources"]["requests"]:
+            yield f"{name}: wants a request of CPU, a limit of memory, and no limit of CPU"
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            if probe not in container:
+                yield f"{name}: no {probe}"
+        if container["image"].split(":")[-1] in ("latest", container["image"]):
+            yield f"{name}: image {container['image']} has no version"
+
+
+def references(objects):
+    """What is named exists: pods of Services, budgets and policies, targets of autoscalers, configuration, claims, ports."""
+    templates = list(pods(objects))
+    names = {(found["kind"], found["metadata"]["name"]) for found in objects}
+    runtimes = bool(by_kind(objects, "InferenceService"))
+    for name, _, spec in templates:
+        volumes = {volume["name"]: volume for volume in spec.get("volumes", [])}
+        for volume in volumes.values():
+            config = volume.get("configMap", {}).get("name")
+            if config and ("ConfigMap", config) not in names:
+                yield f"{name}: ConfigMap {config} is not there"
+        for container in spec["containers"]:
+            for mount in container.get("volumeMounts", []):
+                if mount["name"] not in volumes or not mount.get("readOnly"):
+                    yield f"{name}: mount {mount['name']} is not there, or can be written"
+    for service in by_kind(objects, "Service"):
+        labels = service["spec"]["selector"]
+        matched = [spec for _, own, spec in templates if selects(labels, own)]
+        foreign = "app.kubernetes.io/name" not in labels
+        if not matched and not foreign:
+            yield f"Service {service['metadata']['name']} selects nothing"
+        ports = {port["name"] for spec in matched for container in spec["containers"] for port in container["ports"]}
+        for port in service["spec"]["ports"]:
+            if matched and port.get("targetPort", port["name"]) not in ports:
+                yield f"Service {service['metadata']['name']}: no port {port['name']}"
+    for budget in by_kind(objects, "PodDisruptionBudget"):
+        if not any(selects(budget["spec"]["selector"]["matchLabels"], own) for _, own, _ in templates):
+            yield f"budget {budget['metadata']['name']} selects nothing"
+    for policy in by_kind(objects, "NetworkPolicy"):
+        if not any(selects(policy["spec"]["podSelector"]["matchLabels"], own) for _, own, _ in templates):
+            yield f"policy {policy['metadata']['name']} selects nothing"
+    for scaler in by_kind(objects, "HorizontalPodAutoscaler"):
+        target = scaler["spec"]["scaleTargetRef"]
+        if (target["kind"], target["name"]) not in names:
+            yield f"autoscaler {scaler['metadata']['name']}: its target is not there"
+        for found in by_kind(objects, "Deployment"):
+            if found["metadata"]["name"] == target["name"] and "replicas" in found["spec"]:
+                yield f"{target['name']}: replicas would be set back at every apply"
+    for route in by_kind(objects, "HTTPRoute", "GRPCRoute"):
+        for rule in route["spec"]["rules"]:
+            for backend in rule["backendRefs"]:
+                services = [s for s in by_kind(objects, "Service") if s["metadata"]["name"] == backend["name"]]
+                if not any(port["port"] == backend["port"] for s in services for port in s["spec"]["ports"]):
+                    yield f"{route['kind']}: {backend} is not there"
+    for monitor in by_kind(objects, "ServiceMonitor"):
+        wanted = monitor["spec"]["selector"]["matchLabels"]
+        ports = [
+            port["name"]
+            for service in by_kind(objects, "Service")
+            if selects(wanted, service["metadata"]["labels"])
+            for port in service["spec"]["ports"]
+        ]
+        # Once: a second Service with that port would count everything twice.
+        if any(ports.count(endpoint["port"]) != 1 for endpoint in monitor["spec"]["endpoints"]):
+            yield f"ServiceMonitor {monitor['metadata']['name']}: not exactly one Service has its port"
+    for service in by_kind(objects, "InferenceService"):
+        runtime = service["spec"]["predictor"]["model"]["runtime"]
+        if runtimes and ("ClusterServingRuntime", runtime) not in names:
+            yield f"runtime {runtime} is not there"
+
+
+def problems(objects):
+    """All of it."""
+    for name, _, spec in pods(objects):
+        yield from rights(name, spec)
+    yield from references(objects)
+
+
+def as_in_the_base(base, chart):
+    """The chart makes of itself what the base is: the same pods, scaling, budgets and Services."""
+    for kind in ("Deployment", "Service", "HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy"):
+        ours, theirs = (
+            {found["metadata"]["name"]: plain(found["spec"]) for found in by_kind(objects, kind)} for objects in (base, chart)
+        )
+        for name in sorted(ours.keys() | theirs.keys()):
+            if ours.get(name) != theirs.get(name):
+                yield f"{kind} {name} is not the same in base and chart: {difference(ours.get(name), theirs.get(name))}"
+
+
+def plain(value):
+    """Without what kustomize and Helm each name in their own way."""
+    if isinstance(value, dict):
+        names = ("app.kubernetes.io/instance", "app.kubernetes.io/part-of", "annotations", "imagePullPolicy", "args")
+        kept = {key: plain(each) for key, each in value.items() if key not in names}
+        if "configMap" in kept:
+            kept["configMap"] = "-".join(kept["configMap"]["name"].split("-")[:2])
+        return kept
+    return [plain(each) for each in value] if isinstance(value, list) else value
+
+
+def difference(one, other, at=""):
+    """Where two values differ first."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted(one.keys() | other.keys()):
+            if one.get(key) != other.get(key):
+                return difference(one.get(key), other.get(key), f"{at}.{key}")
+    return f"{at}: {one!r} and {other!r}"

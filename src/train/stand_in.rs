@@ -1,0 +1,96 @@
+//! `parm train stand-in`.
+
+use std::io::Write;
+
+use anyhow::{Context, anyhow};
+use parm_parity_models::bundle::{Signature, misfit};
+use parm_parity_models::onnx::Model;
+use parm_training::fit::{Files, Surroundings};
+use parm_training::parity::{StandInRecord, publish_stand_in};
+use parm_training::stand_in::{StandInRecipe, Standing, TrainedStandIn, examine, train};
+
+use super::run::{Numbers, apply, files, named, recipe, set, threads};
+use super::taught::Taught;
+use super::{command_line, progress, stop};
+use crate::Failure;
+use crate::cli::train as flags;
+
+/// Trains a stand-in and puts it into the repository.
+pub fn main(given: &flags::StandIn) -> Result<(), Failure> {
+    let work = Work::prepare(given).map_err(Failure::Configuration)?;
+    work.learn(given).map_err(Failure::Run)
+}
+
+/// Everything that is read before the run begins.
+struct Work {
+    recipe: StandInRecipe,
+    taught: Taught,
+}
+
+impl Work {
+    fn prepare(given: &flags::StandIn) -> anyhow::Result<Self> {
+        let taught = Taught::read(&given.taught, given.architecture.as_deref(), &given.run)?;
+        if let Some(architecture) = &taught.architecture {
+            let signature = |model: &Model| Signature::from(&model.inspect());
+            let problem =
+                misfit(&signature(&taught.deployed.model), &signature(architecture), "--architecture");
+            problem
+                .map_or(Ok(()), |problem| Err(anyhow!("{problem}")))
+                .context("the stand-in could not serve")?;
+        }
+        Ok(Self { recipe: settings(given)?, taught })
+    }
+
+    fn learn(&self, given: &flags::StandIn) -> anyhow::Result<()> {
+        threads(&given.run)?;
+        let (bar, stop) = (progress::EpochBar::new(), stop::on_signals()?);
+        let files = files(&given.run.runs, &format!("{}-stand-in", self.taught.deployed.name));
+        let around = Surroundings { observer: &bar, stop: &stop, files: &files };
+        let trained = train(self.taught.materials(), &self.recipe, self.taught.device, around)?;
+        drop(bar);
+        self.publish(given, &trained, &files)
+    }
+
+    fn publish(&self, given: &flags::StandIn, trained: &TrainedStandIn, files: &Files) -> anyhow::Result<()> {
+        let Taught { metric, device, .. } = self.taught;
+        let examined = |unseen| examine(unseen, (&trained.model, trained.meaning), metric, device);
+        let standing = self.taught.unseen().map(examined).transpose()?;
+        let record = StandInRecord {
+            provenance: command_line(),
+            agreement: standing.and_then(|standing| standing.agreement),
+            accuracy: standing.as_ref().and_then(Standing::accuracy),
+            calibration: trained.calibration,
+        };
+        let publication = self.taught.publication(trained.meaning, &given.run.models);
+        let path = publish_stand_in(&publication, &record, &trained.model)?;
+        files.forget_checkpoint();
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{}: stand-in of {:.2} of the features", path.display(), self.recipe.width)?;
+        let marks = &trained.marks;
+        writeln!(
+            out,
+            "on rows held out: predictions {:.4}, stand-in {:.4}",
+            marks.available, marks.degraded
+        )?;
+        let Some(Standing { metric, deployed, stand_in, agreement }) = standing else { return Ok(()) };
+        writeln!(out, "on test rows: {metric} of predictions {deployed:.4}, of the stand-in {stand_in:.4}")?;
+        if let Some(agreement) = agreement {
+            writeln!(out, "  both say the same of {agreement:.4}")?;
+        }
+        Ok(())
+    }
+}
+
+fn settings(given: &flags::StandIn) -> anyhow::Result<StandInRecipe> {
+    let mut settings: StandInRecipe = recipe(&given.run)?;
+    let StandInRecipe { run, held_out, augment, .. } = &mut settings;
+    apply(&given.run, Numbers { run, held_out, augment: Some(augment) });
+    // A network of one's own is as thin as it is meant to be.
+    set(&mut settings.width, given.architecture.is_some().then_some(1.0));
+    set(&mut settings.width, given.width);
+    set(&mut settings.start, given.start.map(named));
+    set(&mut settings.loss, given.loss.map(|loss| Some(named(loss))));
+    set(&mut settings.temperature, given.taught.temperature);
+    set(&mut settings.meaning, given.taught.meaning.map(|meaning| Some(named(meaning))));
+    Ok(settings)
+}

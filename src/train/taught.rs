@@ -1,0 +1,87 @@
+//! What a run that learns from a deployed model reads before it begins.
+
+use std::path::{Path, PathBuf};
+
+use parm_parity_models::bundle::Meaning;
+use parm_parity_models::onnx::{Limits, Model};
+use parm_training::data::{Limit, Samples};
+use parm_training::evaluate::Metric;
+use parm_training::parity::{Materials, Publication};
+use parm_training::{Array, Device, Network, Teacher};
+
+use super::engine::BlackBox;
+use super::run::device;
+use super::{Deployed, samples};
+use crate::cli::train as flags;
+
+/// All of it.
+pub struct Taught {
+    pub device: Device,
+    pub deployed: Deployed,
+    pub architecture: Option<Model>,
+    test: Option<Samples>,
+    pub metric: Option<Metric>,
+    data: Samples,
+    /// Who says what is true of a row where it is not the graph that is trained.
+    teacher: Option<Box<dyn Teacher>>,
+    outputs: Option<Array<f32>>,
+}
+
+impl Taught {
+    /// Reads everything that the flags name; `architecture` is the file of another network than the deployed one.
+    pub fn read(
+        given: &flags::Taught,
+        architecture: Option<&Path>,
+        run: &flags::Run,
+    ) -> anyhow::Result<Self> {
+        let deployed = Deployed::find(&given.deployed, given.name.as_deref(), &run.models)?;
+        let open = |path: &Path| Model::open(path, &Limits::default());
+        let outputs = |path: &PathBuf| Samples::npy(path, None, Limit::default()).map(|rows| rows.inputs);
+        let device = device(run)?;
+        let teacher: Option<Box<dyn Teacher>> = match &given.engine {
+            Some(engine) => Some(Box::new(BlackBox::load(engine, &deployed.path)?)),
+            None if architecture.is_some() && given.outputs.is_none() => {
+                Some(Box::new(Network::new(open(&deployed.path)?, device)?))
+            }
+            None => None,
+        };
+        Ok(Self {
+            device,
+            architecture: architecture.map(open).transpose()?,
+            teacher,
+            outputs: given.outputs.as_ref().map(outputs).transpose()?,
+            metric: given.metric.as_deref().map(str::parse).transpose()?,
+            deployed,
+            data: samples(&given.data)?,
+            test: given.test.as_deref().map(samples).transpose()?,
+        })
+    }
+
+    /// What is learned from.
+    pub fn materials(&self) -> Materials<'_> {
+        Materials {
+            samples: &self.data,
+            graph: self.architecture.as_ref().unwrap_or(&self.deployed.model),
+            teacher: self.teacher.as_deref(),
+            outputs: self.outputs.as_ref(),
+        }
+    }
+
+    /// The same with rows that no training saw, if there are any.
+    pub fn unseen(&self) -> Option<Materials<'_>> {
+        let samples = self.test.as_ref()?;
+        Some(Materials { samples, outputs: None, ..self.materials() })
+    }
+
+    /// Where the result goes.
+    pub fn publication<'a>(&'a self, meaning: Meaning, root: &'a Path) -> Publication<'a> {
+        Publication {
+            root,
+            name: &self.deployed.name,
+            deployed: self.deployed.model.bytes(),
+            meaning,
+            rows: &self.data.inputs,
+            preprocessing: None,
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Training a stand-in.
+
+use bytes::Bytes;
+use parm_encoder::{CodeSpec, Kind};
+use parm_parity_models::bundle::{Calibration, Meaning};
+use parm_parity_models::onnx::rewrite::End;
+
+use super::StandInRecipe;
+use crate::distil::{Aim, Augment, Coder, Exam, Lesson, LessonPlan, Marks, Split, Targets, Teacher};
+use crate::fit::{self, Epoch, Surroundings};
+use crate::groups::Sampling;
+use crate::loss::Scores;
+use crate::parity::{Materials, calibrate, copy, fingerprint, finished, hold, meaning, rows, taught};
+use crate::{Device, Error, Network};
+
+/// A trained stand-in.
+#[derive(Clone, Debug)]
+pub struct TrainedStandIn {
+    /// The ONNX file, with the deployed model's inputs and outputs.
+    pub model: Bytes,
+    /// What was measured on the rows held out: the deployed model (A_a) and the stand-in in its place (A_d).
+    pub marks: Marks,
+    /// How sure its answers are; none where there are no classes.
+    pub calibration: Option<Calibration>,
+    /// What the deployed model's output means.
+    pub meaning: Meaning,
+    /// The run's epochs.
+    pub history: Vec<Epoch>,
+}
+
+/// Trains a stand-in of a recipe.
+pub fn train(
+    materials: Materials<'_>,
+    recipe: &StandInRecipe,
+    device: Device,
+    around: Surroundings<'_>,
+) -> Result<TrainedStandIn, Error> {
+    recipe.check()?;
+    let deployed = Network::new(copy(materials.graph)?, device)?;
+    rows(&materials.samples.inputs, deployed.input()?)?;
+    let teacher: &dyn Teacher = materials.teacher.unwrap_or(&deployed);
+    let set = taught(materials, teacher)?;
+    let meaning = recipe.meaning.unwrap_or_else(|| meaning(materials.graph));
+    let classes = meaning != Meaning::Values;
+    hold(&set, classes)?;
+
+    let seed = recipe.run.seed;
+    let student = Network::new(recipe.derive(materials.graph, End::Raw)?, device)?;
+    let fingerprint = fingerprint(&["stand-in", &format!("{recipe:?}")], &set, &[materials.graph]);
+    let values = set.values();
+    let (train, held_out) = Split::random(set.len(), recipe.held_out, seed).of(&set);
+    let mut coder = Coder::new(&CodeSpec::new(Kind::Sum, 1, 1), set.dims())?;
+    let exam = Exam::new(held_out, &mut coder, seed)?;
+    let plan = LessonPlan {
+        sampling: Sampling { k: 1, groups: train.len(), blanks: 0.0, seed },
+        batch: recipe.run.batch,
+        loss: recipe.loss(meaning),
+        temperature: recipe.temperature,
+        scores: if meaning == Meaning::Probabilities { Scores::Probabilities } else { Scores::Logits },
+        classes,
+    };
+    drop(set);
+    let targets = Targets { aim: Aim::Slots(vec![0]), values };
+    let augment =
+        (!recipe.augment.is_none()).then_some(Augment { how: recipe.augment, teacher: Some(teacher) });
+    let mut lesson = Lesson::new(vec![student], train, exam, coder, targets, augment, plan)?;
+    let history = fit::run(&mut lesson, &recipe.run, &fingerprint, around)?;
+
+    let (exam, coder) = (&lesson.exam, &lesson.coder);
+    let marks = match classes {
+        true => exam.classify(coder, &lesson.networks)?,
+        false => exam.regress(coder, &lesson.networks)?,
+    };
+    let calibration =
+        if classes { Some(calibrate(exam, coder, &lesson.networks, Scores::Logits, meaning)?) } else { None };
+    let served = std::iter::once(recipe.derive(materials.graph, End::AsDeployed).map_err(Error::from));
+    let model = finished(&lesson.networks, served, device)?.remove(0);
+    Ok(TrainedStandIn { model, marks, calibration, meaning, history })
+}
