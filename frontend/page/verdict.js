@@ -65,7 +65,7 @@ function enough(hedge) {
   return `A hedge would be enough here: it reaches about ${time(hedge)}.`;
 }
 
-const CAUSES = { queue_full: 'the queue is full', no_instance: 'there is no instance for them', bad_query: 'instances refuse them',
+const CAUSES = { queue_full: 'the queue is full', overload: 'more waits than can be in time', no_instance: 'there is no instance for them', bad_query: 'instances refuse them',
   deadline: 'their deadline passes', failed: 'instances fail them' };
 
 function cause(rejections) {

@@ -1,7 +1,7 @@
 // A cluster that is played: queries, stragglers, a slow node, ejections, and what they make of latencies. Each second draws every
 // query of it, so that what is shown together belongs together. Randomness is by seed.
 
-const COUNTS = ['arrived', 'cancelled', 'jobs', 'dropped', 'hedges', 'hedges_refused', 'hedges_won', 'groups', 'groups_partial',
+const COUNTS = ['arrived', 'cancelled', 'given_up', 'jobs', 'dropped', 'hedges', 'hedges_refused', 'hedges_won', 'groups', 'groups_partial',
   'groups_dissolved', 'parities', 'parities_unsent', 'parities_late', 'reconstructions', 'reconstructions_served',
   'reconstructions_unsure', 'backups_served', 'stand_ins_spare', 'stand_ins_late', 'stand_ins_refused', 'stand_ins_served',
   'stand_ins_unsure', 'stand_ins_over_bound', 'stand_ins_wasted', 'retries', 'retries_refused', 'ejected_slow', 'compared',
@@ -139,7 +139,7 @@ export class Cluster {
   hello(role, key, interval) {
     return { format: 1, version: '0.1.0', at: Date.now(), started_at: this.started, role, key, interval_ms: interval, history_s: 300,
       outcomes: OUTCOMES, roles: ['deployed', 'copy', 'parity', 'backup', 'stand-in'], counts: COUNTS,
-      rejections: ['queue_full', 'no_instance', 'bad_query', 'deadline', 'failed'], budgets: ['retry', 'hedge', 'stand_in'],
+      rejections: ['queue_full', 'overload', 'no_instance', 'bad_query', 'deadline', 'failed'], budgets: ['retry', 'hedge', 'stand_in'],
       columns: COLUMNS, states: STATES, reasons: REASONS, buckets: BUCKETS,
       policies: ['none', 'equal', 'replicate', 'hedge', 'parm', 'parm+', 'approximate-backup', 'stand-in'],
       bounds: { instances: 1024, events: EVENTS, queries: 1024, node_slow_factor: 2 } };
@@ -178,7 +178,7 @@ export class Cluster {
     const alone = new Map();
     const counts = Object.fromEntries(COUNTS.map((name) => [name, 0]));
     const work = [0, 0, 0, 0, 0];
-    const rejections = [0, 0, 0, 0, 0];
+    const rejections = [0, 0, 0, 0, 0, 0];
     let unknown = 0;
     const policy = this.names()[model.m].in_force;
     const swing = 1 + 0.12 * Math.sin(this.second / 19) + 0.05 * (this.random() - 0.5);
@@ -187,7 +187,7 @@ export class Cluster {
     const trouble = this.second % 97 > 80; // now and then half of the stragglers come together
     for (let query = 0; query < arrived; query += 1) {
       counts.arrived += 1;
-      if (!usable.length) { rejections[1] += 1; add(latency[6], 1_000_000); continue; }
+      if (!usable.length) { rejections[2] += 1; add(latency[6], 1_000_000); continue; }
       const one = this.pick(usable);
       one.jobs += 1;
       counts.jobs += 1;
@@ -216,7 +216,7 @@ export class Cluster {
         if (answer < time) { [outcome, took] = [1, answer]; counts.hedges_won += 1; }
       }
       model.tokens.hedge = Math.min(own.hedge.budget.burst, model.tokens.hedge + own.hedge.budget.ratio);
-      if (took === Infinity) { rejections[3] += 1; took = 1_000_000; outcome = 7; }
+      if (took === Infinity) { rejections[4] += 1; took = 1_000_000; outcome = 7; }
       add(latency[outcome], took);
       if (time === Infinity) unknown += 1; else add(alone, time);
       if (policy === 'stand-in') {

@@ -67,7 +67,7 @@ const hello = new Cluster('quiet').hello('admin', null, 1000);
 function part(latency, more = {}) {
   const flat = (pairs) => [...(pairs ?? [])].sort((a, b) => a[0] - b[0]).flatMap(([us, count]) => [bucket(us), count]);
   return { m: 0, latency: hello.outcomes.map((name) => flat(latency[name])), alone: flat(more.alone ?? latency.exact), alone_unknown: more.never ?? 0,
-    rejections: more.rejections ?? [0, 0, 0, 0, 0], counts: hello.counts.map(() => 0), work_us: [100, 5, 0, 0, 0], queue: more.queue ?? [0, 9, 9, 12, 12, 12], queue_limit: 1024, busy: 6,
+    rejections: more.rejections ?? [0, 0, 0, 0, 0, 0], counts: hello.counts.map(() => 0), work_us: [100, 5, 0, 0, 0], queue: more.queue ?? [0, 9, 9, 12, 12, 12], queue_limit: 1024, busy: 6,
     service_us: [20_000, 38_000], late_us: more.late ?? 26_000, budgets: [[100, 100], [10, 10], null], approximate: null, agreement: null, withheld: false, groups: null, ...more.also };
 }
 const model = (policy, more = {}) => ({ m: 0, name: 'resnet50', policy, in_force: policy, problem: null, codes: [], ...more });
@@ -95,7 +95,8 @@ test('the_verdict_names_what_is_wrong_first', () => {
   const cases = [
     [said('hedge', {}, { queue: [0, 0, 0, 0, 12, 0] }), 'bad', /^Nobody serves resnet50: none of 12 instances takes work\.$/],
     [said('hedge', {}, { queue: [0, 0, 0, 0, 0, 0] }), 'bad', /^Nobody serves resnet50 yet\.$/],
-    [said('hedge', { exact: [[20_000, 9000]], rejected: [[100, 1000]] }, { rejections: [1000, 0, 0, 0, 0] }), 'bad', /^10\.0 % of queries fail: the queue is full\.$/],
+    [said('hedge', { exact: [[20_000, 9000]], rejected: [[100, 1000]] }, { rejections: [1000, 0, 0, 0, 0, 0] }), 'bad', /^10\.0 % of queries fail: the queue is full\.$/],
+    [said('hedge', { exact: [[20_000, 9000]], rejected: [[100, 1000]] }, { rejections: [10, 990, 0, 0, 0, 0] }), 'bad', /fail: more waits than can be in time\.$/],
     [said('hedge', {}), 'none', /^No queries/],
     [said('hedge', { exact: [[20_000, 12]] }), 'none', /^12 queries so far: too few/],
     [said('none', { exact: [[20_000, 9900], [210_000, 100]] }), 'warn', /^p99\.9 is 2\d\d ms, 1\d\.\d times the median\.$/],
