@@ -24,8 +24,8 @@ lint-features:
 test:
     cargo test
 
-# Random schedules over the whole frontend: a million requests, 1,200 seeds, some minutes (docs/results/defects.md).
-schedules seeds="0..1200":
+# Random schedules over the whole frontend: a million requests, 1,300 seeds of 800 or so, some minutes (docs/results/defects.md).
+schedules seeds="0..1300":
     SCHEDULE_ALL=1 SCHEDULE_SEEDS={{seeds}} cargo test -p parm-frontend --test schedules random_schedules -- --nocapture
 
 # The documentation, warnings are errors.
@@ -61,9 +61,33 @@ interop-parity:
 interop-engines:
     interop/engines.sh
 
+# The operators' page: its modules in node, and all of it in Chromium over a frontend that is played.
+page-test:
+    interop/page.sh
+
+# The operators' page over a frontend that is played, to look at: cluster, many, hedge, empty or quiet.
+page scenario="cluster":
+    node frontend/page/test/mock.mjs {{scenario}}
+
 # One pass-through hop beside nginx, haproxy and Envoy.
 bench-hop:
     bench/hop.sh
+
+# Half an hour of rolling faults at half load: nothing lost, nothing leaked (docs/results/chaos.md).
+soak *arguments:
+    bench/chaos.sh soak {{arguments}}
+
+# Five minutes of three times the capacity, and what comes after.
+overload *arguments:
+    bench/chaos.sh overload {{arguments}}
+
+# Clients that resend at once, at one and a half times the capacity.
+retry-storm *arguments:
+    bench/chaos.sh storm {{arguments}}
+
+# How long a fault shows, by policy, beside Envoy.
+bench-masking *arguments:
+    bench/chaos.sh masking {{arguments}}
 
 # parm load beside wrk, h2load and perf_analyzer on a null server.
 bench-load *arguments:

@@ -29,7 +29,7 @@ pub fn main(flags: &cli::Serve) -> Result<(), Failure> {
 async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     let stop = shutdown::token()?;
     let embeds = settings.embeds();
-    let drain_delay = settings.server.drain_delay();
+    let drain_delay = settings.server.drain_delay;
     let wire = Wire::new(settings.frontend.client.clone());
     let wire = Arc::new(wire.with_name_servers(settings.frontend.instances.name_servers.clone()));
     let nets = Arc::new(Engine(settings.backend.engine.clone()));

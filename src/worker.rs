@@ -26,7 +26,7 @@ async fn serve(flags: &cli::Worker, settings: Settings) -> Result<(), Failure> {
     let registry = Registry::new();
     let counted = Metrics::worker(&registry).map_err(anyhow::Error::from)?;
     let worker = Worker::start(settings.backend.clone(), counted).map_err(runtime::backend_failure)?;
-    let drain_delay = settings.server.drain_delay();
+    let drain_delay = settings.server.drain_delay;
     let mut server = Server::bind(settings.server, Arc::new(worker.clone()))
         .await
         .map_err(anyhow::Error::from)?

@@ -1,10 +1,11 @@
 //! Settings of a worker and of embedded instances.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use parm_durations::{Micros, Millis};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,11 +33,15 @@ pub struct Config {
     /// Requests that may wait in a queue; one more is refused with 503, as it would wait too long anyway.
     /// Default 256.
     pub queue: NonZeroUsize,
+    /// So many times the instances' time of a model of weight 1, by model, while requests of both wait. What a model does
+    /// not use others may. Default: every model has weight 1.
+    pub weights: BTreeMap<String, NonZeroU16>,
     /// Rows that one request may have; bounds the memory that a request can ask for. Default 1024.
     pub max_rows: NonZeroUsize,
     /// Milliseconds that a request without a `timeout` may take; also the most that a `timeout` can ask for.
     /// Default 60000.
-    pub max_wait_ms: u64,
+    #[serde(rename = "max_wait_ms", with = "Millis")]
+    pub max_wait: Duration,
     /// Batching across requests. Off by default.
     pub batching: Batching,
     /// Runs of a model on blank inputs before it counts as ready; 0 turns warm-up (and with it batching) off, for
@@ -44,9 +49,11 @@ pub struct Config {
     pub warm_up_runs: u32,
     /// Milliseconds that a model may be measured for with 2, 4 and 8 rows when it is loaded, so that frontends know what it
     /// costs as a stand-in; 0 measures one row only. Default 1000.
-    pub measure_ms: u64,
+    #[serde(rename = "measure_ms", with = "Millis")]
+    pub measure: Duration,
     /// Milliseconds between looks for changes in the folder; 0 turns reloading off. Default 5000.
-    pub reload_ms: u64,
+    #[serde(rename = "reload_ms", with = "Millis")]
+    pub reload: Duration,
     /// Allow fault injection at run time, for experiments. Default false.
     pub faults: bool,
 }
@@ -87,7 +94,8 @@ pub struct Batching {
     /// Rows in a batch at most. Default 1: no batching.
     pub max_batch: NonZeroUsize,
     /// Microseconds that a request may wait for others to join its batch. Default 0: only those already waiting join.
-    pub max_delay_us: u64,
+    #[serde(rename = "max_delay_us", with = "Micros")]
+    pub max_delay: Duration,
 }
 
 impl Default for Config {
@@ -101,12 +109,13 @@ impl Default for Config {
             engine: EngineConfig::default(),
             instances: NonZeroUsize::MIN,
             queue: const { NonZeroUsize::new(256).unwrap() },
+            weights: BTreeMap::new(),
             max_rows: const { NonZeroUsize::new(1024).unwrap() },
-            max_wait_ms: 60_000,
+            max_wait: Duration::from_secs(60),
             batching: Batching::default(),
             warm_up_runs: 3,
-            measure_ms: 1_000,
-            reload_ms: 5_000,
+            measure: Duration::from_secs(1),
+            reload: Duration::from_secs(5),
             faults: false,
         }
     }
@@ -129,14 +138,7 @@ impl EngineConfig {
 
 impl Default for Batching {
     fn default() -> Self {
-        Self { max_batch: NonZeroUsize::MIN, max_delay_us: 0 }
-    }
-}
-
-impl Batching {
-    /// How long a request may wait for others.
-    pub fn max_delay(&self) -> Duration {
-        Duration::from_micros(self.max_delay_us)
+        Self { max_batch: NonZeroUsize::MIN, max_delay: Duration::ZERO }
     }
 }
 

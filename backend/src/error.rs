@@ -30,7 +30,7 @@ pub enum Error {
     )]
     Panicked { message: String },
     #[error(
-        "input '{name}' of warm-up needs {elements} elements, more than {limit}: turn warm-up off for this model"
+        "input '{name}' of warm-up needs {elements} elements, more than {limit}: set backend.warm_up_runs to 0"
     )]
     WarmUpTooLarge { name: String, elements: usize, limit: usize },
     #[error("emulated model '{}': {message}", path.display())]
@@ -39,13 +39,13 @@ pub enum Error {
     Times(#[from] parm_workload::Error),
     #[error("invalid fault plan: {message}")]
     Plan { message: String },
-    #[error("fault injection is off: start the worker with fault injection enabled")]
+    #[error("fault injection is off: start the worker with --faults")]
     FaultsDisabled,
     #[error("cannot register metrics: {message}")]
     Metrics { message: String },
     #[error("cannot start a thread: {message}")]
     Thread { message: String },
-    #[error("work was still under way after {waited:?}")]
+    #[error("work was still under way after {waited:?}: allow more time for it")]
     DrainTimeout { waited: Duration },
     #[error(transparent)]
     Repository(#[from] parm_parity_models::Error),

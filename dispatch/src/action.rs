@@ -117,7 +117,7 @@ pub enum Reject {
     NoInstance,
     /// Every allowed attempt failed at its instance.
     Failed,
-    /// The request itself was refused by an instance, or the model failed on it at two.
+    /// The request itself was refused by an instance, or the model failed on it at two, or twice at the only one.
     BadQuery,
 }
 

@@ -7,6 +7,8 @@
 
 use std::mem;
 
+use parm_shares::Clock;
+
 use super::arena::{Arena, Key};
 use super::counters::Counters;
 use super::group::Group;
@@ -37,6 +39,8 @@ pub struct Dispatcher {
     pub(super) shelf: Shelf,
     /// The wake that the driver was asked for and has not yet given.
     wake: Option<Time>,
+    /// What pools' shares of the instances' time are compared by.
+    pub(super) clock: Clock,
     /// State of the only randomness: when to probe.
     random: u64,
     /// Of the event at hand.
@@ -93,6 +97,7 @@ impl Dispatcher {
             timers: Timers::new(),
             shelf: Shelf::default(),
             wake: None,
+            clock: Clock::default(),
             random: seed,
             now: Time::ZERO,
             out: Actions::new(),

@@ -114,13 +114,17 @@ impl Dispatcher {
         }
     }
 
-    /// Gives an instance a batch: of the pool whose next query is the most urgent, then the oldest.
+    /// Gives an instance a batch: of the pool whose next query is the most urgent, then of the one that has had least of
+    /// the instances' time for its weight, then the oldest.
     fn take_batch(&mut self, key: Key<Instance>) -> bool {
         let mut best: Option<(_, _, _)> = None;
         for serves in self.instances[key].serves.iter().filter(|serves| serves.takes_queries()) {
             let pool = &self.pools[serves.pool];
             if let Some(lane) = pool.queue.ready(self.now, &pool.in_force.batch) {
-                let rank = pool.queue.first();
+                let rank = pool
+                    .queue
+                    .first()
+                    .map(|(priority, arrived)| (priority, pool.share.due(&self.clock), arrived));
                 if best.as_ref().is_none_or(|(first, ..)| rank < *first) {
                     best = Some((rank, serves.pool, lane));
                 }
@@ -160,11 +164,13 @@ impl Dispatcher {
     /// Starts a job.
     pub(super) fn start(&mut self, start: Start) -> Key<Job> {
         let Start { pool: pool_key, instance: instance_key, role, rows, fresh } = start;
+        let charge = self.pools[pool_key].share.begin(&mut self.clock);
         let key = self.jobs.insert(Job {
             pool: pool_key,
             instance: instance_key,
             role,
             started: self.now,
+            charge,
             waiting: rows.len() as u16,
             rows,
             group: None,

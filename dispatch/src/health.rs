@@ -7,7 +7,7 @@
 //! Slowness and wrong answers are the instance's, whatever it runs. Failures are of one model on it: that one is broken
 //! there says nothing of the others, so each of its models has such a record too. That a model fails may as well be due to
 //! the query; so it is not held against the instance before another one has answered a query that it failed. Where the
-//! others hang, or answer other queries, nothing is known. Rejected: a probe of the suspect, as what was answered before
+//! others hang, or answer other queries, nothing is known, and one failure of its own does not change that. Rejected: a probe of the suspect, as what was answered before
 //! may be answered again by one that breaks on all that is larger.
 
 //!
@@ -34,7 +34,9 @@ pub(super) struct Health {
     /// It is in service, and was asked whether it hangs: until when it may answer.
     question: Option<Time>,
     failures: u8,
-    /// One of the failures since its last answer was not due to the query.
+    /// Those of them that may be due to the query.
+    suspected: u8,
+    /// One of these was not due to the query.
     confirmed: bool,
     good: u8,
     /// The wait before the probe of the last ejection; none when the record is clear.
@@ -72,6 +74,7 @@ impl Health {
             silent: false,
             question: None,
             failures: 0,
+            suspected: 0,
             confirmed: false,
             good: 0,
             backoff: None,
@@ -103,7 +106,7 @@ impl Health {
 
     /// An answer came, slow or not.
     pub(super) fn answered(&mut self, slow: bool, settings: &EjectionSettings) -> Option<Reason> {
-        (self.failures, self.confirmed, self.silent) = (0, false, false);
+        (self.failures, self.suspected, self.confirmed, self.silent) = (0, 0, false, false);
         if slow {
             self.good = 0;
             self.slow = self.slow.saturating_add(1);
@@ -140,23 +143,31 @@ impl Health {
     pub(super) fn failed(&mut self, settings: &EjectionSettings) -> Option<Reason> {
         self.good = 0;
         self.failures = self.failures.saturating_add(1);
-        (self.failures >= settings.failures.get()).then_some(Reason::Failing)
+        self.fails(settings)
     }
 
-    /// Whether it is known that it was not the queries on which it has failed since its last answer.
-    pub(super) fn is_confirmed(&self) -> bool {
-        self.confirmed
+    /// A job failed, by the instance's fault or the query's.
+    pub(super) fn suspect(&mut self, settings: &EjectionSettings) -> Option<Reason> {
+        self.suspected = self.suspected.saturating_add(1);
+        self.failed(settings)
     }
 
     /// A query on which it failed was answered elsewhere.
     pub(super) fn confirm(&mut self, settings: &EjectionSettings) -> Option<Reason> {
-        self.confirmed |= self.failures > 0;
-        (self.confirmed && self.failures >= settings.failures.get()).then_some(Reason::Failing)
+        self.confirmed |= self.suspected > 0;
+        self.fails(settings).filter(|_| self.confirmed)
+    }
+
+    /// Whether it failed too often. What may be due to queries counts once it is known that not all of it was.
+    fn fails(&self, settings: &EjectionSettings) -> Option<Reason> {
+        let excused = if self.confirmed { 0 } else { self.suspected };
+        (self.failures.saturating_sub(excused) >= settings.failures.get()).then_some(Reason::Failing)
     }
 
     /// A failure was not its fault after all. Returns whether it was out of service for it, and is back.
     pub(super) fn forgive(&mut self, settings: &EjectionSettings) -> bool {
-        self.failures = self.failures.saturating_sub(1);
+        let taken_back = self.suspected.min(1);
+        (self.failures, self.suspected) = (self.failures - taken_back, self.suspected - taken_back);
         let wronged = self.out_for() == Some(Reason::Failing) && self.failures < settings.failures.get();
         if wronged {
             (self.state, self.backoff) = (State::InService, None);
@@ -204,7 +215,7 @@ impl Health {
         self.state = State::InService;
         self.good = 0;
         self.slow = settings.slow_answers.get() - 1;
-        (self.failures, self.confirmed) = (settings.failures.get() - 1, false);
+        (self.failures, self.suspected, self.confirmed) = (settings.failures.get() - 1, 0, false);
         (self.silent, self.question) = (false, None);
     }
 
@@ -262,11 +273,20 @@ mod tests {
     fn what_was_out_for_a_failure_that_is_forgiven_is_back() {
         let settings = EjectionSettings::default();
         let mut health = Health::new();
-        let verdicts = [(); 4].map(|()| health.failed(&settings));
-        assert_eq!(verdicts, [None, None, Some(Reason::Failing), Some(Reason::Failing)]);
+        assert_eq!([(); 4].map(|()| health.suspect(&settings)), [None; 4]);
+        assert_eq!(health.confirm(&settings), Some(Reason::Failing));
         health.eject(Time::ZERO, Reason::Failing, &settings, 0.0);
         assert_eq!([(); 3].map(|()| health.forgive(&settings)), [false, true, false]);
         assert!(health.in_service());
+    }
+
+    #[test]
+    fn failures_of_its_own_eject_it_and_suspicions_do_not_add_to_them() {
+        let settings = EjectionSettings::default();
+        let mut health = Health::new();
+        assert_eq!([(); 9].map(|()| health.suspect(&settings)), [None; 9]);
+        let verdicts = [(); 3].map(|()| health.failed(&settings));
+        assert_eq!(verdicts, [None, None, Some(Reason::Failing)]);
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Dispatcher {
         if let Some(stand_ins) = &mut self.pools[query.pool].stand_ins
             && !matches!(answer, Answer::Rejected(_))
         {
-            stand_ins.share.note(query.accept, matches!(answer, Answer::StandIn { .. }));
+            stand_ins.bound.note(query.accept, matches!(answer, Answer::StandIn { .. }));
             self.pair_up(key, &answer);
         }
         if let Some(pool) = self.forget(key) {

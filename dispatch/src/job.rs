@@ -1,5 +1,7 @@
 //! A job from its start on an instance until the driver reports how it ended.
 
+use parm_shares::Charge;
+
 use super::arena::Key;
 use super::group::Group;
 use super::instance::Instance;
@@ -14,6 +16,8 @@ pub(super) struct Job {
     pub(super) instance: Key<Instance>,
     pub(super) role: Role,
     pub(super) started: Time,
+    /// What its pool was charged for it.
+    pub(super) charge: Charge,
     /// Its queries, answered or not.
     pub(super) rows: Keys,
     /// How many of them wait for an answer.

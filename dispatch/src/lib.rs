@@ -16,6 +16,7 @@ pub mod recording;
 
 mod agreement;
 mod backup;
+mod bound;
 mod coding;
 mod comparison;
 mod dispatcher;
@@ -45,7 +46,6 @@ mod pool;
 mod quantile;
 mod query;
 mod queue;
-mod share;
 mod shelf;
 mod stand_ins;
 mod timers;

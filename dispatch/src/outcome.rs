@@ -33,6 +33,7 @@ impl Dispatcher {
         if role == Role::Backup {
             let (pool, instance) = self.leave_instance(key);
             self.backup_completed(key);
+            self.works(instance, pool);
             self.done(pool, instance);
             return;
         }
@@ -106,8 +107,10 @@ impl Dispatcher {
         let repeated = failure == Failure::Model && self.failed_elsewhere(&job);
         let broke_before = failure == Failure::Model && self.failed_before(&job);
         let batch = job.rows.len() > 1;
-        // Of a batch that breaks twice one query is the likelier reason, even where there is only one instance to try.
-        let spoiled = failure == Failure::Query || repeated || (batch && broke_before);
+        // Of a batch that breaks twice one query is the likelier reason, even where there is only one instance to try. And a
+        // query that breaks its model twice is at fault as far as anybody can know, where nobody else could run it.
+        let nobody_else = self.usable_without(job.instance, job.pool) == 0;
+        let spoiled = failure == Failure::Query || repeated || (broke_before && (batch || nobody_else));
         // What another query did to its batch is no attempt of a query's own: it is tried alone next.
         let own = !(spoiled && batch);
         let mut again = Keys::new();
@@ -127,7 +130,7 @@ impl Dispatcher {
             }
             // Where a copy still runs there is no verdict yet, but on a request that was refused.
             if spoiled && job.rows.len() == 1 && (failure == Failure::Query || !held) {
-                let first = waiting.failed_at.first().copied().filter(|_| repeated);
+                let first = waiting.failed_at.first().copied().filter(|_| failure == Failure::Model);
                 let retried = waiting.retried;
                 first.into_iter().for_each(|instance| self.forgive(instance, job.pool));
                 // Retries that only such queries needed must not be missing where instances fail.
@@ -144,11 +147,9 @@ impl Dispatcher {
         let predicts = matches!(job.role, Role::Deployed | Role::Copy);
         let verdict = match failure {
             _ if job.dropped => self.gave_up(&job),
-            Failure::Instance => self.blame(&job),
+            Failure::Instance => self.blame(&job, failure),
             // Once is enough of a query that fails wherever it is tried.
-            Failure::Model if predicts && !broke_before => {
-                self.blame(&job).filter(|_| self.is_confirmed(&job))
-            }
+            Failure::Model if predicts && !broke_before => self.blame(&job, failure),
             // A parity's query is nobody's: what the model failed on may be one of those in it.
             Failure::Model | Failure::Query => None,
         };
@@ -262,6 +263,7 @@ impl Dispatcher {
     fn leave_instance(&mut self, key: Key<Job>) -> (Key<Pool>, Key<Instance>) {
         let job = &self.jobs[key];
         let (pool, instance_key) = (job.pool, job.instance);
+        self.pools[pool].share.end(job.charge, self.now.since(job.started));
         if let Some(instance) = self.instances.get_mut(instance_key) {
             instance.jobs.retain(|held| *held != key);
             self.refresh(instance_key);
@@ -286,11 +288,9 @@ impl Dispatcher {
         }
         let settings = &pool.settings.ejection;
         let slow = recent.is_some_and(|recent| is_slow(took, recent.median, settings));
-        let instance = self.instances.get_mut(job.instance)?;
-        if let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == job.pool) {
-            serves.health.answered(false, settings);
-        }
-        instance.health.answered(slow, settings)
+        let verdict = self.instances.get_mut(job.instance)?.health.answered(slow, settings);
+        self.works(job.instance, job.pool);
+        verdict
     }
 
     /// A job ended without an answer after nobody waited for it any more. That it took long all the same is as bad as a slow
@@ -304,19 +304,23 @@ impl Dispatcher {
         instance.health.gave_nothing(settings)
     }
 
-    /// Notes a failure of a pool's model, and whether that makes the instance one to eject.
-    fn blame(&mut self, job: &Job) -> Option<Reason> {
-        let settings = &self.pools[job.pool].settings.ejection;
+    /// Notes a failure of a pool's model, and whether that makes the instance one to eject. That a model fails may be due to
+    /// what is asked of it, until another instance has answered that; where nothing is tried twice nobody can tell.
+    fn blame(&mut self, job: &Job, failure: Failure) -> Option<Reason> {
+        let settings = &self.pools[job.pool].settings;
+        let certain = failure == Failure::Instance || settings.max_attempts.get() == 1;
         let serves = &mut self.instances.get_mut(job.instance)?.serves;
-        serves.iter_mut().find(|serves| serves.pool == job.pool)?.health.failed(settings)
+        let health = &mut serves.iter_mut().find(|serves| serves.pool == job.pool)?.health;
+        if certain { health.failed(&settings.ejection) } else { health.suspect(&settings.ejection) }
     }
 
-    /// Whether it is the instance that fails, and not what is asked of it: a query that it failed was answered elsewhere.
-    /// Where nothing is tried twice nobody can tell.
-    fn is_confirmed(&self, job: &Job) -> bool {
-        let serves = self.instances.get(job.instance).and_then(|instance| instance.serves(job.pool));
-        let tried_once = self.pools[job.pool].settings.max_attempts.get() == 1;
-        tried_once || serves.is_some_and(|serves| serves.health.is_confirmed())
+    /// An instance did what a pool asked of it: its failures there were not in a row.
+    fn works(&mut self, key: Key<Instance>, pool: Key<Pool>) {
+        let settings = &self.pools[pool].settings.ejection;
+        let serves = self.instances.get_mut(key).map(|instance| &mut instance.serves);
+        if let Some(own) = serves.and_then(|serves| serves.iter_mut().find(|serves| serves.pool == pool)) {
+            own.health.answered(false, settings);
+        }
     }
 
     /// Queries on which a pool's model failed at these instances were answered elsewhere: the instances are at fault.

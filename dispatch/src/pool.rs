@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use parm_shares::Share;
 use smallvec::SmallVec;
 
 use super::arena::Key;
@@ -30,6 +31,8 @@ pub(super) struct Pool {
     pub(super) urgent: Extras,
     /// Work that may help and need not be done: it gets what the rest leaves over.
     pub(super) spare: Extras,
+    /// Its part of the instances' time, beside the other pools that they serve.
+    pub(super) share: Share,
     /// Instances with room for queries.
     pub(super) idle: Idle,
     /// Instances with room for parities and backups.
@@ -91,6 +94,7 @@ impl Pool {
             queue: Queue::default(),
             urgent: Extras::new(),
             spare: Extras::new(),
+            share: Share::new(settings.weight.get().into()),
             idle: Idle::default(),
             redundancy_idle: Idle::default(),
             open: SmallVec::new(),
@@ -124,6 +128,7 @@ impl Pool {
         self.policy = policy::build(&settings, &in_force);
         self.service.set_high(late_quantile(&settings));
         self.response.set_high(usual_quantile(&settings, in_force.policy));
+        self.share.weigh(settings.weight.get().into());
         self.hedges.change(&settings.hedge.budget);
         self.retries.change(&settings.retry);
         match &mut self.stand_ins {

@@ -183,19 +183,22 @@ impl Dispatcher {
             health.asked();
             return;
         }
-        let was_wrong = health.out_for() == Some(Reason::Wrong);
+        let reason = health.out_for();
         health.readmit(&settings);
-        if was_wrong {
+        if reason == Some(Reason::Wrong) {
             // A probe does not tell whether its answers are right by now.
             for serves in &mut self.instances[key].serves {
                 serves.doubt.remember(&self.pools[serves.pool].doubts().0);
             }
         }
-        self.warm_up(key);
+        // Who was slow has run all the while and is warm. Sparing it would only make the others busier.
+        if reason != Some(Reason::Slow) {
+            self.warm_up(key);
+        }
         self.readmitted(key);
     }
 
-    /// An instance that came, or came back, is to be spared for a moment, where others do what there is to do.
+    /// An instance that came, or that failed before, is to be spared for a moment, where others do what there is to do.
     fn warm_up(&mut self, key: Key<Instance>) {
         let slow_start = self.settings_of(key, None).slow_start;
         let busy = |pool: &Pool| pool.usable > 0 && pool.service.reading().is_some();
@@ -242,13 +245,24 @@ impl Dispatcher {
         }
     }
 
-    /// An instance that does not even answer a probe is worse than slow.
+    /// An instance that does not even answer a probe is worse than slow. One that is still in service goes altogether if all
+    /// of its pools can do without it; else from those that can, or a model that nobody else has, and that perhaps nobody
+    /// asks for, would have it fed with all the others.
     fn probe_failed(&mut self, key: Key<Instance>, of: Option<Key<Pool>>) {
         let settings = self.settings_of(key, of);
         if let Some(health) = self.health(key, of).filter(|health| health.in_service()) {
             health.asked();
-            let mut pools = self.instances[key].serves.iter().filter(|serves| serves.data);
-            if !pools.all(|serves| self.can_lose(key, serves.pool)) {
+            let pools = self.instances[key].serves.iter().filter(|serves| serves.takes_queries());
+            let pools: smallvec::SmallVec<[_; 2]> = pools.map(|serves| serves.pool).collect();
+            let (without, with): (Vec<_>, Vec<_>) =
+                pools.into_iter().partition(|pool| self.can_lose(key, *pool));
+            if !with.is_empty() {
+                for pool in without {
+                    let settings = self.settings_of(key, Some(pool));
+                    self.put_out(key, Some(pool), Reason::Failing, &settings);
+                }
+                self.refresh(key);
+                self.recount_pools_of(key);
                 return;
             }
         }
@@ -281,11 +295,16 @@ impl Dispatcher {
     /// Whether a least share of a pool's instances is left without one that fails.
     fn can_lose(&self, key: Key<Instance>, pool_key: Key<Pool>) -> bool {
         let pool = &self.pools[pool_key];
+        let left = f64::from(self.usable_without(key, pool_key));
+        left >= f64::from(pool.members) * pool.settings.ejection.least_in_service.get()
+    }
+
+    /// How many other instances take a pool's queries now.
+    pub(super) fn usable_without(&self, key: Key<Instance>, pool: Key<Pool>) -> u32 {
         let counted = self.instances.get(key).is_some_and(|instance| {
-            instance.usable() && instance.serves(pool_key).is_some_and(Serves::takes_queries)
+            instance.usable() && instance.serves(pool).is_some_and(Serves::takes_queries)
         });
-        let left = pool.usable - u32::from(counted);
-        f64::from(left) >= f64::from(pool.members) * pool.settings.ejection.least_in_service.get()
+        self.pools[pool].usable - u32::from(counted)
     }
 
     /// Whether the others would not be too busy without an instance.

@@ -303,7 +303,7 @@ impl Pool {
     /// it is answered sooner then than if it ran at once, which is several times the work.
     fn late_while_waiting(&self) -> Option<Duration> {
         let (late, usual) = (self.late_for_stand_in()?, self.usual_service()?);
-        let used = self.stand_ins.as_ref().map_or(0.0, |stand_ins| stand_ins.share.used());
+        let used = self.stand_ins.as_ref().map_or(0.0, |stand_ins| stand_ins.bound.used());
         let patience = usual.mul_f64(self.stand_in_cost().of(1) * used * PATIENCE);
         Some(late.min((late + patience).saturating_sub(usual)))
     }

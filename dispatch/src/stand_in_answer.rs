@@ -270,13 +270,13 @@ impl Pool {
 
     /// By how much everything about stand-ins comes later, as approximate answers near their bound.
     pub(super) fn thrift(&self) -> f64 {
-        self.stand_ins.as_ref().map_or(1.0, |stand_ins| stand_ins.share.thrift())
+        self.stand_ins.as_ref().map_or(1.0, |stand_ins| stand_ins.bound.thrift())
     }
 
     /// Whether one more query may be given a stand-in's answer.
     pub(super) fn gives_stand_ins(&self, accept: Accept) -> bool {
         self.stand_ins
             .as_ref()
-            .is_some_and(|stand_ins| !stand_ins.withheld && stand_ins.share.has_room(accept))
+            .is_some_and(|stand_ins| !stand_ins.withheld && stand_ins.bound.has_room(accept))
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use super::arena::Key;
+use super::bound::Bound;
 use super::budget::Budget;
 use super::cost::Costs;
 use super::query::Query;
-use super::share::Share;
 use super::window::Window;
 use super::{StandInSettings, Urgency};
 
@@ -19,7 +19,7 @@ pub(super) struct StandIns {
     /// Likewise queries that are late, whether they run or wait.
     pub(super) late: VecDeque<Key<Query>>,
     pub(super) costs: Costs,
-    pub(super) share: Share,
+    pub(super) bound: Bound,
     /// Work on late queries that is allowed.
     pub(super) work: Budget,
     /// Predictions that stand-ins agreed with.
@@ -72,7 +72,7 @@ impl StandIns {
             early: VecDeque::new(),
             late: VecDeque::new(),
             costs: Costs::default(),
-            share: Share::new(settings),
+            bound: Bound::new(settings),
             work: Budget::new(&settings.late_budget),
             agreement: Window::new(settings.agreement.window.get()),
             withheld: false,
@@ -81,7 +81,7 @@ impl StandIns {
 
     /// Other settings from now on.
     pub(super) fn change(&mut self, settings: &StandInSettings) {
-        self.share.change(settings);
+        self.bound.change(settings);
         self.work.change(&settings.late_budget);
         if self.agreement.size() != settings.agreement.window.get() {
             self.agreement = Window::new(settings.agreement.window.get());

@@ -1,7 +1,5 @@
 //! The cells of an experiment: one policy under one scenario at one load.
 
-use std::time::Duration;
-
 use parm_simulator::{Run, Shape, StandIn};
 use parm_workload::{SCENARIOS, Scenario};
 
@@ -134,9 +132,9 @@ impl Config {
             stand_in,
             shape: Shape { instances, parity_only: parity, slots: self.slots.get() },
             settings: settings.clone(),
-            deadline: Duration::from_millis(self.deadline_ms.get()),
-            encode: Duration::from_micros(self.encode_us),
-            decode: Duration::from_micros(self.decode_us),
+            deadline: self.deadline,
+            encode: self.encode,
+            decode: self.decode,
         };
         Ok(Cell {
             scenario: scenario.to_owned(),

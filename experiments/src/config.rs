@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64};
+use std::time::Duration;
 
 use parm_dispatch::Cost;
+use parm_durations::{Micros, PositiveMillis};
 use parm_workload::service::Service;
 use parm_workload::{Pattern, Scenario};
 use serde::{Deserialize, Serialize};
@@ -57,11 +59,14 @@ pub struct Config {
     /// Share of right predictions that the stand-in agrees with, in a simulation. Default 0.97.
     pub agreement: f64,
     /// Milliseconds that a query is worth waiting for. Default 10000.
-    pub deadline_ms: NonZeroU64,
+    #[serde(rename = "deadline_ms", with = "PositiveMillis")]
+    pub deadline: Duration,
     /// Microseconds that encoding a group takes. Default 93, the paper's median for two queries of 224x224x3.
-    pub encode_us: u64,
+    #[serde(rename = "encode_us", with = "Micros")]
+    pub encode: Duration,
     /// Microseconds that decoding a slot takes. Default 8, likewise.
-    pub decode_us: u64,
+    #[serde(rename = "decode_us", with = "Micros")]
+    pub decode: Duration,
     /// How it runs with real processes; of no concern to a simulation.
     pub processes: Processes,
     /// Policies of your own.
@@ -117,10 +122,10 @@ impl Default for Config {
         Self {
             seed: 1,
             repeats: NonZeroU32::MIN,
-            queries: NonZeroU64::new(1_000_000).expect("positive"),
+            queries: const { NonZeroU64::new(1_000_000).unwrap() },
             warm_up: 10_000,
-            instances: NonZeroU32::new(18).expect("positive"),
-            deployed: NonZeroU32::new(12).expect("positive"),
+            instances: const { NonZeroU32::new(18).unwrap() },
+            deployed: const { NonZeroU32::new(12).unwrap() },
             slots: NonZeroU16::MIN,
             loads: vec![0.3, 0.5, 0.7, 0.85],
             rates: Vec::new(),
@@ -135,9 +140,9 @@ impl Default for Config {
             parity_share: 1.0,
             stand_in_cost: StandInCost::Row(0.25),
             agreement: 0.97,
-            deadline_ms: NonZeroU64::new(10_000).expect("positive"),
-            encode_us: 93,
-            decode_us: 8,
+            deadline: Duration::from_secs(10),
+            encode: Duration::from_micros(93),
+            decode: Duration::from_micros(8),
             processes: Processes::default(),
             policy: BTreeMap::new(),
             scenario: BTreeMap::new(),
@@ -179,7 +184,7 @@ mod tests {
         .unwrap();
         assert_eq!(config.policy["eager"].dispatch.hedge.median_factor, 1.5);
         assert_eq!(config.policy["eager"].parity_only, 6);
-        let when = When::Episodes { share: 0.05, length_ms: 1000 };
+        let when = When::Episodes { share: 0.05, length: Duration::from_secs(1) };
         let factor = Distribution::Pareto { min: 1.0, shape: 3.0 };
         assert_eq!(
             config.scenario["rack"].faults.0,

@@ -35,7 +35,7 @@ impl Fleet {
         let models = match &processes.models {
             Some(models) => vec!["--models".to_owned(), models.display().to_string()],
             None => {
-                let path = worker::emulated(&folder, &config.service, processes)?;
+                let path = worker::emulated(&folder, config)?;
                 vec!["--config".to_owned(), path.display().to_string()]
             }
         };
@@ -47,8 +47,9 @@ impl Fleet {
             if processes.models.is_none() {
                 // Otherwise all would draw the same service times.
                 let seed = config.seed.wrapping_mul(1000).wrapping_add(u64::from(number)) >> 1;
-                arguments
-                    .extend(["--set".into(), format!("backend.emulated.{}.seed={seed}", processes.model)]);
+                for model in [processes.model.clone(), processes.stand_in()] {
+                    arguments.extend(["--set".into(), format!("backend.emulated.{model}.seed={seed}")]);
+                }
             }
             Launch {
                 name: format!("worker-{number}"),
@@ -57,7 +58,7 @@ impl Fleet {
                 folder: folder.clone(),
             }
         };
-        let until = Instant::now() + Duration::from_millis(processes.patience_ms.get());
+        let until = Instant::now() + processes.patience;
         Ok(Self { workers: Worker::start((0..count).map(launch).collect(), until)? })
     }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parm_dispatch::PolicyKind;
 use parm_simulator::Run;
 use serde_json::{Value, json};
 
@@ -53,7 +54,7 @@ impl Frontend {
             arguments: vec!["serve".into(), "--config".into(), config.display().to_string()],
             folder,
         };
-        let patience = Duration::from_millis(order.processes.patience_ms.get());
+        let patience = order.processes.patience;
         let until = Instant::now() + patience;
         let log = launch.log();
         let mut process = launch.start(None)?;
@@ -104,6 +105,10 @@ fn configuration(run: &Run, order: Order<'_>) -> Result<String, Error> {
     let codes = run.settings.policy.is_coded();
     if let Some(code) = order.processes.code().filter(|_| codes && dispatch["coding"]["code"].is_null()) {
         dispatch["coding"]["code"] = code.into();
+    }
+    let stands_in = run.settings.policy == PolicyKind::StandIn;
+    if let Some(model) = order.processes.stand_in_by_name().filter(|_| stands_in) {
+        dispatch["stand_in"]["model"] = model.into();
     }
     let mut config = json!({
         "frontend": {

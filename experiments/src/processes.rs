@@ -1,8 +1,9 @@
 //! How an experiment runs with real processes.
 
-use std::num::NonZeroU64;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use parm_durations::PositiveMillis;
 use serde::{Deserialize, Serialize};
 
 /// The processes of an experiment: workers on this machine, unless others are named, and a frontend for every run.
@@ -28,7 +29,8 @@ pub struct Processes {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// Milliseconds that processes have to start. Default 30000.
-    pub patience_ms: NonZeroU64,
+    #[serde(rename = "patience_ms", with = "PositiveMillis")]
+    pub patience: Duration,
     /// Keep every answered query in the results folder, one line each. Default true.
     pub raw: bool,
 }
@@ -54,16 +56,30 @@ impl Default for Processes {
             input: 784,
             outputs: 10,
             code: None,
-            patience_ms: NonZeroU64::new(30_000).expect("positive"),
+            patience: Duration::from_secs(30),
             raw: true,
         }
     }
 }
 
 impl Processes {
+    /// Whether workers emulate the model.
+    fn emulates(&self) -> bool {
+        self.models.is_none() && self.workers.is_empty()
+    }
+
+    /// The model that stands in for the emulated one.
+    pub(crate) fn stand_in(&self) -> String {
+        format!("{}-stand-in", self.model)
+    }
+
+    /// Who stands in under the policy `stand-in`, unless a bundle says it.
+    pub(crate) fn stand_in_by_name(&self) -> Option<String> {
+        self.emulates().then(|| self.stand_in())
+    }
+
     /// The code that is asked for: a model that workers emulate has no bundle, and is its own parity model.
     pub fn code(&self) -> Option<&str> {
-        let emulated = self.models.is_none() && self.workers.is_empty();
-        self.code.as_deref().or(emulated.then_some("mds"))
+        self.code.as_deref().or(self.emulates().then_some("mds"))
     }
 }

@@ -93,6 +93,8 @@ fn bands(run: &Run, to_s: f64) -> Option<Vec<Band>> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use parm_workload::{Fault, Faults, Targets, When};
 
     use super::*;
@@ -104,11 +106,13 @@ mod tests {
             Config::parse("scenarios = [\"clean\"]\npolicies = [\"equal\"]\nrates = [100.0]\nqueries = 1000");
         let mut run =
             Experiment::new(Config { warm_up: 100, ..config.unwrap() }).unwrap().cells()[0].runs[0].clone();
-        let hang =
-            Fault::Hang { when: When::Once { at_ms: 9_500, length_ms: 3_000 }, on: Targets::Only(vec![4]) };
+        let hang = Fault::Hang {
+            when: When::Once { at: Duration::from_millis(9500), length: Duration::from_secs(3) },
+            on: Targets::Only(vec![4]),
+        };
         let slow = Fault::Slow {
             factor: 5.0,
-            when: When::Once { at_ms: 0, length_ms: 9_750 },
+            when: When::Once { at: Duration::ZERO, length: Duration::from_millis(9750) },
             on: Targets::Only(vec![4]),
         };
         run.faults = Faults(vec![hang, slow]);
@@ -120,7 +124,7 @@ mod tests {
         assert_eq!(timeline.faults, expected);
         run.faults = Faults(vec![Fault::Slow {
             factor: 2.0,
-            when: When::Episodes { share: 0.5, length_ms: 1 },
+            when: When::Episodes { share: 0.5, length: Duration::from_millis(1) },
             on: Targets::Each,
         }]);
         assert_eq!(Timeline::of(&Tally::new(900, run.deadline), &run).faults, [], "too many to show");

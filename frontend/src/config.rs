@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use parm_dispatch::{Fraction, PoolSettings};
+use parm_durations::PositiveMillis;
 use parm_wire::client;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,8 +32,7 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bundles: Option<PathBuf>,
     /// Milliseconds between two looks for changes of the bundles. Default 1000.
-    #[serde(rename = "bundles_interval_ms", with = "millis")]
-    #[schemars(with = "std::num::NonZeroU64")]
+    #[serde(rename = "bundles_interval_ms", with = "PositiveMillis")]
     pub bundles_interval: Duration,
     /// Models whose first dimension is no batch though it varies, such as a number of tokens: their requests are neither
     /// split nor put together. A server that states `max_batch_size` 0 says so itself. Default: none.
@@ -58,18 +58,15 @@ pub struct Config {
 #[serde(default, deny_unknown_fields)]
 pub struct Requests {
     /// Milliseconds that a request may take when it names no `timeout` and its transport no deadline. Default 10000.
-    #[serde(rename = "default_deadline_ms", with = "millis")]
-    #[schemars(with = "std::num::NonZeroU64")]
+    #[serde(rename = "default_deadline_ms", with = "PositiveMillis")]
     pub default_deadline: Duration,
     /// Milliseconds that no request may exceed, whatever it asks for: what waits for ever is never freed. Default 120000.
-    #[serde(rename = "max_deadline_ms", with = "millis")]
-    #[schemars(with = "std::num::NonZeroU64")]
+    #[serde(rename = "max_deadline_ms", with = "PositiveMillis")]
     pub max_deadline: Duration,
     /// Most rows in one request: each is a query of its own in the queue. Default 256.
     pub max_rows: NonZeroUsize,
     /// Milliseconds after which a refused client should try again (`Retry-After`, in whole seconds there). Default 1000.
-    #[serde(rename = "retry_after_ms", with = "millis")]
-    #[schemars(with = "std::num::NonZeroU64")]
+    #[serde(rename = "retry_after_ms", with = "PositiveMillis")]
     pub retry_after: Duration,
     /// Largest magnitude of an FP32 input that may be mixed with other clients' queries by a code; a query with larger
     /// or non-finite values is served alone, and so is one far outside what the bundle gives as the input's range (or, where
@@ -89,12 +86,10 @@ pub struct Instances {
     /// Models to ask a server for that cannot list its own. Default: none.
     pub models: Vec<String>,
     /// Milliseconds between two looks at an instance's health. Default 1000.
-    #[serde(rename = "health_interval_ms", with = "millis")]
-    #[schemars(with = "std::num::NonZeroU64")]
+    #[serde(rename = "health_interval_ms", with = "PositiveMillis")]
     pub health_interval: Duration,
     /// Milliseconds that an instance has to answer a health check, a probe or a question about its models. Default 2000.
-    #[serde(rename = "health_timeout_ms", with = "millis")]
-    #[schemars(with = "std::num::NonZeroU64")]
+    #[serde(rename = "health_timeout_ms", with = "PositiveMillis")]
     pub health_timeout: Duration,
     /// Questions about its models that an instance is asked at a time: many models should not take long, nor keep it from
     /// its work. Default 8.
@@ -103,43 +98,35 @@ pub struct Instances {
     /// once. Default 3.
     pub health_failures: NonZeroU16,
     /// Milliseconds between two looks at which models an instance serves. Default 5000.
-    #[serde(rename = "models_interval_ms", with = "millis")]
-    #[schemars(with = "std::num::NonZeroU64")]
+    #[serde(rename = "models_interval_ms", with = "PositiveMillis")]
     pub models_interval: Duration,
     /// Share of a model's instances that must serve a version before requests that name none go there, from 0 (at once)
     /// to 1: the first to be updated cannot carry what all carried. Default 0.5.
     pub version_share: Fraction,
     /// Milliseconds that a request to load or unload a model waits, once the instances did so, until they are seen to
     /// serve it or not. Default 10000.
-    #[serde(rename = "load_wait_ms", with = "millis")]
-    #[schemars(with = "u64")]
+    #[serde(rename = "load_wait_ms", with = "PositiveMillis")]
     pub load_wait: Duration,
     /// Milliseconds before the second try to connect; doubles with every try. Default 100.
-    #[serde(rename = "connect_backoff_min_ms", with = "millis")]
-    #[schemars(with = "std::num::NonZeroU64")]
+    #[serde(rename = "connect_backoff_min_ms", with = "PositiveMillis")]
     pub connect_backoff_min: Duration,
     /// Milliseconds that the wait between two tries never exceeds. Default 5000.
-    #[serde(rename = "connect_backoff_max_ms", with = "millis")]
-    #[schemars(with = "std::num::NonZeroU64")]
+    #[serde(rename = "connect_backoff_max_ms", with = "PositiveMillis")]
     pub connect_backoff_max: Duration,
     /// Milliseconds that an instance may hold a job beyond the deadline of its last query before the job counts as
     /// failed and the instance as free. Late answers are still worth knowing: they tell a slow instance from a dead
     /// one. Default 1000.
-    #[serde(rename = "overrun_ms", with = "millis")]
-    #[schemars(with = "std::num::NonZeroU64")]
+    #[serde(rename = "overrun_ms", with = "PositiveMillis")]
     pub overrun: Duration,
     /// Milliseconds that a removed instance has to finish what it holds. Default 30000.
-    #[serde(rename = "drain_timeout_ms", with = "millis")]
-    #[schemars(with = "std::num::NonZeroU64")]
+    #[serde(rename = "drain_timeout_ms", with = "PositiveMillis")]
     pub drain_timeout: Duration,
     /// Milliseconds between two looks at `workers_file`. Default 1000.
-    #[serde(rename = "file_interval_ms", with = "millis")]
-    #[schemars(with = "std::num::NonZeroU64")]
+    #[serde(rename = "file_interval_ms", with = "PositiveMillis")]
     pub file_interval: Duration,
     /// Milliseconds between two looks at what a `dns+` or `srv+` worker stands for; the answers' times to live are not
     /// heeded. An answer without servers changes nothing. Default 5000.
-    #[serde(rename = "dns_interval_ms", with = "millis")]
-    #[schemars(with = "std::num::NonZeroU64")]
+    #[serde(rename = "dns_interval_ms", with = "PositiveMillis")]
     pub dns_interval: Duration,
     /// Name servers to ask for such workers, as `ADDRESS:PORT`. Default: none, that is the system's.
     pub name_servers: Vec<SocketAddr>,
@@ -169,7 +156,7 @@ impl Default for Requests {
         Self {
             default_deadline: Duration::from_secs(10),
             max_deadline: Duration::from_secs(120),
-            max_rows: NonZeroUsize::new(256).expect("positive"),
+            max_rows: const { NonZeroUsize::new(256).unwrap() },
             retry_after: Duration::from_secs(1),
             codable_magnitude: 1e6,
         }
@@ -180,12 +167,12 @@ impl Default for Instances {
     fn default() -> Self {
         Self {
             slots: NonZeroU16::MIN,
-            limit: NonZeroU32::new(4096).expect("positive"),
+            limit: const { NonZeroU32::new(4096).unwrap() },
             models: Vec::new(),
             health_interval: Duration::from_secs(1),
             health_timeout: Duration::from_secs(2),
-            questions: NonZeroU16::new(8).expect("positive"),
-            health_failures: NonZeroU16::new(3).expect("positive"),
+            questions: const { NonZeroU16::new(8).unwrap() },
+            health_failures: const { NonZeroU16::new(3).unwrap() },
             models_interval: Duration::from_secs(5),
             version_share: Fraction::percent(50),
             load_wait: Duration::from_secs(10),
@@ -207,25 +194,6 @@ impl Config {
     }
 }
 
-/// Whole milliseconds in files, at least one: none of these durations may be zero.
-mod millis {
-    use std::time::Duration;
-
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        u64::try_from(value.as_millis()).unwrap_or(u64::MAX).serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        match u64::deserialize(from)? {
-            0 => Err(D::Error::custom("0 milliseconds is no duration: give at least 1")),
-            millis => Ok(Duration::from_millis(millis)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,6 +208,6 @@ mod tests {
     fn unknown_fields_and_empty_durations_are_refused() {
         assert!(toml::from_str::<Config>("wrokers = []").unwrap_err().to_string().contains("wrokers"));
         let zero = toml::from_str::<Config>("[instances]\nhealth_interval_ms = 0").unwrap_err();
-        assert!(zero.to_string().contains("at least 1"), "{zero}");
+        assert!(zero.to_string().contains("1 or more"), "{zero}");
     }
 }

@@ -25,9 +25,9 @@ use super::traffic::Traffic;
 /// Longest that loading and joining may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs of each model and size that make its cost, as far as this many milliseconds for a model allow.
+/// Runs of each model and size that make its cost, as far as the time for a model allows.
 const RUNS: u32 = 15;
-const MEASURE_MS: u64 = 300;
+const MEASURED: Duration = Duration::from_millis(300);
 
 /// A policy at work.
 pub struct PolicyCluster {
@@ -131,9 +131,9 @@ fn instances(policy: Policy, served: &Served) -> anyhow::Result<Vec<Embedded>> {
         models: Some(served.repository.clone()),
         load: load.clone(),
         instances: std::num::NonZeroUsize::new(INSTANCES as usize).context("no instances")?,
-        reload_ms: 0,
+        reload: Duration::ZERO,
         warm_up_runs: RUNS,
-        measure_ms: MEASURE_MS,
+        measure: MEASURED,
         ..parm_backend::Config::default()
     };
     let metrics = Metrics::embedded(&Registry::new())?;

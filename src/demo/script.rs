@@ -16,23 +16,25 @@ pub const STRAGGLE: (f64, f64) = (5.0, 10.0);
 pub const SLOW: f64 = 5.0;
 /// No hang is longer.
 const LONGEST_HANG: Duration = Duration::from_secs(3);
+/// What lasts no time is refused.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Calm at first, but for stragglers; then instance 2 is slow, then 3 hangs, then 4 and 6 are slow in turns. The paper's
 /// policy keeps the last two for parities, so that its share of the trouble is met by both kinds.
 pub fn faults(length: Duration) -> Faults {
-    let part = |share: f64| (length.as_secs_f64() * share * 1e3) as u64;
-    let once = |at: f64, share: f64| When::Once { at_ms: part(at), length_ms: part(share).max(1) };
+    let part = |share: f64| length.mul_f64(share).max(SHORTEST);
+    let once = |at: f64, share: f64| When::Once { at: part(at), length: part(share) };
     let slow = |instance: u32, at, share| Fault::Slow {
         factor: SLOW,
         when: once(at, share),
         on: Targets::Only(vec![instance]),
     };
-    let hang_ms = part(0.05).clamp(1, LONGEST_HANG.as_millis() as u64);
+    let hang = When::Once { at: part(0.5), length: part(0.05).min(LONGEST_HANG) };
     let (min, max) = STRAGGLE;
     Faults(vec![
         Fault::Straggle { share: STRAGGLERS, factor: Distribution::Uniform { min, max }, on: Targets::Each },
         slow(1, 0.2, 0.15),
-        Fault::Hang { when: When::Once { at_ms: part(0.5), length_ms: hang_ms }, on: Targets::Only(vec![2]) },
+        Fault::Hang { when: hang, on: Targets::Only(vec![2]) },
         slow(3, 0.7, 0.1),
         slow(5, 0.75, 0.1),
     ])

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use parm_durations::Millis;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp, Gamma};
@@ -37,10 +38,12 @@ pub enum Arrivals {
     Bursts {
         /// Requests per second within a burst.
         rate: f64,
-        /// Length of a burst in milliseconds.
-        on_ms: u64,
-        /// Length of a pause in milliseconds.
-        off_ms: u64,
+        /// Milliseconds that a burst lasts.
+        #[serde(rename = "on_ms", with = "Millis")]
+        on: Duration,
+        /// Milliseconds that a pause lasts.
+        #[serde(rename = "off_ms", with = "Millis")]
+        off: Duration,
     },
     /// Recorded times, replayed.
     Trace {
@@ -71,7 +74,7 @@ impl Arrivals {
     pub fn rate(&self) -> f64 {
         match self {
             Arrivals::Constant { rate } | Arrivals::Poisson { rate } | Arrivals::Gamma { rate, .. } => *rate,
-            Arrivals::Bursts { rate, on_ms, off_ms } => rate * *on_ms as f64 / (on_ms + off_ms) as f64,
+            Arrivals::Bursts { rate, on, off } => rate * on.div_duration_f64(*on + *off),
             Arrivals::Trace { seconds } => {
                 seconds.len() as f64 / seconds.last().copied().unwrap_or(1.0).max(1e-9)
             }
@@ -90,11 +93,11 @@ impl Arrivals {
                 let gamma = Gamma::new(shape, 1.0 / (rate * shape));
                 Gaps::Gamma(gamma.ok().filter(|_| *cv > 0.0).ok_or(Error::BadVariation { cv: *cv })?)
             }
-            Arrivals::Bursts { rate, on_ms, off_ms } => {
-                if *on_ms == 0 {
-                    return Err(Error::BadBurst { on_ms: *on_ms, off_ms: *off_ms });
+            Arrivals::Bursts { rate, on, off } => {
+                if on.is_zero() {
+                    return Err(Error::BadBurst { off: *off });
                 }
-                let (on, off) = (*on_ms as f64 / 1e3, *off_ms as f64 / 1e3);
+                let (on, off) = (on.as_secs_f64(), off.as_secs_f64());
                 Gaps::Bursts { exponential: exponential(*rate)?, on, off }
             }
             Arrivals::Trace { seconds } => Gaps::Trace(seconds.clone().into_iter()),
@@ -167,6 +170,10 @@ mod tests {
         arrivals.schedule(SEED).unwrap().take(count).map(|time| time.as_secs_f64()).collect()
     }
 
+    fn bursts(rate: f64, on_ms: u64, off_ms: u64) -> Arrivals {
+        Arrivals::Bursts { rate, on: Duration::from_millis(on_ms), off: Duration::from_millis(off_ms) }
+    }
+
     fn gaps(times: &[f64]) -> Vec<f64> {
         times.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
@@ -178,7 +185,7 @@ mod tests {
             Arrivals::Poisson { rate: 250.0 },
             Arrivals::Gamma { rate: 250.0, cv: 3.0 },
             Arrivals::Gamma { rate: 250.0, cv: 0.3 },
-            Arrivals::Bursts { rate: 1000.0, on_ms: 100, off_ms: 300 },
+            bursts(1000.0, 100, 300),
         ] {
             let times = times(&arrivals, 200_000);
             let offered = times.len() as f64 / times.last().unwrap();
@@ -198,7 +205,7 @@ mod tests {
 
     #[test]
     fn nothing_arrives_in_a_pause() {
-        for time in times(&Arrivals::Bursts { rate: 500.0, on_ms: 50, off_ms: 150 }, 5_000) {
+        for time in times(&bursts(500.0, 50, 150), 5_000) {
             assert!(time % 0.2 <= 0.05 + 1e-6, "{time}");
         }
     }
@@ -225,7 +232,7 @@ mod tests {
         let refused = |arrivals: Arrivals| arrivals.schedule(SEED).err();
         assert_eq!(refused(Arrivals::Poisson { rate: 0.0 }), Some(Error::BadRate { rate: 0.0 }));
         assert_eq!(refused(Arrivals::Gamma { rate: 1.0, cv: -1.0 }), Some(Error::BadVariation { cv: -1.0 }));
-        let burst = Arrivals::Bursts { rate: 1.0, on_ms: 0, off_ms: 5 };
-        assert_eq!(refused(burst), Some(Error::BadBurst { on_ms: 0, off_ms: 5 }));
+        let burst = bursts(1.0, 0, 5);
+        assert_eq!(refused(burst), Some(Error::BadBurst { off: Duration::from_millis(5) }));
     }
 }

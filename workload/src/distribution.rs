@@ -78,6 +78,24 @@ impl Distribution {
         }
     }
 
+    /// The same distribution of numbers so many times as large.
+    pub fn scaled(&self, by: f64) -> Self {
+        match self {
+            Distribution::Constant { value } => Distribution::Constant { value: by * value },
+            Distribution::Uniform { min, max } => Distribution::Uniform { min: by * min, max: by * max },
+            Distribution::Exponential { mean, shift } => {
+                Distribution::Exponential { mean: by * mean, shift: by * shift }
+            }
+            Distribution::Lognormal { median, sigma } => {
+                Distribution::Lognormal { median: by * median, sigma: *sigma }
+            }
+            Distribution::Pareto { min, shape } => Distribution::Pareto { min: by * min, shape: *shape },
+            Distribution::Sample { values } => {
+                Distribution::Sample { values: values.iter().map(|value| by * value).collect() }
+            }
+        }
+    }
+
     /// Draws a number.
     pub fn sample(&self, draw: &mut Random) -> f64 {
         match self {
@@ -101,6 +119,9 @@ mod tests {
         let mut draws: Vec<f64> = (0..200_000).map(|_| distribution.sample(&mut draw)).collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         assert!((mean / distribution.mean() - 1.0).abs() < 0.02, "{distribution:?}: mean {mean}");
+        let (mut draw, mut again) = (Random::of(9, [1]), Random::of(9, [1]));
+        let (one, quarter) = (distribution.sample(&mut draw), distribution.scaled(0.25).sample(&mut again));
+        assert!((quarter / one - 0.25).abs() < 1e-9, "{distribution:?}: {quarter} is no quarter of {one}");
         draws.sort_by(f64::total_cmp);
         let seen = draws[(share * draws.len() as f64) as usize];
         assert!((seen / quantile - 1.0).abs() < 0.02, "{distribution:?}: {seen}, expected {quantile}");

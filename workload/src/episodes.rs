@@ -55,17 +55,17 @@ impl Episodes {
         let first = !std::mem::replace(&mut self.begun, true);
         match self.when {
             When::Always => self.until_never(),
-            When::Once { at_ms, length_ms } if first => {
-                self.episode(Moment::after(millis(at_ms)), millis(length_ms));
+            When::Once { at, length } if first => {
+                self.episode(Moment::after(at), length);
             }
             When::Once { .. } => self.spans.known(Moment::NEVER),
-            When::Every { at_ms, every_ms, length_ms } => {
-                let from = if first { Moment::after(millis(at_ms)) } else { self.at };
-                self.episode(from, millis(length_ms));
-                self.at = (from + millis(every_ms)).max(self.at);
+            When::Every { at, every, length } => {
+                let from = if first { Moment::after(at) } else { self.at };
+                self.episode(from, length);
+                self.at = (from + every).max(self.at);
             }
             When::Episodes { share: 0.0, .. } => self.spans.known(Moment::NEVER),
-            When::Episodes { share, length_ms } => self.random(first, share, millis(length_ms)),
+            When::Episodes { share, length } => self.random(first, share, length),
         }
     }
 
@@ -97,13 +97,11 @@ impl Episodes {
     }
 }
 
-fn millis(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
 
     fn episodes(when: When, seed: u64) -> Episodes {
         let stages = Stages { first: Effect::Slow(5.0), then: None };
@@ -111,12 +109,12 @@ mod tests {
     }
 
     fn at(ms: u64) -> Moment {
-        Moment::after(millis(ms))
+        Moment::after(Duration::from_millis(ms))
     }
 
     #[test]
     fn random_episodes_take_up_their_share_of_the_time_from_the_start() {
-        let when = When::Episodes { share: 1.0 / 12.0, length_ms: 2000 };
+        let when = When::Episodes { share: 1.0 / 12.0, length: 2000 * MS };
         // Over many instances at one early moment, and over one instance's long run.
         let early =
             (0..6000).filter(|seed| episodes(when.clone(), *seed).spans(at(700)).look(at(700)).0.is_some());
@@ -129,11 +127,11 @@ mod tests {
 
     #[test]
     fn planned_episodes_come_when_they_are_planned() {
-        let mut every = episodes(When::Every { at_ms: 100, every_ms: 1000, length_ms: 10 }, 1);
+        let mut every = episodes(When::Every { at: 100 * MS, every: 1000 * MS, length: 10 * MS }, 1);
         let holds = [99, 100, 109, 110, 1099, 1105, 5105, 5110]
             .map(|ms| every.spans(at(ms)).look(at(ms)).0.is_some());
         assert_eq!(holds, [false, true, true, false, false, true, true, false]);
-        let mut once = episodes(When::Once { at_ms: 5, length_ms: 5 }, 1);
+        let mut once = episodes(When::Once { at: 5 * MS, length: 5 * MS }, 1);
         assert_eq!(once.spans(at(5)).look(at(5)), (Some(Effect::Slow(5.0)), at(10)));
         assert_eq!(once.spans(at(10)).look(at(10)), (None, Moment::NEVER));
         let mut always = episodes(When::Always, 1);

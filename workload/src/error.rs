@@ -1,5 +1,7 @@
 //! What can be wrong with a description of a workload.
 
+use std::time::Duration;
+
 /// An error in a description of arrivals, service times or faults.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
@@ -12,8 +14,8 @@ pub enum Error {
     BadRate { rate: f64 },
     #[error("a coefficient of variation of {cv}: give a number above 0 (1 is Poisson)")]
     BadVariation { cv: f64 },
-    #[error("bursts of {on_ms} ms and pauses of {off_ms} ms: the bursts must last longer than 0 ms")]
-    BadBurst { on_ms: u64, off_ms: u64 },
+    #[error("bursts of 0 ms and pauses of {off:?}: the bursts must last longer than 0 ms")]
+    BadBurst { off: Duration },
     #[error("line {line} of the trace: '{text}' is not a time in seconds that is at least the one before")]
     BadTrace { line: usize, text: String },
     #[error("the trace holds no arrival: give one time in seconds a line")]

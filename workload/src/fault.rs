@@ -1,5 +1,8 @@
 //! The format of faults in a configuration file.
 
+use std::time::Duration;
+
+use parm_durations::Millis;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -79,15 +82,16 @@ pub enum Fault {
         #[serde(default = "one")]
         slow_start: f64,
         /// Milliseconds for which they do. Default 0.
-        #[serde(default)]
-        slow_start_ms: u64,
+        #[serde(rename = "slow_start_ms", with = "Millis", default)]
+        slow_start_for: Duration,
     },
     /// Instances are slow at the start of the run: caches and compilers are cold.
     SlowStart {
         /// How many times as long runs take.
         factor: f64,
         /// Milliseconds for which they do.
-        length_ms: u64,
+        #[serde(rename = "length_ms", with = "Millis")]
+        length: Duration,
         /// Instances concerned. Default: each.
         #[serde(default)]
         on: Targets,
@@ -204,7 +208,7 @@ mod tests {
         assert_eq!(refused(straggle), Some(error));
         let elsewhere = Fault::Hang { when: When::Always, on: Targets::Only(vec![1, 4]) };
         assert_eq!(refused(elsewhere), Some(Error::NoSuchInstance { fault: 0, instance: 4, instances: 4 }));
-        let when = When::Episodes { share: 1.0, length_ms: 5 };
+        let when = When::Episodes { share: 1.0, length: Duration::from_millis(5) };
         let always = Fault::Slow { factor: 5.0, when, on: Targets::Each };
         let range = "from 0 to below 1: for all the time use `always`";
         assert_eq!(refused(always), Some(Error::BadFault { fault: 0, name: "share", value: 1.0, range }));

@@ -4,7 +4,9 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
+use parm_durations::Millis;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -26,10 +28,12 @@ pub enum Pattern {
     },
     /// Poisson bursts between pauses.
     Bursts {
-        /// Length of a burst in milliseconds.
-        on_ms: u64,
-        /// Length of a pause in milliseconds.
-        off_ms: u64,
+        /// Milliseconds that a burst lasts.
+        #[serde(rename = "on_ms", with = "Millis")]
+        on: Duration,
+        /// Milliseconds that a pause lasts.
+        #[serde(rename = "off_ms", with = "Millis")]
+        off: Duration,
     },
 }
 
@@ -40,9 +44,9 @@ impl Pattern {
             Pattern::Constant => Arrivals::Constant { rate },
             Pattern::Poisson => Arrivals::Poisson { rate },
             Pattern::Gamma { cv } => Arrivals::Gamma { rate, cv },
-            Pattern::Bursts { on_ms, off_ms } => {
-                let within = rate * (on_ms + off_ms) as f64 / on_ms.max(1) as f64;
-                Arrivals::Bursts { rate: within, on_ms, off_ms }
+            Pattern::Bursts { on, off } => {
+                let within = rate * (on + off).div_duration_f64(on.max(Duration::from_millis(1)));
+                Arrivals::Bursts { rate: within, on, off }
             }
         }
     }
@@ -67,13 +71,12 @@ impl FromStr for Pattern {
             }
             ("bursts", lengths) => {
                 let (on, off) = lengths.split_once('/').ok_or_else(refused)?;
-                let ms = |text: &str| text.strip_suffix("ms")?.parse::<u64>().ok().filter(|ms| *ms < 1 << 32);
-                let (on_ms, off_ms) = ms(on).zip(ms(off)).ok_or_else(refused)?;
-                if on_ms == 0 {
-                    Err(Error::BadBurst { on_ms, off_ms })
-                } else {
-                    Ok(Pattern::Bursts { on_ms, off_ms })
-                }
+                let ms = |text: &str| {
+                    let ms = text.strip_suffix("ms")?.parse().ok().filter(|ms| *ms < 1 << 32)?;
+                    Some(Duration::from_millis(ms))
+                };
+                let (on, off) = ms(on).zip(ms(off)).ok_or_else(refused)?;
+                if on.is_zero() { Err(Error::BadBurst { off }) } else { Ok(Pattern::Bursts { on, off }) }
             }
             _ => Err(refused()),
         }
@@ -86,7 +89,9 @@ impl fmt::Display for Pattern {
             Pattern::Constant => f.write_str("constant"),
             Pattern::Poisson => f.write_str("poisson"),
             Pattern::Gamma { cv } => write!(f, "gamma:{cv}"),
-            Pattern::Bursts { on_ms, off_ms } => write!(f, "bursts:{on_ms}ms/{off_ms}ms"),
+            Pattern::Bursts { on, off } => {
+                write!(f, "bursts:{}ms/{}ms", on.as_millis(), off.as_millis())
+            }
         }
     }
 }
@@ -104,7 +109,10 @@ mod tests {
             assert_eq!(bad.parse::<Pattern>(), Err(Error::BadPattern { text: bad.into() }));
         }
         assert_eq!("gamma:-1".parse::<Pattern>(), Err(Error::BadVariation { cv: -1.0 }));
-        assert_eq!("bursts:0ms/5ms".parse::<Pattern>(), Err(Error::BadBurst { on_ms: 0, off_ms: 5 }));
+        assert_eq!(
+            "bursts:0ms/5ms".parse::<Pattern>(),
+            Err(Error::BadBurst { off: Duration::from_millis(5) })
+        );
     }
 
     #[test]
@@ -113,7 +121,7 @@ mod tests {
             Pattern::Constant,
             Pattern::Poisson,
             Pattern::Gamma { cv: 2.0 },
-            Pattern::Bursts { on_ms: 100, off_ms: 300 },
+            Pattern::Bursts { on: Duration::from_millis(100), off: Duration::from_millis(300) },
         ] {
             assert!((pattern.at(250.0).rate() - 250.0).abs() < 1e-9, "{pattern:?}");
         }

@@ -108,7 +108,7 @@ mod tests {
     }
 
     fn once(at_ms: u64, length_ms: u64) -> When {
-        When::Once { at_ms, length_ms }
+        When::Once { at: Duration::from_millis(at_ms), length: Duration::from_millis(length_ms) }
     }
 
     fn answered(ms: u64) -> Ending {
@@ -146,7 +146,7 @@ mod tests {
     fn a_crash_loses_the_run_and_the_restarted_instance_is_slow_at_first() {
         let crash = || {
             let (when, on) = (once(100, 1000), Targets::Each);
-            vec![Fault::Crash { when, on, slow_start: 3.0, slow_start_ms: 500 }]
+            vec![Fault::Crash { when, on, slow_start: 3.0, slow_start_for: Duration::from_millis(500) }]
         };
         check(crash(), 90, 20.0, Ending::Lost { at: at(100) });
         check(crash(), 200, 20.0, Ending::Lost { at: at(200) });

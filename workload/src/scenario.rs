@@ -1,10 +1,14 @@
 //! What a cluster goes through: faults and the shape of arrivals, ready-made or from the experiment file.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::arrivals::Arrivals;
 use crate::distribution::Distribution;
 use crate::{Fault, Faults, Pattern, Targets, When};
+
+const MS: Duration = Duration::from_millis(1);
 
 /// Faults and arrivals.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -48,12 +52,12 @@ impl Scenario {
             "A" => vec![stragglers(0.01)],
             "B" => vec![interference(1.0 / 12.0, Targets::Each)],
             "AB" => vec![stragglers(0.005), interference(1.0 / 24.0, Targets::Each)],
-            "hang" => vec![Fault::Hang { when: episodes(0.1, 3000), on: Targets::Each }],
+            "hang" => vec![Fault::Hang { when: episodes(0.1, 3000 * MS), on: Targets::Each }],
             "correlated" => vec![interference(1.0 / 12.0, Targets::Together(0.5))],
             "lognormal" => vec![every_run(Distribution::Lognormal { median: 1.0, sigma: 0.5 })],
             "pareto" => vec![every_run(Distribution::Pareto { min: 1.0, shape: 2.5 })],
             "bursts" => {
-                let arrivals = Some(Pattern::Bursts { on_ms: 100, off_ms: 100 });
+                let arrivals = Some(Pattern::Bursts { on: 100 * MS, off: 100 * MS });
                 return Some(Self { arrivals, ..Self::default() });
             }
             "shuffles" => vec![Fault::Shuffles {
@@ -65,15 +69,15 @@ impl Scenario {
             }],
             "tenants" => {
                 let on = Targets::Some(1.0 / 9.0);
-                vec![Fault::Slow { factor: 2.0, when: episodes(0.5, 5000), on }]
+                vec![Fault::Slow { factor: 2.0, when: episodes(0.5, 5000 * MS), on }]
             }
             "crash" => vec![Fault::Crash {
-                when: episodes(10.0 / 600.0, 10_000),
+                when: episodes(10.0 / 600.0, 10_000 * MS),
                 on: Targets::Each,
                 slow_start: 3.0,
-                slow_start_ms: 5000,
+                slow_start_for: 5000 * MS,
             }],
-            "partition" => vec![Fault::Partition { when: episodes(0.01, 1000), on: Targets::Each }],
+            "partition" => vec![Fault::Partition { when: episodes(0.01, 1000 * MS), on: Targets::Each }],
             _ => return None,
         };
         Some(Self { faults: Faults(faults), ..Self::default() })
@@ -106,15 +110,15 @@ fn stragglers(share: f64) -> Fault {
 }
 
 fn interference(share: f64, on: Targets) -> Fault {
-    Fault::Slow { factor: 5.0, when: episodes(share, 2000), on }
+    Fault::Slow { factor: 5.0, when: episodes(share, 2000 * MS), on }
 }
 
 fn every_run(factor: Distribution) -> Fault {
     Fault::Straggle { share: 1.0, factor, on: Targets::Each }
 }
 
-fn episodes(share: f64, length_ms: u64) -> When {
-    When::Episodes { share, length_ms }
+fn episodes(share: f64, length: Duration) -> When {
+    When::Episodes { share, length }
 }
 
 #[cfg(test)]

@@ -184,12 +184,12 @@ fn stages(fault: &Fault) -> Option<(crate::When, Stages)> {
         Fault::Hang { when, .. } => (when.clone(), Effect::Hung, None),
         Fault::Partition { when, .. } => (when.clone(), Effect::Cut, None),
         Fault::Wrong { share, when, .. } => (when.clone(), Effect::Wrong(*share), None),
-        Fault::Crash { when, slow_start, slow_start_ms, .. } => {
-            let slow = (Effect::Slow(*slow_start), Duration::from_millis(*slow_start_ms));
-            (when.clone(), Effect::Down, (*slow_start_ms > 0).then_some(slow))
+        Fault::Crash { when, slow_start, slow_start_for, .. } => {
+            let slow = (Effect::Slow(*slow_start), *slow_start_for);
+            (when.clone(), Effect::Down, (!slow_start_for.is_zero()).then_some(slow))
         }
-        Fault::SlowStart { factor, length_ms, .. } => {
-            let when = crate::When::Once { at_ms: 0, length_ms: *length_ms };
+        Fault::SlowStart { factor, length, .. } => {
+            let when = crate::When::Once { at: Duration::ZERO, length: *length };
             (when, Effect::Slow(*factor), None)
         }
         Fault::Straggle { .. } | Fault::Shuffles { .. } => return None,
@@ -214,7 +214,7 @@ mod tests {
     }
 
     fn episodes(on: Targets) -> Fault {
-        Fault::Slow { factor: 5.0, when: When::Episodes { share: 0.25, length_ms: 2000 }, on }
+        Fault::Slow { factor: 5.0, when: When::Episodes { share: 0.25, length: Duration::from_secs(2) }, on }
     }
 
     fn shuffles() -> Fault {

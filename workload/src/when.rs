@@ -1,5 +1,8 @@
 //! At what times a fault holds.
 
+use std::time::Duration;
+
+use parm_durations::Millis;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -13,25 +16,31 @@ pub enum When {
     /// Once.
     Once {
         /// Milliseconds from the start of the run.
-        at_ms: u64,
+        #[serde(rename = "at_ms", with = "Millis")]
+        at: Duration,
         /// Milliseconds that it lasts.
-        length_ms: u64,
+        #[serde(rename = "length_ms", with = "Millis")]
+        length: Duration,
     },
     /// Again and again, at even distances.
     Every {
         /// Milliseconds from the start of the run to the first time.
-        at_ms: u64,
+        #[serde(rename = "at_ms", with = "Millis")]
+        at: Duration,
         /// Milliseconds from one beginning to the next.
-        every_ms: u64,
+        #[serde(rename = "every_ms", with = "Millis")]
+        every: Duration,
         /// Milliseconds that each lasts.
-        length_ms: u64,
+        #[serde(rename = "length_ms", with = "Millis")]
+        length: Duration,
     },
     /// At random: episodes of one length between exponential pauses, in equilibrium from the start.
     Episodes {
         /// Share of the time that they take up.
         share: f64,
         /// Milliseconds that each lasts.
-        length_ms: u64,
+        #[serde(rename = "length_ms", with = "Millis")]
+        length: Duration,
     },
 }
 
@@ -43,11 +52,11 @@ impl When {
             When::Episodes { share, .. } if !(0.0..1.0).contains(&share) => {
                 bad("share", share, "from 0 to below 1: for all the time use `always`")
             }
-            When::Episodes { length_ms: 0, .. } | When::Once { length_ms: 0, .. } => {
+            When::Episodes { length, .. } | When::Once { length, .. } if length.is_zero() => {
                 bad("length_ms", 0.0, "above 0")
             }
-            When::Every { every_ms, length_ms, .. } if length_ms == 0 || length_ms >= every_ms => {
-                bad("length_ms", length_ms as f64, "above 0 and below every_ms")
+            When::Every { every, length, .. } if length.is_zero() || length >= every => {
+                bad("length_ms", length.as_millis() as f64, "above 0 and below every_ms")
             }
             _ => Ok(()),
         }

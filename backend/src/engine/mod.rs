@@ -89,7 +89,7 @@ pub fn by_name(name: &str) -> Result<Box<dyn Engine>, Error> {
 
 impl Default for Options {
     fn default() -> Self {
-        let plans = NonZeroUsize::new(16).unwrap_or(NonZeroUsize::MIN);
+        let plans = const { NonZeroUsize::new(16).unwrap() };
         Self { threads: NonZeroUsize::MIN, device: "cpu".into(), onnxruntime: None, plans }
     }
 }

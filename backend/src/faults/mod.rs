@@ -50,7 +50,7 @@ impl Faults {
         tracing::warn!(?plan, "fault injection");
         let now = Instant::now();
         let playing = plan.schedule.as_ref().map(|schedule| schedule.play(now)).transpose()?;
-        let stalled_until = now.checked_add(Duration::from_millis(plan.stall_ms));
+        let stalled_until = now.checked_add(plan.stall);
         let mut state = self.state.lock();
         let changes = state.changes + 1;
         *state = InForce { stalled_until, plan, random: BTreeMap::new(), playing, changes };
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a_new_plan_ends_a_stall() {
         let faults = Faults::default();
-        faults.set(Plan { stall_ms: 3_600_000, ..Plan::default() }).unwrap();
+        faults.set(Plan { stall: Duration::from_secs(3600), ..Plan::default() }).unwrap();
         std::thread::scope(|scope| {
             let stalled = scope.spawn(|| faults.before(0));
             faults.set(Plan::default()).unwrap();
@@ -256,7 +256,7 @@ mod tests {
             1.0,
             "a plan's own `wrong` and the schedule's negate twice"
         );
-        let when = When::Once { at_ms: 0, length_ms: 60 };
+        let when = When::Once { at: Duration::ZERO, length: Duration::from_millis(60) };
         let schedule = scheduled(Fault::Hang { when, on: Targets::Each });
         let set = Instant::now();
         faults.set(Plan { schedule, ..Plan::default() }).unwrap();

@@ -1,5 +1,8 @@
 //! What an operator or an experiment asks a worker to suffer.
 
+use std::time::Duration;
+
+use parm_durations::Millis;
 use parm_workload::distribution::Distribution;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +24,8 @@ pub struct Plan {
     /// How many times as long as the model a run shall take: 10 makes a straggler. Default 1.
     pub slowdown: Slowdown,
     /// Milliseconds for which nothing is answered, from the moment the plan is set.
-    pub stall_ms: u64,
+    #[serde(rename = "stall_ms", with = "Millis")]
+    pub stall: Duration,
     /// Share of the runs that fail, 0 to 1.
     pub error_rate: f64,
     /// How answers are falsified.

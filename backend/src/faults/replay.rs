@@ -106,7 +106,7 @@ mod tests {
     }
 
     fn once(at_ms: u64, length_ms: u64) -> When {
-        When::Once { at_ms, length_ms }
+        When::Once { at: Duration::from_millis(at_ms), length: Duration::from_millis(length_ms) }
     }
 
     #[test]
@@ -119,7 +119,12 @@ mod tests {
         let wrong = Fault::Wrong { share: 1.0, when: When::Always, on: Targets::Each };
         let (fate, start) = played(wrong, 0, 0).unwrap();
         assert_eq!(fate, Fate::Answers(start + 10 * MS, true));
-        let crash = Fault::Crash { when: once(5, 100), on: Targets::Each, slow_start: 1.0, slow_start_ms: 0 };
+        let crash = Fault::Crash {
+            when: once(5, 100),
+            on: Targets::Each,
+            slow_start: 1.0,
+            slow_start_for: Duration::ZERO,
+        };
         let (fate, start) = played(crash, 0, 0).unwrap();
         assert_eq!(fate, Fate::Dies(start + 5 * MS));
         let forever = Fault::Hang { when: When::Always, on: Targets::Each };

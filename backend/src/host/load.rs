@@ -116,7 +116,7 @@ impl Host {
     /// measured once at least, so it ends late by two runs and what an engine does before it runs a shape first.
     fn measure_rows(&self, model: &mut dyn Model, alone: Duration, mut took: Duration) -> Vec<Duration> {
         let mut times = vec![alone];
-        let until = Instant::now() + Duration::from_millis(self.config.measure_ms);
+        let until = Instant::now() + self.config.measure;
         // A replica's compiled plans go with it, where an engine compiles for shapes.
         let mut replica = model.replica();
         let model: &mut dyn Model = match &mut replica {

@@ -67,7 +67,8 @@ impl Host {
         let repository = config.models.as_ref().map(Repository::open).transpose()?;
         let faults = config.faults.then(Arc::<Faults>::default);
         let count = if layout == Layout::Shared { 1 } else { config.instances.get() };
-        let queues: Vec<_> = (0..count).map(|_| Arc::new(Queue::new(config.queue.get()))).collect();
+        let queues: Vec<_> =
+            (0..count).map(|_| Arc::new(Queue::new(config.queue.get(), config.weights.clone()))).collect();
         let instances = (0..config.instances.get()).map(|number| {
             let (queue, faults) = (queues[number % count].clone(), faults.clone());
             Instance::start(Setup { number, queue, batching: config.batching.clone(), faults })
@@ -137,7 +138,7 @@ impl Host {
             None | Some(0) => DEFAULT_PRIORITY,
             Some(priority) => u8::try_from(priority).unwrap_or(u8::MAX),
         };
-        let longest = Duration::from_millis(self.config.max_wait_ms);
+        let longest = self.config.max_wait;
         let timeout = number("timeout").filter(|&timeout| timeout > 0);
         let wait = timeout.map_or(longest, |timeout| Duration::from_micros(timeout).min(longest));
         let deadline = deadline.map_or(arrived + wait, |deadline| deadline.min(arrived + wait));

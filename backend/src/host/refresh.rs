@@ -112,10 +112,10 @@ impl Host {
 
     /// Follows the repository from a thread of its own, for as long as the host lives.
     pub(crate) fn follow(self: &Arc<Self>) -> Result<(), Error> {
-        let (Some(repository), true) = (self.repository.clone(), self.config.reload_ms > 0) else {
+        let (Some(repository), true) = (self.repository.clone(), !self.config.reload.is_zero()) else {
             return Ok(());
         };
-        let interval = Duration::from_millis(self.config.reload_ms);
+        let interval = self.config.reload;
         let scan = repository.scan()?;
         let mut watch = Watch::new(repository, &scan)?;
         let host = Arc::downgrade(self);

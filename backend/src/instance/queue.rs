@@ -1,16 +1,22 @@
 //! The bounded queue between requests and instances.
 //!
-//! Ordered by priority, then by arrival. Jobs that nobody waits for any more are never handed to a thread, and never
+//! What is late goes first (priority 1), what may help and need not be done last (255). Among the rest the model is next
+//! that has had least of the instances' time for its weight, so that no model's flood keeps others waiting; of one model's
+//! jobs those of higher priority, then the oldest. Jobs that nobody waits for any more are never handed to a thread, and never
 //! stand in the way of one that somebody waits for: before a full queue refuses a job, it is cleared of them.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use parm_protocol::Error;
+use parm_shares::{Charge, Clock, Share};
 use tokio::sync::Notify;
 
 use super::Job;
+use crate::host::Loaded;
 
 /// When a refused client may try again: about the time in which a short queue moves.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -25,16 +31,40 @@ pub(crate) struct Queue {
 }
 
 struct State {
-    jobs: BTreeMap<(u8, u64), Job>,
+    /// By model.
+    lines: BTreeMap<String, Line>,
+    clock: Clock,
+    /// Of models whose weight is not 1.
+    weights: BTreeMap<String, NonZeroU16>,
+    /// Jobs in line.
+    waiting: usize,
     next: u64,
     /// Threads at work.
     busy: usize,
     open: bool,
 }
 
+/// A model's jobs, and its share of the instances' time.
+struct Line {
+    share: Share,
+    /// By priority, then by arrival.
+    jobs: BTreeMap<(u8, u64), Job>,
+    running: usize,
+}
+
+/// A job that a thread took: what its model was charged for it.
+pub(crate) struct Ticket {
+    model: Arc<Loaded>,
+    charge: Charge,
+}
+
+/// Models without jobs whose service is remembered; more would be the doing of names that come and go.
+const LINES_KEPT: usize = 256;
+
 impl Queue {
-    pub(crate) fn new(capacity: usize) -> Self {
-        let state = State { jobs: BTreeMap::new(), next: 0, busy: 0, open: true };
+    pub(crate) fn new(capacity: usize, weights: BTreeMap<String, NonZeroU16>) -> Self {
+        let (lines, clock) = (BTreeMap::new(), Clock::default());
+        let state = State { lines, clock, weights, waiting: 0, next: 0, busy: 0, open: true };
         Self {
             state: Mutex::new(state),
             arrived: Condvar::new(),
@@ -50,16 +80,14 @@ impl Queue {
         if !state.open {
             return Err(Error::Unavailable { message: "the instance is shutting down: try another".into() });
         }
-        if state.jobs.len() >= self.capacity {
+        if state.waiting >= self.capacity {
             state.clear_useless();
         }
-        if state.jobs.len() >= self.capacity {
+        if state.waiting >= self.capacity {
             let message = format!("{} requests wait already: try later, or add instances", self.capacity);
             return Err(Error::Overloaded { message, retry_after: RETRY_AFTER });
         }
-        let key = (job.priority, state.next);
-        state.next += 1;
-        state.jobs.insert(key, job);
+        state.push(job);
         drop(state);
         self.arrived.notify_one();
         Ok(())
@@ -67,13 +95,13 @@ impl Queue {
 
     /// The next job, once there is one; `None` once the queue is closed and empty. The caller counts as busy until it
     /// calls [`done`](Self::done).
-    pub(crate) fn take(&self) -> Option<Job> {
+    pub(crate) fn take(&self) -> Option<(Job, Ticket)> {
         let mut state = self.state.lock();
         loop {
-            while let Some((_, job)) = state.jobs.pop_first() {
+            while let Some(job) = state.pop() {
                 if !job.is_useless(Instant::now()) {
-                    state.busy += 1;
-                    return Some(job);
+                    let ticket = state.begin(&job);
+                    return Some((job, ticket));
                 }
                 drop_useless(job);
             }
@@ -87,11 +115,11 @@ impl Queue {
         }
     }
 
-    /// A thread that took a job has answered it.
-    pub(crate) fn done(&self) {
+    /// A thread that took a job has answered it, and whoever ran beside it, in so long.
+    pub(crate) fn done(&self, ticket: Ticket, took: Duration) {
         let mut state = self.state.lock();
-        state.busy -= 1;
-        if state.busy == 0 && state.jobs.is_empty() {
+        state.end(ticket, took);
+        if state.busy == 0 && state.waiting == 0 {
             self.idle.notify_waiters();
         }
         self.done.notify_waiters();
@@ -122,7 +150,7 @@ impl Queue {
                 return mates;
             }
             // What came for another model must not wait for this batch: pass the wake-up on to an idle thread.
-            if !state.jobs.is_empty() {
+            if state.waiting > 0 {
                 self.arrived.notify_one();
             }
             self.arrived.wait_until(&mut state, until);
@@ -139,7 +167,7 @@ impl Queue {
             {
                 let mut state = self.state.lock();
                 state.clear_useless();
-                if state.busy == 0 && state.jobs.is_empty() {
+                if state.busy == 0 && state.waiting == 0 {
                     return;
                 }
             }
@@ -155,26 +183,85 @@ impl Queue {
 }
 
 impl State {
+    fn push(&mut self, job: Job) {
+        let model = &job.model.metadata.name;
+        if !self.lines.contains_key(model) {
+            let weight = self.weights.get(model).map_or(1, |weight| weight.get());
+            let line = Line { share: Share::new(weight.into()), jobs: BTreeMap::new(), running: 0 };
+            self.lines.insert(model.clone(), line);
+        }
+        let jobs = self.lines.get_mut(model).map(|line| &mut line.jobs);
+        jobs.expect("it was just put there").insert((job.priority, self.next), job);
+        self.next += 1;
+        self.waiting += 1;
+    }
+
+    /// The job that comes next.
+    fn pop(&mut self) -> Option<Job> {
+        let clock = self.clock;
+        let rank = |line: &Line| {
+            let ((priority, number), _) = line.jobs.first_key_value()?;
+            Some((urgency(*priority), line.share.due(&clock), *number))
+        };
+        let ranked = self.lines.values_mut().filter_map(|line| Some((rank(line)?, line)));
+        let (_, line) = ranked.min_by_key(|(rank, _)| *rank)?;
+        let (_, job) = line.jobs.pop_first()?;
+        self.waiting -= 1;
+        Some(job)
+    }
+
+    fn begin(&mut self, job: &Job) -> Ticket {
+        self.busy += 1;
+        let model = job.model.clone();
+        let charge = self.lines.get_mut(&model.metadata.name).map_or_else(Charge::default, |line| {
+            line.running += 1;
+            line.share.begin(&mut self.clock)
+        });
+        Ticket { model, charge }
+    }
+
+    fn end(&mut self, ticket: Ticket, took: Duration) {
+        self.busy -= 1;
+        if let Some(line) = self.lines.get_mut(&ticket.model.metadata.name) {
+            line.running -= 1;
+            line.share.end(ticket.charge, took);
+        }
+        if self.lines.len() > LINES_KEPT {
+            let clock = self.clock;
+            self.lines
+                .retain(|_, line| line.running > 0 || !line.jobs.is_empty() || !line.share.is_even(&clock));
+        }
+    }
+
     fn clear_useless(&mut self) {
         let now = Instant::now();
-        let useless: Vec<_> =
-            self.jobs.iter().filter(|(_, job)| job.is_useless(now)).map(|(&key, _)| key).collect();
-        for key in useless {
-            if let Some(job) = self.jobs.remove(&key) {
-                drop_useless(job);
-            }
+        for line in self.lines.values_mut() {
+            let useless = line.jobs.extract_if(.., |_, job| job.is_useless(now));
+            self.waiting -= useless.map(|(_, job)| drop_useless(job)).count();
         }
     }
 
     /// In order, up to the first that does not fit: a large job is not overtaken for ever by small ones.
     fn extract_mates(&mut self, first: &Job, mut rows: usize) -> Vec<Job> {
-        let mates = self.jobs.iter().filter(|(_, job)| first.can_join(job));
+        let Some(line) = self.lines.get_mut(&first.model.metadata.name) else { return Vec::new() };
+        let mates = line.jobs.iter().filter(|(_, job)| first.can_join(job));
         let fitting = mates.map_while(|(&key, job)| {
             rows = rows.checked_sub(job.rows)?;
             Some(key)
         });
         let keys: Vec<_> = fitting.collect();
-        keys.into_iter().filter_map(|key| self.jobs.remove(&key)).collect()
+        self.waiting -= keys.len();
+        keys.into_iter().filter_map(|key| line.jobs.remove(&key)).collect()
+    }
+}
+
+/// What goes first whatever the shares are: the stand-ins of late queries; and last: spare work, of which nobody is sure
+/// that it will be needed.
+fn urgency(priority: u8) -> u8 {
+    match priority {
+        1 => 0,
+        2..=254 => 1,
+        _ => 2,
     }
 }
 

@@ -46,11 +46,12 @@ impl Drop for Instance {
 impl Setup {
     fn serve(self) {
         pause::make_precise();
-        while let Some(first) = self.queue.take() {
+        while let Some((first, ticket)) = self.queue.take() {
             let mut jobs = self.gather(first);
             jobs.iter_mut().for_each(Job::begin);
+            let began = Instant::now();
             self.run(jobs);
-            self.queue.done();
+            self.queue.done(ticket, began.elapsed());
         }
     }
 
@@ -60,7 +61,7 @@ impl Setup {
         if room == 0 {
             return vec![first];
         }
-        let until = first.arrived + self.batching.max_delay();
+        let until = first.arrived + self.batching.max_delay;
         let mates = self.queue.take_mates(&first, room, until);
         [first].into_iter().chain(mates).collect()
     }

@@ -1,6 +1,7 @@
 //! Requests that share a run.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use parm_backend::engine::Spec;
 use parm_backend::{Batching, Config};
@@ -13,7 +14,7 @@ use crate::support::{Served, config, quick, request, values};
 fn batching(per_row_ms: f64) -> Config {
     let time_ms = Distribution::Constant { value: 0.5 };
     let spec = Spec { time_ms, per_row_ms, ..quick() };
-    let batching = Batching { max_batch: 8.try_into().unwrap(), max_delay_us: 0 };
+    let batching = Batching { max_batch: 8.try_into().unwrap(), max_delay: Duration::ZERO };
     Config { emulated: BTreeMap::from([("m".into(), spec)]), batching, ..config() }
 }
 

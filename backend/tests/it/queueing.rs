@@ -1,9 +1,12 @@
 //! Who is served when, and who not at all.
 
-use parm_backend::Config;
-use parm_protocol::{Error, InferenceService, ModelRef};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
-use crate::support::{LONG, Served, config, request, values, with};
+use parm_backend::Config;
+use parm_protocol::{Error, InferRequest, InferenceService, ModelRef};
+
+use crate::support::{LONG, Served, config, quick, request, values, with};
 
 /// A worker whose only instance is held back by a first request, which is returned.
 async fn occupied(
@@ -82,11 +85,38 @@ async fn a_spare_stand_in_runs_behind_any_query_and_a_late_one_before_them() {
 }
 
 #[tokio::test]
+async fn a_flood_on_one_model_leaves_another_its_turn() {
+    let of = |model: &str, name: f32| InferRequest {
+        model: ModelRef::latest(model),
+        ..request(&[name, 0., 0., 0.])
+    };
+    let both = BTreeMap::from([("m".into(), quick()), ("flood".into(), quick())]);
+    let served = Served::start(Config { emulated: both, ..config() });
+    served.stall();
+    let first = served.send(of("flood", 0.)).await;
+    served.until_pending(0.0).await;
+    let (done, mut order) = tokio::sync::mpsc::channel(64);
+    let flood = (1..=20).map(|number| of("flood", number as f32));
+    for request in flood.chain([of("m", 100.)]) {
+        let (answer, done) = (served.send(request).await, done.clone());
+        tokio::spawn(async move { done.try_send(values(&answer.await.unwrap().unwrap())[0]) });
+    }
+    served.release();
+    first.await.unwrap().unwrap();
+    assert_eq!(order.recv().await, Some(100.), "before twenty that came earlier");
+    let mut rest = Vec::new();
+    while rest.len() < 20 {
+        rest.push(order.recv().await.unwrap());
+    }
+    assert!(rest.is_sorted(), "one model's requests keep their order: {rest:?}");
+}
+
+#[tokio::test]
 async fn what_runs_of_several_rows_take_is_told() {
     let served = Served::start(config());
     let told = served.worker.model_config(&ModelRef::latest("m")).unwrap().run_times();
     assert_eq!(told.len(), 4, "{told:?}");
-    let quick = Served::start(Config { measure_ms: 0, ..config() });
+    let quick = Served::start(Config { measure: Duration::ZERO, ..config() });
     let told = quick.worker.model_config(&ModelRef::latest("m")).unwrap().run_times();
     assert_eq!(told.len(), 1, "{told:?}");
 }
@@ -106,8 +136,11 @@ async fn draining_answers_everything_that_is_here() {
 #[tokio::test]
 async fn an_idle_instance_takes_what_a_stalled_one_leaves() {
     let served = Served::start(Config { instances: 2.try_into().unwrap(), ..config() });
-    let only_the_first =
-        parm_backend::faults::Plan { instance: Some(0), stall_ms: 3_600_000, ..Default::default() };
+    let only_the_first = parm_backend::faults::Plan {
+        instance: Some(0),
+        stall: Duration::from_secs(3600),
+        ..Default::default()
+    };
     served.worker.faults().unwrap().set(only_the_first).unwrap();
     // Whichever instance takes which: at most one request hangs, and the others are answered.
     let mut answers = Vec::new();

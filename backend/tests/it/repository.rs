@@ -22,7 +22,12 @@ fn put(root: &Path, version: u64, content: &str) {
 }
 
 fn served(root: &Path, versions: VersionPolicy) -> Served {
-    Served::start(Config { models: Some(root.into()), versions, reload_ms: 1, ..Config::default() })
+    Served::start(Config {
+        models: Some(root.into()),
+        versions,
+        reload: Duration::from_millis(1),
+        ..Config::default()
+    })
 }
 
 /// Asks until the answer has this many values. Reloading follows the clock, so this bounds the wait, not the time.

@@ -42,7 +42,11 @@ impl Served {
 
     /// Holds every run back until [`release`](Self::release).
     pub(crate) fn stall(&self) {
-        self.worker.faults().unwrap().set(Plan { stall_ms: 3_600_000, ..Plan::default() }).unwrap();
+        self.worker
+            .faults()
+            .unwrap()
+            .set(Plan { stall: Duration::from_secs(3600), ..Plan::default() })
+            .unwrap();
     }
 
     pub(crate) fn release(&self) {

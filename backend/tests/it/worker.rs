@@ -1,5 +1,7 @@
 //! What a client of a worker sees.
 
+use std::time::Duration;
+
 use parm_backend::faults::{Plan, Wrong};
 use parm_backend::{Config, Embedded, Error, Metrics};
 use parm_protocol::client::{CallContext, Client};
@@ -154,7 +156,7 @@ async fn an_embedded_instance_has_settled_when_its_thread_is_done_with_what_was_
     let instances = Embedded::start(config(), Metrics::embedded(&registry).unwrap()).unwrap();
     let instance = &instances[0];
     instance.settled().await;
-    instance.faults().unwrap().set(Plan { stall_ms: 3_600_000, ..Plan::default() }).unwrap();
+    instance.faults().unwrap().set(Plan { stall: Duration::from_secs(3600), ..Plan::default() }).unwrap();
     let running = {
         let instance = instance.clone();
         tokio::spawn(async move { instance.infer(request(&[0.; 4]), CallContext::default()).await })

@@ -3,12 +3,13 @@
 use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
+use parm_durations::Millis;
 use parm_encoder::Kind;
 use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{DetectionSettings, Fraction, duration};
+use super::{DetectionSettings, Fraction};
 
 /// How queries are grouped, and what is done with the parities.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -28,8 +29,7 @@ pub struct CodingSettings {
     /// Parities per group: as many predictions of a group can be missing at a time. Default 1.
     pub r: NonZeroU8,
     /// Milliseconds after which a group that is not full is coded as it is, with blank slots. Default 20.
-    #[serde(rename = "max_age_ms", with = "duration::millis")]
-    #[schemars(with = "u64")]
+    #[serde(rename = "max_age_ms", with = "Millis")]
     pub max_age: Duration,
     /// How long a reconstruction is held back in favour of the prediction, under `parm+` and `approximate-backup`.
     pub grace: GraceSettings,
@@ -88,8 +88,7 @@ pub struct GraceSettings {
     /// What is usual. Default `median`.
     pub of: Usual,
     /// Milliseconds while too few times are known. Default 100.
-    #[serde(rename = "cold_ms", with = "duration::millis")]
-    #[schemars(with = "u64")]
+    #[serde(rename = "cold_ms", with = "Millis")]
     pub cold: Duration,
 }
 
@@ -108,7 +107,7 @@ impl Default for CodingSettings {
     fn default() -> Self {
         Self {
             code: None,
-            k: NonZeroU8::new(2).expect("positive"),
+            k: const { NonZeroU8::new(2).unwrap() },
             k_choices: Vec::new(),
             r: NonZeroU8::MIN,
             max_age: Duration::from_millis(20),

@@ -3,10 +3,11 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use parm_durations::Millis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Fraction, duration};
+use super::Fraction;
 
 /// How answers are checked against what parities say of them, and what follows.
 ///
@@ -28,12 +29,10 @@ pub struct DetectionSettings {
     pub eject: bool,
     /// Milliseconds after which an ejected suspect is probed and given another chance, half suspected already. Default
     /// 60000.
-    #[serde(rename = "quarantine_ms", with = "duration::millis")]
-    #[schemars(with = "u64")]
+    #[serde(rename = "quarantine_ms", with = "Millis")]
     pub quarantine: Duration,
     /// Milliseconds that the outputs of a group are kept for what is missing to compare them. Default 1000.
-    #[serde(rename = "max_wait_ms", with = "duration::millis")]
-    #[schemars(with = "u64")]
+    #[serde(rename = "max_wait_ms", with = "Millis")]
     pub max_wait: Duration,
 }
 
@@ -43,7 +42,7 @@ impl Default for DetectionSettings {
             enabled: false,
             significance: Fraction::billionths(1),
             wrong_share: Fraction::percent(50),
-            min_samples: NonZeroU32::new(200).expect("positive"),
+            min_samples: const { NonZeroU32::new(200).unwrap() },
             eject: false,
             quarantine: Duration::from_secs(60),
             max_wait: Duration::from_secs(1),

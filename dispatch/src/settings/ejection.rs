@@ -3,10 +3,11 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
+use parm_durations::Millis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Fraction, duration};
+use super::Fraction;
 
 /// When instances are taken out of service, and how they come back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,12 +22,10 @@ pub struct EjectionSettings {
     /// Failures in a row of one model that take an instance out of service for that model. Default 3.
     pub failures: NonZeroU8,
     /// Milliseconds before the first probe of an ejected instance; doubles with every ejection that follows. Default 250.
-    #[serde(rename = "backoff_min_ms", with = "duration::millis")]
-    #[schemars(with = "u64")]
+    #[serde(rename = "backoff_min_ms", with = "Millis")]
     pub backoff_min: Duration,
     /// Milliseconds that the wait for a probe never exceeds. Default 2000.
-    #[serde(rename = "backoff_max_ms", with = "duration::millis")]
-    #[schemars(with = "u64")]
+    #[serde(rename = "backoff_max_ms", with = "Millis")]
     pub backoff_max: Duration,
     /// A slow instance stays in service where the others would be busier than this without it, or where more than a
     /// job per slot waits; and those that were ejected are called back then. Default 0.8.
@@ -34,10 +33,10 @@ pub struct EjectionSettings {
     /// Share of a model's instances that stay in service however often they fail: where most fail it is hardly they that
     /// are broken, and the few that are left would break under the load. Default 0.3: one of three, three of ten.
     pub least_in_service: Fraction,
-    /// Milliseconds during which an instance that came, or came back, gets only what the others have no room for: first
-    /// runs are slow ones, and one that is not well yet should meet few queries. Not where nothing has run yet. Default 1000.
-    #[serde(rename = "slow_start_ms", with = "duration::millis")]
-    #[schemars(with = "u64")]
+    /// Milliseconds during which an instance that came, or came back after failures or wrong answers, gets only what the
+    /// others have no room for: first runs are slow ones, and one that is not well yet should meet few queries. One that
+    /// was only slow is warm, and comes back at once. Nobody is spared where nothing has run yet. Default 1000.
+    #[serde(rename = "slow_start_ms", with = "Millis")]
     pub slow_start: Duration,
 }
 
@@ -46,8 +45,8 @@ impl Default for EjectionSettings {
         Self {
             enabled: true,
             slow_factor: 3.0,
-            slow_answers: NonZeroU8::new(2).expect("positive"),
-            failures: NonZeroU8::new(3).expect("positive"),
+            slow_answers: const { NonZeroU8::new(2).unwrap() },
+            failures: const { NonZeroU8::new(3).unwrap() },
             backoff_min: Duration::from_millis(250),
             backoff_max: Duration::from_secs(2),
             max_utilisation: Fraction::percent(80),

@@ -2,7 +2,6 @@
 
 mod coding;
 mod detection;
-mod duration;
 mod ejection;
 mod fraction;
 mod redundancy;
@@ -12,6 +11,7 @@ use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
+use parm_durations::{Micros, Millis};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,9 @@ pub struct PoolSettings {
     pub queue_limit: NonZeroU32,
     /// Priority of a query that names none; 1 is served first, 255 last. Default 128.
     pub default_priority: NonZeroU8,
+    /// So many times the instances' time of a model of weight 1, while queries of both wait for the same instances. What a
+    /// model does not use others may. Default 1.
+    pub weight: NonZeroU16,
     /// How queries are put together into batches.
     pub batch: BatchSettings,
     /// Times a query may be tried when instances fail it, the first included: a query that kills instances must not
@@ -51,8 +54,7 @@ pub struct PoolSettings {
     pub max_attempts: NonZeroU8,
     /// Milliseconds that a retry waits at most for another instance than the one that failed it, while service times are
     /// not known; then for as long as all but the slowest jobs take. Default 100.
-    #[serde(rename = "retry_elsewhere_ms", with = "duration::millis")]
-    #[schemars(with = "u64")]
+    #[serde(rename = "retry_elsewhere_ms", with = "Millis")]
     pub retry_elsewhere: Duration,
     /// How many retries of failed batches are allowed, so that an outage does not multiply its own load.
     pub retry: BudgetSettings,
@@ -70,8 +72,7 @@ pub struct PoolSettings {
     /// spare work that waits long comes too late to help. Default 256.
     pub spare_limit: NonZeroU32,
     /// Milliseconds that a query waits for a first instance (or one that works) before it is refused. Default 1000.
-    #[serde(rename = "no_instance_grace_ms", with = "duration::millis")]
-    #[schemars(with = "u64")]
+    #[serde(rename = "no_instance_grace_ms", with = "Millis")]
     pub no_instance_grace: Duration,
     /// The cheaper model of the policy `approximate-backup`, by name: it takes and gives the same tensors. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,8 +88,7 @@ pub struct BatchSettings {
     /// Most queries in a batch. Default 1: every query is sent alone, at once.
     pub max_size: NonZeroU16,
     /// Microseconds that a query may wait for others to share its batch while an instance is idle. Default 0.
-    #[serde(rename = "max_delay_us", with = "duration::micros")]
-    #[schemars(with = "u64")]
+    #[serde(rename = "max_delay_us", with = "Micros")]
     pub max_delay: Duration,
 }
 
@@ -108,10 +108,11 @@ impl Default for PoolSettings {
     fn default() -> Self {
         Self {
             policy: PolicyKind::Hedge,
-            queue_limit: NonZeroU32::new(1024).expect("positive"),
-            default_priority: NonZeroU8::new(128).expect("positive"),
+            queue_limit: const { NonZeroU32::new(1024).unwrap() },
+            default_priority: const { NonZeroU8::new(128).unwrap() },
+            weight: NonZeroU16::MIN,
             batch: BatchSettings::default(),
-            max_attempts: NonZeroU8::new(3).expect("positive"),
+            max_attempts: const { NonZeroU8::new(3).unwrap() },
             retry_elsewhere: Duration::from_millis(100),
             retry: BudgetSettings { ratio: Fraction::percent(20), burst: 100 },
             hedge: HedgeSettings::default(),
@@ -119,7 +120,7 @@ impl Default for PoolSettings {
             coding: CodingSettings::default(),
             stand_in: StandInSettings::default(),
             ejection: EjectionSettings::default(),
-            spare_limit: NonZeroU32::new(256).expect("positive"),
+            spare_limit: const { NonZeroU32::new(256).unwrap() },
             no_instance_grace: Duration::from_secs(1),
             backup_model: None,
             default_answer: false,

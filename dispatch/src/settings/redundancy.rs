@@ -3,10 +3,11 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
+use parm_durations::Micros;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Fraction, duration};
+use super::Fraction;
 
 /// A redundancy policy.
 #[derive(
@@ -63,8 +64,7 @@ pub struct HedgeSettings {
     pub median_factor: f64,
     /// Microseconds before which a job is never called late. A duplicate that saves less than a hop costs is a loss, and
     /// watching every job of a fast model so closely costs more than its answer. Default 1000.
-    #[serde(rename = "min_delay_us", with = "duration::micros")]
-    #[schemars(with = "u64")]
+    #[serde(rename = "min_delay_us", with = "Micros")]
     pub min_delay: Duration,
 }
 
@@ -88,6 +88,6 @@ impl Default for HedgeSettings {
 
 impl Default for ReplicateSettings {
     fn default() -> Self {
-        Self { copies: NonZeroU8::new(2).expect("positive") }
+        Self { copies: const { NonZeroU8::new(2).unwrap() } }
     }
 }

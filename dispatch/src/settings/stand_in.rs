@@ -3,10 +3,11 @@
 use std::num::{NonZeroU8, NonZeroU32};
 use std::time::Duration;
 
+use parm_durations::Millis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BudgetSettings, Fraction, GraceSettings, Unsure, Usual, duration};
+use super::{BudgetSettings, Fraction, GraceSettings, Unsure, Usual};
 
 /// When stand-ins run, and when their answers are given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,7 +24,8 @@ pub struct StandInSettings {
     pub spare_up_to: Fraction,
     /// Run stand-ins of late queries, before everything that waits. Default true.
     pub late: bool,
-    /// A query is late this many medians of the pool's usual time after its arrival. Default 1.15.
+    /// A query is late this many medians of the pool's usual time after its arrival; one that waits for an instance, as soon
+    /// as it is clear that it will be. Default 1.15.
     pub late_factor: f64,
     /// Work on late queries, in the time of a query on the deployed model, per query. Default: `ratio` 0.1, `burst` 100.
     pub late_budget: BudgetSettings,
@@ -36,7 +38,8 @@ pub struct StandInSettings {
     pub bound: Fraction,
     /// The answers over which that share is counted. Default 50000.
     pub bound_window: NonZeroU32,
-    /// Duplicate late jobs that no stand-in can replace, as under `hedge`. Default true.
+    /// Duplicate late jobs that no stand-in can replace, as under `hedge`: not while queries wait for instances, nor where a
+    /// stand-in's answer comes sooner. Default true.
     pub hedge: bool,
     /// Answers below this confidence are not given; the threshold of the bundle's calibration counts where it is higher.
     /// Default 0.
@@ -68,8 +71,7 @@ pub struct AgreementSettings {
     pub eject: bool,
     /// Milliseconds after which an ejected suspect is probed and given another chance, half suspected already. Default
     /// 60000.
-    #[serde(rename = "quarantine_ms", with = "duration::millis")]
-    #[schemars(with = "u64")]
+    #[serde(rename = "quarantine_ms", with = "Millis")]
     pub quarantine: Duration,
 }
 
@@ -83,10 +85,10 @@ impl Default for StandInSettings {
             late: true,
             late_factor: 1.15,
             late_budget: BudgetSettings { ratio: Fraction::percent(10), burst: 100 },
-            max_rows: NonZeroU8::new(8).expect("positive"),
+            max_rows: const { NonZeroU8::new(8).unwrap() },
             grace: GraceSettings { factor: 1.15, of: Usual::Median, cold: Duration::from_millis(100) },
             bound: Fraction::percent(5),
-            bound_window: NonZeroU32::new(50_000).expect("positive"),
+            bound_window: const { NonZeroU32::new(50_000).unwrap() },
             hedge: true,
             min_confidence: Fraction::percent(0),
             unsure: Unsure::default(),
@@ -100,10 +102,10 @@ impl Default for AgreementSettings {
         Self {
             floor: Fraction::percent(80),
             recovery: Fraction::percent(2),
-            window: NonZeroU32::new(1000).expect("positive"),
+            window: const { NonZeroU32::new(1000).unwrap() },
             significance: Fraction::billionths(10),
             wrong_share: Fraction::percent(50),
-            min_samples: NonZeroU32::new(200).expect("positive"),
+            min_samples: const { NonZeroU32::new(200).unwrap() },
             eject: true,
             quarantine: Duration::from_secs(60),
         }

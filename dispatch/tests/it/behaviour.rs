@@ -277,6 +277,24 @@ fn two_slow_answers_eject_until_a_probe_succeeds() {
 }
 
 #[test]
+fn who_was_out_for_slowness_is_warm_and_who_failed_is_spared_at_first() {
+    let next = |trouble: &[super::script::Step]| {
+        let mut steps = vec![Join(1), Warm(32), Join(2), Wait(1000)];
+        steps.extend_from_slice(trouble);
+        steps.extend([Query(40), Quiet, Wait(280), Probe(2, true), Done(1)]);
+        // Both are idle, and instance 1 has had its turn.
+        steps.extend([Quiet, Query(41)]);
+        let settings = PoolSettings { ejection: EjectionSettings::default(), ..plain() };
+        super::script::words(&super::script::play(settings, &steps)).pop()
+    };
+    let slow = [slow_on_two(), again(slow_on_two(), 10)].concat();
+    assert!(next(&slow).is_some_and(|word| word.ends_with("run 41 on 2")), "{:?}", next(&slow));
+    let failing: Vec<_> =
+        (0..3).flat_map(|turn| [Query(20 + turn), Query(30 + turn), Done(1), Fail(2), Done(1)]).collect();
+    assert!(next(&failing).is_some_and(|word| word.ends_with("run 41 on 1")), "{:?}", next(&failing));
+}
+
+#[test]
 fn a_slow_instance_is_kept_when_the_others_could_not_do_without_it() {
     let ejection = EjectionSettings { max_utilisation: Fraction::percent(0), ..at_once() };
     let mut steps = vec![Join(1), Warm(32), Join(2)];

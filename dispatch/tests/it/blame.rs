@@ -9,7 +9,7 @@ use parm_dispatch::{
 };
 
 use super::script::Step::*;
-use super::script::{Step, check, play, words};
+use super::script::{Step, act, check, play, words};
 use super::world::{POOL, World};
 
 fn plain() -> PoolSettings {
@@ -86,6 +86,52 @@ fn an_instance_stays_while_its_model_answers_nowhere_else() {
 }
 
 #[test]
+fn a_failure_of_its_own_does_not_make_an_instance_guilty_of_what_queries_broke() {
+    // Queries break the model on 1 again and again while 2 hangs with the first of them; then 1 is busy once.
+    let breaks = |id| [Query(id), Break(1)];
+    let steps: Vec<Step> = (1..=5).flat_map(breaks).chain([Query(6), Fail(1)]).collect();
+    let world = play(plain(), &[&[Join(1), Join(2)], &steps[..]].concat());
+    assert_eq!(in_service(&world, 2), [1, 2], "{:?}", words(&world));
+}
+
+#[test]
+fn an_instance_for_backups_goes_for_failures_in_a_row_only() {
+    let settings = PoolSettings { policy: PolicyKind::ApproximateBackup, ..plain() };
+    // 2 of the two is kept for backups.
+    let outcome = |between: bool| {
+        let mut steps = vec![Join(1), Join(2)];
+        for id in [1, 3, 5] {
+            steps.extend([Query(id), Fail(2), Done(1)]);
+            steps.extend(if between { vec![Query(id + 1), Done(2), Done(1)] } else { vec![] });
+        }
+        let world = play(settings.clone(), &[&steps[..], &[Quiet, Query(9)]].concat());
+        words(&world).len()
+    };
+    assert_eq!([true, false].map(outcome), [2, 1], "a query and its backup, or the query alone");
+}
+
+#[test]
+fn an_instance_that_hangs_goes_for_what_others_have_though_it_alone_has_another_model() {
+    let mut world = World::new(Settings::uniform(plain()), 7);
+    let joins = |world: &mut World, id, pools: &[u32]| {
+        let serves = pools.iter().map(|pool| Served::deployed(PoolId(*pool))).collect();
+        world.send(Event::InstanceJoined(InstanceId(id), InstanceSpec { serves, slots: 1, node: None }));
+    };
+    joins(&mut world, 1, &[0]);
+    act(&mut world, &Warm(32));
+    joins(&mut world, 2, &[0, 1]);
+    // Clients of what 2 has go away, one after the other, and its probe is not answered.
+    for id in [11, 13] {
+        [Query(id), Query(id + 1), Done(1), Wait(100), Cancel(id), Cancel(id + 1), Fail(2)]
+            .iter()
+            .for_each(|step| act(&mut world, step));
+    }
+    act(&mut world, &Probe(2, false));
+    let takes = [0, 1].map(|pool| world.dispatcher.takes(InstanceId(2), PoolId(pool)));
+    assert_eq!(takes, [false, true], "{:?}", words(&world));
+}
+
+#[test]
 fn a_query_that_fails_again_and_again_counts_once() {
     let settings = PoolSettings { max_attempts: NonZeroU8::new(5).expect("positive"), ..plain() };
     // 2 answers what 1 failed and hangs with the next; 1 tries another query over and over.
@@ -104,6 +150,52 @@ fn retries_of_queries_that_are_at_fault_are_missing_to_nobody() {
     let world = play(settings, &[&[Join(1), Join(2)], &steps[..]].concat());
     let counters = world.dispatcher.status(POOL).expect("it is there").counters;
     assert_eq!((counters.retries, counters.retries_refused), (10, 0), "{:?}", words(&world));
+}
+
+#[test]
+fn a_query_that_breaks_the_only_instance_twice_is_at_fault_and_costs_others_no_retries() {
+    let batch = BatchSettings { max_size: NonZeroU16::new(2).expect("positive"), max_delay: Duration::ZERO };
+    let retry = BudgetSettings { ratio: Fraction::percent(0), burst: 2 };
+    let max_attempts = NonZeroU8::new(5).expect("positive");
+    // Under `parm` one of two is kept for parities.
+    let settings = PoolSettings { policy: PolicyKind::Parm, batch, retry, max_attempts, ..plain() };
+    let broken = |id| [Query(id), Break(1), Break(1)];
+    let mut steps = vec![Join(1), Join(2)];
+    steps.extend((0..10).flat_map(broken));
+    // While 1 is busy one more comes with a mate, which is tried again all the same.
+    steps.extend([Quiet, Alone(50), Query(51), Query(52), Done(1), Break(1), Break(1), Break(1), Done(1)]);
+    check(
+        settings,
+        &steps,
+        &[
+            "0 run 50 on 1",
+            "0 answer 50 exact",
+            "0 run 51+52 on 1",
+            "0 run 51+52 on 1",
+            "0 run 51 on 1",
+            "0 answer 51 BadQuery",
+            "0 run 52 on 1",
+            "0 answer 52 exact",
+        ],
+    );
+}
+
+#[test]
+fn a_query_that_breaks_its_instance_twice_is_tried_on_while_others_may_answer_it() {
+    // 2 is busy, and comes free when the query has failed at 1 twice.
+    let steps = [Join(1), Join(2), Query(1), Query(2), Break(1), Wait(150), Break(1), Done(2), Done(2)];
+    check(
+        plain(),
+        &steps,
+        &[
+            "0 run 1 on 1",
+            "0 run 2 on 2",
+            "100 run 1 on 1",
+            "150 answer 2 exact",
+            "150 run 1 on 2",
+            "150 answer 1 exact",
+        ],
+    );
 }
 
 #[test]
@@ -165,17 +257,10 @@ fn mates_are_answered_by_the_only_instance_and_with_few_attempts() {
         max_size: NonZeroU16::new(2).expect("positive"),
         max_delay: Duration::from_millis(5),
     };
-    let alone = [Join(1), Query(1), Query(2), Break(1), Break(1), Break(1), Done(1), Break(1)];
-    let words = [
-        "0 run 1+2 on 1",
-        "0 run 1+2 on 1",
-        "0 run 1 on 1",
-        "0 run 2 on 1",
-        "0 answer 2 exact",
-        "0 run 1 on 1",
-    ];
+    let alone = [Join(1), Query(1), Query(2), Break(1), Break(1), Break(1), Done(1)];
+    let words = ["0 run 1+2 on 1", "0 run 1+2 on 1", "0 run 1 on 1", "0 answer 1 BadQuery", "0 run 2 on 1"];
     let settings = PoolSettings { batch, ..plain() };
-    check(settings.clone(), &alone, &[&words[..], &["0 answer 1 Failed"]].concat());
+    check(settings.clone(), &alone, &[&words[..], &["0 answer 2 exact"]].concat());
     let few = PoolSettings { max_attempts: NonZeroU8::new(2).expect("positive"), ..settings };
     let two = [Join(1), Join(2), Query(1), Query(2), Break(1), Break(2), Break(1), Done(1)];
     let words = ["0 run 1+2 on 1", "0 run 1+2 on 2", "0 run 1 on 1", "0 answer 1 BadQuery", "0 run 2 on 1"];

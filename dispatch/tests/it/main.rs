@@ -6,6 +6,7 @@ mod coded;
 mod groups;
 mod properties;
 mod script;
+mod shares;
 mod stand_in;
 mod twins;
 mod world;

@@ -68,8 +68,9 @@ pub(crate) struct Member {
     pub(crate) wish: watch::Sender<Wish>,
     /// Told to look again at which models it serves.
     pub(crate) refresh: Notify,
-    /// Looks at its models that have begun, and the last that has ended.
+    /// How many looks at its models have begun.
     looks: AtomicU64,
+    /// The number of the last look that has ended.
     looked: watch::Sender<u64>,
     view: Mutex<View>,
 }

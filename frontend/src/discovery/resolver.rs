@@ -13,7 +13,8 @@ use hickory_resolver::{ResolverBuilder, TokioResolver};
 
 use super::name::{Name, Records};
 
-/// Name servers, and the system's own unless there are others. Made when they are first needed: most never are.
+/// Asks the name servers that were configured, or the system's own where none was. Set up when it is first asked: most
+/// never are.
 #[derive(Debug, Default)]
 pub(super) struct Resolver {
     servers: Vec<SocketAddr>,

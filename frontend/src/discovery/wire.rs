@@ -24,7 +24,7 @@ impl Wire {
         Self { config, resolver: Resolver::default() }
     }
 
-    /// Asks these servers for names, if there are any, and not the system's.
+    /// Asks these servers for names instead of the system's; with none the system's are asked.
     pub fn with_name_servers(mut self, servers: Vec<SocketAddr>) -> Self {
         self.resolver = Resolver::new(servers);
         self

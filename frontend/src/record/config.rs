@@ -23,8 +23,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             file: None,
-            max_mb: NonZeroU64::new(1024).expect("positive"),
-            buffer: NonZeroUsize::new(65_536).expect("positive"),
+            max_mb: const { NonZeroU64::new(1024).unwrap() },
+            buffer: const { NonZeroUsize::new(65_536).unwrap() },
         }
     }
 }

@@ -64,7 +64,7 @@ impl Recording {
 
     /// Whether the frontend is going out of service, so that recordings should end.
     pub(crate) fn is_over(&self) -> bool {
-        self.frontend.core.is_draining()
+        self.frontend.core.activity.is_draining()
     }
 
     fn begin(&mut self, text: &mut Vec<u8>) {

@@ -88,13 +88,13 @@ impl Frontend {
 
     /// Goes out of service: not ready from now on, so that balancers turn away. What comes in is still answered.
     pub fn start_draining(&self) {
-        self.core.start_draining();
+        self.core.activity.start_draining();
     }
 
     /// Goes out of service and waits until every request is answered.
     pub async fn drain(&self) {
         self.start_draining();
-        self.core.until_idle().await;
+        self.core.activity.until_idle().await;
     }
 
     /// Waits until a part panicked without which a frontend must not go on, and says which: its process should end.
@@ -204,13 +204,13 @@ impl Frontend {
 
 impl InferenceService for Frontend {
     fn is_ready(&self) -> bool {
-        !self.core.is_draining() && self.core.catalog.all().iter().any(|pool| pool.is_served())
+        !self.core.activity.is_draining() && self.core.catalog.all().iter().any(|pool| pool.is_served())
     }
 
     fn is_model_ready(&self, model: &ModelRef) -> Result<bool, Error> {
         let pool = self.core.catalog.find(model)?;
         let usable = self.core.driver.status(pool.id).is_some_and(|status| status.usable_instances > 0);
-        Ok(!self.core.is_draining() && usable)
+        Ok(!self.core.activity.is_draining() && usable)
     }
 
     fn server_metadata(&self) -> ServerMetadata {
@@ -260,7 +260,7 @@ impl InferenceService for Frontend {
     }
 
     async fn infer(&self, request: InferRequest, context: Context) -> Result<InferResponse, Error> {
-        let _active = self.core.enter();
+        let _active = self.core.activity.enter();
         let mut pool = match self.core.catalog.find(&request.model) {
             Ok(pool) => pool,
             Err(error) => {

@@ -34,6 +34,8 @@ struct Maker {
     bad: u64,
     /// In a hundred requests.
     impatient: u64,
+    /// Clients name no time.
+    timeless: bool,
     /// Clients come in pairs between which nothing happens.
     lulls: bool,
 }
@@ -53,7 +55,9 @@ pub(crate) fn schedule(seed: u64) -> Schedule {
     let setup = Setup { workers, settings, bundle, curved };
     let length = dice.range(15, 40) * 1000;
     let (bad, impatient) = (if dice.percent(30) { dice.range(5, 60) } else { 0 }, 5);
-    let mut maker = Maker { dice, setup, models, events: Vec::new(), length, bad, impatient, lulls: false };
+    let (timeless, lulls) = (false, false);
+    let mut maker =
+        Maker { dice, setup, models, events: Vec::new(), length, bad, impatient, timeless, lulls };
     for _ in 0..maker.dice.range(1, 5) {
         maker.story();
     }
@@ -86,8 +90,9 @@ fn workers(dice: &mut Dice, models: u8, bundle: bool) -> Vec<Worker> {
             } else {
                 dice.pick(&[Source::Static, Source::File, Source::Dns])
             };
-            let crowd = if crowded && number == 1 { dice.range(200, 450) as usize } else { 0 };
-            let question = if crowd > 0 { dice.range(1, 4) } else { 0 };
+            // One after the other, its answers take longer than any one may.
+            let crowd = if crowded && number == 1 { dice.range(250, 450) as usize } else { 0 };
+            let question = if crowd > 0 { dice.range(5, 9) } else { 0 };
             Worker { source, models, pace: (quick, 2 * quick), question, crowd }
         })
         .collect()
@@ -153,7 +158,7 @@ impl Maker {
     }
 
     fn story(&mut self) {
-        match self.dice.range(0, 18) {
+        match self.dice.range(0, 19) {
             0 => self.poison(),
             1 | 15 => self.hang(),
             2 => self.update(),
@@ -165,6 +170,7 @@ impl Maker {
             9 => self.burst(),
             10 if self.setup.bundle => self.bundles(),
             17 => self.lull(),
+            18 => self.desert(),
             11 => self.bad = self.bad.max(30),
             12 if self.setup.settings.coding.detection.enabled => {
                 let worker = self.worker();
@@ -195,6 +201,13 @@ impl Maker {
         if self.dice.percent(40) {
             self.blips();
         }
+    }
+
+    /// A server hangs, and every client of it goes away first: no deadline passes there, and nothing is copied elsewhere.
+    fn desert(&mut self) {
+        self.hang();
+        self.setup.settings.policy = self.dice.pick(&[PolicyKind::None, PolicyKind::Equal]);
+        (self.impatient, self.timeless) = (100, true);
     }
 
     /// A server hangs while there is so little to do that nobody but the alarm ever wakes the dispatcher.
@@ -391,9 +404,9 @@ impl Maker {
         let rows = (0..count)
             .map(|_| if self.dice.range(0, 1000) < bad { Guilt::Bad } else { Guilt::Good })
             .collect();
-        let impatient = self.impatient;
+        let (impatient, timely) = (self.impatient, if self.timeless { 0 } else { 30 });
         let mut chance = |percent| self.dice.percent(percent);
-        let (exact, timed, urgent) = (chance(10), chance(30), chance(10));
+        let (exact, timed, urgent) = (chance(10), chance(timely), chance(10));
         let (biased, shifts, goes, sleeps, versioned) =
             (chance(5), chance(5), chance(impatient), chance(3), chance(5));
         Ask {

@@ -56,7 +56,7 @@ pub(crate) struct Server {
     pub(crate) idle_since: Instant,
     /// Its own failures in a row.
     pub(crate) failures: u32,
-    /// Jobs with rows that somebody waited for, given to it long after it had begun to hang.
+    /// Jobs with rows that somebody waited for and others could answer, given to it long after it had begun to hang.
     pub(crate) fed_in_vain: u32,
     /// Jobs failed by rows of poison: no fault of its own.
     pub(crate) poisoned: u32,
@@ -91,6 +91,8 @@ pub(crate) struct Truth {
     by_value: HashMap<(i32, i32), usize>,
     /// Rows that nobody has and that have no answer.
     pub(crate) waiting: BTreeSet<usize>,
+    /// Rows without an answer that no server has had for their own model; one that stands in for it may have them.
+    untried: BTreeSet<usize>,
     pub(crate) servers: Vec<Server>,
     pub(crate) requests: Vec<Request>,
     /// Requests that are not answered.
@@ -122,6 +124,7 @@ impl World {
             rows: Vec::new(),
             by_value: HashMap::new(),
             waiting: BTreeSet::new(),
+            untried: BTreeSet::new(),
             servers: Vec::new(),
             requests: Vec::new(),
             open: BTreeSet::new(),
@@ -171,6 +174,7 @@ impl Truth {
             let row = self.rows.len();
             self.by_value.insert(values(row), row);
             self.waiting.insert(row);
+            self.untried.insert(row);
             let (request, guilt) = (number, *guilt);
             self.rows.push(Row {
                 request,
@@ -185,13 +189,15 @@ impl Truth {
         }
         self.open.insert(number);
         let settled = now > self.rules_since + Duration::from_secs(1);
-        let queue = self
-            .rules
-            .get(&ask.model)
-            .filter(|_| settled)
-            .map(|rules| (self.waiting.len(), rules.queue_limit));
+        let queue =
+            self.rules.get(&ask.model).filter(|_| settled).map(|rules| (self.queued(), rules.queue_limit));
         self.requests.push(Request { ask: ask.clone(), first, sent: now, deadline, queue, done: false });
         number
+    }
+
+    /// How many rows may be in queues.
+    pub(crate) fn queued(&self) -> usize {
+        self.waiting.union(&self.untried).count()
     }
 
     /// A request has its answer, or its client went away.
@@ -202,6 +208,7 @@ impl Truth {
         for row in request.first..request.first + request.ask.rows.len() {
             self.rows[row].done = true;
             self.waiting.remove(&row);
+            self.untried.remove(&row);
         }
     }
 
@@ -213,13 +220,18 @@ impl Truth {
             .filter(|_| x[0].fract() == 0.0 && x[1].fract() == 0.0)
     }
 
-    /// A server gets a job with these rows.
-    pub(crate) fn takes(&mut self, server: usize, rows: &[usize]) {
+    /// A server gets a job with these rows, for the model that they are for or for one that stands in.
+    pub(crate) fn takes(&mut self, server: usize, rows: &[usize], stands_in: bool) {
         let now = Instant::now();
-        let wanted = rows.iter().any(|row| !self.rows[*row].done);
+        // What nobody else has is asked of it though it hangs.
+        let elsewhere = |row: &Row| self.could_be_answered(&self.requests[row.request]);
+        let wanted = rows.iter().map(|row| &self.rows[*row]).any(|row| !row.done && elsewhere(row));
         for row in rows {
             self.rows[*row].held += 1;
             self.waiting.remove(row);
+            if !stands_in {
+                self.untried.remove(row);
+            }
         }
         let own = &mut self.servers[server];
         own.holds += 1;

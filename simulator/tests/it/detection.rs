@@ -1,6 +1,7 @@
 //! Instances that return wrong answers are found by what parities say of them, and nobody else is.
 
 use std::num::NonZeroU8;
+use std::time::Duration;
 
 use parm_dispatch::PolicyKind;
 use parm_simulator::{Run, Tally};
@@ -22,7 +23,7 @@ fn watched(faults: Vec<Fault>, eject: bool) -> Tally {
 
 /// From a minute on, half of what instance 4 answers is wrong, or all of it.
 fn wrong(share: f64) -> Vec<Fault> {
-    let when = When::Once { at_ms: 60_000, length_ms: 1_000_000_000 };
+    let when = When::Once { at: Duration::from_secs(60), length: Duration::from_secs(1000000) };
     vec![Fault::Wrong { share, when, on: Targets::Only(vec![4]) }]
 }
 
@@ -43,7 +44,7 @@ fn approximate_parities_make_no_instance_suspect() {
     let well = watched(vec![], true);
     assert!(well.suspects().is_empty(), "{:?}", well.suspects());
     // Slow instances answer late, not wrongly.
-    let when = When::Episodes { share: 0.1, length_ms: 2_000 };
+    let when = When::Episodes { share: 0.1, length: Duration::from_secs(2) };
     let slow = watched(vec![Fault::Slow { factor: 5.0, when, on: Targets::Each }], true);
     assert!(slow.suspects().is_empty(), "{:?}", slow.suspects());
 }

@@ -1,5 +1,7 @@
 //! Runs through every fault: all queries are answered once, and the dispatcher does what it is there for.
 
+use std::time::Duration;
+
 use parm_dispatch::PolicyKind;
 use parm_simulator::{Outcome, Run, Shape};
 use parm_workload::{Fault, Faults, Targets, When};
@@ -37,8 +39,13 @@ fn every_query_of_every_scenario_is_answered_once() {
 
 #[test]
 fn a_crashed_instance_loses_its_work_and_comes_back() {
-    let when = When::Every { at_ms: 10_000, every_ms: 20_000, length_ms: 5_000 };
-    let crash = Fault::Crash { when, on: Targets::Only(vec![0]), slow_start: 1.0, slow_start_ms: 0 };
+    let when = When::Every {
+        at: Duration::from_secs(10),
+        every: Duration::from_secs(20),
+        length: Duration::from_secs(5),
+    };
+    let crash =
+        Fault::Crash { when, on: Targets::Only(vec![0]), slow_start: 1.0, slow_start_for: Duration::ZERO };
     let one = |faults| {
         let shape = Shape { instances: 2, parity_only: 0, slots: 1 };
         simulate(&Run { shape, faults: Faults(faults), ..run(2, 0.3) })
@@ -54,7 +61,7 @@ fn a_crashed_instance_loses_its_work_and_comes_back() {
 #[test]
 fn a_hung_instance_holds_no_more_than_its_slots() {
     // It hangs for good, one minute in: one query waits for its deadline, and without hedging only that one.
-    let when = When::Once { at_ms: 60_000, length_ms: 1_000_000_000 };
+    let when = When::Once { at: Duration::from_secs(60), length: Duration::from_secs(1000000) };
     let hang = Fault::Hang { when, on: Targets::Only(vec![3]) };
     let rejected = |policy| {
         let mut run = Run { faults: Faults(vec![hang.clone()]), ..run(18, 0.5) };
@@ -78,7 +85,7 @@ fn wrong_answers_are_counted_and_change_nothing_else() {
 
 #[test]
 fn reconstructions_answer_for_instances_that_hang() {
-    let when = When::Episodes { share: 0.05, length_ms: 2_000 };
+    let when = When::Episodes { share: 0.05, length: Duration::from_secs(2) };
     let faults = Faults(vec![Fault::Hang { when, on: Targets::Each }]);
     let mut run = Run { faults, ..run(18, 0.3) };
     run.settings.policy = PolicyKind::Parm;

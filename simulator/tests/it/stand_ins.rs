@@ -123,7 +123,7 @@ fn watched(instances: u32, seed: u64, faults: Vec<Fault>) -> Run {
 
 #[test]
 fn an_instance_that_lies_is_found_within_a_third_of_a_second() {
-    let when = When::Once { at_ms: 20_000, length_ms: 1_000_000_000 };
+    let when = When::Once { at: Duration::from_secs(20), length: Duration::from_secs(1000000) };
     let lies = vec![Fault::Wrong { share: 1.0, when, on: Targets::Only(vec![4]) }];
     for seed in 11..16 {
         let tally = simulate(&watched(6, seed, lies.clone()));

@@ -11,6 +11,7 @@ mod rows;
 mod stand_in;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use episodes::{Found, Timed};
 use parm_dispatch::Cost;
@@ -138,7 +139,7 @@ impl Profile {
     pub fn faults(&self) -> Faults {
         let when = |episodes: &Episodes| When::Episodes {
             share: episodes.share.min(0.99),
-            length_ms: (episodes.length_ms as u64).max(1),
+            length: Duration::from_millis((episodes.length_ms as u64).max(1)),
         };
         let straggle = self.stragglers.iter().map(|stragglers| Fault::Straggle {
             share: stragglers.share,

@@ -1,12 +1,13 @@
 //! What a client may be told.
 
-use std::fmt;
-use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
+use parm_durations::PositiveMillis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Token;
 use crate::frames;
 
 /// A client's settings.
@@ -22,17 +23,22 @@ pub struct Config {
     #[serde(skip_serializing)]
     pub token: Option<Token>,
     /// Milliseconds to connect (default 1000).
-    pub connect_timeout_ms: NonZeroU64,
+    #[serde(rename = "connect_timeout_ms", with = "PositiveMillis")]
+    pub connect_timeout: Duration,
     /// Milliseconds for questions other than inference: readiness, metadata, configuration (default 5000).
-    pub control_timeout_ms: NonZeroU64,
+    #[serde(rename = "control_timeout_ms", with = "PositiveMillis")]
+    pub control_timeout: Duration,
     /// Milliseconds for a server to load or unload a model (default 300000): it answers once a model of gigabytes is
     /// read and warmed up.
-    pub load_timeout_ms: NonZeroU64,
+    #[serde(rename = "load_timeout_ms", with = "PositiveMillis")]
+    pub load_timeout: Duration,
     /// Milliseconds after a failed attempt to connect before the next; doubled from failure to failure (default 10).
     /// Requests in between fail at once.
-    pub backoff_initial_ms: NonZeroU64,
+    #[serde(rename = "backoff_initial_ms", with = "PositiveMillis")]
+    pub backoff_initial: Duration,
     /// Most milliseconds between two attempts to connect (default 1000): a server that comes back is found this late.
-    pub backoff_max_ms: NonZeroU64,
+    #[serde(rename = "backoff_max_ms", with = "PositiveMillis")]
+    pub backoff_max: Duration,
     /// HTTP connections, each with one request at a time (default 256). More requests are refused as overload.
     /// Questions about health and models have a few of their own beside these.
     pub max_connections: NonZeroU32,
@@ -64,98 +70,20 @@ pub enum Tensors {
     Json,
 }
 
-/// A secret: shown neither in logs nor in a dumped configuration. It cannot be written at all, so that whoever puts one
-/// into a configuration has to say that its field is left out.
-#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(try_from = "String")]
-pub struct Token(String);
-
-/// What stood for a token in configurations that earlier versions dumped. Everybody can guess it.
-const MASK: &str = "***";
-
-impl Token {
-    /// Wraps a secret.
-    pub fn new(secret: impl Into<String>) -> Self {
-        Self(secret.into())
-    }
-
-    /// The secret itself, for comparing.
-    pub fn secret(&self) -> &str {
-        &self.0
-    }
-
-    /// The value of the `authorization` header.
-    pub(super) fn bearer(&self) -> String {
-        format!("Bearer {}", self.0)
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(***)")
-    }
-}
-
-impl TryFrom<String> for Token {
-    type Error = String;
-
-    fn try_from(secret: String) -> Result<Self, String> {
-        if secret == MASK {
-            return Err(format!("'{MASK}' stands for a token that is not shown: write the token itself"));
-        }
-        Ok(Self(secret))
-    }
-}
-
-impl Config {
-    pub(super) fn connect_timeout(&self) -> Duration {
-        Duration::from_millis(self.connect_timeout_ms.get())
-    }
-
-    pub(super) fn control_timeout(&self) -> Duration {
-        Duration::from_millis(self.control_timeout_ms.get())
-    }
-
-    pub(super) fn load_timeout(&self) -> Duration {
-        Duration::from_millis(self.load_timeout_ms.get())
-    }
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
             transport: Prefer::Auto,
             tensors: Tensors::Binary,
             token: None,
-            connect_timeout_ms: const { NonZeroU64::new(1000).unwrap() },
-            control_timeout_ms: const { NonZeroU64::new(5000).unwrap() },
-            load_timeout_ms: const { NonZeroU64::new(300_000).unwrap() },
-            backoff_initial_ms: const { NonZeroU64::new(10).unwrap() },
-            backoff_max_ms: const { NonZeroU64::new(1000).unwrap() },
+            connect_timeout: Duration::from_secs(1),
+            control_timeout: Duration::from_secs(5),
+            load_timeout: Duration::from_secs(300),
+            backoff_initial: Duration::from_millis(10),
+            backoff_max: Duration::from_secs(1),
             max_connections: const { NonZeroU32::new(256).unwrap() },
             max_body_bytes: const { NonZeroUsize::new(64 << 20).unwrap() },
             frames: frames::Config::default(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_is_shown_nowhere() {
-        let config = Config { token: Some(Token::new("hush")), ..Config::default() };
-        let shown = format!("{config:?} {}", serde_json::to_string(&config).unwrap());
-        assert!(!shown.contains("hush"), "{shown}");
-        let read: Token = serde_json::from_str("\"hush\"").unwrap();
-        assert_eq!(read.bearer(), "Bearer hush");
-    }
-
-    #[test]
-    fn what_stands_for_a_token_is_no_token() {
-        let error = serde_json::from_str::<Token>("\"***\"").unwrap_err().to_string();
-        assert!(error.contains("write the token itself"), "{error}");
-        assert_eq!(serde_json::to_value(Config::default()).unwrap().get("token"), None);
     }
 }

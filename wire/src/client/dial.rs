@@ -38,9 +38,9 @@ impl Dialer {
         Self(Arc::new(Inner {
             peer: address.to_string(),
             address,
-            timeout: config.connect_timeout(),
-            initial: Duration::from_millis(config.backoff_initial_ms.get()),
-            longest: Duration::from_millis(config.backoff_max_ms.get()),
+            timeout: config.connect_timeout,
+            initial: config.backoff_initial,
+            longest: config.backoff_max,
             rest: Mutex::default(),
         }))
     }

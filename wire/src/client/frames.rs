@@ -70,7 +70,7 @@ impl Frames {
     async fn negotiate(&self) -> Result<Connection, Error> {
         let ask = self.http.get(PATH).header(header::CONNECTION, "upgrade").header(header::UPGRADE, PROTOCOL);
         let negotiation = self.http.upgrade(ask);
-        let limit = self.config.connect_timeout();
+        let limit = self.config.connect_timeout;
         let upgrade = tokio::time::timeout(limit, negotiation).await.unwrap_or_else(|_| {
             let message = format!("no agreement on frames in {limit:?}");
             Err(Error::Transport { peer: self.peer().into(), message })

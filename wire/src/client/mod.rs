@@ -11,14 +11,16 @@ mod http;
 mod status;
 #[cfg(test)]
 mod tests;
+mod token;
 
 use std::sync::Arc;
 
-pub use self::config::{Config, Prefer, Tensors, Token};
+pub use self::config::{Config, Prefer, Tensors};
 pub use self::endpoint::{DialAddress, Endpoint, Scheme};
 pub use self::frames::Frames;
 pub use self::grpc::Grpc;
 pub use self::http::Http;
+pub use self::token::Token;
 
 use parm_protocol::Error;
 use parm_protocol::client::Client;

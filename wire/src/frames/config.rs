@@ -1,9 +1,10 @@
 //! What bounds a connection of frames.
 
-use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parm_durations::PositiveMillis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,15 +25,19 @@ pub struct Config {
     pub max_queued_bytes: NonZeroUsize,
     /// Milliseconds that a frame's body may take to arrive (default 30000): a peer that dribbles bytes does not hold
     /// what it announced for ever.
-    pub body_timeout_ms: NonZeroU64,
+    #[serde(rename = "body_timeout_ms", with = "PositiveMillis")]
+    pub body_timeout: Duration,
     /// Milliseconds that a client may take over an answer before a server closes the connection (default 60000): one
     /// that does not read does not hold its answers for ever.
-    pub answer_timeout_ms: NonZeroU64,
+    #[serde(rename = "answer_timeout_ms", with = "PositiveMillis")]
+    pub answer_timeout: Duration,
     /// Milliseconds of silence before the peer is asked whether it lives (default 1000).
-    pub ping_interval_ms: NonZeroU64,
+    #[serde(rename = "ping_interval_ms", with = "PositiveMillis")]
+    pub ping_interval: Duration,
     /// Milliseconds that the peer has to say anything after that (default 5000): longer than its longest pause,
     /// since every request on the connection fails when this passes. Bytes of a frame that is under way count.
-    pub ping_timeout_ms: NonZeroU64,
+    #[serde(rename = "ping_timeout_ms", with = "PositiveMillis")]
+    pub ping_timeout: Duration,
 }
 
 /// What bounds a server's connection: its own configuration, and what it shares with all others.
@@ -52,34 +57,16 @@ impl From<Config> for Limits {
     }
 }
 
-impl Config {
-    pub(crate) fn body_timeout(&self) -> Duration {
-        Duration::from_millis(self.body_timeout_ms.get())
-    }
-
-    pub(crate) fn answer_timeout(&self) -> Duration {
-        Duration::from_millis(self.answer_timeout_ms.get())
-    }
-
-    pub(crate) fn ping_interval(&self) -> Duration {
-        Duration::from_millis(self.ping_interval_ms.get())
-    }
-
-    pub(crate) fn ping_timeout(&self) -> Duration {
-        Duration::from_millis(self.ping_timeout_ms.get())
-    }
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
             max_body_bytes: const { NonZeroU32::new(64 << 20).unwrap() },
             max_in_flight: const { NonZeroU32::new(1024).unwrap() },
             max_queued_bytes: const { NonZeroUsize::new(128 << 20).unwrap() },
-            body_timeout_ms: const { NonZeroU64::new(30_000).unwrap() },
-            answer_timeout_ms: const { NonZeroU64::new(60_000).unwrap() },
-            ping_interval_ms: const { NonZeroU64::new(1000).unwrap() },
-            ping_timeout_ms: const { NonZeroU64::new(5000).unwrap() },
+            body_timeout: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(60),
+            ping_interval: Duration::from_secs(1),
+            ping_timeout: Duration::from_secs(5),
         }
     }
 }

@@ -294,7 +294,7 @@ async fn run(link: Arc<Link>, mut reader: Reader, heard: Arc<Heard>, config: Con
             Err(error) => error.to_string(),
         },
         () = keepalive::watch(&heard, &link.writer, &config) => {
-            format!("no sign of life in {:?} after a ping", config.ping_timeout())
+            format!("no sign of life in {:?} after a ping", config.ping_timeout)
         }
     };
     link.writer.close();

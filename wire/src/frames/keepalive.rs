@@ -29,7 +29,7 @@ impl Heard {
 pub(super) async fn watch(heard: &Heard, writer: &Writer, config: &Config) {
     loop {
         let before = heard.count();
-        tokio::time::sleep(config.ping_interval()).await;
+        tokio::time::sleep(config.ping_interval).await;
         if heard.count() != before {
             continue;
         }
@@ -39,7 +39,7 @@ pub(super) async fn watch(heard: &Heard, writer: &Writer, config: &Config) {
         let asked = writer.accepted();
         loop {
             let written = writer.written();
-            tokio::time::sleep(config.ping_timeout()).await;
+            tokio::time::sleep(config.ping_timeout).await;
             if heard.count() != before {
                 break;
             }

@@ -51,7 +51,7 @@ impl Reader {
         let mut buffer = BytesMut::with_capacity(CHUNK.max(already_read.len()));
         buffer.extend_from_slice(already_read);
         let limit = config.max_body_bytes.get() as usize;
-        let timeout = config.body_timeout();
+        let timeout = config.body_timeout;
         Self { half, buffer, limit, budget: None, share: None, heard, timeout, due: None }
     }
 

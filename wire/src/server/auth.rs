@@ -2,10 +2,10 @@
 //! unload models depends on the listener that they came by.
 
 use http::HeaderMap;
-use http::header::AUTHORIZATION;
 use parm_protocol::Error;
 
 use super::config::{Config, Credential, ModelControl, Scope};
+use crate::client::Token;
 
 /// Who can reach a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,14 +37,9 @@ impl Guard {
                 Err(Error::ModelControl)
             };
         }
-        let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let given = given
-            .and_then(|value| value.split_once(' '))
-            .filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer"));
-        let given = given.map(|(_, token)| token.trim().as_bytes()).ok_or(Error::Unauthenticated)?;
-        // Every credential is compared, and each in constant time: how long it takes tells nothing about the tokens.
-        let known =
-            self.credentials.iter().filter(|credential| same(credential.token.secret().as_bytes(), given));
+        let given = Token::given(headers).ok_or(Error::Unauthenticated)?;
+        // Every credential is compared: how long it takes tells nothing about the tokens.
+        let known = self.credentials.iter().filter(|credential| credential.token.is(given));
         match known.map(|credential| credential.scope).max() {
             None => Err(Error::Unauthenticated),
             Some(allowed) if allowed < scope => Err(Error::PermissionDenied),
@@ -75,14 +70,11 @@ impl Guard {
     }
 }
 
-fn same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
-}
-
 #[cfg(test)]
 mod tests {
+    use http::header::AUTHORIZATION;
+
     use super::*;
-    use crate::client::Token;
 
     #[test]
     fn tokens_open_what_their_scope_allows() {

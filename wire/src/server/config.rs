@@ -1,10 +1,11 @@
 //! Where the server listens and what bounds its clients.
 
-use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parm_durations::{Millis, PositiveMillis, PositiveSeconds};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -39,23 +40,30 @@ pub struct Config {
     pub max_streams: NonZeroU32,
     /// Milliseconds that a connection may take to send a request's head (default 10000): a client that dribbles
     /// bytes does not hold its connection for ever.
-    pub head_timeout_ms: NonZeroU64,
+    #[serde(rename = "head_timeout_ms", with = "PositiveMillis")]
+    pub head_timeout: Duration,
     /// Milliseconds that a request's body may take to arrive (default 30000).
-    pub body_timeout_ms: NonZeroU64,
+    #[serde(rename = "body_timeout_ms", with = "PositiveMillis")]
+    pub body_timeout: Duration,
     /// Milliseconds that a client may take over an answer before its connection is closed (default 60000): one that does
     /// not read, or a byte now and then, does not hold the answer for ever. A slow link needs a second for every
     /// megabyte of the largest answer.
-    pub answer_timeout_ms: NonZeroU64,
+    #[serde(rename = "answer_timeout_ms", with = "PositiveMillis")]
+    pub answer_timeout: Duration,
     /// Milliseconds that a connection may be idle (default 300000).
-    pub idle_timeout_ms: NonZeroU64,
+    #[serde(rename = "idle_timeout_ms", with = "PositiveMillis")]
+    pub idle_timeout: Duration,
     /// Milliseconds between readiness going false and the end of listening, so that balancers look away first
     /// (default 500).
-    pub drain_delay_ms: u64,
+    #[serde(rename = "drain_delay_ms", with = "Millis")]
+    pub drain_delay: Duration,
     /// Milliseconds that requests in progress have to finish after that (default 20000): Kubernetes kills 30 s after its
     /// signal, and a connection that is cut by us is at least in the log.
-    pub drain_timeout_ms: NonZeroU64,
+    #[serde(rename = "drain_timeout_ms", with = "PositiveMillis")]
+    pub drain_timeout: Duration,
     /// Seconds that clients are told to wait after a refusal for load where the service does not say (default 1).
-    pub retry_after_s: NonZeroU32,
+    #[serde(rename = "retry_after_s", with = "PositiveSeconds")]
+    pub retry_after: Duration,
     /// Bearer tokens; with none, everyone may ask for predictions (default: none).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<Credential>,
@@ -104,36 +112,10 @@ pub enum Scope {
 }
 
 impl Config {
-    pub(super) fn head_timeout(&self) -> Duration {
-        Duration::from_millis(self.head_timeout_ms.get())
-    }
-
-    pub(super) fn body_timeout(&self) -> Duration {
-        Duration::from_millis(self.body_timeout_ms.get())
-    }
-
-    pub(super) fn answer_timeout(&self) -> Duration {
-        Duration::from_millis(self.answer_timeout_ms.get())
-    }
-
-    pub(super) fn idle_timeout(&self) -> Duration {
-        Duration::from_millis(self.idle_timeout_ms.get())
-    }
-
     /// What bodies may hold together: a single one of the largest size must not be refused for ever.
     pub(super) fn budget(&self) -> Arc<Budget> {
         let largest = self.max_body_bytes.get().max(self.frames.max_body_bytes.get() as usize);
         Budget::new(self.max_bytes_in_flight.get().max(largest))
-    }
-
-    /// Time between readiness going false and the end of listening.
-    pub fn drain_delay(&self) -> Duration {
-        Duration::from_millis(self.drain_delay_ms)
-    }
-
-    /// Time that requests in progress have to finish.
-    pub fn drain_timeout(&self) -> Duration {
-        Duration::from_millis(self.drain_timeout_ms.get())
     }
 }
 
@@ -148,13 +130,13 @@ impl Default for Config {
             max_bytes_in_flight: const { NonZeroUsize::new(1 << 30).unwrap() },
             max_connections: const { NonZeroUsize::new(16_384).unwrap() },
             max_streams: const { NonZeroU32::new(1024).unwrap() },
-            head_timeout_ms: const { NonZeroU64::new(10_000).unwrap() },
-            body_timeout_ms: const { NonZeroU64::new(30_000).unwrap() },
-            answer_timeout_ms: const { NonZeroU64::new(60_000).unwrap() },
-            idle_timeout_ms: const { NonZeroU64::new(300_000).unwrap() },
-            drain_delay_ms: 500,
-            drain_timeout_ms: const { NonZeroU64::new(20_000).unwrap() },
-            retry_after_s: const { NonZeroU32::new(1).unwrap() },
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(300),
+            drain_delay: Duration::from_millis(500),
+            drain_timeout: Duration::from_secs(20),
+            retry_after: Duration::from_secs(1),
             tokens: Vec::new(),
             model_control: ModelControl::Local,
             frames: frames::Config::default(),

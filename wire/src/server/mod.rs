@@ -108,7 +108,7 @@ impl<S: InferenceService> Server<S> {
         accepting.wait().await;
         shared.drain.cancel();
         shared.connections.close();
-        let cut = match tokio::time::timeout(shared.config.drain_timeout(), shared.connections.wait()).await {
+        let cut = match tokio::time::timeout(shared.config.drain_timeout, shared.connections.wait()).await {
             Ok(()) => 0,
             Err(_) => shared.connections.len(),
         };

@@ -46,8 +46,8 @@ impl Grpc {
             .map_err(|error| Error::Malformed {
                 message: format!("'{}' is no host: {error}", dialer.peer()),
             })?
-            .http2_keep_alive_interval(config.frames.ping_interval())
-            .keep_alive_timeout(config.frames.ping_timeout())
+            .http2_keep_alive_interval(config.frames.ping_interval)
+            .keep_alive_timeout(config.frames.ping_timeout)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW);
         let connector = {
@@ -64,8 +64,8 @@ impl Grpc {
             client,
             dialer: dialer.clone(),
             authorization,
-            control_timeout: config.control_timeout(),
-            load_timeout: config.load_timeout(),
+            control_timeout: config.control_timeout,
+            load_timeout: config.load_timeout,
         })
     }
 

@@ -60,8 +60,8 @@ impl Http {
                 Tensors::Binary => Form::Binary,
                 Tensors::Json => Form::Json,
             },
-            control_timeout: config.control_timeout(),
-            load_timeout: config.load_timeout(),
+            control_timeout: config.control_timeout,
+            load_timeout: config.load_timeout,
             pool: Pool::new(dialer, config),
         })
     }

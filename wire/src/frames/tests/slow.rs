@@ -20,7 +20,7 @@ fn frame(id: u64, bytes: usize) -> Vec<u8> {
 #[tokio::test(start_paused = true)]
 async fn a_frame_over_a_slow_link_is_waited_for_on_both_sides() {
     let config = Config::default();
-    let silence = config.ping_interval() + config.ping_timeout();
+    let silence = config.ping_interval + config.ping_timeout;
     let (near, mut link_near) = UnixStream::pair().unwrap();
     let (mut link_far, far) = UnixStream::pair().unwrap();
     let connection = Connection::new("slow".into(), near.into(), b"", Negotiated::of(&config), &config);

@@ -106,9 +106,9 @@ async fn serve<S: InferenceService>(socket: Socket, app: App<S>, permit: OwnedSe
     let requests = Requests { app, activity: activity.clone(), place };
     let builder = builder(&shared.config);
     let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(socket), requests));
-    let (head, idle) = (shared.config.head_timeout(), shared.config.idle_timeout());
+    let (head, idle) = (shared.config.head_timeout, shared.config.idle_timeout);
     let unread = activity.unread.clone();
-    let mut taking = shared.config.answer_timeout();
+    let mut taking = shared.config.answer_timeout;
     let mut draining = false;
     loop {
         // A request may come before the head's time is over, and the idle time be shorter.
@@ -131,7 +131,7 @@ async fn serve<S: InferenceService>(socket: Socket, app: App<S>, permit: OwnedSe
                     return;
                 }
                 if unread.patience(taking).is_zero() {
-                    let last = taking > shared.config.answer_timeout();
+                    let last = taking > shared.config.answer_timeout;
                     if last || activity.only_answers() {
                         tracing::debug!("a client did not take its answer within server.answer_timeout_ms");
                         return;

@@ -1,6 +1,6 @@
 //! When a connection is idle, and when it only looks so.
 
-use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroUsize};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -23,7 +23,7 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
-        let config = Config { idle_timeout_ms: NonZeroU64::new(1000).unwrap(), ..Config::default() };
+        let config = Config { idle_timeout: Duration::from_secs(1), ..Config::default() };
         let service = Scripted(|request, _| async { Ok(echo(request)) });
         let shared = Shared::new(config, Arc::new(service));
         let drain = shared.drain.clone();

@@ -54,7 +54,7 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
         let started = Instant::now();
         // A deadline beyond what the clock can count is none.
         let deadline = timeout::of(request.headers())?.and_then(|timeout| started.checked_add(timeout));
-        let limit = shared.config.body_timeout();
+        let limit = shared.config.body_timeout;
         let request = request.map(|body| Timely::new(body, limit));
         Ok(Self { shared, request, started, deadline })
     }

@@ -39,9 +39,9 @@ pub(super) async fn read<S: InferenceService>(request: Request, shared: &Shared<
         collected
     };
     let late = |_| Error::Malformed {
-        message: format!("the body did not arrive within {:?}: send it faster", config.body_timeout()),
+        message: format!("the body did not arrive within {:?}: send it faster", config.body_timeout),
     };
-    let bytes = tokio::time::timeout(config.body_timeout(), collect).await.map_err(late)??;
+    let bytes = tokio::time::timeout(config.body_timeout, collect).await.map_err(late)??;
     Ok(Held { bytes, share })
 }
 

@@ -106,8 +106,7 @@ impl From<Target> for ModelRef {
 /// The answer that says `error`.
 pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error) -> Response {
     let mut response = json(status::of(error.code()).0, codec::encode_error(error));
-    let otherwise = std::time::Duration::from_secs(u64::from(shared.config.retry_after_s.get()));
-    if let Some(seconds) = status::retry_after(error, otherwise) {
+    if let Some(seconds) = status::retry_after(error, shared.config.retry_after) {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     response

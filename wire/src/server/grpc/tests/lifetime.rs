@@ -1,6 +1,5 @@
 //! How long calls live: deadlines, slow bodies, and clients that go away.
 
-use std::num::NonZeroU64;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
@@ -102,7 +101,7 @@ fn dribble() -> RawBody {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_does_not_arrive_is_not_waited_for() {
-    let config = Config { body_timeout_ms: NonZeroU64::new(700).unwrap(), ..Config::default() };
+    let config = Config { body_timeout: Duration::from_millis(700), ..Config::default() };
     let scene = Scene::with(config, Script::echo());
     let status = scene.raw().await.send(INFER, dribble()).await;
     says(&status, Code::InvalidArgument, "did not arrive within 700ms");

@@ -23,7 +23,7 @@ use super::{Accept, StandInSettings};
 
 /// The latest answers, and how many more may be approximate.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(super) struct Bound {
     window: Window,
     most: u32,
     /// Approximations that clients with a bound of their own have earned.
@@ -36,7 +36,7 @@ const STIFFNESS: f64 = 0.1;
 /// Approximations that may be saved up by clients with a bound of their own.
 const MOST_CREDIT: f64 = 8.0;
 
-impl Share {
+impl Bound {
     pub(super) fn new(settings: &StandInSettings) -> Self {
         let size = settings.bound_window.get();
         Self { window: Window::new(size), most: most(settings), credit: 0.0 }
@@ -93,9 +93,9 @@ mod tests {
     use super::*;
     use crate::Fraction;
 
-    fn share(percent: u8, window: u32) -> Share {
+    fn share(percent: u8, window: u32) -> Bound {
         let bound_window = NonZeroU32::new(window).expect("positive");
-        Share::new(&StandInSettings {
+        Bound::new(&StandInSettings {
             bound: Fraction::percent(percent),
             bound_window,
             ..StandInSettings::default()

@@ -1,0 +1,171 @@
+//! Durations in files: a [`Duration`] in code, in the file a whole number with its unit in the name.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use parm_durations::{Millis, PositiveMillis};
+//! use schemars::JsonSchema;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize, JsonSchema)]
+//! struct Patience {
+//!     /// Milliseconds that an answer may take.
+//!     #[serde(rename = "timeout_ms", with = "PositiveMillis")]
+//!     timeout: Duration,
+//!     /// Milliseconds between two looks; 0 turns them off.
+//!     #[serde(rename = "interval_ms", with = "Millis")]
+//!     interval: Duration,
+//! }
+//! ```
+//!
+//! Whoever writes a file needs the unit in sight, and whoever reads the code should not have to think of it. Serde takes a
+//! type for `with` as well as a module, and schemars needs one, so the one attribute says how a setting is written, what is
+//! refused and what the reference says of it. Newtypes would say the same, but each reader would have to unwrap them, and
+//! text such as `"5s"` could be written in many ways.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserializer, Serializer};
+
+/// Whole milliseconds.
+pub type Millis = Count<1_000_000, 0>;
+/// Whole milliseconds, one or more.
+pub type PositiveMillis = Count<1_000_000, 1>;
+/// Whole microseconds.
+pub type Micros = Count<1_000, 0>;
+/// Whole seconds, one or more.
+pub type PositiveSeconds = Count<NANOS_IN_A_SECOND, 1>;
+
+const NANOS_IN_A_SECOND: u64 = 1_000_000_000;
+
+/// A duration as a number of units, which are so many nanoseconds long; `LEAST` is the smallest number allowed.
+#[derive(Debug)]
+pub enum Count<const UNIT: u64, const LEAST: u64> {}
+
+impl<const UNIT: u64, const LEAST: u64> Count<UNIT, LEAST> {
+    const NAME: &str = match UNIT {
+        1_000 => "microseconds",
+        1_000_000 => "milliseconds",
+        NANOS_IN_A_SECOND => "seconds",
+        _ => panic!("a unit without a name"),
+    };
+
+    /// Writes a duration. A part of a unit counts as a whole one: 0 often means something else than a short time.
+    pub fn serialize<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        let count = value.as_nanos().div_ceil(UNIT.into());
+        to.serialize_u64(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+
+    /// Reads a duration.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        from.deserialize_u64(Reader::<UNIT, LEAST>)
+    }
+}
+
+impl<const UNIT: u64, const LEAST: u64> JsonSchema for Count<UNIT, LEAST> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Self::NAME.into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "format": "uint64", "minimum": LEAST })
+    }
+}
+
+struct Reader<const UNIT: u64, const LEAST: u64>;
+
+impl<const UNIT: u64, const LEAST: u64> Visitor<'_> for Reader<UNIT, LEAST> {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number of {}, {LEAST} or more", Count::<UNIT, LEAST>::NAME)
+    }
+
+    fn visit_u64<E: Error>(self, count: u64) -> Result<Duration, E> {
+        if count < LEAST {
+            return Err(E::invalid_value(Unexpected::Unsigned(count), &self));
+        }
+        let in_a_second = NANOS_IN_A_SECOND / UNIT;
+        // Less than a second, so that it fits.
+        let nanos = (count % in_a_second * UNIT) as u32;
+        Ok(Duration::new(count / in_a_second, nanos))
+    }
+
+    fn visit_i64<E: Error>(self, count: i64) -> Result<Duration, E> {
+        match u64::try_from(count) {
+            Ok(count) => self.visit_u64(count),
+            Err(_) => Err(E::invalid_value(Unexpected::Signed(count), &self)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::schema_for;
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+
+    #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(default)]
+    struct Settings {
+        #[serde(rename = "pause_ms", with = "Millis")]
+        pause: Duration,
+        #[serde(rename = "timeout_ms", with = "PositiveMillis")]
+        timeout: Duration,
+        #[serde(rename = "delay_us", with = "Micros")]
+        delay: Duration,
+        #[serde(rename = "retry_s", with = "PositiveSeconds")]
+        retry: Duration,
+    }
+
+    #[test]
+    fn a_file_says_whole_numbers_and_the_code_durations() {
+        let settings: Settings =
+            toml::from_str("pause_ms = 0\ntimeout_ms = 1500\ndelay_us = 2000001\nretry_s = 3").unwrap();
+        let (timeout, delay) = (Duration::from_millis(1500), Duration::from_micros(2_000_001));
+        let want = Settings { pause: Duration::ZERO, timeout, delay, retry: Duration::from_secs(3) };
+        assert_eq!(settings, want);
+        let written = toml::to_string(&settings).unwrap();
+        assert_eq!(written, "pause_ms = 0\ntimeout_ms = 1500\ndelay_us = 2000001\nretry_s = 3\n");
+        let longest: Settings = serde_json::from_str(&format!("{{\"delay_us\": {}}}", u64::MAX)).unwrap();
+        assert_eq!(longest.delay, Duration::from_micros(u64::MAX));
+    }
+
+    #[test]
+    fn what_is_refused_is_told_what_is_allowed() {
+        for (text, allowed) in [
+            ("timeout_ms = 0", "a whole number of milliseconds, 1 or more"),
+            ("timeout_ms = -5", "a whole number of milliseconds, 1 or more"),
+            ("retry_s = 0", "a whole number of seconds, 1 or more"),
+            ("pause_ms = -1", "a whole number of milliseconds, 0 or more"),
+            ("pause_ms = 0.5", "a whole number of milliseconds, 0 or more"),
+            ("delay_us = \"5ms\"", "a whole number of microseconds, 0 or more"),
+        ] {
+            let error = toml::from_str::<Settings>(text).unwrap_err().to_string();
+            assert!(error.contains(allowed), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_unit_is_not_written_as_none() {
+        let brief = Settings { timeout: Duration::from_nanos(1), ..Settings::default() };
+        assert_eq!(serde_json::to_value(&brief).unwrap()["timeout_ms"], 1);
+    }
+
+    #[test]
+    fn the_schema_tells_the_range() {
+        let schema = schema_for!(Settings).to_value();
+        assert_eq!(schema["properties"]["timeout_ms"]["minimum"], 1);
+        assert_eq!(schema["properties"]["pause_ms"]["minimum"], 0);
+        assert_eq!(schema["properties"]["pause_ms"]["type"], "integer");
+    }
+}

@@ -1,0 +1,52 @@
+// Histograms of times as the stream sends them: bucket, count, bucket, count, ... They can be added up, so quantiles over any
+// stretch of time are those of its queries; quantiles themselves could not be averaged.
+
+/** The sum of such lists, as a map of bucket to count. */
+export function sum(lists) {
+  const all = new Map();
+  for (const list of lists) {
+    for (let at = 0; at + 1 < list.length; at += 2) all.set(list[at], (all.get(list[at]) ?? 0) + list[at + 1]);
+  }
+  return new Map([...all].sort((a, b) => a[0] - b[0]));
+}
+
+export function total(histogram) {
+  let count = 0;
+  for (const more of histogram.values()) count += more;
+  return count;
+}
+
+/** Where a bucket begins, in microseconds. */
+export function edge(bucket, { first_us, per_octave }) {
+  return first_us * 2 ** (bucket / per_octave);
+}
+
+/**
+ * The time that this share of the queries stays below: within its bucket as if they were spread evenly. `never` more queries have no
+ * time at all: where they are reached it is infinite. `null` without any.
+ */
+export function quantile(histogram, share, buckets, never = 0) {
+  const all = total(histogram) + never;
+  if (!all) return null;
+  const rank = Math.max(share * all, Number.MIN_VALUE);
+  let below = 0;
+  for (const [bucket, count] of histogram) {
+    if (below + count >= rank) return edge(bucket + (rank - below) / count, buckets);
+    below += count;
+  }
+  return Infinity;
+}
+
+/** How many are slower than a time. */
+export function slower(histogram, us, buckets) {
+  let count = 0;
+  for (const [bucket, more] of histogram) if (edge(bucket + 0.5, buckets) > us) count += more;
+  return count;
+}
+
+/** The deepest quantile that so many queries carry: at least five of them lie beyond it. */
+export function deepest(count) {
+  return [0.999, 0.99, 0.9].find((share) => count * (1 - share) >= 5 - 1e-9) ?? null;
+}
+
+export const NAMES = new Map([[0.5, 'p50'], [0.9, 'p90'], [0.99, 'p99'], [0.999, 'p99.9']]);

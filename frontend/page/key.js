@@ -1,0 +1,51 @@
+// The key, in this tab only: neither a cookie, which other pages could use, nor a place that outlives the tab.
+
+import { h, say } from './dom.js';
+
+const PLACE = 'parm-key';
+
+export function key() { return sessionStorage.getItem(PLACE); }
+
+export function forget() { sessionStorage.removeItem(PLACE); }
+
+/** A call with the key. Refusals are errors with the server's words and its `status`. */
+export async function call(method, path, body) {
+  const headers = { ...(key() ? { authorization: `Bearer ${key()}` } : {}), ...(body ? { 'content-type': 'application/json' } : {}) };
+  const response = await fetch(path, { method, headers, body: body && JSON.stringify(body), cache: 'no-store' });
+  const said = await response.json().catch(() => ({}));
+  if (response.ok) return said;
+  const error = new Error(said.error ?? `the frontend answers ${response.status}`);
+  error.status = response.status;
+  throw error;
+}
+
+/** Asks for the key; `then` is called once there is one. */
+export class KeyDialog {
+  constructor(then) {
+    this.input = h('input', { type: 'password', id: 'key', autocomplete: 'off', spellcheck: 'false', required: true });
+    this.why = h('p.problem', { id: 'key-why' });
+    const form = h('form', { method: 'dialog' },
+      h('h2', { id: 'key-title' }, 'Key'),
+      h('p', 'What this frontend does is shown to those who have its admin key (', h('code', 'frontend.admin.token'), ').'),
+      this.why,
+      h('label', { for: 'key' }, 'Key'), this.input,
+      h('p.soft', 'It stays in this tab and is sent to this frontend only.'),
+      h('div.buttons', h('button.main', 'Show')));
+    this.dialog = h('dialog', { 'aria-labelledby': 'key-title', 'aria-describedby': 'key-why' }, form);
+    // A key has no place in a URL, so the form is never sent.
+    form.addEventListener('submit', (event) => {
+      event.preventDefault();
+      sessionStorage.setItem(PLACE, this.input.value.trim());
+      this.input.value = '';
+      this.dialog.close();
+      then();
+    });
+    document.body.append(this.dialog);
+  }
+
+  ask(why) {
+    say(this.why, `${why[0].toUpperCase()}${why.slice(1)}.`);
+    if (!this.dialog.open) this.dialog.showModal();
+    this.input.focus();
+  }
+}

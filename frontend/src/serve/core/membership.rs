@@ -1,0 +1,122 @@
+//! Which instances there are and what they serve: they join, drain and leave, and models come and go with them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parm_dispatch::{InstanceId, NodeId};
+
+use super::Core;
+use crate::error::Error;
+use crate::serve::catalog::Admitted;
+use crate::serve::instance::Instance;
+use crate::serve::pool::{Description, Pool};
+use crate::serve::roster::Joined;
+
+/// What became of an instance that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// It may well come back: its models stay known.
+    Lost,
+    /// It was taken away: models that only it served are forgotten.
+    Removed,
+}
+
+impl Core {
+    /// A name for an instance, never given before.
+    pub(crate) fn next_instance(&self) -> InstanceId {
+        InstanceId(self.instances.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// An instance joins with these models, or serves these from now on. Models that are not what other instances serve
+    /// are refused; without any model left the instance does not join. Returns what was refused.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        instance: &Arc<Instance>,
+        node: Option<NodeId>,
+        models: Vec<Description>,
+    ) -> Vec<Error> {
+        let mut refused = Vec::new();
+        let mut pools = Vec::new();
+        for description in &models {
+            match self.admit(description.clone(), instance) {
+                Ok(pool) => pools.push(pool),
+                Err(error) => refused.push(error),
+            }
+        }
+        let before = instance.pools();
+        instance.set_pools(pools.clone());
+        if pools.is_empty() {
+            self.roster.remove(instance.id);
+            self.driver.leave(instance.id);
+        } else {
+            let slots = self.config.instances.slots.get();
+            self.roster.join(Joined::new(instance.clone(), node, models, slots));
+            self.roster.settle(&self.driver, &self.catalog);
+            self.examine();
+        }
+        for pool in before.iter().filter(|pool| !pools.iter().any(|kept| kept.id == pool.id)) {
+            pool.leave(instance.id);
+            self.forget_unserved(pool);
+        }
+        self.weigh(before.iter().chain(&pools));
+        refused
+    }
+
+    fn admit(&self, description: Description, instance: &Instance) -> Result<Arc<Pool>, Error> {
+        // Before the catalog is locked: who changes settings locks them in this order too.
+        let policy = self.settings.lock().of(&description.model.name).policy;
+        let Admitted { pool, is_new, replaced } =
+            self.catalog.admit(description, instance, |id, description| {
+                let version = description.model.version.clone().unwrap_or_default();
+                let metrics = self.metrics.pool(&description.model.name, &version, policy);
+                let whole = self.config.unbatched.contains(&description.model.name);
+                Pool::new(id, description, metrics, whole)
+            })?;
+        if let Some(replaced) = replaced {
+            self.driver.forget(replaced.id);
+        }
+        if is_new {
+            self.apply_settings(&pool);
+            self.stand_in_came(&pool);
+        }
+        Ok(pool)
+    }
+
+    /// An instance gets no more work; what it holds it will still complete.
+    pub(crate) fn drain(&self, instance: &Instance) {
+        self.roster.drain(&self.driver, instance.id);
+        let pools = instance.pools();
+        pools.iter().for_each(|pool| pool.drain(instance.id));
+        self.weigh(&pools);
+    }
+
+    /// An instance is gone.
+    pub(crate) fn leave(&self, instance: &Instance, departure: Departure) {
+        self.roster.remove(instance.id);
+        self.driver.leave(instance.id);
+        let pools = instance.pools();
+        for pool in &pools {
+            pool.leave(instance.id);
+            if departure == Departure::Removed {
+                self.forget_unserved(pool);
+            }
+        }
+        instance.set_pools(Vec::new());
+        self.weigh(&pools);
+        self.vacated.notify_waiters();
+    }
+
+    fn forget_unserved(&self, pool: &Pool) {
+        self.vacated.notify_waiters();
+        if self.catalog.remove_unserved(pool) {
+            tracing::info!(model = %pool.model.name, version = %pool.version, "no instance serves the model any more");
+            self.driver.forget(pool.id);
+        }
+    }
+
+    /// Other instances serve these now.
+    fn weigh<'a>(&self, pools: impl IntoIterator<Item = &'a Arc<Pool>>) {
+        let share = self.config.instances.version_share.get();
+        pools.into_iter().for_each(|pool| self.catalog.weigh(&pool.model.name, share));
+    }
+}

@@ -1,0 +1,69 @@
+//! Models that only stand in for others, and those others.
+
+use std::num::NonZeroU8;
+use std::sync::Arc;
+
+use parm_dispatch::{PoolSettings, StandInSettings};
+use parm_protocol::ModelRef;
+
+use super::Core;
+use crate::serve::coding::{Codes, StandInStanding};
+use crate::serve::pool::{Description, Pool};
+
+impl Core {
+    /// What a model is to another that it only stands in for, if it is.
+    pub(crate) fn serves_others(&self, model: &str) -> Option<String> {
+        if let Some(part) = self.library.part_of(model) {
+            return Some(part);
+        }
+        let serves = |pool: &Arc<Pool>| {
+            let codes = pool.codes();
+            let stand_in = codes.stand_in.as_ref().map(|stand_in| (&stand_in.model, "stand-in"));
+            let backup = codes.backup.as_ref().map(|backup| (backup, "backup model"));
+            let (_, what) = stand_in.into_iter().chain(backup).find(|(known, _)| known.name == model)?;
+            Some(format!("{what} of '{}'", pool.model.name))
+        };
+        self.catalog.all().iter().find_map(serves)
+    }
+
+    /// The pool's stand-in as it is served, if it is by now; a server that names no versions has the one that is meant.
+    pub(super) fn stand_in_of(&self, codes: &Codes) -> Option<Description> {
+        let wanted = &codes.stand_in.as_ref()?.model;
+        let unnamed = || ModelRef { version: Some(String::new()), ..wanted.clone() };
+        let served = self.catalog.find(wanted).or_else(|_| self.catalog.find(&unnamed()));
+        served.ok().map(|pool| pool.description())
+    }
+
+    /// Jobs of a stand-in have no more rows than it takes.
+    pub(super) fn stand_in_settings(&self, pool: &Pool, wished: &PoolSettings) -> StandInSettings {
+        let own = self.stand_in_of(&pool.codes());
+        let takes = own.and_then(|served| served.config).map(|config| config.max_batch_size);
+        let most = match takes {
+            _ if !pool.batched => 1,
+            Some(most) if most > 0 => u8::try_from(most).unwrap_or(u8::MAX),
+            _ => u8::MAX,
+        };
+        let most = NonZeroU8::new(most).unwrap_or(NonZeroU8::MIN);
+        StandInSettings { max_rows: wished.stand_in.max_rows.min(most), ..wished.stand_in.clone() }
+    }
+
+    pub(super) fn stand_in_standing(&self, pool: &Pool) -> Option<StandInStanding> {
+        let model = pool.codes().stand_in.as_ref()?.model.name.clone();
+        let status = self.driver.status(pool.id)?;
+        let cost = status.stand_in_cost.map(|cost| cost.rows);
+        Some(StandInStanding { model, cost, agreement: status.agreement, withheld: status.withheld })
+    }
+
+    /// A model is new: those that it stands in for can now be held to it.
+    pub(super) fn stand_in_came(&self, newcomer: &Pool) {
+        for pool in self.catalog.all() {
+            let named = self.settings.lock().of(&pool.model.name).stand_in.model.clone();
+            let stands_in = |codes: &Codes| {
+                codes.stand_in.as_ref().is_some_and(|known| known.model.name == newcomer.model.name)
+            };
+            if named.is_some_and(|name| name == newcomer.model.name) || stands_in(&pool.codes()) {
+                self.apply_settings(&pool);
+            }
+        }
+    }
+}

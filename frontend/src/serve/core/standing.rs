@@ -1,0 +1,63 @@
+//! What is in force of a model's settings: those wished for, as far as it can be served so.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parm_dispatch::{InForce, PolicyKind, PoolSettings};
+
+use super::{Core, trial};
+use crate::serve::coding::{self, Codes, Plan, StandIn, Standing};
+use crate::serve::pool::Pool;
+
+impl Core {
+    /// What is in force of the settings, by model and version; of one model only if it is named.
+    pub(crate) fn standings(&self, of: Option<&str>) -> BTreeMap<String, BTreeMap<String, Standing>> {
+        let mut standings = BTreeMap::<_, BTreeMap<_, _>>::new();
+        for pool in self.catalog.all().iter().filter(|pool| of.is_none_or(|name| pool.model.name == name)) {
+            if let Some(mut standing) = pool.standing() {
+                standing.stand_in = self.stand_in_standing(pool);
+                let versions = standings.entry(pool.model.name.clone()).or_default();
+                versions.insert(pool.version.clone(), standing);
+            }
+        }
+        standings
+    }
+
+    pub(super) fn plan(&self, pool: &Pool, settings: &PoolSettings) -> Result<Plan, String> {
+        let bundle = self.library.bundle(&pool.model.name, &pool.version);
+        let mut settings = settings.clone();
+        if !trial::passed(pool, &settings, bundle.as_deref())? {
+            settings.policy = PolicyKind::Hedge;
+        }
+        let plan = coding::plan(pool, &settings, bundle.as_deref(), self.config.requests.codable_magnitude)?;
+        let problem = self.stand_in_of(&plan.codes).and_then(|served| StandIn::misfit(pool, &served));
+        problem.map_or(Ok(plan), Err)
+    }
+
+    /// Puts a pool's settings in force. One that cannot be coded as they say is hedged instead, and the log says why: the
+    /// settings for all models hold for parity models too, which have no parities of their own.
+    pub(super) fn apply_settings(&self, pool: &Arc<Pool>) {
+        let wished = self.settings.lock().of(&pool.model.name).clone();
+        let mut not_coded = None;
+        let is_stand_in = wished.stand_in.model.as_ref() == Some(&pool.model.name);
+        let plan = self.plan(pool, &wished).or_else(|reason| {
+            let model = &pool.model.name;
+            if is_stand_in || self.library.part_of(model).is_some() {
+                // Nobody expects it.
+            } else if wished.coding.code.is_some() {
+                tracing::warn!(%model, %reason, "not coded as coding.code says: its late queries are hedged instead");
+            } else {
+                tracing::info!(%model, %reason, "not coded: its late queries are hedged instead");
+            }
+            not_coded = Some(reason);
+            self.plan(pool, &PoolSettings { policy: PolicyKind::Hedge, ..wished.clone() })
+        });
+        let uncoded = |_| Plan { in_force: InForce::as_wished(&wished), codes: Codes::default() };
+        let Plan { in_force, codes } = plan.unwrap_or_else(uncoded);
+        pool.set_codes(codes);
+        pool.set_standing(Standing { in_force: in_force.clone(), not_coded, stand_in: None });
+        self.metrics.policy_changed(&pool.metrics, in_force.policy);
+        let wished = PoolSettings { stand_in: self.stand_in_settings(pool, &wished), ..wished };
+        self.driver.configure(pool, wished, in_force);
+    }
+}
