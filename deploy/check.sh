@@ -75,7 +75,7 @@ else
 fi
 
 step manifests
-"$python" deploy/check/manifests.py "$TOOLS" ${PARM:+"$PARM"}
+"$python" -u deploy/check/manifests.py "$TOOLS" ${PARM:+"$PARM"}
 [ -n "$PARM" ] || skip "configurations: no binary (PARM=FILE, or cargo build --release)"
 
 step rules and dashboard

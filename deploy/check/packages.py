@@ -109,11 +109,10 @@ def image(scratch, parm):
     text = (ROOT / "deploy/docker/Dockerfile").read_text()
     if f"FROM rust:{version.rpartition('.')[0]}-" not in text:
         raise SystemExit(f"deploy/docker/Dockerfile builds with another compiler than {version}")
-    taken = [line[1:] for line in (ROOT / "deploy/docker/Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")]
+    left_out = {line.strip("/") for line in (ROOT / "deploy/docker/Dockerfile.dockerignore").read_text().splitlines()}
     members = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]
-    missing = [name for name in ["src", *members] if name not in taken] + [name for name in taken if not (ROOT / name).exists()]
-    if missing:
-        raise SystemExit(f"deploy/docker/Dockerfile.dockerignore: {missing}")
+    if left_out & {"src", "models", "deploy", *members}:
+        raise SystemExit(f"deploy/docker/Dockerfile.dockerignore leaves out {left_out & {'src', 'models', 'deploy', *members}}")
     root = fresh(scratch / "image")
     run(ROOT / "deploy/docker/root.sh", parm, "models", root, cwd=ROOT)
     if os.geteuid():
