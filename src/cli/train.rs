@@ -124,7 +124,7 @@ pub struct Base {
 
 /// What learns from a deployed model.
 #[derive(Debug, Args)]
-pub struct Taught {
+pub struct Teaching {
     /// Deployed model: its name in the repository, or an ONNX file
     #[arg(long, value_name = "MODEL")]
     pub deployed: String,
@@ -158,7 +158,7 @@ pub struct Taught {
 #[derive(Debug, Args)]
 pub struct Parity {
     #[command(flatten)]
-    pub taught: Taught,
+    pub taught: Teaching,
     /// Architecture of the parity models, if not the deployed one: an ONNX file for the same task
     #[arg(long, value_name = "FILE")]
     pub architecture: Option<PathBuf>,
@@ -195,7 +195,7 @@ pub struct Parity {
 #[derive(Debug, Args)]
 pub struct StandInTraining {
     #[command(flatten)]
-    pub taught: Taught,
+    pub taught: Teaching,
     /// Architecture of the stand-in, if not the deployed one: an ONNX file with the same inputs and outputs
     #[arg(long, value_name = "FILE")]
     pub architecture: Option<PathBuf>,

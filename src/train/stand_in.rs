@@ -17,17 +17,17 @@ use crate::cli::train as flags;
 
 /// Trains a stand-in and puts it into the repository.
 pub fn main(given: &flags::StandInTraining) -> Result<(), Failure> {
-    let work = Work::prepare(given).map_err(Failure::Configuration)?;
+    let work = StandInWork::prepare(given).map_err(Failure::Configuration)?;
     work.learn(given).map_err(Failure::Run)
 }
 
 /// Everything that is read before the run begins.
-struct Work {
+struct StandInWork {
     recipe: StandInRecipe,
     taught: Taught,
 }
 
-impl Work {
+impl StandInWork {
     fn prepare(given: &flags::StandInTraining) -> anyhow::Result<Self> {
         let taught = Taught::read(&given.taught, given.architecture.as_deref(), &given.run)?;
         if let Some(architecture) = &taught.architecture {

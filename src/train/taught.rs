@@ -30,7 +30,7 @@ pub struct Taught {
 impl Taught {
     /// Reads everything that the flags name; `architecture` is the file of another network than the deployed one.
     pub fn read(
-        given: &flags::Taught,
+        given: &flags::Teaching,
         architecture: Option<&Path>,
         run: &flags::Run,
     ) -> anyhow::Result<Self> {
