@@ -22,7 +22,7 @@ lint-features:
 
 # Every test of every crate; the README's test command.
 test:
-    cargo test
+    cargo test --workspace
 
 # Random schedules over the whole frontend: 1,300 seeds, about a million requests as one has 790, some minutes (docs/results/defects.md).
 schedules seeds="0..1300":

@@ -7,9 +7,8 @@
 //! Slowness and wrong answers are the instance's, whatever it runs. Failures are of one model on it: that one is broken
 //! there says nothing of the others, so each of its models has such a record too. That a model fails may as well be due to
 //! the query; so it is not held against the instance before another one has answered a query that it failed. Where the
-//! others hang, or answer other queries, nothing is known, and one failure of its own does not change that. Rejected: a probe of the suspect, as what was answered before
-//! may be answered again by one that breaks on all that is larger.
-
+//! others hang, or answer other queries, nothing is known, and one failure of its own does not change that. Rejected: a
+//! probe of the suspect, as what was answered before may be answered again by one that breaks on all that is larger.
 //!
 //! Who is slow and who hangs looks the same where clients go away first: jobs end without an answer. Slow ones are kept
 //! where the others are too busy, which makes no sense for one that gives nothing back. So that one is asked, by a probe,

@@ -11,9 +11,10 @@
 //! its last query would be too late as well. And nobody is refused for nothing: the last must have time enough if it were
 //! next. So a short burst loses no query, and deadlines that are shorter than a run change nothing.
 //!
-//! Rejected: the last first (fair to nobody under a steady overload: who came when it began waits for ever); refusal on arrival by the expected
-//! wait (that depends on what others ask for later, on priorities and on other models); running whoever has least time left
-//! first, which fails everybody under overload.
+//! Rejected: the last first (under a steady overload who came when it began would wait in vain); refusal on arrival by
+//! the expected wait (it depends on what others ask for later, on priorities and on other models); whoever has least time
+//! left first (everybody fails under overload). Clients that go away without having said when are not known here: where
+//! they do, the queue's limit must be short.
 //!
 //! Cold start: while service times are not known nobody is refused.
 

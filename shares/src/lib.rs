@@ -8,7 +8,8 @@
 //! moves it on by what the job took, divided by the share's weight. The share that is farthest back is served next, and
 //! the clock follows it. A share that had nothing to ask for does not save up what it did not use: when it comes back it
 //! stands where the clock is, before all that are ahead of it. What a job takes is not known when it starts; so what the
-//! share's jobs usually take is charged first, and put right when the job ends.
+//! share's jobs usually take is charged first, and put right when the job ends, within a bound: an instance that hangs is no
+//! use of time that anybody asked for.
 //!
 //! Rejected: turns, which give a model of 100 ms twenty times what one of 5 ms gets; deficit round robin, which needs to
 //! know what a job takes before it starts; reserved instances, which are idle when their owner is.
@@ -20,6 +21,12 @@ use std::time::Duration;
 
 /// How much of what the last job took goes into what jobs usually take.
 const SMOOTHING: f64 = 0.125;
+
+/// A job counts for at most so many usual ones: an instance that hangs must not cost its model the others as well.
+const MOST: f64 = 10.0;
+
+/// Seconds that a usual job counts for at least in that bound, so that a model of which jobs failed at once is still measured.
+const LEAST: f64 = 1e-4;
 
 /// The clock that shares are compared by: it goes on with the service that is given.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,16 +84,12 @@ impl Share {
         Charge { seconds }
     }
 
-    /// The job ended.
+    /// The job ended. What it held an instance for beyond `MOST` times the usual was hardly its own doing.
     pub fn end(&mut self, charge: Charge, took: Duration) {
-        let took = took.as_secs_f64();
+        let most = self.usual.map_or(f64::INFINITY, |usual| MOST * usual.max(LEAST));
+        let took = took.as_secs_f64().min(most);
         self.due += (took - charge.seconds) / self.weight;
         self.usual = Some(self.usual.map_or(took, |usual| usual + SMOOTHING * (took - usual)));
-    }
-
-    /// The job ended without any service: it was given up before it ran.
-    pub fn give_back(&mut self, charge: Charge) {
-        self.due -= charge.seconds / self.weight;
     }
 }
 
@@ -174,16 +177,19 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ran_costs_nothing() {
+    fn an_instance_that_hangs_costs_a_share_no_more_than_a_few_jobs() {
         let (mut clock, mut share) = (Clock::default(), Share::new(1.0));
-        let charge = share.begin(&mut clock);
-        share.end(charge, Duration::from_millis(10));
-        let before = share.due(&clock);
-        let charge = share.begin(&mut clock);
-        assert!(share.due(&clock) > before);
-        share.give_back(charge);
-        assert_eq!(share.due(&clock), before);
-        assert!(share.is_even(&clock));
+        let mut run = |millis: u64| {
+            let charge = share.begin(&mut clock);
+            share.end(charge, Duration::from_millis(millis));
+            share.due
+        };
+        let before = run(10);
+        let hung = run(30_000) - before;
+        assert!((0.09..0.11).contains(&hung), "{hung} s were charged");
+        // What jobs take from now on is learned all the same.
+        let steps: Vec<f64> = (0..20).map(|_| run(1000)).collect();
+        assert!((steps[19] - steps[18] - 1.0).abs() < 0.01, "{steps:?}");
     }
 
     #[test]
