@@ -125,7 +125,9 @@ impl Dispatcher {
             return;
         }
         let slow = |instance: &Instance| {
-            instance.slow_only() && instance.serves(key).is_some_and(Serves::takes_queries)
+            instance.slow_only()
+                && !instance.health.may_hang()
+                && instance.serves(key).is_some_and(Serves::takes_queries)
         };
         let Some((instance, _)) = self.instances.iter().find(|(_, instance)| slow(instance)) else { return };
         pool.counters.recalled += 1;
@@ -179,7 +181,7 @@ impl Dispatcher {
             self.probe_failed(key, of);
             return;
         }
-        if health.in_service() {
+        if !health.is_probed() {
             health.asked();
             return;
         }

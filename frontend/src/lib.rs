@@ -11,6 +11,7 @@ mod lifelines;
 mod metrics;
 pub mod record;
 mod serve;
+mod settling;
 
 pub use config::{Config, Instances, Requests};
 pub use error::Error;
