@@ -59,11 +59,14 @@ enum State {
     },
 }
 
-/// Why an instance should be ejected.
+/// Why an instance is ejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
+pub enum Reason {
+    /// Its answers took several times as long as the others'.
     Slow,
+    /// It fails jobs, or does not answer at all.
     Failing,
+    /// Its answers are wrong.
     Wrong,
 }
 
@@ -102,6 +105,11 @@ impl Health {
             State::InService => None,
             State::Ejected { reason, .. } | State::Probed { reason, .. } => Some(reason),
         }
+    }
+
+    /// When it is probed next, if it is out of service; none while a probe is out.
+    pub(super) fn probe_at(&self) -> Option<Time> {
+        if let State::Ejected { probe_at, .. } = self.state { Some(probe_at) } else { None }
     }
 
     /// An answer came, slow or not.

@@ -5,6 +5,7 @@
 
 pub mod admin;
 mod config;
+mod console;
 pub mod discovery;
 mod error;
 mod lifelines;

@@ -283,6 +283,8 @@ impl<'a> Engine<'a> {
             }
             Action::Suspect(id, _) => self.tally.suspected(self.cluster.of(id)),
             Action::Release(job) => self.comparisons.release(job),
+            // The tally knows them by its own means.
+            Action::Ejected(..) | Action::Kept(..) | Action::Readmitted(_) | Action::Trace(..) => {}
         }
     }
 

@@ -1,5 +1,6 @@
 //! The command line. What a flag means is said here, once; the configuration file knows the same settings by their paths.
 
+pub mod admin;
 pub mod data;
 pub mod evaluate;
 pub mod experiment;
@@ -71,6 +72,19 @@ pub enum Command {
     /// Nothing that clients send is recorded, only when queries came and how long instances took.
     #[command(after_long_help = record::EXAMPLES)]
     Record(record::Record),
+    /// Look at a running frontend and change it: settings, instances, and what became of a query
+    ///
+    /// Does what the page at the admin address does, and prints what changed. Nothing is written to the configuration file.
+    #[command(after_long_help = admin::CTL_EXAMPLES)]
+    Ctl(admin::Ctl),
+    /// Say what is wrong with a running frontend or a configuration, and what to do about it
+    ///
+    /// A line for each thing that was looked at. Ends with status 1 if anything fails.
+    #[command(after_long_help = admin::CHECK_EXAMPLES)]
+    Check(admin::Check),
+    /// Watch a running frontend in the terminal: tails by model, who is slow, what happened
+    #[command(after_long_help = admin::TOP_EXAMPLES)]
+    Top(admin::Top),
     /// Train base models, parity models and learned codes (needs a build with `--features train`)
     ///
     /// Takes an ONNX model and rows of data, labelled or not, and writes a bundle that `parm serve` loads. A run that was
