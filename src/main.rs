@@ -26,6 +26,7 @@ mod serve;
 mod settings;
 mod shutdown;
 mod simulate;
+mod stand_in;
 #[cfg(feature = "train")]
 mod train;
 #[cfg(not(feature = "train"))]
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         Command::Experiment(flags) => experiment::main(&flags),
         Command::Tune(flags) => tune::main(&flags),
         Command::Record(flags) => record::main(&flags),
+        Command::StandIn(flags) => stand_in::main(&flags),
         Command::Train(flags) => train::main(&flags.command),
         #[cfg(feature = "train")]
         Command::Evaluate(flags) => evaluate::main(&flags),

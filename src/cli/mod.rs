@@ -4,6 +4,7 @@ pub mod data;
 pub mod evaluate;
 pub mod experiment;
 pub mod record;
+pub mod stand_in;
 pub mod train;
 pub mod tune;
 
@@ -71,6 +72,13 @@ pub enum Command {
     /// Nothing that clients send is recorded, only when queries came and how long instances took.
     #[command(after_long_help = record::EXAMPLES)]
     Record(record::Record),
+    /// Make a cheaper model that stands in for a deployed one, from its ONNX file and a few rows
+    ///
+    /// Rewrites and quantises the graph, without labels and without a gradient. Measures what each candidate costs on this
+    /// engine and machine beside the deployed model, and how often it says the same. Bundles the most accurate that costs no
+    /// more than wanted, for `parm serve --policy stand-in`; says so in a sentence when nothing pays.
+    #[command(name = "stand-in", after_long_help = stand_in::EXAMPLES)]
+    StandIn(Box<stand_in::StandInSearch>),
     /// Train base models, parity models and learned codes (needs a build with `--features train`)
     ///
     /// Takes an ONNX model and rows of data, labelled or not, and writes a bundle that `parm serve` loads. A run that was
