@@ -11,6 +11,8 @@ pub const EXAMPLES: &str = "Examples:
       a model of the repository; with labels the accuracy is measured too
   parm stand-in my-model.onnx --name mine --data npy:rows.npy --engine ort --picture frontier.svg
       any ONNX file; the model, its stand-in and the bundle are put into the repository
+  parm stand-in magika --data bytes:/usr/share,/usr/lib --engine ort
+      a file-type model, from the machine's own files
   parm stand-in encoder --data npy:ids.npy,mask.npy --meaning values --cost 0.5 --dry-run
       several inputs: an array for each, in the model's order; says what there is and writes nothing
 
@@ -23,7 +25,8 @@ pub struct StandInSearch {
     /// The deployed model: its name in the repository, or an ONNX file
     pub model: String,
     /// Rows that the model is asked about: npy:FILE,FILE.. or idx:FILE,FILE.., an array for each input in the model's order,
-    /// then labels if there are any. 24 rows at least, and a few hundred to tell good from better
+    /// then labels if there are any; bytes:FOLDER,FOLDER.. for file-type models, a kilobyte from either end of files of every
+    /// ending. 24 rows at least, and a few hundred to tell good from better
     #[arg(long, value_name = "SOURCE")]
     pub data: String,
     /// The most that the stand-in may cost, as a share of a query's time on the deployed model
@@ -38,9 +41,12 @@ pub struct StandInSearch {
     /// What the model's output means [default: probabilities or logits of classes, if the answers look like it]
     #[arg(long, value_enum)]
     pub meaning: Option<Answers>,
-    /// Rows that candidates are made from; the others are for judging
+    /// Rows that candidates are made from; they are not judged on these
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub calibration: usize,
+    /// Rows that candidates are judged on at most: 2,000 tell 98 % from 99
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    pub judged: usize,
     /// Seed that draws these rows
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

@@ -10,6 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use parm_backend::engine::Options;
 use parm_parity_models::bundle::{Manifest, Meaning};
+use parm_parity_models::onnx::proto::tensor_proto::DataLocation;
+use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::{Repository, check_name};
 use parm_stand_ins::{Error, Frontier, Place, Wish, Workshop, make, publish};
@@ -20,34 +22,35 @@ use crate::cli::stand_in::{Answers, StandInSearch};
 
 /// Runs the command. Flags and files that cannot be used end with status 64.
 pub fn main(flags: &StandInSearch) -> Result<(), Failure> {
-    let subject = Subject::find(flags).map_err(Failure::Configuration)?;
-    let folder = flags.runs.join(format!("{}-stand-in.{}", subject.name, std::process::id()));
+    let original = Original::find(flags).map_err(Failure::Configuration)?;
+    let folder = flags.runs.join(format!("{}-stand-in.{}", original.name, std::process::id()));
     let workshop = Workshop::new(&flags.engine, Options::default(), &folder);
     let workshop = workshop.map_err(|error| Failure::Configuration(error.into()))?;
-    let done = search(flags, &subject, &workshop);
+    let done = search(flags, &original, &workshop);
     workshop.clear();
     // A folder of others' runs stays; an empty one was made for this.
     let _ = std::fs::remove_dir(&flags.runs);
     done
 }
 
-fn search(flags: &StandInSearch, subject: &Subject, workshop: &Workshop) -> Result<(), Failure> {
-    let deployed = workshop.open(&subject.path).map_err(|error| Failure::Run(error.into()))?;
+fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Result<(), Failure> {
+    let deployed = workshop.open(&original.path).map_err(|error| Failure::Run(error.into()))?;
     let signature = deployed.signature().clone();
     drop(deployed);
-    let (rows, labels) = data::read(&flags.data, &signature)
+    let (rows, labels) = data::read(&flags.data, &signature, flags.seed)
         .with_context(|| format!("--data {}", flags.data))
         .map_err(Failure::Configuration)?;
     let wish = Wish {
         cost: flags.cost,
-        meaning: flags.meaning.map(meaning).or(subject.meaning),
+        meaning: flags.meaning.map(meaning).or(original.meaning),
         labels,
         calibration: flags.calibration,
+        judged: flags.judged,
         seed: flags.seed,
         measure: Duration::from_secs(flags.measure),
     };
     let watch = watch::Watch::new().map_err(Failure::Run)?;
-    let found = make(workshop, (&subject.path, &subject.model), &rows, &wish, &watch);
+    let found = make(workshop, (&original.path, &original.model), &rows, &wish, &watch);
     watch.done();
     let found = found.map_err(|error| match error {
         Error::TooFewRows { .. } | Error::TooManyNodes { .. } => Failure::Configuration(error.into()),
@@ -55,8 +58,8 @@ fn search(flags: &StandInSearch, subject: &Subject, workshop: &Workshop) -> Resu
     })?;
     let place = Place {
         root: &flags.models,
-        name: &subject.name,
-        deployed: subject.model.bytes(),
+        name: &original.name,
+        deployed: &original.bytes,
         signature: &signature,
         rows: &rows,
         command: &command_line(),
@@ -90,15 +93,17 @@ fn report(flags: &StandInSearch, found: &Frontier, place: &Place<'_>) -> anyhow:
 }
 
 /// The deployed model.
-struct Subject {
+struct Original {
     name: String,
     path: PathBuf,
     model: Model,
+    /// The file as it is put into the repository: whole.
+    bytes: Vec<u8>,
     /// What its bundle says of its output.
     meaning: Option<Meaning>,
 }
 
-impl Subject {
+impl Original {
     fn find(flags: &StandInSearch) -> anyhow::Result<Self> {
         if !(flags.cost > 0.0 && flags.cost <= 1.0) {
             bail!("--cost is a share of the deployed model's time: give a number above 0 and up to 1");
@@ -117,7 +122,13 @@ impl Subject {
         let output = manifest.and_then(|manifest| manifest.deployed.outputs.into_iter().next());
         let meaning = output.map(|output| output.meaning);
         let model = Model::open(&path, &Limits::default()).with_context(|| path.display().to_string())?;
-        Ok(Self { name, path, model, meaning })
+        let mut tensors = model.proto().graph.iter().flat_map(|graph| &graph.initializer);
+        // Weights beside the file would stay behind when it is put into the repository.
+        let bytes = match tensors.any(|tensor| tensor.data_location() == DataLocation::External) {
+            true => Draft::new(&model)?.finish()?.bytes().to_vec(),
+            false => model.bytes().to_vec(),
+        };
+        Ok(Self { name, path, model, bytes, meaning })
     }
 }
 

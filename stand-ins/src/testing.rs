@@ -8,7 +8,7 @@ use parm_protocol::Tensor;
 use crate::{Progress, Rows, Workshop};
 
 /// A workshop in a folder that goes away.
-pub(crate) struct Bench {
+pub(crate) struct Stage {
     pub(crate) workshop: Workshop,
     _folder: tempfile::TempDir,
 }
@@ -24,7 +24,7 @@ impl Progress for Alone {
     }
 }
 
-impl Bench {
+impl Stage {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let workshop = Workshop::new("tract", Options::default(), folder.path()).unwrap();

@@ -58,15 +58,15 @@ mod tests {
     };
 
     use super::*;
-    use crate::testing::{Bench, operators};
+    use crate::testing::{Stage, operators};
 
     /// The rewritten graph, after it was seen to answer as the one that it was made of.
     fn rewritten(model: &Model, rows: &[parm_protocol::Tensor], maxima: Maxima) -> Draft {
-        let bench = Bench::new();
-        let rows = bench.rows(model, rows);
-        let before = bench.answers(model, &rows);
-        let draft = rewrite(&bench.workshop, &Draft::new(model).unwrap(), &rows, maxima).unwrap();
-        let after = bench.answers(&draft.clone().finish().unwrap(), &rows);
+        let stage = Stage::new();
+        let rows = stage.rows(model, rows);
+        let before = stage.answers(model, &rows);
+        let draft = rewrite(&stage.workshop, &Draft::new(model).unwrap(), &rows, maxima).unwrap();
+        let after = stage.answers(&draft.clone().finish().unwrap(), &rows);
         for (before, after) in before.iter().zip(&after) {
             assert!((before - after).abs() <= 1e-5 * (1.0 + before.abs()), "{before} became {after}");
         }

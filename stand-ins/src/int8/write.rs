@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
     use crate::int8::gather;
-    use crate::testing::{Bench, operators};
+    use crate::testing::{Stage, operators};
 
     fn classifier() -> Model {
         let mut builder = Builder::new("classifier", 7);
@@ -209,15 +209,15 @@ mod tests {
     }
 
     fn copy(scope: Scope) -> (Draft, f64) {
-        let (bench, model) = (Bench::new(), classifier());
+        let (stage, model) = (Stage::new(), classifier());
         let values = parm_random::Random::new(5).normals(16 * 144);
         let array = parm_protocol::Tensor::from_f32([16, 1, 12, 12].as_slice(), &values).unwrap();
-        let rows = bench.rows(&model, &[array]);
+        let rows = stage.rows(&model, &[array]);
         let draft = Draft::new(&model).unwrap();
-        let ranges = gather(&bench.workshop, &draft, &rows).unwrap();
+        let ranges = gather(&stage.workshop, &draft, &rows).unwrap();
         let copy = quantise(&draft, &ranges, scope, 0.0).unwrap().unwrap();
-        let said = bench.answers(&model, &rows);
-        let answers = bench.answers(&copy.clone().finish().unwrap(), &rows);
+        let said = stage.answers(&model, &rows);
+        let answers = stage.answers(&copy.clone().finish().unwrap(), &rows);
         let apart: f32 = said.iter().zip(&answers).map(|(a, b)| (a - b).powi(2)).sum();
         let size: f32 = said.iter().map(|a| a.powi(2)).sum();
         (copy, f64::from((apart / size).sqrt()))

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parm_parity_models::bundle::Meaning;
 use parm_parity_models::onnx::Model;
 use parm_parity_models::onnx::rewrite::Draft;
-use parm_protocol::Tensor;
+use parm_protocol::{MEASURED_ROWS, Tensor};
 use parm_random::Random;
 
 pub use frontier::{Candidate, Frontier, Refused, Setting};
@@ -23,8 +23,6 @@ use candidates::{Bench, Made};
 
 /// Most nodes of a graph: families look at each of them many times.
 const MOST_NODES: usize = 50_000;
-/// Rows that candidates are judged on at most; more would narrow the interval by less than a point.
-const MOST_JUDGED: usize = 4_000;
 /// Rows below which there is nothing to judge on.
 const FEWEST_ROWS: usize = 24;
 /// Rows that run together while answers are gathered.
@@ -41,6 +39,8 @@ pub struct Wish {
     pub labels: Option<Vec<usize>>,
     /// Rows that ranges and weights are made from. The others are for judging.
     pub calibration: usize,
+    /// Rows that candidates are judged on at most.
+    pub judged: usize,
     /// Decides which rows are which.
     pub seed: u64,
     /// How long costs are measured, about.
@@ -130,7 +130,7 @@ impl Parts {
         let mut places: Vec<usize> = (0..rows).collect();
         Random::new(wish.seed).shuffle(&mut places);
         let mut judged = places.split_off(wish.calibration.min(rows / 2).max(1));
-        judged.truncate(MOST_JUDGED);
+        judged.truncate(wish.judged.max(MEASURED_ROWS[3]));
         Self { calibration: places, judged }
     }
 }
@@ -163,13 +163,14 @@ mod tests {
     use parm_parity_models::onnx::{Builder, Conv, Dense, Value};
 
     use super::*;
-    use crate::testing::{Alone, Bench};
+    use crate::testing::{Alone, Stage};
 
     const WISH: Wish = Wish {
         cost: 0.9,
         meaning: None,
         labels: None,
         calibration: 16,
+        judged: 1_000,
         seed: 1,
         measure: Duration::from_millis(100),
     };
@@ -187,12 +188,12 @@ mod tests {
         let flat = builder.node("Flatten", "flat", &[&idle]);
         builder.dense("y", &flat, Dense { inputs: 256, outputs: 3 }).unwrap();
         builder.output(Value::batch_of_f32("y", &[3]));
-        let (model, bench) = (builder.build().unwrap(), Bench::new());
+        let (model, stage) = (builder.build().unwrap(), Stage::new());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
         std::fs::write(&path, model.bytes()).unwrap();
-        let rows = bench.rows(&model, &[pictures(count)]);
-        make(&bench.workshop, (&path, &model), &rows, wish, &Alone)
+        let rows = stage.rows(&model, &[pictures(count)]);
+        make(&stage.workshop, (&path, &model), &rows, wish, &Alone)
     }
 
     #[test]
@@ -224,10 +225,10 @@ mod tests {
             last = builder.node("Relu", &format!("n{at}"), &[&last]);
         }
         builder.output(Value::batch_of_f32(&last, &[1]));
-        let (model, bench) = (builder.build().unwrap(), Bench::new());
+        let (model, stage) = (builder.build().unwrap(), Stage::new());
         let signature = parm_backend::engine::Signature::default();
         let rows = Rows::new(&signature, &[]).unwrap();
-        let refused = make(&bench.workshop, (Path::new("none"), &model), &rows, &WISH, &Alone).unwrap_err();
+        let refused = make(&stage.workshop, (Path::new("none"), &model), &rows, &WISH, &Alone).unwrap_err();
         assert_eq!(refused, Error::TooManyNodes { nodes: MOST_NODES + 1, limit: MOST_NODES });
     }
 
