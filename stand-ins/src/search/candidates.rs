@@ -127,7 +127,7 @@ impl Bench<'_> {
         let mut best: Option<(Made, f64)> = None;
         for left_out in LEFT_OUT {
             let Some(draft) = quantise(base, ranges, scope, left_out)? else { continue };
-            let how = format!("ranges of {} % of the values", (1.0 - left_out) * 100.0);
+            let how = format!("ranges leave out {} % of the values", (left_out * 1e5).round() / 1e3);
             let (made, distance) = self.load(name, how, &draft)?;
             if best.as_ref().is_none_or(|(_, least)| distance < *least) {
                 best = Some((made, distance));
