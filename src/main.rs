@@ -29,6 +29,7 @@ mod serve;
 mod settings;
 mod shutdown;
 mod simulate;
+mod stand_in;
 mod top;
 #[cfg(feature = "train")]
 mod train;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         Command::Ctl(flags) => ctl::main(&flags),
         Command::Check(flags) => check::main(&flags),
         Command::Top(flags) => top::main(&flags),
+        Command::StandIn(flags) => stand_in::main(&flags),
         Command::Train(flags) => train::main(&flags.command),
         #[cfg(feature = "train")]
         Command::Evaluate(flags) => evaluate::main(&flags),

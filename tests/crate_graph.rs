@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dispatch", &["durations", "encoder", "shares"]),
     ("parity-models", &["random", "protocol", "encoder"]),
     ("backend", &["durations", "shares", "protocol", "wire", "workload", "parity-models"]),
+    ("stand-ins", &["random", "charts", "protocol", "arrays", "parity-models", "backend"]),
     ("frontend", &["durations", "protocol", "wire", "encoder", "dispatch", "parity-models"]),
     ("loadgen", &["random", "protocol", "arrays", "workload"]),
     ("simulator", &["dispatch", "workload"]),

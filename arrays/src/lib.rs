@@ -5,6 +5,7 @@
 //! [`numbers()`] reads them where only their values count.
 
 mod content;
+mod ends;
 mod error;
 mod idx;
 mod npy;
@@ -16,6 +17,7 @@ use bytes::Bytes;
 use parm_protocol::{DataType, Tensor};
 
 pub use content::content;
+pub use ends::{TOKENS, tokens, walk};
 pub use error::{Error, Problem};
 pub use numbers::numbers;
 

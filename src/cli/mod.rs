@@ -5,6 +5,7 @@ pub mod data;
 pub mod evaluate;
 pub mod experiment;
 pub mod record;
+pub mod stand_in;
 pub mod train;
 pub mod tune;
 
@@ -85,6 +86,13 @@ pub enum Command {
     /// Watch a running frontend in the terminal: tails by model, who is slow, what happened
     #[command(after_long_help = admin::TOP_EXAMPLES)]
     Top(admin::Top),
+    /// Make a cheaper model that stands in for a deployed one, from its ONNX file and a few rows
+    ///
+    /// Rewrites and quantises the graph, without labels and without a gradient. Measures what each candidate costs on this
+    /// engine and machine beside the deployed model, and how often it says the same. Bundles the most accurate that costs no
+    /// more than wanted, for `parm serve --policy stand-in`; says so in a sentence when nothing pays.
+    #[command(name = "stand-in", after_long_help = stand_in::EXAMPLES)]
+    StandIn(Box<stand_in::StandInSearch>),
     /// Train base models, parity models and learned codes (needs a build with `--features train`)
     ///
     /// Takes an ONNX model and rows of data, labelled or not, and writes a bundle that `parm serve` loads. A run that was
