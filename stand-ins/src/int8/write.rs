@@ -50,8 +50,11 @@ pub(crate) fn quantise(
     let links = Links::of(&copy);
     let points = Points::of(&copy, &links, scope);
     let mut mappings: BTreeMap<&str, Mapping> = BTreeMap::new();
-    for (value, measured) in &points.values {
-        let Some((scale, zero)) = ranges.mapping(measured, left_out) else { continue };
+    // Ranges were gathered for all layers: what is only moved has the range of where it comes from in every scope.
+    let measured = Points::of(&copy, &links, Scope::All).values;
+    for value in points.values.keys() {
+        let mapping = measured.get(value).and_then(|measured| ranges.mapping(measured, left_out));
+        let Some((scale, zero)) = mapping else { continue };
         let scale = Tensor::from_f32(&format!("{value}/scale"), &[], &[scale])?;
         let zero = Tensor::new(&format!("{value}/zero"), DataType::Uint8, &[], vec![zero].into())?;
         mappings.insert(value, [copy.add_constant(scale), copy.add_constant(zero)]);
