@@ -130,8 +130,8 @@ impl Plan {
     }
 
     fn reads(&self, draft: &Draft, shift: usize) -> String {
-        let inputs = draft.nodes[shift].input.iter();
-        inputs.filter(|name| !draft.constants.contains_key(*name)).cloned().next().unwrap_or_default()
+        let mut inputs = draft.nodes[shift].input.iter();
+        inputs.find(|name| !draft.constants.contains_key(*name)).cloned().unwrap_or_default()
     }
 }
 
