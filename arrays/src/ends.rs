@@ -77,7 +77,7 @@ mod tests {
         let path = folder.path().join("file");
         fs::write(&path, b"  0123456789\n").unwrap();
         let tokens = tokens(&path).unwrap();
-        assert_eq!((tokens[0], tokens[9], tokens[10]), (48, 57, PADDING));
+        assert_eq!((tokens[0], tokens[9], tokens[10], tokens[11]), (48, 57, 10, PADDING));
         assert_eq!((tokens[TOKENS - 13], tokens[TOKENS - 12], tokens[TOKENS - 1]), (PADDING, 32, 57));
         fs::write(&path, b"  0123\n").unwrap();
         assert_eq!(super::tokens(&path), None);
