@@ -168,10 +168,10 @@ test('a_real_frontend_asks_for_its_key', async () => {
   const page = await open(server);
   await page.waitForSelector('dialog[open]');
   await page.fill('#key', 'wrong');
-  await page.click('dialog button.main');
+  await page.click('dialog[open] button.main');
   await page.waitForFunction(() => /not accepted/.test(document.querySelector('#key-why')?.textContent));
   await page.fill('#key', 'sesame');
-  await page.click('dialog button.main');
+  await page.click('dialog[open] button.main');
   await page.waitForSelector('#state[data-is="live"]');
   assert.ok(page.requests.every((url) => !url.includes('sesame')));
 });
