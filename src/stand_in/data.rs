@@ -67,7 +67,10 @@ fn of_files(folders: &[&Path], seed: u64) -> anyhow::Result<Tensor> {
     }
     random.shuffle(&mut drawn);
     let mut seen = BTreeSet::new();
-    let rows = drawn.iter().filter_map(|path| tokens(path)).filter(|tokens| seen.insert(tokens.clone()));
+    let rows = drawn
+        .iter()
+        .filter_map(|path| tokens(path).ok().flatten())
+        .filter(|tokens| seen.insert(tokens.clone()));
     let rows: Vec<Vec<u16>> = rows.take(MOST_ROWS).collect();
     let data = rows.concat().into_iter().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
     Ok(Tensor::new(DataType::Uint16, [rows.len(), TOKENS].as_slice(), data.into())?)

@@ -18,17 +18,6 @@ const FORMAT: u32 = 1;
 /// A node is slow when its instances take so many times as long as the others.
 pub(crate) const NODE_SLOW_FACTOR: f64 = 2.0;
 
-const POLICIES: [PolicyKind; 8] = [
-    PolicyKind::None,
-    PolicyKind::Equal,
-    PolicyKind::Replicate,
-    PolicyKind::Hedge,
-    PolicyKind::Parm,
-    PolicyKind::ParmPlus,
-    PolicyKind::ApproximateBackup,
-    PolicyKind::StandIn,
-];
-
 /// What a caller is told first.
 pub(super) fn hello(frontend: &Frontend, caller: &Caller) -> Value {
     let driver = &frontend.core.driver;
@@ -51,7 +40,7 @@ pub(super) fn hello(frontend: &Frontend, caller: &Caller) -> Value {
         "states": STATES,
         "reasons": REASONS,
         "buckets": { "first_us": FIRST_US, "per_octave": PER_OCTAVE },
-        "policies": POLICIES.map(policy_name),
+        "policies": PolicyKind::ALL.map(policy_name),
         "bounds": {
             "instances": moment::INSTANCES,
             "events": journal::KEPT,

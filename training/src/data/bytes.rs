@@ -50,7 +50,7 @@ pub(super) fn read(folders: &[PathBuf], draw: Draw, limit: Limit) -> Result<Samp
     taken.sort_unstable();
     let (mut rows, mut seen) = (Rows::new(limit), BTreeSet::new());
     for path in taken {
-        let Some(tokens) = tokens(&path) else { continue };
+        let Ok(Some(tokens)) = tokens(&path) else { continue };
         let tokens: Vec<f32> = tokens.into_iter().map(f32::from).collect();
         if seen.insert(digest(&tokens)) {
             rows.add(&path, &[TOKENS], &tokens)?;
