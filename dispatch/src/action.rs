@@ -1,5 +1,6 @@
 //! What the dispatcher asks of its driver.
 
+use parm_tokens::{Class, Order, Token};
 use smallvec::SmallVec;
 
 use super::{GroupId, InstanceId, JobId, PoolId, QueryId, Time};
@@ -42,6 +43,10 @@ pub struct JobSpec {
     pub pool: PoolId,
     /// Which of the pool's models.
     pub role: Role,
+    /// Where whoever queues jobs puts it, among those of other frontends.
+    pub class: Class,
+    /// The token to send along, where the instance gives some.
+    pub token: Option<Token>,
 }
 
 /// Where an output that a decoder reads comes from.
@@ -171,6 +176,8 @@ pub enum Action {
     /// An instance's answers for a pool disagree with parities or stand-ins far more often than its peers' do: tell
     /// somebody.
     Suspect(InstanceId, PoolId),
+    /// Tell an instance that gives tokens what is wished of it. It may get lost.
+    Tell(InstanceId, Order<PoolId>),
     /// The group's inputs, parities and reconstructions will not be asked for again.
     Forget(GroupId),
     /// Send `TimerFired` at this time; replaces the time asked for before.

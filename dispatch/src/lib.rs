@@ -50,6 +50,7 @@ mod queue;
 mod shelf;
 mod stand_ins;
 mod timers;
+mod tokens;
 mod window;
 
 pub use action::{
@@ -61,9 +62,10 @@ pub use dispatcher::{Dispatcher, Held, PoolStatus};
 pub use event::{Accept, Cost, Event, Failure, InstanceSpec, Judgement, QuerySpec, Served, Verdict};
 pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId};
 pub use in_force::{Coding, InForce};
+pub use parm_tokens::{Class, Grant, Order, Token};
 pub use settings::{
     AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, EjectionSettings,
     Fraction, GraceSettings, HedgeSettings, NotAFraction, ParmPlusSettings, PolicyKind, PoolSettings,
-    ReplicateSettings, Settings, StandInSettings, Unsure, Usual,
+    ReplicateSettings, Settings, StandInSettings, TokenSettings, Unsure, Usual,
 };
 pub use time::Time;

@@ -93,7 +93,7 @@ impl Served {
 
 pub(crate) fn context() -> Context {
     let (arrived, transport) = (Instant::now(), Transport::Http);
-    Context { arrived, deadline: None, transport, traceparent: None }
+    Context { arrived, deadline: None, transport, traceparent: None, caller: None }
 }
 
 /// A request for model `m` with these rows of 4 values.

@@ -32,6 +32,7 @@ use super::ledger::{CallId, Failed, Verdict};
 use super::pool::Pool;
 use super::state::State;
 use super::terms::Terms;
+use super::tokens::Tokens;
 use crate::config;
 use crate::error::Error;
 use crate::lifelines::Lifelines;
@@ -147,6 +148,9 @@ impl Driver {
             state.react(self, Event::InstanceJoined(instance.id, spec), &mut effects);
         }
         self.act(effects);
+        if instance.is_new() {
+            instance.client.watch(Arc::new(Tokens::of(self, instance.id)));
+        }
     }
 
     /// An instance is gone.

@@ -1,7 +1,7 @@
 //! An instance as the driver knows it: a client, where it stands, and how it has been doing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -35,6 +35,8 @@ pub(crate) struct Instance {
     absent: RwLock<Vec<ModelIndex>>,
     recent: Mutex<Recent>,
     metrics: metrics::InstanceMetrics,
+    /// Its tokens are being watched for.
+    watched: AtomicBool,
 }
 
 /// Quantiles of the last service times.
@@ -69,7 +71,13 @@ impl Instance {
             absent: RwLock::default(),
             recent: Mutex::new(Recent { times: Vec::new(), next: 0 }),
             metrics,
+            watched: AtomicBool::new(false),
         }
+    }
+
+    /// Whether this was never asked before.
+    pub(super) fn is_new(&self) -> bool {
+        !self.watched.swap(true, Ordering::AcqRel)
     }
 
     /// The models that it serves.

@@ -31,6 +31,7 @@ mod stand_ins;
 mod state;
 mod suspects;
 mod terms;
+mod tokens;
 mod trace;
 
 pub use clock::Timers;
