@@ -69,8 +69,9 @@ impl Host {
         let repository = config.models.as_ref().map(Repository::open).transpose()?;
         let faults = config.faults.then(Arc::<Faults>::default);
         let count = if layout == Layout::Shared { 1 } else { config.instances.get() };
-        let queues: Vec<_> =
-            (0..count).map(|_| Arc::new(Queue::new(&config, config.instances.get() / count))).collect();
+        let queues: Vec<_> = (0..count)
+            .map(|_| Arc::new(Queue::new(&config, config.instances.get() / count, &metrics)))
+            .collect();
         let instances = (0..config.instances.get()).map(|number| {
             let (queue, faults) = (queues[number % count].clone(), faults.clone());
             Instance::start(Setup { number, queue, batching: config.batching.clone(), faults })

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 use super::Job;
 use super::state::{Letter, State, Ticket, drop_useless};
-use crate::Config;
+use crate::{Config, Metrics};
 
 /// When a refused client may try again: about the time in which a short queue moves.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -37,9 +37,9 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// The queue of so many threads.
-    pub(crate) fn new(config: &Config, threads: usize) -> Self {
+    pub(crate) fn new(config: &Config, threads: usize, metrics: &Metrics) -> Self {
         Self {
-            state: Mutex::new(State::new(config, threads)),
+            state: Mutex::new(State::new(config, threads, metrics.clone())),
             arrived: Condvar::new(),
             idle: Notify::new(),
             done: Notify::new(),

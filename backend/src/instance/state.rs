@@ -10,8 +10,9 @@ use parm_shares::{Charge, Clock, Due, Share};
 use parm_tokens::{Class, Desk, Frontend, Message};
 
 use super::Job;
-use crate::Config;
 use crate::host::Loaded;
+use crate::metrics::ShareMetrics;
+use crate::{Config, Metrics};
 
 pub(super) struct State {
     /// By model.
@@ -34,6 +35,7 @@ pub(super) struct State {
     /// When the tokens are looked at next.
     pub(super) tick: Option<Duration>,
     origin: Instant,
+    metrics: Metrics,
 }
 
 /// A model's jobs, and its share of the instances' time.
@@ -42,6 +44,8 @@ struct Line {
     /// By priority, then by arrival.
     jobs: BTreeMap<(u8, u64), Job>,
     running: usize,
+    weight: f64,
+    metrics: ShareMetrics,
 }
 
 /// A job that a thread took: what its model was charged for it.
@@ -63,7 +67,7 @@ type Rank = (Class, Due, u64);
 const LINES_KEPT: usize = 256;
 
 impl State {
-    pub(super) fn new(config: &Config, threads: usize) -> Self {
+    pub(super) fn new(config: &Config, threads: usize, metrics: Metrics) -> Self {
         Self {
             lines: BTreeMap::new(),
             clock: Clock::default(),
@@ -78,6 +82,7 @@ impl State {
             frontends: 0,
             tick: None,
             origin: Instant::now(),
+            metrics,
         }
     }
 
@@ -112,15 +117,22 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn push(&mut self, job: Job) {
+    /// The line of a job's model.
+    fn line(&mut self, job: &Job) -> &mut Line {
         let model = &job.model.metadata.name;
         if !self.lines.contains_key(model) {
-            let weight = self.weights.get(model).map_or(1, |weight| weight.get());
-            let line = Line { share: Share::new(weight.into()), jobs: BTreeMap::new(), running: 0 };
+            let weight = f64::from(self.weights.get(model).map_or(1, |weight| weight.get()));
+            let metrics = self.metrics.share(model);
+            let line = Line { share: Share::new(weight), jobs: BTreeMap::new(), running: 0, weight, metrics };
             self.lines.insert(model.clone(), line);
         }
+        self.lines.get_mut(model).expect("it was just put there")
+    }
+
+    pub(super) fn push(&mut self, job: Job) {
         let number = self.number();
-        let line = self.lines.get_mut(&job.model.metadata.name).expect("it was just put there");
+        let line = self.line(&job);
+        line.metrics.waiting.inc();
         line.jobs.insert((job.priority, number), job);
         self.waiting += 1;
     }
@@ -145,6 +157,7 @@ impl State {
         let ranked = self.lines.values_mut().filter_map(|line| Some((line.rank(&clock)?, line)));
         let (_, line) = ranked.min_by_key(|(rank, _)| *rank)?;
         let (_, job) = line.jobs.pop_first()?;
+        line.metrics.waiting.dec();
         self.waiting -= 1;
         Some(job)
     }
@@ -166,11 +179,12 @@ impl State {
         let now = self.now();
         self.desk.begin(redeemed, now);
         let model = job.model.clone();
-        let clock = &mut self.clock;
-        let charge = self.lines.get_mut(&model.metadata.name).map_or_else(Charge::default, |line| {
-            line.running += 1;
-            line.share.begin(clock)
-        });
+        // One that came with a token was in no line, and is charged all the same.
+        let mut clock = self.clock;
+        let line = self.line(job);
+        line.running += 1;
+        let charge = line.share.begin(&mut clock);
+        self.clock = clock;
         Ticket { model, charge, caller: job.caller, handed_on: false }
     }
 
@@ -192,6 +206,7 @@ impl State {
     pub(super) fn end(&mut self, mut ticket: Ticket, took: Duration) {
         self.hand_on(&mut ticket);
         self.busy -= 1;
+        self.count_time(&ticket.model.metadata.name, took.as_secs_f64());
         if let Some(line) = self.lines.get_mut(&ticket.model.metadata.name) {
             line.running -= 1;
             line.share.end(ticket.charge, took);
@@ -203,8 +218,24 @@ impl State {
         }
     }
 
+    /// Counts the time of a job: as used by its share, and as due to all that wanted some, by weight.
+    fn count_time(&self, model: &str, seconds: f64) {
+        let wants = |line: &&Line| line.running > 0 || !line.jobs.is_empty();
+        let all: f64 = self.lines.values().filter(wants).map(|line| line.weight).sum();
+        for line in self.lines.values().filter(wants) {
+            line.metrics.entitled.inc_by(seconds * line.weight / all);
+        }
+        if let Some(line) = self.lines.get(model) {
+            line.metrics.used.inc_by(seconds);
+        }
+    }
+
     /// What is to be told to frontends. What goes to the one whose job just ended may go with the answer.
     pub(super) fn letters(&mut self, answering: Option<Frontend>) -> Vec<Letter> {
+        let sharing = &self.metrics.sharing;
+        sharing.frontends.set(self.mailboxes.len() as i64);
+        sharing.tokens.set(self.desk.out() as i64);
+        sharing.reservations.set(self.desk.reservations().len() as i64);
         let mail = self.desk.mail();
         let letters = mail.into_iter().filter_map(|(frontend, message)| {
             let at_once = answering != Some(frontend);
@@ -221,7 +252,9 @@ impl State {
         let now = Instant::now();
         for line in self.lines.values_mut() {
             let useless = line.jobs.extract_if(.., |_, job| job.is_useless(now));
-            self.waiting -= useless.map(|(_, job)| drop_useless(job)).count();
+            let dropped = useless.map(|(_, job)| drop_useless(job)).count();
+            line.metrics.waiting.sub(dropped as i64);
+            self.waiting -= dropped;
         }
     }
 
@@ -235,6 +268,7 @@ impl State {
         });
         let keys: Vec<_> = fitting.collect();
         self.waiting -= keys.len();
+        line.metrics.waiting.sub(keys.len() as i64);
         keys.into_iter().filter_map(|key| line.jobs.remove(&key)).collect()
     }
 }
