@@ -78,7 +78,8 @@ impl fmt::Display for Report {
             self.queries,
         )?;
         for row in self.rows.iter().filter(|row| row.verdict.messages > 0.0) {
-            let (scenario, load, name, messages) = (&row.scenario, row.load, row.name(), row.verdict.messages);
+            let (scenario, load, name, messages) =
+                (&row.scenario, row.load, row.name(), row.verdict.messages);
             write!(f, "\n{scenario} {load} {name}: {messages:.2} messages beyond the calls for each query")?;
         }
         self.stated_agreement.iter().try_for_each(|agreement| {

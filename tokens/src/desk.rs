@@ -248,3 +248,139 @@ impl<K: Ord + Clone> Desk<K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Frontend = Frontend(1);
+    const TWO: Frontend = Frontend(2);
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A desk that two frontends take part in.
+    fn desk(slots: usize) -> Desk<&'static str> {
+        let mut desk = Desk::new(slots, Settings::default());
+        [ONE, TWO].into_iter().for_each(|frontend| desk.join(frontend));
+        desk
+    }
+
+    fn reserve(desk: &mut Desk<&'static str>, frontend: Frontend, class: Class, number: u64, now: Duration) {
+        desk.told(frontend, Order::Reserve("m", class), number);
+        desk.settle(now, None, |known| (known.class, known.number));
+    }
+
+    /// The one token that was just given.
+    fn granted(desk: &mut Desk<&'static str>, to: Frontend) -> Grant {
+        let mail = desk.mail();
+        match mail[..] {
+            [(frontend, Message::Granted(grant))] if frontend == to => grant,
+            _ => panic!("no token for {to:?}: {mail:?}"),
+        }
+    }
+
+    #[test]
+    fn a_token_stays_with_the_frontend_whose_job_ended_unless_another_waits() {
+        let mut desk = desk(1);
+        desk.begin(false, MS);
+        desk.end();
+        desk.stick(ONE, MS);
+        let grant = granted(&mut desk, ONE);
+        assert_eq!((grant.contended, grant.lease, grant.sharers), (false, Some(100 * MS), 2));
+        assert!(desk.redeem(ONE, grant.token));
+        desk.begin(true, 2 * MS);
+        reserve(&mut desk, TWO, Class::Query, 1, 2 * MS);
+        assert_eq!(desk.mail(), []);
+        desk.end();
+        desk.settle(3 * MS, None, |known| (known.class, known.number));
+        desk.stick(ONE, 3 * MS);
+        assert!(!granted(&mut desk, TWO).contended);
+    }
+
+    #[test]
+    fn an_idle_workers_token_is_called_back_for_who_waits_and_void_in_time() {
+        for answers in [true, false] {
+            let mut desk = desk(1);
+            desk.stick(ONE, Duration::ZERO);
+            let token = granted(&mut desk, ONE).token;
+            reserve(&mut desk, TWO, Class::Query, 1, 10 * MS);
+            assert_eq!(desk.mail(), [(ONE, Message::Recalled(token))]);
+            if answers {
+                desk.told(ONE, Order::GiveBack(token), 2);
+            } else {
+                assert_eq!(desk.tick(10 * MS), Some(15 * MS));
+                desk.tick(15 * MS);
+            }
+            desk.settle(15 * MS, None, |known| (known.class, known.number));
+            granted(&mut desk, TWO);
+            assert!(!desk.redeem(ONE, token), "it is another's now");
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_hardly_given_is_not_called_back_yet() {
+        let mut desk = desk(1);
+        desk.stick(ONE, 10 * MS);
+        let token = granted(&mut desk, ONE).token;
+        reserve(&mut desk, TWO, Class::Query, 1, 10 * MS);
+        assert_eq!((desk.mail(), desk.tick(10 * MS)), (vec![], Some(11 * MS)));
+        desk.settle(11 * MS, None, |known| (known.class, known.number));
+        assert_eq!(desk.mail(), [(ONE, Message::Recalled(token))]);
+    }
+
+    #[test]
+    fn the_late_come_first_and_a_job_that_waits_has_its_place_among_reservations() {
+        let mut desk = desk(1);
+        desk.begin(false, MS);
+        reserve(&mut desk, ONE, Class::Query, 1, MS);
+        reserve(&mut desk, TWO, Class::Late, 3, MS);
+        desk.end();
+        let rank = |known: &Reservation<&'static str>| (known.class, known.number);
+        assert!(!desk.settle(MS, Some((Class::Query, 2)), rank), "two reservations come before the job");
+        let grant = granted(&mut desk, TWO);
+        assert!(grant.contended);
+        assert!(desk.redeem(TWO, grant.token));
+        desk.begin(true, MS);
+        desk.told(ONE, Order::Withdraw("m"), 4);
+        desk.end();
+        assert!(desk.settle(2 * MS, Some((Class::Query, 2)), rank));
+    }
+
+    #[test]
+    fn a_job_without_a_token_starts_at_once_and_the_promise_that_it_breaks_is_taken_back() {
+        let mut desk = desk(1);
+        desk.stick(ONE, Duration::ZERO);
+        let token = granted(&mut desk, ONE).token;
+        assert!(desk.settle(10 * MS, Some((Class::Query, 1)), |known| (known.class, known.number)));
+        desk.begin(false, 10 * MS);
+        assert_eq!(desk.mail(), [(ONE, Message::Recalled(token))]);
+    }
+
+    #[test]
+    fn what_the_dead_held_and_wished_for_is_gone_and_lost_messages_cost_no_instance() {
+        let mut desk = desk(2);
+        desk.stick(ONE, Duration::ZERO);
+        desk.stick(TWO, Duration::ZERO);
+        desk.mail();
+        desk.leave(ONE);
+        assert_eq!((desk.out(), desk.home()), (1, 1));
+        desk.told(ONE, Order::Reserve("m", Class::Query), 1);
+        assert!(!desk.is_wanted(), "it is gone");
+        // The other's token was lost, or the word that it gives it back.
+        assert_eq!(desk.tick(MS), Some(105 * MS));
+        desk.tick(105 * MS);
+        assert_eq!((desk.out(), desk.home()), (0, 2));
+    }
+
+    #[test]
+    fn what_is_said_twice_counts_once_and_reservations_are_bounded() {
+        let settings = Settings { most_reservations: 2, ..Settings::default() };
+        let mut desk = Desk::new(1, settings);
+        desk.join(ONE);
+        desk.begin(false, MS);
+        for model in ["a", "a", "b", "c"] {
+            desk.told(ONE, Order::Reserve(model, Class::Query), 1);
+        }
+        let known: Vec<_> = desk.reservations().iter().map(|known| known.key).collect();
+        assert_eq!(known, ["a", "b"]);
+    }
+}

@@ -1,6 +1,7 @@
 //! Both ends of a connection, over a socket pair.
 
 mod slow;
+mod tokens;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
