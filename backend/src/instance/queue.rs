@@ -54,7 +54,7 @@ impl Queue {
         if !state.open {
             return Err(Error::Unavailable { message: "the instance is shutting down: try another".into() });
         }
-        let Err(job) = state.redeem(job) else {
+        let Some(job) = state.redeem(job) else {
             drop(state);
             self.arrived.notify_one();
             return Ok(());
@@ -88,6 +88,10 @@ impl Queue {
             while let Some(job) = state.pop() {
                 if !job.is_useless(Instant::now()) {
                     let ticket = state.begin(&job, false);
+                    if state.desk.is_used() && state.waiting > 0 {
+                        // Several may have waited for one promise.
+                        self.arrived.notify_one();
+                    }
                     self.post(&mut state);
                     return Some((job, ticket));
                 }

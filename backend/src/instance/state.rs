@@ -102,19 +102,19 @@ impl State {
         self.next
     }
 
-    /// Puts a job where its token says, if it has one. False where it is one like any other, and still to be put in line.
-    pub(super) fn redeem(&mut self, job: Job) -> Result<(), Job> {
+    /// Puts a job where its token says, if it has one. Gives back one that is like any other, and still to be put in line.
+    pub(super) fn redeem(&mut self, job: Job) -> Option<Job> {
         let token = job.caller.and_then(|caller| Some((caller.frontend, caller.token?)));
         if !token.is_some_and(|(frontend, token)| self.desk.redeem(frontend, token)) {
-            return Err(job);
+            return Some(job);
         }
         // A spare job never runs before what others wait for.
         if class(job.priority) == Class::Spare && self.desk.is_wanted() {
             self.desk.let_go();
-            return Err(job);
+            return Some(job);
         }
         self.promised.push_back(job);
-        Ok(())
+        None
     }
 
     /// The line of a job's model.

@@ -141,6 +141,10 @@ impl Driver {
 
     /// An instance joins, or serves something else from now on.
     pub(crate) fn join(self: &Arc<Self>, instance: &Arc<Instance>, spec: InstanceSpec) {
+        // Before its first job, which opens the connection.
+        if instance.is_new() {
+            instance.client.watch(Arc::new(Tokens::of(self, instance.id)));
+        }
         let mut effects = Effects::new();
         {
             let mut state = self.state.lock();
@@ -148,9 +152,6 @@ impl Driver {
             state.react(self, Event::InstanceJoined(instance.id, spec), &mut effects);
         }
         self.act(effects);
-        if instance.is_new() {
-            instance.client.watch(Arc::new(Tokens::of(self, instance.id)));
-        }
     }
 
     /// An instance is gone.
