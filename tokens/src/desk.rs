@@ -143,11 +143,16 @@ impl<K: Ord + Clone> Desk<K> {
             let Some((_, at)) = first.filter(|(first, _)| job.as_ref().is_none_or(|job| first < job)) else {
                 break;
             };
+            let holder = self.reservations[at].frontend;
             if self.home() == 0 {
+                // Who holds a token needs none: what it reserved came late, and nobody is to wait behind it.
+                if self.out.iter().any(|out| out.holder == holder && out.recalled.is_none()) {
+                    self.reservations.remove(at);
+                    continue;
+                }
                 self.call_back(now);
                 return false;
             }
-            let holder = self.reservations[at].frontend;
             self.reservations.retain(|known| known.frontend != holder);
             let contended = job.is_some() || !self.reservations.is_empty();
             self.give(holder, contended, now);
@@ -353,6 +358,16 @@ mod tests {
         assert!(desk.settle(10 * MS, Some((Class::Query, 1)), |known| (known.class, known.number)));
         desk.begin(false, 10 * MS);
         assert_eq!(desk.mail(), [(ONE, Message::Recalled(token))]);
+    }
+
+    #[test]
+    fn nobody_waits_behind_a_reservation_of_one_who_holds_the_token() {
+        let mut desk = desk(1);
+        desk.stick(ONE, Duration::ZERO);
+        desk.mail();
+        desk.told(ONE, Order::Reserve("m", Class::Query), 1);
+        assert!(desk.settle(10 * MS, Some((Class::Query, 2)), |known| (known.class, known.number)));
+        assert!(!desk.is_wanted());
     }
 
     #[test]
