@@ -103,9 +103,10 @@ impl<K: Ord + Clone> Desk<K> {
     }
 
     /// A job comes with a token. If that is true the job is the next to run, and an instance is free for it; else it is
-    /// one like any other.
+    /// one like any other, as when a job without a token has taken the instance meanwhile.
     pub fn redeem(&mut self, frontend: Frontend, token: Token) -> bool {
-        let valid = self.take_back(frontend, token);
+        let free = self.running + self.promised < self.slots;
+        let valid = self.take_back(frontend, token) && free;
         self.promised += usize::from(valid);
         valid
     }
@@ -358,6 +359,8 @@ mod tests {
         assert!(desk.settle(10 * MS, Some((Class::Query, 1)), |known| (known.class, known.number)));
         desk.begin(false, 10 * MS);
         assert_eq!(desk.mail(), [(ONE, Message::Recalled(token))]);
+        assert!(!desk.redeem(ONE, token), "the instance is taken");
+        assert_eq!(desk.out(), 0);
     }
 
     #[test]

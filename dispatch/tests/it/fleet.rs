@@ -94,6 +94,8 @@ struct Worker {
     waiting: BTreeMap<(Class, u64), Work>,
     running: BTreeMap<u64, Work>,
     next: u64,
+    /// The next look at its tokens.
+    tick: Option<u64>,
     alive: bool,
 }
 
@@ -122,6 +124,7 @@ impl Fleet {
             waiting: BTreeMap::new(),
             running: BTreeMap::new(),
             next: 0,
+            tick: None,
             alive: true,
         };
         Self {
@@ -247,7 +250,10 @@ impl Fleet {
                 self.proceed(worker, None);
             }
             Happens::Done(worker, number) => self.done(worker, number),
-            Happens::Tick(worker) => self.proceed(worker, None),
+            Happens::Tick(worker) => {
+                self.workers[worker].tick = None;
+                self.proceed(worker, None);
+            }
             Happens::FrontDies(front) => {
                 self.fronts[front] = None;
                 self.open.retain(|(of, _)| *of != front);
@@ -379,12 +385,14 @@ impl Fleet {
         if let Some(front) = ended.filter(|_| here.waiting.is_empty()) {
             here.desk.stick(Frontend(front as u64), now);
         }
-        let (mail, tick) = (here.desk.mail(), here.desk.tick(now));
+        let mail = here.desk.mail();
+        let next = here.desk.tick(now).map(|at| (at.as_micros() as u64).max(self.now + 1));
+        let sooner = next.filter(|at| here.tick.is_none_or(|noted| *at < noted));
+        here.tick = sooner.or(here.tick);
         for (Frontend(front), message) in mail {
             self.mail(&Happens::Token(front as usize, worker, message));
         }
-        if let Some(at) = tick {
-            let at = (at.as_micros() as u64).max(self.now + 1);
+        if let Some(at) = sooner {
             self.at(at, Happens::Tick(worker));
         }
     }
