@@ -146,11 +146,6 @@ impl<K: Ord + Clone> Desk<K> {
             };
             let holder = self.reservations[at].frontend;
             if self.home() == 0 {
-                // Who holds a token needs none: what it reserved came late, and nobody is to wait behind it.
-                if self.out.iter().any(|out| out.holder == holder && out.recalled.is_none()) {
-                    self.reservations.remove(at);
-                    continue;
-                }
                 self.call_back(now);
                 return false;
             }
@@ -235,7 +230,8 @@ impl<K: Ord + Clone> Desk<K> {
         true
     }
 
-    /// Calls back as many tokens as reservations wait for: the oldest, and none for the one who holds it.
+    /// Calls back as many tokens as reservations wait for, the oldest first. Who reserves holds none as far as it knows: if one
+    /// of its own is out all the same it was lost, so that one is called back as well, after those of others.
     fn call_back(&mut self, now: Duration) {
         if self.out.is_empty() || (self.reservations.is_empty() && !self.overdrawn()) {
             return;
@@ -243,13 +239,15 @@ impl<K: Ord + Clone> Desk<K> {
         let excess = (self.running + self.promised + self.out.len()).saturating_sub(self.slots);
         let called = self.out.iter().filter(|out| out.recalled.is_some()).count();
         let mut missing = (self.reservations.len() + excess).saturating_sub(called);
-        for out in &mut self.out {
-            let wanted = excess > 0 || self.reservations.iter().any(|known| known.frontend != out.holder);
-            let ripe = out.since + self.settings.young <= now;
-            if missing > 0 && out.recalled.is_none() && wanted && ripe {
-                out.recalled = Some(now);
-                missing -= 1;
-                self.mail.push((out.holder, Message::Recalled(out.token)));
+        for own in [false, true] {
+            for out in &mut self.out {
+                let reserves = self.reservations.iter().any(|known| known.frontend == out.holder);
+                let ripe = out.since + self.settings.young <= now;
+                if missing > 0 && out.recalled.is_none() && reserves == own && ripe {
+                    out.recalled = Some(now);
+                    missing -= 1;
+                    self.mail.push((out.holder, Message::Recalled(out.token)));
+                }
             }
         }
     }
@@ -364,13 +362,17 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_behind_a_reservation_of_one_who_holds_the_token() {
-        let mut desk = desk(1);
+    fn who_reserves_though_it_holds_the_token_has_lost_it_and_gets_another() {
+        let mut desk = Desk::new(1, Settings::default());
+        desk.join(ONE);
         desk.stick(ONE, Duration::ZERO);
-        desk.mail();
-        desk.told(ONE, Order::Reserve("m", Class::Query), 1);
-        assert!(desk.settle(10 * MS, Some((Class::Query, 2)), |known| (known.class, known.number)));
-        assert!(!desk.is_wanted());
+        let lost = granted(&mut desk, ONE);
+        assert_eq!(lost.lease, None, "nobody else is there");
+        reserve(&mut desk, ONE, Class::Query, 1, 10 * MS);
+        assert_eq!(desk.mail(), [(ONE, Message::Recalled(lost.token))]);
+        desk.tick(15 * MS);
+        desk.settle(15 * MS, None, |known| (known.class, known.number));
+        assert_ne!(granted(&mut desk, ONE).token, lost.token);
     }
 
     #[test]
