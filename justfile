@@ -61,6 +61,10 @@ interop-parity:
 interop-engines:
     interop/engines.sh
 
+# The 8-bit copies of `parm stand-in` beside those of Python's onnxruntime.
+interop-quantise:
+    interop/quantise.sh
+
 # The operators' page: its modules in node, and all of it in Chromium over a frontend that is played.
 page-test:
     interop/page.sh

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The operators' page: its modules in node, then all of it in Debian's Chromium over a frontend that is played. Installs what it needs
+# The operators' page: its modules in node, then all of it in Debian's Chromium over a frontend that is played, and over real ones where
+# there is a binary (PARM, or one that was built). Installs what it needs
 # into .parm/interop/page (and Chromium with apt where it may), and says so where it cannot.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -26,3 +27,10 @@ if [ ! -e "$PAGE_TOOLS/complete" ]; then
 fi
 export CHROMIUM PAGE_TOOLS
 node --test frontend/page/test/page.test.mjs
+PARM=${PARM:-$(ls -t "$PWD"/target/{release,debug}/parm 2>/dev/null | head -1)}
+if [ -x "${PARM:-}" ]; then
+    export PARM
+    node --test frontend/page/test/real.test.mjs
+else
+    echo "page: not tried over real frontends, as no binary was built (cargo build) and none is named (PARM)"
+fi

@@ -3,8 +3,11 @@
 // `pub` marks what a module offers to the others; a binary has no other outside.
 #![allow(unreachable_pub)]
 
+mod admin;
 mod bar;
+mod check;
 mod cli;
+mod ctl;
 #[cfg(feature = "train")]
 mod data;
 mod demo;
@@ -26,6 +29,8 @@ mod serve;
 mod settings;
 mod shutdown;
 mod simulate;
+mod stand_in;
+mod top;
 #[cfg(feature = "train")]
 mod train;
 #[cfg(not(feature = "train"))]
@@ -54,6 +59,10 @@ fn main() -> ExitCode {
         Command::Experiment(flags) => experiment::main(&flags),
         Command::Tune(flags) => tune::main(&flags),
         Command::Record(flags) => record::main(&flags),
+        Command::Ctl(flags) => ctl::main(&flags),
+        Command::Check(flags) => check::main(&flags),
+        Command::Top(flags) => top::main(&flags),
+        Command::StandIn(flags) => stand_in::main(&flags),
         Command::Train(flags) => train::main(&flags.command),
         #[cfg(feature = "train")]
         Command::Evaluate(flags) => evaluate::main(&flags),

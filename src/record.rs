@@ -6,22 +6,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use http_body_util::{BodyExt, Empty};
-use hyper::body::{Bytes, Incoming};
-use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::{Response, StatusCode};
 use parm_simulator::Progress;
 use parm_tuner::{Profile, Recording};
 use serde_json::json;
-use tokio::net::TcpStream;
 
 use crate::Failure;
+use crate::admin::{Admin, block_on};
 use crate::bar::Bar;
 use crate::cli::Output;
 use crate::cli::record::Record;
 
-/// How long the frontend may take to accept the request.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it may be silent: it says something every half second at least once it is asked to end.
 const SLACK: Duration = Duration::from_secs(10);
 /// Longest refusal that is shown, in bytes.
@@ -32,10 +29,8 @@ pub fn main(flags: &Record) -> Result<(), Failure> {
     let path = match (&flags.summary, &flags.frontend) {
         (Some(path), _) => path,
         (None, Some(url)) => {
-            let authority = authority(url).map_err(Failure::Configuration)?;
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = runtime.context("cannot start the runtime")?;
-            runtime.block_on(record(flags, authority))?;
+            let admin = Admin::at(url, flags.token.clone()).map_err(Failure::Configuration)?;
+            block_on(record(flags, &admin))?;
             &flags.file
         }
         (None, None) => return Err(Failure::Configuration(anyhow!("give --frontend URL or --summary FILE"))),
@@ -44,16 +39,8 @@ pub fn main(flags: &Record) -> Result<(), Failure> {
     Ok(())
 }
 
-fn authority(url: &str) -> anyhow::Result<&str> {
-    let rest = url.strip_prefix("http://").unwrap_or_default().trim_end_matches('/');
-    if rest.is_empty() || rest.contains('/') || !rest.contains(':') {
-        bail!("--frontend {url}: give the address of the admin API, http://HOST:PORT");
-    }
-    Ok(rest)
-}
-
-async fn record(flags: &Record, authority: &str) -> anyhow::Result<()> {
-    let mut body = ask(flags, authority).await?;
+async fn record(flags: &Record, admin: &Admin) -> anyhow::Result<()> {
+    let mut body = ask(flags, admin).await?;
     let path = &flags.file;
     let file = fs::File::create_new(path)
         .with_context(|| format!("cannot make {}: name another file with --file", path.display()))?;
@@ -81,22 +68,9 @@ async fn record(flags: &Record, authority: &str) -> anyhow::Result<()> {
 }
 
 /// Asks the admin API to begin. It answers when the first lines are there.
-async fn ask(flags: &Record, authority: &str) -> anyhow::Result<Incoming> {
-    let asked = async {
-        let socket = TcpStream::connect(authority).await?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
-        tokio::spawn(connection);
-        let mut request =
-            Request::get(format!("/admin/v1/recording?seconds={}", flags.seconds)).header("host", authority);
-        if let Some(token) = &flags.token {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
-        anyhow::Ok(sender.send_request(request.body(Empty::<Bytes>::new())?).await?)
-    };
-    let answer = tokio::time::timeout(PATIENCE, asked).await.map_err(|_| anyhow!("no answer within 10 s"));
-    let response = answer
-        .and_then(|answer| answer)
-        .with_context(|| format!("cannot reach {authority}: start the frontend with --admin {authority}"))?;
+async fn ask(flags: &Record, admin: &Admin) -> anyhow::Result<Incoming> {
+    let path = format!("/admin/v1/recording?seconds={}", flags.seconds);
+    let response = admin.send("GET", &path, None).await?;
     if response.status() == StatusCode::OK { Ok(response.into_body()) } else { Err(refusal(response).await) }
 }
 

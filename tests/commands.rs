@@ -167,3 +167,82 @@ fn a_missing_onnxruntime_says_how_to_get_it() {
     let helpful = if cfg!(feature = "ort") { "onnxruntime" } else { "--features ort" };
     assert!(said.contains(helpful), "{said}");
 }
+
+#[test]
+fn a_search_for_a_stand_in_refuses_what_it_cannot_use_and_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = "idx:examples/fashion-mnist/images-idx3-ubyte.gz";
+    let rows = folder.path().join("rows.npy");
+    let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 5), }\n";
+    let size = (header.len() as u16).to_le_bytes();
+    fs::write(&rows, [b"\x93NUMPY\x01\x00", &size[..], header.as_bytes(), &[0; 15]].concat()).unwrap();
+    let rows = format!("npy:{}", rows.display());
+    for (arguments, reason) in [
+        (vec!["fashion-lenet", "--data", images, "--engine", "abacus"], "abacus"),
+        (vec!["fashion-lenet", "--data", images, "--cost", "7"], "--cost"),
+        (vec!["fashion-lenet", "--data", "parquet:rows"], "npy:FILE"),
+        (vec!["fashion-lenet", "--data", &rows], "takes rows of [1, 28, 28], the data has rows of [5]"),
+        (vec!["no-such-model", "--data", images], "no-such-model"),
+    ] {
+        let runs = folder.path().join("runs");
+        let all = [&["stand-in", "--runs", runs.to_str().unwrap()], &arguments[..]].concat();
+        let output = run(&all);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
+        assert!(said.contains(reason), "{arguments:?} must say {reason}: {said}");
+        assert!(!runs.exists(), "{arguments:?} leaves nothing behind");
+    }
+}
+
+#[test]
+fn a_search_for_a_stand_in_tells_what_every_family_is_worth_and_bundles_what_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = folder.path().join("models");
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let data = "idx:examples/fashion-mnist/images-idx3-ubyte.gz,examples/fashion-mnist/labels-idx1-ubyte.gz";
+    let output = run(&[
+        "stand-in",
+        "models/fashion-lenet/1/model.onnx",
+        "--name",
+        "mine",
+        "--data",
+        data,
+        "--measure",
+        "1",
+        "--calibration",
+        "16",
+        "--judged",
+        "40",
+        "--cost",
+        "1",
+        "--runs",
+        &path("runs"),
+        "--models",
+        models.to_str().unwrap(),
+        "--picture",
+        &path("frontier.svg"),
+        "--output",
+        "json",
+    ]);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((found["engine"].as_str(), found["calibration_rows"].as_u64()), (Some("tract"), Some(16)));
+    let named = |list: &str| -> Vec<String> {
+        let list = found[list].as_array().unwrap().iter();
+        list.map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let families = [named("candidates"), named("refused")].concat();
+    assert!(families.contains(&"int8".to_owned()), "{families:?}");
+    assert!(fs::read_to_string(path("frontier.svg")).unwrap().starts_with("<svg"));
+    // Whether anything pays depends on the machine; what is chosen is bundled, and nothing else is written.
+    let bundle = models.join("mine/parm.toml");
+    assert_eq!(bundle.exists(), found["chosen"].is_string(), "{said}");
+    if bundle.exists() {
+        let verified = run(&["models", "verify", "mine", "--models", models.to_str().unwrap()]);
+        assert!(verified.status.success(), "{}", text(&verified.stderr));
+        assert!(fs::read_to_string(bundle).unwrap().contains("mine-stand-in"));
+    } else {
+        assert!(said.contains("nothing"), "{said}");
+    }
+}

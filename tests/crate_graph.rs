@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("dispatch", &["durations", "encoder", "shares", "tokens"]),
     ("parity-models", &["random", "protocol", "encoder"]),
     ("backend", &["durations", "shares", "tokens", "protocol", "wire", "workload", "parity-models"]),
+    ("stand-ins", &["random", "charts", "protocol", "arrays", "parity-models", "backend"]),
     ("frontend", &["durations", "tokens", "protocol", "wire", "encoder", "dispatch", "parity-models"]),
     ("loadgen", &["random", "protocol", "arrays", "workload"]),
     ("simulator", &["dispatch", "tokens", "workload"]),

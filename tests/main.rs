@@ -6,6 +6,7 @@
 mod chaos;
 mod coded;
 mod commands;
+mod console;
 mod crate_graph;
 mod demo;
 mod dependencies;

@@ -20,6 +20,8 @@ pub enum Problem {
     Read(String),
     #[error("it has more than {limit} bytes: give a part of it")]
     TooLarge { limit: u64 },
+    #[error("there are more than {limit} files: name a folder with fewer")]
+    TooManyFiles { limit: usize },
     #[error("{0}")]
     Malformed(String),
     #[error("it says {expected} bytes of elements but has {actual} bytes of elements: fetch it again")]

@@ -1,10 +1,11 @@
-//! Arrays from the files that people have: npy (numpy) and idx (MNIST and its family), plain or gzipped.
+//! Rows from the files that people have: npy (numpy) and idx (MNIST and its family), plain or gzipped, and files of any kind.
 //!
 //! What a file says about itself is checked against its length before it is believed, and errors name the file. The
 //! elements stay what they are, little-endian and row-major, as they travel; [`Tensor`] is all that is made of them.
-//! [`numbers()`] reads them where only their values count.
+//! [`numbers()`] reads them where only their values count. [`tokens()`] makes of a file of any kind what file-type models see.
 
 mod content;
+mod ends;
 mod error;
 mod idx;
 mod npy;
@@ -16,6 +17,7 @@ use bytes::Bytes;
 use parm_protocol::{DataType, Tensor};
 
 pub use content::content;
+pub use ends::{TOKENS, tokens, walk};
 pub use error::{Error, Problem};
 pub use numbers::numbers;
 

@@ -11,7 +11,8 @@ machine=$(uname -m)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 if [ -z "${PARM:-}" ]; then
-    cargo build --release --locked -p parm
+    # What many run is worth a longer build.
+    CARGO_PROFILE_RELEASE_LTO=thin cargo build --release --locked -p parm
     PARM=target/release/parm
 fi
 [ "$("$PARM" --version)" = "parm $version" ] || { printf '%s is not version %s\n' "$PARM" "$version" >&2; exit 1; }

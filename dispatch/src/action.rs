@@ -1,8 +1,11 @@
 //! What the dispatcher asks of its driver.
 
+use std::time::Duration;
+
 use parm_tokens::{Class, Order, Token};
 use smallvec::SmallVec;
 
+use super::health::Reason;
 use super::{GroupId, InstanceId, JobId, PoolId, QueryId, Time};
 
 /// The queries of one batch, in row order. Two fit inline in the room of a `Vec`: most batches have one.
@@ -148,6 +151,20 @@ pub enum Answer {
     Rejected(Reject),
 }
 
+/// What happened to a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It had to wait, behind so many others.
+    Queued(u32),
+    /// It joined a coding group.
+    #[allow(missing_docs)] // the names say it
+    Grouped { group: GroupId, k: u8, slot: u8 },
+    /// It was late, so long after it arrived or was last given to an instance.
+    Late(Duration),
+    /// An approximate answer is held back until then, in favour of the prediction.
+    HeldBack(Time),
+}
+
 /// One thing for the driver to do, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -178,6 +195,14 @@ pub enum Action {
     Suspect(InstanceId, PoolId),
     /// Tell an instance that gives tokens what is wished of it. It may get lost.
     Tell(InstanceId, Order<PoolId>),
+    /// A step of a query that no other action tells, where somebody follows queries.
+    Trace(QueryId, Step),
+    /// An instance takes no more work, for this reason: of this pool if it fails, of any if it is slow or wrong.
+    Ejected(InstanceId, PoolId, Reason),
+    /// It should have been ejected, and the others cannot do without it.
+    Kept(InstanceId, PoolId, Reason),
+    /// An instance that was ejected takes work again.
+    Readmitted(InstanceId),
     /// The group's inputs, parities and reconstructions will not be asked for again.
     Forget(GroupId),
     /// Send `TimerFired` at this time; replaces the time asked for before.

@@ -62,6 +62,11 @@ impl Bound {
         f64::from(self.window.yes()) / f64::from(self.most.max(1))
     }
 
+    /// Of the latest answers: how many were approximate, how many may be, and how many count.
+    pub(super) fn given(&self) -> [u32; 3] {
+        [self.window.yes(), self.most, self.window.size()]
+    }
+
     /// Whether one more answer may be approximate.
     pub(super) fn has_room(&self, accept: Accept) -> bool {
         let own = match accept {

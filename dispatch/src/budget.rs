@@ -53,6 +53,12 @@ impl Budget {
         paid
     }
 
+    /// Extra jobs that it pays for now, and at most.
+    pub(super) fn tokens(&self) -> (f64, f64) {
+        let jobs = |tokens: u64| tokens as f64 / TOKEN as f64;
+        (jobs(self.tokens), jobs(self.most))
+    }
+
     /// An extra job that was paid for was never started.
     pub(super) fn refund(&mut self) {
         self.tokens = (self.tokens + TOKEN).min(self.most);

@@ -12,7 +12,7 @@ use super::policy::Along;
 use super::pool::Pool;
 use super::query::Keys;
 use super::timers::Timer;
-use super::{Accept, Action, Role, Rows};
+use super::{Accept, Action, Role, Rows, Step};
 
 /// Groups of one pool that may be open at a time: one for each shape, and no client should make us keep more.
 const OPEN_AT_ONCE: usize = 64;
@@ -34,7 +34,7 @@ impl Dispatcher {
             None => {
                 let pool = &mut self.pools[pool_key];
                 let Some(code) = code(pool, k, along) else { return };
-                let key = self.groups.insert(Group::new(pool_key, code));
+                let key = self.groups.insert(Group::new(pool_key, code, self.now));
                 pool.open.push((shape, key));
                 self.timers.set(self.now + pool.settings.coding.max_age, Timer::Age(key));
                 key
@@ -66,7 +66,14 @@ impl Dispatcher {
                 prediction: None,
                 by: None,
                 decoding: Decoding::No,
+                made: None,
             });
+        }
+        if self.traced {
+            let k = group.code.recovery.k as u8;
+            for query in self.jobs[job].rows.clone() {
+                self.trace(query, Step::Grouped { group: key.id(), k, slot });
+            }
         }
         self.note_place(key, job);
     }
@@ -100,13 +107,14 @@ impl Dispatcher {
             self.finish(key);
             return;
         }
-        group.stage = Stage::Coded;
+        (group.stage, group.closed) = (Stage::Coded, Some(self.now));
         group.encoded = true;
         group.pending += 1;
         let pool = &mut self.pools[group.pool];
         pool.open.retain(|(_, open)| *open != key);
         pool.counters.groups += 1;
         pool.counters.groups_partial += u64::from(!group.full());
+        pool.chronicle.made(group.code.recovery.k as u8);
         let batch = |slot: &Slot| slot.members.iter().map(|member| member.id).collect::<Rows>();
         let mut slots: Vec<Rows> = group.slots.iter().map(batch).collect();
         slots.resize(group.code.recovery.k, Rows::new());
@@ -162,6 +170,7 @@ impl Dispatcher {
         self.unwatch(key);
         let Some(group) = self.groups.get_mut(key).filter(|group| group.stage != Stage::Over) else { return };
         let was = std::mem::replace(&mut group.stage, Stage::Over);
+        group.over = Some(self.now);
         let pool = &mut self.pools[group.pool];
         if was == Stage::Open {
             pool.open.retain(|(_, open)| *open != key);
@@ -186,6 +195,7 @@ impl Dispatcher {
         }
         let Some(group) = self.groups.remove(key) else { return };
         if group.encoded {
+            self.chronicle(&group);
             self.out.push(Action::Forget(key.id()));
         }
         for job in &group.outputs {

@@ -1,76 +1,95 @@
-//! What happened in a pool, counted for metrics.
+//! What happened in a pool, counted for metrics and for those who watch.
 
-/// Counts since the pool was set up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+/// The counts, and their names and values in the order in which they stand here.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counts since the pool was set up.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// Their names.
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            /// Their values, in the order of the names.
+            pub fn values(&self) -> Vec<u64> {
+                vec![$(self.$name),*]
+            }
+        }
+    };
+}
+
+counters! {
     /// Queries that arrived.
-    pub arrived: u64,
+    arrived,
     /// Queries whose client went away.
-    pub cancelled: u64,
+    cancelled,
     /// Queries refused from the queue: more waited than could be done in time.
-    pub given_up: u64,
+    given_up,
     /// Jobs started, of every role.
-    pub jobs: u64,
+    jobs,
     /// Jobs that nobody waited for any more while they ran.
-    pub dropped: u64,
+    dropped,
     /// Late jobs that were duplicated.
-    pub hedges: u64,
+    hedges,
     /// Late jobs that were not, because the budget was spent or too much work waited.
-    pub hedges_refused: u64,
+    hedges_refused,
     /// Queries answered by a copy.
-    pub hedges_won: u64,
+    hedges_won,
     /// Coding groups that were encoded.
-    pub groups: u64,
+    groups,
     /// Of these, groups that were not full.
-    pub groups_partial: u64,
+    groups_partial,
     /// Groups that were never encoded: too small when they were old, or with nothing left to wait for.
-    pub groups_dissolved: u64,
+    groups_dissolved,
     /// Parity jobs started.
-    pub parities: u64,
+    parities,
     /// Parity jobs never started: useless by the time there was room, or more than may wait.
-    pub parities_unsent: u64,
+    parities_unsent,
     /// Parity outputs that came when nobody needed them any more.
-    pub parities_late: u64,
+    parities_late,
     /// Predictions reconstructed.
-    pub reconstructions: u64,
+    reconstructions,
     /// Of these, given to clients.
-    pub reconstructions_served: u64,
+    reconstructions_served,
     /// Of these, not given for want of confidence.
-    pub reconstructions_unsure: u64,
+    reconstructions_unsure,
     /// Queries answered by the backup model.
-    pub backups_served: u64,
+    backups_served,
     /// Queries given to a stand-in at once, as an instance was idle.
-    pub stand_ins_spare: u64,
+    stand_ins_spare,
     /// Queries given to a stand-in because they were late.
-    pub stand_ins_late: u64,
+    stand_ins_late,
     /// Late queries that were not, because the budget was spent.
-    pub stand_ins_refused: u64,
+    stand_ins_refused,
     /// Queries answered by a stand-in.
-    pub stand_ins_served: u64,
+    stand_ins_served,
     /// Stand-ins' answers that were not given for want of confidence.
-    pub stand_ins_unsure: u64,
+    stand_ins_unsure,
     /// Times that a stand-in's answer was held back for longer, because too many were given.
-    pub stand_ins_over_bound: u64,
+    stand_ins_over_bound,
     /// Stand-ins' answers that nobody was given.
-    pub stand_ins_wasted: u64,
+    stand_ins_wasted,
     /// Failed jobs whose queries were tried again.
-    pub retries: u64,
+    retries,
     /// Failed jobs whose queries were not, because the budget was spent.
-    pub retries_refused: u64,
+    retries_refused,
     /// Instances ejected for being slow.
-    pub ejected_slow: u64,
+    ejected_slow,
     /// Predictions compared with what their parities or stand-ins say of them.
-    pub compared: u64,
+    compared,
     /// Of these, predictions that they disagree with.
-    pub disagreed: u64,
+    disagreed,
     /// Times that an instance became suspect of wrong answers.
-    pub suspected: u64,
+    suspected,
     /// Instances ejected for wrong answers.
-    pub ejected_wrong: u64,
+    ejected_wrong,
     /// Instances ejected for failing.
-    pub ejected_failing: u64,
+    ejected_failing,
     /// Slow, failing or suspect instances that were kept because the others could not do without them.
-    pub ejections_refused: u64,
+    ejections_refused,
     /// Slow instances that were called back because work piled up without them.
-    pub recalled: u64,
+    recalled,
 }

@@ -21,7 +21,7 @@ use super::recovery::Reconstruction;
 use super::shelf::Shelf;
 use super::timers::{Timer, Timers};
 use super::{
-    Action, Actions, Cost, Event, InForce, InstanceId, PoolId, PoolSettings, QueryId, Settings, Time,
+    Action, Actions, Cost, Event, InForce, InstanceId, PoolId, PoolSettings, QueryId, Settings, Step, Time,
 };
 
 /// Decides which instance runs what, and what each query is answered with.
@@ -45,6 +45,10 @@ pub struct Dispatcher {
     wake: Option<Time>,
     /// What pools' shares of the instances' time are compared by.
     pub(super) clock: Clock,
+    /// Somebody follows queries.
+    pub(super) traced: bool,
+    /// Somebody watches how groups end.
+    pub(super) watched: bool,
     /// State of the only randomness: when to probe.
     random: u64,
     /// Of the event at hand.
@@ -104,6 +108,8 @@ impl Dispatcher {
             asking: Vec::new(),
             wake: None,
             clock: Clock::default(),
+            traced: false,
+            watched: false,
             random: seed,
             now: Time::ZERO,
             out: Actions::new(),
@@ -160,6 +166,11 @@ impl Dispatcher {
         *actions = mem::take(&mut self.out);
     }
 
+    /// From now on every step of a query is told, or no more.
+    pub fn follow_queries(&mut self, traced: bool) {
+        self.traced = traced;
+    }
+
     /// How a pool is doing; `None` if there is no such pool.
     pub fn status(&self, pool: PoolId) -> Option<PoolStatus> {
         let pool = self.pools.get(self.pool_names.get(pool)?)?;
@@ -200,8 +211,17 @@ impl Dispatcher {
         usable.and_then(|instance| instance.serves(pool)).is_some_and(|serves| serves.health.in_service())
     }
 
-    fn instance(&self, id: InstanceId) -> Option<&Instance> {
+    pub(super) fn instance(&self, id: InstanceId) -> Option<&Instance> {
         self.instances.get(self.instance_names.get(id)?)
+    }
+
+    /// Tells a step of a query, if somebody follows.
+    pub(super) fn trace(&mut self, key: Key<Query>, step: Step) {
+        if self.traced
+            && let Some(query) = self.queries.get(key)
+        {
+            self.out.push(Action::Trace(query.id, step));
+        }
     }
 
     fn fire_timers(&mut self) {

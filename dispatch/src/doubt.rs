@@ -81,6 +81,11 @@ impl Doubt {
         self.score
     }
 
+    /// Its answers that were compared, and of them those that others agreed with; old ones fade.
+    pub(super) fn compared(&self) -> (f64, f64) {
+        (self.own.compared, self.own.compared - self.own.disagreed)
+    }
+
     pub(super) fn fade(&mut self) {
         self.own.fade();
     }

@@ -11,7 +11,7 @@ use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
 use super::query::Query;
-use super::{Fraction, GroupId, NodeId, Part, QueryId, Source, Unsure};
+use super::{Fraction, GroupId, NodeId, Part, QueryId, Source, Time, Unsure};
 
 /// A group from its first member until nobody needs it any more.
 #[derive(Debug)]
@@ -32,6 +32,11 @@ pub(super) struct Group {
     pub(super) jobs: SmallVec<[Key<Job>; 4]>,
     /// Where a member or a parity is or was.
     pub(super) places: SmallVec<[(Key<Instance>, Option<NodeId>); 4]>,
+    pub(super) opened: Time,
+    /// When it was full or old.
+    pub(super) closed: Option<Time>,
+    /// When nobody needed it any more.
+    pub(super) over: Option<Time>,
 }
 
 /// The settings that a group was opened under; it keeps them.
@@ -84,6 +89,8 @@ pub(super) struct Member {
     /// The instance that made it.
     pub(super) by: Option<Key<Instance>>,
     pub(super) decoding: Decoding,
+    /// What became of its reconstruction.
+    pub(super) made: Option<Made>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +99,17 @@ pub(super) enum Decoding {
     Asked,
     /// It failed or was not good enough: there is no second try.
     Useless,
+}
+
+/// A reconstruction, once it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    /// The client got it.
+    Given,
+    /// It was answered before.
+    Spare,
+    /// It was not sure enough to be given.
+    Unsure,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +129,7 @@ pub(super) struct Place {
 }
 
 impl Group {
-    pub(super) fn new(pool: Key<Pool>, code: Code) -> Self {
+    pub(super) fn new(pool: Key<Pool>, code: Code, opened: Time) -> Self {
         Self {
             pool,
             code,
@@ -124,6 +142,9 @@ impl Group {
             outputs: SmallVec::new(),
             jobs: SmallVec::new(),
             places: SmallVec::new(),
+            opened,
+            closed: None,
+            over: None,
         }
     }
 

@@ -12,7 +12,8 @@
 //!
 //! Who is slow and who hangs looks the same where clients go away first: jobs end without an answer. Slow ones are kept
 //! where the others are too busy, which makes no sense for one that gives nothing back. So that one is asked, by a probe,
-//! while it stays in service, and goes if it does not answer.
+//! while it stays in service, and goes if it does not answer. If it is ejected meanwhile, the question stands, and it is not
+//! called back before it has answered: else one that hangs would be asked anew each time, and never be out of time.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ pub(super) struct Health {
     slow: u8,
     /// It gave nothing back when it was last found slow.
     silent: bool,
-    /// It is in service, and was asked whether it hangs: until when it may answer.
+    /// It was asked in service whether it hangs: until when it may answer.
     question: Option<Time>,
     failures: u8,
     /// Those of them that may be due to the query.
@@ -58,11 +59,14 @@ enum State {
     },
 }
 
-/// Why an instance should be ejected.
+/// Why an instance is ejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
+pub enum Reason {
+    /// Its answers took several times as long as the others'.
     Slow,
+    /// It fails jobs, or does not answer at all.
     Failing,
+    /// Its answers are wrong.
     Wrong,
 }
 
@@ -101,6 +105,11 @@ impl Health {
             State::InService => None,
             State::Ejected { reason, .. } | State::Probed { reason, .. } => Some(reason),
         }
+    }
+
+    /// When it is probed next, if it is out of service; none while a probe is out.
+    pub(super) fn probe_at(&self) -> Option<Time> {
+        if let State::Ejected { probe_at, .. } = self.state { Some(probe_at) } else { None }
     }
 
     /// An answer came, slow or not.
@@ -184,7 +193,8 @@ impl Health {
     ) -> Time {
         let longer = self.backoff.map_or(settings.backoff_min, |last| last * 2);
         let backoff = longer.min(settings.backoff_max).max(LEAST_BACKOFF);
-        (self.backoff, self.question) = (Some(backoff), None);
+        self.backoff = Some(backoff);
+        self.question = self.question.filter(|_| reason == Reason::Slow);
         let probe_at = now + backoff.mul_f64(1.0 + 0.1 * jitter);
         self.state = State::Ejected { probe_at, reason };
         probe_at
@@ -193,20 +203,31 @@ impl Health {
     /// A probe timer fired. Returns what to do about it.
     pub(super) fn due(&mut self, now: Time, settings: &EjectionSettings) -> Due {
         match self.state {
+            _ if self.question.is_some_and(|until| until <= now) => Due::Overdue,
             State::Ejected { probe_at, reason } if probe_at <= now => {
                 let until = now + settings.backoff_max.max(LEAST_BACKOFF);
+                let until = self.question.take().map_or(until, |asked| asked.min(until));
                 self.state = State::Probed { until, reason };
                 Due::Probe { until }
             }
             State::Probed { until, .. } if until <= now => Due::Overdue,
-            State::InService if self.question.is_some_and(|until| until <= now) => Due::Overdue,
             _ => Due::Nothing,
         }
     }
 
     /// Whether an answer to a probe is awaited.
     pub(super) fn awaits_probe(&self) -> bool {
-        matches!(self.state, State::Probed { .. }) || (self.in_service() && self.question.is_some())
+        self.is_probed() || self.question.is_some()
+    }
+
+    /// Whether it has given nothing back and still owes the answer whether it hangs: to feed it would be in vain.
+    pub(super) fn may_hang(&self) -> bool {
+        self.silent && self.awaits_probe()
+    }
+
+    /// Whether that answer decides whether it comes back.
+    pub(super) fn is_probed(&self) -> bool {
+        matches!(self.state, State::Probed { .. })
     }
 
     /// Back in service, on trial.
@@ -221,7 +242,7 @@ impl Health {
     /// Back in service without an answer to a probe, which may be on its way.
     pub(super) fn recall(&mut self, settings: &EjectionSettings) {
         let silent = self.silent;
-        let until = if let State::Probed { until, .. } = self.state { Some(until) } else { None };
+        let until = if let State::Probed { until, .. } = self.state { Some(until) } else { self.question };
         self.readmit(settings);
         (self.silent, self.question) = (silent, until);
     }
@@ -286,6 +307,22 @@ mod tests {
         assert_eq!([(); 9].map(|()| health.suspect(&settings)), [None; 9]);
         let verdicts = [(); 3].map(|()| health.failed(&settings));
         assert_eq!(verdicts, [None, None, Some(Reason::Failing)]);
+    }
+
+    #[test]
+    fn what_hangs_is_out_of_time_however_often_it_is_ejected_and_called_back() {
+        let settings = EjectionSettings::default();
+        let mut health = Health::new();
+        health.gave_nothing(&settings);
+        let until = health.ask(Time::ZERO, &settings).unwrap();
+        for round in 0..4 {
+            let now = Time::ZERO + Duration::from_millis(100 * round);
+            health.eject(now, Reason::Slow, &settings, 0.0);
+            assert!(health.may_hang() && !health.is_probed());
+            health.recall(&settings);
+            assert_eq!(health.ask(now, &settings), None, "it was asked already");
+        }
+        assert_eq!(health.due(until, &settings), Due::Overdue);
     }
 
     #[test]

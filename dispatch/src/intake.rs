@@ -6,7 +6,7 @@ use super::group::Group;
 use super::pool::Pool;
 use super::query::{Aid, Keys, Query};
 use super::timers::Timer;
-use super::{Accept, Action, Answer, PoolId, QueryId, Reject};
+use super::{Accept, Action, Answer, PoolId, QueryId, Reject, Step};
 
 impl Dispatcher {
     pub(super) fn arrived(&mut self, query: super::QuerySpec) {
@@ -66,6 +66,10 @@ impl Dispatcher {
             self.wait_for_instances(key);
         } else {
             self.feed_queue(key);
+        }
+        if self.traced && self.queries.get(waiting).is_some_and(|query| query.queued) {
+            let before = self.pools.get(key).map_or(0, |pool| pool.queue.waiting().saturating_sub(1));
+            self.trace(waiting, Step::Queued(before));
         }
     }
 

@@ -33,6 +33,7 @@ mod stand_in_answer;
 
 mod arena;
 mod budget;
+mod chronicle;
 mod cost;
 mod counters;
 mod doubt;
@@ -47,6 +48,7 @@ mod pool;
 mod quantile;
 mod query;
 mod queue;
+mod reading;
 mod shelf;
 mod stand_ins;
 mod timers;
@@ -55,14 +57,17 @@ mod window;
 
 pub use action::{
     Action, Actions, Answer, Comparison, JobSpec, Output, Pair, Part, Recovery, Reject, Role, Rows, Source,
-    Urgency,
+    Step, Urgency,
 };
+pub use chronicle::EndedGroup;
 pub use counters::Counters;
 pub use dispatcher::{Dispatcher, Held, PoolStatus};
 pub use event::{Accept, Cost, Event, Failure, InstanceSpec, Judgement, QuerySpec, Served, Verdict};
+pub use health::Reason;
 pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId};
 pub use in_force::{Coding, InForce};
 pub use parm_tokens::{Class, Grant, Order, Token};
+pub use reading::{InstanceReading, OpenGroup, PoolReading};
 pub use settings::{
     AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, EjectionSettings,
     Fraction, GraceSettings, HedgeSettings, NotAFraction, ParmPlusSettings, PolicyKind, PoolSettings,

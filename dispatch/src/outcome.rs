@@ -13,7 +13,7 @@ use super::job::Job;
 use super::pool::Pool;
 use super::query::{Keys, Query};
 use super::timers::Timer;
-use super::{Action, Answer, EjectionSettings, Failure, Reject, Role};
+use super::{Action, Answer, EjectionSettings, Failure, Reject, Role, Step};
 
 /// Instances that a job's queries failed at.
 type Keyed = SmallVec<[Key<Instance>; 2]>;
@@ -224,7 +224,8 @@ impl Dispatcher {
     /// A job is late: those of its queries that no parity will save may be worth a copy elsewhere.
     pub(super) fn late(&mut self, key: Key<Job>) {
         let Some(job) = self.jobs.get(key) else { return };
-        let (pool, mut rows) = (job.pool, job.rows.clone());
+        let (pool, mut rows, after) = (job.pool, job.rows.clone(), self.now.since(job.started));
+        rows.iter().for_each(|query| self.trace(*query, Step::Late(after)));
         rows.retain(|query| !self.covered(*query));
         if let Some(at) = rows.iter().filter_map(|query| self.stand_in_expected(*query)).max() {
             // Once more when it should be in: it may be late itself.
@@ -341,6 +342,8 @@ impl Dispatcher {
         let Some(instance) = self.instances.get_mut(key) else { return };
         let serves = instance.serves.iter_mut().find(|serves| serves.pool == pool);
         if serves.is_some_and(|serves| serves.health.forgive(settings)) {
+            let id = instance.id;
+            self.out.push(Action::Readmitted(id));
             self.readmitted(key);
         }
     }

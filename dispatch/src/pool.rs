@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::arena::Key;
 use super::budget::Budget;
+use super::chronicle::Chronicle;
 use super::counters::Counters;
 use super::doubt::{Tally, Test};
 use super::extra::Extras;
@@ -82,6 +83,7 @@ pub(super) struct Pool {
     /// Only queries have named it: a model that was unloaded as they came, or is yet to be set up. It goes with them.
     pub(super) provisional: bool,
     pub(super) counters: Counters,
+    pub(super) chronicle: Chronicle,
 }
 
 impl Pool {
@@ -122,6 +124,7 @@ impl Pool {
             removed: false,
             provisional: true,
             counters: Counters::default(),
+            chronicle: Chronicle::default(),
             settings,
             in_force,
         }

@@ -4,11 +4,11 @@ use smallvec::SmallVec;
 
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
-use super::group::{Decoding, Group, Parity, Stage};
+use super::group::{Decoding, Group, Made, Parity, Stage};
 use super::job::Job;
 use super::query::{Keys, Query};
 use super::timers::Timer;
-use super::{Action, Answer, GroupId, QueryId, Recovery, Time, Unsure};
+use super::{Action, Answer, GroupId, QueryId, Recovery, Step, Time, Unsure};
 
 /// What came of decoding a slot.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -114,6 +114,7 @@ impl Dispatcher {
         if !query.held_back {
             query.held_back = true;
             self.timers.set(until, Timer::Grace(key));
+            self.trace(key, Step::HeldBack(until));
         }
     }
 
@@ -137,17 +138,24 @@ impl Dispatcher {
             return;
         };
         member.decoding = Decoding::Useless;
-        let waiting = member.query;
+        let (waiting, alive) = (member.query, self.queries.contains(member.query));
+        let least = code.min_confidence.get() as f32;
+        // What is no class has no confidence: nobody can say that it has the least that is asked for.
+        let sure = |confidence: Option<f32>| confidence.unwrap_or(0.0) >= least;
+        member.made = match outcome {
+            Reconstruction::Failed => None,
+            Reconstruction::Made { .. } if !alive => Some(Made::Spare),
+            Reconstruction::Made { confidence } if sure(confidence) => Some(Made::Given),
+            Reconstruction::Made { .. } => Some(Made::Unsure),
+        };
         group.pending -= 1;
         if let Some(pool) = self.pools.get_mut(pool_key) {
             pool.counters.reconstructions += u64::from(outcome != Reconstruction::Failed);
         }
-        if self.queries.contains(waiting) {
+        if alive {
             let counters = &mut self.pools[pool_key].counters;
-            let least = code.min_confidence.get() as f32;
             match outcome {
-                // What is no class has no confidence: nobody can say that it has the least that is asked for.
-                Reconstruction::Made { confidence } if confidence.unwrap_or(0.0) >= least => {
+                Reconstruction::Made { confidence } if sure(confidence) => {
                     counters.reconstructions_served += 1;
                     self.answer(waiting, Answer::Reconstructed { group: id, confidence });
                 }

@@ -106,6 +106,7 @@ impl Dispatcher {
         let spared = if of.is_some() { self.can_lose(key, pool) } else { self.can_spare(key) };
         if !spared {
             self.pools[pool].counters.ejections_refused += 1;
+            self.out.push(Action::Kept(self.instances[key].id, self.pools[pool].id, reason));
             return;
         }
         let counters = &mut self.pools[pool].counters;
@@ -115,6 +116,7 @@ impl Dispatcher {
             Reason::Wrong => counters.ejected_wrong += 1,
         }
         self.put_out(key, of, reason, &settings);
+        self.out.push(Action::Ejected(self.instances[key].id, self.pools[pool].id, reason));
         self.refresh(key);
         self.recount_pools_of(key);
     }
@@ -126,12 +128,15 @@ impl Dispatcher {
             return;
         }
         let slow = |instance: &Instance| {
-            instance.slow_only() && instance.serves(key).is_some_and(Serves::takes_queries)
+            instance.slow_only()
+                && !instance.health.may_hang()
+                && instance.serves(key).is_some_and(Serves::takes_queries)
         };
         let Some((instance, _)) = self.instances.iter().find(|(_, instance)| slow(instance)) else { return };
         pool.counters.recalled += 1;
         let settings = self.settings_of(instance, None);
         self.instances[instance].health.recall(&settings);
+        self.out.push(Action::Readmitted(self.instances[instance].id));
         self.ask(instance);
         self.readmitted(instance);
     }
@@ -180,12 +185,13 @@ impl Dispatcher {
             self.probe_failed(key, of);
             return;
         }
-        if health.in_service() {
+        if !health.is_probed() {
             health.asked();
             return;
         }
         let reason = health.out_for();
         health.readmit(&settings);
+        self.out.push(Action::Readmitted(id));
         if reason == Some(Reason::Wrong) {
             // A probe does not tell whether its answers are right by now.
             for serves in &mut self.instances[key].serves {
@@ -263,15 +269,26 @@ impl Dispatcher {
                 for pool in without {
                     let settings = self.settings_of(key, Some(pool));
                     self.put_out(key, Some(pool), Reason::Failing, &settings);
+                    self.tell_silent(key, Some(pool));
                 }
                 self.refresh(key);
                 self.recount_pools_of(key);
                 return;
             }
+            self.tell_silent(key, of);
         }
         self.put_out(key, of, Reason::Failing, &settings);
         self.refresh(key);
         self.recount_pools_of(key);
+    }
+
+    /// An instance goes because it does not even answer a probe.
+    fn tell_silent(&mut self, key: Key<Instance>, of: Option<Key<Pool>>) {
+        let instance = &self.instances[key];
+        let pool = of.or_else(|| Some(instance.serves.first()?.pool));
+        if let Some(pool) = pool.and_then(|pool| self.pools.get(pool)) {
+            self.out.push(Action::Ejected(instance.id, pool.id, Reason::Failing));
+        }
     }
 
     /// Out of service, with one model or at all, until a probe is answered.

@@ -16,7 +16,7 @@ use super::pool::Pool;
 use super::query::{Aid, Keys, Query};
 use super::stand_ins::{Outlook, StandInLine};
 use super::timers::Timer;
-use super::{Accept, Answer, Cost, PolicyKind, PoolId, Reject, Role, Urgency};
+use super::{Accept, Answer, Cost, PolicyKind, PoolId, Reject, Role, Step, Urgency};
 
 /// How many queries are looked at for those that an instance may stand in for.
 const LOOK_AT: usize = 16;
@@ -77,8 +77,10 @@ impl Dispatcher {
             self.timers.set(due, Timer::Overdue(key));
             return;
         }
+        let after = self.now.since(query.arrived);
         if let Some(stand_ins) = &mut pool.stand_ins {
             stand_ins.late.push_back(key);
+            self.trace(key, Step::Late(after));
             self.seek(pool_key);
             self.feed_stand_ins(pool_key, StandInLine::Late);
         }

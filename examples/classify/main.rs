@@ -6,16 +6,15 @@
 //! ```
 //! Everything between this program and the model is plain HTTP and JSON: any language could do the same.
 
-mod features;
 mod http;
 mod labels;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use features::Features;
 use labels::Labels;
 
 fn main() -> ExitCode {
@@ -43,10 +42,9 @@ fn classify() -> Result<()> {
     }
     let labels = Labels::read()?;
     for file in &files {
-        let content = std::fs::read(file).with_context(|| format!("reading {file}"))?;
-        let line = match Features::of(&content) {
-            Features::Tokens(tokens) => predict(&url, &labels, &tokens)?,
-            Features::TooShort => "too short for the model".into(),
+        let line = match parm_arrays::tokens(Path::new(file))? {
+            Some(tokens) => predict(&url, &labels, &tokens)?,
+            None => "too short for the model".into(),
         };
         print(&format!("{file}: {line}"));
     }
@@ -54,7 +52,7 @@ fn classify() -> Result<()> {
 }
 
 /// Asks the served model; the label and how sure it is.
-fn predict(url: &str, labels: &Labels, tokens: &[i32]) -> Result<String> {
+fn predict(url: &str, labels: &Labels, tokens: &[u16]) -> Result<String> {
     let input = json!({"name": "bytes", "datatype": "INT32", "shape": [1, tokens.len()], "data": tokens});
     let answer = http::post(&format!("{url}/v2/models/magika/infer"), &json!({"inputs": [input]}))?;
     let scores = answer["outputs"][0]["data"].as_array().context("an answer without scores")?;

@@ -15,7 +15,7 @@ const ORDERS = {
   undrain: ['Return', 'It takes work again, a little at first.', ['draining', 'ejected']],
 };
 
-const host = ({ address = '' }) => address.replace('http://', '');
+const host = ({ address = '' }) => address.replace(/^\w+:\/\//, '');
 const silent = (row) => row.oldest_ms !== null && row.oldest_ms >= Math.max(LONG, (TIMES * row.p50_us) / 1000);
 
 export function state(row) {

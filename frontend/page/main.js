@@ -74,7 +74,7 @@ function draw() {
   if (!hello) return;
   const fresh = history.last !== view.drawn;
   view.drawn = history.last;
-  say(place('version'), `${hello.version}, up ${span(hello.at - hello.started_at)}`);
+  say(place('version'), `${hello.version}, up ${span(Math.max(hello.at, history.last) - hello.started_at)}`);
   show(place('forget'), key() !== null);
   chooser(models);
   const model = models.find(({ name, version }) => `${name} ${version}` === view.model) ?? models[0];

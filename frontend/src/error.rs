@@ -58,6 +58,10 @@ pub enum Error {
     MissingOutput { instance: String, output: String },
     #[error("{limit} recordings are under way, no more are accepted: end one of them")]
     TooManyRecordings { limit: usize },
+    #[error("query '{name}' is not kept (any more): GET /admin/v1/queries lists those that are")]
+    UnknownQuery { name: String },
+    #[error("{limit} watch already, no more are let in: close a page, or another parm top")]
+    TooManyWatchers { limit: usize },
     #[error("cannot record to {path}: {reason}")]
     Recording { path: std::path::PathBuf, reason: String },
     #[error("a recording of {seconds} seconds: ask for 1 to {limit}")]

@@ -5,12 +5,14 @@
 
 pub mod admin;
 mod config;
+mod console;
 pub mod discovery;
 mod error;
 mod lifelines;
 mod metrics;
 pub mod record;
 mod serve;
+mod settling;
 
 pub use config::{Config, Instances, Requests};
 pub use error::Error;

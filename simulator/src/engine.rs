@@ -344,6 +344,8 @@ impl<'a> Engine<'a> {
             Action::Tell(id, order) => self.send(number, id, order),
             Action::Suspect(id, _) => self.tally.suspected(self.cluster.of(id)),
             Action::Release(job) => front.comparisons.release(job),
+            // The tally knows them by its own means.
+            Action::Ejected(..) | Action::Kept(..) | Action::Readmitted(_) | Action::Trace(..) => {}
         }
     }
 

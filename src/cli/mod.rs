@@ -1,9 +1,11 @@
 //! The command line. What a flag means is said here, once; the configuration file knows the same settings by their paths.
 
+pub mod admin;
 pub mod data;
 pub mod evaluate;
 pub mod experiment;
 pub mod record;
+pub mod stand_in;
 pub mod train;
 pub mod tune;
 
@@ -71,6 +73,26 @@ pub enum Command {
     /// Nothing that clients send is recorded, only when queries came and how long instances took.
     #[command(after_long_help = record::EXAMPLES)]
     Record(record::Record),
+    /// Look at a running frontend and change it: settings, instances, and what became of a query
+    ///
+    /// Does what the page at the admin address does, and prints what changed. Nothing is written to the configuration file.
+    #[command(after_long_help = admin::CTL_EXAMPLES)]
+    Ctl(admin::Ctl),
+    /// Say what is wrong with a running frontend or a configuration, and what to do about it
+    ///
+    /// A line for each thing that was looked at. Ends with status 1 if anything fails.
+    #[command(after_long_help = admin::CHECK_EXAMPLES)]
+    Check(admin::Check),
+    /// Watch a running frontend in the terminal: tails by model, who is slow, what happened
+    #[command(after_long_help = admin::TOP_EXAMPLES)]
+    Top(admin::Top),
+    /// Make a cheaper model that stands in for a deployed one, from its ONNX file and a few rows
+    ///
+    /// Rewrites and quantises the graph, without labels and without a gradient. Measures what each candidate costs on this
+    /// engine and machine beside the deployed model, and how often it says the same. Bundles the most accurate that costs no
+    /// more than wanted, for `parm serve --policy stand-in`; says so in a sentence when nothing pays.
+    #[command(name = "stand-in", after_long_help = stand_in::EXAMPLES)]
+    StandIn(Box<stand_in::StandInSearch>),
     /// Train base models, parity models and learned codes (needs a build with `--features train`)
     ///
     /// Takes an ONNX model and rows of data, labelled or not, and writes a bundle that `parm serve` loads. A run that was

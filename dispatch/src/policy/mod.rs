@@ -66,6 +66,11 @@ pub(super) trait Policy: Send {
     }
 }
 
+/// After how long a job is late to those who hedge, whatever the policy.
+pub(super) fn late_to_hedges(settings: &PoolSettings, recent: Option<Reading>) -> Option<Duration> {
+    hedge::Hedge::new(&settings.hedge).late_after(recent)
+}
+
 /// What goes along with a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Along {

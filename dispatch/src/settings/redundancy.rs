@@ -37,6 +37,18 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::None,
+        Self::Equal,
+        Self::Replicate,
+        Self::Hedge,
+        Self::Parm,
+        Self::ParmPlus,
+        Self::ApproximateBackup,
+        Self::StandIn,
+    ];
+
     /// Whether it makes coding groups.
     pub fn is_coded(self) -> bool {
         matches!(self, PolicyKind::Parm | PolicyKind::ParmPlus)
@@ -89,5 +101,18 @@ impl Default for HedgeSettings {
 impl Default for ReplicateSettings {
     fn default() -> Self {
         Self { copies: const { NonZeroU8::new(2).unwrap() } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_policies_is_the_one_of_the_settings() {
+        let schema = schemars::schema_for!(PolicyKind).to_value();
+        let known = schema["oneOf"].as_array().unwrap().iter().map(|one| one["const"].clone());
+        let listed = PolicyKind::ALL.map(|kind| serde_json::to_value(kind).unwrap());
+        assert_eq!(known.collect::<Vec<_>>(), listed);
     }
 }

@@ -376,6 +376,26 @@ fn an_instance_that_hangs_goes_though_the_others_are_busy_and_a_slow_one_stays()
 }
 
 #[test]
+fn what_may_hang_is_not_called_back_again_before_it_has_said_that_it_does_not() {
+    // 2 gives nothing back twice and goes, as nobody waits.
+    let mut steps = vec![Join(1), Warm(32), Join(2), Quiet];
+    for id in [1, 3] {
+        steps.extend([Query(id), Query(id + 1), Done(1), Wait(100), Cancel(id), Cancel(id + 1), Fail(2)]);
+    }
+    assert_eq!(in_service(&play(plain(), &steps), 2), [1]);
+    // Then so many wait that it is called back, and asked; and it gives nothing back again.
+    steps.extend((11..17).map(Query));
+    assert_eq!(in_service(&play(plain(), &steps), 2), [1, 2], "it is slow, as far as anybody knows");
+    steps.extend((11..17).map(Cancel));
+    steps.extend([Done(1), Wait(100), Fail(2)]);
+    assert_eq!(in_service(&play(plain(), &steps), 2), [1]);
+    steps.extend((21..27).map(Query));
+    assert_eq!(in_service(&play(plain(), &steps), 2), [1], "it was asked, and has not answered");
+    steps.extend([Probe(2, true), Query(27)]);
+    assert_eq!(in_service(&play(plain(), &steps), 2), [1, 2], "it answers: no more than slow");
+}
+
+#[test]
 fn an_instance_that_joins_gets_what_others_have_no_room_for_until_it_is_warm() {
     let ejection = EjectionSettings { slow_start: Duration::from_millis(500), ..EjectionSettings::default() };
     let settings = PoolSettings { ejection, ..plain() };

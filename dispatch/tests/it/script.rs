@@ -244,6 +244,7 @@ fn word(world: &World, action: &Action) -> Option<String> {
         }
         Action::Suspect(instance, _) => format!("suspect {}", instance.0),
         Action::Tell(instance, order) => format!("tell {} {order:?}", instance.0),
+        Action::Ejected(..) | Action::Kept(..) | Action::Readmitted(_) | Action::Trace(..) => return None,
         Action::Forget(_) | Action::Release(_) | Action::WakeAt(_) => return None,
     })
 }

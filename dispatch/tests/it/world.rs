@@ -246,6 +246,11 @@ impl World {
             Action::Suspect(instance, _) => {
                 assert!(self.instances.contains_key(instance), "{instance:?} is gone")
             }
+            Action::Ejected(id, pool, _) => {
+                assert!(!self.dispatcher.takes(*id, *pool), "{id:?} was ejected and takes work");
+            }
+            Action::Readmitted(id) => assert!(self.instances.contains_key(id), "{id:?} is gone"),
+            Action::Kept(..) | Action::Trace(..) => {}
         }
     }
 

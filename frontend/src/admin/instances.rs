@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 
+use super::auth::Caller;
 use super::refusal::Refusal;
+use crate::console::{Happening, Kind};
 use crate::discovery::{self, Member, Source, Wish};
 use crate::serve::{Frontend, Pool, Quantiles};
 
@@ -99,6 +101,7 @@ pub(super) async fn remove(
 
 pub(super) async fn order(
     State(frontend): State<Frontend>,
+    Extension(caller): Extension<Caller>,
     path: Result<Path<(u32, Order)>, PathRejection>,
 ) -> Result<(StatusCode, Json<Entry>), Refusal> {
     let Path((number, order)) = path?;
@@ -108,6 +111,15 @@ pub(super) async fn order(
         Order::Undrain => Wish::Serve,
         Order::Eject => Wish::Eject,
     });
+    let by = caller.name.as_deref().unwrap_or("-");
+    tracing::info!(instance = %member.name, ?order, by, "an instance was given an order");
+    let kind = match order {
+        Order::Drain => Kind::Draining,
+        Order::Undrain => Kind::Returned,
+        Order::Eject => Kind::Ejected,
+    };
+    let text = "by order".to_owned();
+    frontend.core.driver.tell(kind, Happening { instance: Some(number), model: None, text, by: caller.name });
     Ok((StatusCode::ACCEPTED, Json(entry(&frontend, &member))))
 }
 

@@ -3,23 +3,33 @@
 //! It listens on an address of its own, so that it can be kept from clients by the network; off unless configured.
 
 mod auth;
+mod change;
 mod instances;
+mod origin;
+mod page;
+mod queries;
 mod recording;
 mod refusal;
 mod settings;
+mod stream;
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn_with_state;
+use axum::http::HeaderValue;
+use axum::http::header::CACHE_CONTROL;
+use axum::middleware::{from_fn_with_state, map_response};
+use axum::response::Response;
 use axum::routing::{delete, get, post};
 use parm_wire::client::Token;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
+pub(crate) use self::auth::Caller;
 use crate::error::Error;
 use crate::serve::Frontend;
 
@@ -37,6 +47,9 @@ pub struct Config {
     /// Default: none. Left out of a dumped configuration.
     #[serde(skip_serializing)]
     pub token: Option<Token>,
+    /// Names under which browsers reach the address beside `localhost`, without port. Others are refused, for any site can
+    /// give its own name this address. Default: none.
+    pub hosts: Vec<String>,
 }
 
 /// The admin API of a frontend.
@@ -70,12 +83,15 @@ impl Api {
 
     /// The routes, for servers of the caller's own.
     pub fn router(self) -> Router {
-        let token = self.frontend.core.config.admin.token.clone();
-        Router::new()
+        let Config { token, hosts, .. } = self.frontend.core.config.admin.clone();
+        let api = Router::new()
             .route("/admin/v1/instances", get(instances::list).post(instances::add))
             .route("/admin/v1/instances/{number}", delete(instances::remove).get(instances::show))
             .route("/admin/v1/instances/{number}/{order}", post(instances::order))
+            .route("/admin/v1/queries", get(queries::list))
+            .route("/admin/v1/queries/{id}", get(queries::show))
             .route("/admin/v1/recording", get(recording::stream))
+            .route("/admin/v1/stream", get(stream::watch))
             .route("/admin/v1/settings", get(settings::show).patch(settings::change))
             .route(
                 "/admin/v1/settings/{model}",
@@ -84,9 +100,22 @@ impl Api {
             .fallback(refusal::unknown_path)
             .method_not_allowed_fallback(refusal::wrong_method)
             .layer(from_fn_with_state(token, auth::check))
-            .layer(DefaultBodyLimit::max(MAX_BODY))
+            .layer(map_response(uncached))
+            .layer(DefaultBodyLimit::max(MAX_BODY));
+        Router::new()
+            .route("/", get(page::index))
+            .route("/page/{name}", get(page::file))
+            .method_not_allowed_fallback(refusal::wrong_method)
+            .merge(api)
+            .layer(from_fn_with_state(Arc::<[String]>::from(hosts), origin::check))
             .with_state(self.frontend)
     }
+}
+
+/// What is told is of this moment.
+async fn uncached(mut response: Response) -> Response {
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 impl Bound {

@@ -15,14 +15,23 @@ pub(super) struct Refusal {
     message: String,
 }
 
+impl Refusal {
+    /// Whoever asks may not have this.
+    pub(super) fn forbidden(message: String) -> Self {
+        Self { status: StatusCode::FORBIDDEN, message }
+    }
+}
+
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         let status = match error {
-            Error::UnknownInstance { .. } | Error::UnknownModel { .. } => StatusCode::NOT_FOUND,
-            Error::DuplicateInstance { .. } | Error::Embedded { .. } => StatusCode::CONFLICT,
-            Error::TooManyInstances { .. } | Error::TooManyRecordings { .. } => {
-                StatusCode::SERVICE_UNAVAILABLE
+            Error::UnknownInstance { .. } | Error::UnknownModel { .. } | Error::UnknownQuery { .. } => {
+                StatusCode::NOT_FOUND
             }
+            Error::DuplicateInstance { .. } | Error::Embedded { .. } => StatusCode::CONFLICT,
+            Error::TooManyInstances { .. }
+            | Error::TooManyRecordings { .. }
+            | Error::TooManyWatchers { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Error::BadUrl { .. } | Error::BadSettings { .. } | Error::RecordingLength { .. } => {
                 StatusCode::BAD_REQUEST
             }
@@ -70,7 +79,8 @@ impl IntoResponse for Refusal {
 /// A path that the API does not have.
 pub(super) async fn unknown_path(uri: Uri) -> Refusal {
     let message = format!(
-        "unknown path '{}': the admin API has /admin/v1/instances, /admin/v1/settings and /admin/v1/recording",
+        "unknown path '{}': the admin API has /admin/v1/instances, /admin/v1/settings, /admin/v1/stream, \
+         /admin/v1/queries and /admin/v1/recording",
         uri.path()
     );
     Refusal { status: StatusCode::NOT_FOUND, message }

@@ -2,12 +2,14 @@
 //! default, what is not sent stays. Queries under way stay too. Nothing is written to the configuration file.
 //! Answers show settings as they were wished and, as `in_force`, what comes of them with the models and bundles there are.
 
-use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
+use axum::{Extension, Json};
 use parm_dispatch::PoolSettings;
 use serde_json::{Map, Value, json};
 
+use super::auth::Caller;
+use super::change;
 use super::refusal::Refusal;
 use crate::error::Error;
 use crate::serve::{Frontend, PoolSettingsByModel};
@@ -21,14 +23,17 @@ pub(super) async fn show(State(frontend): State<Frontend>) -> Json<Value> {
 
 pub(super) async fn change(
     State(frontend): State<Frontend>,
+    Extension(caller): Extension<Caller>,
     patch: Result<Json<Value>, JsonRejection>,
 ) -> Result<Json<Value>, Refusal> {
     let Json(patch) = patch?;
+    let mut before = PoolSettings::default();
     let settings = frontend.core.change_settings(None, |settings| {
-        settings.default = patched(&settings.default, &patch)?;
+        let next = patched(&settings.default, &patch)?;
+        before = std::mem::replace(&mut settings.default, next);
         Ok(())
     })?;
-    tracing::info!(%patch, "dispatch settings changed");
+    change::tell(&frontend, None, &before, &settings.default, caller);
     Ok(Json(shown(&frontend, &settings)))
 }
 
@@ -44,30 +49,39 @@ pub(super) async fn show_model(
 /// From now on the model has settings of its own: those it has now, patched.
 pub(super) async fn change_model(
     State(frontend): State<Frontend>,
+    Extension(caller): Extension<Caller>,
     model: Result<Path<String>, PathRejection>,
     patch: Result<Json<Value>, JsonRejection>,
 ) -> Result<Json<Value>, Refusal> {
     let (Path(model), Json(patch)) = (model?, patch?);
     known(&frontend, &model)?;
+    let mut before = PoolSettings::default();
     let settings = frontend.core.change_settings(Some(&model), |settings| {
-        let own = patched(settings.of(&model), &patch)?;
+        before = settings.of(&model).clone();
+        let own = patched(&before, &patch)?;
         settings.models.insert(model.clone(), own);
         Ok(())
     })?;
-    tracing::info!(%model, %patch, "dispatch settings changed");
+    change::tell(&frontend, Some(&model), &before, settings.of(&model), caller);
     Ok(Json(shown_of(&frontend, &model, &settings)))
 }
 
 /// From now on the model follows the settings for all.
 pub(super) async fn forget_model(
     State(frontend): State<Frontend>,
+    Extension(caller): Extension<Caller>,
     model: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Value>, Refusal> {
     let Path(model) = model?;
+    let mut before = PoolSettings::default();
     let settings = frontend.core.change_settings(None, |settings| match settings.models.remove(&model) {
-        Some(_) => Ok(()),
+        Some(own) => {
+            before = own;
+            Ok(())
+        }
         None => Err(Error::UnknownModel { name: model.clone() }),
     })?;
+    change::tell(&frontend, Some(&model), &before, settings.of(&model), caller);
     Ok(Json(shown_of(&frontend, &model, &settings)))
 }
 

@@ -15,32 +15,29 @@ use std::time::Duration;
 use super::fleet::Fleet;
 use super::member::Source;
 use crate::error::Error;
+use crate::settling::Settling;
 
 /// A file with more bytes than this is not read.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// Follows a file until the fleet is gone.
 pub(super) async fn watch(fleet: Weak<Fleet>, path: PathBuf, every: Duration) {
-    let (mut last, mut settling) = (None, None);
+    let mut settling = Settling::default();
     loop {
         let Some(timers) = fleet.upgrade().map(|fleet| fleet.core.driver.timers) else { return };
         let file = path.clone();
         let read = timers.offload(move || read(&file)).await;
-        let read = Some(read.unwrap_or_else(|error| Err(error.to_string())));
+        let read = read.unwrap_or_else(|error| Err(error.to_string()));
         let Some(fleet) = fleet.upgrade() else { return };
         // At the start there is nobody to lose: what is missing in half a file comes with the next look.
-        let settled = last.is_none() || settling == read;
-        if last != read && settled {
+        if settling.look(read.clone()) {
             match &read {
-                Some(Ok(text)) => follow(&fleet, &path, text),
-                Some(Err(reason)) => {
+                Ok(text) => follow(&fleet, &path, text),
+                Err(reason) => {
                     tracing::warn!(file = %path.display(), %reason, "cannot read the workers file: nothing changes");
                 }
-                None => {}
             }
-            last.clone_from(&read);
         }
-        settling = read;
         drop(fleet);
         tokio::time::sleep(every).await;
     }

@@ -15,12 +15,12 @@ use tokio::time::timeout;
 use super::connect::{self, Connect};
 use super::dns;
 use super::file;
-use super::member::{Identity, Member, MemberState, Source, Wish};
+use super::member::{Identity, Member, MemberState, Node, Source, Wish};
 use super::name::Name;
 use super::reminder;
 use super::supervisor::Supervisor;
 use crate::error::Error;
-use crate::metrics::InstanceCounts;
+use crate::metrics::{InstanceCounts, Pace};
 use crate::serve::Core;
 
 /// All members, known to whoever adds and removes them.
@@ -127,7 +127,7 @@ impl Fleet {
             if members.by_number.len() >= limit as usize {
                 return Err(Error::TooManyInstances { limit });
             }
-            let node = node.map(|node| members.node(node));
+            let node = node.map(|name| Node { id: members.node(name), name: name.into() });
             members.next += 1;
             let number = members.next;
             let identity = Identity { number, name: name.to_owned(), source, node, embedded };
@@ -187,6 +187,16 @@ impl Fleet {
             *count += 1;
         }
         counts
+    }
+
+    /// How fast members are beside each other, of those that are known well enough.
+    pub(crate) fn paces(&self) -> Vec<Pace> {
+        let pace = |member: &Arc<Member>| {
+            let slowness = member.view().instance?.slowness()?;
+            let node = member.node_name().unwrap_or_default();
+            Some(Pace { instance: member.name.clone(), node, slowness })
+        };
+        self.members().iter().filter_map(pace).collect()
     }
 
     /// Has every instance load a model; it is served when this returns.

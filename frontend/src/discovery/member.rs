@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use parm_dispatch::NodeId;
 use parm_protocol::client::Client;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use crate::serve::Instance;
 
@@ -62,7 +64,7 @@ pub(crate) struct Member {
     /// Its address; `embedded:N` for a thread of this process.
     pub(crate) name: String,
     pub(crate) source: Source,
-    pub(crate) node: Option<NodeId>,
+    pub(crate) node: Option<Node>,
     /// The client of an embedded member.
     pub(crate) embedded: Option<Arc<dyn Client>>,
     pub(crate) wish: watch::Sender<Wish>,
@@ -73,6 +75,8 @@ pub(crate) struct Member {
     /// The number of the last look that has ended.
     looked: watch::Sender<u64>,
     view: Mutex<View>,
+    /// When it is connected to next.
+    next_try: Mutex<Option<Instant>>,
 }
 
 /// What others may know of a member.
@@ -89,8 +93,15 @@ pub(crate) struct Identity {
     pub(crate) number: u32,
     pub(crate) name: String,
     pub(crate) source: Source,
-    pub(crate) node: Option<NodeId>,
+    pub(crate) node: Option<Node>,
     pub(crate) embedded: Option<Arc<dyn Client>>,
+}
+
+/// The machine that a member stands on, as far as is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) name: Arc<str>,
 }
 
 impl Member {
@@ -107,11 +118,27 @@ impl Member {
             looks: AtomicU64::new(0),
             looked: watch::channel(0).0,
             view: Mutex::new(View { state: MemberState::Connecting, instance: None, problem: None }),
+            next_try: Mutex::default(),
         }
     }
 
     pub(crate) fn view(&self) -> View {
         self.view.lock().clone()
+    }
+
+    /// The machine that it stands on, by name.
+    pub(crate) fn node_name(&self) -> Option<String> {
+        self.node.as_ref().map(|node| node.name.to_string())
+    }
+
+    /// How long until it is connected to again, if that is due.
+    pub(crate) fn retry_in(&self) -> Option<Duration> {
+        self.next_try.lock().map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// It is connected to after this pause, or not any more.
+    pub(super) fn tries_in(&self, pause: Option<Duration>) {
+        *self.next_try.lock() = pause.map(|pause| Instant::now() + pause);
     }
 
     /// A look at its models begins; returns its number.
@@ -134,7 +161,13 @@ impl Member {
     }
 
     /// The member is in another state, or has another instance or problem; changes of state are logged.
-    pub(crate) fn show(&self, state: MemberState, instance: Option<Arc<Instance>>, problem: Option<String>) {
+    /// Returns what was shown before, if the state was another.
+    pub(crate) fn show(
+        &self,
+        state: MemberState,
+        instance: Option<Arc<Instance>>,
+        problem: Option<String>,
+    ) -> Option<View> {
         let mut view = self.view.lock();
         if view.state != state || view.problem != problem {
             match &problem {
@@ -144,6 +177,7 @@ impl Member {
                 None => tracing::info!(instance = %self.name, ?state, "an instance changed"),
             }
         }
-        *view = View { state, instance, problem };
+        let before = std::mem::replace(&mut *view, View { state, instance, problem });
+        (before.state != state).then_some(before)
     }
 }

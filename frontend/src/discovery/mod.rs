@@ -18,6 +18,6 @@ mod wire;
 
 pub use connect::Connect;
 pub use fleet::Fleet;
-pub(crate) use member::{Member, MemberState, Source, Wish};
+pub(crate) use member::{Member, MemberState, Source, View, Wish};
 pub use name::{Name, Records};
 pub use wire::Wire;

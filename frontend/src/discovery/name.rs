@@ -44,7 +44,7 @@ impl Name {
     }
 
     /// The address of one server that the name stands for, from its host and port.
-    pub(super) fn url(&self, authority: &str) -> String {
+    pub fn url(&self, authority: &str) -> String {
         format!("{}://{authority}", self.scheme)
     }
 }

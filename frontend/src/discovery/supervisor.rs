@@ -20,6 +20,7 @@ use super::connect::Connect;
 use super::describe::{self, Offer};
 use super::fleet::Fleet;
 use super::member::{Member, MemberState, Wish};
+use crate::console::{Happening, Kind};
 use crate::error::Error;
 use crate::serve::{Core, Departure, Instance};
 
@@ -69,11 +70,12 @@ impl Supervisor {
                 End::Lost => self.core.leave(&ward.instance, Departure::Lost),
                 End::Removed => {
                     self.core.leave(&ward.instance, Departure::Removed);
+                    self.tell(Kind::Left, "it was removed".to_owned());
                     break;
                 }
                 End::Ejected => {
                     self.core.leave(&ward.instance, Departure::Lost);
-                    self.member.show(MemberState::Ejected, None, None);
+                    self.show(MemberState::Ejected, None, None);
                     while *self.wish.borrow_and_update() == Wish::Eject {
                         if self.wish.changed().await.is_err() {
                             return;
@@ -104,14 +106,16 @@ impl Supervisor {
                     Err(error) => error,
                 },
             };
-            self.member.show(MemberState::Connecting, None, Some(problem.to_string()));
+            self.show(MemberState::Connecting, None, Some(problem.to_string()));
             let mut wish = self.wish.clone();
+            self.member.tries_in(Some(pause));
             tokio::select! {
                 biased;
                 _ = wish.wait_for(|wish| *wish == Wish::Remove) => return None,
                 () = self.member.refresh.notified() => {}
                 () = tokio::time::sleep(pause) => {}
             }
+            self.member.tries_in(None);
             pause = (pause * 2).min(self.core.config.instances.connect_backoff_max);
         }
     }
@@ -137,8 +141,8 @@ impl Supervisor {
 
     fn join(&self, client: Arc<dyn Client>, offer: Offer) -> Ward {
         let metrics = self.core.metrics.instance(&self.member.name);
-        let instance =
-            Arc::new(Instance::new(self.core.next_instance(), self.member.name.clone(), client, metrics));
+        let name = (self.core.next_instance(), self.member.number);
+        let instance = Arc::new(Instance::new(name, self.member.name.clone(), client, metrics));
         let mut ward = Ward { instance, offer, refused: Vec::new(), ready: true, silent: 0 };
         self.joined(&mut ward);
         ward
@@ -147,7 +151,11 @@ impl Supervisor {
     /// Joins an instance with its models as they are now, unless it should not work.
     fn joined(&self, ward: &mut Ward) {
         ward.instance.set_absent(ward.offer.absent.clone());
-        let refused = self.core.join(&ward.instance, self.member.node, ward.offer.models.clone());
+        let refused = self.core.join(
+            &ward.instance,
+            self.member.node.as_ref().map(|node| node.id),
+            ward.offer.models.clone(),
+        );
         let new = refused.iter().filter(|error| !ward.refused.contains(error)).count();
         self.core.metrics.disagreements.inc_by(new as u64);
         ward.refused = refused;
@@ -165,7 +173,7 @@ impl Supervisor {
             (false, true) => MemberState::Ready,
             (false, false) => MemberState::Draining,
         };
-        self.member.show(state, Some(ward.instance.clone()), problem);
+        self.show(state, Some(ward.instance.clone()), problem);
     }
 
     async fn watch(&mut self, ward: &mut Ward) -> End {
@@ -231,7 +239,7 @@ impl Supervisor {
             self.joined(ward);
         } else if wish == Wish::Drain && state == MemberState::Ready {
             self.core.drain(&ward.instance);
-            self.member.show(MemberState::Draining, Some(ward.instance.clone()), None);
+            self.show(MemberState::Draining, Some(ward.instance.clone()), None);
         }
     }
 
@@ -256,7 +264,7 @@ impl Supervisor {
             } else {
                 self.core.drain(&ward.instance);
                 let problem = problem.or_else(|| Some("it says that it is not ready".to_owned()));
-                self.member.show(MemberState::Draining, Some(ward.instance.clone()), problem);
+                self.show(MemberState::Draining, Some(ward.instance.clone()), problem);
             }
         }
         false
@@ -294,7 +302,7 @@ impl Supervisor {
     /// Lets a removed instance end what it holds.
     async fn finish(&self, ward: &Ward) -> End {
         self.core.drain(&ward.instance);
-        self.member.show(MemberState::Draining, Some(ward.instance.clone()), None);
+        self.show(MemberState::Draining, Some(ward.instance.clone()), None);
         if timeout(self.core.config.instances.drain_timeout, ward.instance.until_idle()).await.is_err() {
             tracing::warn!(instance = %self.member.name, "removed with work that it did not finish");
         }
@@ -302,8 +310,32 @@ impl Supervisor {
     }
 
     fn lost(&self, error: WireError) -> bool {
-        self.member.show(MemberState::Connecting, None, Some(error.to_string()));
+        self.show(MemberState::Connecting, None, Some(error.to_string()));
         true
+    }
+
+    /// The member is in another state, or has another instance or problem: shown, and told where it is a change. What was
+    /// ordered is told by whoever ordered it.
+    fn show(&self, state: MemberState, instance: Option<Arc<Instance>>, problem: Option<String>) {
+        let text = problem.clone();
+        let Some(before) = self.member.show(state, instance, problem) else { return };
+        let ordered = *self.wish.borrow() != Wish::Serve;
+        let kind = match (state, before.state) {
+            (MemberState::Ready, MemberState::Draining) if before.problem.is_none() => return,
+            (MemberState::Ready, MemberState::Draining) => Kind::Returned,
+            (MemberState::Ready, _) => Kind::Joined,
+            (MemberState::Connecting, MemberState::Ready | MemberState::Draining) => Kind::Lost,
+            (MemberState::Refused, _) => Kind::Refused,
+            (MemberState::Draining, _) if !ordered => Kind::Draining,
+            _ => return,
+        };
+        let text = text.unwrap_or_else(|| "it is ready".to_owned());
+        self.tell(kind, text);
+    }
+
+    fn tell(&self, kind: Kind, text: String) {
+        let instance = Some(self.member.number);
+        self.core.driver.tell(kind, Happening { instance, text, ..Happening::default() });
     }
 
     fn silence(&self) -> WireError {

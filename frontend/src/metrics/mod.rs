@@ -6,6 +6,7 @@
 
 mod coding;
 mod counts;
+mod pace;
 mod series;
 mod stand_ins;
 
@@ -24,6 +25,7 @@ use crate::serve::Outcome;
 
 pub(crate) use coding::Coding;
 use counts::{Count, Counted, Counts};
+pub(crate) use pace::Pace;
 use series::Series;
 
 const MODEL: &[&str] = &["model", "version"];
@@ -104,6 +106,7 @@ pub(crate) struct Metrics {
     service_time: HistogramVec,
     failures: IntCounterVec,
     instances: IntGaugeVec,
+    paces: pace::PaceFamilies,
     coding: coding::CodingFamilies,
     stand_ins: stand_ins::StandInFamilies,
     /// Instances turned away because their model is not the others'.
@@ -215,6 +218,7 @@ impl Metrics {
             failures: counter("parm_instance_failures_total", "Jobs that an instance failed", &["instance"]),
             coding: coding::CodingFamilies::new(&registry),
             stand_ins: stand_ins::StandInFamilies::new(&registry),
+            paces: pace::PaceFamilies::new(&registry),
             instances: gauge("parm_instances", "Instances by state", &["state"]),
             disagreements: register(&registry, IntCounter::with_opts(single)),
             bad_lines: register(&registry, IntGauge::with_opts(lines)),
@@ -285,6 +289,17 @@ impl Metrics {
         let _ = self.inflight.remove_label_values(&[name]);
         let _ = self.service_time.remove_label_values(&[name]);
         let _ = self.failures.remove_label_values(&[name]);
+    }
+
+    /// Who is slow now.
+    pub(crate) fn pace_instances(&self, paces: &[Pace]) {
+        self.paces.refresh(paces);
+    }
+
+    /// How busy a model's instances are now.
+    pub(crate) fn utilised(&self, pool: &PoolMetrics, share: f64) {
+        let [model, version] = &pool.labels;
+        self.paces.utilisation.with_label_values(&[model.as_str(), version]).set(share);
     }
 
     pub(crate) fn count_instances(&self, counts: InstanceCounts) {

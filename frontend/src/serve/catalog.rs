@@ -218,7 +218,7 @@ mod tests {
                 client::connect(&"http://nobody:1".parse().unwrap(), &client::Config::default()).unwrap();
             let name = format!("i{id}");
             let own = metrics.instance(&name);
-            let instance = Instance::new(InstanceId(id), name, client, own);
+            let instance = Instance::new((InstanceId(id), id), name, client, own);
             let make =
                 |id, description| Pool::new(id, description, metrics.pool("m", "1", PolicyKind::None), false);
             catalog.admit(description.clone(), &instance, make).unwrap().pool

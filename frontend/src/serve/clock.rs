@@ -1,6 +1,6 @@
 //! Between the dispatcher's time and the runtime's.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::task::JoinError;
 use tokio::time::Instant;
@@ -52,16 +52,25 @@ impl Timers {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     origin: Instant,
+    /// When that was, since 1970.
+    unix: Duration,
 }
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        Self { origin: Instant::now() }
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { origin: Instant::now(), unix }
     }
 
     /// Now, to the dispatcher.
     pub(crate) fn now(&self) -> Time {
         Time::ZERO + self.origin.elapsed()
+    }
+
+    /// A moment of the dispatcher's, to people: milliseconds since 1970. It never goes back, whatever is done to the
+    /// machine's own clock meanwhile.
+    pub(crate) fn wall_ms(&self, at: Time) -> u64 {
+        (self.unix + at.since(Time::ZERO)).as_millis() as u64
     }
 
     /// A moment of the dispatcher's, to the runtime. Moments too far to be told are a year away.

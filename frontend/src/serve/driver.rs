@@ -9,6 +9,7 @@
 //! Actions are carried out in order per ledger, but effects of two events may overtake each other between the locks: a
 //! job may be told to stop before it was started. Its stop signal is made under the lock, so it is not lost.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
@@ -34,6 +35,8 @@ use super::state::State;
 use super::terms::Terms;
 use super::tokens::Tokens;
 use crate::config;
+use crate::console::moment::Glance;
+use crate::console::{Happening, Journal, KeptQuery, Kind, Wanted};
 use crate::error::Error;
 use crate::lifelines::Lifelines;
 use crate::record::{Note, Recorder};
@@ -45,6 +48,7 @@ pub(crate) struct Driver {
     pub(super) runtime: Handle,
     pub(super) limits: config::Instances,
     pub(crate) recorder: Recorder,
+    pub(crate) journal: Journal,
     pub(super) stock: Arc<Stock>,
     pub(super) desk: Desk,
     pub(crate) lifelines: Lifelines,
@@ -75,7 +79,8 @@ impl Driver {
         settings: Settings,
         timers: Timers,
     ) -> io::Result<Arc<Self>> {
-        let dispatcher = Dispatcher::new(settings, timers.seed());
+        let mut dispatcher = Dispatcher::new(settings, timers.seed());
+        dispatcher.follow_queries(true);
         let state = State::new(dispatcher);
         let driver = Arc::new(Self {
             clock: Clock::start(),
@@ -83,6 +88,7 @@ impl Driver {
             runtime: Handle::current(),
             limits,
             recorder: Recorder::default(),
+            journal: Journal::default(),
             stock: Arc::default(),
             desk: Desk::default(),
             lifelines: Lifelines::default(),
@@ -106,7 +112,8 @@ impl Driver {
             let call = state.ledger.open(submission.pool.clone(), told);
             for index in 0..submission.inputs.rows {
                 let row = Row { inputs: submission.inputs.clone(), index };
-                let id = state.ledger.enter(call, row, now, deadline);
+                let story = state.archive.room();
+                let id = state.ledger.enter(call, row, [now, deadline], story);
                 let query = QuerySpec {
                     id,
                     pool: submission.pool.id,
@@ -196,7 +203,11 @@ impl Driver {
     /// A stand-in's answer was looked at.
     pub(super) fn judged(self: &Arc<Self>, query: QueryId, output: Output, judgement: Judgement) {
         let mut effects = Effects::new();
-        self.state.lock().react(self, Event::Judged(query, output, judgement), &mut effects);
+        {
+            let mut state = self.state.lock();
+            state.sure(query, judgement);
+            state.react(self, Event::Judged(query, output, judgement), &mut effects);
+        }
         self.act(effects);
     }
 
@@ -241,6 +252,55 @@ impl Driver {
     /// How a pool is doing.
     pub(crate) fn status(&self, pool: PoolId) -> Option<PoolStatus> {
         self.state.lock().dispatcher.status(pool)
+    }
+
+    /// How pools and instances stand, in one go.
+    pub(crate) fn glance(&self, pools: &[Arc<Pool>], instances: &[InstanceId]) -> Glance {
+        let mut state = self.state.lock();
+        let now = self.now();
+        let State { dispatcher, ledger, .. } = &mut *state;
+        let mut oldest = HashMap::new();
+        for running in ledger.jobs.values().filter(|running| running.outputs.is_none()) {
+            let since = oldest.entry(running.instance.id).or_insert(running.started);
+            *since = running.started.min(*since);
+        }
+        let reading = |id: &InstanceId| Some((*id, dispatcher.instance_reading(now, *id)?));
+        Glance {
+            instances: instances.iter().filter_map(reading).collect(),
+            pools: pools.iter().map(|pool| dispatcher.reading(now, pool.id)).collect(),
+            oldest,
+        }
+    }
+
+    /// Somebody asks for the groups that end, or nobody does any more.
+    pub(crate) fn watch_groups(&self, watched: bool) {
+        self.state.lock().dispatcher.watch_groups(watched);
+    }
+
+    /// How many queries are kept, since when, and those that are wanted.
+    pub(crate) fn queries(&self, wanted: &Wanted) -> (usize, Option<Time>, Vec<KeptQuery>) {
+        self.state.lock().archive.find(wanted)
+    }
+
+    /// A query that is kept.
+    pub(crate) fn query(&self, id: QueryId) -> Option<KeptQuery> {
+        self.state.lock().archive.get(id)
+    }
+
+    /// A moment to people: milliseconds since 1970.
+    pub(crate) fn wall_ms(&self, at: Time) -> u64 {
+        self.clock.wall_ms(at)
+    }
+
+    /// Something happened that people are told of.
+    pub(crate) fn tell(&self, kind: Kind, what: Happening) {
+        self.journal.tell(self.wall_ms(self.now()), kind, what);
+    }
+
+    /// The share of a pool's usable slots that queries keep busy.
+    pub(crate) fn utilisation(&self, pool: PoolId) -> Option<f64> {
+        let now = self.now();
+        self.state.lock().dispatcher.utilisation(now, pool)
     }
 
     /// Whether an instance takes work.

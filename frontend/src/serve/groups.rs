@@ -12,6 +12,7 @@ use super::inputs::JobRows;
 use super::job::Task;
 use super::pool::Pool;
 use super::state::State;
+use crate::console::Step;
 use crate::error::Error;
 
 impl State {
@@ -42,6 +43,7 @@ impl State {
         let group = Group {
             pool: pool.clone(),
             coder: coder.clone(),
+            ids: slots.iter().flatten().copied().collect(),
             slots: slots.iter().map(|slot| slot.len() as u16).collect(),
             deadline,
             queries: Vec::new(),
@@ -126,6 +128,9 @@ impl State {
         made: Result<Decoded, Error>,
         effects: &mut Effects,
     ) {
+        if let Ok((_, confidence)) = &made {
+            self.step(driver.clock.now(), query, Step::Decoded(id.0, *confidence));
+        }
         let Some(group) = self.ledger.groups.get_mut(&id) else { return };
         let metrics = &group.pool.metrics.coding;
         let event = match made {

@@ -1,7 +1,8 @@
 //! An instance as the driver knows it: a client, where it stands, and how it has been doing.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -16,9 +17,17 @@ use crate::metrics;
 /// Service times that the quantiles are taken over.
 const WINDOW: usize = 512;
 
+/// Jobs by which it is told from the others of its pools.
+const PACES: usize = 64;
+
+/// Fewer say nothing.
+const FEWEST_PACES: usize = 8;
+
 /// An instance: an embedded thread or a remote server.
 pub(crate) struct Instance {
     pub(crate) id: InstanceId,
+    /// Its number in the fleet.
+    pub(crate) number: u32,
     /// Its address; `embedded:N` for a thread of this process.
     pub(crate) name: String,
     pub(crate) client: Arc<dyn Client>,
@@ -34,6 +43,10 @@ pub(crate) struct Instance {
     /// Models that it knows and does not serve.
     absent: RwLock<Vec<ModelIndex>>,
     recent: Mutex<Recent>,
+    /// Its times of the deployed models as multiples of what their pools usually take.
+    paces: Mutex<VecDeque<f32>>,
+    /// Jobs that ended, and of these failed.
+    ended: [AtomicU64; 2],
     metrics: metrics::InstanceMetrics,
     /// Its tokens are being watched for.
     watched: AtomicBool,
@@ -54,13 +67,14 @@ struct Recent {
 
 impl Instance {
     pub(crate) fn new(
-        id: InstanceId,
+        (id, number): (InstanceId, u32),
         name: String,
         client: Arc<dyn Client>,
         metrics: metrics::InstanceMetrics,
     ) -> Self {
         Self {
             id,
+            number,
             name,
             client,
             inflight: AtomicU32::new(0),
@@ -70,6 +84,8 @@ impl Instance {
             pools: RwLock::default(),
             absent: RwLock::default(),
             recent: Mutex::new(Recent { times: Vec::new(), next: 0 }),
+            paces: Mutex::default(),
+            ended: Default::default(),
             metrics,
             watched: AtomicBool::new(false),
         }
@@ -125,6 +141,33 @@ impl Instance {
             None => recent.times.push(took),
         }
         recent.next = (next + 1) % WINDOW;
+    }
+
+    /// A job of the deployed model took so many times what is usual.
+    pub(crate) fn paced(&self, pace: f64) {
+        let mut paces = self.paces.lock();
+        if paces.len() >= PACES {
+            paces.pop_front();
+        }
+        paces.push_back(pace as f32);
+    }
+
+    /// How many times as long as usual it takes, by the median of its last jobs; `None` before there are enough.
+    pub(crate) fn slowness(&self) -> Option<f64> {
+        let mut paces: Vec<f32> = self.paces.lock().iter().copied().collect();
+        paces.sort_unstable_by(f32::total_cmp);
+        (paces.len() >= FEWEST_PACES).then(|| f64::from(paces[paces.len() / 2]))
+    }
+
+    /// A job ended.
+    pub(crate) fn ends(&self, ok: bool) {
+        self.ended[0].fetch_add(1, Ordering::Relaxed);
+        self.ended[1].fetch_add(u64::from(!ok), Ordering::Relaxed);
+    }
+
+    /// Jobs that ended, and of these failed.
+    pub(crate) fn ended(&self) -> [u64; 2] {
+        self.ended.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// A job failed.

@@ -16,6 +16,7 @@ use super::inputs::{Inputs, Row};
 use super::instance::Instance;
 use super::outputs::{Answers, Outputs, RowAnswer};
 use super::pool::Pool;
+use crate::console::Story;
 use crate::record::{Done, Note};
 
 /// What a request is told in the end.
@@ -57,6 +58,10 @@ pub(crate) struct Waiting {
     pub(crate) sent: bool,
     /// What the last instance said that failed it.
     pub(crate) failure: Option<Error>,
+    /// Its prediction came, or nobody wants to know any more when it will.
+    pub(crate) came: bool,
+    /// What happened to it so far.
+    pub(crate) story: Story,
     /// Jobs that have it and are not released.
     jobs: u16,
     answered: bool,
@@ -71,6 +76,8 @@ pub(crate) struct Settled {
     rows: usize,
     /// Its inputs, where nobody wants them any more.
     pub(crate) gone: Option<Arc<Inputs>>,
+    /// Its prediction will not come any more.
+    pub(crate) never_comes: bool,
 }
 
 /// A job that is not released yet.
@@ -123,9 +130,10 @@ impl Ledger {
         CallId { place, serial }
     }
 
-    /// A new query of a request. Its name is a place in the ledger and a serial number, so that a place that is used
+    /// A new query of a request, from its arrival to its deadline. Its name is a place in the ledger and a serial number, so that a place that is used
     /// again has another name.
-    pub(crate) fn enter(&mut self, call: CallId, row: Row, arrived: Time, deadline: Time) -> QueryId {
+    pub(crate) fn enter(&mut self, call: CallId, row: Row, span: [Time; 2], story: Story) -> QueryId {
+        let [arrived, deadline] = span;
         let serial = self.next_serial();
         let call_id = call;
         let call = &mut self.calls[call.place];
@@ -137,6 +145,8 @@ impl Ledger {
             deadline,
             sent: false,
             failure: None,
+            came: false,
+            story,
             jobs: 0,
             answered: false,
             serial,
@@ -177,7 +187,11 @@ impl Ledger {
             let Some(query) = self.known(*id) else { continue };
             query.jobs -= 1;
             if query.answered && query.jobs == 0 {
-                gone.push(self.queries.remove(place(*id)).row.inputs);
+                let query = self.queries.remove(place(*id));
+                if !query.came {
+                    running.pool.sums.never_alone();
+                }
+                gone.push(query.row.inputs);
             }
         }
         Some((running, gone))
@@ -194,8 +208,16 @@ impl Ledger {
         let (call, failure) = (query.call, query.failure.take());
         let (index, rows) = (query.row.index, query.row.inputs.rows);
         let held = query.jobs > 0;
+        let came = query.came;
         let gone = (!held).then(|| self.queries.remove(place(id)).row.inputs);
-        Some(Settled { call, failure, index, rows, gone })
+        let never_comes = gone.is_some() && !came;
+        Some(Settled { call, failure, index, rows, gone, never_comes })
+    }
+
+    /// A query's client went away: it is as good as answered, and nobody wants to know when it would have been.
+    pub(crate) fn cancel(&mut self, id: QueryId) -> Option<Settled> {
+        self.query(id)?.came = true;
+        self.settle(id)
     }
 
     /// Notes the answer to a row of a request; returns the request when that was the last.

@@ -17,6 +17,7 @@ use parm_protocol::{
 use super::coding::{Codes, Linearity, Standing};
 use super::inputs::Inputs;
 use super::shape::Shapes;
+use crate::console::Sums;
 use crate::metrics;
 
 /// What an instance says about one of its models.
@@ -42,6 +43,9 @@ pub(crate) struct Pool {
     pub(crate) batched: bool,
     pub(crate) shapes: Shapes,
     pub(crate) metrics: metrics::PoolMetrics,
+    pub(crate) sums: Sums,
+    /// Whether stand-ins' answers were withheld when somebody last looked.
+    pub(crate) withheld: AtomicBool,
     /// Inputs that were answered once: what a probe sends.
     pub(crate) sample: OnceLock<Arc<Inputs>>,
     /// Whether a code may mix its queries, so that their values matter.
@@ -85,6 +89,8 @@ impl Pool {
             batched,
             shapes: Shapes::of(&metadata, batched),
             metrics,
+            sums: Sums::default(),
+            withheld: AtomicBool::new(false),
             sample: OnceLock::new(),
             coded: AtomicBool::new(false),
             linearity: Linearity::default(),

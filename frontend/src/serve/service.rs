@@ -73,7 +73,7 @@ impl Frontend {
 
     /// The Prometheus page.
     pub fn metrics(&self) -> String {
-        self.core.page(self.fleet.counts())
+        self.core.page(self.fleet.counts(), &self.fleet.paces())
     }
 
     /// What is kept in memory for requests and instances.
@@ -115,9 +115,13 @@ impl Frontend {
     ) -> Result<(Outcome, InferResponse), Error> {
         let inputs = &submission.inputs;
         let reply = Reply { id: inputs.id.clone(), wanted: inputs.outputs.clone() };
+        let rows = inputs.rows;
         let verdict = self.core.driver.submit(submission).verdict().await;
         let retry_after = self.core.config.requests.retry_after;
-        let answers = verdict.map_err(|failed| refusal::error(pool, failed, age(context), retry_after))?;
+        let answers = verdict.map_err(|failed| {
+            pool.sums.rejected(failed.why, rows, age(context));
+            refusal::error(pool, failed, age(context), retry_after)
+        })?;
         outputs::response(pool, reply, answers)
     }
 
@@ -271,6 +275,7 @@ impl InferenceService for Frontend {
         match self.infer_at(&mut pool, request, &context).await {
             Ok((outcome, rows, response)) => {
                 pool.metrics.answered(outcome, rows, age(&context));
+                pool.sums.answered(outcome, rows, age(&context));
                 Ok(response)
             }
             Err(error) => {

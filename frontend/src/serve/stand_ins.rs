@@ -2,15 +2,18 @@
 //! predictions that come.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parm_dispatch::{Event, JobId, Judgement, Output, Pair, QueryId};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::coding::{Checking, Judging, Twin, Work};
 use super::driver::Driver;
 use super::effect::{Effect, Effects};
 use super::outputs::Outputs;
+use super::pool::Pool;
 use super::state::State;
+use crate::console::{Happening, Kind};
 
 impl State {
     /// A query may be given this answer; it is not, where what that takes is gone.
@@ -64,8 +67,28 @@ impl State {
         said: Vec<(Pair, Option<bool>)>,
         effects: &mut Effects,
     ) {
+        let mut pools: SmallVec<[Arc<Pool>; 1]> = SmallVec::new();
         for (pair, agrees) in said {
+            self.agrees(pair, agrees);
+            let pool = self.ledger.jobs.get(&pair.prediction.job).map(|job| job.pool.clone());
             self.react(driver, Event::Checked(pair, agrees), effects);
+            pools.extend(pool.filter(|pool| !pools.iter().any(|known| known.id == pool.id)));
         }
+        pools.iter().for_each(|pool| self.tell_withheld(driver, pool));
+    }
+
+    /// Tells people when stand-ins begin to agree too seldom to be given, and when they agree again.
+    fn tell_withheld(&self, driver: &Driver, pool: &Pool) {
+        let Some(status) = self.dispatcher.status(pool.id) else { return };
+        if pool.withheld.swap(status.withheld, Ordering::Relaxed) == status.withheld {
+            return;
+        }
+        let share = status.agreement.unwrap_or_default() * 100.0;
+        let (kind, what) = match status.withheld {
+            true => (Kind::Withheld, "no more stand-ins' answers are given"),
+            false => (Kind::Resumed, "stand-ins' answers are given again"),
+        };
+        let text = format!("{what}: {share:.1} % agree with predictions");
+        driver.tell(kind, Happening { model: Some(pool.id), text, ..Happening::default() });
     }
 }

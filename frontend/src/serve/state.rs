@@ -18,11 +18,13 @@ use super::ledger::{CallId, Failed, Ledger, Running, Settled, Stop};
 use super::outcome::Outcome;
 use super::outputs::{Outputs, RowAnswer};
 use super::pool::Pool;
+use crate::console::{Archive, At};
 
 /// The dispatcher and the ledger, behind the driver's lock.
 pub(super) struct State {
     pub(super) dispatcher: Dispatcher,
     pub(super) ledger: Ledger,
+    pub(super) archive: Archive,
     /// Reused from event to event.
     actions: Actions,
     /// Events that follow from actions, handled under the same lock, in the order in which they came up.
@@ -41,6 +43,7 @@ impl State {
         Self {
             dispatcher,
             ledger: Ledger::default(),
+            archive: Archive::default(),
             actions: Actions::new(),
             follow_up: VecDeque::new(),
             failing: Vec::new(),
@@ -63,7 +66,7 @@ impl State {
             }
             self.actions = actions;
             // Only now that the dispatcher has let go of it: until then it may have started it.
-            if let Some(inputs) = gone.and_then(|query| self.ledger.settle(query)?.gone) {
+            if let Some(inputs) = gone.and_then(|query| self.ledger.cancel(query)?.gone) {
                 effects.push(Effect::Discard(Garbage::Inputs(inputs)));
             }
             self.close_failing(effects);
@@ -91,7 +94,10 @@ impl State {
                     let _ = signal.send(stop);
                 }
             }
-            Action::Answer(query, answer) => self.answer(query, answer, effects),
+            Action::Answer(query, answer) => {
+                self.archive(driver, query, &answer);
+                self.answer(query, answer, effects);
+            }
             Action::Release(job) => {
                 if let Some((running, inputs)) = self.ledger.release(job) {
                     running.instance.job_ended();
@@ -107,7 +113,11 @@ impl State {
                 effects.push(Effect::Wake(at, self.turn));
             }
             Action::Tell(instance, order) => self.wish(instance, order, effects),
-            Action::Suspect(instance, pool) => self.suspect(instance, pool),
+            Action::Suspect(instance, pool) => self.suspect(driver, instance, pool),
+            Action::Ejected(instance, pool, why) => self.ejected(driver, instance, pool, why),
+            Action::Kept(instance, pool, why) => self.kept(driver, instance, pool, why),
+            Action::Readmitted(instance) => self.readmitted(driver, instance),
+            Action::Trace(query, step) => self.stepped(driver.clock.now(), query, step),
             Action::Compare(comparison) => self.compare(&comparison, effects),
             Action::Judge(query, output) => self.judge(query, output, effects),
             Action::Check(pair) => self.check_pair(pair, effects),
@@ -136,6 +146,8 @@ impl State {
         };
         let (stop, stopped) = oneshot::channel();
         instance.job_started();
+        let at = At { instance: instance.number, job: job.id.0 };
+        self.job_given(now, job.role, at, &rows);
         let running = Running {
             instance: instance.clone(),
             pool: pool.clone(),
@@ -205,6 +217,9 @@ impl State {
 
     fn answer(&mut self, id: QueryId, answer: Answer, effects: &mut Effects) {
         let Some(mut settled) = self.ledger.settle(id) else { return };
+        if settled.never_comes && !refused(&answer) {
+            self.ledger.call(settled.call).iter().for_each(|call| call.pool.sums.never_alone());
+        }
         if let Some(inputs) = settled.gone.take() {
             effects.push(Effect::Discard(Garbage::Inputs(inputs)));
         }
@@ -252,22 +267,34 @@ impl State {
     pub(super) fn finish(&mut self, driver: &Driver, job: JobId, ending: Ending, effects: &mut Effects) {
         let Some(running) = self.ledger.jobs.get_mut(&job) else { return };
         let now = driver.clock.now();
+        let (role, rows, at) = (running.role, running.rows.clone(), running.at(job));
         let took = now.since(running.started);
-        driver.recorder.note(|| running.note(now, matches!(ending, Ending::Completed(_))));
+        let ok = matches!(ending, Ending::Completed(_));
+        driver.recorder.note(|| running.note(now, ok));
+        running.instance.ends(ok);
+        running.pool.sums.worked(role, took);
         let event = match ending {
             Ending::Completed(outputs) => {
+                let predicts = matches!(role, Role::Deployed | Role::Copy);
                 running.instance.served(took);
-                if matches!(running.role, Role::Deployed | Role::Copy) {
+                if predicts {
                     running.pool.executed(outputs.rows, took);
                 }
+                if predicts && let Some([usual, _]) = self.dispatcher.service(running.pool.id) {
+                    running.instance.paced(took.as_secs_f64() / usual.as_secs_f64());
+                }
                 running.outputs = Some(Arc::new(outputs));
+                if role == Role::Deployed {
+                    self.predicted(now, &rows);
+                }
+                self.job_in(now, role, at, &rows);
                 Event::JobCompleted(job)
             }
             Ending::Failed(failure, error) => {
+                self.job_failed(now, at, &rows, &error);
                 // What became of a stand-in is no reason why there is no prediction.
-                let stands_in = matches!(running.role, Role::StandIn(_));
-                let rows = if stands_in { Rows::new() } else { running.rows.clone() };
-                for query in rows {
+                let stands_in = matches!(role, Role::StandIn(_));
+                for query in if stands_in { Rows::new() } else { rows } {
                     if let Some(waiting) = self.ledger.query(query) {
                         waiting.failure = Some(error.clone());
                     }
@@ -278,4 +305,21 @@ impl State {
         };
         self.react(driver, event, effects);
     }
+
+    /// Queries' own predictions came: what redundancy saved is told by how long they would have had to wait.
+    fn predicted(&mut self, now: Time, rows: &Rows) {
+        for query in rows {
+            let Some(waiting) = self.ledger.known(*query).filter(|waiting| !waiting.came) else { continue };
+            waiting.came = true;
+            let (of, alone) = (waiting.pool, now.since(waiting.arrived));
+            self.ledger.pools.get(&of).iter().for_each(|pool| pool.sums.alone(alone));
+            self.came(*query, alone);
+        }
+    }
+}
+
+/// Whether a query was not taken: then nobody would have answered it.
+fn refused(answer: &Answer) -> bool {
+    use Reject::{BadQuery, NoInstance, Overload, QueueFull};
+    matches!(answer, Answer::Rejected(QueueFull | Overload | NoInstance | BadQuery))
 }

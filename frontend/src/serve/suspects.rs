@@ -7,6 +7,7 @@ use super::coding::{Arrived, Check, Comparing, Decoding, Work};
 use super::driver::Driver;
 use super::effect::{Effect, Effects};
 use super::state::State;
+use crate::console::Kind;
 use crate::error::Error;
 
 impl State {
@@ -76,7 +77,9 @@ impl State {
     }
 
     /// An instance is suspect of wrong answers.
-    pub(super) fn suspect(&self, instance: InstanceId, pool: PoolId) {
+    pub(super) fn suspect(&self, driver: &Driver, instance: InstanceId, pool: PoolId) {
+        let text = "its answers disagree with parities or stand-ins far more often than others' do";
+        self.tell(driver, Kind::Suspect, instance, Some(pool), text.to_owned());
         let instance = self.ledger.instances.get(&instance).map_or("", |instance| instance.name.as_str());
         let model = self.ledger.pools.get(&pool).map_or("", |pool| pool.model.name.as_str());
         tracing::warn!(

@@ -353,3 +353,13 @@ async fn a_model_is_tried_again_when_nobody_could_tell() {
     }
     assert_eq!(metric(&frontend, "parm_groups_total", &["kind=\"full\""]), 1.0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_breaks_once_does_not_decide_whether_a_model_is_linear() {
+    let instances = instances(3, 10);
+    let broke = parm_protocol::Error::Internal { message: "the engine broke".into() };
+    instances.iter().for_each(|instance| instance.then(Act::Fail(MS, broke.clone())));
+    // Ends only when the model is coded, so when it was tried again.
+    let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances).await;
+    assert!(metric(&frontend, "parm_codes", &[]) > 0.0);
+}

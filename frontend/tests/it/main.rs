@@ -3,6 +3,7 @@
 mod admin;
 mod bundles;
 mod coded;
+mod console;
 mod instances;
 mod metrics;
 mod neighbours;

@@ -13,17 +13,6 @@ use crate::schedule::{
     Ask, Event, Guilt, Model, Schedule, Serving, Setup, Source, Temper, Wanted, What, Worker,
 };
 
-const POLICIES: [PolicyKind; 8] = [
-    PolicyKind::None,
-    PolicyKind::Equal,
-    PolicyKind::Replicate,
-    PolicyKind::Hedge,
-    PolicyKind::Parm,
-    PolicyKind::ParmPlus,
-    PolicyKind::ApproximateBackup,
-    PolicyKind::StandIn,
-];
-
 struct Maker {
     dice: Dice,
     setup: Setup,
@@ -103,7 +92,7 @@ fn serving(model: Model) -> Serving {
 }
 
 fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
-    let mut settings = PoolSettings { policy: dice.pick(&POLICIES), ..PoolSettings::default() };
+    let mut settings = PoolSettings { policy: dice.pick(&PolicyKind::ALL), ..PoolSettings::default() };
     settings.batch.max_size = NonZeroU16::new(dice.pick(&[1, 1, 4, 8])).expect("positive");
     settings.batch.max_delay = Duration::from_millis(dice.pick(&[0, 0, 2]));
     settings.queue_limit = NonZeroU32::new(dice.pick(&[1024, 1024, 64, 16])).expect("positive");
@@ -310,7 +299,7 @@ impl Maker {
     fn change(&mut self) {
         for _ in 0..self.dice.range(1, 4) {
             let of = self.dice.percent(40).then(|| self.model());
-            let policy = serde_json::to_value(self.dice.pick(&POLICIES)).unwrap_or(Value::Null);
+            let policy = serde_json::to_value(self.dice.pick(&PolicyKind::ALL)).unwrap_or(Value::Null);
             let size = self.dice.pick(&[1, 4, 8]);
             let patch = match self.dice.range(0, 4) {
                 0 => json!({ "policy": policy, "batch": { "max_size": size } }),

@@ -36,6 +36,7 @@ pub(crate) struct Instance {
 /// A job at a server, as long as it is there.
 struct Job<'a> {
     instance: &'a Instance,
+    model: ModelRef,
     rows: Vec<usize>,
 }
 
@@ -135,9 +136,9 @@ impl Instance {
         let mut truth = self.world.0.lock();
         if now == Temper::Short {
             job.rows.iter().for_each(|row| truth.rows[*row].faults += 1);
-            truth.fails(self.number);
+            truth.fails(self.number, &job.model);
         } else {
-            truth.servers[self.number].failures = 0;
+            truth.servers[self.number].failures.remove(&job.model);
             job.rows.iter().for_each(|row| truth.rows[*row].answered = true);
         }
         answer
@@ -164,7 +165,7 @@ impl Instance {
     fn fault(&self, job: &Job<'_>) {
         let mut truth = self.world.0.lock();
         job.rows.iter().for_each(|row| truth.rows[*row].faults += 1);
-        truth.fails(self.number);
+        truth.fails(self.number, &job.model);
     }
 
     /// The model that a request is for: the newest unless it names a version.
@@ -240,7 +241,7 @@ impl Client for Instance {
             truth.saw(1 + self.number as u64, sum);
             rows
         };
-        let job = Job { instance: self, rows };
+        let job = Job { instance: self, model: request.model.clone(), rows };
         Box::pin(async move {
             let deadline = context.deadline.expect("every job has a deadline");
             let late = Error::DeadlineExceeded { waited: Duration::ZERO };

@@ -1,5 +1,6 @@
 //! One run: a frontend over the servers of a schedule, in time that stands still until everybody waits.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -300,7 +301,7 @@ fn known(instance: &Instance, steady_at: Instant) -> Server {
         models: instance.models.lock().iter().map(|own| (*own, steady_at)).collect(),
         holds: 0,
         idle_since: now,
-        failures: 0,
+        failures: BTreeMap::new(),
         fed_in_vain: 0,
         poisoned: 0,
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use parm_protocol::ModelRef;
 use tokio::time::Instant;
 
 use crate::schedule::{Ask, Guilt, Model, Serving, Temper};
@@ -54,8 +55,8 @@ pub(crate) struct Server {
     /// Jobs that it holds, and since when it has held none.
     pub(crate) holds: u32,
     pub(crate) idle_since: Instant,
-    /// Its own failures in a row.
-    pub(crate) failures: u32,
+    /// Its own failures in a row, by what it was asked to run: one model says nothing of the others.
+    pub(crate) failures: BTreeMap<ModelRef, u32>,
     /// Jobs with rows that somebody waited for and others could answer, given to it long after it had begun to hang.
     pub(crate) fed_in_vain: u32,
     /// Jobs failed by rows of poison: no fault of its own.
@@ -265,7 +266,8 @@ impl Truth {
         let now = Instant::now();
         self.lied |= matches!(temper, Temper::Wrong);
         let own = &mut self.servers[server];
-        (own.temper, own.temper_since, own.failures, own.fed_in_vain) = (temper, now, 0, 0);
+        (own.temper, own.temper_since, own.fed_in_vain) = (temper, now, 0);
+        own.failures.clear();
         own.steady_at = own.steady_at.max(now + RECOVERY);
     }
 
@@ -275,11 +277,12 @@ impl Truth {
     }
 
     /// A server failed a job by its own fault; several in a row are a reason to eject it.
-    pub(crate) fn fails(&mut self, server: usize) {
+    pub(crate) fn fails(&mut self, server: usize, model: &ModelRef) {
         let now = Instant::now();
         let own = &mut self.servers[server];
-        own.failures += 1;
-        if own.failures > 1 {
+        let failures = own.failures.entry(model.clone()).or_default();
+        *failures += 1;
+        if *failures > 1 {
             own.steady_at = own.steady_at.max(now + RECOVERY);
         }
     }

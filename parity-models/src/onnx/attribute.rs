@@ -42,7 +42,7 @@ impl Attribute {
     }
 
     /// The attribute as it is written to a file. `Other` keeps its kind only: it is never written from here.
-    pub(super) fn to_proto(&self, name: &str) -> AttributeProto {
+    pub fn to_proto(&self, name: &str) -> AttributeProto {
         let mut proto = AttributeProto { name: name.into(), ..AttributeProto::default() };
         let kind = match self {
             Self::Int(value) => {

@@ -6,26 +6,16 @@
 //! crowd others out. Two files that look the same to the model are taken once: rows to test on must not be known.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use md5::{Digest, Md5};
+use parm_arrays::{TOKENS, tokens, walk};
 
 use super::file::Limit;
 use super::folder::{MOST_FILES, Rows};
 use super::options::Options;
 use super::{Samples, Unusable};
-
-/// Tokens from either end.
-const SIDE: usize = 1024;
-/// What is looked at on either side; white space within it is stripped.
-const BLOCK: usize = 4096;
-/// Stands where a file has no byte.
-const PADDING: f32 = 256.0;
-/// Files with fewer bytes say too little.
-const SHORTEST: usize = 8;
 
 /// Which files are taken.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +38,7 @@ impl Draw {
 /// files that nobody may open and files that go away.
 pub(super) fn read(folders: &[PathBuf], draw: Draw, limit: Limit) -> Result<Samples, Unusable> {
     let mut by_ending: BTreeMap<String, Vec<(u64, PathBuf)>> = BTreeMap::new();
-    for path in walk(folders)? {
+    for path in walk(folders, MOST_FILES)? {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         by_ending.entry(ending.to_ascii_lowercase()).or_default().push((rank(&path, draw.seed), path));
     }
@@ -60,38 +50,13 @@ pub(super) fn read(folders: &[PathBuf], draw: Draw, limit: Limit) -> Result<Samp
     taken.sort_unstable();
     let (mut rows, mut seen) = (Rows::new(limit), BTreeSet::new());
     for path in taken {
-        let Some(tokens) = ends(&path).ok().and_then(|ends| ends.tokens()) else { continue };
+        let Ok(Some(tokens)) = tokens(&path) else { continue };
+        let tokens: Vec<f32> = tokens.into_iter().map(f32::from).collect();
         if seen.insert(digest(&tokens)) {
-            rows.add(&path, &[2 * SIDE], &tokens)?;
+            rows.add(&path, &[TOKENS], &tokens)?;
         }
     }
     Samples::new(rows.array(), None)
-}
-
-/// All plain files below some folders. A folder that is named must be there; one below it may be closed to us.
-fn walk(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Unusable> {
-    let mut files = Vec::new();
-    let mut left: Vec<(PathBuf, bool)> = folders.iter().map(|folder| (folder.clone(), true)).collect();
-    while let Some((folder, is_named)) = left.pop() {
-        let entries = match fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(error) if is_named => {
-                return Err(Unusable::Read { path: folder, message: error.to_string() });
-            }
-            Err(_) => continue,
-        };
-        for entry in entries.filter_map(Result::ok) {
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => left.push((entry.path(), false)),
-                Ok(kind) if kind.is_file() => files.push(entry.path()),
-                _ => {}
-            }
-            if files.len() + left.len() > MOST_FILES {
-                return Err(Unusable::TooManyFiles { path: folder, limit: MOST_FILES });
-            }
-        }
-    }
-    Ok(files)
 }
 
 /// A number that looks random and is always the same for a name and a seed.
@@ -105,42 +70,4 @@ fn rank(path: &Path, seed: u64) -> u64 {
 
 fn digest(tokens: &[f32]) -> [u8; 16] {
     Md5::digest(bytemuck::cast_slice::<f32, u8>(tokens)).into()
-}
-
-/// The blocks at the ends of a file.
-struct Ends {
-    first: Vec<u8>,
-    last: Vec<u8>,
-}
-
-fn ends(path: &Path) -> std::io::Result<Ends> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    let mut block = |from: u64| {
-        let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(from))?;
-        file.by_ref().take(BLOCK as u64).read_to_end(&mut bytes)?;
-        Ok::<_, std::io::Error>(bytes)
-    };
-    Ok(Ends { first: block(0)?, last: block(length.saturating_sub(BLOCK as u64))? })
-}
-
-impl Ends {
-    /// What the model is given; `None` where there is too little.
-    fn tokens(&self) -> Option<Vec<f32>> {
-        let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c);
-        let start = self.first.iter().position(|byte| !is_space(byte))?;
-        let start = &self.first[start..];
-        let end = self.last.iter().rposition(|byte| !is_space(byte)).map_or(0, |last| last + 1);
-        let end = &self.last[..end];
-        if start.len() < SHORTEST {
-            return None;
-        }
-        let (start, end) = (&start[..start.len().min(SIDE)], &end[end.len().saturating_sub(SIDE)..]);
-        let mut tokens = vec![PADDING; 2 * SIDE];
-        // Padding comes after a short start, and before a short end.
-        tokens.iter_mut().zip(start).for_each(|(token, &byte)| *token = byte.into());
-        tokens[2 * SIDE - end.len()..].iter_mut().zip(end).for_each(|(token, &byte)| *token = byte.into());
-        Some(tokens)
-    }
 }

@@ -62,6 +62,7 @@ impl From<parm_arrays::Error> for Unusable {
         match error.problem {
             Problem::Read(message) => Self::Read { path, message },
             Problem::TooLarge { limit } => Self::TooLarge { path, limit },
+            Problem::TooManyFiles { limit } => Self::TooManyFiles { path, limit },
             Problem::Malformed(detail) => Self::Format { path, expected: "an npy or idx file", detail },
             Problem::Length { expected, actual } => Self::Length { path, expected, actual },
         }

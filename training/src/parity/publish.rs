@@ -1,23 +1,17 @@
 //! Into the model repository: model files first, then the manifest that names them, each whole or not at all. So
 //! whatever interrupts this, a bundle never names a file that is not there.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use parm_encoder::{CodeSpec, Head};
 use parm_parity_models::bundle::{
     Accuracy, Calibration, Deployed, Input, Learned, Manifest, Meaning, ModelFile, Output, Parity,
-    Preprocessing, Range, StandIn, StandInAccuracy, Training,
+    Preprocessing, Range, StandIn, StandInAccuracy, Training, put_model,
 };
 use parm_parity_models::onnx::{Limits, Model, Value};
-use parm_parity_models::repository::check_name;
-use sha2::{Digest, Sha256};
 
-use crate::{Array, Error, file};
-
-/// The most versions that are looked through for a free number.
-const MAX_VERSIONS: u64 = 10_000;
+use crate::{Array, Error};
 
 /// A deployed model and the repository that it is put into.
 #[derive(Clone, Debug)]
@@ -157,20 +151,7 @@ fn open(publication: &Publication<'_>) -> Result<(PathBuf, Manifest), Error> {
 
 /// Puts a model into the repository, as a new version unless one holds the same file.
 pub fn publish_base(root: &Path, name: &str, model: &[u8]) -> Result<ModelFile, Error> {
-    check_name(name)?;
-    let sha256 = hex(&Sha256::digest(model));
-    for version in 1..MAX_VERSIONS {
-        let folder = root.join(name).join(version.to_string());
-        let path = folder.join("model.onnx");
-        let found = fs::read(&path).ok();
-        if found.is_none() && !folder.exists() {
-            file::write(&path, model)?;
-        } else if found.as_deref() != Some(model) {
-            continue;
-        }
-        return Ok(ModelFile { name: name.into(), version, sha256 });
-    }
-    Err(Error::Write { path: root.join(name), message: "it has too many versions".into() })
+    Ok(put_model(root, name, model)?)
 }
 
 /// What tells a code from others of the same bundle.
@@ -223,8 +204,4 @@ fn shape(value: &Value, known: &[usize]) -> Result<Vec<i64>, Error> {
 
 fn untyped(value: &Value) -> Error {
     Error::Setting { message: format!("'{}' has no type and shape that can be served", value.name) }
-}
-
-fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -16,6 +16,8 @@ pub(crate) struct Group {
     pub(crate) pool: Arc<Pool>,
     /// The code that it was encoded with: another may be in force by the time it is decoded.
     pub(crate) coder: Arc<Coder>,
+    /// Its members.
+    pub(crate) ids: SmallVec<[QueryId; 4]>,
     /// Queries in each slot.
     pub(crate) slots: SmallVec<[u16; 8]>,
     /// The latest of its members' deadlines.

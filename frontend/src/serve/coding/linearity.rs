@@ -74,8 +74,10 @@ pub(crate) async fn examine(
             let answer = tokio::time::timeout(patience, client.infer(request, context)).await;
             match answer.unwrap_or(Err(Error::DeadlineExceeded { waited: patience })) {
                 Ok(answer) => answers.push(answer.outputs),
-                Err(error) if is_for_later(&error) => return Err(error),
-                Err(error) => return Ok(Err(format!("it cannot be tried whether it is linear: {error}"))),
+                Err(error) if is_refusal(&error) => {
+                    return Ok(Err(format!("it cannot be tried whether it is linear: {error}")));
+                }
+                Err(error) => return Err(error),
             }
         }
         if let Err(reason) = add_up(pool, &answers) {
@@ -85,9 +87,11 @@ pub(crate) async fn examine(
     Ok(Ok(()))
 }
 
-fn is_for_later(error: &Error) -> bool {
-    use Code::{DeadlineExceeded, NotFound, Overloaded, Unavailable};
-    matches!(error.code(), DeadlineExceeded | NotFound | Overloaded | Unavailable)
+/// Whether the model does not take such inputs, today or tomorrow. Any other error is the server's: an engine that breaks
+/// once is mended or replaced, and must not decide over the model for good.
+fn is_refusal(error: &Error) -> bool {
+    use Code::{InvalidArgument, TooLarge, Unimplemented};
+    matches!(error.code(), InvalidArgument | TooLarge | Unimplemented)
 }
 
 /// A request of one row: the sum of the inputs that these seeds stand for.

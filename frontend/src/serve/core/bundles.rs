@@ -3,27 +3,25 @@
 use std::sync::{Arc, Weak};
 
 use super::Core;
+use crate::settling::Settling;
 
 /// Looks for changes of the bundles as long as the frontend lives.
 pub(super) async fn follow(core: Weak<Core>) {
-    let (mut known, mut settling) = (None, None);
+    let mut settling = Settling::default();
     while let Some(strong) = core.upgrade() {
         let every = strong.config.bundles_interval;
         let timers = strong.driver.timers;
         let look = timers.offload(move || {
-            let stamp = strong.library.stamp();
-            let first = known.is_none();
-            if first || (known.as_ref() != Some(&stamp) && settling.as_ref() == Some(&stamp)) {
-                if !first {
-                    strong.reload();
-                }
+            let is_first = settling.is_new();
+            if settling.look(strong.library.stamp()) && !is_first {
+                strong.reload();
                 // A new manifest names new files.
-                known = Some(strong.library.stamp());
+                settling.believe(strong.library.stamp());
             }
-            (known, Some(stamp))
+            settling
         });
         match look.await {
-            Ok(looked) => (known, settling) = looked,
+            Ok(looked) => settling = looked,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
                 Err(_) => return, // the runtime ends

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use parm_dispatch::{InstanceId, NodeId};
 
 use super::Core;
+use crate::console::{Happening, Kind};
 use crate::error::Error;
 use crate::serve::catalog::Admitted;
 use crate::serve::instance::Instance;
@@ -78,6 +79,7 @@ impl Core {
         if is_new {
             self.apply_settings(&pool);
             self.stand_in_came(&pool);
+            self.tell_model(&pool, "is served");
         }
         Ok(pool)
     }
@@ -111,7 +113,15 @@ impl Core {
         if self.catalog.remove_unserved(pool) {
             tracing::info!(model = %pool.model.name, version = %pool.version, "no instance serves the model any more");
             self.driver.forget(pool.id);
+            self.tell_model(pool, "is served by no instance any more");
         }
+    }
+
+    /// Tells people of a model that came or went.
+    fn tell_model(&self, pool: &Pool, what: &str) {
+        let version = if pool.version.is_empty() { String::new() } else { format!(" {}", pool.version) };
+        let text = format!("{}{version} {what}", pool.model.name);
+        self.driver.tell(Kind::Model, Happening { model: Some(pool.id), text, ..Happening::default() });
     }
 
     /// Other instances serve these now.

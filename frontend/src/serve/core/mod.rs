@@ -9,7 +9,7 @@ mod standing;
 mod trial;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use parking_lot::Mutex;
 use parm_dispatch::Settings;
@@ -25,6 +25,7 @@ use super::coding::{Library, LoadNets};
 use super::driver::Driver;
 use super::roster::Roster;
 use crate::config::Config;
+use crate::console::Stream;
 use crate::error::Error;
 use crate::metrics::{self, Metrics};
 
@@ -37,7 +38,10 @@ pub(crate) struct Core {
     /// Told when an instance has left a model: one that was refused for its sake may be taken now.
     pub(crate) vacated: Notify,
     pub(crate) activity: Activity,
+    pub(crate) stream: Stream,
     settings: Mutex<PoolSettingsByModel>,
+    /// Changes of settings so far.
+    revision: AtomicU64,
     instances: AtomicU32,
     library: Library,
     roster: Roster,
@@ -61,7 +65,9 @@ impl Core {
             metrics: Metrics::new(),
             vacated: Notify::new(),
             activity: Activity::default(),
+            stream: Stream::default(),
             settings: Mutex::new(wished),
+            revision: AtomicU64::new(1),
             instances: AtomicU32::new(0),
             library,
             roster: Roster::default(),
@@ -75,7 +81,7 @@ impl Core {
     }
 
     /// The metrics page.
-    pub(crate) fn page(&self, instances: metrics::InstanceCounts) -> String {
+    pub(crate) fn page(&self, instances: metrics::InstanceCounts, paces: &[metrics::Pace]) -> String {
         for pool in self.catalog.all() {
             if let Some(mut status) = self.driver.status(pool.id) {
                 // The dispatcher keeps the books of stand-ins that a pool could have, or had.
@@ -83,9 +89,14 @@ impl Core {
                     (status.stand_in_cost, status.agreement, status.withheld) = (None, None, false);
                 }
                 pool.metrics.refresh(&status);
+                if let Some(share) = self.driver.utilisation(pool.id).filter(|_| status.counters.arrived > 0)
+                {
+                    self.metrics.utilised(&pool.metrics, share);
+                }
             }
         }
         self.metrics.count_instances(instances);
+        self.metrics.pace_instances(paces);
         self.metrics.text()
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parm_dispatch::{PolicyKind, PoolSettings};
 
@@ -36,6 +37,11 @@ impl Core {
         self.settings.lock().clone()
     }
 
+    /// How often they were changed.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Relaxed)
+    }
+
     /// Changes dispatch settings; queries under way stay. If `change` fails nothing is changed, nor if a policy is wanted
     /// for which there are no codes: `of` names the model that the change is about, or none for all.
     pub(crate) fn change_settings(
@@ -51,6 +57,7 @@ impl Core {
             next.check(&self.library)?;
             self.check_plans(&pools, &next, of)?;
             *settings = next.clone();
+            self.revision.fetch_add(1, Ordering::Relaxed);
             next
         };
         pools.iter().for_each(|pool| self.apply_settings(pool));

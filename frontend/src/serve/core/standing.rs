@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parm_dispatch::{InForce, PolicyKind, PoolSettings};
 
 use super::{Core, trial};
+use crate::console::{Happening, Kind};
 use crate::serve::coding::{self, Codes, Plan, StandIn, Standing};
 use crate::serve::pool::Pool;
 
@@ -54,10 +55,19 @@ impl Core {
         });
         let uncoded = |_| Plan { in_force: InForce::as_wished(&wished), codes: Codes::default() };
         let Plan { in_force, codes } = plan.unwrap_or_else(uncoded);
+        let before = pool.standing().map(|standing| standing.in_force.coding.codes);
         pool.set_codes(codes);
+        if let Some(before) = before.filter(|before| *before != in_force.coding.codes) {
+            self.tell_codes(pool, before.len(), in_force.coding.codes.len());
+        }
         pool.set_standing(Standing { in_force: in_force.clone(), not_coded, stand_in: None });
         self.metrics.policy_changed(&pool.metrics, in_force.policy);
         let wished = PoolSettings { stand_in: self.stand_in_settings(pool, &wished), ..wished };
         self.driver.configure(pool, wished, in_force);
+    }
+
+    fn tell_codes(&self, pool: &Pool, before: usize, now: usize) {
+        let text = format!("{} has other codes: {before} before, {now} now", pool.model.name);
+        self.driver.tell(Kind::Model, Happening { model: Some(pool.id), text, ..Happening::default() });
     }
 }

@@ -68,7 +68,7 @@ async fn settle(core: Weak<Core>, pool: Arc<Pool>) {
                 }
                 Err(error) => {
                     let model = &pool.model.name;
-                    tracing::debug!(%model, %error, "cannot tell yet whether the model is linear");
+                    tracing::warn!(%model, %error, "cannot tell yet whether the model is linear: it is asked again");
                 }
             }
         }

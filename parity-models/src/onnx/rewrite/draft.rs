@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use prost::Message;
 
-use super::super::proto::{GraphProto, ModelProto, NodeProto};
+use super::super::proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto};
 use super::super::splice::LARGEST_FILE;
 use super::super::topology::{reads, writes};
 use super::super::{Attribute, Defect, Limits, Model, Tensor, domain, node};
@@ -15,12 +15,14 @@ const IR_VERSION_OF_FREE_CONSTANTS: i64 = 4;
 
 /// A graph that is being changed. It starts as a copy of a sound model with external weights brought in, `Constant`
 /// nodes turned into initialisers and shared weights given to each reader separately.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Draft {
     /// Everything but nodes and constants.
     pub(super) model: ModelProto,
-    pub(super) nodes: Vec<NodeProto>,
-    pub(super) constants: BTreeMap<String, Tensor>,
+    /// The nodes, each behind those that it reads from when the draft is finished.
+    pub nodes: Vec<NodeProto>,
+    /// The constants by name. Those that nobody reads are left out of the finished model.
+    pub constants: BTreeMap<String, Tensor>,
     names: BTreeSet<String>,
 }
 
@@ -70,26 +72,36 @@ impl Draft {
     }
 
     /// Version of ONNX's own operators.
-    pub(super) fn opset(&self) -> i64 {
+    pub fn opset(&self) -> i64 {
         let mut sets = self.model.opset_import.iter();
         sets.find(|set| domain::canonical(&set.domain).is_empty()).map_or(1, |set| set.version)
     }
 
-    pub(super) fn graph(&self) -> &GraphProto {
+    /// Says that the nodes are of another version of ONNX's own operators. They must mean the same in it.
+    pub fn set_opset(&mut self, version: i64) {
+        let own = |set: &&mut OperatorSetIdProto| domain::canonical(&set.domain).is_empty();
+        if let Some(set) = self.model.opset_import.iter_mut().find(own) {
+            set.version = version;
+        }
+    }
+
+    /// Name, inputs, outputs and declarations; nodes and constants are in fields of their own.
+    pub fn graph(&self) -> &GraphProto {
         self.model.graph.as_ref().expect("a draft is made of a graph")
     }
 
-    pub(super) fn graph_mut(&mut self) -> &mut GraphProto {
+    /// The same, to be changed.
+    pub fn graph_mut(&mut self) -> &mut GraphProto {
         self.model.graph.as_mut().expect("a draft is made of a graph")
     }
 
     /// How messages call the node in place `at`.
-    pub(super) fn label(&self, at: usize) -> String {
+    pub fn label(&self, at: usize) -> String {
         node::label(at, &self.nodes[at])
     }
 
     /// A name that nothing has yet, like `name`.
-    pub(super) fn fresh(&mut self, name: &str) -> String {
+    pub fn fresh(&mut self, name: &str) -> String {
         let numbered = (2..).map(|number| format!("{name}.{number}"));
         let mut candidates = std::iter::once(name.to_owned()).chain(numbered);
         let free = candidates.find(|name| !self.names.contains(name)).expect("numbers do not run out");
@@ -98,14 +110,14 @@ impl Draft {
     }
 
     /// Adds a constant under a name like its own, and returns that name.
-    pub(super) fn add_constant(&mut self, tensor: Tensor) -> String {
+    pub fn add_constant(&mut self, tensor: Tensor) -> String {
         let name = self.fresh(tensor.name());
         self.constants.insert(name.clone(), tensor.renamed(&name));
         name
     }
 
     /// A node of ONNX's own operators with one output.
-    pub(super) fn make<const N: usize>(
+    pub fn make<const N: usize>(
         &mut self,
         op: &str,
         inputs: &[&str],
@@ -123,7 +135,7 @@ impl Draft {
     }
 
     /// Takes away declarations of intermediate values that no longer hold.
-    pub(super) fn forget(&mut self, stale: impl Fn(&str) -> bool) {
+    pub fn forget(&mut self, stale: impl Fn(&str) -> bool) {
         self.graph_mut().value_info.retain(|info| !stale(&info.name));
     }
 

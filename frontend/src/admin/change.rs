@@ -1,0 +1,75 @@
+//! What a change of settings changed, in words: for the log, and for those who watch.
+
+use parm_dispatch::PoolSettings;
+use serde_json::{Value, json};
+
+use super::auth::Caller;
+use crate::console::{Happening, Kind};
+use crate::serve::Frontend;
+
+/// Tells of a change of a model's settings, or of those for all. What is as it was is no news.
+pub(super) fn tell(
+    frontend: &Frontend,
+    model: Option<&str>,
+    before: &PoolSettings,
+    after: &PoolSettings,
+    caller: Caller,
+) {
+    let mut fields = Vec::new();
+    differences("", &json!(before), &json!(after), &mut fields);
+    let changed = fields.join(", ");
+    let by = caller.name.as_deref().unwrap_or("-");
+    tracing::info!(model = model.unwrap_or("*"), %changed, by, "dispatch settings changed");
+    if fields.is_empty() {
+        return;
+    }
+    let pools = model.map(|name| frontend.core.catalog.versions(name)).unwrap_or_default();
+    let model = pools.last().map(|pool| pool.id);
+    let what = Happening { instance: None, model, text: changed, by: caller.name };
+    frontend.core.driver.tell(Kind::Settings, what);
+}
+
+/// Each field that is another: its path, what it was and what it is.
+fn differences(path: &str, before: &Value, after: &Value, found: &mut Vec<String>) {
+    if let (Value::Object(old), Value::Object(new)) = (before, after) {
+        let names = old.keys().chain(new.keys().filter(|name| !old.contains_key(*name)));
+        for name in names {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            differences(&path, &before[name], &after[name], found);
+        }
+    } else if before != after {
+        found.push(format!("{path} {} to {}", word(before), word(after)));
+    }
+}
+
+fn word(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "none".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changed_is_told_field_by_field() {
+        let before = PoolSettings::default();
+        let mut after = before.clone();
+        after.stand_in.bound = parm_dispatch::Fraction::percent(2);
+        after.policy = parm_dispatch::PolicyKind::StandIn;
+        after.backup_model = Some("small".into());
+        let mut found = Vec::new();
+        differences("", &json!(before), &json!(after), &mut found);
+        found.sort();
+        let bound = before.stand_in.bound.get();
+        let expected = [
+            "backup_model none to small",
+            "policy hedge to stand-in",
+            &format!("stand_in.bound {bound} to 0.02"),
+        ];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,56 @@
+//! Why was this one approximate? The latest queries that are kept, and the story of one.
+
+use axum::Json;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::refusal::Refusal;
+use crate::console::{Wanted, read_name};
+use crate::error::Error;
+use crate::serve::Frontend;
+
+/// Queries that are told at a time, at most.
+const MOST: usize = 1024;
+
+/// Which queries somebody asks for.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Asked {
+    model: Option<String>,
+    outcome: Option<String>,
+    request: Option<String>,
+    slowest: bool,
+    limit: usize,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self { model: None, outcome: None, request: None, slowest: false, limit: 50 }
+    }
+}
+
+pub(super) async fn list(
+    State(frontend): State<Frontend>,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Json<Value>, Refusal> {
+    let Query(Asked { model, outcome, request, slowest, limit }) = asked?;
+    let wanted = Wanted { model, outcome, request, slowest, limit: limit.min(MOST) };
+    let driver = &frontend.core.driver;
+    let (kept, since, found) = driver.queries(&wanted);
+    let since = driver.wall_ms(since.unwrap_or_else(|| driver.now()));
+    let queries: Vec<_> = found.iter().map(|query| query.told(driver.wall_ms(query.arrived))).collect();
+    Ok(Json(json!({ "kept": kept, "since": since, "queries": queries })))
+}
+
+pub(super) async fn show(
+    State(frontend): State<Frontend>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, Refusal> {
+    let Path(name) = name?;
+    let driver = &frontend.core.driver;
+    let found = read_name(&name).and_then(|id| driver.query(id));
+    let query = found.ok_or(Error::UnknownQuery { name })?;
+    Ok(Json(query.told_whole(driver.wall_ms(query.arrived))))
+}

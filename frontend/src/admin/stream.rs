@@ -1,0 +1,38 @@
+//! Frames as they come, for whoever watches.
+
+use std::convert::Infallible;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures::stream;
+use serde::Deserialize;
+
+use super::auth::Caller;
+use super::refusal::Refusal;
+use crate::serve::Frontend;
+
+/// What the caller knows already.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Resume {
+    /// When the last frame was made that it has.
+    since: u64,
+}
+
+pub(super) async fn watch(
+    State(frontend): State<Frontend>,
+    Extension(caller): Extension<Caller>,
+    known: Result<Query<Resume>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let Query(Resume { since }) = known?;
+    let watcher = frontend.watch(&caller, since)?;
+    let lines = stream::unfold(watcher, |mut watcher| async {
+        let line = watcher.next().await?;
+        Some((Ok::<_, Infallible>(line), watcher))
+    });
+    Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
+}

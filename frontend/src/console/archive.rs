@@ -1,0 +1,164 @@
+//! Queries that people may ask about, in one ring: those that were not answered by their own prediction in good time, and a
+//! few of the others to compare them with.
+//!
+//! Every query has its story while it is under way, as nobody knows beforehand which will be of interest. Most are not, and
+//! give the room of their story to the next.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parm_dispatch::{QueryId, Time};
+use serde_json::{Value, json};
+
+use super::story::{Step, Story};
+use crate::serve::Pool;
+
+/// Queries that are kept.
+pub(super) const KEPT: usize = 1024;
+
+/// One in so many of those that are of no interest is kept.
+const ONE_IN: u64 = 256;
+
+/// Rooms of stories that wait for queries.
+const ROOMS: usize = 256;
+
+/// The ring.
+#[derive(Default)]
+pub(crate) struct Archive {
+    kept: VecDeque<KeptQuery>,
+    /// The number of the first of them, and of each by its name.
+    first: u64,
+    numbers: HashMap<QueryId, u64>,
+    rooms: Vec<Story>,
+    /// Queries of no interest so far.
+    usual: u64,
+}
+
+/// A query that was answered.
+#[derive(Clone)]
+pub(crate) struct KeptQuery {
+    pub(crate) id: QueryId,
+    /// The client's name for its request.
+    pub(crate) request: String,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) arrived: Time,
+    pub(crate) took: Duration,
+    pub(crate) deadline: Duration,
+    pub(crate) outcome: &'static str,
+    pub(crate) confidence: Option<f32>,
+    /// When its own prediction came.
+    pub(crate) alone: Option<Duration>,
+    /// The number of the instance that answered.
+    pub(crate) instance: Option<u32>,
+    pub(crate) story: Story,
+}
+
+/// Which queries somebody asks for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) model: Option<String>,
+    pub(crate) outcome: Option<String>,
+    pub(crate) request: Option<String>,
+    pub(crate) slowest: bool,
+    pub(crate) limit: usize,
+}
+
+impl Archive {
+    /// Room for a new story.
+    pub(crate) fn room(&mut self) -> Story {
+        self.rooms.pop().unwrap_or_default()
+    }
+
+    /// Nobody will ask for this story.
+    pub(crate) fn discard(&mut self, story: Story) {
+        if self.rooms.len() < ROOMS {
+            self.rooms.push(story.emptied());
+        }
+    }
+
+    /// Whether a query that was answered by its own prediction in good time is kept all the same.
+    pub(crate) fn samples(&mut self) -> bool {
+        self.usual += 1;
+        self.usual % ONE_IN == 1
+    }
+
+    pub(crate) fn keep(&mut self, query: KeptQuery) {
+        if self.kept.len() >= KEPT
+            && let Some(oldest) = self.kept.pop_front()
+        {
+            self.first += 1;
+            self.numbers.remove(&oldest.id);
+            self.discard(oldest.story);
+        }
+        self.numbers.insert(query.id, self.first + self.kept.len() as u64);
+        self.kept.push_back(query);
+    }
+
+    /// Something more happened to a query; that is of no interest where it is not kept.
+    pub(crate) fn get_mut(&mut self, id: QueryId) -> Option<&mut KeptQuery> {
+        let number = *self.numbers.get(&id)?;
+        self.kept.get_mut((number - self.first) as usize)
+    }
+
+    pub(crate) fn get(&self, id: QueryId) -> Option<KeptQuery> {
+        let number = self.numbers.get(&id)?;
+        self.kept.get((number - self.first) as usize).cloned()
+    }
+
+    /// How many are kept, since when, and those that are wanted.
+    pub(crate) fn find(&self, wanted: &Wanted) -> (usize, Option<Time>, Vec<KeptQuery>) {
+        let fits = |query: &&KeptQuery| {
+            wanted.model.as_ref().is_none_or(|name| *name == query.pool.model.name)
+                && wanted.outcome.as_ref().is_none_or(|outcome| outcome == query.outcome)
+                && wanted.request.as_ref().is_none_or(|request| *request == query.request)
+        };
+        let mut found: Vec<&KeptQuery> = self.kept.iter().rev().filter(fits).collect();
+        if wanted.slowest {
+            found.sort_by_key(|query| std::cmp::Reverse(query.took));
+        }
+        let found = found.into_iter().take(wanted.limit).cloned().collect();
+        (self.kept.len(), self.kept.front().map(|query| query.arrived), found)
+    }
+}
+
+impl KeptQuery {
+    /// As it is told in a list, of a query that arrived at this time.
+    pub(crate) fn told(&self, at_ms: u64) -> Value {
+        json!({
+            "id": name(self.id),
+            "request": self.request,
+            "model": self.pool.model.name,
+            "version": self.pool.version,
+            "at": at_ms,
+            "took_us": self.took.as_micros() as u64,
+            "outcome": self.outcome,
+            "confidence": self.confidence,
+            "alone_us": self.alone.map(|alone| alone.as_micros() as u64),
+            "instance": self.instance,
+        })
+    }
+
+    /// With its story.
+    pub(crate) fn told_whole(&self, at_ms: u64) -> Value {
+        let mut told = self.told(at_ms);
+        told["deadline_us"] = json!(self.deadline.as_micros() as u64);
+        told["why"] = json!(self.story.why(self.outcome, self.took, self.alone));
+        told["timeline"] = json!(self.story.told(self.arrived));
+        told
+    }
+
+    pub(crate) fn push(&mut self, at: Time, step: Step) {
+        self.story.push(at, step);
+    }
+}
+
+/// A query's name as people write it.
+fn name(id: QueryId) -> String {
+    format!("{:016x}", id.0)
+}
+
+/// The query that people mean.
+pub(crate) fn read_name(name: &str) -> Option<QueryId> {
+    (name.len() == 16).then(|| u64::from_str_radix(name, 16).ok()).flatten().map(QueryId)
+}

@@ -1,0 +1,51 @@
+//! The first line of a stream: who speaks, to whom, and what the numbers in all other lines mean.
+
+use parm_dispatch::{Counters, PolicyKind};
+use serde_json::{Value, json};
+
+use super::frame::{COLUMNS, REASONS, STATES};
+use super::histogram::{FIRST_US, PER_OCTAVE};
+use super::stream::{HISTORY, INTERVAL};
+use super::sums::{REJECTIONS, ROLES};
+use super::{archive, journal, moment};
+use crate::admin::Caller;
+use crate::metrics::policy_name;
+use crate::serve::{Frontend, Outcome};
+
+/// Rises with every change that is not an addition.
+const FORMAT: u32 = 1;
+
+/// A node is slow when its instances take so many times as long as the others.
+pub(crate) const NODE_SLOW_FACTOR: f64 = 2.0;
+
+/// What a caller is told first.
+pub(super) fn hello(frontend: &Frontend, caller: &Caller) -> Value {
+    let driver = &frontend.core.driver;
+    let outcomes = Outcome::ALL.map(Outcome::name).into_iter().chain(["rejected", "failed"]);
+    json!({
+        "format": FORMAT,
+        "version": env!("CARGO_PKG_VERSION"),
+        "at": driver.wall_ms(driver.now()),
+        "started_at": driver.wall_ms(parm_dispatch::Time::ZERO),
+        "role": caller.role,
+        "key": caller.name,
+        "interval_ms": INTERVAL.as_millis() as u64,
+        "history_s": HISTORY.as_secs(),
+        "outcomes": outcomes.collect::<Vec<_>>(),
+        "roles": ROLES,
+        "counts": Counters::NAMES,
+        "rejections": REJECTIONS,
+        "budgets": ["retry", "hedge", "stand_in"],
+        "columns": COLUMNS,
+        "states": STATES,
+        "reasons": REASONS,
+        "buckets": { "first_us": FIRST_US, "per_octave": PER_OCTAVE },
+        "policies": PolicyKind::ALL.map(policy_name),
+        "bounds": {
+            "instances": moment::INSTANCES,
+            "events": journal::KEPT,
+            "queries": archive::KEPT,
+            "node_slow_factor": NODE_SLOW_FACTOR,
+        },
+    })
+}

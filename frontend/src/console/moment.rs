@@ -1,0 +1,93 @@
+//! Everything that frames are made of, read at one time: counts so far, and how all stand now.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parm_dispatch::{InstanceId, InstanceReading, PoolReading, Time};
+
+use super::sums::Totals;
+use crate::discovery::{Member, View};
+use crate::serve::{Frontend, Pool};
+
+/// Instances that are told of at most.
+pub(super) const INSTANCES: usize = 1024;
+
+/// A moment.
+pub(super) struct Moment {
+    pub(super) at: Time,
+    /// In milliseconds since 1970.
+    pub(super) at_ms: u64,
+    pub(super) pools: Vec<OfPool>,
+    pub(super) instances: Vec<OfInstance>,
+}
+
+/// A pool at that moment.
+pub(super) struct OfPool {
+    pub(super) pool: Arc<Pool>,
+    pub(super) reading: PoolReading,
+    pub(super) totals: Totals,
+    pub(super) queue_limit: u32,
+    /// Whether clients may be given stand-ins' answers at all.
+    pub(super) stands_in: bool,
+}
+
+/// An instance at that moment.
+pub(super) struct OfInstance {
+    pub(super) member: Arc<Member>,
+    pub(super) view: View,
+    pub(super) reading: Option<InstanceReading>,
+    /// Since when it has had the oldest job that it holds.
+    pub(super) oldest: Option<Duration>,
+    /// Jobs that ended so far, and of these failed.
+    pub(super) jobs: [u64; 2],
+}
+
+/// What is read under the dispatcher's lock.
+pub(crate) struct Glance {
+    pub(crate) pools: Vec<Option<PoolReading>>,
+    pub(crate) instances: HashMap<InstanceId, InstanceReading>,
+    /// Since when each instance has had the oldest job that it holds.
+    pub(crate) oldest: HashMap<InstanceId, Time>,
+}
+
+impl Moment {
+    pub(super) fn now(frontend: &Frontend) -> Self {
+        let core = &frontend.core;
+        let pools = core.catalog.all();
+        let members: Vec<_> = frontend.fleet.members().into_iter().take(INSTANCES).collect();
+        let views: Vec<_> = members.iter().map(|member| member.view()).collect();
+        let known = views.iter().filter_map(|view| Some(view.instance.as_ref()?.id)).collect::<Vec<_>>();
+        let at = core.driver.now();
+        let mut glance = core.driver.glance(&pools, &known);
+        let settings = core.settings();
+        let of_pool = |(pool, reading): (Arc<Pool>, Option<PoolReading>)| {
+            let wished = settings.of(&pool.model.name);
+            Some(OfPool {
+                reading: reading?,
+                totals: pool.sums.totals(),
+                queue_limit: wished.queue_limit.get(),
+                stands_in: pool.codes().stand_in.is_some(),
+                pool,
+            })
+        };
+        let of_instance = |(member, view): (Arc<Member>, View)| {
+            let instance = view.instance.as_ref();
+            let id = instance.map(|instance| instance.id);
+            OfInstance {
+                member,
+                reading: id.and_then(|id| glance.instances.get(&id).copied()),
+                oldest: id.and_then(|id| glance.oldest.get(&id)).map(|since| at.since(*since)),
+                jobs: instance.map_or([0, 0], |instance| instance.ended()),
+                view,
+            }
+        };
+        let readings = std::mem::take(&mut glance.pools);
+        Self {
+            at,
+            at_ms: core.driver.wall_ms(at),
+            pools: pools.into_iter().zip(readings).filter_map(of_pool).collect(),
+            instances: members.into_iter().zip(views).map(of_instance).collect(),
+        }
+    }
+}

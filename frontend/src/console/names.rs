@@ -1,0 +1,76 @@
+//! What seldom changes: which models and instances there are, and what they say of themselves.
+
+use parm_dispatch::PolicyKind;
+use serde::Serialize;
+
+use super::moment::INSTANCES;
+use crate::discovery::Source;
+use crate::serve::Frontend;
+
+/// A model, as it is told.
+#[derive(Serialize)]
+pub(super) struct ModelName {
+    m: u32,
+    name: String,
+    version: String,
+    policy: PolicyKind,
+    in_force: PolicyKind,
+    revision: u64,
+    own: bool,
+    codes: Vec<(usize, usize)>,
+    stand_in: Option<String>,
+    problem: Option<String>,
+}
+
+/// An instance, as it is told.
+#[derive(Serialize)]
+pub(super) struct InstanceName {
+    number: u32,
+    address: String,
+    source: Source,
+    node: Option<String>,
+    models: Vec<u32>,
+    problem: Option<String>,
+}
+
+pub(super) fn models(frontend: &Frontend) -> Vec<ModelName> {
+    let core = &frontend.core;
+    let (settings, revision) = (core.settings(), core.revision());
+    let model = |pool: &std::sync::Arc<crate::serve::Pool>| {
+        let name = &pool.model.name;
+        let policy = settings.of(name).policy;
+        let standing = pool.standing();
+        let in_force = standing.as_ref().map(|standing| &standing.in_force);
+        let codes = in_force.map(|own| own.coding.codes.iter().map(|code| (code.k, code.parities)).collect());
+        ModelName {
+            m: pool.id.0,
+            name: name.clone(),
+            version: pool.version.clone(),
+            policy,
+            in_force: in_force.map_or(policy, |own| own.policy),
+            revision,
+            own: settings.models.contains_key(name),
+            codes: codes.unwrap_or_default(),
+            stand_in: pool.codes().stand_in.as_ref().map(|own| own.model.name.clone()),
+            problem: standing.and_then(|standing| standing.not_coded),
+        }
+    };
+    core.catalog.all().iter().map(model).collect()
+}
+
+pub(super) fn instances(frontend: &Frontend) -> Vec<InstanceName> {
+    let members = frontend.fleet.members();
+    let instance = |member: &std::sync::Arc<crate::discovery::Member>| {
+        let view = member.view();
+        let pools = view.instance.map(|instance| instance.pools()).unwrap_or_default();
+        InstanceName {
+            number: member.number,
+            address: member.name.clone(),
+            source: member.source,
+            node: member.node_name(),
+            models: pools.iter().map(|pool| pool.id.0).collect(),
+            problem: view.problem,
+        }
+    };
+    members.iter().take(INSTANCES).map(instance).collect()
+}

@@ -1,0 +1,110 @@
+//! Who is slow: instances beside the others of their models, nodes beside the other nodes, and how busy all are.
+//!
+//! An instance's pace is the median of its last jobs, each as a multiple of what its model usually took then: so it means the
+//! same whatever models it serves and however the load is. That of a node is the median of its instances' against that of
+//! all others': one slow instance among well ones is no slow node.
+
+use std::collections::BTreeMap;
+
+use prometheus::{GaugeVec, Opts, Registry};
+
+use super::{MODEL, register};
+
+/// How an instance is doing.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pace {
+    pub(crate) instance: String,
+    /// Empty where it is not known.
+    pub(crate) node: String,
+    pub(crate) slowness: f64,
+}
+
+/// The metrics.
+pub(super) struct PaceFamilies {
+    instances: GaugeVec,
+    nodes: GaugeVec,
+    pub(super) utilisation: GaugeVec,
+}
+
+impl PaceFamilies {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let gauge = |name, help, labels| register(registry, GaugeVec::new(Opts::new(name, help), labels));
+        Self {
+            instances: gauge(
+                "parm_instance_slow",
+                "Times as long as usual that an instance takes, by the median of its last jobs",
+                &["instance", "node"],
+            ),
+            nodes: gauge(
+                "parm_node_slow",
+                "Times as long that the instances of a node take as those of all others",
+                &["node"],
+            ),
+            utilisation: gauge("parm_utilisation", "Share of the usable slots that queries keep busy", MODEL),
+        }
+    }
+
+    /// All instances as they do now; who is gone is forgotten.
+    pub(super) fn refresh(&self, paces: &[Pace]) {
+        self.instances.reset();
+        self.nodes.reset();
+        for pace in paces {
+            self.instances.with_label_values(&[&pace.instance, &pace.node]).set(pace.slowness);
+        }
+        for (node, times) in nodes(paces) {
+            self.nodes.with_label_values(&[node]).set(times);
+        }
+    }
+}
+
+/// How many times as long the instances of each node take as those of all others, where there are others.
+fn nodes(paces: &[Pace]) -> BTreeMap<&str, f64> {
+    let names = paces.iter().map(|pace| pace.node.as_str()).filter(|node| !node.is_empty());
+    let times = |node: &str| {
+        let (own, others): (Vec<_>, Vec<_>) = paces.iter().partition(|pace| pace.node == node);
+        Some(median(own)? / median(others).filter(|others| *others > 0.0)?)
+    };
+    names.filter_map(|node| Some((node, times(node)?))).collect()
+}
+
+fn median(paces: Vec<&Pace>) -> Option<f64> {
+    let mut times: Vec<f64> = paces.iter().map(|pace| pace.slowness).collect();
+    times.sort_unstable_by(f64::total_cmp);
+    times.get(times.len().checked_sub(1)? / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(instance: &str, node: &str, slowness: f64) -> Pace {
+        Pace { instance: instance.into(), node: node.into(), slowness }
+    }
+
+    #[test]
+    fn a_node_is_slow_when_its_instances_are_and_not_for_the_sake_of_one() {
+        let all = [
+            pace("a", "n1", 3.0),
+            pace("b", "n1", 3.2),
+            pace("c", "n2", 1.0),
+            pace("d", "n2", 1.0),
+            pace("e", "n3", 9.0),
+            pace("f", "n3", 1.0),
+            pace("g", "", 1.0),
+        ];
+        let nodes = nodes(&all);
+        assert_eq!(nodes.keys().copied().collect::<Vec<_>>(), ["n1", "n2", "n3"]);
+        assert_eq!((nodes["n1"], nodes["n3"]), (3.0, 1.0));
+        assert!(super::nodes(&all[..2]).is_empty(), "slower than whom?");
+    }
+
+    #[test]
+    fn who_is_gone_is_forgotten() {
+        let registry = Registry::new();
+        let families = PaceFamilies::new(&registry);
+        families.refresh(&[pace("a", "n1", 3.0), pace("b", "n2", 1.0)]);
+        families.refresh(&[pace("b", "n2", 1.0)]);
+        let count: usize = registry.gather().iter().map(|family| family.get_metric().len()).sum();
+        assert_eq!(count, 1);
+    }
+}

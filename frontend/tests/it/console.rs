@@ -1,0 +1,351 @@
+//! The operators' page and its stream of frames, called without a network.
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use parm_dispatch::PolicyKind;
+use parm_frontend::{Frontend, Timers};
+use parm_wire::client::Token;
+use serde_json::{Value, json};
+use tokio::time::{Duration, sleep};
+use tower::ServiceExt;
+
+use crate::rig::{Network, config, frontend, get, infer, outcome, request, start, until, with};
+use crate::scripted::{Act, Scripted};
+
+/// Somebody who watches, and reads when told to.
+struct Reader {
+    body: Body,
+    lines: Vec<Value>,
+}
+
+async fn ask(frontend: &Frontend, path: &str) -> axum::response::Response {
+    frontend.admin().router().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap()
+}
+
+async fn watch(frontend: &Frontend, since: u64) -> Reader {
+    let response = ask(frontend, &format!("/admin/v1/stream?since={since}")).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(response.headers()["content-type"], "application/x-ndjson");
+    assert_eq!(response.headers()["cache-control"], "no-store");
+    Reader { body: response.into_body(), lines: Vec::new() }
+}
+
+impl Reader {
+    /// The next line; none where the stream has ended.
+    async fn line(&mut self) -> Option<Value> {
+        let data = self.body.frame().await?.unwrap().into_data().unwrap();
+        let line: Value = serde_json::from_slice(&data).unwrap();
+        self.lines.push(line.clone());
+        Some(line)
+    }
+
+    /// The next line of a kind.
+    async fn next(&mut self, kind: &str) -> Value {
+        loop {
+            let line = self.line().await.expect("the stream goes on");
+            if let Some(found) = line.get(kind) {
+                return found.clone();
+            }
+        }
+    }
+}
+
+fn sum(histogram: &Value) -> u64 {
+    histogram.as_array().unwrap().chunks(2).map(|pair| pair[1].as_u64().unwrap()).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watcher_is_told_who_there_is_and_then_every_second_what_happened() {
+    let (a, b) = (Scripted::quick("test://a", 20), Scripted::quick("test://b", 20));
+    let frontend = frontend(config(PolicyKind::Hedge), &[&a, &b]).await;
+    let mut reader = watch(&frontend, 0).await;
+    let hello = reader.next("hello").await;
+    assert_eq!((&hello["format"], &hello["role"], &hello["key"]), (&json!(1), &json!("admin"), &json!(null)));
+    let model = reader.next("models").await[0].clone();
+    assert_eq!(
+        (&model["name"], &model["in_force"], &model["own"]),
+        (&json!("double"), &json!("hedge"), &json!(false))
+    );
+    let instances = reader.next("instances").await;
+    assert_eq!(instances[1]["models"], json!([model["m"]]));
+    let kinds: Vec<_> =
+        reader.next("events").await.as_array().unwrap().iter().map(|event| event["kind"].clone()).collect();
+    assert_eq!(kinds.iter().filter(|kind| **kind == "joined").count(), 2);
+    assert!(kinds.contains(&json!("model")), "{kinds:?}");
+
+    for _ in 0..20 {
+        infer(&frontend, request(&[1.0])).await.unwrap();
+    }
+    let frame = reader.next("frame").await;
+    let own = &frame["models"][0];
+    let column =
+        |name: &str| hello["columns"].as_array().unwrap().iter().position(|known| known == name).unwrap();
+    let counted = hello["counts"].as_array().unwrap().iter().position(|name| name == "arrived").unwrap();
+    assert_eq!((&frame["over_ms"], &own["counts"][counted]), (&json!(1000), &json!(20)));
+    assert_eq!((sum(&own["latency"][0]), sum(&own["alone"]), &own["alone_unknown"]), (20, 20, &json!(0)));
+    assert_eq!(own["work_us"], json!([400_000, 0, 0, 0, 0]));
+    assert_eq!(own["groups"], json!(null));
+    let jobs: u64 = [0, 1].iter().map(|at| frame["instances"][*at][column("jobs")].as_u64().unwrap()).sum();
+    let row = &frame["instances"][0];
+    assert_eq!((jobs, &row[column("state")], &row[column("oldest_ms")]), (20, &json!(1), &json!(null)));
+    // 20 ms lie in the bucket that begins at 64 us * 2^(132 / 16).
+    assert_eq!(own["latency"][0][0], json!(132));
+    let second = reader.next("frame").await;
+    assert_eq!(second["models"][0]["counts"][counted], json!(0), "each frame is of its own second");
+    assert!(reader.lines.iter().all(|line| line.as_object().unwrap().len() == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_made_for_nobody_and_the_past_is_kept_for_who_comes_later() {
+    let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
+    let mut first = watch(&frontend, 0).await;
+    let seen = [first.next("frame").await, first.next("frame").await];
+    drop(first);
+    sleep(Duration::from_secs(60)).await;
+    let mut second = watch(&frontend, 0).await;
+    let past = [second.next("past").await, second.next("past").await];
+    assert_eq!(past.each_ref().map(|past| &past["at"]), seen.each_ref().map(|frame| &frame["at"]));
+    assert!(past.iter().all(|past| past.get("instances").is_none()), "{past:?}");
+    let next = second.next("frame").await;
+    assert!(
+        second.lines.iter().filter(|line| line.get("past").is_some()).count() == 2,
+        "no frame for nobody"
+    );
+    let gap = next["at"].as_u64().unwrap() - seen[1]["at"].as_u64().unwrap();
+    assert_eq!((next["over_ms"].clone(), gap > 60_000), (json!(1000), true));
+    let mut third = watch(&frontend, seen[1]["at"].as_u64().unwrap()).await;
+    assert_eq!(third.next("past").await["at"], next["at"], "what it has is left out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_slowly_is_told_how_many_frames_it_missed() {
+    let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
+    let (mut slow, mut quick) = (watch(&frontend, 0).await, watch(&frontend, 0).await);
+    for _ in 0..20 {
+        quick.next("frame").await;
+    }
+    for _ in 0..4 {
+        slow.next("frame").await;
+    }
+    let dropped = slow.next("dropped").await.as_u64().unwrap();
+    let frames = slow.lines.iter().filter(|line| line.get("frame").is_some()).count() as u64;
+    assert!(frames + dropped >= 20 && dropped >= 10, "{frames} came, {dropped} were left out");
+    slow.next("frame").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn eight_may_watch_and_who_goes_makes_room() {
+    let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
+    let mut readers = Vec::new();
+    for _ in 0..8 {
+        readers.push(watch(&frontend, 0).await);
+    }
+    assert_eq!(ask(&frontend, "/admin/v1/stream").await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    readers.pop();
+    watch(&frontend, 0).await.next("hello").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_end_with_the_frontend() {
+    let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
+    let mut reader = watch(&frontend, 0).await;
+    reader.next("frame").await;
+    frontend.start_draining();
+    while reader.line().await.is_some() {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_operator_does_is_told_with_what_it_was_before() {
+    let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
+    let mut reader = watch(&frontend, 0).await;
+    let before = reader.next("models").await[0]["revision"].as_u64().unwrap();
+    reader.next("frame").await;
+    let send = async |method: &str, path: &str, body: Value| {
+        let request = Request::builder().method(method).uri(format!("/admin/v1{path}"));
+        let request =
+            request.header("content-type", "application/json").body(Body::from(body.to_string())).unwrap();
+        frontend.admin().router().oneshot(request).await.unwrap().status()
+    };
+    send("PATCH", "/settings/double", json!({"hedge": {"median_factor": 1.5}})).await;
+    let models = reader.next("models").await;
+    assert_eq!((&models[0]["own"], models[0]["revision"].as_u64().unwrap() > before), (&json!(true), true));
+    let event = reader.next("events").await[0].clone();
+    assert_eq!((&event["kind"], &event["m"]), (&json!("settings"), &models[0]["m"]));
+    assert_eq!(event["text"], "hedge.median_factor 1.25 to 1.5");
+    send("POST", "/instances/1/drain", json!(null)).await;
+    let event = reader.next("events").await[0].clone();
+    assert_eq!(
+        (&event["kind"], &event["instance"], &event["text"]),
+        (&json!("draining"), &json!(1), &json!("by order"))
+    );
+    assert_eq!(reader.next("frame").await["instances"][0][1], json!(2), "it drains");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_hangs_shows_the_age_of_what_it_holds_and_is_told_of_when_it_goes() {
+    let mut config = config(PolicyKind::Hedge);
+    config.dispatch.ejection.enabled = true;
+    let good: Vec<_> = (0..3).map(|n| Scripted::quick(&format!("test://{n}"), 20)).collect();
+    let bad = Scripted::new("test://bad", Act::Answer(Duration::from_millis(400)));
+    let mut all: Vec<_> = good.iter().collect();
+    all.push(&bad);
+    let frontend = frontend(config, &all).await;
+    let mut reader = watch(&frontend, 0).await;
+    let hello = reader.next("hello").await;
+    let column =
+        |name: &str| hello["columns"].as_array().unwrap().iter().position(|known| known == name).unwrap();
+    for _ in 0..60 {
+        let held: Vec<_> = (0..4).map(|_| start(&frontend, request(&[1.0]))).collect();
+        for one in held {
+            one.await.unwrap().unwrap();
+        }
+    }
+    let event = loop {
+        let events = reader.next("events").await;
+        if let Some(event) = events.as_array().unwrap().iter().find(|event| event["kind"] == "ejected") {
+            break event.clone();
+        }
+    };
+    assert_eq!(event["instance"], json!(4));
+    assert!(event["text"].as_str().unwrap().starts_with("slow"), "{event}");
+    let frame = reader.lines.iter().filter_map(|line| line.get("frame")).next_back().cloned();
+    let frame = if let Some(frame) = frame { frame } else { reader.next("frame").await };
+    assert!(frame["instances"][3][column("state")].is_u64());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_page_needs_no_key_and_data_does() {
+    let mut config = config(PolicyKind::None);
+    config.admin.token = Some(Token::new("open sesame"));
+    let frontend = Frontend::start(config, Network::with(&[]), Timers::Runtime).unwrap();
+    for (path, kind) in
+        [("/", "text/html"), ("/page/main.js", "text/javascript"), ("/page/style.css", "text/css")]
+    {
+        let response = ask(&frontend, path).await;
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        let headers = response.headers().clone();
+        assert!(headers["content-type"].to_str().unwrap().starts_with(kind), "{path}");
+        let policy = headers["content-security-policy"].to_str().unwrap();
+        assert!(policy.starts_with("default-src 'self'; frame-ancestors 'none'"), "{policy}");
+        assert_eq!(headers["x-frame-options"], "DENY");
+        assert_eq!(headers["referrer-policy"], "no-referrer");
+        assert!(!headers.keys().any(|name| name.as_str().starts_with("access-control")), "{headers:?}");
+        let again = Request::get(path).header("if-none-match", &headers["etag"]).body(Body::empty()).unwrap();
+        let again = frontend.admin().router().oneshot(again).await.unwrap();
+        assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{path}");
+    }
+    assert_eq!(ask(&frontend, "/page/CONTRACT.md").await.status(), StatusCode::NOT_FOUND);
+    assert_eq!(ask(&frontend, "/admin/v1/stream").await.status(), StatusCode::UNAUTHORIZED);
+    let known = Request::get("/admin/v1/stream").header("authorization", "Bearer open sesame");
+    let answer = frontend.admin().router().oneshot(known.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_of_other_sites_reach_nothing() {
+    let mut config = config(PolicyKind::None);
+    config.admin.hosts = vec!["parm.example".into()];
+    let frontend = Frontend::start(config, Network::with(&[]), Timers::Runtime).unwrap();
+    let status = async |method: &str, path: &str, headers: &[(&str, &str)]| {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::empty()).unwrap();
+        frontend.admin().router().oneshot(request).await.unwrap().status()
+    };
+    let paths = [
+        ("GET", "/"),
+        ("GET", "/page/main.js"),
+        ("GET", "/admin/v1/stream"),
+        ("PATCH", "/admin/v1/settings"),
+        ("GET", "/x"),
+    ];
+    for (method, path) in paths {
+        let rebound = status(method, path, &[("host", "evil.example:8003")]).await;
+        assert_eq!(rebound, StatusCode::FORBIDDEN, "{method} {path}");
+        let foreign = [("host", "parm.example"), ("origin", "http://evil.example")];
+        assert_eq!(status(method, path, &foreign).await, StatusCode::FORBIDDEN, "{method} {path}");
+        let own = [("host", "parm.example"), ("origin", "http://parm.example")];
+        assert_ne!(status(method, path, &own).await, StatusCode::FORBIDDEN, "{method} {path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_redundancy_saved_shows_beside_what_it_would_have_been() {
+    let (a, b) = (Scripted::quick("test://a", 20), Scripted::quick("test://b", 20));
+    let frontend = frontend(config(PolicyKind::Hedge), &[&a, &b]).await;
+    for _ in 0..40 {
+        infer(&frontend, request(&[1.0])).await.unwrap();
+    }
+    let mut reader = watch(&frontend, 0).await;
+    reader.next("frame").await;
+    a.then(Act::Answer(Duration::from_millis(300)));
+    let mut answers = Vec::new();
+    while !answers.contains(&"hedged".to_owned()) {
+        assert!(answers.len() < 8, "who is free takes the next, so this one soon: {answers:?}");
+        answers.push(outcome(&infer(&frontend, request(&[1.0])).await.unwrap()).to_owned());
+    }
+    until("the straggler is in", || frontend.held().ledger.jobs == 0).await;
+    let (mut hedged, mut alone, mut slowest) = (0, 0, 0);
+    for _ in 0..2 {
+        let own = reader.next("frame").await["models"][0].clone();
+        hedged += sum(&own["latency"][1]);
+        alone += sum(&own["alone"]);
+        let buckets = own["alone"].as_array().unwrap().chunks(2).map(|pair| pair[0].as_u64().unwrap());
+        slowest = slowest.max(buckets.max().unwrap_or_default());
+    }
+    assert_eq!((hedged, alone), (1, answers.len() as u64), "each is told once");
+    // 300 ms lie in the bucket that begins at 64 us * 2^(195 / 16).
+    assert_eq!(slowest, 195, "late as it would have been");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_query_that_was_not_answered_by_its_own_prediction_can_be_asked_about() {
+    let (a, b) = (Scripted::quick("test://a", 20), Scripted::quick("test://b", 20));
+    let frontend = frontend(config(PolicyKind::Hedge), &[&a, &b]).await;
+    for _ in 0..40 {
+        infer(&frontend, request(&[1.0])).await.unwrap();
+    }
+    let (_, before) = get(&frontend, "/queries?outcome=hedged").await;
+    assert_eq!(before["queries"], json!([]));
+    a.then(Act::Answer(Duration::from_millis(300)));
+    while get(&frontend, "/queries?outcome=hedged").await.1["queries"] == json!([]) {
+        let mut request = request(&[1.0]);
+        request.id = "frame-88".into();
+        infer(&frontend, request).await.unwrap();
+    }
+    until("the straggler is in", || frontend.held().ledger.jobs == 0).await;
+    let (_, found) = get(&frontend, "/queries?model=double&request=frame-88&slowest=true&limit=1").await;
+    let query = &found["queries"][0];
+    assert_eq!((&query["outcome"], &query["request"]), (&json!("hedged"), &json!("frame-88")));
+    assert!(query["alone_us"].as_u64().unwrap() >= 300_000, "{query}");
+    let (status, told) = get(&frontend, &format!("/queries/{}", query["id"].as_str().unwrap())).await;
+    assert_eq!(status, 200);
+    let steps: Vec<_> =
+        told["timeline"].as_array().unwrap().iter().map(|step| step["what"].clone()).collect();
+    assert_eq!(steps, ["arrived", "given", "late", "hedged", "answered", "prediction_in"]);
+    assert_eq!(told["timeline"][3]["instance"], told["instance"], "who has the hedge answered");
+    assert!(told["why"].as_str().unwrap().contains("sooner than the prediction"), "{}", told["why"]);
+    assert_eq!(get(&frontend, "/queries/0123456789abcdef").await.0, 404);
+    assert_eq!(get(&frontend, "/queries/nonsense").await.0, 404);
+    assert_eq!(get(&frontend, "/queries?color=red").await.0, 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_and_failures_can_be_asked_about_too() {
+    let mut config = config(PolicyKind::None);
+    config.dispatch.no_instance_grace = Duration::from_millis(50);
+    let server = Scripted::quick("test://a", 20);
+    let frontend = frontend(config, &[&server]).await;
+    server.becomes(Act::Hang);
+    let late = with(request(&[1.0]), "timeout", 200_000u64);
+    infer(&frontend, late).await.unwrap_err();
+    let (_, found) = get(&frontend, "/queries?outcome=failed").await;
+    let id = found["queries"][0]["id"].as_str().unwrap().to_owned();
+    let told = get(&frontend, &format!("/queries/{id}")).await.1;
+    let last = told["timeline"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&last["what"], &last["error"]), (&json!("answered"), &json!("the deadline passed")));
+    assert_eq!((&told["instance"], &told["deadline_us"]), (&json!(null), &json!(200_000)));
+}

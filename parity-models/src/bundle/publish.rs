@@ -1,0 +1,61 @@
+//! Models into the repository, each whole or not at all, so that a bundle never names a file that is not there.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use super::ModelFile;
+use crate::Error;
+use crate::repository::check_name;
+
+/// The most versions that are looked through for a free number.
+const MAX_VERSIONS: u64 = 10_000;
+
+/// Puts a model into the repository, as a new version unless one holds the same file.
+pub fn put_model(root: &Path, name: &str, model: &[u8]) -> Result<ModelFile, Error> {
+    check_name(name)?;
+    let sha256 = Sha256::digest(model).iter().map(|byte| format!("{byte:02x}")).collect();
+    for version in 1..MAX_VERSIONS {
+        let folder = root.join(name).join(version.to_string());
+        let path = folder.join("model.onnx");
+        let found = fs::read(&path).ok();
+        if found.is_none() && !folder.exists() {
+            write(&path, model)?;
+        } else if found.as_deref() != Some(model) {
+            continue;
+        }
+        return Ok(ModelFile { name: name.into(), version, sha256 });
+    }
+    Err(Error::Write { path: root.join(name), message: "it has too many versions".into() })
+}
+
+/// Writes beside `path` and moves the file there once it is safe: a full disk leaves what was there.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let failed = |error: std::io::Error| Error::Write { path: path.into(), message: error.to_string() };
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let draft = path.with_extension(format!("onnx.{}.part", std::process::id()));
+    let written = fs::File::create(&draft).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    let moved = written.and_then(|()| fs::rename(&draft, path));
+    moved.inspect_err(|_| _ = fs::remove_file(&draft)).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_put_once_and_another_becomes_the_next_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |bytes: &[u8]| put_model(folder.path(), "m", bytes).unwrap();
+        let first = put(b"one");
+        assert_eq!((first.version, put(b"two").version, put(b"one")), (1, 2, first));
+        assert!(put_model(folder.path(), "../m", b"one").is_err());
+    }
+}

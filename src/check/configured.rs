@@ -1,0 +1,209 @@
+//! A configuration, looked at before it is served: it can be read, its ports are free, workers are there and agree, bundles
+//! are sound, the engine is found.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Parser;
+use parm_frontend::discovery::{Connect, Name, Wire};
+use parm_parity_models::bundle;
+use parm_parity_models::repository::Repository;
+use parm_protocol::{Error, ModelRef};
+
+use super::Finding;
+use crate::cli::{Cli, Command};
+use crate::settings::{Invalid, Settings};
+
+/// How long a worker may take to answer a question.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a worker serves: for each model and version, its tensors in words.
+type Offer = BTreeMap<String, String>;
+
+pub(super) async fn look(path: &Path) -> Vec<Finding> {
+    let settings = match read(path) {
+        Ok(settings) => settings,
+        Err(error) => {
+            let what = format!("configuration: {error:#}");
+            return vec![Finding::fails(what, "correct the file: docs/configuration.md lists all fields")];
+        }
+    };
+    let mut findings = vec![Finding::well(format!("configuration: {} can be read", path.display()))];
+    findings.extend(ports(&settings));
+    findings.extend(engine(&settings));
+    findings.extend(models(&settings));
+    findings.extend(workers(&settings).await);
+    findings
+}
+
+/// The settings that `parm serve --config FILE` would have.
+fn read(path: &Path) -> anyhow::Result<Settings> {
+    let words = [Path::new("parm"), Path::new("serve"), Path::new("--config"), path];
+    let Command::Serve(flags) = Cli::try_parse_from(words)?.command else {
+        anyhow::bail!("these words are no `parm serve`: please report it")
+    };
+    Settings::for_serve(&flags).map_err(|Invalid(error)| error)
+}
+
+fn ports(settings: &Settings) -> Vec<Finding> {
+    let server = &settings.server;
+    let own = [
+        ("server.http", server.http.0),
+        ("server.grpc", server.grpc.0),
+        ("server.metrics", server.metrics.0),
+    ];
+    let admin = settings.frontend.admin.address.map(|address| ("frontend.admin.address", address));
+    let mut findings: Vec<Finding> =
+        own.into_iter().chain(admin).map(|(name, address)| port(name, address)).collect();
+    match settings.frontend.admin.address {
+        Some(address) if !address.ip().is_loopback() && settings.frontend.admin.token.is_none() => {
+            findings.push(Finding::fails(
+                format!("keys: whoever reaches {address} could change this frontend, so it would not start"),
+                "set frontend.admin.token, or listen on 127.0.0.1",
+            ));
+        }
+        Some(_) => {}
+        None => findings.push(Finding::worth(
+            "admin API: off",
+            "--admin 127.0.0.1:8003 shows who is slow, and lets it be changed",
+        )),
+    }
+    findings
+}
+
+fn port(name: &str, address: SocketAddr) -> Finding {
+    match TcpListener::bind(address) {
+        Ok(_) => Finding::well(format!("port: {name} {address} is free")),
+        Err(error) => Finding::fails(
+            format!("port: {name} {address}: {error}"),
+            "end who listens there (ss -ltnp names it), or choose another address",
+        ),
+    }
+}
+
+fn engine(settings: &Settings) -> Option<Finding> {
+    let name = &settings.backend.engine.name;
+    settings.embeds().then(|| match parm_backend::engine::by_name(name) {
+        Ok(_) => Finding::well(format!("engine: {name}")),
+        Err(error) => Finding::fails(format!("engine: {error}"), "set backend.engine.name"),
+    })
+}
+
+/// The models that this process runs itself, and the bundles that it reads.
+fn models(settings: &Settings) -> Vec<Finding> {
+    let folders = [&settings.backend.models, &settings.frontend.bundles];
+    let mut folders: Vec<&Path> = folders.into_iter().flatten().map(|path| path.as_path()).collect();
+    folders.dedup();
+    folders.into_iter().filter(|folder| folder.is_dir()).flat_map(repository).collect()
+}
+
+fn repository(folder: &Path) -> Vec<Finding> {
+    let shown = folder.display();
+    let scan = match Repository::open(folder).and_then(|repository| Ok((repository.scan()?, repository))) {
+        Ok(scan) => scan,
+        Err(error) => {
+            return vec![Finding::fails(format!("models: {shown}: {error}"), "name a model repository")];
+        }
+    };
+    let (scan, repository) = scan;
+    let mut findings = vec![Finding::well(format!("models: {} in {shown}", scan.models.len()))];
+    for (model, problem) in &scan.problems {
+        let remedy = "put its file at NAME/VERSION/model.onnx";
+        findings.push(Finding::fails(format!("models: {model}: {problem}"), remedy));
+    }
+    for model in scan.models.values().filter(|model| model.bundle.is_some()) {
+        let name = &model.name;
+        findings.push(match bundle::verify(&repository, name) {
+            Ok(report) if report.is_sound() => Finding::well(format!("bundle: that of {name} is sound")),
+            Ok(_) => Finding::fails(
+                format!("bundle: that of {name} does not fit"),
+                format!("parm models verify {name} --models {shown} says why; train it again"),
+            ),
+            Err(error) => Finding::fails(format!("bundle: that of {name}: {error}"), "train it again"),
+        });
+    }
+    findings
+}
+
+/// Whether the configured workers are there, and serve the same.
+async fn workers(settings: &Settings) -> Vec<Finding> {
+    let wire = Wire::new(settings.frontend.client.clone())
+        .with_name_servers(settings.frontend.instances.name_servers.clone());
+    let (mut findings, mut urls) = (Vec::new(), Vec::new());
+    for url in &settings.frontend.workers {
+        match Name::read(url) {
+            None => urls.push(url.clone()),
+            Some(Err(problem)) => {
+                findings.push(Finding::fails(format!("workers: {url}: {problem}"), "correct it"))
+            }
+            Some(Ok(name)) => match within(wire.resolve(&name)).await {
+                Ok(Ok(servers)) if !servers.is_empty() => {
+                    findings.push(Finding::well(format!("workers: {url} stands for {}", servers.len())));
+                    urls.extend(servers.iter().map(|server| name.url(server)));
+                }
+                Ok(Err(problem)) => findings.push(unresolved(url, &problem)),
+                Ok(Ok(_)) => findings.push(unresolved(url, "it stands for no server")),
+                Err(problem) => findings.push(unresolved(url, &problem.to_string())),
+            },
+        }
+    }
+    let mut known: BTreeMap<String, (String, String)> = BTreeMap::new();
+    for url in urls {
+        match offer(&wire, &url).await {
+            Err(error) => findings.push(Finding::fails(
+                format!("worker {url}: {error}"),
+                "start it, or correct frontend.workers; the frontend starts without it and goes on looking",
+            )),
+            Ok(offer) if offer.is_empty() => {
+                findings.push(Finding::fails(format!("worker {url}: it serves no model"), "load one on it"));
+            }
+            Ok(offer) => {
+                let other = offer.iter().find_map(|(model, tensors)| {
+                    let (at, first) =
+                        known.entry(model.clone()).or_insert_with(|| (url.clone(), tensors.clone()));
+                    (first != tensors).then(|| (model.clone(), at.clone()))
+                });
+                findings.push(match other {
+                    None => Finding::well(format!("worker {url}: {} models", offer.len())),
+                    Some((model, at)) => Finding::fails(
+                        format!("worker {url}: its {model} has other tensors than that of {at}"),
+                        "give one of them another version, or serve the same model on both",
+                    ),
+                });
+            }
+        }
+    }
+    findings
+}
+
+fn unresolved(url: &str, problem: &str) -> Finding {
+    Finding::fails(
+        format!("workers: {url}: {problem}"),
+        "correct the name, or frontend.instances.name_servers",
+    )
+}
+
+/// What a worker serves now.
+async fn offer(wire: &Wire, url: &str) -> Result<Offer, Error> {
+    let client = within(wire.connect(url)).await??;
+    if !within(client.is_ready()).await?? {
+        return Err(Error::Unavailable { message: "it says that it is not ready".into() });
+    }
+    let mut offer = Offer::new();
+    for entry in within(client.repository_index()).await??.into_iter().filter(|entry| entry.state == "READY")
+    {
+        let version = (!entry.version.is_empty()).then(|| entry.version.clone());
+        let model = ModelRef { name: entry.name.clone(), version };
+        let metadata = within(client.model_metadata(&model)).await??;
+        let tensors = format!("{:?} {:?}", metadata.inputs, metadata.outputs);
+        offer.insert(format!("{} {}", entry.name, entry.version).trim().to_owned(), tensors);
+    }
+    Ok(offer)
+}
+
+async fn within<T>(asked: impl Future<Output = T>) -> Result<T, Error> {
+    let late = |_| Error::Unavailable { message: format!("no answer within {PATIENCE:?}") };
+    tokio::time::timeout(PATIENCE, asked).await.map_err(late)
+}

@@ -1,0 +1,79 @@
+//! `parm check`: what is wrong with a running frontend or a configuration, and what to do about each.
+//!
+//! A line for each thing that was looked at, so that it is seen that it was; a second one where it is not well, with what to
+//! do. Status 1 if anything fails. What is only worth knowing fails nothing.
+
+mod configured;
+mod running;
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::anyhow;
+
+use crate::Failure;
+use crate::admin::block_on;
+use crate::cli::admin::Check;
+
+/// What was found of one thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    verdict: Verdict,
+    what: String,
+    /// What to do about it.
+    remedy: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Well,
+    /// It works, and could be better.
+    Worth,
+    Fails,
+}
+
+impl Finding {
+    fn well(what: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Well, what: what.into(), remedy: String::new() }
+    }
+
+    fn worth(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Worth, what: what.into(), remedy: remedy.into() }
+    }
+
+    fn fails(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Fails, what: what.into(), remedy: remedy.into() }
+    }
+}
+
+/// Runs the command.
+pub fn main(flags: &Check) -> Result<(), Failure> {
+    let findings = if flags.what.contains("://") {
+        block_on(running::look(flags))?
+    } else {
+        block_on(async { Ok(configured::look(Path::new(&flags.what)).await) })?
+    };
+    let mut out = std::io::stdout().lock();
+    write!(out, "{}", told(&findings)).map_err(anyhow::Error::from)?;
+    match findings.iter().filter(|finding| finding.verdict == Verdict::Fails).count() {
+        0 => Ok(()),
+        1 => Err(anyhow!("1 check failed").into()),
+        failed => Err(anyhow!("{failed} checks failed").into()),
+    }
+}
+
+fn told(findings: &[Finding]) -> String {
+    let line = |finding: &Finding| {
+        let mark = match finding.verdict {
+            Verdict::Well => "ok   ",
+            Verdict::Worth => "note ",
+            Verdict::Fails => "FAIL ",
+        };
+        let remedy = match finding.remedy.as_str() {
+            "" => String::new(),
+            remedy => format!("       {remedy}\n"),
+        };
+        format!("{mark}{}\n{remedy}", finding.what)
+    };
+    findings.iter().map(line).collect()
+}

@@ -1,0 +1,211 @@
+//! A running frontend, looked at through its admin API: the first frame of its stream tells most.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use super::Finding;
+use crate::admin::Admin;
+use crate::cli::admin::{Check, Reach};
+use crate::top::{State, list};
+
+/// Clocks that differ by more make ages and moments in the page wrong.
+const CLOCKS_S: u64 = 5;
+
+/// An instance that takes so many times as long as usual is slow.
+const SLOW: f64 = 2.0;
+
+pub(super) async fn look(flags: &Check) -> anyhow::Result<Vec<Finding>> {
+    let reach = Reach { url: flags.what.clone(), key: flags.key.clone() };
+    let admin = match Admin::of(&reach) {
+        Ok(admin) => admin,
+        Err(crate::Failure::Configuration(error) | crate::Failure::Run(error)) => return Err(error),
+    };
+    let mut lines = match admin.lines("/admin/v1/stream").await {
+        Ok(lines) => lines,
+        Err(error) => {
+            return Ok(vec![Finding::fails(format!("admin API: {error:#}"), "name the address of --admin")]);
+        }
+    };
+    let mut state = State::default();
+    while let Some(lines) = lines.next().await? {
+        let told: Vec<bool> = lines.iter().map(|line| state.take(line)).collect();
+        if told.contains(&true) {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            return Ok(findings(&state, now.as_millis() as u64));
+        }
+    }
+    Ok(vec![Finding::fails("the frontend ended the stream", "it may be about to end: look at its log")])
+}
+
+fn findings(state: &State, now_ms: u64) -> Vec<Finding> {
+    let version = text(&state.hello["version"]);
+    let mut findings = vec![Finding::well(format!("admin API: parm {version} answers"))];
+    findings.push(clock(state, now_ms));
+    findings.extend(models(state));
+    findings.extend(instances(state));
+    findings
+}
+
+fn clock(state: &State, now_ms: u64) -> Finding {
+    let apart = state.hello["at"].as_u64().unwrap_or(now_ms).abs_diff(now_ms) / 1000;
+    match apart {
+        0..=CLOCKS_S => Finding::well("clock: it is ours"),
+        apart => Finding::worth(
+            format!("clock: {apart} s from ours"),
+            "set both by NTP: moments in logs and on the page cannot be compared",
+        ),
+    }
+}
+
+fn models(state: &State) -> Vec<Finding> {
+    if state.models.is_empty() {
+        let remedy =
+            "name workers with --worker, or models with --models, and see that workers have loaded some";
+        return vec![Finding::fails("models: none is served", remedy)];
+    }
+    state.models.iter().flat_map(|model| model_findings(state, model)).collect()
+}
+
+fn model_findings(state: &State, model: &Value) -> Vec<Finding> {
+    let (name, policy) = (text(&model["name"]), text(&model["in_force"]));
+    let own = state.frames.back().and_then(|frame| state.of_model(frame, &model["m"]));
+    let usable = own.and_then(|own| own["queue"][3].as_u64()).unwrap_or_default();
+    let mut findings = vec![match usable {
+        0 => Finding::fails(
+            format!("model {name}: no instance takes its queries"),
+            "see the instances below; without one every request fails",
+        ),
+        1 if policy != "none" => Finding::worth(
+            format!("model {name}: one instance"),
+            "redundancy needs another one: add a worker, or set policy none",
+        ),
+        usable => Finding::well(format!("model {name}: {usable} instances, policy {policy}")),
+    }];
+    if let Some(problem) = model["problem"].as_str() {
+        findings.push(Finding::worth(
+            format!(
+                "model {name}: wished for policy {}, and {policy} is in force: {problem}",
+                text(&model["policy"])
+            ),
+            "parm train makes bundles of parity models and stand-ins; or wish for what is in force",
+        ));
+    }
+    if own.is_some_and(|own| own["withheld"] == true) {
+        findings.push(Finding::fails(
+            format!("model {name}: its stand-in's answers are withheld, as they agree too seldom"),
+            "train the stand-in on today's queries, or lower stand_in.agreement.floor",
+        ));
+    }
+    findings
+}
+
+fn instances(state: &State) -> Vec<Finding> {
+    let columns = list(&state.hello["columns"]);
+    let place = |name: &str| columns.iter().position(|known| known == name).unwrap_or(usize::MAX);
+    let rows = state.frames.back().map(|frame| list(&frame["instances"])).unwrap_or_default();
+    let mut findings: Vec<Finding> = rows.iter().filter_map(|row| instance(state, row, &place)).collect();
+    let well = rows.len() - findings.len();
+    if well > 0 {
+        findings.insert(0, Finding::well(format!("instances: {well} of {} are well", rows.len())));
+    }
+    let named = |one: &Value| one["node"].as_str().map(str::to_owned);
+    let nodes: std::collections::BTreeSet<_> = state.instances.values().filter_map(named).collect();
+    if nodes.len() == 1 && state.instances.len() > 1 {
+        let node = nodes.into_iter().next().unwrap_or_default();
+        findings.push(Finding::worth(
+            format!("nodes: all instances stand on {node}"),
+            "what makes one of them slow makes all of them slow: spread them",
+        ));
+    }
+    findings
+}
+
+/// What is wrong with an instance, if anything is.
+fn instance(state: &State, row: &Value, place: &impl Fn(&str) -> usize) -> Option<Finding> {
+    let number = row[place("number")].as_u64()?;
+    let name = state.instances.get(&number);
+    let address = name.map_or("", |name| text(&name["address"]));
+    let word = |list: &str, column: &str| {
+        let at = row[place(column)].as_u64().unwrap_or_default() as usize;
+        text(&state.hello[list][at]).to_owned()
+    };
+    let (stands, reason) = (word("states", "state"), word("reasons", "reason"));
+    let problem = name.and_then(|name| name["problem"].as_str()).unwrap_or_default();
+    let what = format!("instance {number} ({address})");
+    let slowness = row[place("slowness")].as_f64().unwrap_or_default();
+    Some(match (stands.as_str(), reason.as_str()) {
+        ("connecting", _) => Finding::fails(
+            format!("{what} cannot be reached: {problem}"),
+            "start it, correct its address, or remove it with DELETE /admin/v1/instances/NUMBER",
+        ),
+        ("refused", _) => {
+            Finding::fails(format!("{what} is refused: {problem}"), "serve the same models everywhere")
+        }
+        ("draining", _) => {
+            Finding::worth(format!("{what} drains"), format!("parm ctl return {number} puts it back"))
+        }
+        ("ejected", "order") => Finding::worth(
+            format!("{what} is ejected by order"),
+            format!("parm ctl return {number} puts it back"),
+        ),
+        ("ejected", why) => Finding::fails(
+            format!("{what} is ejected: {why}"),
+            "it is probed and comes back by itself; if it goes again, restart it, and look at its machine",
+        ),
+        (_, "") if slowness >= SLOW => Finding::fails(
+            format!("{what} takes {slowness:.1} times as long as usual"),
+            "restart it; if its neighbours on that machine are slow too, move them all",
+        ),
+        (_, "") => return None,
+        (_, why) => Finding::fails(format!("{what} is out of service for a model: {why}"), "look at its log"),
+    })
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::told;
+    use super::*;
+
+    #[test]
+    fn each_thing_that_is_wrong_is_told_with_what_to_do() {
+        let mut state = State::default();
+        for line in [
+            json!({"hello": {"version": "0.1.0", "at": 100_000, "columns": ["number", "state", "reason", "slowness"],
+                "states": ["connecting", "ready", "draining", "ejected", "refused"],
+                "reasons": [null, "slow", "failing", "wrong", "order"]}}),
+            json!({"models": [
+                {"m": 0, "name": "a", "policy": "parm+", "in_force": "hedge", "problem": "no bundle"},
+                {"m": 1, "name": "b", "policy": "hedge", "in_force": "hedge", "problem": null}]}),
+            json!({"instances": [{"number": 1, "address": "http://w:1", "node": "n"}, {"number": 2, "address": "http://w:2",
+                "node": "n"}, {"number": 3, "address": "http://w:3", "node": "n", "problem": "refused"}]}),
+            json!({"frame": {"models": [{"m": 0, "queue": [0, 0, 0, 2, 2, 2], "withheld": true},
+                {"m": 1, "queue": [0, 0, 0, 0, 2, 0]}],
+                "instances": [[1, 1, 0, 1.0], [2, 1, 0, 3.1], [3, 0, 0, null]]}}),
+        ] {
+            state.take(&line);
+        }
+        let findings = findings(&state, 160_000);
+        let said = told(&findings);
+        for line in [
+            "ok   admin API: parm 0.1.0 answers\n",
+            "note clock: 60 s from ours\n       set both by NTP",
+            "ok   model a: 2 instances, policy hedge\n",
+            "note model a: wished for policy parm+, and hedge is in force: no bundle\n       parm train",
+            "FAIL model a: its stand-in's answers are withheld",
+            "FAIL model b: no instance takes its queries\n       see the instances",
+            "ok   instances: 1 of 3 are well\n",
+            "FAIL instance 2 (http://w:2) takes 3.1 times as long as usual\n       restart it",
+            "FAIL instance 3 (http://w:3) cannot be reached: refused\n       start it",
+            "note nodes: all instances stand on n\n       what makes one",
+        ] {
+            assert!(said.contains(line), "{line:?} is missing in\n{said}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! `parm ctl`: looks at a running frontend and changes it, as the page does.
+
+use std::io::Write;
+
+use anyhow::anyhow;
+use serde_json::{Map, Value, json};
+
+use crate::Failure;
+use crate::admin::{Admin, block_on};
+use crate::cli::Output;
+use crate::cli::admin::{Ctl, CtlCommand};
+
+/// What is to be asked of a frontend.
+#[derive(Debug, PartialEq)]
+struct Order {
+    method: &'static str,
+    path: String,
+    body: Option<Value>,
+}
+
+/// Runs the command.
+pub fn main(flags: &Ctl) -> Result<(), Failure> {
+    let admin = Admin::of(&flags.reach)?;
+    let orders = orders(&flags.command).map_err(Failure::Configuration)?;
+    let mut out = std::io::stdout().lock();
+    for order in orders {
+        let answer = block_on(obey(&admin, &order))?;
+        let text = match flags.output {
+            Output::Json => answer.to_string(),
+            Output::Text => worded(&flags.command, &answer)?,
+        };
+        writeln!(out, "{text}").map_err(anyhow::Error::from)?;
+    }
+    Ok(())
+}
+
+async fn obey(admin: &Admin, order: &Order) -> anyhow::Result<Value> {
+    let answer = admin.call(order.method, &order.path, order.body.as_ref()).await?;
+    // A client's own name for a request may stand for several queries: the latest is meant.
+    if !order.path.contains("queries?request=") {
+        return Ok(answer);
+    }
+    let id =
+        answer["queries"][0]["id"].as_str().ok_or_else(|| anyhow!("no such query is kept (any more)"))?;
+    admin.call("GET", &format!("/admin/v1/queries/{id}"), None).await
+}
+
+fn orders(command: &CtlCommand) -> anyhow::Result<Vec<Order>> {
+    let get = |path: String| vec![Order { method: "GET", path: format!("/admin/v1/{path}"), body: None }];
+    let post = |number: &u32, order: &str| Order {
+        method: "POST",
+        path: format!("/admin/v1/instances/{number}/{order}"),
+        body: None,
+    };
+    Ok(match command {
+        CtlCommand::Instances => get("instances".into()),
+        CtlCommand::Settings { model: None } => get("settings".into()),
+        CtlCommand::Settings { model: Some(model) } => get(format!("settings/{}", escaped(model))),
+        CtlCommand::Set { changes } => vec![change(changes)?],
+        CtlCommand::Drain { numbers } => numbers.iter().map(|number| post(number, "drain")).collect(),
+        CtlCommand::Return { numbers } => numbers.iter().map(|number| post(number, "undrain")).collect(),
+        CtlCommand::Eject { numbers } => numbers.iter().map(|number| post(number, "eject")).collect(),
+        CtlCommand::Queries { model, outcome, slowest, limit } => {
+            let mut path = format!("queries?slowest={slowest}&limit={limit}");
+            for (name, value) in [("model", model), ("outcome", outcome)] {
+                value.iter().for_each(|value| path.push_str(&format!("&{name}={}", escaped(value))));
+            }
+            get(path)
+        }
+        CtlCommand::Query { id } if is_own(id) => get(format!("queries/{id}")),
+        CtlCommand::Query { id } => get(format!("queries?request={}&limit=1", escaped(id))),
+    })
+}
+
+/// Whether an id is the frontend's own; whatever else there is, is a client's.
+fn is_own(id: &str) -> bool {
+    id.len() == 16 && id.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn change(words: &[String]) -> anyhow::Result<Order> {
+    let (model, fields) = match words {
+        [first, rest @ ..] if !first.contains('=') => (Some(first), rest),
+        all => (None, all),
+    };
+    if fields.is_empty() {
+        return Err(anyhow!("say what to change: PATH=VALUE, such as hedge.median_factor=1.5"));
+    }
+    let mut patch = json!({});
+    for field in fields {
+        let (path, value) = field
+            .split_once('=')
+            .ok_or_else(|| anyhow!("'{field}' is no PATH=VALUE: the model is named first, and once"))?;
+        let value = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
+        let names = path.split('.').collect::<Vec<_>>();
+        set(&mut patch, &names, value);
+    }
+    let path = match model {
+        Some(model) => format!("/admin/v1/settings/{}", escaped(model)),
+        None => "/admin/v1/settings".to_owned(),
+    };
+    Ok(Order { method: "PATCH", path, body: Some(patch) })
+}
+
+/// Puts a value where a path leads.
+fn set(patch: &mut Value, path: &[&str], value: Value) {
+    let Some((name, rest)) = path.split_first() else {
+        *patch = value;
+        return;
+    };
+    if !patch.is_object() {
+        *patch = Value::Object(Map::new());
+    }
+    set(&mut patch[*name], rest, value);
+}
+
+/// A word as it may stand in a URL.
+fn escaped(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let byte = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    word.bytes().map(byte).collect()
+}
+
+/// An answer to people.
+fn worded(command: &CtlCommand, answer: &Value) -> anyhow::Result<String> {
+    Ok(match command {
+        CtlCommand::Instances => rows(answer.as_array().into_iter().flatten(), instance),
+        CtlCommand::Drain { .. } | CtlCommand::Return { .. } | CtlCommand::Eject { .. } => {
+            let number = &answer["number"];
+            format!("instance {number} was told; it is {} so far", text(&answer["state"]))
+        }
+        CtlCommand::Queries { .. } => rows(answer["queries"].as_array().into_iter().flatten(), query),
+        CtlCommand::Query { .. } => story(answer),
+        CtlCommand::Settings { .. } | CtlCommand::Set { .. } => serde_json::to_string_pretty(answer)?,
+    })
+}
+
+fn rows<'a>(all: impl Iterator<Item = &'a Value>, row: fn(&Value) -> String) -> String {
+    let rows: Vec<_> = all.map(row).collect();
+    if rows.is_empty() { "there are none".to_owned() } else { rows.join("\n") }
+}
+
+fn instance(one: &Value) -> String {
+    let state =
+        if one["state"] == "ready" && one["in_service"] == false { "ejected" } else { text(&one["state"]) };
+    let p99 = one["service_time"]["p99_us"].as_f64().map(|us| format!("  p99 {:.1} ms", us / 1e3));
+    let problem = one["problem"].as_str().map(|problem| format!("  {problem}"));
+    let (number, address) = (one["number"].to_string(), text(&one["address"]));
+    format!("{number:>4}  {state:<10}  {address}{}{}", p99.unwrap_or_default(), problem.unwrap_or_default())
+}
+
+fn query(one: &Value) -> String {
+    let (id, outcome, took) =
+        (text(&one["id"]), text(&one["outcome"]), one["took_us"].as_f64().unwrap_or_default());
+    let alone = one["alone_us"].as_f64().map_or("not yet".to_owned(), |us| format!("{:.1} ms", us / 1e3));
+    let (model, request) = (text(&one["model"]), text(&one["request"]));
+    format!("{id}  {outcome:<13} {:>8.1} ms  alone {alone:>10}  {model}  {request}", took / 1e3)
+}
+
+fn story(query: &Value) -> String {
+    let mut told = format!("{}\n", text(&query["why"]));
+    for step in query["timeline"].as_array().into_iter().flatten() {
+        let at = step["at_us"].as_f64().map_or(String::new(), |us| format!("{:.2} ms", us / 1e3));
+        told.push_str(&format!("\n{at:>12}  {}", text(&step["text"])));
+    }
+    told
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(all: &[&str]) -> Vec<String> {
+        all.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn changes_are_a_patch_of_their_paths() {
+        let order =
+            change(&words(&["res net", "stand_in.bound=0.02", "stand_in.spare=false", "policy=parm+"]))
+                .unwrap();
+        let patch = json!({"stand_in": {"bound": 0.02, "spare": false}, "policy": "parm+"});
+        let path = "/admin/v1/settings/res%20net".to_owned();
+        assert_eq!(order, Order { method: "PATCH", path, body: Some(patch) });
+        let order = change(&words(&["queue_limit=null"])).unwrap();
+        assert_eq!(
+            (order.path.as_str(), order.body),
+            ("/admin/v1/settings", Some(json!({"queue_limit": null})))
+        );
+        for wrong in [&["resnet50"][..], &["a=1", "resnet50"], &["a", "b"]] {
+            change(&words(wrong)).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_query_is_asked_for_by_its_own_id_or_its_clients() {
+        let path = |id: &str| orders(&CtlCommand::Query { id: id.into() }).unwrap()[0].path.clone();
+        assert_eq!(path("0000002a00000007"), "/admin/v1/queries/0000002a00000007");
+        assert_eq!(path("frame/88"), "/admin/v1/queries?request=frame%2F88&limit=1");
+    }
+}

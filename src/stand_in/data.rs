@@ -1,0 +1,101 @@
+//! Rows and labels from files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use parm_arrays::{Format, TOKENS, tokens, walk};
+use parm_backend::engine::Signature;
+use parm_protocol::{DataType, Tensor};
+use parm_random::Random;
+use parm_stand_ins::Rows;
+
+/// Most bytes of one file's array.
+const MOST_BYTES: u64 = 4 << 30;
+/// Most files that are looked through, and most that become rows.
+const MOST_FILES: usize = 4_000_000;
+const MOST_ROWS: usize = 10_000;
+/// Files of one ending: most files of a machine are of a few kinds.
+const OF_AN_ENDING: usize = 100;
+
+/// Rows as the model takes them, and their labels where there is a file more than the model has inputs.
+pub fn read(source: &str, signature: &Signature, seed: u64) -> anyhow::Result<(Rows, Option<Vec<usize>>)> {
+    let (kind, files) = source.split_once(':').unwrap_or(("npy", source));
+    let files: Vec<&Path> = files.split(',').map(Path::new).collect();
+    match kind {
+        "npy" | "idx" => {}
+        "bytes" => return Ok((Rows::new(signature, &[of_files(&files, seed)?])?, None)),
+        _ => {
+            bail!("'{kind}' is no kind of file that is read here: save the rows with numpy and give npy:FILE")
+        }
+    }
+    let inputs = signature.inputs.len();
+    let mut arrays = Vec::new();
+    for (file, input) in files.iter().zip(&signature.inputs) {
+        let array = parm_arrays::read(file, MOST_BYTES)?;
+        let is_pixels = array.format == Format::Idx && array.tensor.datatype() == DataType::Uint8;
+        arrays.push(match is_pixels && input.datatype == DataType::Fp32 {
+            true => pixels(&array.tensor)?,
+            false => array.tensor,
+        });
+    }
+    let rows = Rows::new(signature, &arrays)?;
+    let labels = match files.get(inputs) {
+        Some(file) => Some(labels(file, rows.len())?),
+        None => None,
+    };
+    if let Some(more) = files.get(inputs + 1) {
+        bail!("{}: the model has {inputs} inputs, and one file of labels may follow", more.display());
+    }
+    Ok((rows, labels))
+}
+
+/// What file-type models are given of the files below some folders: some of each ending, drawn at random, each content once.
+fn of_files(folders: &[&Path], seed: u64) -> anyhow::Result<Tensor> {
+    let folders: Vec<PathBuf> = folders.iter().map(|folder| folder.to_path_buf()).collect();
+    let mut endings: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for path in walk(&folders, MOST_FILES)? {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        endings.entry(ending.to_ascii_lowercase()).or_default().push(path);
+    }
+    let mut random = Random::named(seed, "files");
+    let mut drawn = Vec::new();
+    for mut files in endings.into_values() {
+        files.sort_unstable();
+        random.shuffle(&mut files);
+        drawn.extend(files.into_iter().take(OF_AN_ENDING));
+    }
+    random.shuffle(&mut drawn);
+    let mut seen = BTreeSet::new();
+    let rows = drawn
+        .iter()
+        .filter_map(|path| tokens(path).ok().flatten())
+        .filter(|tokens| seen.insert(tokens.clone()));
+    let rows: Vec<Vec<u16>> = rows.take(MOST_ROWS).collect();
+    let data = rows.concat().into_iter().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    Ok(Tensor::new(DataType::Uint16, [rows.len(), TOKENS].as_slice(), data.into())?)
+}
+
+/// Bytes of pictures as models are sent them: 0 to 1.
+fn pixels(bytes: &Tensor) -> anyhow::Result<Tensor> {
+    let values: Vec<f32> = bytes.data().iter().map(|&byte| f32::from(byte) / 255.0).collect();
+    Ok(Tensor::from_f32(bytes.shape(), &values)?)
+}
+
+fn labels(file: &Path, rows: usize) -> anyhow::Result<Vec<usize>> {
+    let tensor = parm_arrays::read(file, MOST_BYTES)?.tensor;
+    let numbers =
+        parm_arrays::numbers(&tensor).with_context(|| format!("{} has no numbers", file.display()))?;
+    if tensor.shape() != [rows] {
+        bail!(
+            "{} has the shape {:?}: give a class for each of the {rows} rows",
+            file.display(),
+            tensor.shape()
+        );
+    }
+    let class = |number: f64| (number >= 0.0 && number.fract() == 0.0).then_some(number as usize);
+    let classes: Option<Vec<usize>> = numbers.map(class).collect();
+    classes.with_context(|| {
+        format!("{} has numbers that are no classes: give whole ones from 0 on", file.display())
+    })
+}

@@ -1,0 +1,147 @@
+//! `parm stand-in`: from any ONNX file and a few rows to a cheaper model that says nearly the same.
+
+mod data;
+mod watch;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use parm_backend::engine::Options;
+use parm_parity_models::bundle::{Manifest, Meaning};
+use parm_parity_models::onnx::proto::tensor_proto::DataLocation;
+use parm_parity_models::onnx::rewrite::Draft;
+use parm_parity_models::onnx::{Limits, Model};
+use parm_parity_models::repository::{Repository, check_name};
+use parm_stand_ins::{Error, Frontier, Place, Wish, Workshop, make, publish};
+
+use crate::Failure;
+use crate::cli::Output;
+use crate::cli::stand_in::{Answers, StandInSearch};
+
+/// Runs the command. Flags and files that cannot be used end with status 64.
+pub fn main(flags: &StandInSearch) -> Result<(), Failure> {
+    let original = Original::find(flags).map_err(Failure::Configuration)?;
+    let folder = flags.runs.join(format!("{}-stand-in.{}", original.name, std::process::id()));
+    let workshop = Workshop::new(&flags.engine, Options::default(), &folder);
+    let workshop = workshop.map_err(|error| Failure::Configuration(error.into()))?;
+    let done = search(flags, &original, &workshop);
+    workshop.clear();
+    // A folder of others' runs stays; an empty one was made for this.
+    let _ = std::fs::remove_dir(&flags.runs);
+    done
+}
+
+fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Result<(), Failure> {
+    let deployed = workshop.open(&original.path).map_err(|error| Failure::Run(error.into()))?;
+    let signature = deployed.signature().clone();
+    drop(deployed);
+    let (rows, labels) = data::read(&flags.data, &signature, flags.seed)
+        .with_context(|| format!("--data {}", flags.data))
+        .map_err(Failure::Configuration)?;
+    let wish = Wish {
+        cost: flags.cost,
+        meaning: flags.meaning.map(meaning).or(original.meaning),
+        labels,
+        calibration: flags.calibration,
+        judged: flags.judged,
+        seed: flags.seed,
+        measure: Duration::from_secs(flags.measure),
+    };
+    let watch = watch::Watch::new().map_err(Failure::Run)?;
+    let found = make(workshop, (&original.path, &original.model), &rows, &wish, &watch);
+    watch.done();
+    let found = found.map_err(|error| match error {
+        Error::TooFewRows { .. } | Error::TooManyNodes { .. } => Failure::Configuration(error.into()),
+        error => Failure::Run(error.into()),
+    })?;
+    let place = Place {
+        root: &flags.models,
+        name: &original.name,
+        deployed: &original.bytes,
+        signature: &signature,
+        rows: &rows,
+        command: &command_line(),
+    };
+    report(flags, &found, &place).map_err(Failure::Run)
+}
+
+/// The table or the JSON, the picture, and the bundle.
+fn report(flags: &StandInSearch, found: &Frontier, place: &Place<'_>) -> anyhow::Result<()> {
+    if let Some(path) = &flags.picture {
+        std::fs::write(path, found.to_svg()).with_context(|| format!("cannot write {}", path.display()))?;
+        eprintln!("wrote {}", path.display());
+    }
+    let written = match found.chosen().filter(|_| !flags.dry_run) {
+        Some(chosen) => Some(publish(place, found, chosen)?),
+        None => None,
+    };
+    let text = match flags.output {
+        Output::Json => serde_json::to_string_pretty(found)?,
+        Output::Text => found.to_string(),
+    };
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
+        _ => {}
+    }
+    eprintln!("{}", found.verdict());
+    if let Some(path) = written {
+        eprintln!("wrote {}: serve it with `parm serve --policy stand-in`", path.display());
+    }
+    Ok(())
+}
+
+/// The deployed model.
+struct Original {
+    name: String,
+    path: PathBuf,
+    model: Model,
+    /// The file as it is put into the repository: whole.
+    bytes: Vec<u8>,
+    /// What its bundle says of its output.
+    meaning: Option<Meaning>,
+}
+
+impl Original {
+    fn find(flags: &StandInSearch) -> anyhow::Result<Self> {
+        if !(flags.cost > 0.0 && flags.cost <= 1.0) {
+            bail!("--cost is a share of the deployed model's time: give a number above 0 and up to 1");
+        }
+        let file = Path::new(&flags.model);
+        let (name, path, bundle) = if file.is_file() {
+            let stem = file.file_stem().and_then(|stem| stem.to_str()).context("the file has no name")?;
+            (flags.name.as_deref().unwrap_or(stem).to_owned(), file.to_owned(), None)
+        } else {
+            let model = Repository::open(&flags.models)?.model(&flags.model)?;
+            let (_, version) = model.latest().context("it has no version")?;
+            (flags.model.clone(), version.path.clone(), model.bundle)
+        };
+        check_name(&name)?;
+        let manifest = bundle.map(|path| Manifest::read(&path)).transpose()?;
+        let output = manifest.and_then(|manifest| manifest.deployed.outputs.into_iter().next());
+        let meaning = output.map(|output| output.meaning);
+        let model = Model::open(&path, &Limits::default()).with_context(|| path.display().to_string())?;
+        let mut tensors = model.proto().graph.iter().flat_map(|graph| &graph.initializer);
+        // Weights beside the file would stay behind when it is put into the repository.
+        let bytes = match tensors.any(|tensor| tensor.data_location() == DataLocation::External) {
+            true => Draft::new(&model)?.finish()?.bytes().to_vec(),
+            false => model.bytes().to_vec(),
+        };
+        Ok(Self { name, path, model, bytes, meaning })
+    }
+}
+
+fn meaning(given: Answers) -> Meaning {
+    match given {
+        Answers::Logits => Meaning::Logits,
+        Answers::Probabilities => Meaning::Probabilities,
+        Answers::Values => Meaning::Values,
+    }
+}
+
+/// The command line, for the bundle: with it the stand-in can be made again.
+fn command_line() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("parm {}", arguments.join(" "))
+}

@@ -1,0 +1,113 @@
+//! What was told so far: the names of things, and the frames of the last minute.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::Value;
+
+/// Frames that quantiles are taken over.
+const FRAMES: usize = 60;
+
+/// Events that are shown.
+const EVENTS: usize = 6;
+
+/// A frontend as it was told of.
+#[derive(Default)]
+pub struct State {
+    pub hello: Value,
+    pub models: Vec<Value>,
+    pub instances: BTreeMap<u64, Value>,
+    pub events: VecDeque<Value>,
+    /// Of the past and of now, oldest first.
+    pub frames: VecDeque<Value>,
+    pub dropped: u64,
+}
+
+/// How long queries took, counted by buckets.
+#[derive(Default)]
+pub struct Times {
+    counts: BTreeMap<u64, u64>,
+    pub count: u64,
+}
+
+impl State {
+    /// Takes a line over. True for a frame of now.
+    pub fn take(&mut self, line: &Value) -> bool {
+        let Some((kind, value)) = line.as_object().and_then(|line| line.iter().next()) else { return false };
+        match kind.as_str() {
+            "hello" => self.hello = value.clone(),
+            "models" => self.models = list(value),
+            "instances" => {
+                let number = |one: &Value| Some((one["number"].as_u64()?, one.clone()));
+                self.instances = list(value).iter().filter_map(number).collect();
+            }
+            "events" => {
+                self.events.extend(list(value));
+                self.events.drain(..self.events.len().saturating_sub(EVENTS));
+            }
+            "dropped" => self.dropped += value.as_u64().unwrap_or_default(),
+            "past" | "frame" => {
+                self.frames.push_back(value.clone());
+                self.frames.drain(..self.frames.len().saturating_sub(FRAMES));
+            }
+            // Whoever is newer may tell more.
+            _ => {}
+        }
+        kind == "frame"
+    }
+
+    /// A model in a frame.
+    pub fn of_model<'a>(&self, frame: &'a Value, m: &Value) -> Option<&'a Value> {
+        frame["models"].as_array()?.iter().find(|own| own["m"] == *m)
+    }
+
+    /// How long a model's queries took in all frames, by these outcomes.
+    pub fn times(&self, m: &Value, outcomes: impl Fn(&str) -> bool) -> Times {
+        let mut times = Times::default();
+        let names = list(&self.hello["outcomes"]);
+        for own in self.frames.iter().filter_map(|frame| self.of_model(frame, m)) {
+            for (name, latency) in names.iter().zip(list(&own["latency"])) {
+                if outcomes(name.as_str().unwrap_or_default()) {
+                    times.add(&latency);
+                }
+            }
+        }
+        times
+    }
+
+    /// Milliseconds that the frames cover.
+    pub fn covered_ms(&self) -> u64 {
+        self.frames.iter().filter_map(|frame| frame["over_ms"].as_u64()).sum()
+    }
+
+    /// The middle of a bucket, in milliseconds.
+    pub fn millis(&self, bucket: f64) -> f64 {
+        let buckets = &self.hello["buckets"];
+        let first = buckets["first_us"].as_f64().unwrap_or(64.0);
+        let per_octave = buckets["per_octave"].as_f64().unwrap_or(16.0);
+        first * ((bucket + 0.5) / per_octave).exp2() / 1e3
+    }
+}
+
+impl Times {
+    /// The bucket of a quantile.
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        let rank = (share * self.count as f64).ceil().max(1.0) as u64;
+        let mut below = 0;
+        self.counts.iter().find_map(|(bucket, count)| {
+            below += count;
+            (below >= rank).then_some(*bucket)
+        })
+    }
+
+    fn add(&mut self, histogram: &Value) {
+        let numbers: Vec<u64> = list(histogram).iter().filter_map(Value::as_u64).collect();
+        for pair in numbers.chunks_exact(2) {
+            *self.counts.entry(pair[0]).or_default() += pair[1];
+            self.count += pair[1];
+        }
+    }
+}
+
+pub fn list(value: &Value) -> Vec<Value> {
+    value.as_array().cloned().unwrap_or_default()
+}

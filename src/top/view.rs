@@ -1,0 +1,182 @@
+//! A frontend on a page of text.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::state::{State, list};
+
+/// Instances that are shown: those that stand out first.
+const INSTANCES: usize = 24;
+
+/// What is shown of a frontend.
+pub fn page(state: &State) -> String {
+    let mut page = String::new();
+    let Some(frame) = state.frames.back() else { return page };
+    // Writing to a string cannot fail.
+    let _ = head(&mut page, state);
+    let _ = models(&mut page, state, frame);
+    let _ = instances(&mut page, state, frame);
+    let _ = events(&mut page, state);
+    page
+}
+
+fn head(page: &mut String, state: &State) -> std::fmt::Result {
+    let hello = &state.hello;
+    let at = state.frames.back().and_then(|frame| frame["at"].as_u64()).unwrap_or_default();
+    let up = at.saturating_sub(hello["started_at"].as_u64().unwrap_or(at)) / 1000;
+    let missed = if state.dropped > 0 { format!(", {} frames missed", state.dropped) } else { String::new() };
+    writeln!(page, "parm {} up {up} s{missed}", text(&hello["version"]))
+}
+
+fn models(page: &mut String, state: &State, frame: &Value) -> std::fmt::Result {
+    let seconds = (state.covered_ms() as f64 / 1e3).max(1e-3);
+    writeln!(
+        page,
+        "\n{:<24} {:<18} {:>8} {:>8} {:>8} {:>9} {:>9} {:>8} {:>7} {:>7}",
+        "MODEL", "POLICY", "QUERIES", "p50 ms", "p99 ms", "p99.9 ms", "approx", "errors", "queue", "busy"
+    )?;
+    for model in &state.models {
+        let Some(own) = state.of_model(frame, &model["m"]) else { continue };
+        let answers = state.times(&model["m"], |outcome| !is_error(outcome));
+        let errors = state.times(&model["m"], is_error).count;
+        let approximate = state.times(&model["m"], is_approximate).count;
+        let quantile = |share| answers.quantile(share).map(|bucket| state.millis(bucket as f64));
+        let time = |share| quantile(share).map_or("-".to_owned(), |ms| format!("{ms:.1}"));
+        let all = answers.count + errors;
+        let share = |part: u64| match all {
+            0 => "-".to_owned(),
+            all => format!("{:.2} %", 100.0 * part as f64 / all as f64),
+        };
+        writeln!(
+            page,
+            "{:<24} {:<18} {:>6.0}/s {:>8} {:>8} {:>9} {:>9} {:>8} {:>7} {:>7}",
+            cut(text(&model["name"]), 24),
+            text(&model["in_force"]),
+            all as f64 / seconds,
+            time(0.5),
+            time(0.99),
+            time(0.999),
+            share(approximate),
+            share(errors),
+            own["queue"][0].to_string(),
+            format!("{:.1}/{}", own["busy"].as_f64().unwrap_or_default(), own["queue"][5]),
+        )?;
+    }
+    Ok(())
+}
+
+fn instances(page: &mut String, state: &State, frame: &Value) -> std::fmt::Result {
+    let columns = list(&state.hello["columns"]);
+    let place = |name: &str| columns.iter().position(|known| known == name);
+    let [Some(number), Some(condition), Some(reason)] = ["number", "state", "reason"].map(place) else {
+        return Ok(());
+    };
+    let mut rows = list(&frame["instances"]);
+    let column = |row: &Value, name: &str| place(name).and_then(|at| row[at].as_f64());
+    let slowness = |row: &Value| column(row, "slowness").unwrap_or(0.0);
+    let well = |row: &Value| row[condition] == 1 && row[reason] == 0;
+    rows.sort_by(|a, b| well(a).cmp(&well(b)).then(slowness(b).total_cmp(&slowness(a))));
+    writeln!(
+        page,
+        "\n{:>5} {:<17} {:>6} {:>8} {:>9} {:>9} {:>7} {:>8}  INSTANCE",
+        "", "STATE", "JOBS/s", "failed", "p50 ms", "p99 ms", "slower", "oldest"
+    )?;
+    for row in rows.iter().take(INSTANCES) {
+        let name = &state.instances.get(&row[number].as_u64().unwrap_or_default());
+        let why = text(&state.hello["reasons"][row[reason].as_u64().unwrap_or_default() as usize]);
+        let stands = text(&state.hello["states"][row[condition].as_u64().unwrap_or_default() as usize]);
+        let stands = if why.is_empty() { stands.to_owned() } else { format!("{stands}: {why}") };
+        let millis = |name| column(row, name).map_or("-".to_owned(), |us| format!("{:.1}", us / 1e3));
+        let count = |name| column(row, name).unwrap_or_default();
+        let node = name.map_or("", |name| text(&name["node"]));
+        writeln!(
+            page,
+            "{:>5} {stands:<17} {:>6.0} {:>8.0} {:>9} {:>9} {:>7} {:>8}  {}{}",
+            row[number].to_string(),
+            count("jobs"),
+            count("failures"),
+            millis("p50_us"),
+            millis("p99_us"),
+            column(row, "slowness").map_or("-".to_owned(), |times| format!("{times:.1}x")),
+            column(row, "oldest_ms").map_or("-".to_owned(), |ms| format!("{ms:.0} ms")),
+            name.map_or("", |name| text(&name["address"])),
+            if node.is_empty() { String::new() } else { format!("  on {node}") },
+        )?;
+    }
+    if rows.len() > INSTANCES {
+        writeln!(page, "      and {} more", rows.len() - INSTANCES)?;
+    }
+    Ok(())
+}
+
+fn events(page: &mut String, state: &State) -> std::fmt::Result {
+    let now = state.frames.back().and_then(|frame| frame["at"].as_u64()).unwrap_or_default();
+    if !state.events.is_empty() {
+        writeln!(page)?;
+    }
+    for event in state.events.iter().rev() {
+        let ago = now.saturating_sub(event["at"].as_u64().unwrap_or(now)) / 1000;
+        let of = event["instance"].as_u64().map(|number| format!(" instance {number}"));
+        let by = event["by"].as_str().map(|by| format!(", by {by}"));
+        let (kind, what) = (text(&event["kind"]), text(&event["text"]));
+        writeln!(page, "{ago:>5} s ago  {kind}{}: {what}{}", of.unwrap_or_default(), by.unwrap_or_default())?;
+    }
+    Ok(())
+}
+
+fn is_error(outcome: &str) -> bool {
+    matches!(outcome, "rejected" | "failed")
+}
+
+fn is_approximate(outcome: &str) -> bool {
+    matches!(outcome, "reconstructed" | "stand-in" | "backup" | "default")
+}
+
+fn cut(name: &str, most: usize) -> String {
+    if name.chars().count() <= most {
+        name.to_owned()
+    } else {
+        name.chars().take(most - 1).chain(['…']).collect()
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_page_shows_tails_and_who_stands_out() {
+        let mut state = State::default();
+        let hello = json!({"hello": {"version": "0.1.0", "started_at": 0, "outcomes": ["exact", "stand-in", "failed"],
+            "columns": ["number", "state", "reason", "jobs", "failures", "p50_us", "p99_us", "slowness", "oldest_ms"],
+            "states": ["connecting", "ready", "ejected"], "reasons": [null, "slow"],
+            "buckets": {"first_us": 64, "per_octave": 16}}});
+        let models = json!({"models": [{"m": 0, "name": "resnet50", "in_force": "stand-in"}]});
+        let instances = json!({"instances": [{"number": 1, "address": "http://a:1", "node": "n1"},
+            {"number": 2, "address": "http://b:1", "node": null}]});
+        let events =
+            json!({"events": [{"at": 3000, "kind": "ejected", "instance": 2, "text": "slow", "by": null}]});
+        let frame = json!({"frame": {"at": 5000, "over_ms": 1000, "models": [{"m": 0, "busy": 2.0, "queue": [1, 2, 3, 4, 5, 6],
+            "latency": [[132, 98], [140, 1], [160, 1]]}],
+            "instances": [[1, 1, 0, 99, 0, 19900, 44100, 1.0, null], [2, 2, 1, 1, 0, 60000, 90000, 3.1, 400]]}});
+        for line in [hello, models, instances, events] {
+            assert!(!state.take(&line));
+        }
+        assert!(state.take(&frame));
+        let page = page(&state);
+        let row = page.lines().find(|line| line.starts_with("resnet50")).unwrap();
+        assert!(row.contains("100/s") && row.contains("1.00 %") && row.contains("2.0/6"), "{row}");
+        assert!(row.contains("19.9"), "the middle of bucket 132: {row}");
+        let numbers: Vec<_> = page.lines().filter(|line| line.contains("http://")).collect();
+        assert!(numbers[0].contains("ejected: slow") && numbers[0].contains("3.1x"), "{page}");
+        assert!(numbers[1].contains("on n1"), "{page}");
+        assert!(page.contains("2 s ago  ejected instance 2: slow"), "{page}");
+    }
+}

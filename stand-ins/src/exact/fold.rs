@@ -1,0 +1,124 @@
+//! A normalisation, a factor or a summand for each channel behind a convolution is part of its weights.
+
+use parm_parity_models::onnx::proto::NodeProto;
+use parm_parity_models::onnx::rewrite::Draft;
+use parm_parity_models::onnx::{Defect, Tensor};
+
+use crate::graph::{Links, NodeExt};
+
+/// What follows a convolution: each channel times a factor, plus a summand.
+struct Affine {
+    factor: Vec<f32>,
+    summand: Vec<f32>,
+}
+
+/// Folds such nodes into the convolutions before them, one after another.
+pub(super) fn fold(draft: &mut Draft) -> Result<(), Defect> {
+    let links = Links::of(draft);
+    let mut folded = vec![false; draft.nodes.len()];
+    for at in 0..draft.nodes.len() {
+        // Places stay; what is folded away is read by nobody at the end.
+        while let Some((next, affine)) = follower(draft, &links, at)?.filter(|(next, _)| !folded[*next]) {
+            if !absorb(draft, at, &affine)? {
+                break;
+            }
+            folded[next] = true;
+            let taken = draft.nodes[next].output[0].clone();
+            let unused = draft.fresh(&taken);
+            draft.nodes[at].output[0] = taken;
+            draft.nodes[next].output[0] = unused;
+        }
+    }
+    let mut gone = folded.into_iter();
+    draft.nodes.retain(|_| !gone.next().unwrap_or(false));
+    Ok(())
+}
+
+/// The node behind a convolution that can be part of it.
+fn follower(draft: &Draft, links: &Links, at: usize) -> Result<Option<(usize, Affine)>, Defect> {
+    let conv = &draft.nodes[at];
+    let weight = conv.at(1).and_then(|name| draft.constants.get(name)).filter(|_| conv.is(&["Conv"]));
+    let (Some(weight), Some(made)) = (weight, conv.only_output()) else { return Ok(None) };
+    let Some(next) = links.only_reader(made) else { return Ok(None) };
+    let (channels, rank) = (weight.dims()[0], weight.dims().len());
+    let affine = match &draft.nodes[next] {
+        node if node.is(&["BatchNormalization"]) && node.at(0) == Some(made) => normalisation(draft, node)?,
+        node if node.is(&["Add", "Mul"]) => {
+            let other =
+                node.input.iter().find(|name| *name != made).and_then(|name| draft.constants.get(name));
+            let Some(values) = other.and_then(|constant| for_channels(constant, channels, rank)) else {
+                return Ok(None);
+            };
+            Some(match node.is(&["Mul"]) {
+                true => Affine { factor: values, summand: vec![0.0; channels] },
+                false => Affine { factor: vec![1.0; channels], summand: values },
+            })
+        }
+        _ => None,
+    };
+    Ok(affine.map(|affine| (next, affine)))
+}
+
+fn normalisation(draft: &Draft, node: &NodeProto) -> Result<Option<Affine>, Defect> {
+    let numbers =
+        |place: usize| node.at(place).and_then(|name| draft.constants.get(name)).map(Tensor::to_f32);
+    let (Some(scale), Some(shift)) = (numbers(1).transpose()?, numbers(2).transpose()?) else {
+        return Ok(None);
+    };
+    let (Some(mean), Some(variance)) = (numbers(3).transpose()?, numbers(4).transpose()?) else {
+        return Ok(None);
+    };
+    if node.only_output().is_none() || node.int("training_mode").unwrap_or(0) != 0 {
+        return Ok(None);
+    }
+    let epsilon = node.float("epsilon").unwrap_or(1e-5);
+    let factor: Vec<f32> = scale.iter().zip(&variance).map(|(s, v)| s / (v + epsilon).sqrt()).collect();
+    let summand =
+        shift.iter().zip(mean.iter().zip(&factor)).map(|(shift, (mean, f))| shift - mean * f).collect();
+    Ok(Some(Affine { factor, summand }))
+}
+
+/// The values of a constant that has one for each channel, or one for all.
+fn for_channels(constant: &Tensor, channels: usize, rank: usize) -> Option<Vec<f32>> {
+    let (dims, values) = (constant.dims(), constant.to_f32().ok()?);
+    let missing = rank.checked_sub(dims.len())?;
+    let only_channels = dims.iter().enumerate().all(|(place, &dim)| dim == 1 || place + missing == 1);
+    match values.len() {
+        1 => Some(vec![values[0]; channels]),
+        count => (only_channels && count == channels).then_some(values),
+    }
+}
+
+/// Changes a convolution's weights; says whether it could.
+fn absorb(draft: &mut Draft, at: usize, affine: &Affine) -> Result<bool, Defect> {
+    let conv = &draft.nodes[at];
+    let (Some(weight), bias) = (conv.at(1).and_then(|name| draft.constants.get(name)), conv.at(2)) else {
+        return Ok(false);
+    };
+    let channels = weight.dims()[0];
+    let old = match bias.map(|name| draft.constants.get(name)) {
+        None => vec![0.0; channels],
+        Some(Some(bias)) => bias.to_f32()?,
+        Some(None) => return Ok(false),
+    };
+    if [affine.factor.len(), affine.summand.len(), old.len()] != [channels; 3] || weight.is_empty() {
+        return Ok(false);
+    }
+    let each = weight.len() / channels;
+    let values = weight.to_f32()?;
+    let scaled = values.iter().enumerate().map(|(place, value)| value * affine.factor[place / each]);
+    let scaled = weight.with_f32(&scaled.collect::<Vec<f32>>())?;
+    let parts = old.iter().zip(affine.factor.iter().zip(&affine.summand));
+    let bias: Vec<f32> = parts.map(|(bias, (factor, summand))| bias * factor + summand).collect();
+    let bias = Tensor::from_f32(&format!("{}.bias", scaled.name()), &[channels], &bias)?;
+    let bias = match scaled.datatype() == bias.datatype() {
+        true => bias,
+        false => return Ok(false),
+    };
+    draft.constants.insert(scaled.name().to_owned(), scaled);
+    let bias = draft.add_constant(bias);
+    let inputs = &mut draft.nodes[at].input;
+    inputs.resize(3, String::new());
+    inputs[2] = bias;
+    Ok(true)
+}

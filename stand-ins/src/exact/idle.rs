@@ -1,0 +1,119 @@
+//! Nodes that hand on what they read, and targets that are computed although they are always the same.
+
+use std::collections::HashMap;
+
+use parm_parity_models::onnx::proto::NodeProto;
+use parm_parity_models::onnx::rewrite::Draft;
+use parm_parity_models::onnx::{DataType, Defect, Tensor};
+
+use crate::graph::{Formula, Links, NodeExt, Size, Survey, types};
+
+/// Slices up to here take everything: exporters write large numbers for the end.
+const EVERYTHING: i64 = 1_000_000_000;
+
+/// Gives each `Reshape` whose target is computed the target that it always is.
+pub(super) fn settle(draft: &mut Draft, survey: &Survey) -> Result<(), Defect> {
+    for at in 0..draft.nodes.len() {
+        let node = &draft.nodes[at];
+        let (Some(target), Some(made)) = (node.at(1), node.only_output()) else { continue };
+        if !node.is(&["Reshape"]) || draft.constants.contains_key(target) {
+            continue;
+        }
+        let Some(sizes) = survey.sizes(made) else { continue };
+        let varying = sizes.iter().filter(|size| matches!(size, Size::Rows(_))).count();
+        // With zero elements the one size that is left open could not be found.
+        if varying > 1 || sizes.contains(&Size::Fixed(0)) {
+            continue;
+        }
+        let target = sizes.iter().map(|size| match size {
+            Size::Fixed(size) => *size as i64,
+            Size::Rows(_) => -1,
+        });
+        let target: Vec<i64> = target.collect();
+        let name = format!("{made}/target");
+        let name = draft.add_constant(Tensor::from_i64(&name, &[target.len()], &target)?);
+        draft.nodes[at].input[1] = name;
+    }
+    Ok(())
+}
+
+/// Lets readers read what idle nodes read.
+pub(super) fn bypass(draft: &mut Draft, survey: &Survey) {
+    let (links, types) = (Links::of(draft), types(draft));
+    let mut instead: HashMap<String, String> = HashMap::new();
+    for node in &draft.nodes {
+        let Some(made) = node.only_output().filter(|made| !links.is_kept(made)) else { continue };
+        if let Some(read) = node.at(0).filter(|read| is_idle(draft, node, (read, made), survey, &types)) {
+            let read = instead.get(read).cloned().unwrap_or_else(|| read.to_owned());
+            instead.insert(made.to_owned(), read);
+        }
+    }
+    for name in draft.nodes.iter_mut().flat_map(|node| &mut node.input) {
+        if let Some(read) = instead.get(name) {
+            name.clone_from(read);
+        }
+    }
+    look_through(draft, survey);
+}
+
+/// An operator that broadcasts needs nobody to expand its values before.
+fn look_through(draft: &mut Draft, survey: &Survey) {
+    let links = Links::of(draft);
+    for at in 0..draft.nodes.len() {
+        let node = &draft.nodes[at];
+        let broadcasts = Formula::of(node).is_some() || node.is(&["Equal", "Greater", "Less"]);
+        let (Some(made), [_, _]) = (node.only_output(), &node.input[..]) else { continue };
+        let Some(sizes) = survey.sizes(made).filter(|_| broadcasts).map(<[Size]>::to_vec) else { continue };
+        for place in 0..2 {
+            let node = &draft.nodes[at];
+            let expansion = links.maker(&node.input[place]).map(|at| &draft.nodes[at]);
+            let Some(source) = expansion.filter(|node| node.is(&["Expand"])).and_then(|node| node.at(0))
+            else {
+                continue;
+            };
+            if survey.joined(source, &node.input[1 - place]).as_ref() == Some(&sizes) {
+                draft.nodes[at].input[place] = source.to_owned();
+            }
+        }
+    }
+}
+
+fn is_idle(
+    draft: &Draft,
+    node: &NodeProto,
+    (read, made): (&str, &str),
+    survey: &Survey,
+    types: &HashMap<String, DataType>,
+) -> bool {
+    let keeps_sizes = || survey.sizes(read).is_some_and(|sizes| survey.sizes(made) == Some(sizes));
+    match node.op_type.as_str() {
+        _ if !node.is(&[&node.op_type]) => false,
+        "Identity" => true,
+        // In inference it does nothing.
+        "Dropout" => node.at(2).is_none(),
+        "Cast" => types.get(read).is_some_and(|datatype| types.get(made) == Some(datatype)),
+        "Expand" | "Reshape" => keeps_sizes(),
+        "Slice" => keeps_sizes() && takes_everything(draft, node, survey.sizes(read).unwrap_or_default()),
+        "Transpose" => {
+            node.ints("perm").is_some_and(|perm| (0..).zip(perm).all(|(place, axis)| place == *axis))
+        }
+        "Concat" => node.input.len() == 1,
+        _ => false,
+    }
+}
+
+/// Whether a slice that keeps fixed sizes keeps any number of rows too.
+fn takes_everything(draft: &Draft, node: &NodeProto, sizes: &[Size]) -> bool {
+    let numbers = |place: usize| draft.constants.get(node.at(place)?)?.to_i64().ok();
+    let (Some(starts), Some(ends)) = (numbers(1), numbers(2)) else { return false };
+    let axes = numbers(3).unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let steps = numbers(4).unwrap_or_else(|| vec![1; starts.len()]);
+    let rank = sizes.len() as i64;
+    let mut parts = starts.iter().zip(&ends).zip(axes.iter().zip(&steps));
+    parts.all(|((&start, &end), (&axis, &step))| {
+        let axis = if axis < 0 { axis + rank } else { axis };
+        let is_fixed =
+            usize::try_from(axis).is_ok_and(|axis| matches!(sizes.get(axis), Some(Size::Fixed(_))));
+        step == 1 && (is_fixed || (start == 0 && end >= EVERYTHING))
+    })
+}

@@ -1,0 +1,104 @@
+//! A one-hot matrix times weights is a lookup of rows.
+//!
+//! Where indices become rows of one 1 and else 0, and these are multiplied with a matrix, each product is a row of the
+//! matrix. An index outside gives a row of zeros and hence a product of zeros: the table has a row of zeros behind the last
+//! for these, and indices are brought between -1, which engines count from the end, and that row.
+
+use bytes::Bytes;
+use parm_parity_models::onnx::proto::NodeProto;
+use parm_parity_models::onnx::rewrite::Draft;
+use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor};
+
+use crate::graph::{Links, NodeExt, Size, Survey, types};
+
+/// The first version of the operators whose `Clip` takes integers.
+const INTEGER_CLIP: i64 = 12;
+/// The first version whose `Squeeze` reads its axes as an input.
+const AXES_AS_INPUT: i64 = 13;
+
+/// Puts a lookup in the place of every such product.
+pub(super) fn look_up(draft: &mut Draft, survey: &Survey) -> Result<(), Defect> {
+    if draft.opset() < INTEGER_CLIP {
+        return Ok(());
+    }
+    let (links, types) = (Links::of(draft), types(draft));
+    for at in 0..draft.nodes.len() {
+        let Some((indices, weight)) = product(draft, &links, survey, at) else { continue };
+        let Some(datatype) = types.get(&indices).copied() else { continue };
+        if !matches!(datatype, DataType::Int32 | DataType::Int64) {
+            continue;
+        }
+        replace(draft, at, (&indices, datatype), &weight)?;
+    }
+    Ok(())
+}
+
+/// Indices and weights of a product with a one-hot matrix.
+fn product(draft: &Draft, links: &Links, survey: &Survey, at: usize) -> Option<(String, Tensor)> {
+    let node = draft.nodes.get(at).filter(|node| node.is(&["MatMul"]))?;
+    let weight = draft.constants.get(node.at(1)?)?;
+    let [classes, _] = *weight.dims() else { return None };
+    if weight.datatype() != DataType::Float {
+        return None;
+    }
+    let cast = &draft.nodes[links.maker(node.at(0)?)?];
+    let equal = &draft.nodes[links.maker(cast.at(0).filter(|_| cast.is(&["Cast"]))?)?];
+    if !equal.is(&["Equal"]) {
+        return None;
+    }
+    let (a, b) = (equal.at(0)?, equal.at(1)?);
+    let counts = |name: &str| draft.constants.get(name).is_some_and(|constant| is_count(constant, classes));
+    let indices = match (counts(a), counts(b)) {
+        (false, true) => a,
+        (true, false) => b,
+        _ => return None,
+    };
+    let sizes = survey.sizes(indices)?;
+    (sizes.last() == Some(&Size::Fixed(1))).then(|| (indices.to_owned(), weight.clone()))
+}
+
+/// Whether a constant is 0, 1, 2 .. along its last axis.
+fn is_count(constant: &Tensor, classes: usize) -> bool {
+    let along_last = constant.len() == classes && constant.dims().last() == Some(&classes);
+    let numbers = constant.to_i64().unwrap_or_default();
+    along_last && numbers.len() == classes && (0..).zip(&numbers).all(|(place, number)| place == *number)
+}
+
+fn replace(
+    draft: &mut Draft,
+    at: usize,
+    (indices, datatype): (&str, DataType),
+    weight: &Tensor,
+) -> Result<(), Defect> {
+    let product = draft.nodes[at].clone();
+    let made = product.only_output().unwrap_or_default().to_owned();
+    let &[classes, width] = weight.dims() else { return Ok(()) };
+    let mut rows = weight.data().to_vec();
+    rows.resize(rows.len() + width * 4, 0);
+    let table = Tensor::new(&format!("{made}/table"), DataType::Float, &[classes + 1, width], rows.into())?;
+    let table = draft.add_constant(table);
+    let bound = |draft: &mut Draft, name: &str, value: i64| {
+        let data: Bytes = match datatype {
+            DataType::Int32 => (value as i32).to_le_bytes().to_vec().into(),
+            _ => value.to_le_bytes().to_vec().into(),
+        };
+        Tensor::new(&format!("{made}/{name}"), datatype, &[], data).map(|tensor| draft.add_constant(tensor))
+    };
+    let (low, high) = (bound(draft, "low", -1)?, bound(draft, "high", classes as i64)?);
+    let flat = draft.fresh(&format!("{made}/flat"));
+    let squeeze = squeeze(draft, indices, &flat)?;
+    let inside = draft.fresh(&format!("{made}/inside"));
+    let clip = draft.make("Clip", &[&flat, &low, &high], &inside, []);
+    draft.nodes[at] = draft.make("Gather", &[&table, &inside], &made, [("axis", Attribute::Int(0))]);
+    draft.nodes.extend([squeeze, clip]);
+    Ok(())
+}
+
+/// Takes away the last axis.
+fn squeeze(draft: &mut Draft, read: &str, made: &str) -> Result<NodeProto, Defect> {
+    if draft.opset() < AXES_AS_INPUT {
+        return Ok(draft.make("Squeeze", &[read], made, [("axes", Attribute::Ints(vec![-1]))]));
+    }
+    let axes = draft.add_constant(Tensor::from_i64(&format!("{made}/axes"), &[1], &[-1])?);
+    Ok(draft.make("Squeeze", &[read, &axes], made, []))
+}

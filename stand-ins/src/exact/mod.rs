@@ -1,0 +1,176 @@
+//! Rewrites that save time and change nothing.
+//!
+//! Engines rewrite graphs too, but by patterns that their authors met. What is done here is what they leave: a one-hot matrix
+//! times weights is a lookup, what is done to rows that were looked up can be done to the table once, a function after a
+//! maximum is computed for one value instead of for all, a normalisation after a convolution is part of its weights. Each
+//! also takes something away that would keep the other families from what they work on.
+//!
+//! That a rewrite changes nothing is claimed by its rule and then checked: the rewritten graph must answer calibration rows
+//! as the deployed one does, up to rounding, or the rewrite is not used.
+
+mod fold;
+mod idle;
+mod lookup;
+mod maximum;
+mod table;
+
+use parm_parity_models::onnx::rewrite::Draft;
+
+use crate::Error;
+use crate::graph::{Survey, sort, sweep};
+use crate::rows::Rows;
+use crate::workshop::Workshop;
+
+/// How far a function may be taken out of a maximum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Maxima {
+    /// A function that falls before it rises is computed for the least value as well: exact for everything.
+    Proven,
+    /// For the greatest value alone: exact where that lies on the rising side, as it does on all calibration rows.
+    Seen,
+}
+
+/// Rewrites a graph as far as it goes.
+pub(crate) fn rewrite(
+    workshop: &Workshop,
+    draft: &Draft,
+    rows: &Rows,
+    maxima: Maxima,
+) -> Result<Draft, Error> {
+    let mut draft = draft.clone();
+    fold::fold(&mut draft)?;
+    let survey = Survey::of(workshop, &draft, rows)?;
+    idle::settle(&mut draft, &survey)?;
+    idle::bypass(&mut draft, &survey);
+    lookup::look_up(&mut draft, &survey)?;
+    table::precompute(&mut draft)?;
+    maximum::postpone(&mut draft, &survey, maxima);
+    draft.forget(|_| true);
+    sweep(&mut draft);
+    sort(&mut draft);
+    Ok(draft)
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_parity_models::onnx::{
+        Attribute, BatchNorm, Builder, Conv, DataType, Dim, Model, Tensor, Value,
+    };
+
+    use super::*;
+    use crate::testing::{Stage, operators};
+
+    /// The rewritten graph, after it was seen to answer as the one that it was made of.
+    fn rewritten(model: &Model, rows: &[parm_protocol::Tensor], maxima: Maxima) -> Draft {
+        let stage = Stage::new();
+        let rows = stage.rows(model, rows);
+        let before = stage.answers(model, &rows);
+        let draft = rewrite(&stage.workshop, &Draft::new(model).unwrap(), &rows, maxima).unwrap();
+        let after = stage.answers(&draft.clone().finish().unwrap(), &rows);
+        for (before, after) in before.iter().zip(&after) {
+            assert!((before - after).abs() <= 1e-5 * (1.0 + before.abs()), "{before} became {after}");
+        }
+        draft
+    }
+
+    /// Tokens become rows of one 1, as exporters of other frameworks write it, and these an embedding with an activation.
+    fn embedding() -> Model {
+        let mut builder = Builder::new("embedding", 1);
+        let batch = Dim::Symbol("batch".into());
+        let shape = Some(vec![batch.clone(), Dim::Fixed(6)]);
+        let tokens = builder.input(Value { name: "tokens".into(), datatype: DataType::Int64, shape });
+        let target = builder.constant(Tensor::from_i64("target", &[3], &[-1, 6, 1]).unwrap());
+        let counts =
+            builder.constant(Tensor::from_i64("counts", &[1, 1, 9], &[0, 1, 2, 3, 4, 5, 6, 7, 8]).unwrap());
+        let tail = builder.constant(Tensor::from_i64("tail", &[2], &[6, 9]).unwrap());
+        let values = builder.random("w").uniforms(1.0, 36);
+        let weight = builder.constant(Tensor::from_f32("w", &[9, 4], &values).unwrap());
+        let bias = builder.constant(Tensor::from_f32("b", &[1, 1, 4], &[0.3, -0.2, 0.1, 0.7]).unwrap());
+        let apart = builder.node("Reshape", "apart", &[&tokens, &target]);
+        let shape = builder.node_with("Shape", "shape", &[&tokens], [("start", 0.into()), ("end", 1.into())]);
+        let wide = builder.node_with("Concat", "wide", &[&shape, &tail], [("axis", 0.into())]);
+        let expanded = builder.node("Expand", "expanded", &[&apart, &wide]);
+        let equal = builder.node("Equal", "equal", &[&expanded, &counts]);
+        let hot = builder.node_with("Cast", "hot", &[&equal], [("to", (DataType::Float as i64).into())]);
+        let product = builder.node("MatMul", "product", &[&hot, &weight]);
+        let sum = builder.node("Add", "sum", &[&product, &bias]);
+        let gate = builder.node("Sigmoid", "gate", &[&sum]);
+        builder.node("Mul", "y", &[&sum, &gate]);
+        let shape = Some(vec![batch, Dim::Fixed(6), Dim::Fixed(4)]);
+        builder.output(Value { name: "y".into(), datatype: DataType::Float, shape });
+        builder.build().unwrap()
+    }
+
+    #[test]
+    fn a_one_hot_product_becomes_a_lookup_in_a_table_that_holds_the_activation_too() {
+        // Tokens outside of the vocabulary are rows of zeros.
+        let tokens: Vec<u8> = (-4..32i64).flat_map(i64::to_le_bytes).collect();
+        let rows =
+            parm_protocol::Tensor::new(parm_protocol::DataType::Int64, [6, 6].as_slice(), tokens.into())
+                .unwrap();
+        let draft = rewritten(&embedding(), &[rows], Maxima::Proven);
+        assert_eq!(operators(&draft), ["Clip", "Gather", "Reshape", "Squeeze"]);
+    }
+
+    /// A convolution with normalisation, an activation in two nodes, and a maximum.
+    fn pooled() -> Model {
+        let mut builder = Builder::new("pooled", 3);
+        let x = builder.input(Value::batch_of_f32("x", &[2, 5, 5]));
+        let layer = Conv { bias: false, ..Conv::same(2, 3, 3) };
+        let conv = builder.conv("conv", &x, layer).unwrap();
+        let norm = builder.batch_norm("norm", &conv, BatchNorm { channels: 3 }).unwrap();
+        let shift = builder.constant(Tensor::from_f32("shift", &[1, 3, 1, 1], &[-3.0, 0.0, 1.0]).unwrap());
+        let idle = builder.node("Identity", "idle", &[&norm]);
+        let shifted = builder.node("Add", "shifted", &[&idle, &shift]);
+        let gate = builder.node("Sigmoid", "gate", &[&shifted]);
+        let swish = builder.node("Mul", "swish", &[&shifted, &gate]);
+        builder.node("GlobalMaxPool", "y", &[&swish]);
+        builder.output(Value::batch_of_f32("y", &[3, 1, 1]));
+        builder.build().unwrap()
+    }
+
+    fn pictures() -> parm_protocol::Tensor {
+        let values = parm_random::Random::new(5).normals(4 * 50);
+        parm_protocol::Tensor::from_f32([4, 2, 5, 5].as_slice(), &values).unwrap()
+    }
+
+    #[test]
+    fn a_function_that_falls_and_rises_is_computed_at_both_ends_of_what_it_is_the_maximum_of() {
+        let draft = rewritten(&pooled(), &[pictures()], Maxima::Proven);
+        let names = operators(&draft);
+        let count = |op: &str| names.iter().filter(|name| *name == op).count();
+        assert_eq!(
+            (count("GlobalMaxPool"), count("ReduceMin"), count("Sigmoid"), count("Max")),
+            (1, 1, 2, 1)
+        );
+        assert_eq!((count("BatchNormalization"), count("Conv")), (0, 1));
+    }
+
+    #[test]
+    fn a_normalisation_and_a_shift_become_weights_of_the_convolution() {
+        let mut builder = Builder::new("folded", 3);
+        let x = builder.input(Value::batch_of_f32("x", &[2, 5, 5]));
+        let conv = builder.conv("conv", &x, Conv::same(2, 3, 3)).unwrap();
+        let norm = builder.batch_norm("norm", &conv, BatchNorm { channels: 3 }).unwrap();
+        let shift = builder.constant(Tensor::from_f32("shift", &[3, 1, 1], &[-3.0, 0.0, 1.0]).unwrap());
+        let shifted = builder.node("Add", "shifted", &[&norm, &shift]);
+        let factor = builder.constant(Tensor::from_f32("factor", &[1], &[0.5]).unwrap());
+        builder.node("Mul", "y", &[&shifted, &factor]);
+        builder.output(Value::batch_of_f32("y", &[3, 5, 5]));
+        let draft = rewritten(&builder.build().unwrap(), &[pictures()], Maxima::Proven);
+        assert_eq!(operators(&draft), ["Conv"]);
+    }
+
+    #[test]
+    fn what_several_read_is_not_folded_away() {
+        let mut builder = Builder::new("shared", 3);
+        let x = builder.input(Value::batch_of_f32("x", &[2, 5, 5]));
+        let conv = builder.conv("conv", &x, Conv::same(2, 3, 3)).unwrap();
+        let shift = builder.constant(Tensor::from_f32("shift", &[3, 1, 1], &[-3.0, 0.0, 1.0]).unwrap());
+        let shifted = builder.node("Add", "shifted", &[&conv, &shift]);
+        builder.node_with("Concat", "y", &[&conv, &shifted], [("axis", Attribute::Int(1))]);
+        builder.output(Value::batch_of_f32("y", &[6, 5, 5]));
+        let draft = rewritten(&builder.build().unwrap(), &[pictures()], Maxima::Proven);
+        assert_eq!(operators(&draft), ["Add", "Concat", "Conv"]);
+    }
+}

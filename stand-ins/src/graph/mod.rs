@@ -1,0 +1,27 @@
+//! A graph as families of stand-ins see it: nodes and constants of a [`Draft`](parm_parity_models::onnx::rewrite::Draft),
+//! who makes and reads what, and what sizes values have.
+//!
+//! Exporters write the same network in many ways: shapes that are computed from shapes, expansions before operators that
+//! broadcast anyway, slices that take everything. Inferring all that by rules, operator by operator, was the rejected
+//! alternative: a table that is never complete. The engine that is to run the model knows every size, so it is asked: the
+//! graph runs twice, on two and on three rows, with every value as an output ([`Survey`]). What has one size in both is
+//! fixed, what is twice and three times something is rows. This holds for every length only where the rows that the model
+//! takes have fixed sizes, so there is no survey of others.
+
+mod cone;
+mod formula;
+mod links;
+mod nodes;
+mod order;
+mod probe;
+mod survey;
+mod types;
+
+pub(crate) use cone::Cone;
+pub(crate) use formula::Formula;
+pub(crate) use links::Links;
+pub(crate) use nodes::NodeExt;
+pub(crate) use order::{sort, sweep};
+pub(crate) use probe::probe;
+pub(crate) use survey::{Size, Survey};
+pub(crate) use types::types;

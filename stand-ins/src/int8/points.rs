@@ -1,0 +1,126 @@
+//! Where values become 8-bit numbers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use parm_parity_models::onnx::proto::NodeProto;
+use parm_parity_models::onnx::rewrite::Draft;
+use parm_parity_models::onnx::{DataType, Tensor};
+
+use super::Scope;
+use crate::graph::{Links, NodeExt};
+
+/// Operators that move values and compute none: what they make is of the steps of what they read.
+const MOVERS: [&str; 8] =
+    ["MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "GlobalMaxPool"];
+
+/// A layer that is to compute in 8 bits.
+#[derive(Clone, Debug)]
+pub(super) struct Layer {
+    /// The node's place.
+    pub(super) at: usize,
+    /// The weight's axis that its outputs run along.
+    pub(super) axis: usize,
+    /// What is quantised of its output, if anything: itself, or what a rectifier makes of it.
+    pub(super) output: Option<String>,
+}
+
+/// Layers and values of a graph.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Points {
+    pub(super) layers: Vec<Layer>,
+    /// Values that are quantised, and the value whose range is theirs.
+    pub(super) values: BTreeMap<String, String>,
+}
+
+impl Points {
+    pub(super) fn of(draft: &Draft, links: &Links, scope: Scope) -> Self {
+        let mut points = Self::default();
+        for (at, node) in draft.nodes.iter().enumerate() {
+            let Some((axis, is_conv)) = layer(draft, node) else { continue };
+            if !scope.takes(is_conv) {
+                continue;
+            }
+            let (Some(read), Some(made)) = (node.at(0), node.only_output()) else { continue };
+            points.values.insert(read.into(), String::new());
+            let output = is_conv.then(|| rectified(draft, links, made).to_owned());
+            if let Some(output) = &output {
+                points.values.insert(output.clone(), String::new());
+            }
+            points.layers.push(Layer { at, axis, output });
+        }
+        let quantised: BTreeSet<String> = points.values.keys().cloned().collect();
+        for (value, measured) in &mut points.values {
+            *measured = measured_at(draft, links, &quantised, value);
+        }
+        points
+    }
+}
+
+/// The axis of the outputs in the weight of a layer that can be quantised, and whether it is a convolution.
+fn layer(draft: &Draft, node: &NodeProto) -> Option<(usize, bool)> {
+    let constant = |place: usize| node.at(place).and_then(|name| draft.constants.get(name));
+    let weight = constant(1).filter(|weight| weight.datatype() == DataType::Float && !weight.is_empty())?;
+    let varies = node.at(0).is_some_and(|name| !draft.constants.contains_key(name));
+    let rank = weight.dims().len();
+    let is_plain = |bias: &Tensor| bias.datatype() == DataType::Float && bias.dims().len() == 1;
+    let bias_is_plain = node.at(2).is_none() || constant(2).is_some_and(is_plain);
+    let unscaled =
+        [("alpha", 1.0), ("beta", 1.0)].iter().all(|(name, one)| node.float(name).unwrap_or(1.0) == *one);
+    match () {
+        () if !varies => None,
+        () if node.is(&["Conv"]) && rank > 2 && bias_is_plain => Some((0, true)),
+        () if node.is(&["Gemm"])
+            && rank == 2
+            && bias_is_plain
+            && unscaled
+            && node.int("transA").unwrap_or(0) == 0 =>
+        {
+            Some((usize::from(node.int("transB").unwrap_or(0) == 0), false))
+        }
+        () if node.is(&["MatMul"]) && rank == 2 => Some((1, false)),
+        () => None,
+    }
+}
+
+/// What a rectifier makes of a value that only it reads, else the value: engines put a rectifier into the layer.
+fn rectified<'a>(draft: &'a Draft, links: &Links, made: &'a str) -> &'a str {
+    let reader = links.only_reader(made).map(|at| &draft.nodes[at]);
+    let is_zero = |node: &NodeProto, place: usize, name: &str| {
+        let constant = node.at(place).and_then(|name| draft.constants.get(name)?.to_f32().ok());
+        constant.map_or_else(|| node.float(name), |values| values.first().copied()) == Some(0.0)
+    };
+    let rectifier =
+        reader.filter(|node| node.is(&["Relu"]) || (node.is(&["Clip"]) && is_zero(node, 1, "min")));
+    rectifier.and_then(|node| node.only_output()).unwrap_or(made)
+}
+
+/// The value whose range a quantised value has. What is moved has the range of where it comes from, so that no step is
+/// rounded twice. That of which only maxima are read has the range of the maxima.
+fn measured_at(draft: &Draft, links: &Links, quantised: &BTreeSet<String>, value: &str) -> String {
+    let mut at = value;
+    while let Some(node) = links.maker(at).map(|at| &draft.nodes[at]).filter(|node| node.is(&MOVERS)) {
+        let Some(read) = node.at(0) else { break };
+        at = read;
+        if quantised.contains(at) {
+            return maxima(draft, links, at).to_owned();
+        }
+    }
+    maxima(draft, links, value).to_owned()
+}
+
+/// What a global maximum makes of a value, where nothing else is read of it.
+fn maxima<'a>(draft: &'a Draft, links: &Links, value: &'a str) -> &'a str {
+    let mut at = value;
+    // On the way there values may only be moved.
+    while let Some(node) = links.only_reader(at).map(|at| &draft.nodes[at]) {
+        let Some(made) = node.only_output() else { break };
+        if node.is(&["GlobalMaxPool", "ReduceMax"]) {
+            return made;
+        }
+        if !node.is(&["Reshape", "Squeeze", "Unsqueeze", "Transpose"]) {
+            break;
+        }
+        at = made;
+    }
+    value
+}

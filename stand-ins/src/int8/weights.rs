@@ -1,0 +1,63 @@
+//! Weights as signed bytes, with a scale for each channel.
+
+use bytes::Bytes;
+use parm_parity_models::onnx::{DataType, Defect, Tensor};
+
+/// Weights in 8 bits.
+pub(super) struct Quantised {
+    /// The bytes, of the weights' dimensions.
+    pub(super) bytes: Tensor,
+    /// What one step is, for each channel.
+    pub(super) scales: Vec<f32>,
+}
+
+/// Brings weights to -127..=127, so that the largest of each channel along `axis` is at an end.
+pub(super) fn quantise(weight: &Tensor, axis: usize) -> Result<Quantised, Defect> {
+    let (dims, values) = (weight.dims(), weight.to_f32()?);
+    let inner: usize = dims[axis + 1..].iter().product();
+    let channel = |place: usize| place / inner.max(1) % dims[axis];
+    let mut largest = vec![0f32; dims[axis]];
+    for (place, value) in values.iter().enumerate() {
+        let channel = &mut largest[channel(place)];
+        *channel = channel.max(value.abs());
+    }
+    // A channel of zeros has any scale.
+    let scales: Vec<f32> = largest.iter().map(|&most| if most > 0.0 { most / 127.0 } else { 1.0 }).collect();
+    let byte = |(place, value): (usize, &f32)| {
+        (value / scales[channel(place)]).round_ties_even().clamp(-127.0, 127.0) as i8 as u8
+    };
+    let bytes: Vec<u8> = values.iter().enumerate().map(byte).collect();
+    let name = format!("{}.int8", weight.name());
+    Ok(Quantised { bytes: Tensor::new(&name, DataType::Int8, dims, bytes.into())?, scales })
+}
+
+/// A bias as 32-bit numbers of these steps: what products of weights and values add up to.
+pub(super) fn bias(bias: &Tensor, scales: &[f32]) -> Result<Tensor, Defect> {
+    let values = bias.to_f32()?;
+    let whole = values.iter().zip(scales).map(|(value, scale)| (value / scale).round_ties_even() as i32);
+    let data: Bytes = whole.flat_map(i32::to_le_bytes).collect::<Vec<u8>>().into();
+    Tensor::new(&format!("{}.int32", bias.name()), DataType::Int32, &[scales.len()], data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_channel_uses_the_whole_range() {
+        let weight = Tensor::from_f32("w", &[2, 2], &[1.0, -0.5, 254.0, 2.0]).unwrap();
+        let by_row = quantise(&weight, 0).unwrap();
+        assert_eq!(by_row.bytes.to_i64().unwrap(), [127, -64, 127, 1]);
+        assert_eq!(by_row.scales, [1.0 / 127.0, 2.0]);
+        let by_column = quantise(&weight, 1).unwrap();
+        assert_eq!(by_column.bytes.to_i64().unwrap(), [0, -32, 127, 127]);
+        let zeros = Tensor::from_f32("w", &[1, 2], &[0.0, 0.0]).unwrap();
+        assert_eq!(quantise(&zeros, 0).unwrap().scales, [1.0]);
+    }
+
+    #[test]
+    fn a_bias_counts_steps_of_the_products() {
+        let tensor = Tensor::from_f32("b", &[2], &[1.0, -3.0]).unwrap();
+        assert_eq!(bias(&tensor, &[0.25, 1.0]).unwrap().to_i64().unwrap(), [4, -3]);
+    }
+}

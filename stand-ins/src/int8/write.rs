@@ -1,0 +1,258 @@
+//! Writing the 8-bit copy.
+
+use std::collections::BTreeMap;
+
+use parm_parity_models::onnx::rewrite::Draft;
+use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor};
+
+use super::points::{Layer, Points};
+use super::{Ranges, weights};
+use crate::graph::{Links, NodeExt, sort};
+
+/// The first version of the operators whose `DequantizeLinear` has a scale for each channel.
+const PER_CHANNEL: i64 = 13;
+
+/// Which layers become 8-bit ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Convolutions.
+    Convolutions,
+    /// Products with matrices.
+    Products,
+    /// Both.
+    All,
+}
+
+impl Scope {
+    pub(super) fn takes(self, is_conv: bool) -> bool {
+        match self {
+            Self::Convolutions => is_conv,
+            Self::Products => !is_conv,
+            Self::All => true,
+        }
+    }
+}
+
+/// Scale and zero point of a value, as names of constants.
+type Mapping = [String; 2];
+
+/// The copy, or `None` where no layer can be quantised. `left_out` is the share of values that ranges leave out.
+pub(crate) fn quantise(
+    draft: &Draft,
+    ranges: &Ranges,
+    scope: Scope,
+    left_out: f64,
+) -> Result<Option<Draft>, Defect> {
+    let mut copy = draft.clone();
+    if copy.opset() < PER_CHANNEL && !raise(&mut copy) {
+        return Ok(None);
+    }
+    let links = Links::of(&copy);
+    let points = Points::of(&copy, &links, scope);
+    let mut mappings: BTreeMap<&str, Mapping> = BTreeMap::new();
+    // Ranges were gathered for all layers: what is only moved has the range of where it comes from in every scope.
+    let measured = Points::of(&copy, &links, Scope::All).values;
+    for value in points.values.keys() {
+        let mapping = measured.get(value).and_then(|measured| ranges.mapping(measured, left_out));
+        let Some((scale, zero)) = mapping else { continue };
+        let scale = Tensor::from_f32(&format!("{value}/scale"), &[], &[scale])?;
+        let zero = Tensor::new(&format!("{value}/zero"), DataType::Uint8, &[], vec![zero].into())?;
+        mappings.insert(value, [copy.add_constant(scale), copy.add_constant(zero)]);
+    }
+    let is_ready = |layer: &&Layer| {
+        let read = copy.nodes[layer.at].at(0).unwrap_or_default();
+        mappings.contains_key(read)
+            && layer.output.as_ref().is_none_or(|made| mappings.contains_key(made.as_str()))
+    };
+    let layers: Vec<Layer> = points.layers.iter().filter(is_ready).cloned().collect();
+    if layers.is_empty() {
+        return Ok(None);
+    }
+    for layer in &layers {
+        let read = copy.nodes[layer.at].at(0).unwrap_or_default().to_owned();
+        let scale = copy.constants[&mappings[read.as_str()][0]].to_f32()?[0];
+        lighten(&mut copy, layer, scale)?;
+    }
+    for (value, mapping) in &mappings {
+        // A value of a layer that is not quantised after all is left alone.
+        let is_wanted = layers.iter().any(|layer| {
+            layer.output.as_deref() == Some(*value) || copy.nodes[layer.at].at(0) == Some(*value)
+        });
+        if is_wanted {
+            round(&mut copy, &links, value, mapping);
+        }
+    }
+    copy.forget(|_| true);
+    sort(&mut copy);
+    Ok(Some(copy))
+}
+
+/// Puts a pair of nodes behind a value that rounds it to the numbers that 8 bits stand for.
+fn round(copy: &mut Draft, links: &Links, value: &str, [scale, zero]: &Mapping) {
+    let (bytes, rounded) = (copy.fresh(&format!("{value}/bytes")), copy.fresh(&format!("{value}/rounded")));
+    for &reader in links.readers(value) {
+        let inputs = copy.nodes[reader].input.iter_mut();
+        inputs.filter(|name| *name == value).for_each(|name| name.clone_from(&rounded));
+    }
+    // An output of the graph keeps its name and stays what it is.
+    let to = copy.make("QuantizeLinear", &[value, scale, zero], &bytes, []);
+    let back = copy.make("DequantizeLinear", &[&bytes, scale, zero], &rounded, []);
+    copy.nodes.extend([to, back]);
+}
+
+/// Stores a layer's weights in 8 bits, and its bias in the steps of its products.
+fn lighten(copy: &mut Draft, layer: &Layer, step: f32) -> Result<(), Defect> {
+    let node = &copy.nodes[layer.at];
+    let is_conv = node.is(&["Conv"]);
+    let (weight, bias) = (copy.constants[&node.input[1]].clone(), node.at(2).map(str::to_owned));
+    let quantised = weights::quantise(&weight, layer.axis)?;
+    let scales = dequantised(copy, layer.at, 1, (&quantised.bytes, layer.axis, &quantised.scales))?;
+    if let Some(bias) = bias.filter(|_| is_conv) {
+        let steps: Vec<f32> = scales.iter().map(|scale| scale * step).collect();
+        let whole = weights::bias(&copy.constants[&bias], &steps)?;
+        dequantised(copy, layer.at, 2, (&whole, 0, &steps))?;
+    }
+    Ok(())
+}
+
+/// Lets a node read a constant through a `DequantizeLinear`. Gives the scales back.
+fn dequantised(
+    copy: &mut Draft,
+    at: usize,
+    place: usize,
+    (whole, axis, scales): (&Tensor, usize, &[f32]),
+) -> Result<Vec<f32>, Defect> {
+    let name = whole.name().to_owned();
+    let zeros = vec![0u8; whole.datatype().size_of(scales.len()).unwrap_or_default()];
+    let zero = Tensor::new(&format!("{name}/zero"), whole.datatype(), &[scales.len()], zeros.into())?;
+    let scale = Tensor::from_f32(&format!("{name}/scale"), &[scales.len()], scales)?;
+    let (zero, scale) = (copy.add_constant(zero), copy.add_constant(scale));
+    let whole = copy.add_constant(whole.clone());
+    let made = copy.fresh(&format!("{name}/rounded"));
+    let axis = Attribute::Int(axis as i64);
+    let node = copy.make("DequantizeLinear", &[&whole, &scale, &zero], &made, [("axis", axis)]);
+    copy.nodes.push(node);
+    copy.nodes[at].input[place] = made;
+    Ok(scales.to_vec())
+}
+
+/// Brings a graph of an older version of the operators to the first with scales for each channel, where no node means
+/// something else in it. Says whether it could.
+fn raise(copy: &mut Draft) -> bool {
+    /// Operators of which nothing that is used here changed between versions 11 and 13.
+    const SAME: [&str; 40] = [
+        "Conv",
+        "Gemm",
+        "MatMul",
+        "Relu",
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Max",
+        "Min",
+        "Pow",
+        "Sqrt",
+        "Exp",
+        "Log",
+        "Tanh",
+        "Sigmoid",
+        "Erf",
+        "Clip",
+        "LeakyRelu",
+        "Elu",
+        "HardSigmoid",
+        "PRelu",
+        "Reciprocal",
+        "Neg",
+        "Abs",
+        "MaxPool",
+        "AveragePool",
+        "GlobalAveragePool",
+        "GlobalMaxPool",
+        "Reshape",
+        "Flatten",
+        "Transpose",
+        "Concat",
+        "Gather",
+        "Shape",
+        "Cast",
+        "Identity",
+        "Slice",
+        "BatchNormalization",
+        "Expand",
+    ];
+    if copy.opset() < 11 || !copy.nodes.iter().all(|node| node.is(&SAME)) {
+        return false;
+    }
+    copy.set_opset(PER_CHANNEL);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_parity_models::onnx::{Builder, Conv, Dense, Model, Pool, Value};
+
+    use super::*;
+    use crate::int8::gather;
+    use crate::testing::{Stage, operators};
+
+    fn classifier() -> Model {
+        let mut builder = Builder::new("classifier", 7);
+        let x = builder.input(Value::batch_of_f32("x", &[1, 12, 12]));
+        let conv = builder.conv("conv", &x, Conv::same(1, 8, 3)).unwrap();
+        let relu = builder.node("Relu", "relu", &[&conv]);
+        let pool = builder.max_pool("pool", &relu, Pool { kernel: 2, stride: 2, padding: 0 });
+        let second = builder.conv("second", &pool, Conv::same(8, 8, 3)).unwrap();
+        let relu = builder.node("Relu", "relu.2", &[&second]);
+        let flat = builder.node("Flatten", "flat", &[&relu]);
+        builder.dense("y", &flat, Dense { inputs: 288, outputs: 5 }).unwrap();
+        builder.output(Value::batch_of_f32("y", &[5]));
+        builder.build().unwrap()
+    }
+
+    fn copy(scope: Scope) -> (Draft, f64) {
+        let (stage, model) = (Stage::new(), classifier());
+        let values = parm_random::Random::new(5).normals(16 * 144);
+        let array = parm_protocol::Tensor::from_f32([16, 1, 12, 12].as_slice(), &values).unwrap();
+        let rows = stage.rows(&model, &[array]);
+        let draft = Draft::new(&model).unwrap();
+        let ranges = gather(&stage.workshop, &draft, &rows).unwrap();
+        let copy = quantise(&draft, &ranges, scope, 0.0).unwrap().unwrap();
+        let said = stage.answers(&model, &rows);
+        let answers = stage.answers(&copy.clone().finish().unwrap(), &rows);
+        let apart: f32 = said.iter().zip(&answers).map(|(a, b)| (a - b).powi(2)).sum();
+        let size: f32 = said.iter().map(|a| a.powi(2)).sum();
+        (copy, f64::from((apart / size).sqrt()))
+    }
+
+    fn count(draft: &Draft, op: &str) -> usize {
+        operators(draft).iter().filter(|name| *name == op).count()
+    }
+
+    #[test]
+    fn an_8_bit_copy_says_nearly_the_same() {
+        let (copy, apart) = copy(Scope::All);
+        assert!(apart > 0.0 && apart < 0.03, "{apart}");
+        // Values: the input, what both rectifiers make, the pool between, the flat one. Weights and biases: five.
+        assert_eq!((count(&copy, "QuantizeLinear"), count(&copy, "DequantizeLinear")), (5, 10));
+    }
+
+    #[test]
+    fn what_is_out_of_scope_stays_as_it_is() {
+        let (copy, apart) = copy(Scope::Products);
+        assert!(apart > 0.0 && apart < 0.03, "{apart}");
+        assert_eq!((count(&copy, "QuantizeLinear"), count(&copy, "DequantizeLinear")), (1, 2));
+    }
+
+    #[test]
+    fn values_that_are_only_moved_keep_their_steps() {
+        let (copy, _) = copy(Scope::All);
+        let step = |value: &str| copy.constants[&format!("{value}/scale")].to_f32().unwrap()[0];
+        assert_eq!(step("relu"), step("pool"));
+        assert_eq!(step("relu.2"), step("flat"));
+        assert_ne!(step("relu"), step("relu.2"));
+        // What a rectifier makes begins at zero.
+        assert_eq!(copy.constants["relu/zero"].to_i64().unwrap(), [0]);
+    }
+}

@@ -1,0 +1,26 @@
+//! Stand-ins made from ONNX files without a gradient, and measured: exact rewrites, 8-bit copies, pruned blocks.
+//!
+//! A stand-in is worth what it costs on the engine and the machine at hand and how often it says what the deployed model
+//! says; neither can be told from the graph. So [`make`] makes candidates of several families, measures each beside the
+//! deployed model in the same run, and shows the [`Frontier`]. Reading order: [`Rows`] are what the model is asked about, a
+//! [`Workshop`] runs graphs on an engine, `graph` is the view of a graph that families share, `exact` and `int8` are the
+//! families, `measure` says what a candidate costs and how often it agrees.
+
+mod error;
+mod exact;
+mod graph;
+mod int8;
+mod measure;
+mod publish;
+mod rows;
+mod search;
+#[cfg(test)]
+mod testing;
+mod workshop;
+
+pub use error::Error;
+pub use measure::Share;
+pub use publish::{Place, publish};
+pub use rows::Rows;
+pub use search::{Candidate, Frontier, Refused, Setting, Wish, make};
+pub use workshop::{Progress, Runner, Workshop};

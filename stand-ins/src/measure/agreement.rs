@@ -1,0 +1,154 @@
+//! How often a candidate says what the deployed model says.
+
+use parm_parity_models::bundle::Meaning;
+use parm_protocol::{DataType, Tensor};
+use serde::Serialize;
+
+/// Lists of numbers say the same if they are no further apart than this share of their size.
+const TOLERANCE: f32 = 0.05;
+/// The quantile of the normal distribution for 95 % intervals.
+const Z: f64 = 1.96;
+
+/// A share of the rows, with its 95 % interval (Wilson's, which holds near 0 and 1).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Share {
+    /// The share.
+    pub value: f64,
+    /// The interval's lower bound.
+    pub low: f64,
+    /// The interval's upper bound.
+    pub high: f64,
+}
+
+impl Share {
+    /// The share of `true`.
+    pub(crate) fn of(judged: &[bool]) -> Self {
+        let count = judged.len().max(1) as f64;
+        let value = judged.iter().filter(|same| **same).count() as f64 / count;
+        let spread = Z * Z / count;
+        let middle = (value + spread / 2.0) / (1.0 + spread);
+        let half = Z * (value * (1.0 - value) / count + spread / count / 4.0).sqrt() / (1.0 + spread);
+        Self { value, low: (middle - half).max(0.0), high: (middle + half).min(1.0) }
+    }
+}
+
+/// What the answers of a model mean, where nobody says it: probabilities if they look like it, otherwise scores where there
+/// are several, otherwise values.
+pub(crate) fn meaning(answers: &[Tensor]) -> Meaning {
+    let Some((first, values)) = answers.first().and_then(|first| Some((first, first.as_f32().ok()?))) else {
+        return Meaning::Values;
+    };
+    let classes = first.shape().last().copied().unwrap_or(1);
+    if classes < 2 || first.shape().len() != 2 {
+        return Meaning::Values;
+    }
+    let is_distribution =
+        |row: &[f32]| row.iter().all(|value| *value >= 0.0) && (row.iter().sum::<f32>() - 1.0).abs() < 1e-2;
+    match values.chunks(classes).all(is_distribution) {
+        true => Meaning::Probabilities,
+        false => Meaning::Logits,
+    }
+}
+
+/// For each row, whether two models say the same in every output.
+pub(crate) fn judge(deployed: &[Tensor], other: &[Tensor], meaning: Meaning) -> Vec<bool> {
+    let rows = deployed.first().map_or(0, Tensor::rows);
+    let mut same = vec![deployed.len() == other.len(); rows];
+    for (a, b) in deployed.iter().zip(other) {
+        for (row, same) in same.iter_mut().enumerate() {
+            let pair = a.slice_rows(row, 1).ok().zip(b.slice_rows(row, 1).ok());
+            *same &= pair.is_some_and(|(a, b)| alike(&a, &b, meaning));
+        }
+    }
+    same
+}
+
+fn alike(a: &Tensor, b: &Tensor, meaning: Meaning) -> bool {
+    if a.datatype() != DataType::Fp32 || a.shape() != b.shape() || b.datatype() != DataType::Fp32 {
+        return a == b;
+    }
+    let (Ok(a_values), Ok(b_values)) = (a.as_f32(), b.as_f32()) else { return false };
+    let classes = a.shape().last().copied().unwrap_or(1).max(1);
+    match meaning {
+        Meaning::Values => distance(&a_values, &b_values) <= TOLERANCE,
+        Meaning::Logits | Meaning::Probabilities => {
+            a_values.chunks(classes).zip(b_values.chunks(classes)).all(|(a, b)| best(a) == best(b))
+        }
+    }
+}
+
+/// For each row, whether the first output's best class is the label.
+pub(crate) fn right(answers: &[Tensor], labels: &[usize]) -> Vec<bool> {
+    let Some((first, values)) = answers.first().and_then(|first| Some((first, first.as_f32().ok()?))) else {
+        return Vec::new();
+    };
+    let classes = (first.len() / first.rows().max(1)).max(1);
+    values.chunks(classes).zip(labels).map(|(row, label)| best(row) == Some(*label)).collect()
+}
+
+/// How far answers are from others on average, as a share of their size.
+pub(crate) fn mean_distance(deployed: &[Tensor], other: &[Tensor]) -> f64 {
+    let (mut sum, mut count) = (0.0, 0);
+    for (a, b) in deployed.iter().zip(other) {
+        let (Ok(a_values), Ok(b_values)) = (a.as_f32(), b.as_f32()) else { continue };
+        let each = (a.len() / a.rows().max(1)).max(1);
+        for (a, b) in a_values.chunks(each).zip(b_values.chunks(each)) {
+            sum += f64::from(distance(a, b));
+            count += 1;
+        }
+    }
+    if count == 0 { f64::INFINITY } else { sum / f64::from(count) }
+}
+
+fn distance(a: &[f32], b: &[f32]) -> f32 {
+    let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
+    let apart = norm(&mut a.iter().zip(b).map(|(a, b)| a - b));
+    let size = norm(&mut a.iter().copied()).max(norm(&mut b.iter().copied()));
+    if a.len() != b.len() || !apart.is_finite() { f32::INFINITY } else { apart / size.max(1e-6) }
+}
+
+fn best(scores: &[f32]) -> Option<usize> {
+    let best = scores.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b));
+    best.map(|(class, _)| class)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(values: &[f32]) -> Vec<Tensor> {
+        vec![Tensor::from_f32([values.len() / 2, 2].as_slice(), values).unwrap()]
+    }
+
+    #[test]
+    fn what_the_values_mean_decides_what_is_the_same() {
+        let (a, b) = (rows(&[0.6, 0.4, 0.1, 0.9]), rows(&[0.9, 0.1, 0.6, 0.4]));
+        assert_eq!(judge(&a, &b, Meaning::Probabilities), [true, false]);
+        assert_eq!(judge(&a, &b, Meaning::Values), [false, false]);
+        assert_eq!(judge(&a, &a, Meaning::Values), [true, true]);
+        assert_eq!(judge(&a, &[], Meaning::Values), [false, false]);
+        assert_eq!(right(&a, &[0, 0]), [true, false]);
+    }
+
+    #[test]
+    fn distributions_are_told_from_scores_and_from_values() {
+        assert_eq!(meaning(&rows(&[0.6, 0.4, 0.1, 0.9])), Meaning::Probabilities);
+        assert_eq!(meaning(&rows(&[6.0, 0.4])), Meaning::Logits);
+        assert_eq!(meaning(&[Tensor::from_f32([2, 1].as_slice(), &[1.0, 2.0]).unwrap()]), Meaning::Values);
+    }
+
+    #[test]
+    fn an_interval_is_never_empty_and_narrows_with_the_rows() {
+        let few = Share::of(&[true; 50]);
+        assert_eq!(few.value, 1.0);
+        assert!(few.low > 0.9 && few.low < 0.95 && few.high == 1.0, "{few:?}");
+        let many = Share::of(&[[true; 99].as_slice(), &[false]].concat().repeat(20));
+        assert!(many.low > 0.984 && many.low < 0.99 && many.high < 0.995, "{many:?}");
+    }
+
+    #[test]
+    fn a_distance_to_what_is_no_number_is_endless() {
+        assert_eq!(mean_distance(&rows(&[1.0, 0.0]), &rows(&[f32::NAN, 0.0])), f64::INFINITY);
+        assert_eq!(mean_distance(&rows(&[2.0, 0.0]), &rows(&[1.0, 0.0])), 0.5);
+    }
+}

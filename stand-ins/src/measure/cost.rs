@@ -1,0 +1,72 @@
+//! What candidates cost beside the deployed model, on the engine and the machine at hand.
+//!
+//! Machines change their speed while something is measured. So the deployed model and all candidates take turns in one run,
+//! and a cost is the ratio of two medians of that run.
+
+use std::time::{Duration, Instant};
+
+use parm_protocol::MEASURED_ROWS;
+
+use crate::Error;
+use crate::rows::Rows;
+use crate::workshop::{Progress, Runner};
+
+/// Turns that are taken, unless time is up before; fewer than these are not counted on.
+const TURNS: usize = 101;
+const FEWEST: usize = 5;
+
+/// Times of runs of 1, 2, 4 and 8 rows, as shares of the deployed model's time for one.
+pub(crate) type Shares = [f64; 4];
+
+/// What was measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Costs {
+    /// Median time of a query on the deployed model.
+    pub(crate) deployed: Duration,
+    /// The candidates' shares, in their order.
+    pub(crate) shares: Vec<Shares>,
+}
+
+/// Times the deployed model, first of the runners, and the candidates behind it for about as long as `budget`.
+pub(crate) fn costs(
+    runners: &mut [Runner],
+    rows: &Rows,
+    budget: Duration,
+    progress: &dyn Progress,
+) -> Result<Costs, Error> {
+    for (place, runner) in runners.iter_mut().enumerate() {
+        let counts = if place == 0 { &MEASURED_ROWS[..1] } else { &MEASURED_ROWS[..] };
+        for &count in counts {
+            runner.prepare(rows, count)?;
+            runner.run(rows, 0..count)?;
+        }
+    }
+    let mut times: Vec<[Vec<Duration>; 4]> = vec![Default::default(); runners.len()];
+    let started = Instant::now();
+    for turn in 0..TURNS {
+        if progress.is_stopped() {
+            return Err(Error::Stopped);
+        }
+        if turn >= FEWEST && started.elapsed() > budget {
+            break;
+        }
+        for (place, runner) in runners.iter_mut().enumerate() {
+            let counts = if place == 0 { &MEASURED_ROWS[..1] } else { &MEASURED_ROWS[..] };
+            for (times, &count) in times[place].iter_mut().zip(counts) {
+                let from = turn % (rows.len() - count + 1);
+                let started = Instant::now();
+                runner.run(rows, from..from + count)?;
+                times.push(started.elapsed());
+            }
+        }
+    }
+    let deployed = median(&mut times[0][0]);
+    let share = |times: &mut Vec<Duration>| median(times).as_secs_f64() / deployed.as_secs_f64().max(1e-9);
+    let shares = times[1..].iter_mut().map(|times| times.each_mut().map(share)).collect();
+    Ok(Costs { deployed, shares })
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}

@@ -1,0 +1,80 @@
+//! Into the repository: the stand-in's file first, then the bundle that names it.
+
+use std::path::{Path, PathBuf};
+
+use parm_backend::engine::Signature;
+use parm_parity_models::bundle::{
+    Deployed, Input, Manifest, Meaning, MeasuredCost, Output, Range, StandIn, StandInAccuracy, put_model,
+};
+
+use crate::{Candidate, Error, Frontier, Rows};
+
+/// A deployed model and the repository that it is in, or is put into.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The repository's folder.
+    pub root: &'a Path,
+    /// The deployed model's name.
+    pub name: &'a str,
+    /// Its file.
+    pub deployed: &'a [u8],
+    /// What it takes and gives.
+    pub signature: &'a Signature,
+    /// The rows that it saw, for the range of its inputs.
+    pub rows: &'a Rows,
+    /// The command line that made the stand-in.
+    pub command: &'a str,
+}
+
+/// Puts the candidate into the repository as `NAME-stand-in` and gives the manifest's path. What the manifest says of a
+/// stand-in of that name is replaced; costs on other engines are kept if the file is the same.
+pub fn publish(place: &Place<'_>, frontier: &Frontier, candidate: &Candidate) -> Result<PathBuf, Error> {
+    let deployed = put_model(place.root, place.name, place.deployed)?;
+    let model = put_model(place.root, &format!("{}-stand-in", place.name), &candidate.model)?;
+    let path = place.root.join(place.name).join("parm.toml");
+    let found = if path.exists() { Some(Manifest::read(&path)?) } else { None };
+    // What belongs to another version of the deployed model is worth nothing beside this one.
+    let found = found.filter(|manifest| manifest.deployed.sha256 == deployed.sha256);
+    let mut manifest = found.unwrap_or_else(|| {
+        let meaning = frontier.setting.meaning;
+        Manifest::new(describe(place, (deployed.version, deployed.sha256), meaning))
+    });
+    let known = manifest.stand_ins.iter().find(|other| other.model == model);
+    let elsewhere = known.map(|other| other.costs.clone()).unwrap_or_default();
+    let costs = std::iter::once(MeasuredCost { engine: frontier.engine.clone(), rows: candidate.cost });
+    let costs = costs.chain(elsewhere.into_iter().filter(|cost| cost.engine != frontier.engine)).collect();
+    let accuracy = candidate.accuracy.zip(frontier.setting.accuracy).map(|(stand_in, deployed)| {
+        StandInAccuracy { metric: "top-1".into(), deployed: deployed.value, stand_in: stand_in.value }
+    });
+    manifest.stand_ins.retain(|other| other.model.name != model.name);
+    manifest.stand_ins.push(StandIn {
+        model,
+        provenance: format!(
+            "{} ({}, {}, for {})",
+            place.command, candidate.name, candidate.how, frontier.engine
+        ),
+        agreement: Some(candidate.agreement.value),
+        accuracy,
+        calibration: None,
+        costs,
+    });
+    manifest.write(&path)?;
+    Ok(path)
+}
+
+fn describe(place: &Place<'_>, (version, sha256): (u64, String), meaning: Meaning) -> Deployed {
+    let inputs = place.signature.inputs.iter().enumerate().map(|(at, input)| Input {
+        name: input.name.clone(),
+        datatype: input.datatype,
+        shape: input.shape.clone(),
+        range: place.rows.range(at).map(|(low, high)| Range { low, high }),
+    });
+    let outputs = place.signature.outputs.iter().map(|output| Output {
+        name: output.name.clone(),
+        datatype: output.datatype,
+        shape: output.shape.clone(),
+        meaning,
+        default_answer: None,
+    });
+    Deployed { version, sha256, inputs: inputs.collect(), outputs: outputs.collect(), preprocessing: None }
+}

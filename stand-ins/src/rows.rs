@@ -1,0 +1,199 @@
+//! Rows that the deployed model is asked about.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use parm_backend::engine::{Declared, Signature};
+use parm_protocol::{DataType, Shape, Tensor};
+
+use crate::Error;
+
+/// Most bytes of rows: they are held in memory beside what the graph makes of them.
+const MOST_BYTES: u64 = 4 << 30;
+
+/// Rows of every input, in the model's order and of its types.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    names: Vec<String>,
+    inputs: Vec<Tensor>,
+    /// Whether every row that the model takes has the same sizes.
+    is_fixed: bool,
+    /// Whether the model takes any number of rows at a time; otherwise it takes one.
+    is_batched: bool,
+}
+
+impl Rows {
+    /// Holds arrays to what the model takes, and brings their numbers to its types.
+    pub fn new(signature: &Signature, arrays: &[Tensor]) -> Result<Self, Error> {
+        let declared = &signature.inputs;
+        if declared.len() != arrays.len() {
+            let names: Vec<&str> = declared.iter().map(|input| input.name.as_str()).collect();
+            let (wanted, given, names) = (declared.len(), arrays.len(), names.join(", "));
+            return Err(Error::Inputs { wanted, given, names });
+        }
+        let bytes = arrays.iter().map(|array| array.data().len() as u64).sum();
+        if bytes > MOST_BYTES {
+            return Err(Error::TooManyBytes { bytes, limit: MOST_BYTES });
+        }
+        let counts: Vec<usize> = arrays.iter().map(Tensor::rows).collect();
+        if counts.iter().any(|count| *count != counts[0]) {
+            return Err(Error::RowCounts { counts });
+        }
+        let is_batched = signature.is_batched();
+        if let Some(fixed) = declared.iter().find(|input| !is_batched && input.shape.first() != Some(&1)) {
+            let rows = fixed.shape.first().copied().unwrap_or(0);
+            return Err(Error::FixedBatch { input: fixed.name.clone(), rows });
+        }
+        let inputs = declared.iter().zip(arrays).map(|(input, array)| fitted(input, array));
+        Ok(Self {
+            names: declared.iter().map(|input| input.name.clone()).collect(),
+            inputs: inputs.collect::<Result<_, _>>()?,
+            is_fixed: declared.iter().all(|input| input.shape.iter().skip(1).all(|&size| size >= 0)),
+            is_batched,
+        })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.inputs.first().map_or(0, Tensor::rows)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the model takes any number of rows at a time.
+    pub fn is_batched(&self) -> bool {
+        self.is_batched
+    }
+
+    /// These rows, in this order.
+    pub fn select(&self, places: &[usize]) -> Result<Self, Error> {
+        let pick = |input: &Tensor| {
+            let picked = places.iter().map(|&place| input.slice_rows(place, 1));
+            Ok(Tensor::concat_rows(&picked.collect::<Result<Vec<_>, _>>()?)?)
+        };
+        let inputs = self.inputs.iter().map(pick).collect::<Result<_, Error>>()?;
+        Ok(Self { inputs, ..self.clone() })
+    }
+
+    /// The inputs of so many rows from `start` on.
+    pub(crate) fn slice(&self, start: usize, count: usize) -> Result<Vec<Tensor>, Error> {
+        self.inputs.iter().map(|input| Ok(input.slice_rows(start, count)?)).collect()
+    }
+
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.is_fixed && self.is_batched
+    }
+
+    /// The sizes of a row of each input.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = (&str, &[usize])> {
+        self.names.iter().map(String::as_str).zip(self.inputs.iter().map(|input| &input.shape()[1..]))
+    }
+
+    /// The least and the greatest number of an input; `None` for what is no number.
+    pub fn range(&self, input: usize) -> Option<(f32, f32)> {
+        let numbers = numbers(&self.inputs[input])?;
+        let (low, high) = numbers
+            .iter()
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &n| (low.min(n), high.max(n)));
+        (low < high).then_some((low as f32, high as f32))
+    }
+}
+
+/// An array as the model takes it.
+fn fitted(input: &Declared, array: &Tensor) -> Result<Tensor, Error> {
+    let wanted: Vec<i64> = input.shape.iter().skip(1).copied().collect();
+    let actual = array.shape().get(1..).unwrap_or_default();
+    let fits = wanted.iter().zip(actual).all(|(&wanted, &actual)| wanted < 0 || wanted == actual as i64);
+    // Pictures of one channel are often stored without it.
+    let is_same = || {
+        let known = wanted.iter().all(|&size| size >= 0);
+        known && wanted.iter().product::<i64>() == actual.iter().product::<usize>() as i64
+    };
+    let shape: Shape = if wanted.len() == actual.len() && fits {
+        array.shape().into()
+    } else if is_same() {
+        std::iter::once(array.rows()).chain(wanted.iter().map(|&size| size as usize)).collect()
+    } else {
+        let (input, wanted) = (input.name.clone(), format!("{wanted:?}"));
+        return Err(Error::RowShape { input, wanted, actual: actual.to_vec() });
+    };
+    if array.datatype() == input.datatype {
+        return Ok(Tensor::new(input.datatype, shape, array.data().clone())?);
+    }
+    let refused = || Error::RowType {
+        input: input.name.clone(),
+        wanted: input.datatype.to_string(),
+        actual: array.datatype().to_string(),
+    };
+    let numbers = numbers(array).ok_or_else(refused)?;
+    Ok(Tensor::new(input.datatype, shape, bytes_of(input.datatype, &numbers).ok_or_else(refused)?)?)
+}
+
+fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
+    parm_arrays::numbers(tensor).map(Iterator::collect)
+}
+
+fn bytes_of(datatype: DataType, numbers: &[f64]) -> Option<Bytes> {
+    let mut data = BytesMut::new();
+    macro_rules! write {
+        ($kind:ty) => {
+            numbers.iter().for_each(|&number| data.put_slice(&(number as $kind).to_le_bytes()))
+        };
+    }
+    match datatype {
+        DataType::Uint8 => write!(u8),
+        DataType::Int8 => write!(i8),
+        DataType::Uint16 => write!(u16),
+        DataType::Int16 => write!(i16),
+        DataType::Uint32 => write!(u32),
+        DataType::Int32 => write!(i32),
+        DataType::Uint64 => write!(u64),
+        DataType::Int64 => write!(i64),
+        DataType::Fp32 => write!(f32),
+        DataType::Fp64 => write!(f64),
+        _ => return None,
+    }
+    Some(data.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signature(shape: &[i64], datatype: DataType) -> Signature {
+        let declared = |name: &str| Declared { name: name.into(), datatype, shape: shape.to_vec() };
+        Signature { inputs: vec![declared("x")], outputs: vec![declared("y")] }
+    }
+
+    #[test]
+    fn numbers_are_brought_to_the_type_and_shape_that_the_model_takes() {
+        let pixels = Tensor::new(DataType::Uint8, [2, 2, 2].as_slice(), vec![0, 1, 2, 3, 4, 5, 6, 7].into());
+        let rows = Rows::new(&signature(&[-1, 1, 2, 2], DataType::Fp32), &[pixels.unwrap()]).unwrap();
+        let inputs = rows.slice(1, 1).unwrap();
+        assert_eq!(inputs[0].shape(), [1, 1, 2, 2]);
+        assert_eq!(inputs[0].as_f32().unwrap().as_ref(), [4.0, 5.0, 6.0, 7.0]);
+        assert_eq!(rows.range(0), Some((0.0, 7.0)));
+    }
+
+    #[test]
+    fn rows_of_another_model_are_refused_with_both_shapes() {
+        let check = |shape: &[usize], wanted: &str| {
+            let array = Tensor::from_f32(shape, &vec![0.0; shape.iter().product()]).unwrap();
+            let error = Rows::new(&signature(&[-1, 3, 4], DataType::Fp32), &[array]).unwrap_err().to_string();
+            assert!(error.contains(wanted), "{error}");
+        };
+        check(&[5, 3, 5], "takes rows of [3, 4], the data has rows of [3, 5]");
+        check(&[5, 11], "rows of [11]");
+        let none = Rows::new(&signature(&[-1, 2], DataType::Fp32), &[]).unwrap_err().to_string();
+        assert!(none.contains("has 1 inputs (x), data for 0"), "{none}");
+    }
+
+    #[test]
+    fn a_model_of_a_fixed_batch_is_refused_and_one_of_one_row_is_not() {
+        let array = Tensor::from_f32([4, 2].as_slice(), &[0.0; 8]).unwrap();
+        let rows = |batch| Rows::new(&signature(&[batch, 2], DataType::Fp32), std::slice::from_ref(&array));
+        assert_eq!(rows(3).unwrap_err(), Error::FixedBatch { input: "x".into(), rows: 3 });
+        assert!(!rows(1).unwrap().is_batched());
+    }
+}

@@ -1,0 +1,221 @@
+//! What the search found: candidates by cost and agreement, and the one to take.
+
+use std::fmt;
+
+use bytes::Bytes;
+use parm_parity_models::bundle::Meaning;
+use serde::Serialize;
+
+use crate::measure::{Share, Shares};
+
+/// A stand-in that is faster than the deployed model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Candidate {
+    /// Its family.
+    pub name: String,
+    /// How it was made.
+    pub how: String,
+    /// Times of runs of 1, 2, 4 and 8 rows, as shares of a query on the deployed model.
+    pub cost: Shares,
+    /// Share of the rows of which it says what the deployed model says.
+    pub agreement: Share,
+    /// Share of the rows of which it says what their labels say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<Share>,
+    /// The ONNX file.
+    #[serde(skip)]
+    pub model: Bytes,
+}
+
+/// What is no stand-in, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// Its family.
+    pub name: String,
+    /// The reason.
+    pub reason: String,
+}
+
+/// Under what it was measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Setting {
+    /// Median time of a query on the deployed model, in microseconds.
+    pub deployed_us: f64,
+    /// Rows that candidates were made from.
+    pub calibration_rows: usize,
+    /// Rows that they were judged on.
+    pub judged_rows: usize,
+    /// What the answers mean.
+    pub meaning: Meaning,
+    /// The deployed model's accuracy, where labels were given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<Share>,
+}
+
+/// All that was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Frontier {
+    /// The engine.
+    pub engine: String,
+    /// The most that was wanted to be spent.
+    pub limit: f64,
+    /// Under what it was measured.
+    #[serde(flatten)]
+    pub setting: Setting,
+    /// Candidates, the cheapest first.
+    pub candidates: Vec<Candidate>,
+    /// What is no stand-in.
+    pub refused: Vec<Refused>,
+    /// The name of the candidate that agrees most often among those that cost no more than was wanted.
+    pub chosen: Option<String>,
+}
+
+impl Frontier {
+    pub(super) fn new(
+        engine: &str,
+        limit: f64,
+        setting: Setting,
+        mut candidates: Vec<Candidate>,
+        refused: Vec<Refused>,
+    ) -> Self {
+        candidates.sort_by(|a, b| a.cost[0].total_cmp(&b.cost[0]));
+        let fitting = candidates.iter().filter(|candidate| candidate.cost[0] <= limit);
+        // The first of those that agree as often is the cheapest of them.
+        let chosen = fitting.rev().max_by(|a, b| a.agreement.value.total_cmp(&b.agreement.value));
+        let chosen = chosen.map(|candidate| candidate.name.clone());
+        Self { engine: engine.into(), limit, setting, candidates, refused, chosen }
+    }
+
+    /// The candidate to take.
+    pub fn chosen(&self) -> Option<&Candidate> {
+        let name = self.chosen.as_ref()?;
+        self.candidates.iter().find(|candidate| candidate.name == *name)
+    }
+
+    /// Whether no other candidate costs less and agrees as often.
+    pub fn is_on(&self, candidate: &Candidate) -> bool {
+        !self.candidates.iter().any(|other| {
+            let (cost, agreement) = (other.cost[0], other.agreement.value);
+            cost <= candidate.cost[0]
+                && agreement >= candidate.agreement.value
+                && (cost < candidate.cost[0] || agreement > candidate.agreement.value)
+        })
+    }
+
+    /// What to do, in a sentence.
+    pub fn verdict(&self) -> String {
+        let percent = |share: Share| format!("{:.1} %", 100.0 * share.value);
+        if let Some(chosen) = self.chosen() {
+            let (name, cost) = (&chosen.name, chosen.cost[0]);
+            return format!("{name} costs {cost:.2} and says the same of {}", percent(chosen.agreement));
+        }
+        match self.candidates.first() {
+            Some(cheapest) => format!(
+                "nothing costs {} or less: the cheapest is {}, at {:.2} with {}; ask for --cost {:.2}, or hedge \
+                 (--policy hedge)",
+                self.limit,
+                cheapest.name,
+                cheapest.cost[0],
+                percent(cheapest.agreement),
+                (cheapest.cost[0] * 100.0).ceil() / 100.0
+            ),
+            None => format!(
+                "nothing pays: no candidate is faster than the deployed model, which takes {:.0} us a query on this engine \
+                 and machine; hedge instead (--policy hedge)",
+                self.setting.deployed_us
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Frontier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Setting { deployed_us, calibration_rows, judged_rows, accuracy, .. } = &self.setting;
+        writeln!(
+            f,
+            "deployed: {:.3} ms a query on {}, one thread; {calibration_rows} rows to make candidates, {judged_rows} to judge \
+             them",
+            deployed_us / 1000.0,
+            self.engine
+        )?;
+        let interval = |share: &Share| {
+            let [value, low, high] = [share.value, share.low, share.high].map(|share| 100.0 * share);
+            format!("{value:.1} ({low:.1}-{high:.1})")
+        };
+        let wide = self.candidates.iter().map(|candidate| candidate.name.len()).max().unwrap_or(0).max(9);
+        write!(
+            f,
+            "\n   {:wide$}  {:>6} {:>6} {:>6} {:>6}  {:17}",
+            "CANDIDATE", "1 ROW", "2", "4", "8", "AGREEMENT, %"
+        )?;
+        if let Some(accuracy) = accuracy {
+            write!(f, "  ACCURACY, % (deployed {})", interval(accuracy))?;
+        }
+        for candidate in &self.candidates {
+            let mark = match () {
+                () if self.chosen.as_ref() == Some(&candidate.name) => '*',
+                () if self.is_on(candidate) => '+',
+                () => ' ',
+            };
+            write!(f, "\n {mark} {:wide$} ", candidate.name)?;
+            candidate.cost.iter().try_for_each(|cost| write!(f, " {cost:>6.3}"))?;
+            write!(f, "  {:17}", interval(&candidate.agreement))?;
+            if let Some(accuracy) = &candidate.accuracy {
+                write!(f, "  {}", interval(accuracy))?;
+            }
+            write!(f, "  {}", candidate.how)?;
+        }
+        for Refused { name, reason } in &self.refused {
+            write!(f, "\n - {name}: {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(name: &str, cost: f64, agreement: f64) -> Candidate {
+        Candidate {
+            name: name.into(),
+            how: String::new(),
+            cost: [cost; 4],
+            agreement: Share { value: agreement, low: agreement, high: agreement },
+            accuracy: None,
+            model: Bytes::new(),
+        }
+    }
+
+    fn frontier(limit: f64, candidates: Vec<Candidate>) -> Frontier {
+        let setting = Setting {
+            deployed_us: 30.0,
+            calibration_rows: 64,
+            judged_rows: 100,
+            meaning: Meaning::Logits,
+            accuracy: None,
+        };
+        Frontier::new("tract", limit, setting, candidates, Vec::new())
+    }
+
+    #[test]
+    fn the_most_accurate_that_fits_is_chosen_and_of_equal_ones_the_cheapest() {
+        let all = vec![candidate("a", 0.2, 0.9), candidate("b", 0.1, 0.9), candidate("c", 0.4, 1.0)];
+        assert_eq!(frontier(0.25, all.clone()).chosen.as_deref(), Some("b"));
+        assert_eq!(frontier(0.5, all.clone()).chosen.as_deref(), Some("c"));
+        let found = frontier(0.25, all);
+        let on: Vec<bool> = found.candidates.iter().map(|candidate| found.is_on(candidate)).collect();
+        assert_eq!(on, [true, false, true]);
+    }
+
+    #[test]
+    fn when_nothing_fits_or_pays_a_sentence_says_what_to_do() {
+        let dear = frontier(0.25, vec![candidate("exact", 0.744, 1.0)]).verdict();
+        assert!(dear.contains("exact, at 0.74") && dear.contains("--cost 0.75"), "{dear}");
+        let none = frontier(0.25, Vec::new()).verdict();
+        assert!(
+            none.starts_with("nothing pays") && none.contains("30 us") && none.contains("hedge"),
+            "{none}"
+        );
+    }
+}

@@ -1,0 +1,52 @@
+//! What tests of several families need: an engine in a folder of its own, and what models say there.
+
+use parm_backend::engine::Options;
+use parm_parity_models::onnx::Model;
+use parm_parity_models::onnx::rewrite::Draft;
+use parm_protocol::Tensor;
+
+use crate::{Progress, Rows, Workshop};
+
+/// A workshop in a folder that goes away.
+pub(crate) struct Stage {
+    pub(crate) workshop: Workshop,
+    _folder: tempfile::TempDir,
+}
+
+/// A search that nobody watches.
+pub(crate) struct Alone;
+
+impl Progress for Alone {
+    fn doing(&self, _: &str) {}
+
+    fn is_stopped(&self) -> bool {
+        false
+    }
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let workshop = Workshop::new("tract", Options::default(), folder.path()).unwrap();
+        Self { workshop, _folder: folder }
+    }
+
+    pub(crate) fn rows(&self, model: &Model, arrays: &[Tensor]) -> Rows {
+        let runner = self.workshop.load("signature", model.bytes()).unwrap();
+        Rows::new(runner.signature(), arrays).unwrap()
+    }
+
+    /// The numbers of the first output for all rows.
+    pub(crate) fn answers(&self, model: &Model, rows: &Rows) -> Vec<f32> {
+        let mut runner = self.workshop.load("answers", model.bytes()).unwrap();
+        let outputs = runner.run(rows, 0..rows.len()).unwrap();
+        outputs[0].as_f32().unwrap().into_owned()
+    }
+}
+
+/// The kinds of a draft's nodes, in the order of the alphabet.
+pub(crate) fn operators(draft: &Draft) -> Vec<String> {
+    let mut operators: Vec<String> = draft.nodes.iter().map(|node| node.op_type.clone()).collect();
+    operators.sort();
+    operators
+}

@@ -1,0 +1,97 @@
+//! Where graphs are run: an engine, and a folder for the files that it wants.
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use parm_backend::engine::{self, Engine, Options};
+use parm_protocol::{Shape, Tensor};
+
+use crate::{Error, Rows};
+
+/// What is told while the search goes on, and whether it is to end.
+pub trait Progress {
+    /// What begins now.
+    fn doing(&self, what: &str);
+
+    /// Whether somebody wants it to end.
+    fn is_stopped(&self) -> bool;
+}
+
+/// An engine and a folder of its own for files.
+pub struct Workshop {
+    engine: Box<dyn Engine>,
+    name: String,
+    options: Options,
+    folder: PathBuf,
+}
+
+impl Workshop {
+    /// The engine called `name`; the folder is made if need be, and files in it are written over.
+    pub fn new(name: &str, options: Options, folder: &Path) -> Result<Self, Error> {
+        let failed = |error: std::io::Error| Error::Write { path: folder.into(), message: error.to_string() };
+        let engine = engine::by_name(name)?;
+        fs::create_dir_all(folder).map_err(failed)?;
+        Ok(Self { engine, name: name.into(), options, folder: folder.into() })
+    }
+
+    /// The engine's name.
+    pub fn engine(&self) -> &str {
+        &self.name
+    }
+
+    /// Makes a file of a model and loads it.
+    pub fn load(&self, name: &str, model: &[u8]) -> Result<Runner, Error> {
+        let path = self.folder.join(format!("{name}.onnx"));
+        let failed = |error: std::io::Error| Error::Write { path: path.clone(), message: error.to_string() };
+        fs::write(&path, model).map_err(failed)?;
+        self.open(&path)
+    }
+
+    /// Loads a file.
+    pub fn open(&self, path: &Path) -> Result<Runner, Error> {
+        let model = engine::guarded(|| self.engine.load(path, &self.options))?;
+        Ok(Runner { model })
+    }
+
+    /// Takes the folder away with all that was written there.
+    pub fn clear(&self) {
+        // Scratch that stays behind does no harm, and there is nobody to tell.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A loaded model.
+pub struct Runner {
+    model: Box<dyn engine::Model>,
+}
+
+impl Runner {
+    /// What it takes and gives.
+    pub fn signature(&self) -> &engine::Signature {
+        self.model.signature()
+    }
+
+    /// Makes runs of so many rows fast ahead of time.
+    pub(crate) fn prepare(&mut self, rows: &Rows, count: usize) -> Result<(), Error> {
+        let count = if rows.is_batched() { count } else { 1 };
+        let shapes: Vec<Shape> = rows.slice(0, count)?.iter().map(|input| input.shape().into()).collect();
+        Ok(engine::guarded(|| self.model.prepare(&shapes))?)
+    }
+
+    /// What it makes of these rows: one by one where it takes one at a time, otherwise together.
+    pub(crate) fn run(&mut self, rows: &Rows, places: Range<usize>) -> Result<Vec<Tensor>, Error> {
+        if rows.is_batched() {
+            let inputs = rows.slice(places.start, places.len())?;
+            return Ok(engine::guarded(|| self.model.run(&inputs))?);
+        }
+        let mut answers: Vec<Vec<Tensor>> = Vec::new();
+        for place in places {
+            let inputs = rows.slice(place, 1)?;
+            let outputs = engine::guarded(|| self.model.run(&inputs))?;
+            answers.resize_with(outputs.len(), Vec::new);
+            answers.iter_mut().zip(outputs).for_each(|(answers, output)| answers.push(output));
+        }
+        answers.iter().map(|answers| Ok(Tensor::concat_rows(answers)?)).collect()
+    }
+}

@@ -1,0 +1,112 @@
+//! `parm ctl` and `parm top` on a running frontend.
+
+use serde_json::{Value, json};
+
+use crate::support::process::command;
+use crate::support::{Parm, affine, http};
+
+/// What a command says on stdout; it must end well.
+fn said(parm: &Parm, words: &[&str]) -> String {
+    let url = format!("http://{}", parm.admin.unwrap());
+    let output = command().args(words).args(["--url", &url]).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn infer(parm: &Parm, id: &str) {
+    let rows = affine::rows(1, 3);
+    let input = json!({"name": "x", "shape": [1, 4], "datatype": "FP32", "data": rows});
+    let body = json!({"id": id, "inputs": [input]});
+    let answer = http::post(parm.http, "/v2/models/affine/infer", body.to_string().as_bytes());
+    assert_eq!(answer.status, 200, "{}", answer.body_text());
+}
+
+#[test]
+fn a_frontend_is_changed_and_asked_about_from_a_terminal() {
+    let parm = Parm::serve(&["--instances", "2", "--admin", "127.0.0.1:0"]);
+    parm.until_model_ready();
+    let changed: Value =
+        serde_json::from_str(&said(&parm, &["ctl", "set", "affine", "queue_limit=77"])).unwrap();
+    assert_eq!(changed["queue_limit"], json!(77));
+    let settings: Value = serde_json::from_str(&said(&parm, &["ctl", "settings"])).unwrap();
+    assert_eq!(settings["models"]["affine"]["queue_limit"], json!(77));
+    assert!(parm.log().contains("queue_limit 1024 to 77"), "{}", parm.log());
+
+    assert!(said(&parm, &["ctl", "drain", "2"]).contains("instance 2 was told"));
+    parm.until("it drains", |parm| said(parm, &["ctl", "instances"]).contains("   2  draining"));
+    said(&parm, &["ctl", "return", "2"]);
+    parm.until("it is back", |parm| said(parm, &["ctl", "instances"]).contains("   2  ready"));
+
+    // The first queries are slower than any before them.
+    (0..40).for_each(|_| infer(&parm, "frame-88"));
+    let story = said(&parm, &["ctl", "query", "frame-88"]);
+    assert!(story.contains("It arrived.") && story.contains("got it."), "{story}");
+    assert!(said(&parm, &["ctl", "queries", "--slowest"]).contains("frame-88"));
+
+    let top = said(&parm, &["top", "--once"]);
+    assert!(top.contains("affine") && top.contains("embedded:0") && top.contains("settings"), "{top}");
+}
+
+#[test]
+fn a_frontend_that_refuses_is_quoted_with_what_to_do() {
+    let parm =
+        Parm::serve(&["--instances", "1", "--admin", "127.0.0.1:0", "--set", "frontend.admin.token=sesame"]);
+    let url = format!("http://{}", parm.admin.unwrap());
+    for (words, key, word) in [
+        (&["ctl", "instances"][..], None, "PARM_KEY"),
+        (&["ctl", "drain", "9"], Some("sesame"), "no instance has number 9"),
+        (&["ctl", "set", "queue_limit=0"], Some("sesame"), "nonzero"),
+        (&["ctl", "query", "0123456789abcdef"], Some("sesame"), "not kept"),
+        (&["top"], None, "PARM_KEY"),
+    ] {
+        let mut call = command();
+        call.args(words).args(["--url", &url]);
+        if let Some(key) = key {
+            call.env("PARM_KEY", key);
+        }
+        let output = call.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {told}");
+        assert!(told.contains(word), "{words:?} must say {word}: {told}");
+    }
+}
+
+#[test]
+fn a_frontend_and_a_configuration_are_checked_with_what_to_do() {
+    let worker = Parm::worker(&[]);
+    let parm = Parm::frontend(&[&worker], &["--admin", "127.0.0.1:0"]);
+    parm.until_model_ready();
+    let url = format!("http://{}", parm.admin.unwrap());
+    let output = command().args(["check", &url]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    for line in ["ok   admin API: parm", "note model affine: one instance", "ok   instances: 1 of 1 are well"]
+    {
+        assert!(told.contains(line), "{line:?} is missing in\n{told}");
+    }
+
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("parm.toml");
+    let taken = parm.http;
+    let config = format!(
+        "[server]\nhttp = \"{taken}\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"\n[frontend]\n\
+         workers = [\"http://{}\", \"http://127.0.0.1:1\"]\n",
+        worker.http
+    );
+    std::fs::write(&file, config).unwrap();
+    let output = command().arg("check").arg(&file).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    for line in [
+        "ok   configuration: ".to_owned(),
+        format!("FAIL port: server.http {taken}"),
+        "note admin API: off".to_owned(),
+        format!("ok   worker http://{}: ", worker.http),
+        "FAIL worker http://127.0.0.1:1: ".to_owned(),
+    ] {
+        assert!(told.contains(&line), "{line:?} is missing in\n{told}");
+    }
+    std::fs::write(&file, "[frontend]\nwrokers = []\n").unwrap();
+    let output = command().arg("check").arg(&file).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("FAIL configuration: "));
+}
