@@ -31,14 +31,14 @@ const MOST_HELD: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     /// Oldest first.
-    held: SmallVec<[Held; 1]>,
+    held: SmallVec<[Leased; 1]>,
     asked: SmallVec<[Asked; 1]>,
     /// When the first lease may be over, if somebody watches.
     watched: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct Leased {
     token: Token,
     until: Option<Time>,
 }
@@ -129,7 +129,7 @@ impl Dispatcher {
             return;
         }
         let until = lease.map(|lease| self.now + lease);
-        tokens.held.push(Held { token, until });
+        tokens.held.push(Leased { token, until });
         if contended {
             self.use_at_once(key, token);
             return;
@@ -188,7 +188,7 @@ impl Dispatcher {
         }
     }
 
-    fn give_back(&mut self, key: Key<Instance>, which: impl Fn(&Held) -> bool) {
+    fn give_back(&mut self, key: Key<Instance>, which: impl Fn(&Leased) -> bool) {
         let Some(instance) = self.instances.get_mut(key) else { return };
         let Some(tokens) = &mut instance.tokens else { return };
         let (id, out) = (instance.id, &mut self.out);
