@@ -27,3 +27,4 @@ mod support;
 mod tracing;
 mod tuning;
 mod type_names;
+mod upstream;
