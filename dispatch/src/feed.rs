@@ -183,7 +183,9 @@ impl Dispatcher {
     pub(super) fn start(&mut self, start: Start) -> Key<Job> {
         let Start { pool: pool_key, instance: instance_key, role, rows, class, fresh } = start;
         let charge = self.pools[pool_key].share.begin(&mut self.clock);
+        let alone = self.instances[instance_key].jobs.is_empty();
         let key = self.jobs.insert(Job {
+            alone,
             pool: pool_key,
             instance: instance_key,
             role,

@@ -17,12 +17,14 @@ pub(super) struct Instance {
     pub(super) id: InstanceId,
     pub(super) node: Option<NodeId>,
     pub(super) slots: u16,
+    /// Batches that it may hold for each slot.
+    pub(super) ahead: u16,
     pub(super) serves: SmallVec<[Serves; 2]>,
     pub(super) jobs: SmallVec<[Key<Job>; 2]>,
     pub(super) draining: bool,
     /// How fast and how right it has been.
     pub(super) health: Health,
-    /// Of an instance that gives tokens: it is sent no job without.
+    /// Of an instance that gives tokens: it is sent no job without, unless it is of a fast model.
     pub(super) tokens: Option<Tokens>,
     /// Until when it gets only what others have no room for.
     pub(super) warm_at: Option<Time>,
@@ -40,6 +42,8 @@ pub(super) struct Serves {
     pub(super) data: bool,
     /// It takes parities and backups of this pool.
     pub(super) redundancy: bool,
+    /// Batches that this pool lets it hold for each slot; unknown while it has had none.
+    pub(super) allowed: Option<u16>,
     /// How right its answers have been.
     pub(super) doubt: Doubt,
     /// How often this pool's model failed on it.
@@ -61,12 +65,12 @@ impl Instance {
     /// have nothing to do come first.
     pub(super) fn room(&self) -> Room {
         let room = match &self.tokens {
-            Some(tokens) => tokens.is_there(),
-            None => self.jobs.len() < usize::from(self.slots),
+            Some(tokens) => tokens.is_there() || self.has_room_ahead(tokens.sharers()),
+            None => self.jobs.len() < self.most_held(),
         };
         match self.jobs.len() {
             _ if !room || !self.usable() => Room::None,
-            0 if self.warm_at.is_none() => Room::Empty,
+            0 if self.warm_at.is_none() && self.tokens.as_ref().is_none_or(Tokens::is_there) => Room::Empty,
             _ => Room::Partial,
         }
     }

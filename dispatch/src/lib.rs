@@ -31,6 +31,7 @@ mod roster;
 mod stand_in;
 mod stand_in_answer;
 
+mod ahead;
 mod arena;
 mod budget;
 mod chronicle;

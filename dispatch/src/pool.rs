@@ -5,6 +5,7 @@ use std::time::Duration;
 use parm_shares::Share;
 use smallvec::SmallVec;
 
+use super::ahead::Alone;
 use super::arena::Key;
 use super::budget::Budget;
 use super::chronicle::Chronicle;
@@ -68,6 +69,8 @@ pub(super) struct Pool {
     pub(super) told_cost: Option<Cost>,
     /// Its reservations at instances that give tokens.
     pub(super) asking: Asking,
+    /// What batches take that have an instance to themselves.
+    pub(super) alone: Alone,
     pub(super) hedges: Budget,
     pub(super) retries: Budget,
     /// The batch timer that is set, so that there is one at a time.
@@ -115,6 +118,7 @@ impl Pool {
             response: Quantiles::new(usual_quantile(&settings, in_force.policy)),
             load: Load::default(),
             asking: Asking::default(),
+            alone: Alone::default(),
             hedges,
             retries,
             batch_timer: None,
@@ -134,6 +138,7 @@ impl Pool {
     pub(super) fn change(&mut self, settings: PoolSettings, in_force: InForce) {
         self.policy = policy::build(&settings, &in_force);
         self.service.set_high(late_quantile(&settings));
+        self.alone.allow(settings.ahead);
         self.response.set_high(usual_quantile(&settings, in_force.policy));
         self.share.weigh(settings.weight.get().into());
         self.hedges.change(&settings.hedge.budget);
@@ -185,8 +190,13 @@ impl Pool {
 
     /// The slots that queries keep busy.
     pub(super) fn busy(&mut self, now: Time) -> f64 {
-        let Some(recent) = self.service.reading() else { return 0.0 };
-        self.load.busy(now, recent.median)
+        let Some(taken) = self.taken() else { return 0.0 };
+        self.load.busy(now, taken)
+    }
+
+    /// What a job keeps a slot busy for: without its wait at an instance that was given it ahead of time.
+    pub(super) fn taken(&self) -> Option<Duration> {
+        self.alone.median().or(self.service.reading().map(|recent| recent.median))
     }
 
     /// How instances whose answers are wrong are found, and whether they go.

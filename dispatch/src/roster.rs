@@ -36,6 +36,7 @@ impl Dispatcher {
                 stand_in: served.stand_in,
                 data: false,
                 redundancy: false,
+                allowed: None,
                 doubt: Default::default(),
             });
         }
@@ -52,7 +53,8 @@ impl Dispatcher {
         }
         let (health, jobs) = (Health::new(), Default::default());
         let (draining, tokens, warm_at) = (false, None, None);
-        let instance = Instance { id, node, slots, serves, jobs, draining, health, tokens, warm_at };
+        let instance =
+            Instance { id, node, slots, ahead: 1, serves, jobs, draining, health, tokens, warm_at };
         let key = self.instances.insert(instance);
         self.instance_names.insert(id, key);
         self.warm_up(key);

@@ -33,6 +33,8 @@ pub(super) struct Tokens {
     /// Oldest first.
     held: SmallVec<[Leased; 1]>,
     asked: SmallVec<[Asked; 1]>,
+    /// Frontends that take part, this one included, as was last said.
+    sharers: u16,
     /// When the first lease may be over, if somebody watches.
     watched: Option<Time>,
 }
@@ -68,6 +70,11 @@ impl Tokens {
     /// Whether a job may be sent.
     pub(super) fn is_there(&self) -> bool {
         !self.held.is_empty()
+    }
+
+    /// Frontends that share the instance.
+    pub(super) fn sharers(&self) -> u16 {
+        self.sharers
     }
 
     /// The token for a job.
@@ -112,7 +119,7 @@ impl Dispatcher {
 
     /// An instance is ours for one job.
     pub(super) fn granted(&mut self, id: InstanceId, grant: Grant) {
-        let Grant { token, lease, contended, .. } = grant;
+        let Grant { token, lease, contended, sharers } = grant;
         let Some(key) = self.instance_names.get(id) else { return };
         if self.instances[key].tokens.is_none() {
             return;
@@ -121,6 +128,7 @@ impl Dispatcher {
         self.clear_reservations(key);
         let usable = self.instances[key].usable();
         let Some(tokens) = &mut self.instances[key].tokens else { return };
+        tokens.sharers = sharers;
         if tokens.held.iter().any(|held| held.token == token) {
             return; // it came twice
         }
