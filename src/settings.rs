@@ -112,13 +112,12 @@ impl Settings {
     }
 
     fn has_secrets(&self) -> bool {
-        let Self { server, frontend, .. } = self;
-        !server.tokens.is_empty() || frontend.client.token.is_some() || frontend.admin.token.is_some()
+        self.frontend.client.token.is_some() || self.frontend.admin.token.is_some()
     }
 }
 
-const SECRETS: &str = "# Tokens are secrets and left out: fill in `token` under [[server.tokens]], [frontend.client] \
-                       and [frontend.admin].\n\n";
+const SECRETS: &str =
+    "# Keys are secrets and left out: fill in `token` under [frontend.client] and [frontend.admin].\n\n";
 /// The policy that `--stand-in` implies.
 const STAND_IN: &str = "stand-in";
 /// What our variables begin with.

@@ -15,6 +15,7 @@ mod documents;
 mod draining;
 mod experiment;
 mod fuzz;
+mod keys;
 mod links;
 mod lints;
 mod load;
