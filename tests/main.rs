@@ -14,6 +14,7 @@ mod discovery;
 mod documents;
 mod draining;
 mod experiment;
+mod frontends;
 mod fuzz;
 mod keys;
 mod links;

@@ -17,7 +17,7 @@ mod statistics;
 mod trace;
 mod worker;
 
-pub use config::{Batching, Config, EngineConfig, VersionPolicy};
+pub use config::{Batching, Config, EngineConfig, Tokens, VersionPolicy};
 pub use embedded::Embedded;
 pub use error::Error;
 pub use faults::Faults;

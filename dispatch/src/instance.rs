@@ -8,6 +8,7 @@ use super::health::Health;
 use super::idle::Room;
 use super::job::Job;
 use super::pool::Pool;
+use super::tokens::Tokens;
 use super::{InstanceId, NodeId, Time};
 
 /// An instance that joined and has not left.
@@ -21,6 +22,8 @@ pub(super) struct Instance {
     pub(super) draining: bool,
     /// How fast and how right it has been.
     pub(super) health: Health,
+    /// Of an instance that gives tokens: it is sent no job without.
+    pub(super) tokens: Option<Tokens>,
     /// Until when it gets only what others have no room for.
     pub(super) warm_at: Option<Time>,
 }
@@ -57,11 +60,14 @@ impl Instance {
     /// What it has room for, in pools whose model works on it. While it warms up it never counts as empty: those that
     /// have nothing to do come first.
     pub(super) fn room(&self) -> Room {
+        let room = match &self.tokens {
+            Some(tokens) => tokens.is_there(),
+            None => self.jobs.len() < usize::from(self.slots),
+        };
         match self.jobs.len() {
-            _ if !self.usable() => Room::None,
+            _ if !room || !self.usable() => Room::None,
             0 if self.warm_at.is_none() => Room::Empty,
-            held if held < usize::from(self.slots) => Room::Partial,
-            _ => Room::None,
+            _ => Room::Partial,
         }
     }
 

@@ -18,6 +18,7 @@ use super::policy::{self, Policy};
 use super::quantile::Quantiles;
 use super::queue::Queue;
 use super::stand_ins::StandIns;
+use super::tokens::Asking;
 use super::{Cost, InForce, PolicyKind, PoolId, PoolSettings, ShapeId, Time};
 
 /// A pool and everything that is known about it.
@@ -65,6 +66,8 @@ pub(super) struct Pool {
     pub(super) stand_ins: Option<Box<StandIns>>,
     /// What a worker measured of the stand-in.
     pub(super) told_cost: Option<Cost>,
+    /// Its reservations at instances that give tokens.
+    pub(super) asking: Asking,
     pub(super) hedges: Budget,
     pub(super) retries: Budget,
     /// The batch timer that is set, so that there is one at a time.
@@ -111,6 +114,7 @@ impl Pool {
             service: Quantiles::new(late_quantile(&settings)),
             response: Quantiles::new(usual_quantile(&settings, in_force.policy)),
             load: Load::default(),
+            asking: Asking::default(),
             hedges,
             retries,
             batch_timer: None,

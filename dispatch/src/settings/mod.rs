@@ -6,6 +6,7 @@ mod ejection;
 mod fraction;
 mod redundancy;
 mod stand_in;
+mod tokens;
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
@@ -22,6 +23,7 @@ pub use ejection::EjectionSettings;
 pub use fraction::{Fraction, NotAFraction};
 pub use redundancy::{BudgetSettings, HedgeSettings, PolicyKind, ReplicateSettings};
 pub use stand_in::{AgreementSettings, StandInSettings};
+pub use tokens::TokenSettings;
 
 /// The settings of a dispatcher.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -66,6 +68,8 @@ pub struct PoolSettings {
     pub coding: CodingSettings,
     /// How a cheaper model stands in for late predictions under `stand-in`.
     pub stand_in: StandInSettings,
+    /// How queries find instances that other frontends use as well.
+    pub tokens: TokenSettings,
     /// When instances are taken out of service, and how they come back.
     pub ejection: EjectionSettings,
     /// Jobs of spare work (parities, replicas, backups) that may wait for an idle instance; more are not made, because
@@ -119,6 +123,7 @@ impl Default for PoolSettings {
             replicate: ReplicateSettings::default(),
             coding: CodingSettings::default(),
             stand_in: StandInSettings::default(),
+            tokens: TokenSettings::default(),
             ejection: EjectionSettings::default(),
             spare_limit: const { NonZeroU32::new(256).unwrap() },
             no_instance_grace: Duration::from_secs(1),

@@ -243,6 +243,7 @@ fn word(world: &World, action: &Action) -> Option<String> {
             format!("check {}", rows[pair.prediction.row as usize].0)
         }
         Action::Suspect(instance, _) => format!("suspect {}", instance.0),
+        Action::Tell(instance, order) => format!("tell {} {order:?}", instance.0),
         Action::Ejected(..) | Action::Kept(..) | Action::Readmitted(_) | Action::Trace(..) => return None,
         Action::Forget(_) | Action::Release(_) | Action::WakeAt(_) => return None,
     })

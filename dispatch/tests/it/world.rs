@@ -242,6 +242,7 @@ impl World {
             Action::Compare(comparison) => self.compare(comparison),
             Action::Judge(query, output) => self.judge(*query, *output),
             Action::Check(pair) => self.check(*pair),
+            Action::Tell(id, _) => assert!(self.instances.contains_key(id), "{id:?} is gone"),
             Action::Suspect(instance, _) => {
                 assert!(self.instances.contains_key(instance), "{instance:?} is gone")
             }

@@ -15,4 +15,5 @@ mod scripted;
 mod sources;
 mod stand_in;
 mod stress;
+mod tokens;
 mod updates;

@@ -52,13 +52,15 @@ pub struct Limits {
     pub caller: Caller,
     /// When the connection ends, once its requests are answered.
     pub age: Option<Duration>,
+    /// The client takes part in tokens.
+    pub tokens: bool,
 }
 
 impl From<Config> for Limits {
     /// A connection that shares its bytes with nobody, of anybody.
     fn from(config: Config) -> Self {
         let whole = config.max_body_bytes.get() as usize * config.max_in_flight.get() as usize;
-        Self { config, budget: Budget::new(whole), caller: Caller::default(), age: None }
+        Self { config, budget: Budget::new(whole), caller: Caller::default(), age: None, tokens: false }
     }
 }
 

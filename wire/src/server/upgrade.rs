@@ -56,11 +56,16 @@ impl<S: InferenceService> Offer<S> {
             return response;
         };
         headers.extend(Negotiated::of(&self.limits.config).headers());
+        let tokens = frames::offers_tokens(request.headers()) && self.service.giver().is_some();
+        if tokens {
+            headers.insert(frames::TOKENS, HeaderValue::from_static("1"));
+        }
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let limits = frames::Limits { caller, age, tokens, ..frames::Limits::clone(&self.limits) };
         let offer = self.clone();
         self.connections.spawn(async move {
             let _place = place;
-            offer.serve(upgrade, caller, age).await;
+            offer.serve(upgrade, limits).await;
         });
         response
     }
@@ -71,7 +76,7 @@ impl<S: InferenceService> Offer<S> {
         &self.connections
     }
 
-    async fn serve(self, upgrade: OnUpgrade, caller: Caller, age: Option<Duration>) {
+    async fn serve(self, upgrade: OnUpgrade, limits: frames::Limits) {
         let upgraded = match upgrade.await {
             Ok(upgraded) => upgraded,
             Err(error) => return tracing::debug!(%error, "a client asked for frames and went away"),
@@ -79,7 +84,6 @@ impl<S: InferenceService> Offer<S> {
         let Some((socket, already_read)) = socket(upgraded) else {
             return tracing::error!("a connection that asked for frames is no plain socket");
         };
-        let limits = frames::Limits { caller, age, ..frames::Limits::clone(&self.limits) };
         if let Err(error) = frames::serve(socket, &already_read, self.service, &limits, self.drain).await {
             tracing::debug!(%error, "a connection of frames ended");
         }

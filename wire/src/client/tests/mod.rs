@@ -69,7 +69,10 @@ impl<S: InferenceService> Server<S> {
                 serde_json::json!({"name": "s", "version": "1", "extensions": extensions}).to_string()
             }
             PATH if offers => {
-                return self.offer.answer(&mut request, Caller::default(), None, ()).map(|()| Full::default());
+                return self
+                    .offer
+                    .answer(&mut request, Caller::default(), None, ())
+                    .map(|()| Full::default());
             }
             PATH => return Response::builder().status(self.refusal).body(Full::default()).unwrap(),
             _ => r#"{"model_name":"by http","model_version":"1","outputs":[]}"#.to_owned(),
@@ -230,7 +233,7 @@ async fn a_server_that_never_agrees_is_given_up() {
     let error = ask(&*client, "").await.unwrap_err();
     assert!(error.to_string().contains("no agreement on frames in 1s"), "{error}");
     let deadline = tokio::time::Instant::now() + Duration::from_millis(50);
-    let context = CallContext { deadline: Some(deadline.into_std()), traceparent: None };
+    let context = CallContext { deadline: Some(deadline.into_std()), traceparent: None, token: None };
     let error = client.infer(request(""), context).await.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
 }
