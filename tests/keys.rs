@@ -273,12 +273,12 @@ fn a_frontend_sends_its_key_to_workers_by_every_transport() {
     }
 }
 
-#[test]
-fn nobody_is_told_a_key() {
+#[tokio::test]
+async fn nobody_is_told_a_key() {
     let ring = Ring::new();
     let (client, admin, own) = ("parm_of-a-client", "parm_of-the-admin", ring.of(Role::Control).to_owned());
     let worker = ring.worker(&["--set", "log.level=trace"]);
-    let worker_url = format!("http://{}", worker.http);
+    let worker_url = format!("grpc://{}", worker.grpc);
     let settings = [
         ring.setting(),
         "log.level=trace".to_owned(),
@@ -304,7 +304,14 @@ fn nobody_is_told_a_key() {
             .map(|(address, path)| http::request(address, "GET", path, &headers, b"").body_text())
         })
         .collect();
+    parm.until("the worker has joined", |parm| ask(parm, INFER, Some(&own)).status == 200);
     assert_eq!(ask(&parm, INFER, Some(&own)).status, 200);
+    for (key, status) in [(own.as_str(), 200), (client, 401)] {
+        assert_eq!(
+            grpc_status(parm.grpc, "/inference.GRPCInferenceService/ServerMetadata", Some(key)).await,
+            status
+        );
+    }
     let dumped = command().args(&arguments).arg("--dump-config").output().unwrap();
     let dumped = String::from_utf8_lossy(&dumped.stdout).into_owned();
     let file = fs::read_to_string(ring.path()).unwrap();
