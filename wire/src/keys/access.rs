@@ -58,10 +58,10 @@ impl Role {
 }
 
 impl Access {
-    /// In words, for people: the role that opens it.
+    /// In words, for people: the role that opens it, `none` where no key is wanted.
     pub const fn name(self) -> &'static str {
         match self {
-            Access::Everyone => "nobody",
+            Access::Everyone => "none",
             Access::AnyKey => "any",
             Access::Infer => Role::Infer.name(),
             Access::Read => Role::Read.name(),

@@ -213,7 +213,7 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
                     drop(visit);
                     answered?
                 }
-                Err(refusal) => refusal,
+                Err(refusal) => *refusal,
             };
             let last = activity.is_old() || !shared.service.is_ready();
             if response.version() < http::Version::HTTP_2 && last {

@@ -72,13 +72,13 @@ pub(super) fn admit<S: InferenceService, B>(
     shared: &Shared<S>,
     request: &http::Request<B>,
     reach: Reach,
-) -> Result<Visit, Response> {
+) -> Result<Visit, Box<Response>> {
     let (method, path) = (request.method(), request.uri().path());
     let access = keys::find(Surface::Rest, method, path);
     let visit = shared.guard.check(request.headers(), access.unwrap_or(Access::AnyKey), reach);
-    let visit = visit.map_err(|error| problem(shared, &shared.rejected(error, Transport::Http)))?;
+    let visit = visit.map_err(|error| Box::new(problem(shared, &shared.rejected(error, Transport::Http))))?;
     match access {
-        None => Err(not_served(shared, method, path)),
+        None => Err(Box::new(not_served(shared, method, path))),
         Some(Access::Control) => {
             shared.changed(method, path, &visit);
             Ok(visit)
