@@ -97,6 +97,10 @@ bench-masking *arguments:
 frontends *arguments:
     bench/chaos.sh frontends {{arguments}}
 
+# One and two frontends over real Tritons, with agents and without.
+tritons *arguments:
+    bench/tritons.sh {{arguments}}
+
 # parm load beside wrk, h2load and perf_analyzer on a null server.
 bench-load *arguments:
     bench/load.sh {{arguments}}

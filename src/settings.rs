@@ -76,6 +76,9 @@ impl Settings {
         if flags.faults {
             figment = figment.merge(Serialized::default("backend.faults", true));
         }
+        if let Some(url) = &flags.upstream {
+            figment = figment.merge(Serialized::default("backend.upstream.url", url));
+        }
         extract(figment)?.with_models()
     }
 
@@ -84,6 +87,9 @@ impl Settings {
         let backend = &mut self.backend;
         parm_backend::engine::by_name(&backend.engine.name)
             .map_err(|error| Invalid(anyhow!("backend.engine.name: {error}")))?;
+        if backend.upstream.url.is_some() {
+            return Ok(self);
+        }
         if backend.models.is_none() && backend.emulated.is_empty() {
             let folder = std::path::Path::new("models");
             if !folder.is_dir() {
@@ -101,6 +107,7 @@ impl Settings {
     pub fn embeds(&self) -> bool {
         let frontend = &self.frontend;
         self.backend.models.is_some()
+            || self.backend.upstream.url.is_some()
             || !self.backend.emulated.is_empty()
             || (frontend.workers.is_empty() && frontend.workers_file.is_none())
     }
@@ -112,12 +119,16 @@ impl Settings {
     }
 
     fn has_secrets(&self) -> bool {
-        self.frontend.client.token.is_some() || self.frontend.admin.token.is_some()
+        let Self { frontend, backend, .. } = self;
+        let keys = [&backend.upstream.client.token, &frontend.client.token, &frontend.admin.token];
+        keys.iter().any(|key| key.is_some())
     }
 }
 
-const SECRETS: &str =
-    "# Keys are secrets and left out: fill in `token` under [frontend.client] and [frontend.admin].\n\n";
+const SECRETS: &str = "# Keys are secrets and left out: fill in `token` under [frontend.client], \
+                       [backend.upstream.client] and [frontend.admin].
+
+";
 /// The policy that `--stand-in` implies.
 const STAND_IN: &str = "stand-in";
 /// What our variables begin with.

@@ -28,3 +28,4 @@ mod support;
 mod tracing;
 mod tuning;
 mod type_names;
+mod upstream;

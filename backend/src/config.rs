@@ -9,7 +9,7 @@ use parm_durations::{Micros, Millis, PositiveMillis};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Options, Spec};
+use crate::engine::{Options, Spec, Upstream};
 
 /// Settings of the models and the instances that run them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -26,6 +26,8 @@ pub struct Config {
     pub unbatched: Vec<String>,
     /// Emulated models by name, for experiments; served beside the folder's models. Default: none.
     pub emulated: BTreeMap<String, Spec>,
+    /// Another server whose models are served, instead of a folder's.
+    pub upstream: Upstream,
     /// What runs the models.
     pub engine: EngineConfig,
     /// Instances: threads that each run one batch at a time. Default 1.
@@ -143,6 +145,7 @@ impl Default for Config {
             versions: VersionPolicy::default(),
             unbatched: Vec::new(),
             emulated: BTreeMap::new(),
+            upstream: Upstream::default(),
             engine: EngineConfig::default(),
             instances: NonZeroUsize::MIN,
             queue: const { NonZeroUsize::new(256).unwrap() },

@@ -19,6 +19,7 @@ mod worker;
 
 pub use config::{Batching, Config, EngineConfig, Tokens, VersionPolicy};
 pub use embedded::Embedded;
+pub use engine::Upstream;
 pub use error::Error;
 pub use faults::Faults;
 pub use metrics::Metrics;

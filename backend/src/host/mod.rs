@@ -12,6 +12,7 @@ mod load;
 mod loaded;
 mod order;
 mod refresh;
+mod upstream;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +47,8 @@ pub(crate) struct Host {
     metrics: Metrics,
     faults: Option<Arc<Faults>>,
     repository: Option<Repository>,
+    /// The server whose models are served, where there is one.
+    origin: Option<upstream::Origin>,
     catalogue: Catalogue,
     orders: Orders,
     queues: Vec<Arc<Queue>>,
@@ -67,6 +70,7 @@ impl Host {
     /// Starts the instances, without models: see [`load_all`](Self::load_all).
     pub(crate) fn start(config: Config, metrics: Metrics, layout: Layout) -> Result<Arc<Self>, Error> {
         let repository = config.models.as_ref().map(Repository::open).transpose()?;
+        let origin = upstream::Origin::of(&config)?;
         let faults = config.faults.then(Arc::<Faults>::default);
         let count = if layout == Layout::Shared { 1 } else { config.instances.get() };
         let queues: Vec<_> = (0..count)
@@ -82,6 +86,7 @@ impl Host {
             metrics,
             faults,
             repository,
+            origin,
             catalogue: Catalogue::default(),
             orders: Orders::default(),
             queues,
