@@ -177,8 +177,8 @@ def copies():
     settings = reference.split("```toml\n")[1].split("```")[0]
     # The log is the binary's own section.
     save("settings", "defaults", settings[settings.index("[server]"):].encode())
-    tokens = '[[server.tokens]]\ntoken = "t"\nscope = "admin"\n[frontend.admin]\naddress = "127.0.0.1:1"\n'
-    save("settings", "tokens", tokens.encode())
+    keys = '[server]\nkeys_file = "keys.toml"\n[frontend.admin]\ntoken = "t"\naddress = "127.0.0.1:1"\n'
+    save("settings", "keys", keys.encode())
 
 
 def workers():

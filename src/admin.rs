@@ -155,7 +155,7 @@ async fn refusal(response: Response<Incoming>) -> anyhow::Error {
     let said = said.and_then(|said| said["error"].as_str().map(str::to_owned)).unwrap_or(text);
     match status {
         StatusCode::UNAUTHORIZED => {
-            anyhow!("the admin API wants a key: give it with PARM_KEY or --key")
+            anyhow!("the frontend refuses (401): {said}; give the key with PARM_KEY or --key")
         }
         _ => anyhow!("the frontend refuses ({}): {said}", status.as_u16()),
     }

@@ -17,6 +17,7 @@ mod environment;
 #[cfg(feature = "train")]
 mod evaluate;
 mod experiment;
+mod keys;
 mod load;
 mod logging;
 mod metrics;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Command::Ctl(flags) => ctl::main(&flags),
         Command::Check(flags) => check::main(&flags),
         Command::Top(flags) => top::main(&flags),
+        Command::Keys(flags) => keys::main(&flags.command),
         Command::StandIn(flags) => stand_in::main(&flags),
         Command::Train(flags) => train::main(&flags.command),
         #[cfg(feature = "train")]

@@ -82,7 +82,7 @@ async fn refusal(response: Response<Incoming>) -> anyhow::Error {
         StatusCode::NOT_FOUND => {
             anyhow!("this is no admin API ({text}): give the address that --admin names")
         }
-        StatusCode::UNAUTHORIZED => anyhow!("the admin API wants its token: give it with --token"),
+        StatusCode::UNAUTHORIZED => anyhow!("the admin API wants a key that it knows: give it with --token"),
         _ => anyhow!("the frontend refuses to record ({status}): {text}"),
     }
 }

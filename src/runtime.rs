@@ -58,3 +58,11 @@ pub fn raise_open_files() {
 pub fn backend_failure(error: parm_backend::Error) -> Failure {
     if error.is_configuration() { Failure::Configuration(error.into()) } else { Failure::Run(error.into()) }
 }
+
+/// Which errors of a server are the configuration's: a key file that cannot be used.
+pub fn server_failure(error: parm_protocol::Error) -> Failure {
+    match error {
+        parm_protocol::Error::KeyFile { .. } => Failure::Configuration(error.into()),
+        _ => Failure::Run(error.into()),
+    }
+}

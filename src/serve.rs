@@ -8,6 +8,7 @@ use parm_backend::{Embedded, Metrics};
 use parm_frontend::discovery::Wire;
 use parm_frontend::{Frontend, Timers};
 use parm_protocol::InferenceService;
+use parm_wire::keys::Keys;
 use parm_wire::server::{Page, Server};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
@@ -40,11 +41,11 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     let pages = (frontend.clone(), registry.clone());
     let server = Server::bind(settings.server, Arc::new(frontend.clone()))
         .await
-        .map_err(anyhow::Error::from)?
+        .map_err(runtime::server_failure)?
         .with_page(Page::metrics(move || pages.0.metrics() + &metrics::page(&pages.1)));
     let addresses = server.addresses();
     let closing = CancellationToken::new();
-    let admin = admin(&frontend, &closing).await?;
+    let admin = admin(&frontend, server.keys(), &closing).await?;
     let mut serving = tokio::spawn(server.run(closing.clone()));
 
     if embeds {
@@ -103,8 +104,14 @@ async fn embed(
     Ok(())
 }
 
-async fn admin(frontend: &Frontend, closing: &CancellationToken) -> Result<Option<SocketAddr>, Failure> {
-    let Some(bound) = frontend.admin().bind().await.map_err(configuration)? else { return Ok(None) };
+async fn admin(
+    frontend: &Frontend,
+    keys: Keys,
+    closing: &CancellationToken,
+) -> Result<Option<SocketAddr>, Failure> {
+    let Some(bound) = frontend.admin().guarded_by(keys).bind().await.map_err(configuration)? else {
+        return Ok(None);
+    };
     let address = bound.address().map_err(anyhow::Error::from)?;
     tracing::info!(%address, "admin API");
     let closing = closing.clone().cancelled_owned();

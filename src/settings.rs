@@ -119,16 +119,16 @@ impl Settings {
     }
 
     fn has_secrets(&self) -> bool {
-        let Self { server, frontend, backend, .. } = self;
-        backend.upstream.client.token.is_some()
-            || !server.tokens.is_empty()
-            || frontend.client.token.is_some()
-            || frontend.admin.token.is_some()
+        let Self { frontend, backend, .. } = self;
+        let keys = [&backend.upstream.client.token, &frontend.client.token, &frontend.admin.token];
+        keys.iter().any(|key| key.is_some())
     }
 }
 
-const SECRETS: &str = "# Tokens are secrets and left out: fill in `token` under [[server.tokens]], [frontend.client], \
-                       [backend.upstream.client] and [frontend.admin].\n\n";
+const SECRETS: &str = "# Keys are secrets and left out: fill in `token` under [frontend.client], \
+                       [backend.upstream.client] and [frontend.admin].
+
+";
 /// The policy that `--stand-in` implies.
 const STAND_IN: &str = "stand-in";
 /// What our variables begin with.

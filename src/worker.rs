@@ -29,7 +29,7 @@ async fn serve(flags: &cli::Worker, settings: Settings) -> Result<(), Failure> {
     let drain_delay = settings.server.drain_delay;
     let mut server = Server::bind(settings.server, Arc::new(worker.clone()))
         .await
-        .map_err(anyhow::Error::from)?
+        .map_err(runtime::server_failure)?
         .with_page(Page::metrics(move || metrics::page(&registry)));
     if worker.faults().is_ok() {
         server = server.with_page(faults_page(worker.clone()));

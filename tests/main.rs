@@ -16,6 +16,7 @@ mod draining;
 mod experiment;
 mod frontends;
 mod fuzz;
+mod keys;
 mod links;
 mod lints;
 mod load;

@@ -26,7 +26,7 @@ export class KeyDialog {
     this.why = h('p.problem', { id: 'key-why' });
     const form = h('form', { method: 'dialog' },
       h('h2', { id: 'key-title' }, 'Key'),
-      h('p', 'What this frontend does is shown to those who have its admin key (', h('code', 'frontend.admin.token'), ').'),
+      h('p', 'What this frontend does is shown to those who have a key of the role ', h('code', 'read'), ' or ', h('code', 'control'), '.'),
       this.why,
       h('label', { for: 'key' }, 'Key'), this.input,
       h('p.soft', 'It stays in this tab and is sent to this frontend only.'),

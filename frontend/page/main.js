@@ -38,7 +38,7 @@ const parts = {
 
 const stream = new Stream({
   key, since: () => history.last,
-  onLine: (line) => { const kind = history.take(line); if (kind === 'hello') view.may = line.hello.role === 'admin'; if (kind !== 'past') soon(); },
+  onLine: (line) => { const kind = history.take(line); if (kind === 'hello') view.may = line.hello.role === 'control'; if (kind !== 'past') soon(); },
   onState: (state) => { view.state = state; if (state.is === 'locked') { forget(); dialog.ask(state.why); } connection(); },
 });
 const dialog = new KeyDialog(() => stream.start());

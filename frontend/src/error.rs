@@ -27,7 +27,8 @@ pub enum Error {
     )]
     Disagreement { model: String, instance: String, what: &'static str, expected: String, actual: String },
     #[error(
-        "frontend.admin.address {address} can be reached from other machines: set frontend.admin.token, or listen on 127.0.0.1"
+        "frontend.admin.address {address} can be reached from other machines, and nobody would be asked for a key: set server.keys_file or \
+         frontend.admin.token, or listen on 127.0.0.1"
     )]
     OpenAdmin { address: SocketAddr },
     #[error("cannot listen on frontend.admin.address {address}: {reason}")]

@@ -12,7 +12,6 @@ mod lifelines;
 mod metrics;
 pub mod record;
 mod serve;
-mod settling;
 
 pub use config::{Config, Instances, Requests};
 pub use error::Error;

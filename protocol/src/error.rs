@@ -1,5 +1,6 @@
 //! Everything that can be wrong with a request, and the one table from errors to codes.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::DataType;
@@ -19,10 +20,12 @@ pub enum Code {
     DeadlineExceeded,
     /// No instance can serve the model now.
     Unavailable,
-    /// A credential is missing or unknown.
+    /// A key is missing or unknown.
     Unauthenticated,
-    /// The credential does not allow this.
+    /// The key does not allow this, or nobody may do it from where the request came.
     PermissionDenied,
+    /// The key is over its limits: try again later.
+    TooManyRequests,
     /// The server does not offer this.
     Unimplemented,
     /// A fault of ours.
@@ -98,15 +101,29 @@ pub enum Error {
     NoInstance { model: String },
     #[error("{message}")]
     Unavailable { message: String },
-    #[error("a credential is missing or unknown: send 'authorization: Bearer <token>'")]
-    Unauthenticated,
-    #[error("the credential does not allow this")]
-    PermissionDenied,
     #[error(
-        "models are loaded and unloaded from the server's own machine only: give it tokens (server.tokens) and send one, \
-         or set server.model_control"
+        "a key is wanted here: send 'authorization: Bearer KEY'; whoever runs the server makes one with parm keys new"
+    )]
+    NoKey,
+    #[error("the key is not known here (any more): ask whoever runs the server for another")]
+    UnknownKey,
+    #[error(
+        "key '{name}' has the role {role}, and this wants {wanted}: ask whoever runs the server for a key of that role"
+    )]
+    WrongRole { name: String, role: &'static str, wanted: &'static str },
+    #[error("{message}")]
+    TooManyRequests { message: String, retry_after: Duration },
+    #[error(
+        "without a key this is done from the server's own machine only, and by no page of a browser: send a key of the role \
+         control (server.keys_file says who has one)"
+    )]
+    LocalOnly,
+    #[error(
+        "nobody may load or unload models here without a key: set server.keys_file, or server.model_control"
     )]
     ModelControl,
+    #[error("cannot use the key file {}: {reason}", path.display())]
+    KeyFile { path: PathBuf, reason: String },
     #[error("{what} is not offered by this server")]
     Unimplemented { what: String },
     #[error("{message}")]
@@ -152,10 +169,11 @@ impl Error {
             Overloaded { .. } => Code::Overloaded,
             DeadlineExceeded { .. } => Code::DeadlineExceeded,
             NoInstance { .. } | Unavailable { .. } | Transport { .. } => Code::Unavailable,
-            Unauthenticated => Code::Unauthenticated,
-            PermissionDenied | ModelControl => Code::PermissionDenied,
+            NoKey | UnknownKey => Code::Unauthenticated,
+            WrongRole { .. } | LocalOnly | ModelControl => Code::PermissionDenied,
+            TooManyRequests { .. } => Code::TooManyRequests,
             Unimplemented { .. } => Code::Unimplemented,
-            Internal { .. } | Listen { .. } => Code::Internal,
+            Internal { .. } | Listen { .. } | KeyFile { .. } => Code::Internal,
             Remote { code, .. } => *code,
         }
     }
@@ -171,6 +189,7 @@ impl Error {
             Code::Unavailable => "unavailable",
             Code::Unauthenticated => "unauthenticated",
             Code::PermissionDenied => "permission_denied",
+            Code::TooManyRequests => "too_many_requests",
             Code::Unimplemented => "unimplemented",
             Code::Internal => "internal",
         }

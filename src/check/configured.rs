@@ -1,4 +1,4 @@
-//! A configuration, looked at before it is served: it can be read, its ports are free, workers are there and agree, bundles
+//! A configuration, looked at before it is served: it can be read, its ports are free, its keys are sound, workers are there and agree, bundles
 //! are sound, the engine is found.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use parm_frontend::discovery::{Connect, Name, Wire};
 use parm_parity_models::bundle;
 use parm_parity_models::repository::Repository;
 use parm_protocol::{Error, ModelRef};
+use parm_wire::keys::{KeyFile, Role};
 
 use super::Finding;
 use crate::cli::{Cli, Command};
@@ -32,6 +33,7 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
     };
     let mut findings = vec![Finding::well(format!("configuration: {} can be read", path.display()))];
     findings.extend(ports(&settings));
+    findings.push(keys(&settings));
     findings.extend(engine(&settings));
     findings.extend(models(&settings));
     findings.extend(workers(&settings).await);
@@ -58,10 +60,10 @@ fn ports(settings: &Settings) -> Vec<Finding> {
     let mut findings: Vec<Finding> =
         own.into_iter().chain(admin).map(|(name, address)| port(name, address)).collect();
     match settings.frontend.admin.address {
-        Some(address) if !address.ip().is_loopback() && settings.frontend.admin.token.is_none() => {
+        Some(address) if !address.ip().is_loopback() && !asks_for_keys(settings) => {
             findings.push(Finding::fails(
                 format!("keys: whoever reaches {address} could change this frontend, so it would not start"),
-                "set frontend.admin.token, or listen on 127.0.0.1",
+                "set server.keys_file or frontend.admin.token, or listen on 127.0.0.1",
             ));
         }
         Some(_) => {}
@@ -71,6 +73,36 @@ fn ports(settings: &Settings) -> Vec<Finding> {
         )),
     }
     findings
+}
+
+fn asks_for_keys(settings: &Settings) -> bool {
+    settings.server.keys_file.is_some() || settings.frontend.admin.token.is_some()
+}
+
+/// Who may do what, and who may do so without a key.
+fn keys(settings: &Settings) -> Finding {
+    let Some(path) = &settings.server.keys_file else {
+        let addresses = [settings.server.http.0, settings.server.grpc.0];
+        let open = addresses.into_iter().find(|address| !address.ip().is_loopback());
+        return match open {
+            None => Finding::well("keys: none, and none is needed: only this machine reaches it"),
+            Some(address) => Finding::worth(
+                format!("keys: none, so whoever reaches {address} may ask for predictions"),
+                "parm keys new makes one; server.keys_file names their file",
+            ),
+        };
+    };
+    let shown = path.display();
+    match KeyFile::text(path).and_then(|text| KeyFile::read(&text)) {
+        Ok(file) => {
+            let of = |role| file.keys.iter().filter(|key| key.role == role).count();
+            let counts = Role::ALL.map(|role| format!("{} {role}", of(role)));
+            Finding::well(format!("keys: {} in {shown} ({})", file.keys.len(), counts.join(", ")))
+        }
+        Err(reason) => {
+            Finding::fails(format!("keys: {shown}: {reason}"), "correct the file: it would not start")
+        }
+    }
 }
 
 fn port(name: &str, address: SocketAddr) -> Finding {

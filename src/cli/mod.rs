@@ -4,6 +4,7 @@ pub mod admin;
 pub mod data;
 pub mod evaluate;
 pub mod experiment;
+pub mod keys;
 pub mod record;
 pub mod stand_in;
 pub mod train;
@@ -86,6 +87,11 @@ pub enum Command {
     /// Watch a running frontend in the terminal: tails by model, who is slow, what happened
     #[command(after_long_help = admin::TOP_EXAMPLES)]
     Top(admin::Top),
+    /// Make keys for those who may use a server, with a role and limits
+    ///
+    /// A server has a file of their digests, `server.keys_file`, which is read again when it changes.
+    #[command(after_long_help = keys::EXAMPLES)]
+    Keys(keys::Keys),
     /// Make a cheaper model that stands in for a deployed one, from its ONNX file and a few rows
     ///
     /// Rewrites and quantises the graph, without labels and without a gradient. Measures what each candidate costs on this

@@ -21,7 +21,7 @@ pub struct Record {
     /// Address of the frontend's admin API: http://HOST:PORT
     #[arg(long, value_name = "URL", required_unless_present = "summary")]
     pub frontend: Option<String>,
-    /// Token of the admin API
+    /// A key that the admin API knows, of the role read or control
     #[arg(long, value_name = "TOKEN", env = "PARM_FRONTEND__ADMIN__TOKEN", hide_env_values = true)]
     pub token: Option<String>,
     /// Length of the recording in seconds

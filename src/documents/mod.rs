@@ -3,6 +3,7 @@
 //! They are made inside of the binary, where the tree of commands and the types of the settings are, so that no page can
 //! forget one. `UPDATE_DOCS=1` writes them anew; otherwise a page that differs fails.
 
+mod access;
 mod commands;
 mod configuration;
 mod fields;

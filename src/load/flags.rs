@@ -18,6 +18,9 @@ pub struct Load {
     /// Model to ask
     #[arg(long, value_name = "NAME")]
     pub model: String,
+    /// A key that the server knows
+    #[arg(long, value_name = "KEY", env = "PARM_KEY", hide_env_values = true)]
+    pub key: Option<String>,
     /// How requests are sent
     #[arg(long, value_enum, default_value_t = Scenario::Server)]
     pub scenario: Scenario,

@@ -16,7 +16,7 @@ use parm_loadgen::recorder;
 use parm_loadgen::report::{Report, Setting};
 use parm_loadgen::run::{Closed, Plan, Run, Target};
 use parm_protocol::{ModelMetadata, ModelRef};
-use parm_wire::client::{self, Endpoint, Prefer};
+use parm_wire::client::{self, Endpoint, Prefer, Token};
 use tokio::runtime::Runtime;
 
 pub use flags::Load;
@@ -71,6 +71,7 @@ fn target(flags: &Load, endpoint: &Endpoint, runtime: &Runtime) -> anyhow::Resul
     let config = client::Config {
         // What is measured is what was named: frames only where the address says so.
         transport: Prefer::Http,
+        token: flags.key.clone().map(Token::new),
         max_connections: NonZeroU32::new(flags.streams() as u32)
             .map_or(flags.in_flight, |n| n.max(flags.in_flight)),
         ..client::Config::default()

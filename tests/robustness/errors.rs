@@ -203,31 +203,3 @@ async fn a_model_without_an_instance_is_unavailable() {
     assert_eq!(http::get(parm.http, "/v2/models/affine/ready").status, 503);
     assert_eq!(http::get(parm.http, "/v2/health/live").status, 200);
 }
-
-#[tokio::test]
-async fn credentials_open_what_their_scope_allows() {
-    let parm = serve(&["--set", "server.tokens=[{token=\"read\"}, {token=\"all\", scope=\"admin\"}]"]);
-    let fine = good().to_string();
-    let ask = |path: &str, authorization: Option<&str>| {
-        let headers: Vec<_> = authorization.map(|value| ("authorization", value)).into_iter().collect();
-        http::request(parm.http, "POST", path, &headers, fine.as_bytes())
-    };
-    assert_problem(&ask(INFER, None), 401, "no credential");
-    assert_problem(&ask(INFER, Some("Bearer guess")), 401, "a guess");
-    assert_problem(&ask("/v2/nowhere", None), 401, "a path is no secret's way out");
-    assert_eq!(ask(INFER, Some("Bearer read")).status, 200);
-    let unload = "/v2/repository/models/affine/unload";
-    assert_problem(&ask(unload, Some("Bearer read")), 403, "a scope that is too small");
-    assert_eq!((refused(&parm, "unauthenticated"), refused(&parm, "permission_denied")), (3.0, 1.0));
-
-    let mut client = grpc(&parm).await;
-    assert_eq!(client.model_infer(message()).await.unwrap_err().code(), Code::Unauthenticated);
-    let mut request = tonic::Request::new(message());
-    request.metadata_mut().insert("authorization", "Bearer read".parse().unwrap());
-    client.model_infer(request).await.unwrap();
-    let mut request = tonic::Request::new(Default::default());
-    request.metadata_mut().insert("authorization", "Bearer read".parse().unwrap());
-    let status = client.repository_model_unload(request).await.unwrap_err();
-    assert_eq!(status.code(), Code::PermissionDenied);
-    assert_eq!((refused(&parm, "unauthenticated"), refused(&parm, "permission_denied")), (4.0, 2.0));
-}

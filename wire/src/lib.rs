@@ -2,16 +2,19 @@
 //!
 //! Frontend and workers speak the same protocol north and south, so there is ONE [`server`], generic over
 //! [`InferenceService`](parm_protocol::InferenceService), and behind [`Client`](parm_protocol::client::Client) one
-//! implementation for each of HTTP, gRPC and [`frames`].
+//! implementation for each of HTTP, gRPC and [`frames`]. Who may have what of it is said by [`keys`].
 
 mod budget;
 pub mod client;
 pub mod frames;
 pub mod grpc;
+pub mod keys;
 #[cfg(test)]
 mod scripted;
 pub mod server;
+mod settling;
 pub mod trace;
 mod unread;
 
 pub use budget::Budget;
+pub use settling::Settling;

@@ -23,7 +23,7 @@ export const HEADERS = {
 };
 
 /** Starts one. `key`: what callers must send; `role`: `admin` or `read`; `interval`: ms between frames; `past`: seconds of history. */
-export async function start({ scenario = 'cluster', port = 0, key = null, role = 'admin', interval = 1000, past = 180, seed = 7 } = {}) {
+export async function start({ scenario = 'cluster', port = 0, key = null, role = 'control', interval = 1000, past = 180, seed = 7 } = {}) {
   const cluster = new Cluster(scenario, seed);
   const mock = { cluster, key, role, calls: [], watchers: new Set(), down: false, past: [] };
   const ring = 300;
@@ -68,7 +68,7 @@ export async function start({ scenario = 'cluster', port = 0, key = null, role =
     const model = settings && cluster.models.find(({ name }) => name === decodeURIComponent(settings[1]));
     if (settings && method === 'GET') return model ? reply(200, { ...model.settings, in_force: {} }) : reply(404, { error: 'unknown model' });
     if (!instance && !(settings && method === 'PATCH')) return reply(404, { error: `unknown path '${path}'` });
-    if (mock.role !== 'admin') return reply(403, { error: 'this key may read only: ask for one of the role admin' });
+    if (mock.role !== 'control') return reply(403, { error: "key 'ops' has the role read, and this wants control: ask whoever runs the server for a key of that role" });
     if (instance) {
       const one = cluster.order(Number(instance[1]), instance[2], 'ops');
       return one ? reply(202, { number: one.number, state: one.state }) : reply(404, { error: 'no such instance' });

@@ -206,7 +206,7 @@ test('a_key_that_may_only_read_has_no_controls', async () => {
   assert.equal(await page.isDisabled('#set-policy'), true);
   assert.match(await text(page, '#controls .lead'), /may read the settings and not change them/);
   assert.equal(await page.locator('#instances [data-order]:visible, #nodes button:visible, #controls button:visible').count(), 0);
-  mock.role = 'admin';
+  mock.role = 'control';
   const other = await watch();
   other.mock.role = 'read';
   await other.page.click(`${row(3)} [data-order="drain"]`);

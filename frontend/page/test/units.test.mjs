@@ -61,7 +61,7 @@ test('a_quantile_is_told_only_where_five_queries_lie_beyond_it', () => {
   assert.deepEqual([5000, 4999, 500, 499, 50, 49, 0].map(deepest), [0.999, 0.99, 0.99, 0.9, 0.9, null, null]);
 });
 
-const hello = new Cluster('quiet').hello('admin', null, 1000);
+const hello = new Cluster('quiet').hello('control', null, 1000);
 
 /** A part of a frame with so many queries per outcome and time: `{ exact: [[20_000, 990]] }`. */
 function part(latency, more = {}) {
@@ -146,7 +146,7 @@ test('rows_say_what_is_wrong_and_trouble_comes_first', () => {
 test('the_history_keeps_to_its_bounds_however_long_it_runs', () => {
   const cluster = new Cluster('hedge');
   const history = new History();
-  history.take({ hello: cluster.hello('admin', null, 1000) });
+  history.take({ hello: cluster.hello('control', null, 1000) });
   history.take({ models: cluster.names() });
   history.take({ instances: cluster.members() });
   let at = 1_000_000;
@@ -161,7 +161,7 @@ test('the_history_keeps_to_its_bounds_however_long_it_runs', () => {
   assert.equal(history.last, at, 'what is known is not told twice');
   history.take({ instances: cluster.members().slice(0, 3) });
   assert.equal(history.series.size, 3);
-  history.take({ hello: { ...cluster.hello('admin', null, 1000), started_at: 5 } });
+  history.take({ hello: { ...cluster.hello('control', null, 1000), started_at: 5 } });
   assert.deepEqual([history.frames.length, history.events.length], [0, 0], 'another frontend');
 });
 

@@ -1,41 +1,69 @@
-//! Who calls: callers with the token are let in, and whoever answers them knows who they are.
+//! Who calls: callers with a key are let in, and whoever answers them knows who they are.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
 
 use axum::extract::{Request, State};
+use axum::http::HeaderMap;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use parm_protocol::Error;
 use parm_wire::client::Token;
-use serde::Serialize;
+use parm_wire::keys::{self, Access, Entry, Keys, Role, Surface, Visit};
 
-use super::refusal::Refusal;
+use super::refusal::{Refusal, unknown_path, wrong_method};
 
-/// Whoever calls.
-#[derive(Clone, Debug)]
-pub(crate) struct Caller {
-    /// The name of its key, where keys are asked for.
-    pub(crate) name: Option<Arc<str>>,
-    pub(crate) role: Role,
+/// What the key in the configuration is called.
+const CONFIGURED: &str = "admin";
+
+/// The keys that open the admin API: those of the key file, and the one that the configuration names.
+#[derive(Clone)]
+pub(super) struct Gate {
+    keys: Keys,
+    configured: Keys,
 }
 
-/// What a caller may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Role {
-    /// Change everything.
-    Admin,
+impl Gate {
+    pub(super) fn new(keys: Keys, token: Option<&Token>) -> Self {
+        let entry = |token: &Token| Keys::of(&[Entry::new(CONFIGURED, Role::Control, token.digest())]);
+        Self { keys, configured: token.map_or_else(Keys::none, entry) }
+    }
+
+    /// Whether an address may be listened on: nobody but this machine changes anything without a key.
+    pub(super) fn allows(&self, address: SocketAddr) -> bool {
+        let asks = self.keys.are_asked_for() || self.configured.are_asked_for();
+        asks || address.ip().to_canonical().is_loopback()
+    }
+
+    fn admit(&self, headers: &HeaderMap, access: Access) -> Result<Visit, Error> {
+        if !self.configured.are_asked_for() {
+            return self.keys.admit(headers, access);
+        }
+        let admitted = self.configured.admit(headers, access);
+        // Where there are both, a key is known if either knows it.
+        if admitted.is_err() && self.keys.are_asked_for() {
+            self.keys.admit(headers, access)
+        } else {
+            admitted
+        }
+    }
 }
 
-/// Refuses a request without the configured token.
-pub(super) async fn check(State(token): State<Option<Token>>, mut request: Request, next: Next) -> Response {
-    let name = match &token {
-        None => None,
-        Some(token) => match Token::given(request.headers()) {
-            Some(given) if token.is(given) => Some("admin".into()),
-            _ => return Refusal::from(Error::Unauthenticated).into_response(),
-        },
+/// Lets a request in that is served and whose caller may have it, as the table of routes says.
+pub(super) async fn check(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    let (method, path) = (request.method(), request.uri().path());
+    let access = keys::find(Surface::Admin, method, path);
+    let visit = match gate.admit(request.headers(), access.unwrap_or(Access::AnyKey)) {
+        Ok(visit) => visit,
+        Err(error) => return Refusal::from(error).into_response(),
     };
-    request.extensions_mut().insert(Caller { name, role: Role::Admin });
-    next.run(request).await
+    if access.is_none() {
+        return match keys::methods(Surface::Admin, path).next() {
+            None => unknown_path(request.uri()).into_response(),
+            Some(_) => wrong_method(method, request.uri()).into_response(),
+        };
+    }
+    request.extensions_mut().insert(visit.caller().clone());
+    let answer = next.run(request).await;
+    drop(visit);
+    answer
 }

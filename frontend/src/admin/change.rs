@@ -1,9 +1,9 @@
 //! What a change of settings changed, in words: for the log, and for those who watch.
 
 use parm_dispatch::PoolSettings;
+use parm_wire::keys::Caller;
 use serde_json::{Value, json};
 
-use super::auth::Caller;
 use crate::console::{Happening, Kind};
 use crate::serve::Frontend;
 
@@ -13,19 +13,19 @@ pub(super) fn tell(
     model: Option<&str>,
     before: &PoolSettings,
     after: &PoolSettings,
-    caller: Caller,
+    caller: &Caller,
 ) {
     let mut fields = Vec::new();
     differences("", &json!(before), &json!(after), &mut fields);
     let changed = fields.join(", ");
-    let by = caller.name.as_deref().unwrap_or("-");
-    tracing::info!(model = model.unwrap_or("*"), %changed, by, "dispatch settings changed");
+    let by = caller.name();
+    tracing::info!(model = model.unwrap_or("*"), %changed, by = by.as_deref().unwrap_or("-"), "dispatch settings changed");
     if fields.is_empty() {
         return;
     }
     let pools = model.map(|name| frontend.core.catalog.versions(name)).unwrap_or_default();
     let model = pools.last().map(|pool| pool.id);
-    let what = Happening { instance: None, model, text: changed, by: caller.name };
+    let what = Happening { instance: None, model, text: changed, by };
     frontend.core.driver.tell(Kind::Settings, what);
 }
 

@@ -7,9 +7,9 @@ use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use parm_wire::keys::Caller;
 use serde::{Deserialize, Serialize};
 
-use super::auth::Caller;
 use super::refusal::Refusal;
 use crate::console::{Happening, Kind};
 use crate::discovery::{self, Member, Source, Wish};
@@ -111,15 +111,15 @@ pub(super) async fn order(
         Order::Undrain => Wish::Serve,
         Order::Eject => Wish::Eject,
     });
-    let by = caller.name.as_deref().unwrap_or("-");
-    tracing::info!(instance = %member.name, ?order, by, "an instance was given an order");
+    let by = caller.name();
+    tracing::info!(instance = %member.name, ?order, by = by.as_deref().unwrap_or("-"), "an instance was given an order");
     let kind = match order {
         Order::Drain => Kind::Draining,
         Order::Undrain => Kind::Returned,
         Order::Eject => Kind::Ejected,
     };
     let text = "by order".to_owned();
-    frontend.core.driver.tell(kind, Happening { instance: Some(number), model: None, text, by: caller.name });
+    frontend.core.driver.tell(kind, Happening { instance: Some(number), model: None, text, by });
     Ok((StatusCode::ACCEPTED, Json(entry(&frontend, &member))))
 }
 

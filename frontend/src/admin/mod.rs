@@ -19,17 +19,18 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::HeaderValue;
 use axum::http::header::CACHE_CONTROL;
+use axum::http::{HeaderValue, Method};
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::Response;
-use axum::routing::{delete, get, post};
 use parm_wire::client::Token;
+use parm_wire::keys::Keys;
+use parm_wire::server::Routes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
-pub(crate) use self::auth::Caller;
+use self::auth::Gate;
 use crate::error::Error;
 use crate::serve::Frontend;
 
@@ -43,8 +44,9 @@ pub struct Config {
     /// Address to listen on, such as `127.0.0.1:8003`. Default: none, the API is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
-    /// Token that callers must send (`authorization: Bearer TOKEN`); needed where other machines can reach the address.
-    /// Default: none. Left out of a dumped configuration.
+    /// A key of the role `control` for this address alone (`authorization: Bearer KEY`), beside those of `server.keys_file`.
+    /// Where other machines can reach the address one of the two must be there. Default: none. Left out of a dumped
+    /// configuration.
     #[serde(skip_serializing)]
     pub token: Option<Token>,
     /// Names under which browsers reach the address beside `localhost`, without port. Others are refused, for any site can
@@ -55,6 +57,7 @@ pub struct Config {
 /// The admin API of a frontend.
 pub struct Api {
     frontend: Frontend,
+    keys: Keys,
 }
 
 /// The admin API, listening.
@@ -65,14 +68,23 @@ pub struct Bound {
 
 impl Api {
     pub(crate) fn new(frontend: Frontend) -> Self {
-        Self { frontend }
+        Self { frontend, keys: Keys::none() }
+    }
+
+    /// Asks callers for these keys too: those that the frontend's own clients need.
+    pub fn guarded_by(self, keys: Keys) -> Self {
+        Self { keys, ..self }
+    }
+
+    fn gate(&self) -> Gate {
+        Gate::new(self.keys.clone(), self.frontend.core.config.admin.token.as_ref())
     }
 
     /// Listens on the configured address; `None` if there is none.
     pub async fn bind(self) -> Result<Option<Bound>, Error> {
         let config = &self.frontend.core.config.admin;
         let Some(address) = config.address else { return Ok(None) };
-        if !address.ip().is_loopback() && config.token.is_none() {
+        if !self.gate().allows(address) {
             return Err(Error::OpenAdmin { address });
         }
         let listener = TcpListener::bind(address)
@@ -83,33 +95,48 @@ impl Api {
 
     /// The routes, for servers of the caller's own.
     pub fn router(self) -> Router {
-        let Config { token, hosts, .. } = self.frontend.core.config.admin.clone();
-        let api = Router::new()
-            .route("/admin/v1/instances", get(instances::list).post(instances::add))
-            .route("/admin/v1/instances/{number}", delete(instances::remove).get(instances::show))
-            .route("/admin/v1/instances/{number}/{order}", post(instances::order))
-            .route("/admin/v1/queries", get(queries::list))
-            .route("/admin/v1/queries/{id}", get(queries::show))
-            .route("/admin/v1/recording", get(recording::stream))
-            .route("/admin/v1/stream", get(stream::watch))
-            .route("/admin/v1/settings", get(settings::show).patch(settings::change))
-            .route(
-                "/admin/v1/settings/{model}",
-                get(settings::show_model).patch(settings::change_model).delete(settings::forget_model),
-            )
-            .fallback(refusal::unknown_path)
-            .method_not_allowed_fallback(refusal::wrong_method)
-            .layer(from_fn_with_state(token, auth::check))
-            .layer(map_response(uncached))
-            .layer(DefaultBodyLimit::max(MAX_BODY));
-        Router::new()
-            .route("/", get(page::index))
-            .route("/page/{name}", get(page::file))
-            .method_not_allowed_fallback(refusal::wrong_method)
+        let hosts = Arc::<[String]>::from(self.frontend.core.config.admin.hosts.clone());
+        let gate = self.gate();
+        let api = api().router().layer(map_response(uncached)).layer(DefaultBodyLimit::max(MAX_BODY));
+        page()
+            .router()
             .merge(api)
-            .layer(from_fn_with_state(Arc::<[String]>::from(hosts), origin::check))
+            .layer(from_fn_with_state(gate, auth::check))
+            .layer(from_fn_with_state(hosts, origin::check))
             .with_state(self.frontend)
     }
+
+    /// Every route; [`ROUTES`](parm_wire::keys::ROUTES) says who may have them.
+    pub fn served() -> Vec<(Method, &'static str)> {
+        [page().served(), api().served()].concat()
+    }
+}
+
+/// What holds no data.
+fn page() -> Routes<Frontend> {
+    Routes::default().on(Method::GET, "/", page::index).on(Method::GET, "/page/{name}", page::file)
+}
+
+fn api() -> Routes<Frontend> {
+    const GET: Method = Method::GET;
+    const POST: Method = Method::POST;
+    const PATCH: Method = Method::PATCH;
+    const DELETE: Method = Method::DELETE;
+    Routes::default()
+        .on(GET, "/admin/v1/instances", instances::list)
+        .on(POST, "/admin/v1/instances", instances::add)
+        .on(GET, "/admin/v1/instances/{number}", instances::show)
+        .on(DELETE, "/admin/v1/instances/{number}", instances::remove)
+        .on(POST, "/admin/v1/instances/{number}/{order}", instances::order)
+        .on(GET, "/admin/v1/queries", queries::list)
+        .on(GET, "/admin/v1/queries/{id}", queries::show)
+        .on(GET, "/admin/v1/recording", recording::stream)
+        .on(GET, "/admin/v1/stream", stream::watch)
+        .on(GET, "/admin/v1/settings", settings::show)
+        .on(PATCH, "/admin/v1/settings", settings::change)
+        .on(GET, "/admin/v1/settings/{model}", settings::show_model)
+        .on(PATCH, "/admin/v1/settings/{model}", settings::change_model)
+        .on(DELETE, "/admin/v1/settings/{model}", settings::forget_model)
 }
 
 /// What is told is of this moment.
@@ -127,5 +154,22 @@ impl Bound {
     /// Serves until `shutdown` comes.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
         axum::serve(self.listener, self.router).with_graceful_shutdown(shutdown).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use parm_wire::keys::{ROUTES, Surface};
+
+    use super::*;
+
+    #[test]
+    fn what_is_served_is_what_the_table_has() {
+        let served = Api::served().into_iter().map(|(method, path)| (method.to_string(), path));
+        let table = ROUTES.iter().filter(|route| route.surface == Surface::Admin);
+        let table: BTreeSet<_> = table.map(|route| (route.method.to_string(), route.path)).collect();
+        assert_eq!(served.collect::<BTreeSet<_>>(), table, "keys::ROUTES says who may have every route");
     }
 }

@@ -69,7 +69,7 @@ pub(super) async fn file(
 ) -> Result<Response, Refusal> {
     match FILES.iter().find(|file| file.name == name) {
         Some(file) => Ok(file.answer(&headers)),
-        None => Err(refusal::unknown_path(uri).await),
+        None => Err(refusal::unknown_path(&uri)),
     }
 }
 

@@ -3,12 +3,14 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures::stream;
+use parm_wire::keys::{Access, Caller};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
@@ -39,14 +41,15 @@ impl Default for Length {
 
 pub(super) async fn stream(
     State(frontend): State<Frontend>,
+    Extension(caller): Extension<Caller>,
     length: Result<Query<Length>, QueryRejection>,
 ) -> Result<Response, Refusal> {
     let Query(Length { seconds }) = length?;
     if !(1..=LONGEST_S).contains(&seconds) {
         return Err(Error::RecordingLength { seconds, limit: LONGEST_S }.into());
     }
-    let running =
-        LiveRecording { recording: frontend.record()?, until: Instant::now() + Duration::from_secs(seconds) };
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let running = LiveRecording { recording: frontend.record()?, until, caller };
     let chunks = stream::unfold(Some(running), |running| async { Some(running?.chunk().await) });
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(chunks)).into_response())
 }
@@ -54,6 +57,7 @@ pub(super) async fn stream(
 struct LiveRecording {
     recording: Recording,
     until: Instant,
+    caller: Caller,
 }
 
 impl LiveRecording {
@@ -64,7 +68,9 @@ impl LiveRecording {
             let beat = (Instant::now() + BEAT).min(self.until);
             // Whether something happened shows in the text.
             let _ = timeout_at(beat, self.recording.next(&mut text)).await;
-            if Instant::now() >= self.until || self.recording.is_over() {
+            // A key that is taken out ends what it began.
+            let over = Instant::now() >= self.until || self.recording.is_over();
+            if over || !self.caller.still_opens(Access::Read) {
                 self.recording.end(&mut text);
                 return (Ok(text), None);
             }

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
@@ -13,12 +13,18 @@ use crate::error::Error;
 pub(super) struct Refusal {
     status: StatusCode,
     message: String,
+    /// When to try again, and that a key is wanted.
+    headers: HeaderMap,
 }
 
 impl Refusal {
+    fn new(status: StatusCode, message: String) -> Self {
+        Self { status, message, headers: HeaderMap::new() }
+    }
+
     /// Whoever asks may not have this.
     pub(super) fn forbidden(message: String) -> Self {
-        Self { status: StatusCode::FORBIDDEN, message }
+        Self::new(StatusCode::FORBIDDEN, message)
     }
 }
 
@@ -37,57 +43,53 @@ impl From<Error> for Refusal {
             }
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self { status, message: error.to_string() }
+        Self::new(status, error.to_string())
     }
 }
 
 impl From<parm_protocol::Error> for Refusal {
     fn from(error: parm_protocol::Error) -> Self {
-        let status = match error.code() {
-            parm_protocol::Code::Unauthenticated => StatusCode::UNAUTHORIZED,
-            parm_protocol::Code::NotFound => StatusCode::NOT_FOUND,
-            _ => StatusCode::BAD_REQUEST,
-        };
-        Self { status, message: error.to_string() }
+        let (status, headers) = parm_wire::server::refusal(&error);
+        Self { status, message: error.to_string(), headers }
     }
 }
 
 impl From<JsonRejection> for Refusal {
     fn from(rejection: JsonRejection) -> Self {
-        Self { status: rejection.status(), message: rejection.body_text() }
+        Self::new(rejection.status(), rejection.body_text())
     }
 }
 
 impl From<PathRejection> for Refusal {
     fn from(rejection: PathRejection) -> Self {
-        Self { status: rejection.status(), message: rejection.body_text() }
+        Self::new(rejection.status(), rejection.body_text())
     }
 }
 
 impl From<QueryRejection> for Refusal {
     fn from(rejection: QueryRejection) -> Self {
-        Self { status: rejection.status(), message: rejection.body_text() }
+        Self::new(rejection.status(), rejection.body_text())
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.status, Json(json!({ "error": self.message }))).into_response()
+        (self.status, self.headers, Json(json!({ "error": self.message }))).into_response()
     }
 }
 
 /// A path that the API does not have.
-pub(super) async fn unknown_path(uri: Uri) -> Refusal {
+pub(super) fn unknown_path(uri: &Uri) -> Refusal {
     let message = format!(
         "unknown path '{}': the admin API has /admin/v1/instances, /admin/v1/settings, /admin/v1/stream, \
          /admin/v1/queries and /admin/v1/recording",
         uri.path()
     );
-    Refusal { status: StatusCode::NOT_FOUND, message }
+    Refusal::new(StatusCode::NOT_FOUND, message)
 }
 
 /// A method that a path does not take.
-pub(super) async fn wrong_method(method: Method, uri: Uri) -> Refusal {
+pub(super) fn wrong_method(method: &Method, uri: &Uri) -> Refusal {
     let message = format!("'{}' does not take {method}", uri.path());
-    Refusal { status: StatusCode::METHOD_NOT_ALLOWED, message }
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message)
 }

@@ -6,9 +6,9 @@ use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use parm_dispatch::PoolSettings;
+use parm_wire::keys::Caller;
 use serde_json::{Map, Value, json};
 
-use super::auth::Caller;
 use super::change;
 use super::refusal::Refusal;
 use crate::error::Error;
@@ -33,7 +33,7 @@ pub(super) async fn change(
         before = std::mem::replace(&mut settings.default, next);
         Ok(())
     })?;
-    change::tell(&frontend, None, &before, &settings.default, caller);
+    change::tell(&frontend, None, &before, &settings.default, &caller);
     Ok(Json(shown(&frontend, &settings)))
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn change_model(
         settings.models.insert(model.clone(), own);
         Ok(())
     })?;
-    change::tell(&frontend, Some(&model), &before, settings.of(&model), caller);
+    change::tell(&frontend, Some(&model), &before, settings.of(&model), &caller);
     Ok(Json(shown_of(&frontend, &model, &settings)))
 }
 
@@ -81,7 +81,7 @@ pub(super) async fn forget_model(
         }
         None => Err(Error::UnknownModel { name: model.clone() }),
     })?;
-    change::tell(&frontend, Some(&model), &before, settings.of(&model), caller);
+    change::tell(&frontend, Some(&model), &before, settings.of(&model), &caller);
     Ok(Json(shown_of(&frontend, &model, &settings)))
 }
 

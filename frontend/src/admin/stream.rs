@@ -9,9 +9,9 @@ use axum::extract::{Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures::stream;
+use parm_wire::keys::{Access, Caller};
 use serde::Deserialize;
 
-use super::auth::Caller;
 use super::refusal::Refusal;
 use crate::serve::Frontend;
 
@@ -30,9 +30,10 @@ pub(super) async fn watch(
 ) -> Result<Response, Refusal> {
     let Query(Resume { since }) = known?;
     let watcher = frontend.watch(&caller, since)?;
-    let lines = stream::unfold(watcher, |mut watcher| async {
+    let lines = stream::unfold((watcher, caller), |(mut watcher, caller)| async {
         let line = watcher.next().await?;
-        Some((Ok::<_, Infallible>(line), watcher))
+        // A key that is taken out ends what it began.
+        caller.still_opens(Access::Read).then_some((Ok::<_, Infallible>(line), (watcher, caller)))
     });
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }

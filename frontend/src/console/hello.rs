@@ -1,6 +1,7 @@
 //! The first line of a stream: who speaks, to whom, and what the numbers in all other lines mean.
 
 use parm_dispatch::{Counters, PolicyKind};
+use parm_wire::keys::Caller;
 use serde_json::{Value, json};
 
 use super::frame::{COLUMNS, REASONS, STATES};
@@ -8,7 +9,6 @@ use super::histogram::{FIRST_US, PER_OCTAVE};
 use super::stream::{HISTORY, INTERVAL};
 use super::sums::{REJECTIONS, ROLES};
 use super::{archive, journal, moment};
-use crate::admin::Caller;
 use crate::metrics::policy_name;
 use crate::serve::{Frontend, Outcome};
 
@@ -27,8 +27,8 @@ pub(super) fn hello(frontend: &Frontend, caller: &Caller) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "at": driver.wall_ms(driver.now()),
         "started_at": driver.wall_ms(parm_dispatch::Time::ZERO),
-        "role": caller.role,
-        "key": caller.name,
+        "role": caller.role(),
+        "key": caller.name(),
         "interval_ms": INTERVAL.as_millis() as u64,
         "history_s": HISTORY.as_secs(),
         "outcomes": outcomes.collect::<Vec<_>>(),

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use parm_wire::keys::Caller;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
@@ -26,7 +27,6 @@ use super::frame::Frame;
 use super::hello::hello;
 use super::moment::Moment;
 use super::names;
-use crate::admin::Caller;
 use crate::error::Error;
 use crate::serve::Frontend;
 

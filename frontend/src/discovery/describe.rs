@@ -84,8 +84,13 @@ async fn within<T>(
 
 /// Whether no other question would be answered either.
 fn is_of_the_server(error: &Error) -> bool {
-    use Code::{DeadlineExceeded, Overloaded, PermissionDenied, Unauthenticated, Unavailable};
-    matches!(error.code(), DeadlineExceeded | Overloaded | PermissionDenied | Unauthenticated | Unavailable)
+    use Code::{
+        DeadlineExceeded, Overloaded, PermissionDenied, TooManyRequests, Unauthenticated, Unavailable,
+    };
+    matches!(
+        error.code(),
+        DeadlineExceeded | Overloaded | PermissionDenied | TooManyRequests | Unauthenticated | Unavailable
+    )
 }
 
 fn is_missing(error: &Error) -> bool {

@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parm_wire::Settling;
+
 use super::fleet::Fleet;
 use super::member::Source;
 use crate::error::Error;
-use crate::settling::Settling;
 
 /// A file with more bytes than this is not read.
 const MAX_BYTES: u64 = 4 << 20;

@@ -6,6 +6,7 @@ use http_body_util::BodyExt;
 use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_wire::client::Token;
+use parm_wire::keys::{Digest, Entry, Keys, Role};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -170,12 +171,14 @@ async fn strangers_and_strange_paths_are_refused_in_json() {
 }
 
 #[tokio::test]
-async fn an_address_that_others_can_reach_wants_a_token() {
+async fn an_address_that_others_can_reach_wants_a_key() {
     let mut config = config(PolicyKind::None);
     config.admin.address = Some("0.0.0.0:0".parse().unwrap());
     let frontend = Frontend::start(config.clone(), Network::with(&[]), Timers::Runtime).unwrap();
     let refused = frontend.admin().bind().await.err();
     assert_eq!(refused, Some(Error::OpenAdmin { address: "0.0.0.0:0".parse().unwrap() }));
+    let keys = Keys::of(&[Entry::new("a", Role::Read, Digest::of(b"a"))]);
+    assert!(frontend.admin().guarded_by(keys).bind().await.unwrap().is_some());
     config.admin.address = Some("127.0.0.1:0".parse().unwrap());
     let frontend = Frontend::start(config, Network::with(&[]), Timers::Runtime).unwrap();
     let bound = frontend.admin().bind().await.unwrap().unwrap();

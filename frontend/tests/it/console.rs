@@ -6,6 +6,7 @@ use http_body_util::BodyExt;
 use parm_dispatch::PolicyKind;
 use parm_frontend::{Frontend, Timers};
 use parm_wire::client::Token;
+use parm_wire::keys::{Digest, Entry, Keys, Role};
 use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 use tower::ServiceExt;
@@ -61,7 +62,10 @@ async fn a_watcher_is_told_who_there_is_and_then_every_second_what_happened() {
     let frontend = frontend(config(PolicyKind::Hedge), &[&a, &b]).await;
     let mut reader = watch(&frontend, 0).await;
     let hello = reader.next("hello").await;
-    assert_eq!((&hello["format"], &hello["role"], &hello["key"]), (&json!(1), &json!("admin"), &json!(null)));
+    assert_eq!(
+        (&hello["format"], &hello["role"], &hello["key"]),
+        (&json!(1), &json!("control"), &json!(null))
+    );
     let model = reader.next("models").await[0].clone();
     assert_eq!(
         (&model["name"], &model["in_force"], &model["own"]),
@@ -348,4 +352,60 @@ async fn refusals_and_failures_can_be_asked_about_too() {
     let last = told["timeline"].as_array().unwrap().last().unwrap().clone();
     assert_eq!((&last["what"], &last["error"]), (&json!("answered"), &json!("the deadline passed")));
     assert_eq!((&told["instance"], &told["deadline_us"]), (&json!(null), &json!(200_000)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_shows_what_its_role_allows_and_one_that_is_taken_out_ends_its_stream() {
+    let frontend = Frontend::start(config(PolicyKind::None), Network::with(&[]), Timers::Runtime).unwrap();
+    let key = |name: &str, role| Entry::new(name, role, Digest::of(name.as_bytes()));
+    let all = [key("client", Role::Infer), key("viewer", Role::Read), key("operator", Role::Control)];
+    let keys = Keys::of(&all);
+    let call = async |key: &str, method: &str, path: &str| {
+        let request =
+            Request::builder().method(method).uri(path).header("authorization", format!("Bearer {key}"));
+        let request = request.header("content-type", "application/json").body(Body::from("{}")).unwrap();
+        frontend.admin().guarded_by(keys.clone()).router().oneshot(request).await.unwrap()
+    };
+    let settings = "/admin/v1/settings";
+    for (key, method, status) in [
+        ("client", "GET", StatusCode::FORBIDDEN),
+        ("viewer", "GET", StatusCode::OK),
+        ("viewer", "PATCH", StatusCode::FORBIDDEN),
+        ("operator", "PATCH", StatusCode::OK),
+        ("nobody", "GET", StatusCode::UNAUTHORIZED),
+    ] {
+        let answer = call(key, method, settings).await;
+        assert_eq!(answer.status(), status, "{key} {method}");
+        assert_eq!(answer.headers().contains_key("www-authenticate"), status == StatusCode::UNAUTHORIZED);
+        if status == StatusCode::FORBIDDEN {
+            let said = answer.into_body().collect().await.unwrap().to_bytes();
+            let said: Value = serde_json::from_slice(&said).unwrap();
+            let (role, wanted) = if key == "client" { ("infer", "read") } else { ("read", "control") };
+            let words = format!("'{key}' has the role {role}, and this wants {wanted}");
+            assert!(said["error"].as_str().unwrap().contains(&words), "{said}");
+        }
+    }
+    let response = call("viewer", "GET", "/admin/v1/stream").await;
+    let mut reader = Reader { body: response.into_body(), lines: Vec::new() };
+    let hello = reader.next("hello").await;
+    assert_eq!((&hello["role"], &hello["key"]), (&json!("read"), &json!("viewer")));
+    reader.next("frame").await;
+    keys.replace(&[all[0].clone(), all[2].clone()]);
+    while reader.line().await.is_some() {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_configured_key_opens_the_admin_api_beside_those_of_the_file() {
+    let mut config = config(PolicyKind::None);
+    config.admin.token = Some(Token::new("open sesame"));
+    let frontend = Frontend::start(config, Network::with(&[]), Timers::Runtime).unwrap();
+    let keys = Keys::of(&[Entry::new("viewer", Role::Read, Digest::of(b"viewer"))]);
+    for (key, status) in
+        [("open sesame", StatusCode::OK), ("viewer", StatusCode::OK), ("x", StatusCode::UNAUTHORIZED)]
+    {
+        let request = Request::get("/admin/v1/settings").header("authorization", format!("Bearer {key}"));
+        let request = request.body(Body::empty()).unwrap();
+        let answer = frontend.admin().guarded_by(keys.clone()).router().oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), status, "{key}");
+    }
 }

@@ -19,7 +19,8 @@ pub struct Config {
     pub transport: Prefer,
     /// How tensors travel over HTTP (default `binary`; `json` for servers without the binary tensor extension).
     pub tensors: Tensors,
-    /// Sent as `authorization: Bearer <token>` (default: none). Left out of a dumped configuration.
+    /// The key that the workers ask for, sent as `authorization: Bearer KEY`: of the role `infer`, or `control` where models
+    /// are loaded and unloaded through the frontend (default: none). Left out of a dumped configuration.
     #[serde(skip_serializing)]
     pub token: Option<Token>,
     /// Milliseconds to connect (default 1000).

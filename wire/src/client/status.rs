@@ -13,7 +13,7 @@ fn code(status: StatusCode, sheds: bool) -> Code {
         405 | 426 | 501 => Code::Unimplemented,
         408 | 504 => Code::DeadlineExceeded,
         413 => Code::TooLarge,
-        429 => Code::Overloaded,
+        429 => Code::TooManyRequests,
         400..=499 => Code::InvalidArgument,
         503 if sheds => Code::Overloaded,
         502 | 503 => Code::Unavailable,
@@ -53,6 +53,9 @@ pub(super) fn from_grpc(status: &tonic::Status, peer: &str) -> Error {
     let code = match status.code() {
         Grpc::NotFound => Code::NotFound,
         Grpc::InvalidArgument | Grpc::OutOfRange | Grpc::AlreadyExists => Code::InvalidArgument,
+        Grpc::ResourceExhausted if status.metadata().contains_key("grpc-retry-pushback-ms") => {
+            Code::TooManyRequests
+        }
         Grpc::ResourceExhausted => Code::TooLarge,
         Grpc::DeadlineExceeded => Code::DeadlineExceeded,
         Grpc::Unavailable if status.metadata().contains_key("grpc-retry-pushback-ms") => Code::Overloaded,
@@ -96,7 +99,7 @@ mod tests {
             (405, Code::Unimplemented),
             (413, Code::TooLarge),
             (422, Code::InvalidArgument),
-            (429, Code::Overloaded),
+            (429, Code::TooManyRequests),
             (500, Code::Internal),
             (502, Code::Unavailable),
             (503, Code::Unavailable),

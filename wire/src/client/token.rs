@@ -1,11 +1,11 @@
-//! Bearer tokens: kept out of sight, sent, read and compared.
+//! Keys that are sent: kept out of sight.
 
 use std::fmt;
 
-use http::HeaderMap;
-use http::header::AUTHORIZATION;
 use schemars::JsonSchema;
 use serde::Deserialize;
+
+use crate::keys::Digest;
 
 /// A secret: shown neither in logs nor in a dumped configuration. It cannot be written at all, so that whoever puts one
 /// into a configuration has to say that its field is left out.
@@ -22,16 +22,9 @@ impl Token {
         Self(secret.into())
     }
 
-    /// The token that a request sends, `authorization: Bearer TOKEN`.
-    pub fn given(headers: &HeaderMap) -> Option<&str> {
-        let (kind, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-        kind.eq_ignore_ascii_case("bearer").then(|| token.trim())
-    }
-
-    /// Whether a given token is this one, in a time that does not tell how much of it was right.
-    pub fn is(&self, given: &str) -> bool {
-        let (own, given) = (self.0.as_bytes(), given.as_bytes());
-        own.len() == given.len() && own.iter().zip(given).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+    /// What a server keeps of a key.
+    pub fn digest(&self) -> Digest {
+        Digest::of(self.0.as_bytes())
     }
 
     /// The value of the `authorization` header.
@@ -76,19 +69,5 @@ mod tests {
         let error = serde_json::from_str::<Token>("\"***\"").unwrap_err().to_string();
         assert!(error.contains("write the token itself"), "{error}");
         assert_eq!(serde_json::to_value(Config::default()).unwrap().get("token"), None);
-    }
-
-    #[test]
-    fn a_token_is_read_from_its_header_and_told_from_others() {
-        let given = |header: &str| {
-            let headers = HeaderMap::from_iter([(AUTHORIZATION, header.parse().unwrap())]);
-            Token::given(&headers).map(str::to_owned)
-        };
-        assert_eq!(given("Bearer hush").as_deref(), Some("hush"));
-        assert_eq!(given("bearer  hush").as_deref(), Some("hush"));
-        assert_eq!(given("Basic hush"), None);
-        assert_eq!(Token::given(&HeaderMap::new()), None);
-        let token = Token::new("hush");
-        assert!(token.is("hush") && !token.is("husk") && !token.is("hus") && !token.is(""));
     }
 }

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Budget;
+use crate::keys::Caller;
 
 /// Bounds of one connection; both sides have their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -40,22 +41,26 @@ pub struct Config {
     pub ping_timeout: Duration,
 }
 
-/// What bounds a server's connection: its own configuration, and what it shares with all others.
+/// What bounds a server's connection: its own configuration, what it shares with all others, and who is at the other end.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The connection's own.
     pub config: Config,
     /// The bytes that requests hold, of all connections.
     pub budget: Arc<Budget>,
+    /// Whose requests they are.
+    pub caller: Caller,
+    /// When the connection ends, once its requests are answered.
+    pub age: Option<Duration>,
     /// The client takes part in tokens.
     pub tokens: bool,
 }
 
 impl From<Config> for Limits {
-    /// A connection that shares its bytes with nobody.
+    /// A connection that shares its bytes with nobody, of anybody.
     fn from(config: Config) -> Self {
         let whole = config.max_body_bytes.get() as usize * config.max_in_flight.get() as usize;
-        Self { config, budget: Budget::new(whole), tokens: false }
+        Self { config, budget: Budget::new(whole), caller: Caller::default(), age: None, tokens: false }
     }
 }
 

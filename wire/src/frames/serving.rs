@@ -8,10 +8,11 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use parm_protocol::fleet::{Caller, Giver, Mailbox};
-use parm_protocol::{Context, Error, InferResponse, InferenceService, Transport, bounds};
+use parm_protocol::fleet::{self, Giver, Mailbox};
+use parm_protocol::{Code, Context, Error, InferResponse, InferenceService, Transport, bounds};
 use parm_tokens::{Frontend, Message, Order, Token};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -26,6 +27,7 @@ use super::reader::{Incoming, Reader};
 use super::writer::{Urgency, Writer};
 use super::{Limits, Socket, tokens};
 use crate::budget::Share;
+use crate::keys::{Access, Caller};
 use crate::unread::Unread;
 
 /// With more requests than this in progress, answers travel together rather than each at once.
@@ -40,18 +42,20 @@ pub async fn serve<S: InferenceService>(
     limits: &Limits,
     drain: CancellationToken,
 ) -> io::Result<()> {
-    let Limits { config, budget, tokens } = limits;
+    let Limits { config, budget, caller, age, tokens } = limits;
     let (read, write) = socket.into_split();
     let heard = Arc::new(Heard::default());
     let mut reader = Reader::new(read, already_read, config, Arc::clone(&heard)).within(budget.clone());
     let serving = Arc::new(Serving {
         service,
+        caller: caller.clone(),
         writer: Writer::new(write, config.max_queued_bytes.get()),
         limit: config.max_in_flight.get() as usize,
         max_body: config.max_body_bytes.get() as usize,
         calls: Mutex::default(),
         unread: Arc::default(),
         peer_is_done: Notify::new(),
+        stale: Notify::new(),
         idle: Notify::new(),
         party: OnceLock::new(),
     });
@@ -71,13 +75,14 @@ pub async fn serve<S: InferenceService>(
             let message = "the client did not take its answer within server.frames.answer_timeout_ms";
             return Err(io::Error::new(io::ErrorKind::TimedOut, message));
         }
-        () = end.0.drained(drain) => {}
+        () = end.0.drained(drain, *age) => {}
     }
     Ok(())
 }
 
 struct Serving<S> {
     service: Arc<S>,
+    caller: Caller,
     writer: Writer,
     limit: usize,
     max_body: usize,
@@ -86,6 +91,8 @@ struct Serving<S> {
     unread: Arc<Unread>,
     /// The client said that it sends no more requests.
     peer_is_done: Notify,
+    /// The connection should end, and its client make another.
+    stale: Notify,
     /// The last request in progress was answered.
     idle: Notify,
     /// The client as a frontend that shares the instances.
@@ -184,6 +191,17 @@ impl<S: InferenceService> Serving<S> {
         let id = incoming.header.id;
         let arrived = Instant::now();
         let unused = Unused { party: self.party.get(), token };
+        let visit = match self.caller.visit(Access::Infer) {
+            Ok(visit) => visit,
+            Err(error) => {
+                self.reject(id, &error);
+                if error.code() != Code::TooManyRequests {
+                    // The key is not what it was when the connection was made: who has another makes another.
+                    self.stale.notify_one();
+                }
+                return;
+            }
+        };
         let share = match incoming.share {
             Ok(share) => share,
             Err(error) => return self.reject(id, &error),
@@ -213,6 +231,8 @@ impl<S: InferenceService> Serving<S> {
         let service = Arc::clone(&self.service);
         let mut call = Box::pin(async move {
             let result = service.infer(request, context).await;
+            // Before the answer is there: who has it may ask again.
+            drop(visit);
             reply.send(result, share);
         });
         let polled = std::future::poll_fn(|cx| Poll::Ready(Future::poll(Pin::as_mut(&mut call), cx))).await;
@@ -232,7 +252,7 @@ impl<S: InferenceService> Serving<S> {
             let message = format!(
                 "{running} requests are in progress on this connection, its limit: send fewer at a time"
             );
-            return Err(Error::Overloaded { message, retry_after: std::time::Duration::from_secs(1) });
+            return Err(Error::Overloaded { message, retry_after: Duration::from_secs(1) });
         }
         if calls.running.contains_key(&id) {
             return Err(Error::Malformed {
@@ -285,10 +305,20 @@ impl<S: InferenceService> Serving<S> {
         }
     }
 
-    /// Waits for `drain`, says goodbye, waits for the client's goodbye and for every answer to be written. The client
-    /// sends nothing after its goodbye, so no request that it sent is lost.
-    async fn drained(&self, drain: CancellationToken) {
-        drain.cancelled().await;
+    /// Waits for `drain` or until the connection is old or stale, says goodbye, waits for the client's goodbye and for every
+    /// answer to be written. The client sends nothing after its goodbye, so no request that it sent is lost.
+    async fn drained(&self, drain: CancellationToken, age: Option<Duration>) {
+        let old = async {
+            match age {
+                Some(age) => tokio::time::sleep(age).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = drain.cancelled() => {}
+            () = self.stale.notified() => {}
+            () = old => {}
+        }
         let _ = self.writer.send(Frame::bare(Kind::GoAway, 0), Urgency::Now);
         self.peer_is_done.notified().await;
         loop {
@@ -309,9 +339,9 @@ struct Unused<'a> {
 }
 
 impl Unused<'_> {
-    fn used(mut self) -> Option<Caller> {
+    fn used(mut self) -> Option<fleet::Caller> {
         let token = self.token.take();
-        self.party.map(|party| Caller { frontend: party.frontend, token })
+        self.party.map(|party| fleet::Caller { frontend: party.frontend, token })
     }
 }
 

@@ -6,11 +6,12 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Version;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
@@ -24,6 +25,10 @@ pub(super) struct Activity {
     running: AtomicUsize,
     /// Milliseconds after opening when the last request began or ended; 0 before the first.
     last_ms: AtomicU64,
+    /// Whether requests came by HTTP/2.
+    multiplexed: AtomicBool,
+    /// Whether the connection is to end with its next answer.
+    old: AtomicBool,
     /// Answers that are not taken yet.
     pub(super) unread: Arc<Unread>,
 }
@@ -31,7 +36,31 @@ pub(super) struct Activity {
 impl Activity {
     pub(super) fn new() -> Self {
         let unread = Arc::new(Unread::default());
-        Self { opened: Instant::now(), running: AtomicUsize::new(0), last_ms: AtomicU64::new(0), unread }
+        Self {
+            opened: Instant::now(),
+            running: AtomicUsize::new(0),
+            last_ms: AtomicU64::new(0),
+            multiplexed: AtomicBool::new(false),
+            old: AtomicBool::new(false),
+            unread,
+        }
+    }
+
+    /// Notes by which version of HTTP a request came.
+    pub(super) fn note_version(&self, version: Version) {
+        self.multiplexed.store(version == Version::HTTP_2, Ordering::Relaxed);
+    }
+
+    /// The connection has lived long enough. Returns whether its client can be told so at once; to one of HTTP/1.1 only the
+    /// next answer can say it, for a request may be on its way.
+    pub(super) fn grow_old(&self) -> bool {
+        self.old.store(true, Ordering::Relaxed);
+        self.multiplexed.load(Ordering::Relaxed)
+    }
+
+    /// Whether the next answer should be the last.
+    pub(super) fn is_old(&self) -> bool {
+        self.old.load(Ordering::Relaxed)
     }
 
     /// Whether no request is in progress: whatever there is are answers.

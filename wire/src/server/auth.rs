@@ -1,11 +1,12 @@
-//! Who may do what: bearer tokens with a scope. Without tokens everyone may ask for predictions, and who may load and
-//! unload models depends on the listener that they came by.
+//! Who may do what on a listener: keys where there are some. Without keys everyone may ask for predictions, and what changes
+//! something depends on the listener that it came by.
 
 use http::HeaderMap;
+use http::header::ORIGIN;
 use parm_protocol::Error;
 
-use super::config::{Config, Credential, ModelControl, Scope};
-use crate::client::Token;
+use super::config::{Config, ModelControl};
+use crate::keys::{Access, Keys, Visit};
 
 /// Who can reach a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,102 +17,68 @@ pub(super) enum Reach {
     Open,
 }
 
-/// The credentials of a server.
+/// What stands before the routes of a server.
 #[derive(Clone, Debug)]
 pub(super) struct Guard {
-    credentials: Vec<Credential>,
+    keys: Keys,
     control: ModelControl,
 }
 
 impl Guard {
-    pub(super) fn new(config: &Config) -> Self {
-        Self { credentials: config.tokens.clone(), control: config.model_control }
+    pub(super) fn new(config: &Config, keys: Keys) -> Self {
+        Self { keys, control: config.model_control }
     }
 
-    /// Whether a request with these headers, which came by a listener of this reach, may do what needs `scope`.
-    pub(super) fn check(&self, headers: &HeaderMap, scope: Scope, reach: Reach) -> Result<(), Error> {
-        if self.credentials.is_empty() {
-            return if scope == Scope::Inference || self.lets_change(reach) {
-                Ok(())
-            } else {
-                Err(Error::ModelControl)
-            };
-        }
-        let given = Token::given(headers).ok_or(Error::Unauthenticated)?;
-        // Every credential is compared: how long it takes tells nothing about the tokens.
-        let known = self.credentials.iter().filter(|credential| credential.token.is(given));
-        match known.map(|credential| credential.scope).max() {
-            None => Err(Error::Unauthenticated),
-            Some(allowed) if allowed < scope => Err(Error::PermissionDenied),
-            Some(_) => Ok(()),
-        }
+    /// What stands before pages, which have nothing to do with models.
+    pub(super) fn of_pages(keys: Keys) -> Self {
+        Self { keys, control: ModelControl::Local }
     }
 
-    /// Whether a request without a credential may load and unload models.
-    fn lets_change(&self, reach: Reach) -> bool {
-        match self.control {
-            ModelControl::Anyone => true,
-            ModelControl::Local => reach == Reach::Local,
-            ModelControl::Nobody => false,
+    /// Whether a request with these headers, which came by a listener of this reach, may have what wants `access`.
+    pub(super) fn check(&self, headers: &HeaderMap, access: Access, reach: Reach) -> Result<Visit, Error> {
+        if self.keys.are_asked_for() {
+            return self.keys.admit(headers, access);
         }
+        if access != Access::Control {
+            return Ok(Visit::default());
+        }
+        if self.control == ModelControl::Nobody {
+            return Err(Error::ModelControl);
+        }
+        // Browsers reach what only this machine does, and say so: they name the page's origin with whatever changes something.
+        if reach == Reach::Open || headers.contains_key(ORIGIN) {
+            return Err(Error::LocalOnly);
+        }
+        Ok(Visit::default())
     }
 
     /// What the operator should know about a listener that other machines can reach.
     pub(super) fn warning(&self, reach: Reach) -> Option<&'static str> {
-        if reach == Reach::Local || !self.credentials.is_empty() {
-            return None;
-        }
-        Some(if self.lets_change(reach) {
-            "whoever reaches this address may load and unload models: set server.tokens, or server.model_control = \"local\""
-        } else {
+        let open = reach == Reach::Open && !self.keys.are_asked_for();
+        open.then_some(
             "whoever reaches this address may ask for predictions; models are not loaded or unloaded over it: set \
-             server.tokens"
-        })
+             server.keys_file",
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use http::header::AUTHORIZATION;
-
     use super::*;
 
     #[test]
-    fn tokens_open_what_their_scope_allows() {
-        let credential = |token: &str, scope| Credential { token: Token::new(token), scope };
-        let tokens = vec![credential("read", Scope::Inference), credential("all", Scope::Admin)];
-        let guard = Guard::new(&Config { tokens, ..Config::default() });
-        let check = |header: Option<&str>, scope| {
-            let mut headers = HeaderMap::new();
-            if let Some(header) = header {
-                headers.insert(AUTHORIZATION, header.parse().unwrap());
-            }
-            guard.check(&headers, scope, Reach::Open)
+    fn without_keys_models_are_loaded_from_this_machine_only_and_by_no_page() {
+        let control = |model_control, reach, headers: &HeaderMap| {
+            let guard = Guard::new(&Config { model_control, ..Config::default() }, Keys::none());
+            assert!(guard.check(headers, Access::Infer, reach).is_ok());
+            assert_eq!(guard.warning(reach).is_some(), reach == Reach::Open);
+            guard.check(headers, Access::Control, reach).map(drop)
         };
-        assert_eq!(check(None, Scope::Inference), Err(Error::Unauthenticated));
-        assert_eq!(check(Some("Bearer wrong"), Scope::Inference), Err(Error::Unauthenticated));
-        assert_eq!(check(Some("Basic read"), Scope::Inference), Err(Error::Unauthenticated));
-        assert_eq!(check(Some("bearer read"), Scope::Inference), Ok(()));
-        assert_eq!(check(Some("Bearer read"), Scope::Admin), Err(Error::PermissionDenied));
-        assert_eq!(check(Some("Bearer all"), Scope::Admin), Ok(()));
-        assert_eq!(guard.warning(Reach::Open), None);
-    }
-
-    #[test]
-    fn without_tokens_models_are_loaded_from_this_machine_only_unless_told_otherwise() {
-        for (model_control, local, open) in [
-            (ModelControl::default(), Ok(()), Err(Error::ModelControl)),
-            (ModelControl::Anyone, Ok(()), Ok(())),
-            (ModelControl::Nobody, Err(Error::ModelControl), Err(Error::ModelControl)),
-        ] {
-            let guard = Guard::new(&Config { model_control, ..Config::default() });
-            let check = |scope, reach| guard.check(&HeaderMap::new(), scope, reach);
-            assert_eq!(check(Scope::Admin, Reach::Local), local, "{model_control:?}");
-            assert_eq!(check(Scope::Admin, Reach::Open), open, "{model_control:?}");
-            assert_eq!(check(Scope::Inference, Reach::Open), Ok(()), "{model_control:?}");
-            assert_eq!(guard.warning(Reach::Local), None);
-            let warning = guard.warning(Reach::Open).unwrap();
-            assert_eq!(warning.contains("may load and unload"), model_control == ModelControl::Anyone);
-        }
+        let (none, page) =
+            (HeaderMap::new(), HeaderMap::from_iter([(ORIGIN, "http://127.0.0.1:8000".parse().unwrap())]));
+        assert_eq!(control(ModelControl::Local, Reach::Local, &none), Ok(()));
+        assert_eq!(control(ModelControl::Local, Reach::Open, &none), Err(Error::LocalOnly));
+        assert_eq!(control(ModelControl::Local, Reach::Local, &page), Err(Error::LocalOnly));
+        assert_eq!(control(ModelControl::Nobody, Reach::Local, &none), Err(Error::ModelControl));
     }
 }

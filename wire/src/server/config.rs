@@ -10,7 +10,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::address::Address;
-use crate::client::Token;
 use crate::{Budget, frames};
 
 /// Addresses and limits of a server.
@@ -53,6 +52,11 @@ pub struct Config {
     /// Milliseconds that a connection may be idle (default 300000).
     #[serde(rename = "idle_timeout_ms", with = "PositiveMillis")]
     pub idle_timeout: Duration,
+    /// Milliseconds that a connection lives, a tenth more or less so that not all end together (default 0: as long as it is
+    /// used). Then it ends once its requests are answered, and no request is lost: what was settled when it was made, such
+    /// as the instance that a balancer chose, is settled anew this often.
+    #[serde(rename = "max_connection_age_ms", with = "Millis")]
+    pub max_connection_age: Duration,
     /// Milliseconds between readiness going false and the end of listening, so that balancers look away first
     /// (default 500).
     #[serde(rename = "drain_delay_ms", with = "Millis")]
@@ -64,29 +68,17 @@ pub struct Config {
     /// Seconds that clients are told to wait after a refusal for load where the service does not say (default 1).
     #[serde(rename = "retry_after_s", with = "PositiveSeconds")]
     pub retry_after: Duration,
-    /// Bearer tokens; with none, everyone may ask for predictions (default: none).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tokens: Vec<Credential>,
-    /// Who may load and unload models where there are no tokens (default `local`).
+    /// A file of the keys that callers must send, with what each is for, which is read again when it changes
+    /// (default: none). Without it everyone may ask for predictions. `parm keys new` makes keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys_file: Option<PathBuf>,
+    /// Who may load and unload models where no keys are asked for (default `local`).
     pub model_control: ModelControl,
     /// The framed transport that our own frontends choose.
     pub frames: frames::Config,
 }
 
-/// A bearer token and what it allows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Credential {
-    /// The token: `authorization: Bearer TOKEN`. Left out of a dumped configuration, which is refused until it is
-    /// filled in: without credentials the server would be open to all.
-    #[serde(skip_serializing)]
-    pub token: Token,
-    /// What it allows (default: inference).
-    #[serde(default)]
-    pub scope: Scope,
-}
-
-/// Who may load and unload models without a credential. A frontend passes such orders on to its whole fleet, so one
+/// Who may load and unload models without a key. A frontend passes such orders on to its whole fleet, so one
 /// request of a stranger could end a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -94,21 +86,8 @@ pub enum ModelControl {
     /// Who reaches the server over a loopback address or its Unix socket.
     #[default]
     Local,
-    /// Who reaches the server.
-    Anyone,
     /// Nobody.
     Nobody,
-}
-
-/// What a credential allows. Health and metrics are open to all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Scope {
-    /// Predictions and everything that can be read.
-    #[default]
-    Inference,
-    /// That, and loading and unloading models.
-    Admin,
 }
 
 impl Config {
@@ -134,10 +113,11 @@ impl Default for Config {
             body_timeout: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(300),
+            max_connection_age: Duration::ZERO,
             drain_delay: Duration::from_millis(500),
             drain_timeout: Duration::from_secs(20),
             retry_after: Duration::from_secs(1),
-            tokens: Vec::new(),
+            keys_file: None,
             model_control: ModelControl::Local,
             frames: frames::Config::default(),
         }

@@ -1,10 +1,11 @@
 //! ONE server of the protocol, generic over [`InferenceService`]: the frontend and the worker are both served by it.
 //!
 //! Reading order: `listener` accepts, `connection` serves HTTP on what was accepted and watches it by its `activity`,
-//! `rest` and `grpc` answer requests, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics.
+//! `auth` lets requests in, `rest` and `grpc` answer them, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics.
 
 mod activity;
 mod address;
+mod age;
 mod auth;
 mod config;
 mod connection;
@@ -12,6 +13,7 @@ mod grpc;
 mod listener;
 mod page;
 mod rest;
+mod routes;
 mod shared;
 mod status;
 mod upgrade;
@@ -24,14 +26,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use address::Address;
-pub use config::{Config, Credential, ModelControl, Scope};
+pub use config::{Config, ModelControl};
 pub use page::Page;
+pub use routes::Routes;
+pub use status::refusal;
 #[cfg(test)]
 pub(crate) use upgrade::Offer;
 
 use listener::Listener;
 use parm_protocol::{Error, InferenceService};
 use shared::Shared;
+
+use crate::keys::Keys;
 
 /// Connections that the metrics listener serves at a time: scrapers, not clients.
 const METRICS_CONNECTIONS: usize = 64;
@@ -57,8 +63,14 @@ pub struct Addresses {
 }
 
 impl<S: InferenceService> Server<S> {
-    /// Binds every address of the configuration.
+    /// Reads the keys and binds every address of the configuration.
     pub async fn bind(config: Config, service: Arc<S>) -> Result<Self, Error> {
+        let keys = Keys::open(config.keys_file.as_deref())?;
+        Self::bind_for(keys, config, service).await
+    }
+
+    /// Binds every address of the configuration, for callers with these keys.
+    pub async fn bind_for(keys: Keys, config: Config, service: Arc<S>) -> Result<Self, Error> {
         let http = Listener::tcp(config.http).await?;
         let grpc = Listener::tcp(config.grpc).await?;
         let metrics = Listener::tcp(config.metrics).await?;
@@ -69,7 +81,7 @@ impl<S: InferenceService> Server<S> {
         if let Some(path) = &config.unix {
             listeners.push(Listener::unix(path)?);
         }
-        let shared = Shared::new(config, service);
+        let shared = Shared::new(config, service, keys);
         for listener in &listeners {
             if let Some(warning) = shared.guard.warning(listener.reach()) {
                 tracing::warn!(address = %listener, "{warning}");
@@ -84,6 +96,11 @@ impl<S: InferenceService> Server<S> {
         self
     }
 
+    /// The keys that callers are asked for: whatever else this process serves should ask for the same.
+    pub fn keys(&self) -> Keys {
+        self.shared.keys.clone()
+    }
+
     /// Where the server can be reached.
     pub fn addresses(&self) -> Addresses {
         self.addresses
@@ -95,6 +112,8 @@ impl<S: InferenceService> Server<S> {
         let Self { shared, http, metrics, pages, .. } = self;
         let ended = CancellationToken::new();
         let metrics_connections = TaskTracker::new();
+        metrics_connections.spawn(shared.keys.clone().follow(ended.clone()));
+        let pages = page::Pages::new(pages, &shared.keys, metrics.reach());
         metrics_connections.spawn(page::serve(metrics, Arc::new(pages), METRICS_CONNECTIONS, ended.clone()));
         let room = Arc::new(Semaphore::new(shared.config.max_connections.get()));
         let accepting = TaskTracker::new();

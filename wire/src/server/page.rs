@@ -14,8 +14,10 @@ use parm_protocol::{Error, rest};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::auth::{Guard, Reach};
 use super::listener::Listener;
 use super::status;
+use crate::keys::{self, Access, Keys, Surface};
 use crate::unread::Unread;
 
 /// Largest body that a page accepts: a settings document, not tensors.
@@ -60,8 +62,28 @@ impl Page {
     }
 }
 
+/// The pages of a server, and what stands before them.
+pub(super) struct Pages {
+    pages: Vec<Page>,
+    guard: Guard,
+}
+
+impl Pages {
+    /// The pages of an address that is reached by so many.
+    pub(super) fn new(pages: Vec<Page>, keys: &Keys, reach: Reach) -> Self {
+        let writes = pages.iter().find(|page| page.write.is_some());
+        if let Some(page) = writes.filter(|_| reach == Reach::Open && !keys.are_asked_for()) {
+            tracing::warn!(
+                path = page.path,
+                "whoever reaches the metrics address may change this: set server.keys_file"
+            );
+        }
+        Self { pages, guard: Guard::of_pages(keys.clone()) }
+    }
+}
+
 /// Serves the pages until `ended`.
-pub(super) async fn serve(listener: Listener, pages: Arc<Vec<Page>>, limit: usize, ended: CancellationToken) {
+pub(super) async fn serve(listener: Listener, pages: Arc<Pages>, limit: usize, ended: CancellationToken) {
     let room = Arc::new(Semaphore::new(limit));
     let accept = async {
         while let Ok(permit) = room.clone().acquire_owned().await {
@@ -91,22 +113,29 @@ pub(super) async fn serve(listener: Listener, pages: Arc<Vec<Page>>, limit: usiz
     }
 }
 
-async fn answer(pages: &[Page], request: Request<Incoming>) -> Result<Response<Bytes>, Infallible> {
-    let path = request.uri().path();
-    let Some(page) = pages.iter().find(|page| page.path == path) else {
-        return Ok(problem(&Error::UnknownPath { path: path.to_owned() }));
-    };
-    let answer = match (request.method(), &page.write) {
-        (&Method::GET | &Method::HEAD, _) => (page.read)(),
-        (&Method::POST | &Method::PUT, Some(write)) => {
-            read(request.into_body()).await.and_then(|body| write(&body))
-        }
-        (method, _) => Err(Error::Unimplemented { what: format!("{method} on {path}") }),
-    };
-    Ok(match answer {
-        Ok(text) => respond(StatusCode::OK, page.content_type, text.into()),
+async fn answer(pages: &Pages, request: Request<Incoming>) -> Result<Response<Bytes>, Infallible> {
+    Ok(match told(pages, request).await {
+        Ok((content_type, text)) => respond(StatusCode::OK, content_type, text.into()),
         Err(error) => problem(&error),
     })
+}
+
+async fn told(pages: &Pages, request: Request<Incoming>) -> Result<(&'static str, String), Error> {
+    let (method, path) = (request.method(), request.uri().path());
+    let access = keys::find(Surface::Metrics, method, path);
+    // Who starts a worker with faults, for an experiment, lets them be injected from elsewhere.
+    let _visit = pages.guard.check(request.headers(), access.unwrap_or(Access::AnyKey), Reach::Local)?;
+    let Some(page) = pages.pages.iter().find(|page| page.path == path) else {
+        return Err(Error::UnknownPath { path: path.to_owned() });
+    };
+    let text = match (access.and(Some(method)), &page.write) {
+        (Some(&Method::GET | &Method::HEAD), _) => (page.read)(),
+        (Some(&Method::POST | &Method::PUT), Some(write)) => {
+            read(request.into_body()).await.and_then(|body| write(&body))
+        }
+        _ => Err(Error::Unimplemented { what: format!("{method} on {path}") }),
+    };
+    text.map(|text| (page.content_type, text))
 }
 
 async fn read(body: Incoming) -> Result<Bytes, Error> {
@@ -120,7 +149,10 @@ async fn read(body: Incoming) -> Result<Bytes, Error> {
 }
 
 fn problem(error: &Error) -> Response<Bytes> {
-    respond(status::of(error.code()).0, "application/json", rest::encode_error(error))
+    let (status, headers) = status::refusal(error);
+    let mut response = respond(status, "application/json", rest::encode_error(error));
+    response.headers_mut().extend(headers);
+    response
 }
 
 fn respond(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Bytes> {

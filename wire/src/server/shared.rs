@@ -2,22 +2,28 @@
 
 use std::sync::Arc;
 
+use http::Method;
 use parm_protocol::{Error, InferRequest, InferenceService, Transport, bounds};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::age::Ages;
 use super::auth::Guard;
 use super::config::Config;
 use super::upgrade::Offer;
 use crate::Budget;
 use crate::budget::Share;
 use crate::frames::Limits;
+use crate::keys::{Keys, Visit};
 
 /// The service and what stands around it.
 pub(super) struct Shared<S> {
     pub(super) service: Arc<S>,
     pub(super) config: Config,
     pub(super) guard: Guard,
+    pub(super) keys: Keys,
+    /// How long connections live.
+    pub(super) ages: Ages,
     /// What the bodies of requests hold.
     pub(super) budget: Arc<Budget>,
     pub(super) frames: Offer<S>,
@@ -28,19 +34,27 @@ pub(super) struct Shared<S> {
 }
 
 impl<S: InferenceService> Shared<S> {
-    pub(super) fn new(config: Config, service: Arc<S>) -> Arc<Self> {
+    pub(super) fn new(config: Config, service: Arc<S>, keys: Keys) -> Arc<Self> {
         let (drain, connections) = (CancellationToken::new(), TaskTracker::new());
         let budget = config.budget();
-        let limits = Limits { config: config.frames.clone(), budget: budget.clone(), tokens: false };
+        let limits = Limits { budget: budget.clone(), ..Limits::from(config.frames.clone()) };
         let frames = Offer::new(service.clone(), limits, drain.clone(), connections.clone());
-        let guard = Guard::new(&config);
-        Arc::new(Self { service, config, guard, budget, frames, drain, connections })
+        let guard = Guard::new(&config, keys.clone());
+        let ages = Ages::new(config.max_connection_age);
+        Arc::new(Self { service, config, guard, keys, ages, budget, frames, drain, connections })
     }
 
     /// Counts what a request takes now that it is read, on top of its body if it is more. Never more than a body may
     /// have: a request that came alone must not be refused.
     pub(super) fn holds(&self, share: &Share, request: &InferRequest) -> Result<(), Error> {
         share.cover(bounds::weight(request).min(self.config.max_body_bytes.get()))
+    }
+
+    /// Says in the log who changes what.
+    pub(super) fn changed(&self, method: &Method, path: &str, visit: &Visit) {
+        let by = visit.caller().name();
+        let shown: String = path.chars().take(200).collect();
+        tracing::info!(%method, path = shown, by = by.as_deref().unwrap_or("-"), "a request to change something");
     }
 
     /// Counts a request that the service never saw, and hands its error on.

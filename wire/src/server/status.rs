@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tonic::metadata::MetadataValue;
 use tonic::{Code as GrpcCode, Status};
 
@@ -12,12 +12,21 @@ use parm_protocol::{Code, Error};
 /// and clients put up with some eight kilobytes; over that, they close the connection under their other calls too.
 const LONGEST_MESSAGE: usize = 2000;
 
+/// How keys are sent. Browsers would ask for a password where Basic is named, and the page has a dialog of its own.
+const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
+
+/// How long who is refused for a while is told to wait, where nothing else is said.
+const LATER: Duration = Duration::from_secs(1);
+
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
 /// HTTP status and gRPC code of each class of errors.
 pub(super) const fn of(code: Code) -> (StatusCode, GrpcCode) {
     match code {
         Code::NotFound => (StatusCode::NOT_FOUND, GrpcCode::NotFound),
         Code::InvalidArgument => (StatusCode::BAD_REQUEST, GrpcCode::InvalidArgument),
         Code::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, GrpcCode::ResourceExhausted),
+        Code::TooManyRequests => (StatusCode::TOO_MANY_REQUESTS, GrpcCode::ResourceExhausted),
         Code::Overloaded | Code::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, GrpcCode::Unavailable),
         Code::DeadlineExceeded => (StatusCode::GATEWAY_TIMEOUT, GrpcCode::DeadlineExceeded),
         Code::Unauthenticated => (StatusCode::UNAUTHORIZED, GrpcCode::Unauthenticated),
@@ -30,20 +39,42 @@ pub(super) const fn of(code: Code) -> (StatusCode, GrpcCode) {
 /// Whole seconds for `retry-after`, where the error is one that a later try may not meet.
 pub(super) fn retry_after(error: &Error, otherwise: Duration) -> Option<u64> {
     let wait = match error {
-        Error::Overloaded { retry_after, .. } => *retry_after,
+        Error::Overloaded { retry_after, .. } | Error::TooManyRequests { retry_after, .. } => *retry_after,
         _ if matches!(error.code(), Code::Overloaded | Code::Unavailable) => otherwise,
         _ => return None,
     };
     Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0))
 }
 
-/// The gRPC status of an error. Shed load says `grpc-retry-pushback-ms: -1`: do not retry by yourself.
+/// The status and headers of an error, for whatever is served beside the protocol.
+pub fn refusal(error: &Error) -> (StatusCode, HeaderMap) {
+    (of(error.code()).0, headers(error, LATER))
+}
+
+/// What an error says beside its body: when to try again, and that a key is wanted.
+pub(super) fn headers(error: &Error, otherwise: Duration) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Some(seconds) = retry_after(error, otherwise) {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if error.code() == Code::Unauthenticated {
+        headers.insert(header::WWW_AUTHENTICATE, BEARER);
+    }
+    headers
+}
+
+/// The gRPC status of an error. Shed load says `grpc-retry-pushback-ms: -1`: do not retry by yourself;
+/// who is over a limit is told how long it lasts.
 pub(super) fn grpc(error: &Error) -> Status {
     let mut message = error.to_string();
     message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
     let mut status = Status::new(of(error.code()).1, message);
     if error.code() == Code::Overloaded {
-        status.metadata_mut().insert("grpc-retry-pushback-ms", MetadataValue::from_static("-1"));
+        status.metadata_mut().insert(PUSHBACK, MetadataValue::from_static("-1"));
+    }
+    if let Error::TooManyRequests { retry_after, .. } = error {
+        let millis = i32::try_from(retry_after.as_millis() + 1).unwrap_or(i32::MAX);
+        status.metadata_mut().insert(PUSHBACK, MetadataValue::from(millis));
     }
     status
 }
@@ -58,7 +89,7 @@ mod tests {
         let headers = grpc(&error).into_http::<()>().into_parts().0.headers;
         let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
         assert!(bytes < 16 << 10 && bytes > LONGEST_MESSAGE, "{bytes} bytes of headers");
-        assert_eq!(grpc(&Error::PermissionDenied).message(), Error::PermissionDenied.to_string());
+        assert_eq!(grpc(&Error::NoKey).message(), Error::NoKey.to_string());
     }
 
     /// The code after another one; a code that is missing here does not compile.
@@ -73,7 +104,8 @@ mod tests {
             Code::Unauthenticated => Some(Code::PermissionDenied),
             Code::PermissionDenied => Some(Code::Unimplemented),
             Code::Unimplemented => Some(Code::Internal),
-            Code::Internal => None,
+            Code::Internal => Some(Code::TooManyRequests),
+            Code::TooManyRequests => None,
         }
     }
 

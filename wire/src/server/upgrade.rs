@@ -1,6 +1,7 @@
 //! `GET /v2/frames`: a connection leaves HTTP and goes on in frames.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
@@ -11,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::frames::{self, Negotiated, PROTOCOL, Socket};
+use crate::keys::Caller;
 
 /// What is offered to those who ask for frames.
 pub(crate) struct Offer<S> {
@@ -34,8 +36,15 @@ impl<S: InferenceService> Offer<S> {
     /// Answers a request for frames: `101`, and the connection is served from there on, or `426` to who asked for
     /// something else. The connection's stream must be a [`Socket`] in a [`TokioIo`].
     ///
-    /// `place` is held until the connection ends: a connection of frames counts among those that are allowed.
-    pub(crate) fn answer<B>(&self, request: &mut Request<B>, place: impl Send + 'static) -> Response<()> {
+    /// `place` is held until the connection ends: a connection of frames counts among those that are allowed. Its requests
+    /// are `caller`'s, and it ends at this age.
+    pub(crate) fn answer<B>(
+        &self,
+        request: &mut Request<B>,
+        caller: Caller,
+        age: Option<Duration>,
+        place: impl Send + 'static,
+    ) -> Response<()> {
         let mut response = Response::new(());
         let headers = response.headers_mut();
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
@@ -52,13 +61,11 @@ impl<S: InferenceService> Offer<S> {
             headers.insert(frames::TOKENS, HeaderValue::from_static("1"));
         }
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        let mut offer = self.clone();
-        if tokens {
-            Arc::make_mut(&mut offer.limits).tokens = true;
-        }
+        let limits = frames::Limits { caller, age, tokens, ..frames::Limits::clone(&self.limits) };
+        let offer = self.clone();
         self.connections.spawn(async move {
             let _place = place;
-            offer.serve(upgrade).await;
+            offer.serve(upgrade, limits).await;
         });
         response
     }
@@ -69,7 +76,7 @@ impl<S: InferenceService> Offer<S> {
         &self.connections
     }
 
-    async fn serve(self, upgrade: OnUpgrade) {
+    async fn serve(self, upgrade: OnUpgrade, limits: frames::Limits) {
         let upgraded = match upgrade.await {
             Ok(upgraded) => upgraded,
             Err(error) => return tracing::debug!(%error, "a client asked for frames and went away"),
@@ -77,8 +84,7 @@ impl<S: InferenceService> Offer<S> {
         let Some((socket, already_read)) = socket(upgraded) else {
             return tracing::error!("a connection that asked for frames is no plain socket");
         };
-        if let Err(error) = frames::serve(socket, &already_read, self.service, &self.limits, self.drain).await
-        {
+        if let Err(error) = frames::serve(socket, &already_read, self.service, &limits, self.drain).await {
             tracing::debug!(%error, "a connection of frames ended");
         }
     }

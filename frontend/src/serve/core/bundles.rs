@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
+use parm_wire::Settling;
+
 use super::Core;
-use crate::settling::Settling;
 
 /// Looks for changes of the bundles as long as the frontend lives.
 pub(super) async fn follow(core: Weak<Core>) {

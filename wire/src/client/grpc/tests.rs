@@ -114,6 +114,7 @@ async fn statuses_keep_their_class_and_words() {
         (Status::invalid_argument("w"), Code::InvalidArgument),
         (Status::resource_exhausted("w"), Code::TooLarge),
         (Status::unavailable("w"), Code::Unavailable),
+        (Status::with_metadata(tonic::Code::ResourceExhausted, "w", shed.clone()), Code::TooManyRequests),
         (Status::with_metadata(tonic::Code::Unavailable, "w", shed), Code::Overloaded),
         (Status::deadline_exceeded("w"), Code::DeadlineExceeded),
         (Status::unauthenticated("w"), Code::Unauthenticated),

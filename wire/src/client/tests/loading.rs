@@ -4,7 +4,8 @@ use parking_lot::Mutex;
 use parm_protocol::ModelStatistics;
 
 use super::*;
-use crate::server::{self, Credential, Scope};
+use crate::keys::{Digest, Entry, Keys, Role};
+use crate::server;
 
 /// A service that keeps what it was told to do; its one model has a name that no path takes as it is.
 #[derive(Default)]
@@ -60,16 +61,11 @@ impl InferenceService for Keeper {
 /// A server of the keeper whose models only who says `hush` may change: clients of it with a token, one for each
 /// transport.
 async fn clients(keeper: &Arc<Keeper>, token: &str) -> Vec<(&'static str, Arc<dyn Client>)> {
-    let credential = |token: &str, scope| Credential { token: Token::new(token), scope };
+    let key = |key: &str, role| Entry::new(format!("{key}-er"), role, Digest::of(key.as_bytes()));
+    let keys = Keys::of(&[key("hush", Role::Control), key("aloud", Role::Infer)]);
     let any = "127.0.0.1:0".parse().unwrap();
-    let config = server::Config {
-        http: any,
-        grpc: any,
-        metrics: any,
-        tokens: vec![credential("hush", Scope::Admin), credential("aloud", Scope::Inference)],
-        ..server::Config::default()
-    };
-    let server = server::Server::bind(config, keeper.clone()).await.unwrap();
+    let config = server::Config { http: any, grpc: any, metrics: any, ..server::Config::default() };
+    let server = server::Server::bind_for(keys, config, keeper.clone()).await.unwrap();
     let at = server.addresses();
     tokio::spawn(server.run(CancellationToken::new()));
     let client = |(name, endpoint, transport): (&'static str, String, Prefer)| {
@@ -109,7 +105,7 @@ async fn a_model_that_is_unknown_is_named_by_every_transport() {
 }
 
 #[tokio::test]
-async fn a_token_for_inference_changes_no_model_by_any_transport() {
+async fn a_key_for_inference_changes_no_model_by_any_transport() {
     let keeper = Arc::<Keeper>::default();
     for (transport, client) in clients(&keeper, "aloud").await {
         for outcome in [client.load_model(MODEL).await, client.unload_model(MODEL).await] {

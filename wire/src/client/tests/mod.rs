@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::frames::{self, EXTENSION, PATH, Socket};
+use crate::keys::Caller;
 use crate::scripted::{Scripted, echo};
 use crate::server::Offer;
 
@@ -67,7 +68,12 @@ impl<S: InferenceService> Server<S> {
                 let extensions = if offers { vec![EXTENSION] } else { vec![] };
                 serde_json::json!({"name": "s", "version": "1", "extensions": extensions}).to_string()
             }
-            PATH if offers => return self.offer.answer(&mut request, ()).map(|()| Full::default()),
+            PATH if offers => {
+                return self
+                    .offer
+                    .answer(&mut request, Caller::default(), None, ())
+                    .map(|()| Full::default());
+            }
             PATH => return Response::builder().status(self.refusal).body(Full::default()).unwrap(),
             _ => r#"{"model_name":"by http","model_version":"1","outputs":[]}"#.to_owned(),
         };

@@ -223,6 +223,7 @@ fn byte_of(code: Code) -> u8 {
         Code::PermissionDenied => 8,
         Code::Unimplemented => 9,
         Code::Internal => 10,
+        Code::TooManyRequests => 11,
     }
 }
 
@@ -238,6 +239,7 @@ fn code_of(byte: u8) -> Code {
         7 => Code::Unauthenticated,
         8 => Code::PermissionDenied,
         9 => Code::Unimplemented,
+        11 => Code::TooManyRequests,
         _ => Code::Internal,
     }
 }

@@ -141,6 +141,7 @@ fn every_class_of_error_keeps_its_class_and_words() {
         Code::PermissionDenied,
         Code::Unimplemented,
         Code::Internal,
+        Code::TooManyRequests,
     ];
     for code in codes {
         let error = Error::Remote { code, message: format!("words about {code:?}") };

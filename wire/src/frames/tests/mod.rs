@@ -1,5 +1,6 @@
 //! Both ends of a connection, over a socket pair.
 
+mod keys;
 mod slow;
 mod tokens;
 
@@ -276,7 +277,7 @@ async fn a_client_that_ignores_the_bound_is_refused_by_the_server() {
 #[tokio::test]
 async fn requests_of_all_connections_share_one_budget() {
     const BODY: usize = 300_000;
-    let limits = Limits { config: Config::default(), budget: Budget::new(BODY * 3 / 2), tokens: false };
+    let limits = Limits { budget: Budget::new(BODY * 3 / 2), ..Config::default().into() };
     let gate = Arc::new(Notify::new());
     let entered = Arc::new(Notify::new());
     let connect = || {

@@ -110,6 +110,14 @@ async fn serve<S: InferenceService>(socket: Socket, app: App<S>, permit: OwnedSe
     let unread = activity.unread.clone();
     let mut taking = shared.config.answer_timeout;
     let mut draining = false;
+    let age = shared.ages.next();
+    let old = async {
+        match age {
+            Some(age) => tokio::time::sleep(age).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut old = pin!(old);
     loop {
         // A request may come before the head's time is over, and the idle time be shorter.
         let patience = activity.patience(head, idle).min(idle).min(unread.patience(taking));
@@ -124,6 +132,11 @@ async fn serve<S: InferenceService>(socket: Socket, app: App<S>, permit: OwnedSe
             () = shared.drain.cancelled(), if !draining => {
                 draining = true;
                 connection.as_mut().graceful_shutdown();
+            }
+            () = old.as_mut(), if !draining && !activity.is_old() => {
+                if activity.grow_old() {
+                    connection.as_mut().graceful_shutdown();
+                }
             }
             () = tokio::time::sleep(patience) => {
                 if activity.patience(head, idle).is_zero() {
@@ -173,9 +186,7 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let activity = self.activity.clone();
         let running = Running::new(activity.clone());
-        if request.headers().contains_key(header::UPGRADE) {
-            request.extensions_mut().insert(self.place.clone());
-        }
+        activity.note_version(request.version());
         if is_grpc(&request) {
             let mut grpc = self.app.grpc.clone();
             return Box::pin(async move {
@@ -188,14 +199,25 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
             });
         }
         let (shared, mut router, reach) = (self.app.shared.clone(), self.app.router.clone(), self.app.reach);
+        let place = request.headers().contains_key(header::UPGRADE).then(|| self.place.clone());
         Box::pin(async move {
             let _running = running;
             let mut response = match rest::admit(&shared, &request, reach) {
-                Ok(()) => router.call(request.map(Body::new)).await?,
-                Err(error) => rest::problem(&shared, &error),
+                Ok(visit) => {
+                    if let Some(place) = place {
+                        request.extensions_mut().insert(place);
+                        request.extensions_mut().insert(visit.caller().clone());
+                    }
+                    // The visit lasts until the answer is there.
+                    let answered = router.call(request.map(Body::new)).await;
+                    drop(visit);
+                    answered?
+                }
+                Err(refusal) => *refusal,
             };
-            if response.version() < http::Version::HTTP_2 && !shared.service.is_ready() {
-                // Draining, or not up yet: the client's next request should find its way elsewhere.
+            let last = activity.is_old() || !shared.service.is_ready();
+            if response.version() < http::Version::HTTP_2 && last {
+                // Old, draining, or not up yet: the client's next request should find its way elsewhere.
                 response.headers_mut().entry(header::CONNECTION).or_insert(rest::CLOSE);
             }
             let share = response.extensions_mut().remove::<Arc<Share>>();

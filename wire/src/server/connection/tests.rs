@@ -11,6 +11,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::*;
+use crate::keys::Keys;
 use crate::scripted::{Scripted, echo};
 use crate::server::Config;
 
@@ -25,7 +26,7 @@ impl Scene {
     async fn new() -> Self {
         let config = Config { idle_timeout: Duration::from_secs(1), ..Config::default() };
         let service = Scripted(|request, _| async { Ok(echo(request)) });
-        let shared = Shared::new(config, Arc::new(service));
+        let shared = Shared::new(config, Arc::new(service), Keys::none());
         let drain = shared.drain.clone();
         let (ours, theirs) = UnixStream::pair().unwrap();
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
@@ -105,7 +106,7 @@ impl Crowd {
             ..Config::default()
         };
         config.frames.max_body_bytes = NonZeroU32::new(1 << 20).unwrap();
-        let shared = Shared::new(config, Arc::new(Scripted(large as fn(_, _) -> _)));
+        let shared = Shared::new(config, Arc::new(Scripted(large as fn(_, _) -> _)), Keys::none());
         Self { app: App::new(shared.clone()), shared }
     }
 
@@ -183,4 +184,44 @@ async fn a_call_whose_answer_is_not_taken_ends_its_connection_and_gives_back_wha
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(crowd.held(), 0);
     drop(response);
+}
+
+/// A connection of HTTP/1.1 to a server whose connections end after ten seconds.
+async fn aged() -> (UnixStream, JoinHandle<()>) {
+    let config = Config { max_connection_age: Duration::from_secs(10), ..Config::default() };
+    let service = Scripted(|request, _| async { Ok(echo(request)) });
+    let shared = Shared::new(config, Arc::new(service), Keys::none());
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+    (theirs, tokio::spawn(serve(ours.into(), App::new(shared), permit)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_answer_on_an_old_connection_is_its_last() {
+    let (mut client, served) = aged().await;
+    let mut ask = async || {
+        client.write_all(b"GET /v2/health/live HTTP/1.1\r\nhost: parm\r\n\r\n").await.unwrap();
+        let mut answer = vec![0; 4096];
+        let length = client.read(&mut answer).await.unwrap();
+        String::from_utf8_lossy(&answer[..length]).into_owned()
+    };
+    assert!(!ask().await.contains("connection: close"));
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let last = ask().await;
+    assert!(last.starts_with("HTTP/1.1 200") && last.contains("connection: close"), "{last}");
+    served.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_connection_of_http_2_ends_after_the_calls_that_it_has() {
+    let (client, served) = aged().await;
+    let mut only = Some(TokioIo::new(client));
+    let connector = tower::service_fn(move |_| {
+        std::future::ready(only.take().ok_or_else(|| std::io::Error::other("it was closed")))
+    });
+    let channel = Endpoint::from_static("http://scene").connect_with_connector(connector).await.unwrap();
+    let mut client = HealthClient::new(channel);
+    client.check(HealthCheckRequest::default()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    tokio::time::timeout(Duration::from_secs(2), served).await.unwrap().unwrap();
 }

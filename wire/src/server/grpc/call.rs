@@ -18,8 +18,8 @@ use tonic_prost::ProstCodec;
 use super::timely::Timely;
 use super::{Response, timeout};
 use crate::budget::Share;
+use crate::keys::{Access, Visit};
 use crate::server::auth::Reach;
-use crate::server::config::Scope;
 use crate::server::shared::Shared;
 use crate::server::status;
 
@@ -38,6 +38,8 @@ pub(super) struct GrpcCall<'a, S> {
     pub(super) started: Instant,
     /// When the client stops waiting.
     pub(super) deadline: Option<Instant>,
+    /// Counts as the caller's until it is answered.
+    visit: Visit,
 }
 
 impl<'a, S: InferenceService> GrpcCall<'a, S> {
@@ -45,18 +47,19 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
     pub(super) fn begin(
         shared: &'a Arc<Shared<S>>,
         request: http::Request<Incoming>,
-        scope: Option<Scope>,
+        access: Access,
         reach: Reach,
     ) -> Result<Self, Error> {
-        if let Some(scope) = scope {
-            shared.guard.check(request.headers(), scope, reach)?;
+        let visit = shared.guard.check(request.headers(), access, reach)?;
+        if access == Access::Control {
+            shared.changed(request.method(), request.uri().path(), &visit);
         }
         let started = Instant::now();
         // A deadline beyond what the clock can count is none.
         let deadline = timeout::of(request.headers())?.and_then(|timeout| started.checked_add(timeout));
         let limit = shared.config.body_timeout;
         let request = request.map(|body| Timely::new(body, limit));
-        Ok(Self { shared, request, started, deadline })
+        Ok(Self { shared, request, started, deadline, visit })
     }
 
     pub(super) fn header(&self, name: &'static str) -> Option<&str> {
@@ -89,7 +92,7 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
         R: Message + 'static,
         A: Future<Output = Result<tonic::Response<R>, Error>> + Send,
     {
-        let Self { shared, request, started, deadline } = self;
+        let Self { shared, request, started, deadline, visit: _visit } = self;
         let share = shared.budget.share();
         let request = request.map(|body| body.counted(share.clone()));
         let mut reached = false;
@@ -128,7 +131,7 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
         R: Message + 'static,
         T: Stream<Item = Result<R, Status>> + Send + 'static,
     {
-        let Self { shared, request, started, deadline } = self;
+        let Self { shared, request, started, deadline, visit: _visit } = self;
         let mut reached = false;
         let method = tower::service_fn(|request: tonic::Request<M>| {
             reached = true;

@@ -1,9 +1,9 @@
-//! What can be called, and who may call it.
+//! What can be called.
 
 use parm_protocol::Error;
 
 use super::reflection;
-use crate::server::config::Scope;
+use crate::keys::{self, Access, Surface};
 
 /// Characters of an unknown path that are told back: enough to recognise a slip.
 const SHOWN: usize = 120;
@@ -33,43 +33,110 @@ pub(super) enum Repository {
     Unload,
 }
 
+/// Every method by its path.
+pub(super) const METHODS: &[(&str, Method)] = &[
+    ("/inference.GRPCInferenceService/ModelInfer", Method::ModelInfer),
+    ("/inference.GRPCInferenceService/ServerLive", Method::Repository(Repository::ServerLive)),
+    ("/inference.GRPCInferenceService/ServerReady", Method::Repository(Repository::ServerReady)),
+    ("/inference.GRPCInferenceService/ServerMetadata", Method::Repository(Repository::ServerMetadata)),
+    ("/inference.GRPCInferenceService/ModelReady", Method::Repository(Repository::ModelReady)),
+    ("/inference.GRPCInferenceService/ModelMetadata", Method::Repository(Repository::ModelMetadata)),
+    ("/inference.GRPCInferenceService/ModelConfig", Method::Repository(Repository::ModelConfig)),
+    ("/inference.GRPCInferenceService/ModelStatistics", Method::Repository(Repository::ModelStatistics)),
+    ("/inference.GRPCInferenceService/RepositoryIndex", Method::Repository(Repository::Index)),
+    ("/inference.GRPCInferenceService/RepositoryModelLoad", Method::Repository(Repository::Load)),
+    ("/inference.GRPCInferenceService/RepositoryModelUnload", Method::Repository(Repository::Unload)),
+    ("/grpc.health.v1.Health/Check", Method::Check),
+    ("/grpc.health.v1.Health/Watch", Method::Watch),
+    ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", Method::Reflect(reflection::Version::V1)),
+    (
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        Method::Reflect(reflection::Version::V1Alpha),
+    ),
+];
+
 impl Method {
-    pub(super) fn of(path: &str) -> Result<Self, Error> {
-        use Repository::*;
-        Ok(match path {
-            "/inference.GRPCInferenceService/ModelInfer" => Method::ModelInfer,
-            "/inference.GRPCInferenceService/ServerLive" => Method::Repository(ServerLive),
-            "/inference.GRPCInferenceService/ServerReady" => Method::Repository(ServerReady),
-            "/inference.GRPCInferenceService/ServerMetadata" => Method::Repository(ServerMetadata),
-            "/inference.GRPCInferenceService/ModelReady" => Method::Repository(ModelReady),
-            "/inference.GRPCInferenceService/ModelMetadata" => Method::Repository(ModelMetadata),
-            "/inference.GRPCInferenceService/ModelConfig" => Method::Repository(ModelConfig),
-            "/inference.GRPCInferenceService/ModelStatistics" => Method::Repository(ModelStatistics),
-            "/inference.GRPCInferenceService/RepositoryIndex" => Method::Repository(Index),
-            "/inference.GRPCInferenceService/RepositoryModelLoad" => Method::Repository(Load),
-            "/inference.GRPCInferenceService/RepositoryModelUnload" => Method::Repository(Unload),
-            "/grpc.health.v1.Health/Check" => Method::Check,
-            "/grpc.health.v1.Health/Watch" => Method::Watch,
-            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo" => {
-                Method::Reflect(reflection::Version::V1)
-            }
-            "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => {
-                Method::Reflect(reflection::Version::V1Alpha)
-            }
-            unknown => {
-                let shown: String = unknown.chars().take(SHOWN).collect();
-                let what = format!("the gRPC method '{shown}' (reflection lists those there are)");
-                return Err(Error::Unimplemented { what });
+    /// The method at a path, and what it wants. One that the table of routes does not have is not served.
+    pub(super) fn of(path: &str) -> Result<(Self, Access), Error> {
+        let method = METHODS.iter().find(|(known, _)| *known == path).map(|(_, method)| *method);
+        let access = keys::find(Surface::Grpc, &http::Method::POST, path);
+        method.zip(access).ok_or_else(|| {
+            let shown: String = path.chars().take(SHOWN).collect();
+            Error::Unimplemented {
+                what: format!("the gRPC method '{shown}' (reflection lists those there are)"),
             }
         })
     }
+}
 
-    /// What a credential must allow; nothing for what is open to all.
-    pub(super) fn scope(self) -> Option<Scope> {
-        match self {
-            Method::Repository(Repository::Load | Repository::Unload) => Some(Scope::Admin),
-            Method::ModelInfer | Method::Repository(_) => Some(Scope::Inference),
-            Method::Check | Method::Watch | Method::Reflect(_) => None,
-        }
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use parm_protocol::grpc::FILE_DESCRIPTOR_SET;
+    use prost::Message;
+    use tonic_reflection::pb::v1;
+
+    use super::*;
+
+    /// The part of a descriptor that names services and their methods.
+    #[derive(Clone, PartialEq, Message)]
+    struct Files {
+        #[prost(message, repeated, tag = "1")]
+        files: Vec<File>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    struct File {
+        #[prost(string, tag = "2")]
+        package: String,
+        #[prost(message, repeated, tag = "6")]
+        services: Vec<Named>,
+    }
+
+    /// A service with its methods, or a method.
+    #[derive(Clone, PartialEq, Message)]
+    struct Named {
+        #[prost(string, tag = "1")]
+        name: String,
+        #[prost(message, repeated, tag = "2")]
+        methods: Vec<MethodName>,
+    }
+
+    #[derive(Clone, PartialEq, Message)]
+    struct MethodName {
+        #[prost(string, tag = "1")]
+        name: String,
+    }
+
+    fn described(set: &[u8]) -> Vec<String> {
+        let files = Files::decode(set).unwrap().files;
+        let paths = files.iter().flat_map(|File { package, services }| {
+            services.iter().flat_map(move |service| {
+                let path = move |method: &MethodName| format!("/{package}.{}/{}", service.name, method.name);
+                service.methods.iter().map(path)
+            })
+        });
+        paths.collect()
+    }
+
+    #[test]
+    fn what_is_served_is_what_the_table_and_the_descriptors_have() {
+        let served: BTreeSet<String> = METHODS.iter().map(|(path, _)| (*path).to_owned()).collect();
+        let table = keys::ROUTES.iter().filter(|route| route.surface == Surface::Grpc);
+        let table: BTreeSet<String> = table.map(|route| route.path.to_owned()).collect();
+        assert_eq!(
+            served, table,
+            "keys::ROUTES says who may have every method, and names none that there is not"
+        );
+        let sets = [
+            FILE_DESCRIPTOR_SET,
+            tonic_health::pb::FILE_DESCRIPTOR_SET,
+            v1::FILE_DESCRIPTOR_SET,
+            tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
+        ];
+        let described: BTreeSet<String> = sets.into_iter().flat_map(described).collect();
+        assert!(served.is_subset(&described), "{:?}", served.difference(&described));
+        assert_eq!(served.len(), METHODS.len());
     }
 }

@@ -32,6 +32,7 @@ use tonic::body::Body;
 
 use super::auth::Reach;
 use super::shared::Shared;
+use crate::keys::Access;
 
 type Response = http::Response<Body>;
 
@@ -54,12 +55,15 @@ impl<S: InferenceService> GrpcService<S> {
     }
 
     async fn answer(&self, request: http::Request<Incoming>) -> Response {
-        let method = match Method::of(request.uri().path()) {
-            Ok(method) => method,
+        // A stranger is not told which methods there are.
+        let found = Method::of(request.uri().path());
+        let access = found.as_ref().map_or(Access::AnyKey, |(_, access)| *access);
+        let call = match GrpcCall::begin(&self.shared, request, access, self.reach) {
+            Ok(call) => call,
             Err(error) => return call::refuse(&self.shared, error),
         };
-        let call = match GrpcCall::begin(&self.shared, request, method.scope(), self.reach) {
-            Ok(call) => call,
+        let method = match found {
+            Ok((method, _)) => method,
             Err(error) => return call::refuse(&self.shared, error),
         };
         match method {

@@ -6,9 +6,11 @@ use axum::response::Response;
 use parm_protocol::InferenceService;
 
 use super::Served;
+use crate::keys::Caller;
 use crate::server::connection::Place;
 
 pub(super) async fn upgrade<S: InferenceService>(State(shared): Served<S>, mut request: Request) -> Response {
     let place = request.extensions_mut().remove::<Place>();
-    shared.frames.answer(&mut request, place).map(|()| Body::empty())
+    let caller = request.extensions_mut().remove::<Caller>().unwrap_or_default();
+    shared.frames.answer(&mut request, caller, shared.ages.next(), place).map(|()| Body::empty())
 }

@@ -12,20 +12,20 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::extract::{FromRequestParts, Path, State};
 use axum::response::Response;
-use axum::routing::{get, post};
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use parm_protocol::{Error, InferenceService, ModelRef, Transport, rest as codec};
 use serde::{Deserialize, Serialize};
 
 use super::auth::Reach;
-use super::config::Scope;
+use super::routes::Routes;
 use super::shared::Shared;
 use super::status;
+use crate::keys::{self, Access, Surface, Visit};
 
 pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -33,47 +33,58 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// What handlers share.
 type Served<S> = State<Arc<Shared<S>>>;
 
-/// Every route; `openapi.json` describes the same, and a test holds the two together.
-pub(super) fn router<S: InferenceService>(shared: Arc<Shared<S>>) -> Router {
-    let mut router = Router::new()
-        .route("/v2", get(models::server::<S>))
-        .route("/v2/", get(models::server::<S>))
-        .route("/v2/openapi.json", get(openapi::document))
-        .route("/v2/health/live", get(health::live::<S>))
-        .route("/v2/health/ready", get(health::ready::<S>))
-        .route("/v2/models", get(models::list::<S>))
-        .route("/v2/models/stats", get(models::all_statistics::<S>))
-        .route("/v2/repository/index", post(repository::index::<S>))
-        .route("/v2/repository/models/{model}/load", post(repository::load::<S>))
-        .route("/v2/repository/models/{model}/unload", post(repository::unload::<S>))
-        .route("/v2/frames", get(frames::upgrade::<S>));
-    for model in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
-        router = router
-            .route(model, get(models::metadata::<S>))
-            .route(&format!("{model}/ready"), get(models::ready::<S>))
-            .route(&format!("{model}/config"), get(models::config::<S>))
-            .route(&format!("{model}/stats"), get(models::statistics::<S>))
-            .route(&format!("{model}/infer"), post(infer::infer::<S>));
-    }
-    router.fallback(unknown_path::<S>).method_not_allowed_fallback(wrong_method::<S>).with_state(shared)
+/// Every route. `openapi.json` describes them and [`ROUTES`](keys::ROUTES) says who may have them; tests hold the three
+/// together.
+fn routes<S: InferenceService>() -> Routes<Arc<Shared<S>>> {
+    const GET: Method = Method::GET;
+    const POST: Method = Method::POST;
+    Routes::default()
+        .on(GET, "/v2", models::server::<S>)
+        .on(GET, "/v2/", models::server::<S>)
+        .on(GET, "/v2/openapi.json", openapi::document)
+        .on(GET, "/v2/health/live", health::live::<S>)
+        .on(GET, "/v2/health/ready", health::ready::<S>)
+        .on(GET, "/v2/models", models::list::<S>)
+        .on(GET, "/v2/models/stats", models::all_statistics::<S>)
+        .on(GET, "/v2/models/{model}", models::metadata::<S>)
+        .on(GET, "/v2/models/{model}/ready", models::ready::<S>)
+        .on(GET, "/v2/models/{model}/config", models::config::<S>)
+        .on(GET, "/v2/models/{model}/stats", models::statistics::<S>)
+        .on(POST, "/v2/models/{model}/infer", infer::infer::<S>)
+        .on(GET, "/v2/models/{model}/versions/{version}", models::metadata::<S>)
+        .on(GET, "/v2/models/{model}/versions/{version}/ready", models::ready::<S>)
+        .on(GET, "/v2/models/{model}/versions/{version}/config", models::config::<S>)
+        .on(GET, "/v2/models/{model}/versions/{version}/stats", models::statistics::<S>)
+        .on(POST, "/v2/models/{model}/versions/{version}/infer", infer::infer::<S>)
+        .on(POST, "/v2/repository/index", repository::index::<S>)
+        .on(POST, "/v2/repository/models/{model}/load", repository::load::<S>)
+        .on(POST, "/v2/repository/models/{model}/unload", repository::unload::<S>)
+        .on(GET, "/v2/frames", frames::upgrade::<S>)
 }
 
-/// Whether a request may come in at all. What it needs is said by its path, so that no handler can forget to ask.
+pub(super) fn router<S: InferenceService>(shared: Arc<Shared<S>>) -> Router {
+    routes().router().with_state(shared)
+}
+
+/// Lets a request in that is served and whose caller may have it. What it wants is said by the table, so that no handler can
+/// forget to ask; a stranger is not told which paths there are.
 pub(super) fn admit<S: InferenceService, B>(
     shared: &Shared<S>,
     request: &http::Request<B>,
     reach: Reach,
-) -> Result<(), Error> {
-    let path = request.uri().path();
-    let scope = if path.starts_with("/v2/health/") {
-        return Ok(());
-    } else if path.starts_with("/v2/repository/models/") {
-        Scope::Admin
-    } else {
-        Scope::Inference
-    };
-    let checked = shared.guard.check(request.headers(), scope, reach);
-    checked.map_err(|error| shared.rejected(error, Transport::Http))
+) -> Result<Visit, Box<Response>> {
+    let (method, path) = (request.method(), request.uri().path());
+    let access = keys::find(Surface::Rest, method, path);
+    let visit = shared.guard.check(request.headers(), access.unwrap_or(Access::AnyKey), reach);
+    let visit = visit.map_err(|error| Box::new(problem(shared, &shared.rejected(error, Transport::Http))))?;
+    match access {
+        None => Err(Box::new(not_served(shared, method, path))),
+        Some(Access::Control) => {
+            shared.changed(method, path, &visit);
+            Ok(visit)
+        }
+        Some(_) => Ok(visit),
+    }
 }
 
 /// The model that a path names.
@@ -106,9 +117,7 @@ impl From<Target> for ModelRef {
 /// The answer that says `error`.
 pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error) -> Response {
     let mut response = json(status::of(error.code()).0, codec::encode_error(error));
-    if let Some(seconds) = status::retry_after(error, shared.config.retry_after) {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-    }
+    response.headers_mut().extend(status::headers(error, shared.config.retry_after));
     response
 }
 
@@ -130,18 +139,51 @@ fn json(status: StatusCode, body: Bytes) -> Response {
     response
 }
 
-async fn unknown_path<S: InferenceService>(State(shared): Served<S>, request: Request) -> Response {
-    let path = request.uri().path().chars().take(200).collect();
-    problem(&shared, &shared.rejected(Error::UnknownPath { path }, Transport::Http))
-}
-
-async fn wrong_method<S: InferenceService>(
-    State(shared): Served<S>,
-    method: Method,
-    request: Request,
-) -> Response {
-    let path = request.uri().path().chars().take(200).collect::<String>();
-    let error = Error::Malformed { message: format!("{path} is not for {method}: see /v2/openapi.json") };
+/// Refuses a path that there is not, or a method that a path does not take.
+fn not_served<S: InferenceService>(shared: &Shared<S>, method: &Method, path: &str) -> Response {
+    let shown = path.chars().take(200).collect::<String>();
+    if keys::methods(Surface::Rest, path).next().is_none() {
+        return problem(shared, &shared.rejected(Error::UnknownPath { path: shown }, Transport::Http));
+    }
+    let error = Error::Malformed { message: format!("{shown} is not for {method}: see /v2/openapi.json") };
     let error = shared.rejected(error, Transport::Http);
     json(StatusCode::METHOD_NOT_ALLOWED, codec::encode_error(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::scripted::Scripted;
+
+    #[test]
+    fn what_is_served_is_what_the_table_and_the_description_have() {
+        type Any = fn(
+            parm_protocol::InferRequest,
+            parm_protocol::Context,
+        ) -> std::future::Ready<Result<parm_protocol::InferResponse, Error>>;
+        let routes = routes::<Scripted<Any>>();
+        let served: BTreeSet<_> =
+            routes.served().iter().map(|(method, path)| (method.to_string(), (*path).to_owned())).collect();
+        let table = keys::ROUTES.iter().filter(|route| route.surface == Surface::Rest);
+        let table: BTreeSet<_> =
+            table.map(|route| (route.method.to_string(), route.path.to_owned())).collect();
+        assert_eq!(
+            served, table,
+            "keys::ROUTES says who may have every route, and names none that there is not"
+        );
+        let document: serde_json::Value = serde_json::from_str(openapi::DOCUMENT).unwrap();
+        let described: BTreeSet<_> = document["paths"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .flat_map(|(path, methods)| {
+                let methods = methods.as_object().unwrap().keys().filter(|key| *key != "parameters");
+                methods.map(|method| (method.to_uppercase(), path.clone()))
+            })
+            .collect();
+        let missing: Vec<_> = described.difference(&served).collect();
+        assert!(missing.is_empty(), "openapi.json describes what is not served: {missing:?}");
+    }
 }

@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use super::json;
 
-const DOCUMENT: &str = include_str!("openapi.json");
+pub(super) const DOCUMENT: &str = include_str!("openapi.json");
 
 pub(super) async fn document() -> Response {
     json(StatusCode::OK, Bytes::from_static(DOCUMENT.as_bytes()))

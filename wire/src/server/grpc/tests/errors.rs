@@ -4,8 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::*;
-use crate::client::Token;
-use crate::server::{Credential, Scope};
+use crate::keys::{Digest, Entry, Role};
 
 #[tokio::test]
 async fn errors_of_the_service_keep_their_class_and_words() {
@@ -29,8 +28,8 @@ async fn errors_of_the_service_keep_their_class_and_words() {
         (Error::Overloaded { message: "full".into(), retry_after: Duration::ZERO }, Code::Unavailable),
         (Error::DeadlineExceeded { waited: Duration::ZERO }, Code::DeadlineExceeded),
         (Error::NoInstance { model: name() }, Code::Unavailable),
-        (Error::Unauthenticated, Code::Unauthenticated),
-        (Error::PermissionDenied, Code::PermissionDenied),
+        (Error::NoKey, Code::Unauthenticated),
+        (Error::LocalOnly, Code::PermissionDenied),
         (Error::Unimplemented { what: "this".into() }, Code::Unimplemented),
         (Error::Internal { message: "oh".into() }, Code::Internal),
     ];
@@ -78,26 +77,35 @@ async fn a_message_over_the_limit_is_told_the_limit() {
 }
 
 #[tokio::test]
-async fn credentials_are_asked_for_where_they_are_needed() {
-    let tokens = [("read", Scope::Inference), ("all", Scope::Admin)]
-        .map(|(token, scope)| Credential { token: Token::new(token), scope });
-    let scene = Scene::with(Config { tokens: tokens.into(), ..Config::default() }, Script::echo());
+async fn keys_are_asked_for_where_they_are_needed() {
+    let keys = [("ask", Role::Infer), ("look", Role::Read), ("all", Role::Control)]
+        .map(|(key, role)| Entry::new(format!("{key}-er"), role, Digest::of(key.as_bytes())));
+    let scene = Scene::guarded(Keys::of(&keys), Config::default(), Script::echo());
     let load = "/inference.GRPCInferenceService/RepositoryModelLoad";
     let unload = "/inference.GRPCInferenceService/RepositoryModelUnload";
     let metadata = "/inference.GRPCInferenceService/ServerMetadata";
+    let statistics = "/inference.GRPCInferenceService/ModelStatistics";
     let health = "/grpc.health.v1.Health/Check";
+    let live = "/inference.GRPCInferenceService/ServerLive";
     let which = proto::RepositoryModelLoadRequest { model_name: "m".into(), ..Default::default() };
     let (which, empty, row) = (framed(&which), framed(&proto::ServerLiveRequest {}), framed(&row()));
     let cases = [
         (None, INFER, &row, Code::Unauthenticated),
         (None, metadata, &empty, Code::Unauthenticated),
         (None, load, &which, Code::Unauthenticated),
+        (None, "/no.such/Method", &empty, Code::Unauthenticated),
         (None, health, &empty, Code::Ok),
+        (None, live, &empty, Code::Ok),
         (Some("Bearer wrong"), INFER, &row, Code::Unauthenticated),
-        (Some("Bearer read"), INFER, &row, Code::Ok),
-        (Some("Bearer read"), metadata, &empty, Code::Ok),
-        (Some("Bearer read"), load, &which, Code::PermissionDenied),
-        (Some("Bearer read"), unload, &which, Code::PermissionDenied),
+        (Some("Bearer ask"), INFER, &row, Code::Ok),
+        (Some("Basic YW55Ym9keTphc2s="), INFER, &row, Code::Ok),
+        (Some("Bearer ask"), metadata, &empty, Code::Ok),
+        (Some("Bearer ask"), statistics, &empty, Code::PermissionDenied),
+        (Some("Bearer ask"), load, &which, Code::PermissionDenied),
+        (Some("Bearer ask"), unload, &which, Code::PermissionDenied),
+        (Some("Bearer look"), statistics, &empty, Code::Ok),
+        (Some("Bearer look"), INFER, &row, Code::PermissionDenied),
+        (Some("Bearer look"), load, &which, Code::PermissionDenied),
         (Some("Bearer all"), load, &which, Code::Ok),
         (Some("Bearer all"), unload, &which, Code::Ok),
         (Some("Bearer all"), INFER, &row, Code::Ok),
@@ -117,4 +125,21 @@ async fn credentials_are_asked_for_where_they_are_needed() {
         assert_eq!(scene.rejected(), counted, "{header:?} {path}");
     }
     assert_eq!(*scene.script.changed.lock(), ["+m", "-m"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_over_a_limit_is_told_how_long_it_lasts() {
+    let slow = Entry { rate: Some(0.5), ..Entry::new("slow", Role::Infer, Digest::of(b"hush")) };
+    let scene = Scene::guarded(Keys::of(&[slow]), Config::default(), Script::echo());
+    let mut raw = scene.raw().await.header("authorization", "Bearer hush");
+    let row = framed(&row());
+    assert_eq!(raw.call(INFER, row.clone()).await.code(), Code::Ok);
+    let status = raw.call(INFER, row.clone()).await;
+    says(&status, Code::ResourceExhausted, "key 'slow' may send 0.5 requests a second");
+    let wait: u64 =
+        status.metadata().get("grpc-retry-pushback-ms").unwrap().to_str().unwrap().parse().unwrap();
+    assert!((1900..=2001).contains(&wait), "{wait}");
+    assert_eq!(scene.rejected(), ["too_many_requests"]);
+    tokio::time::sleep(Duration::from_millis(wait)).await;
+    assert_eq!(raw.call(INFER, row).await.code(), Code::Ok);
 }

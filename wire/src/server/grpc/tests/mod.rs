@@ -31,6 +31,7 @@ use tonic::{Code, Status};
 use crate::grpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 
 use super::GrpcService;
+use crate::keys::Keys;
 use crate::server::Config;
 use crate::server::auth::Reach;
 use crate::server::shared::Shared;
@@ -170,8 +171,14 @@ impl Scene {
     }
 
     fn with(config: Config, script: Script) -> Self {
+        Self::guarded(Keys::none(), config, script)
+    }
+
+    /// A server that asks for these keys.
+    fn guarded(keys: Keys, config: Config, script: Script) -> Self {
         let script = Arc::new(script);
-        Self { grpc: super::service(Shared::new(config, script.clone())).reached(Reach::Local), script }
+        let shared = Shared::new(config, script.clone(), keys);
+        Self { grpc: super::service(shared).reached(Reach::Local), script }
     }
 
     /// The reasons of what was turned away since the last look.

@@ -3,7 +3,7 @@
 
 /// What is believed of something, and what the last look saw.
 #[derive(Debug)]
-pub(crate) struct Settling<T> {
+pub struct Settling<T> {
     believed: Option<T>,
     last: Option<T>,
 }
@@ -17,7 +17,7 @@ impl<T> Default for Settling<T> {
 impl<T: Clone + PartialEq> Settling<T> {
     /// Takes in what a look saw; returns whether that is believed from now on and was not before. The first look is
     /// believed at once: there is nothing that it could replace.
-    pub(crate) fn look(&mut self, seen: T) -> bool {
+    pub fn look(&mut self, seen: T) -> bool {
         let holds = self.believed.is_none() || self.last.as_ref() == Some(&seen);
         let changed = holds && self.believed.as_ref() != Some(&seen);
         if changed {
@@ -28,12 +28,12 @@ impl<T: Clone + PartialEq> Settling<T> {
     }
 
     /// Whether nothing was seen so far.
-    pub(crate) fn is_new(&self) -> bool {
+    pub fn is_new(&self) -> bool {
         self.last.is_none()
     }
 
     /// Believes something that was not looked at.
-    pub(crate) fn believe(&mut self, known: T) {
+    pub fn believe(&mut self, known: T) {
         self.believed = Some(known);
     }
 }

@@ -1,0 +1,107 @@
+//! `parm keys`: makes keys, and says who has one.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use parm_wire::keys::{Entry, KeyFile, Secret};
+use serde_json::json;
+
+use crate::Failure;
+use crate::cli::Output;
+use crate::cli::keys::KeysCommand;
+
+/// Runs the command.
+pub fn main(command: &KeysCommand) -> Result<(), Failure> {
+    match command {
+        KeysCommand::New { name, role, rate, burst, concurrency, file, output } => {
+            let secret = Secret::draw().context("cannot get random bytes from the kernel")?;
+            let entry = Entry {
+                rate: *rate,
+                burst: *burst,
+                concurrency: *concurrency,
+                ..Entry::new(name, *role, secret.digest())
+            };
+            let entry = written(entry).map_err(Failure::Configuration)?;
+            if let Some(path) = file {
+                append(path, &entry).map_err(Failure::Configuration)?;
+            }
+            say(&secret, &entry, file.as_deref(), *output)?;
+        }
+        KeysCommand::List { file, output } => list(&read(file).map_err(Failure::Configuration)?, *output)?,
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> anyhow::Result<KeyFile> {
+    let file = KeyFile::text(path).and_then(|text| KeyFile::read(&text));
+    file.map_err(|reason| anyhow!("{}: {reason}", path.display()))
+}
+
+/// An entry as it stands in a key file.
+fn written(entry: Entry) -> anyhow::Result<String> {
+    let text = toml::to_string(&KeyFile { keys: vec![entry] })?;
+    KeyFile::read(&text).map_err(|reason| anyhow!(reason))?;
+    Ok(text)
+}
+
+/// Puts an entry at the end of a file, if the whole is a key file then.
+fn append(path: &Path, entry: &str) -> anyhow::Result<()> {
+    let before = match path.try_exists() {
+        Ok(false) => String::new(),
+        _ => KeyFile::text(path).map_err(|reason| anyhow!("{}: {reason}", path.display()))?,
+    };
+    let gap = if before.is_empty() { "" } else { "\n" };
+    KeyFile::read(&format!("{before}{gap}{entry}"))
+        .map_err(|reason| anyhow!("{}: {reason}", path.display()))?;
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    file.write_all(format!("{gap}{entry}").as_bytes())
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn say(secret: &Secret, entry: &str, file: Option<&Path>, output: Output) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match output {
+        Output::Json => {
+            let told = json!({ "key": secret.reveal(), "sha256": secret.digest(), "entry": entry });
+            writeln!(out, "{told}")?;
+        }
+        Output::Text => {
+            writeln!(
+                out,
+                "key, shown this once: send it as 'authorization: Bearer KEY'\n\n{}\n",
+                secret.reveal()
+            )?;
+            match file {
+                Some(path) => {
+                    writeln!(out, "its entry is in {}; servers have it within seconds", path.display())?
+                }
+                None => {
+                    writeln!(out, "its entry in the key file (server.keys_file):\n\n{}", entry.trim_end())?
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn list(file: &KeyFile, output: Output) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if output == Output::Json {
+        writeln!(out, "{}", serde_json::to_string(&file.keys)?)?;
+        return Ok(());
+    }
+    for key in &file.keys {
+        let rate = key.rate.map_or("any rate".to_owned(), |rate| format!("{rate} requests a second"));
+        let at_a_time = key.concurrency.map(|most| format!(", {most} at a time")).unwrap_or_default();
+        writeln!(out, "{:<24} {:<8} {rate}{at_a_time}", key.name, key.role.name())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,404 @@
+//! Keys on the real binary: every route of every listener, the file that changes, and what is told of keys, which is nothing.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+
+use http_body_util::Full;
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parm_wire::keys::{Access, ROUTES, Role, Route, Surface};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::process::{PATIENCE, command, root};
+use crate::support::workspace::{files, without_comments};
+use crate::support::{Parm, affine, http};
+
+const INFER: &str = "/v2/models/affine/infer";
+
+/// A key file, and the keys that it is about.
+struct Ring {
+    folder: TempDir,
+    keys: Vec<(Role, String)>,
+}
+
+impl Ring {
+    /// One key for each role.
+    fn new() -> Self {
+        let mut ring = Self { folder: TempDir::new().unwrap(), keys: Vec::new() };
+        for role in Role::ALL {
+            let key = ring.add(role.name(), &["--role", role.name()]);
+            ring.keys.push((role, key));
+        }
+        ring
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("keys.toml")
+    }
+
+    /// Makes a key and puts it into the file.
+    fn add(&self, name: &str, flags: &[&str]) -> String {
+        let path = self.path();
+        let fixed = ["keys", "new", name, "--output", "json", "--file", path.to_str().unwrap()];
+        let output = command().args(fixed).args(flags).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        told["key"].as_str().unwrap().to_owned()
+    }
+
+    fn of(&self, role: Role) -> &str {
+        &self.keys.iter().find(|(own, _)| *own == role).unwrap().1
+    }
+
+    fn setting(&self) -> String {
+        format!("server.keys_file={}", self.path().display())
+    }
+
+    fn worker(&self, arguments: &[&str]) -> Parm {
+        Parm::worker(&[&["--set", &self.setting()], arguments].concat())
+    }
+}
+
+fn ask(parm: &Parm, path: &str, key: Option<&str>) -> http::Answer {
+    let bearer = key.map(|key| format!("Bearer {key}"));
+    let headers: Vec<_> = bearer.iter().map(|value| ("authorization", value.as_str())).collect();
+    let row = affine::rows(1, 3);
+    let body = json!({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": row}]});
+    http::request(parm.http, "POST", path, &headers, body.to_string().as_bytes())
+}
+
+/// The status of an answer; the rest of it may never end.
+fn status(address: SocketAddr, method: &str, path: &str, key: Option<&str>) -> u16 {
+    let bearer = key.map(|key| format!("authorization: Bearer {key}\r\n")).unwrap_or_default();
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\n{bearer}content-length: 0\r\n\r\n");
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut line = [0; 12];
+    stream.read_exact(&mut line).unwrap();
+    String::from_utf8_lossy(&line)[9..].parse().unwrap()
+}
+
+/// What a gRPC method says to an empty message, as the HTTP status of the same meaning.
+async fn grpc_status(address: SocketAddr, path: &str, key: Option<&str>) -> u16 {
+    let socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    let (mut sender, connection) =
+        http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
+    tokio::spawn(connection);
+    let mut request = Request::post(format!("http://{address}{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    if let Some(key) = key {
+        request = request.header("authorization", format!("Bearer {key}"));
+    }
+    let body = Full::new(Bytes::from_static(&[0; 5]));
+    let answer = sender.send_request(request.body(body).unwrap()).await.unwrap();
+    match answer.headers().get("grpc-status").map(|status| status.to_str().unwrap()) {
+        Some("16") => 401,
+        Some("7") => 403,
+        _ => 200,
+    }
+}
+
+fn filled(path: &str) -> String {
+    [
+        ("{model}", "affine"),
+        ("{version}", "1"),
+        ("{number}", "1"),
+        ("{order}", "undrain"),
+        ("{id}", "0000000000000000"),
+        ("{name}", "main.js"),
+    ]
+    .iter()
+    .fold(path.to_owned(), |path, (name, value)| path.replace(name, value))
+}
+
+/// Asks for a route and returns how that ended.
+async fn try_route(parm: &Parm, route: &Route, key: Option<&str>) -> Option<u16> {
+    let address = match route.surface {
+        Surface::Rest => parm.http,
+        Surface::Metrics => parm.metrics,
+        Surface::Admin => parm.admin?,
+        Surface::Grpc => return Some(grpc_status(parm.grpc, route.path, key).await),
+    };
+    Some(status(address, route.method.as_str(), &filled(route.path), key))
+}
+
+async fn every_route_wants_what_the_table_says(parm: &Parm, ring: &Ring) {
+    for route in ROUTES {
+        let callers = [None, Some(Role::Infer), Some(Role::Read), Some(Role::Control)];
+        for caller in callers {
+            let key = caller.map(|role| ring.of(role));
+            let Some(status) = try_route(parm, route, key).await else { continue };
+            let what = format!("{} {} by {caller:?}", route.method, route.path);
+            match caller {
+                _ if route.access == Access::Everyone => assert_eq!(status, 200, "{what}"),
+                None => assert_eq!(status, 401, "{what}"),
+                Some(role) if role.opens(route.access) => {
+                    assert!(![401, 403].contains(&status), "{what}: {status}")
+                }
+                Some(_) => assert_eq!(status, 403, "{what}"),
+            }
+            let wrong = try_route(parm, route, Some("parm_guess")).await.unwrap();
+            assert_eq!(wrong == 401, route.access != Access::Everyone, "{what}, with a guess: {wrong}");
+        }
+    }
+    for address in [Some(parm.http), Some(parm.grpc), Some(parm.metrics), parm.admin].into_iter().flatten() {
+        assert_eq!(status(address, "GET", "/nowhere", None), 401, "a stranger learns of no path");
+        assert_eq!(status(address, "GET", "/nowhere", Some(ring.of(Role::Infer))), 404);
+    }
+    assert_eq!(grpc_status(parm.grpc, "/no.Service/Method", None).await, 401);
+}
+
+#[tokio::test]
+async fn every_route_of_a_frontend_wants_what_the_table_says() {
+    let ring = Ring::new();
+    let parm = Parm::serve(&["--instances", "1", "--admin", "127.0.0.1:0", "--set", &ring.setting()]);
+    every_route_wants_what_the_table_says(&parm, &ring).await;
+}
+
+#[tokio::test]
+async fn every_route_of_a_worker_wants_what_the_table_says() {
+    let ring = Ring::new();
+    every_route_wants_what_the_table_says(&ring.worker(&["--faults"]), &ring).await;
+}
+
+#[test]
+fn nothing_is_listened_on_or_routed_beside_what_the_table_knows() {
+    // Whoever adds a listener or a router adds its routes to the table, and its place here.
+    let places = [
+        ("TcpListener::bind", &["wire/src/server/listener.rs", "frontend/src/admin/mod.rs"][..]),
+        ("UnixListener::bind", &["wire/src/server/listener.rs"]),
+        (".route(", &["wire/src/server/routes.rs"]),
+        (".route_service(", &[]),
+        (".nest(", &[]),
+        (".fallback(", &[]),
+    ];
+    for krate in ["wire", "frontend", "backend", "protocol"] {
+        for path in files(&root().join(krate).join("src"), "rs") {
+            let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+            let text = fs::read_to_string(&path).unwrap();
+            let tests = name.contains("/tests");
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            let code = without_comments(code);
+            for (needle, allowed) in places {
+                let named = code.contains(needle) && !tests;
+                assert!(!named || allowed.contains(&name.as_str()), "{name} says {needle}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_key_works_once_it_is_in_the_file_and_not_when_it_is_out() {
+    let ring = Ring::new();
+    let parm = ring.worker(&[]);
+    assert_eq!(ask(&parm, INFER, Some(ring.of(Role::Infer))).status, 200);
+    let late = ring.add("late", &["--role", "infer"]);
+    parm.until("the new key works", |parm| ask(parm, INFER, Some(&late)).status == 200);
+
+    let whole = fs::read_to_string(ring.path()).unwrap();
+    fs::write(ring.path(), "[[key]]\nname = \"half").unwrap();
+    parm.until("it says what is wrong", |parm| parm.log().contains("cannot use the key file"));
+    assert_eq!(ask(&parm, INFER, Some(&late)).status, 200, "the keys before it stay");
+
+    let (before, _) = whole.rsplit_once("[[key]]").unwrap();
+    fs::write(ring.path(), before).unwrap();
+    parm.until("the key is out", |parm| ask(parm, INFER, Some(&late)).status == 401);
+    assert_eq!(ask(&parm, INFER, Some(ring.of(Role::Infer))).status, 200);
+    let words = ask(&parm, INFER, Some(&late)).json()["error"].as_str().unwrap().to_owned();
+    assert!(words.contains("not known here"), "{words}");
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    let ring = Ring::new();
+    let slow = ring.add("slow", &["--rate", "0.2"]);
+    let parm = ring.worker(&[]);
+    let none = ask(&parm, INFER, None);
+    assert_eq!(none.header("www-authenticate").as_deref(), Some("Bearer"));
+    assert!(none.body_text().contains("authorization: Bearer KEY"), "{}", none.body_text());
+    let unload = "/v2/repository/models/affine/unload";
+    let small = ask(&parm, unload, Some(ring.of(Role::Infer)));
+    assert_eq!(small.status, 403);
+    let words = small.body_text();
+    assert!(words.contains("key 'infer' has the role infer, and this wants control"), "{words}");
+    assert_eq!(ask(&parm, INFER, Some(&slow)).status, 200);
+    let over = ask(&parm, INFER, Some(&slow));
+    assert_eq!(over.status, 429, "{}", over.body_text());
+    let wait: u32 = over.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=5).contains(&wait), "{wait}");
+    assert_eq!(ask(&parm, INFER, Some(ring.of(Role::Infer))).status, 200, "others are not slowed");
+    // A user name and the key as password, which is what plug-ins of some clients send.
+    let pair = format!("anybody:{}", ring.of(Role::Infer));
+    let basic = [("authorization", format!("Basic {}", base64(pair.as_bytes())))];
+    let basic = basic.each_ref().map(|(name, value)| (*name, value.as_str()));
+    assert_eq!(http::request(parm.http, "GET", "/v2/models/affine", &basic, b"").status, 200);
+    assert_eq!(ask(&parm, unload, Some(ring.of(Role::Control))).status, 200);
+    assert!(parm.log().contains("by=control") || parm.log().contains("by=\"control\""), "{}", parm.log());
+}
+
+/// As clients write it.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let bits = chunk.iter().chain(&[0, 0]).take(3).fold(0u32, |bits, byte| bits << 8 | u32::from(*byte));
+        for at in 0..=chunk.len() {
+            text.push(char::from(DIGITS[(bits >> (18 - 6 * at)) as usize & 63]));
+        }
+    }
+    text + &"=".repeat((3 - bytes.len() % 3) % 3)
+}
+
+#[test]
+fn a_frontend_sends_its_key_to_workers_by_every_transport() {
+    let ring = Ring::new();
+    let worker = ring.worker(&[]);
+    let address = |scheme: &str, at: SocketAddr| format!("{scheme}://{at}");
+    for url in [address("http", worker.http), address("frames", worker.http), address("grpc", worker.grpc)] {
+        let token = format!("frontend.client.token={}", ring.of(Role::Infer));
+        let parm = Parm::start(&["serve", "--worker", &url, "--set", &token]);
+        parm.until_model_ready();
+        assert_eq!(ask(&parm, INFER, None).status, 200, "{url}");
+        let stranger = Parm::listening(&["serve", "--worker", &url]);
+        stranger
+            .until("the worker's refusal is in the log", |parm| parm.log().contains("a key is wanted here"));
+        assert_ne!(ask(&stranger, INFER, None).status, 200, "{url}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_told_a_key() {
+    let ring = Ring::new();
+    let (client, admin, own) = ("parm_of-a-client", "parm_of-the-admin", ring.of(Role::Control).to_owned());
+    let worker = ring.worker(&["--set", "log.level=trace"]);
+    let worker_url = format!("grpc://{}", worker.grpc);
+    let settings = [
+        ring.setting(),
+        "log.level=trace".to_owned(),
+        format!("frontend.client.token={own}"),
+        format!("frontend.admin.token={admin}"),
+    ];
+    let mut arguments = vec!["serve", "--worker", &worker_url, "--admin", "127.0.0.1:0"];
+    settings.iter().for_each(|setting| arguments.extend(["--set", setting]));
+    let parm = Parm::start(&arguments);
+    let bearer = |key: &str| format!("Bearer {key}");
+    let pages: Vec<String> = [&own, client, admin]
+        .into_iter()
+        .flat_map(|key| {
+            let value = bearer(key);
+            let headers = [("authorization", value.as_str())];
+            let admin = parm.admin.unwrap();
+            [
+                (parm.http, "/v2/models/affine"),
+                (parm.metrics, "/metrics"),
+                (admin, "/admin/v1/settings"),
+                (admin, "/admin/v1/instances"),
+            ]
+            .map(|(address, path)| http::request(address, "GET", path, &headers, b"").body_text())
+        })
+        .collect();
+    parm.until("the worker has joined", |parm| ask(parm, INFER, Some(&own)).status == 200);
+    assert_eq!(ask(&parm, INFER, Some(&own)).status, 200);
+    for (key, status) in [(own.as_str(), 200), (client, 401)] {
+        assert_eq!(
+            grpc_status(parm.grpc, "/inference.GRPCInferenceService/ServerMetadata", Some(key)).await,
+            status
+        );
+    }
+    let dumped = command().args(&arguments).arg("--dump-config").output().unwrap();
+    let dumped = String::from_utf8_lossy(&dumped.stdout).into_owned();
+    let file = fs::read_to_string(ring.path()).unwrap();
+    let digests =
+        file.lines().filter_map(|line| line.strip_prefix("sha256 = ")).map(|line| line.trim_matches('"'));
+    let secrets = ring.keys.iter().map(|(_, key)| key.as_str()).chain([client, admin]).chain(digests);
+    let told = [vec![parm.log(), worker.log(), dumped], pages].concat();
+    for secret in secrets {
+        for text in &told {
+            let found = text
+                .find(secret)
+                .map(|at| &text[text[..at].rfind('\n').unwrap_or(0)..(at + 80).min(text.len())]);
+            assert_eq!(found, None);
+        }
+    }
+    assert!(told[0].contains("keys"), "the log is not empty");
+}
+
+#[test]
+fn what_cannot_be_guarded_does_not_start() {
+    let ring = Ring::new();
+    let start = |arguments: &[&str]| {
+        let local = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+        let output = command().args(arguments).args(local).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let open = ["serve", "--models", "tests/models", "--instances", "1", "--admin", "0.0.0.0:0"];
+    let (code, told) = start(&open);
+    assert_eq!(code, Some(64), "{told}");
+    assert!(told.contains("server.keys_file"), "{told}");
+    fs::write(ring.path(), "[[key]]\nname = \"a\"\nrole = \"infer\"\nsha256 = \"parm_hush\"\n").unwrap();
+    let (code, told) = start(&["worker", "--models", "tests/models", "--set", &ring.setting()]);
+    assert_eq!(code, Some(64), "{told}");
+    assert!(told.contains("keys.toml") && told.contains("line 4") && !told.contains("parm_hush"), "{told}");
+    let (code, told) =
+        start(&["worker", "--models", "tests/models", "--set", "server.keys_file=/no/such.toml"]);
+    assert_eq!(code, Some(64), "{told}");
+    assert!(told.contains("/no/such.toml"), "{told}");
+}
+
+#[test]
+fn keys_are_made_for_people_listed_and_checked() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("keys.toml");
+    let run = |words: &[&str]| {
+        let output = command().args(words).output().unwrap();
+        let told = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&told).into_owned())
+    };
+    let file = path.to_str().unwrap();
+    let (code, told) = run(&["keys", "new", "a"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        told.contains("[[key]]\nname = \"a\"\nsha256 = \"") && told.contains("role = \"infer\""),
+        "{told}"
+    );
+    let key = told.lines().find(|line| line.starts_with("parm_")).unwrap();
+    assert_eq!(key.len(), "parm_".len() + 64);
+    assert!(!path.exists());
+    let limits = ["--role", "control", "--rate", "2.5", "--burst", "9", "--concurrency", "4", "--file", file];
+    assert_eq!(run(&[&["keys", "new", "ops"][..], &limits].concat()).0, Some(0));
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let again = run(&["keys", "new", "ops", "--file", file]);
+    assert_eq!(again.0, Some(64), "{}", again.1);
+    assert!(again.1.contains("two keys are called 'ops'"), "{}", again.1);
+    let bad = run(&["keys", "new", "a b"]);
+    assert_eq!(bad.0, Some(64), "{}", bad.1);
+    let (_, listed) = run(&["keys", "list", file]);
+    assert!(
+        listed.contains("ops")
+            && listed.contains("control")
+            && listed.contains("2.5 requests a second, 4 at a time"),
+        "{listed}"
+    );
+    let config = folder.path().join("parm.toml");
+    let models = root().join("tests/models");
+    let written = format!(
+        "[server]\nhttp = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"\nkeys_file = \"{file}\"\n\
+         [backend]\nmodels = \"{}\"\n",
+        models.display()
+    );
+    fs::write(&config, written).unwrap();
+    let (_, checked) = run(&["check", config.to_str().unwrap()]);
+    assert!(checked.contains("ok   keys: 1 in") && checked.contains("1 control"), "{checked}");
+    fs::write(&path, "").unwrap();
+    let (code, checked) = run(&["check", config.to_str().unwrap()]);
+    assert_eq!(code, Some(1));
+    assert!(checked.contains("FAIL keys:") && checked.contains("names no key"), "{checked}");
+}

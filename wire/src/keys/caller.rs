@@ -1,0 +1,118 @@
+//! Who calls, and one request of theirs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parm_protocol::Error;
+
+use super::limit::Over;
+use super::ring::Holder;
+use super::{Access, Digest, Keys, Role};
+
+/// How long who has too much in progress is told to wait: its own answers make the room.
+const LATER: Duration = Duration::from_secs(1);
+
+/// Who is at the other end: the holder of a key, or anybody where none is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Caller(Option<Known>);
+
+#[derive(Clone, Debug)]
+struct Known {
+    keys: Keys,
+    digest: Digest,
+    holder: Arc<Holder>,
+}
+
+impl Caller {
+    pub(super) fn new(keys: Keys, digest: Digest, holder: Arc<Holder>) -> Self {
+        Self(Some(Known { keys, digest, holder }))
+    }
+
+    /// The name of the key, where one is asked for.
+    pub fn name(&self) -> Option<Arc<str>> {
+        self.0.as_ref().map(|known| known.holder.name.clone())
+    }
+
+    /// What the caller may do: everything, where no key is asked for.
+    pub fn role(&self) -> Role {
+        self.0.as_ref().map_or(Role::Control, |known| known.holder.role)
+    }
+
+    /// Whether the key is still good for this. What goes on for long asks again and again.
+    pub fn still_opens(&self, access: Access) -> bool {
+        self.again().is_ok_and(|holder| holder.is_none_or(|holder| holder.role.opens(access)))
+    }
+
+    /// Lets another request of this caller in, or says why not.
+    pub fn visit(&self, access: Access) -> Result<Visit, Error> {
+        match self.again()? {
+            Some(holder) => self.enter(holder, access),
+            None => Ok(Visit::default()),
+        }
+    }
+
+    /// Lets in the request that the caller was looked up for.
+    pub(super) fn first_visit(&self, access: Access) -> Result<Visit, Error> {
+        match &self.0 {
+            Some(known) => self.enter(known.holder.clone(), access),
+            None => Ok(Visit::default()),
+        }
+    }
+
+    fn enter(&self, holder: Arc<Holder>, access: Access) -> Result<Visit, Error> {
+        let name = &holder.name;
+        if !holder.role.opens(access) {
+            return Err(Error::WrongRole {
+                name: name.to_string(),
+                role: holder.role.name(),
+                wanted: access.name(),
+            });
+        }
+        match holder.limit.enter() {
+            Ok(()) => {}
+            Err(Over::Rate(rate, wait)) => {
+                let message = format!(
+                    "key '{name}' may send {rate} requests a second: send fewer, or have its rate raised"
+                );
+                return Err(Error::TooManyRequests { message, retry_after: wait });
+            }
+            Err(Over::Concurrency(most)) => {
+                let message = format!(
+                    "key '{name}' has {most} requests in progress, its limit: wait for answers before more"
+                );
+                return Err(Error::TooManyRequests { message, retry_after: LATER });
+            }
+        }
+        Ok(Visit { caller: self.clone(), counted: Some(holder) })
+    }
+
+    /// The holder as it is now: the key may have been taken out since, or have another role.
+    fn again(&self) -> Result<Option<Arc<Holder>>, Error> {
+        match &self.0 {
+            None => Ok(None),
+            Some(known) => known.keys.holder(&known.digest).map(Some).ok_or(Error::UnknownKey),
+        }
+    }
+}
+
+/// A request that was let in; it counts until this is dropped.
+#[derive(Debug, Default)]
+pub struct Visit {
+    caller: Caller,
+    counted: Option<Arc<Holder>>,
+}
+
+impl Visit {
+    /// Whose request it is.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if let Some(holder) = &self.counted {
+            holder.limit.leave();
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A key's digest, which is all that a server keeps of it, and the key itself where one is made.
+
+use std::fmt;
+use std::fs::File;
+use std::hash::{Hash, Hasher};
+use std::io::{self, Read};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+
+/// What keys begin with, so that those who look for secrets in sources and logs find them.
+const PREFIX: &str = "parm_";
+
+/// The SHA-256 digest of a key.
+#[derive(Clone, Copy, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of a key.
+    pub fn of(key: &[u8]) -> Self {
+        Self(Sha256::digest(key).into())
+    }
+}
+
+/// In a time that does not tell how much of it was right.
+impl PartialEq for Digest {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+    }
+}
+
+impl Hash for Digest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl FromStr for Digest {
+    type Err = String;
+
+    /// Reads 64 hexadecimal digits. What was written instead is not told: it may be the key.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "a digest has 64 hexadecimal digits: parm keys new prints one".to_owned();
+        if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        let mut bytes = [0; 32];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| wrong())?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The beginning only: nothing that is logged should be worth a search.
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({:02x}{:02x}..)", self.0[0], self.0[1])
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+/// A new key. It is shown once, to who has it made, and kept nowhere.
+pub struct Secret(String);
+
+impl Secret {
+    /// 256 bits from the kernel.
+    pub fn draw() -> io::Result<Self> {
+        let mut bytes = [0u8; 32];
+        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        Ok(Self(format!("{PREFIX}{}", Digest(bytes))))
+    }
+
+    /// What the server keeps of it.
+    pub fn digest(&self) -> Digest {
+        Digest::of(self.0.as_bytes())
+    }
+
+    /// The key itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(***)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_read_as_it_is_written_and_what_is_none_is_not_repeated() {
+        let digest = Digest::of(b"abc");
+        let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(digest.to_string(), text);
+        assert!(text.parse::<Digest>().unwrap() == digest && Digest::of(b"abd") != digest);
+        assert!(text.to_uppercase().parse::<Digest>().unwrap() == digest);
+        for wrong in [
+            "",
+            "parm_hush",
+            &text[1..],
+            &text.replace('b', "g"),
+            &format!("+{}", &text[1..]),
+            &"é".repeat(32),
+        ] {
+            let told = wrong.parse::<Digest>().unwrap_err();
+            assert!(told.contains("64") && !told.contains("hush"), "{told}");
+        }
+    }
+
+    #[test]
+    fn keys_are_drawn_anew_and_not_shown() {
+        let (one, other) = (Secret::draw().unwrap(), Secret::draw().unwrap());
+        assert_ne!(one.reveal(), other.reveal());
+        assert_eq!(one.reveal().len(), PREFIX.len() + 64);
+        assert!(!format!("{one:?} {:?}", one.digest()).contains(&one.reveal()[PREFIX.len()..]));
+    }
+}

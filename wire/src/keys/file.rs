@@ -1,0 +1,209 @@
+//! The key file, a table of TOML for each key:
+//!
+//! ```toml
+//! [[key]]
+//! name = "search"
+//! sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+//! role = "infer"
+//! rate = 500.0       # requests a second; without it there is no limit
+//! burst = 1000       # requests at once after a pause; default: what the rate allows in a second
+//! concurrency = 64   # requests at a time; without it there is no limit
+//! ```
+//!
+//! `sha256` may be a list while a key is changed for another. What is wrong is told by line, and what is written as a digest
+//! is never repeated: somebody may have put a key where its digest belongs.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::num::NonZeroU32;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::limit::Allowance;
+use super::{Digest, Role};
+
+/// A file with more bytes than this is not read.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// The longest name, in bytes: names are in logs and metrics.
+const LONGEST_NAME: usize = 64;
+
+/// What a key file says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyFile {
+    /// The keys.
+    #[serde(default, rename = "key")]
+    pub keys: Vec<Entry>,
+}
+
+/// A key, as the file has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Who has it, for logs.
+    pub name: String,
+    /// Its digest, or those of all keys that go by this name.
+    pub sha256: Digests,
+    /// What it is for.
+    pub role: Role,
+    /// Requests a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// Requests at once after a pause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<NonZeroU32>,
+    /// Requests at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<NonZeroU32>,
+}
+
+/// One digest or several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a digest has 64 hexadecimal digits: parm keys new prints one")]
+pub enum Digests {
+    /// That of the key.
+    One(Digest),
+    /// Those of the keys.
+    Several(Vec<Digest>),
+}
+
+impl Entry {
+    /// A key without limits.
+    pub fn new(name: impl Into<String>, role: Role, digest: Digest) -> Self {
+        let sha256 = Digests::One(digest);
+        Self { name: name.into(), sha256, role, rate: None, burst: None, concurrency: None }
+    }
+
+    pub(super) fn digests(&self) -> &[Digest] {
+        match &self.sha256 {
+            Digests::One(digest) => std::slice::from_ref(digest),
+            Digests::Several(digests) => digests,
+        }
+    }
+
+    pub(super) fn allowance(&self) -> Allowance {
+        let second = self.rate.map_or(1.0, |rate| rate.ceil().max(1.0));
+        Allowance {
+            rate: self.rate,
+            burst: self.burst.map_or(second, |burst| f64::from(burst.get())),
+            concurrency: self.concurrency.map(NonZeroU32::get),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Self { name, rate, .. } = self;
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+        if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(plain) {
+            return Err(format!(
+                "a name of a key is no name: use up to {LONGEST_NAME} letters, digits, '-', '_', '.' and '@'"
+            ));
+        }
+        if rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
+            return Err(format!("key '{name}': rate must be more than 0, or left out for no limit"));
+        }
+        if rate.is_none() && self.burst.is_some() {
+            return Err(format!("key '{name}': burst says nothing without a rate: set both, or neither"));
+        }
+        if self.digests().is_empty() {
+            return Err(format!("key '{name}': sha256 is empty: take the key out instead"));
+        }
+        Ok(())
+    }
+}
+
+impl KeyFile {
+    /// Reads a file's text, whole.
+    pub fn text(path: &Path) -> Result<String, String> {
+        let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
+        if size > MAX_BYTES {
+            return Err(format!("it has {size} bytes, more than {MAX_BYTES}"));
+        }
+        fs::read_to_string(path).map_err(|error| error.to_string())
+    }
+
+    /// Reads and checks what a file says.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let file: Self = toml::from_str(text).map_err(|error| {
+            let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
+            let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
+            format!("{line}{}", error.message())
+        })?;
+        file.check()?;
+        Ok(file)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.keys.is_empty() {
+            return Err("it names no key: parm keys new makes one".into());
+        }
+        let (mut names, mut digests) = (BTreeSet::new(), BTreeSet::new());
+        for entry in &self.keys {
+            entry.check()?;
+            let name = &entry.name;
+            if !names.insert(name) {
+                return Err(format!("two keys are called '{name}': put both digests into one"));
+            }
+            if !entry.digests().iter().all(|digest| digests.insert(digest.to_string())) {
+                return Err(format!(
+                    "key '{name}' has a digest that is there already: give everyone a key of their own"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_who_may_do_what_and_how_much() {
+        let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
+        let text = format!(
+            "# comment\n[[key]]\nname = \"a\"\nsha256 = \"{one}\"\nrole = \"infer\"\nrate = 2.5\nconcurrency = 4\n\
+             [[key]]\nname = \"b\"\nsha256 = [\"{other}\"]\nrole = \"control\"\n"
+        );
+        let file = KeyFile::read(&text).unwrap();
+        assert_eq!(file.keys[0].allowance(), Allowance { rate: Some(2.5), burst: 3.0, concurrency: Some(4) });
+        assert_eq!(file.keys[1].digests(), [other]);
+        assert_eq!(file.keys[1].allowance().rate, None);
+        assert_eq!(KeyFile::read(&toml::to_string(&file).unwrap()), Ok(file));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_without_what_is_written() {
+        let key = |name: &str, digest: &str, rest: &str| {
+            format!("[[key]]\nname = \"{name}\"\nsha256 = {digest}\nrole = \"infer\"\n{rest}\n")
+        };
+        let digest = format!("\"{}\"", Digest::of(b"hush"));
+        let good = key("a", &digest, "");
+        KeyFile::read(&good).unwrap();
+        let cases = [
+            (String::new(), "no key"),
+            (key("a", "\"parm_hush\"", ""), "line 3"),
+            (key("a", "[\"parm_hush\"]", ""), "64 hexadecimal digits"),
+            (key("a", "hush", ""), "line 3"),
+            (key("a", "[]", ""), "empty"),
+            (key("a b", &digest, ""), "no name"),
+            (key("", &digest, ""), "no name"),
+            (key("a", &digest, "rate = 0"), "rate"),
+            (key("a", &digest, "rate = inf"), "rate"),
+            (key("a", &digest, "burst = 4"), "burst"),
+            (key("a", &digest, "rate = 4\nburst = 0"), "line"),
+            (key("a", &digest, "concurrency = 0"), "line"),
+            (key("a", &digest, "hush = 0"), "unknown field"),
+            (format!("{good}{good}"), "two keys"),
+            (format!("{good}{}", key("b", &digest, "")), "there already"),
+            (good.replace("infer", "root"), "infer"),
+            (good.replace("key]]", "keys]]"), "unknown field"),
+        ];
+        for (text, word) in cases {
+            let told = KeyFile::read(&text).unwrap_err();
+            assert!(told.contains(word), "{told} does not say {word}: {text}");
+            assert!(!told.contains("parm_hush") && !told.contains(digest.trim_matches('"')), "{told}");
+        }
+    }
+}

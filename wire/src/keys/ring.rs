@@ -1,0 +1,120 @@
+//! The keys that are known now.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::HeaderMap;
+use parking_lot::RwLock;
+use parm_protocol::Error;
+
+use super::caller::{Caller, Visit};
+use super::limit::Limit;
+use super::{Access, Digest, Entry, KeyFile, Role, credential};
+
+/// The keys of a server; cheap to clone. Whether keys are asked for is settled at the start: no change of the file makes a
+/// server open that was not.
+#[derive(Clone, Default)]
+pub struct Keys(Option<Arc<Ring>>);
+
+struct Ring {
+    /// Where they come from, if from a file.
+    file: Option<PathBuf>,
+    known: RwLock<Arc<Holders>>,
+}
+
+/// Who has which key.
+type Holders = HashMap<Digest, Arc<Holder>>;
+
+/// Who has a key.
+#[derive(Debug)]
+pub(super) struct Holder {
+    pub(super) name: Arc<str>,
+    pub(super) role: Role,
+    pub(super) limit: Arc<Limit>,
+}
+
+impl Keys {
+    /// No keys: nobody is asked for one.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// The keys of a file, which is followed once a server runs; none without a file.
+    pub fn open(file: Option<&Path>) -> Result<Self, Error> {
+        let Some(path) = file else { return Ok(Self::none()) };
+        let read = KeyFile::text(path).and_then(|text| KeyFile::read(&text));
+        let file = read.map_err(|reason| Error::KeyFile { path: path.to_owned(), reason })?;
+        Ok(Self::with(Some(path.to_owned()), &file.keys))
+    }
+
+    /// These keys.
+    pub fn of(entries: &[Entry]) -> Self {
+        Self::with(None, entries)
+    }
+
+    fn with(file: Option<PathBuf>, entries: &[Entry]) -> Self {
+        let known = RwLock::new(Arc::new(known(entries, &Holders::new())));
+        Self(Some(Arc::new(Ring { file, known })))
+    }
+
+    /// Whether callers are asked for a key.
+    pub fn are_asked_for(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The file that they come from.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.0.as_ref()?.file.as_deref()
+    }
+
+    /// From now on these are the keys. Who stays keeps what it has used of its limits.
+    pub fn replace(&self, entries: &[Entry]) {
+        let Some(ring) = &self.0 else { return };
+        let before = ring.known.read().clone();
+        *ring.known.write() = Arc::new(known(entries, &before));
+    }
+
+    /// Who calls, by the headers of a request.
+    pub fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Error> {
+        if self.0.is_none() {
+            return Ok(Caller::default());
+        }
+        let digest = credential::given(headers).ok_or(Error::NoKey)?;
+        let holder = self.holder(&digest).ok_or(Error::UnknownKey)?;
+        Ok(Caller::new(self.clone(), digest, holder))
+    }
+
+    /// Lets a request in, or says why not. What is for everyone is not asked for a key, nor counted.
+    pub fn admit(&self, headers: &HeaderMap, access: Access) -> Result<Visit, Error> {
+        if access == Access::Everyone || self.0.is_none() {
+            return Ok(Visit::default());
+        }
+        self.authenticate(headers)?.first_visit(access)
+    }
+
+    pub(super) fn holder(&self, digest: &Digest) -> Option<Arc<Holder>> {
+        self.0.as_ref()?.known.read().get(digest).cloned()
+    }
+}
+
+fn known(entries: &[Entry], before: &Holders) -> Holders {
+    let mut known = Holders::new();
+    for entry in entries {
+        let allowance = entry.allowance();
+        let own =
+            before.values().find(|holder| *holder.name == *entry.name && holder.limit.allowance == allowance);
+        let limit = own.map_or_else(|| Arc::new(Limit::new(allowance)), |holder| holder.limit.clone());
+        let holder = Arc::new(Holder { name: entry.name.as_str().into(), role: entry.role, limit });
+        known.extend(entry.digests().iter().map(|digest| (*digest, holder.clone())));
+    }
+    known
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.0.as_ref().map(|ring| ring.known.read().len());
+        f.debug_tuple("Keys").field(&count).finish()
+    }
+}

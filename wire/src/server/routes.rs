@@ -1,0 +1,42 @@
+//! A router that knows what it serves, so that a test can hold it to the [table](crate::keys::ROUTES) of who may have it.
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::routing::{MethodFilter, on};
+use http::Method;
+
+/// A router under construction, and its routes.
+pub struct Routes<S> {
+    router: Router<S>,
+    served: Vec<(Method, &'static str)>,
+}
+
+impl<S: Clone + Send + Sync + 'static> Default for Routes<S> {
+    fn default() -> Self {
+        Self { router: Router::new(), served: Vec::new() }
+    }
+}
+
+impl<S: Clone + Send + Sync + 'static> Routes<S> {
+    /// Serves a path to a method.
+    pub fn on<H, T>(mut self, method: Method, path: &'static str, handler: H) -> Self
+    where
+        H: Handler<T, S>,
+        T: 'static,
+    {
+        let filter = MethodFilter::try_from(method.clone()).expect("routes are for ordinary methods");
+        self.router = self.router.route(path, on(filter, handler));
+        self.served.push((method, path));
+        self
+    }
+
+    /// The router.
+    pub fn router(self) -> Router<S> {
+        self.router
+    }
+
+    /// What it serves.
+    pub fn served(&self) -> &[(Method, &'static str)] {
+        &self.served
+    }
+}
