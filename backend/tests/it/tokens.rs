@@ -15,21 +15,21 @@ use crate::support::{LONG, Served, config, context, request};
 struct Front {
     frontend: Frontend,
     giver: Arc<dyn Giver>,
-    mail: mpsc::UnboundedReceiver<Message>,
+    mail: mpsc::Receiver<Message>,
 }
 
-struct Post(mpsc::UnboundedSender<Message>);
+struct Post(mpsc::Sender<Message>);
 
 impl Mailbox for Post {
     fn post(&self, message: Message, _: bool) {
-        let _ = self.0.send(message);
+        let _ = self.0.try_send(message);
     }
 }
 
 impl Front {
     fn join(served: &Served) -> Self {
         let giver = served.worker.giver().expect("it gives tokens");
-        let (sender, mail) = mpsc::unbounded_channel();
+        let (sender, mail) = mpsc::channel(64);
         Self { frontend: giver.join(Box::new(Post(sender))), giver, mail }
     }
 

@@ -20,7 +20,7 @@ enum Heard {
 
 /// A service that gives tokens when it is told to.
 struct Giving {
-    heard: mpsc::UnboundedSender<Heard>,
+    heard: mpsc::Sender<Heard>,
     mailbox: OnceLock<Box<dyn Mailbox>>,
 }
 
@@ -29,18 +29,18 @@ const FRONTEND: Frontend = Frontend(7);
 impl Giver for Giving {
     fn join(&self, mailbox: Box<dyn Mailbox>) -> Frontend {
         assert!(self.mailbox.set(mailbox).is_ok(), "one connection");
-        let _ = self.heard.send(Heard::Joined);
+        let _ = self.heard.try_send(Heard::Joined);
         FRONTEND
     }
 
     fn leave(&self, frontend: Frontend) {
         assert_eq!(frontend, FRONTEND);
-        let _ = self.heard.send(Heard::Left);
+        let _ = self.heard.try_send(Heard::Left);
     }
 
     fn told(&self, frontend: Frontend, order: Order<String>) {
         assert_eq!(frontend, FRONTEND);
-        let _ = self.heard.send(Heard::Told(order));
+        let _ = self.heard.try_send(Heard::Told(order));
     }
 }
 
@@ -78,23 +78,23 @@ impl InferenceService for Service {
         Some(self.0.clone())
     }
     async fn infer(&self, request: InferRequest, context: Context) -> Result<InferResponse, Error> {
-        let _ = self.0.heard.send(Heard::Asked(context.caller));
+        let _ = self.0.heard.try_send(Heard::Asked(context.caller));
         Ok(echo(request))
     }
 }
 
-struct Listener(mpsc::UnboundedSender<(u64, News)>);
+struct Listener(mpsc::Sender<(u64, News)>);
 
 impl Watcher for Listener {
     fn heard(&self, connection: u64, news: News) {
-        let _ = self.0.send((connection, news));
+        let _ = self.0.try_send((connection, news));
     }
 }
 
 /// Both ends, where the server takes the client for one that knows tokens and the client the server, or not.
-fn both(server: bool, client: bool) -> (Connection, Arc<Giving>, mpsc::UnboundedReceiver<Heard>) {
+fn both(server: bool, client: bool) -> (Connection, Arc<Giving>, mpsc::Receiver<Heard>) {
     let (near, far) = UnixStream::pair().unwrap();
-    let (heard, hears) = mpsc::unbounded_channel();
+    let (heard, hears) = mpsc::channel(64);
     let giving = Arc::new(Giving { heard, mailbox: OnceLock::new() });
     let config = Config::default();
     let negotiated = Negotiated { tokens: client, ..Negotiated::of(&config) };
@@ -107,7 +107,7 @@ fn both(server: bool, client: bool) -> (Connection, Arc<Giving>, mpsc::Unbounded
 #[tokio::test]
 async fn tokens_and_wishes_go_both_ways_and_end_with_the_connection() {
     let (connection, giving, mut hears) = both(true, true);
-    let (news, mut told) = mpsc::unbounded_channel();
+    let (news, mut told) = mpsc::channel(64);
     let watcher: Arc<dyn Watcher> = Arc::new(Listener(news));
     connection.watch(3, &watcher);
     assert_eq!(told.recv().await, Some((3, News::Offered)));
@@ -134,7 +134,7 @@ async fn tokens_and_wishes_go_both_ways_and_end_with_the_connection() {
 async fn a_peer_that_does_not_know_tokens_never_sees_one() {
     for (server, client) in [(false, false), (true, false)] {
         let (connection, _giving, mut hears) = both(server, client);
-        let (news, mut told) = mpsc::unbounded_channel();
+        let (news, mut told) = mpsc::channel(64);
         let watcher: Arc<dyn Watcher> = Arc::new(Listener(news));
         connection.watch(1, &watcher);
         connection.tell(&Order::Withdraw("m".into()));
