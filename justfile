@@ -93,6 +93,14 @@ retry-storm *arguments:
 bench-masking *arguments:
     bench/chaos.sh masking {{arguments}}
 
+# Three frontends over the same workers beside one, and one of two that is killed.
+frontends *arguments:
+    bench/chaos.sh frontends {{arguments}}
+
+# One and two frontends over real Tritons, with agents and without.
+tritons *arguments:
+    bench/tritons.sh {{arguments}}
+
 # parm load beside wrk, h2load and perf_analyzer on a null server.
 bench-load *arguments:
     bench/load.sh {{arguments}}

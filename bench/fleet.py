@@ -84,8 +84,8 @@ time_ms = {{ kind = "lognormal", median = {time}, sigma = 0.05 }}
         wait_for_http(f"http://{self.http}/v2/health/ready", self.process)
 
     def suffer(self, **plan):
-        """Puts a fault plan in force; none ends all faults."""
-        body = json.dumps(plan).encode()
+        """Puts a fault plan in force; none ends all faults. Workers with one seed would all be slow at the same time."""
+        body = json.dumps({"seed": self.host.number, **plan}).encode()
         request = urllib.request.Request(f"http://{self.metrics}/faults", body, {"content-type": "application/json"})
         urllib.request.urlopen(request, timeout=5).read()
 

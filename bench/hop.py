@@ -175,10 +175,12 @@ def main():
             # One thread, as nginx and Envoy get one; only the proxies are limited, not the worker.
             os.environ["TOKIO_WORKER_THREADS"] = "1"
             serve = ["serve", "--worker", f"http://{worker.http}"]
-            with Parm(*serve, *PASS_THROUGH) as through, Parm(*serve) as hedging:
+            agent = ["worker", "--upstream", f"http://{worker.http}", "--instances", "16"]
+            with Parm(*serve, *PASS_THROUGH) as through, Parm(*serve) as hedging, Parm(*agent) as beside:
                 through.wait_for_model(MODEL)
                 hedging.wait_for_model(MODEL)
-                targets = {"direct": worker, "parm": through, "parm, as it comes": hedging}
+                beside.wait_for_model(MODEL)
+                targets = {"direct": worker, "parm": through, "parm, as it comes": hedging, "parm, as an agent": beside}
                 targets = {name: (server.http, server.process.pid) for name, server in targets.items()}
                 makers = {"nginx": nginx, "haproxy": haproxy}
                 if options.envoy:

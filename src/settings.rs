@@ -82,6 +82,9 @@ impl Settings {
         if flags.faults {
             figment = figment.merge(Serialized::default("backend.faults", true));
         }
+        if let Some(url) = &flags.upstream {
+            figment = figment.merge(Serialized::default("backend.upstream.url", url));
+        }
         extract(figment)?.with_models()
     }
 
@@ -90,6 +93,9 @@ impl Settings {
         let backend = &mut self.backend;
         parm_backend::engine::by_name(&backend.engine.name)
             .map_err(|error| Invalid(anyhow!("backend.engine.name: {error}")))?;
+        if backend.upstream.url.is_some() {
+            return Ok(self);
+        }
         if backend.models.is_none() && backend.emulated.is_empty() {
             let folder = std::path::Path::new("models");
             if !folder.is_dir() {
@@ -107,6 +113,7 @@ impl Settings {
     pub fn embeds(&self) -> bool {
         let frontend = &self.frontend;
         self.backend.models.is_some()
+            || self.backend.upstream.url.is_some()
             || !self.backend.emulated.is_empty()
             || (frontend.workers.is_empty() && frontend.workers_file.is_none())
     }
@@ -118,13 +125,16 @@ impl Settings {
     }
 
     fn has_secrets(&self) -> bool {
-        let Self { server, frontend, .. } = self;
-        !server.tokens.is_empty() || frontend.client.token.is_some() || frontend.admin.token.is_some()
+        let Self { server, frontend, backend, .. } = self;
+        backend.upstream.client.token.is_some()
+            || !server.tokens.is_empty()
+            || frontend.client.token.is_some()
+            || frontend.admin.token.is_some()
     }
 }
 
-const SECRETS: &str = "# Tokens are secrets and left out: fill in `token` under [[server.tokens]], [frontend.client] \
-                       and [frontend.admin].\n\n";
+const SECRETS: &str = "# Tokens are secrets and left out: fill in `token` under [[server.tokens]], [frontend.client], \
+                       [backend.upstream.client] and [frontend.admin].\n\n";
 /// The policy that `--stand-in` implies.
 const STAND_IN: &str = "stand-in";
 /// What our variables begin with.

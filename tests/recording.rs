@@ -66,6 +66,30 @@ fn a_frontend_records_itself_until_it_ends() {
 }
 
 #[test]
+fn a_recording_for_which_there_is_no_room_ends_and_says_so_while_queries_go_on() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("run.jsonl");
+    let mut parm = Parm::serve_short_of_room(&["--instances", "1", "--record", file.to_str().unwrap()]);
+    parm.until_model_ready();
+    parm.until("there is no room", |parm| {
+        infer(parm);
+        parm.log().contains("make room, and restart to record again")
+    });
+    (0..10).for_each(|_| infer(&parm));
+    parm.signal("TERM");
+    let ended = parm.wait();
+    assert_eq!(
+        ended.code(),
+        Some(1),
+        "whoever wants the recording learns that it is not whole: {}",
+        parm.log()
+    );
+    assert!(parm.log().contains(file.to_str().unwrap()), "{}", parm.log());
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("{\"recording\""), "what was written is there: {text}");
+}
+
+#[test]
 fn a_frontend_that_cannot_be_recorded_is_named_with_what_to_do() {
     let parm = Parm::serve(&["--instances", "1"]);
     for (url, code, word) in [

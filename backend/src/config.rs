@@ -5,11 +5,11 @@ use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parm_durations::{Micros, Millis};
+use parm_durations::{Micros, Millis, PositiveMillis};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Options, Spec};
+use crate::engine::{Options, Spec, Upstream};
 
 /// Settings of the models and the instances that run them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -26,6 +26,8 @@ pub struct Config {
     pub unbatched: Vec<String>,
     /// Emulated models by name, for experiments; served beside the folder's models. Default: none.
     pub emulated: BTreeMap<String, Spec>,
+    /// Another server whose models are served, instead of a folder's.
+    pub upstream: Upstream,
     /// What runs the models.
     pub engine: EngineConfig,
     /// Instances: threads that each run one batch at a time. Default 1.
@@ -44,6 +46,8 @@ pub struct Config {
     pub max_wait: Duration,
     /// Batching across requests. Off by default.
     pub batching: Batching,
+    /// Tokens for frontends that share this worker.
+    pub tokens: Tokens,
     /// Runs of a model on blank inputs before it counts as ready; 0 turns warm-up (and with it batching) off, for
     /// models that cannot run on zeros. Default 3.
     pub warm_up_runs: u32,
@@ -56,6 +60,41 @@ pub struct Config {
     pub reload: Duration,
     /// Allow fault injection at run time, for experiments. Default false.
     pub faults: bool,
+}
+
+/// Tokens: an idle instance is promised to one frontend at a time, so that those that share it do not meet there. Given to
+/// frontends over frames, where requests are not batched here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tokens {
+    /// Give tokens. Default true.
+    pub enabled: bool,
+    /// Milliseconds after which a frontend gives back a token that it does not use, where there are others. Default 100.
+    #[serde(rename = "lease_ms", with = "PositiveMillis")]
+    pub lease: Duration,
+    /// Microseconds before which a token is not called back for another frontend: it may be on its way. Default 1000.
+    #[serde(rename = "young_us", with = "Micros")]
+    pub young: Duration,
+    /// Milliseconds after which a token that was called back is void, whether its frontend answers or not. Default 5.
+    #[serde(rename = "recall_ms", with = "PositiveMillis")]
+    pub recall: Duration,
+    /// Reservations that are noted, of all frontends; more are ignored, and made again. Default 1024.
+    pub most_reservations: NonZeroUsize,
+}
+
+impl Tokens {
+    pub(crate) fn settings(&self) -> parm_tokens::Settings {
+        let Self { lease, young, recall, .. } = *self;
+        parm_tokens::Settings { lease, young, recall, most_reservations: self.most_reservations.get() }
+    }
+}
+
+impl Default for Tokens {
+    fn default() -> Self {
+        let parm_tokens::Settings { lease, young, recall, .. } = parm_tokens::Settings::default();
+        let most_reservations = const { NonZeroUsize::new(1024).unwrap() };
+        Self { enabled: true, lease, young, recall, most_reservations }
+    }
 }
 
 /// Which versions of a model are served.
@@ -106,6 +145,7 @@ impl Default for Config {
             versions: VersionPolicy::default(),
             unbatched: Vec::new(),
             emulated: BTreeMap::new(),
+            upstream: Upstream::default(),
             engine: EngineConfig::default(),
             instances: NonZeroUsize::MIN,
             queue: const { NonZeroUsize::new(256).unwrap() },
@@ -113,6 +153,7 @@ impl Default for Config {
             max_rows: const { NonZeroUsize::new(1024).unwrap() },
             max_wait: Duration::from_secs(60),
             batching: Batching::default(),
+            tokens: Tokens::default(),
             warm_up_runs: 3,
             measure: Duration::from_secs(1),
             reload: Duration::from_secs(5),

@@ -55,7 +55,7 @@ impl Client for Embedded {
         context: CallContext,
     ) -> BoxFuture<'_, Result<InferResponse, Refusal>> {
         let span = trace::infer(&request, &self.peer, context.traceparent.as_deref());
-        let call = Call { request, arrived: Instant::now(), deadline: context.deadline };
+        let call = Call { request, arrived: Instant::now(), deadline: context.deadline, caller: None };
         Box::pin(trace::within(span, self.host.infer(self.number, call)))
     }
 

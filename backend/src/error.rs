@@ -35,6 +35,10 @@ pub enum Error {
     WarmUpTooLarge { name: String, elements: usize, limit: usize },
     #[error("emulated model '{}': {message}", path.display())]
     Emulated { path: PathBuf, message: String },
+    #[error("{peer}: {error}")]
+    Upstream { peer: String, error: parm_protocol::Error },
+    #[error("this process serves the models of {url}: leave out {field}, or start another worker for them")]
+    NotBesideUpstream { url: String, field: &'static str },
     #[error(transparent)]
     Times(#[from] parm_workload::Error),
     #[error("invalid fault plan: {message}")]
@@ -57,7 +61,12 @@ impl Error {
         use Error::*;
         matches!(
             self,
-            UnknownEngine { .. } | EngineNotBuilt { .. } | RuntimeLibrary { .. } | Device { .. } | Times(_)
+            UnknownEngine { .. }
+                | EngineNotBuilt { .. }
+                | RuntimeLibrary { .. }
+                | Device { .. }
+                | Times(_)
+                | NotBesideUpstream { .. }
         )
     }
 }
@@ -72,6 +81,7 @@ impl From<Error> for parm_protocol::Error {
             Error::Repository(Stored::ModelName { .. }) | Error::Times(_) | Error::Plan { .. } => {
                 parm_protocol::Error::Malformed { message: error.to_string() }
             }
+            Error::Upstream { error, .. } => error,
             Error::FaultsDisabled => parm_protocol::Error::Unimplemented { what: "fault injection".into() },
             error => parm_protocol::Error::Internal { message: error.to_string() },
         }

@@ -17,8 +17,9 @@ mod statistics;
 mod trace;
 mod worker;
 
-pub use config::{Batching, Config, EngineConfig, VersionPolicy};
+pub use config::{Batching, Config, EngineConfig, Tokens, VersionPolicy};
 pub use embedded::Embedded;
+pub use engine::Upstream;
 pub use error::Error;
 pub use faults::Faults;
 pub use metrics::Metrics;

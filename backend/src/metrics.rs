@@ -32,6 +32,26 @@ pub struct Metrics {
     batch_limit: IntGaugeVec,
     batch_speedup: prometheus::GaugeVec,
     loads: IntCounterVec,
+    share_used: prometheus::CounterVec,
+    share_entitled: prometheus::CounterVec,
+    share_waiting: IntGaugeVec,
+    pub(crate) sharing: SharingMetrics,
+}
+
+/// The metrics of one model's share of the instances' time.
+#[derive(Clone, Debug)]
+pub(crate) struct ShareMetrics {
+    pub(crate) used: prometheus::Counter,
+    pub(crate) entitled: prometheus::Counter,
+    pub(crate) waiting: IntGauge,
+}
+
+/// What frontends that share the instances hold and wish for.
+#[derive(Clone, Debug)]
+pub(crate) struct SharingMetrics {
+    pub(crate) frontends: IntGauge,
+    pub(crate) tokens: IntGauge,
+    pub(crate) reservations: IntGauge,
 }
 
 /// The metrics of one model, looked up once.
@@ -88,6 +108,16 @@ impl Metrics {
         let help = "Time of one row alone over time of a row in a full batch, measured at load";
         let speedup = prometheus::GaugeVec::new(Opts::new("parm_instance_batch_speedup", help), MODEL)?;
         registry.register(Box::new(speedup.clone()))?;
+        let share = |name: &str, help: &str| {
+            let metric = prometheus::CounterVec::new(Opts::new(name, help), &["model"])?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        let waiting = Opts::new("parm_share_waiting", "Requests that wait for an instance, by share");
+        let share_waiting = IntGaugeVec::new(waiting, &["model"])?;
+        registry.register(Box::new(share_waiting.clone()))?;
+        let used = "Seconds of instances' time that each share used";
+        let entitled = "Seconds of instances' time that its weight gave each share while it wanted some";
         let per_reason = &["model", "version", "reason"];
         let dropped = "Requests dropped before they ran, as nobody waited for them any more";
         Ok(Self {
@@ -106,6 +136,10 @@ impl Metrics {
             panics: counter("parm_instance_panics_total".into(), "Panics of the engine, survived", MODEL)?,
             batch_limit: gauge("parm_instance_batch_limit".into(), "Rows that batching puts together")?,
             batch_speedup: speedup,
+            share_used: share("parm_share_used_seconds_total", used)?,
+            share_entitled: share("parm_share_entitled_seconds_total", entitled)?,
+            share_waiting,
+            sharing: SharingMetrics::register(registry)?,
             loads: counter("parm_instance_loads_total".into(), "Loads by outcome", &["model", "outcome"])?,
         })
     }
@@ -130,6 +164,14 @@ impl Metrics {
         }
     }
 
+    pub(crate) fn share(&self, model: &str) -> ShareMetrics {
+        ShareMetrics {
+            used: self.share_used.with_label_values(&[model]),
+            entitled: self.share_entitled.with_label_values(&[model]),
+            waiting: self.share_waiting.with_label_values(&[model]),
+        }
+    }
+
     /// Counts a request that got an error. Names of models that are not served count as one, as clients choose them.
     pub(crate) fn failed(&self, model: Option<(&str, &str)>, reason: &str) {
         let (model, version) = model.unwrap_or(("", ""));
@@ -139,6 +181,21 @@ impl Metrics {
     pub(crate) fn loaded(&self, model: &str, outcome: &Result<(), Error>) {
         let outcome = if outcome.is_ok() { "loaded" } else { "failed" };
         self.loads.with_label_values(&[model, outcome]).inc();
+    }
+}
+
+impl SharingMetrics {
+    fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let gauge = |name: &str, help: &str| {
+            let metric = IntGauge::new(name, help)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        Ok(Self {
+            frontends: gauge("parm_sharing_frontends", "Frontends that take part in tokens")?,
+            tokens: gauge("parm_sharing_tokens", "Tokens of idle instances that frontends hold")?,
+            reservations: gauge("parm_sharing_reservations", "Reservations that wait for an instance")?,
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parm_protocol::fleet::Giver;
 use parm_protocol::{
     Context, Error as Refusal, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
     ModelMetadata, ModelRef, ModelStatistics, ServerMetadata, Transport,
@@ -77,10 +78,14 @@ impl InferenceService for Worker {
         self.host.unload_model(name).await
     }
 
+    fn giver(&self) -> Option<Arc<dyn Giver>> {
+        self.host.giver()
+    }
+
     async fn infer(&self, request: InferRequest, context: Context) -> Result<InferResponse, Refusal> {
-        let Context { arrived, deadline, traceparent, .. } = context;
+        let Context { arrived, deadline, traceparent, caller, .. } = context;
         let span = trace::infer(&request, "worker", traceparent.as_deref());
-        trace::within(span, self.host.infer(0, Call { request, arrived, deadline })).await
+        trace::within(span, self.host.infer(0, Call { request, arrived, deadline, caller })).await
     }
 
     fn rejected(&self, error: &Refusal, _: Transport) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use parm_tokens::{Class, Order, Token};
 use smallvec::SmallVec;
 
 use super::health::Reason;
@@ -45,6 +46,10 @@ pub struct JobSpec {
     pub pool: PoolId,
     /// Which of the pool's models.
     pub role: Role,
+    /// Where whoever queues jobs puts it, among those of other frontends.
+    pub class: Class,
+    /// The token to send along, where the instance gives some.
+    pub token: Option<Token>,
 }
 
 /// Where an output that a decoder reads comes from.
@@ -188,6 +193,8 @@ pub enum Action {
     /// An instance's answers for a pool disagree with parities or stand-ins far more often than its peers' do: tell
     /// somebody.
     Suspect(InstanceId, PoolId),
+    /// Tell an instance that gives tokens what is wished of it. It may get lost.
+    Tell(InstanceId, Order<PoolId>),
     /// A step of a query that no other action tells, where somebody follows queries.
     Trace(QueryId, Step),
     /// An instance takes no more work, for this reason: of this pool if it fails, of any if it is slow or wrong.

@@ -37,6 +37,10 @@ pub struct Dispatcher {
     pub(super) pool_names: Names<PoolId, Pool>,
     pub(super) timers: Timers,
     pub(super) shelf: Shelf,
+    /// Instances that give tokens.
+    pub(super) givers: u32,
+    /// Pools that reserve at them.
+    pub(super) asking: Vec<Key<Pool>>,
     /// The wake that the driver was asked for and has not yet given.
     wake: Option<Time>,
     /// What pools' shares of the instances' time are compared by.
@@ -100,6 +104,8 @@ impl Dispatcher {
             pool_names: Names::new(),
             timers: Timers::new(),
             shelf: Shelf::default(),
+            givers: 0,
+            asking: Vec::new(),
             wake: None,
             clock: Clock::default(),
             traced: false,
@@ -125,6 +131,10 @@ impl Dispatcher {
             Event::JobCompleted(id) => self.completed(Key::from(id)),
             Event::JobFailed(id, failure) => self.failed(Key::from(id), failure),
             Event::InstanceJoined(id, spec) => self.joined(id, spec),
+            Event::TokensOffered(id) => self.tokens_offered(id),
+            Event::TokenGranted(id, grant) => self.granted(id, grant),
+            Event::TokenRecalled(id, token) => self.recalled(id, token),
+            Event::TokensEnded(id) => self.tokens_ended(id),
             Event::InstanceDraining(id) => self.draining(id),
             Event::InstanceLeft(id) => self.left(id),
             Event::ProbeAnswered(id, pool, works) => self.probe_answered(id, pool, works),
@@ -146,6 +156,9 @@ impl Dispatcher {
         }
         if self.timers.new_is_due(self.now) {
             self.fire_timers();
+        }
+        if !self.asking.is_empty() {
+            self.reserve();
         }
         if self.timers.worth_a_look(self.wake) {
             self.ask_for_wake();
@@ -224,6 +237,8 @@ impl Dispatcher {
                 Timer::Grace(query) => self.grace_is_over(query),
                 Timer::Probe(instance) => self.probe_due(instance),
                 Timer::Warm(instance) => self.warmed_up(instance),
+                Timer::Lease(instance) => self.lease_is_over(instance),
+                Timer::Widen(pool) => self.widen(pool),
                 Timer::Elsewhere(pool) => self.nowhere_else(pool),
             }
         }
@@ -238,8 +253,10 @@ impl Dispatcher {
             Timer::Deadline(query) | Timer::Grace(query) | Timer::Overdue(query) => queries.contains(query),
             Timer::Age(group) | Timer::Watch(group) => groups.contains(group),
             Timer::Late(job) => jobs.contains(job),
-            Timer::Batch(pool) | Timer::NoInstance(pool) | Timer::Elsewhere(pool) => pools.contains(pool),
+            Timer::Batch(pool) | Timer::NoInstance(pool) => pools.contains(pool),
+            Timer::Elsewhere(pool) | Timer::Widen(pool) => pools.contains(pool),
             Timer::Probe(instance) | Timer::Warm(instance) => instances.contains(instance),
+            Timer::Lease(instance) => instances.contains(instance),
         });
         let Some(at) = earliest else { return };
         if self.wake.is_none_or(|asked| at < asked) {

@@ -1,5 +1,7 @@
 //! What happens to the dispatcher.
 
+use parm_tokens::{Grant, Token};
+
 use super::{
     GroupId, InForce, InstanceId, JobId, NodeId, Output, Pair, PoolId, PoolSettings, QueryId, ShapeId, Time,
 };
@@ -114,6 +116,14 @@ pub enum Event {
     JobFailed(JobId, Failure),
     /// An instance is ready for work.
     InstanceJoined(InstanceId, InstanceSpec),
+    /// An instance gives tokens from now on, on a new connection: it is sent no job without one.
+    TokensOffered(InstanceId),
+    /// An instance gave a token.
+    TokenGranted(InstanceId, Grant),
+    /// An instance wants a token back, unless it is used.
+    TokenRecalled(InstanceId, Token),
+    /// The connection is gone on which an instance gave tokens, and they with it; it is sent jobs as it comes.
+    TokensEnded(InstanceId),
     /// An instance wants no more work; what it holds will still be completed.
     InstanceDraining(InstanceId),
     /// An instance is gone, and what it held with it.

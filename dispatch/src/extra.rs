@@ -41,6 +41,16 @@ pub(super) enum Class {
 /// queries, which is rare and short.
 const LOOK_AT: usize = 16;
 
+impl Class {
+    /// What it is beside the jobs of other frontends.
+    fn among_all(self) -> parm_tokens::Class {
+        match self {
+            Self::Urgent => parm_tokens::Class::Late,
+            Self::Spare => parm_tokens::Class::Spare,
+        }
+    }
+}
+
 impl Extra {
     /// It is for the instances that are kept for redundancy, where some are.
     fn redundant(&self) -> bool {
@@ -58,6 +68,7 @@ impl Dispatcher {
     pub(super) fn add_extra(&mut self, key: Key<Pool>, class: Class, extra: Extra) {
         if class == Class::Urgent {
             extra.rows.iter().for_each(|query| self.queries[*query].extras += 1);
+            self.seek(key);
         }
         self.pools[key].extras(class).push_back(extra);
     }
@@ -151,7 +162,8 @@ impl Dispatcher {
         if class == Class::Urgent {
             extra.rows.iter().for_each(|query| self.queries[*query].extras -= 1);
         }
-        self.start(Start { pool, instance, role: extra.role, rows: extra.rows, fresh: false });
+        let (role, rows, class) = (extra.role, extra.rows, class.among_all());
+        self.start(Start { pool, instance, role, rows, class, fresh: false });
     }
 
     /// An instance with room for an extra job; for a parity, on a node without its members if there is one.

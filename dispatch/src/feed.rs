@@ -3,9 +3,11 @@
 //! Between events no instance has room for work that waits. So new work needs only look for an instance, and an
 //! instance with room only for work; nobody searches both ways.
 
+use parm_tokens::Class;
+
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
-use super::extra::{Class, Extra};
+use super::extra::{self, Extra};
 use super::idle::Room;
 use super::instance::Instance;
 use super::job::Job;
@@ -15,6 +17,7 @@ use super::query::{Keys, Query};
 use super::queue::LaneId;
 use super::stand_ins::StandInLine;
 use super::timers::Timer;
+use super::tokens::Tokens;
 use super::{Action, Role, Rows};
 
 /// A job about to be started.
@@ -23,6 +26,7 @@ pub(super) struct Start {
     pub(super) instance: Key<Instance>,
     pub(super) role: Role,
     pub(super) rows: Keys,
+    pub(super) class: Class,
     /// Its queries were never tried.
     pub(super) fresh: bool,
 }
@@ -31,7 +35,7 @@ impl Dispatcher {
     /// Gives a pool's work to whoever has room for it.
     pub(super) fn feed(&mut self, key: Key<Pool>) {
         self.feed_stand_ins(key, StandInLine::Late);
-        self.feed_extras(key, Class::Urgent);
+        self.feed_extras(key, extra::Class::Urgent);
         self.feed_queue(key);
     }
 
@@ -58,6 +62,7 @@ impl Dispatcher {
             let pool = &mut self.pools[key];
             let Some(lane) = pool.queue.ready(self.now, &pool.in_force.batch) else { break };
             let Some(index) = pool.idle.next(|_| true) else {
+                self.seek(key);
                 self.recall(key);
                 return;
             };
@@ -70,7 +75,7 @@ impl Dispatcher {
 
     /// Gives a pool's spare work to whoever has nothing else to do.
     fn feed_spare(&mut self, key: Key<Pool>) {
-        self.feed_extras(key, Class::Spare);
+        self.feed_extras(key, extra::Class::Spare);
         self.feed_stand_ins(key, StandInLine::Doubtful);
         self.feed_stand_ins(key, StandInLine::Early);
     }
@@ -81,10 +86,8 @@ impl Dispatcher {
             return;
         }
         while self.instances.get(key).is_some_and(|instance| instance.room() != Room::None) {
-            let fed = self.take_stand_in(key, StandInLine::Late)
-                || self.take_extra(key, Class::Urgent)
-                || self.take_batch(key)
-                || self.take_extra(key, Class::Spare)
+            let fed = self.take_what_waits(key)
+                || self.take_extra(key, extra::Class::Spare)
                 || self.take_stand_in(key, StandInLine::Doubtful)
                 || self.take_stand_in(key, StandInLine::Early);
             if !fed {
@@ -98,6 +101,13 @@ impl Dispatcher {
             self.wait_for_company(pool);
             self.feed_spare(pool);
         }
+    }
+
+    /// Gives an instance the most urgent job that is not spare.
+    pub(super) fn take_what_waits(&mut self, key: Key<Instance>) -> bool {
+        self.take_stand_in(key, StandInLine::Late)
+            || self.take_extra(key, extra::Class::Urgent)
+            || self.take_batch(key)
     }
 
     /// Whether anything waits in a pool that an instance serves: mostly nothing does.
@@ -148,13 +158,20 @@ impl Dispatcher {
         let pool = &mut self.pools[key];
         let utilisation = pool.utilisation(self.now);
         let along = pool.policy.along(utilisation);
-        let job = self.start(Start { pool: key, instance, role: Role::Deployed, rows, fresh: true });
+        let job = self.start(Start {
+            pool: key,
+            instance,
+            role: Role::Deployed,
+            rows,
+            class: Class::Query,
+            fresh: true,
+        });
         self.join_group(key, job, along);
         self.note_started(key, job);
         for _ in 0..along.copies {
             let pool = &self.pools[key];
             if pool.spare.len() < pool.settings.spare_limit.get() as usize {
-                self.add_extra(key, Class::Spare, Extra::copy(self.jobs[job].rows.clone()));
+                self.add_extra(key, extra::Class::Spare, Extra::copy(self.jobs[job].rows.clone()));
             }
         }
         if along.backup {
@@ -164,9 +181,11 @@ impl Dispatcher {
 
     /// Starts a job.
     pub(super) fn start(&mut self, start: Start) -> Key<Job> {
-        let Start { pool: pool_key, instance: instance_key, role, rows, fresh } = start;
+        let Start { pool: pool_key, instance: instance_key, role, rows, class, fresh } = start;
         let charge = self.pools[pool_key].share.begin(&mut self.clock);
+        let alone = self.instances[instance_key].jobs.is_empty();
         let key = self.jobs.insert(Job {
+            alone,
             pool: pool_key,
             instance: instance_key,
             role,
@@ -205,7 +224,9 @@ impl Dispatcher {
         let count = ids.len();
         let instance = &mut self.instances[instance_key];
         instance.jobs.push(key);
-        let job = super::JobSpec { id: key.id(), instance: instance.id, pool: self.pools[pool_key].id, role };
+        let token = instance.tokens.as_mut().and_then(Tokens::spend);
+        let (id, pool) = (key.id(), self.pools[pool_key].id);
+        let job = super::JobSpec { id, instance: instance.id, pool, role, class, token };
         self.out.push(Action::Run(job, ids));
         self.refresh(instance_key);
 
@@ -232,7 +253,7 @@ impl Dispatcher {
     /// Sets the timer for a batch that waits for company while there is room for it.
     fn wait_for_company(&mut self, key: Key<Pool>) {
         let pool = &mut self.pools[key];
-        if pool.queue.waiting() == 0 || pool.idle.is_empty() {
+        if pool.queue.waiting() == 0 || (pool.idle.is_empty() && self.givers == 0) {
             return;
         }
         let Some(at) = pool.queue.ready_at(&pool.in_force.batch) else { return };

@@ -8,6 +8,7 @@ use super::health::Health;
 use super::idle::Room;
 use super::job::Job;
 use super::pool::Pool;
+use super::tokens::Tokens;
 use super::{InstanceId, NodeId, Time};
 
 /// An instance that joined and has not left.
@@ -16,11 +17,15 @@ pub(super) struct Instance {
     pub(super) id: InstanceId,
     pub(super) node: Option<NodeId>,
     pub(super) slots: u16,
+    /// Batches that it may hold for each slot.
+    pub(super) ahead: u16,
     pub(super) serves: SmallVec<[Serves; 2]>,
     pub(super) jobs: SmallVec<[Key<Job>; 2]>,
     pub(super) draining: bool,
     /// How fast and how right it has been.
     pub(super) health: Health,
+    /// Of an instance that gives tokens: it is sent no job without, unless it is of a fast model.
+    pub(super) tokens: Option<Tokens>,
     /// Until when it gets only what others have no room for.
     pub(super) warm_at: Option<Time>,
 }
@@ -37,6 +42,8 @@ pub(super) struct Serves {
     pub(super) data: bool,
     /// It takes parities and backups of this pool.
     pub(super) redundancy: bool,
+    /// Batches that this pool lets it hold for each slot; unknown while it has had none.
+    pub(super) allowed: Option<u16>,
     /// How right its answers have been.
     pub(super) doubt: Doubt,
     /// How often this pool's model failed on it.
@@ -57,11 +64,14 @@ impl Instance {
     /// What it has room for, in pools whose model works on it. While it warms up it never counts as empty: those that
     /// have nothing to do come first.
     pub(super) fn room(&self) -> Room {
+        let room = match &self.tokens {
+            Some(tokens) => tokens.is_there() || self.has_room_ahead(tokens.sharers()),
+            None => self.jobs.len() < self.most_held(),
+        };
         match self.jobs.len() {
-            _ if !self.usable() => Room::None,
-            0 if self.warm_at.is_none() => Room::Empty,
-            held if held < usize::from(self.slots) => Room::Partial,
-            _ => Room::None,
+            _ if !room || !self.usable() => Room::None,
+            0 if self.warm_at.is_none() && self.tokens.as_ref().is_none_or(Tokens::is_there) => Room::Empty,
+            _ => Room::Partial,
         }
     }
 

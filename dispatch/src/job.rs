@@ -16,6 +16,8 @@ pub(super) struct Job {
     pub(super) instance: Key<Instance>,
     pub(super) role: Role,
     pub(super) started: Time,
+    /// Its instance had nothing else.
+    pub(super) alone: bool,
     /// What its pool was charged for it.
     pub(super) charge: Charge,
     /// Its queries, answered or not.

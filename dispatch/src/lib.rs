@@ -31,6 +31,7 @@ mod roster;
 mod stand_in;
 mod stand_in_answer;
 
+mod ahead;
 mod arena;
 mod budget;
 mod chronicle;
@@ -52,6 +53,7 @@ mod reading;
 mod shelf;
 mod stand_ins;
 mod timers;
+mod tokens;
 mod window;
 
 pub use action::{
@@ -65,10 +67,11 @@ pub use event::{Accept, Cost, Event, Failure, InstanceSpec, Judgement, QuerySpec
 pub use health::Reason;
 pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId};
 pub use in_force::{Coding, InForce};
+pub use parm_tokens::{Class, Grant, Order, Token};
 pub use reading::{InstanceReading, OpenGroup, PoolReading};
 pub use settings::{
     AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, EjectionSettings,
     Fraction, GraceSettings, HedgeSettings, NotAFraction, ParmPlusSettings, PolicyKind, PoolSettings,
-    ReplicateSettings, Settings, StandInSettings, Unsure, Usual,
+    ReplicateSettings, Settings, StandInSettings, TokenSettings, Unsure, Usual,
 };
 pub use time::Time;

@@ -290,6 +290,7 @@ impl Dispatcher {
         let settings = &pool.settings.ejection;
         let slow = recent.is_some_and(|recent| is_slow(took, recent.median, settings));
         let verdict = self.instances.get_mut(job.instance)?.health.answered(slow, settings);
+        self.note_alone(job, self.now);
         self.works(job.instance, job.pool);
         verdict
     }

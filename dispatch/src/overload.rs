@@ -41,11 +41,11 @@ impl Dispatcher {
     /// Whether the first of a lane has hardly time enough, and the last has, but not in its turn.
     fn is_overloaded(&self, key: Key<Pool>, lane: LaneId) -> bool {
         let pool = &self.pools[key];
-        let Some(recent) = pool.service.reading() else { return false };
+        let (Some(recent), Some(taken)) = (pool.service.reading(), pool.taken()) else { return false };
         let Some((first, last)) = self.ends(key, lane) else { return false };
         let (first, last) = (&self.queries[first], &self.queries[last]);
         let ends_at: Time = self.now + recent.high.mul_f64(MARGIN);
-        let turn = recent.median.mul_f64(f64::from(pool.queue.waiting()) / f64::from(pool.slots.max(1)));
+        let turn = taken.mul_f64(f64::from(pool.queue.waiting()) / f64::from(pool.slots.max(1)));
         first.deadline < ends_at
             && last.deadline >= ends_at
             && last.deadline < ends_at + turn

@@ -5,6 +5,7 @@ use std::time::Duration;
 use parm_shares::Share;
 use smallvec::SmallVec;
 
+use super::ahead::Alone;
 use super::arena::Key;
 use super::budget::Budget;
 use super::chronicle::Chronicle;
@@ -18,6 +19,7 @@ use super::policy::{self, Policy};
 use super::quantile::Quantiles;
 use super::queue::Queue;
 use super::stand_ins::StandIns;
+use super::tokens::Asking;
 use super::{Cost, InForce, PolicyKind, PoolId, PoolSettings, ShapeId, Time};
 
 /// A pool and everything that is known about it.
@@ -65,6 +67,10 @@ pub(super) struct Pool {
     pub(super) stand_ins: Option<Box<StandIns>>,
     /// What a worker measured of the stand-in.
     pub(super) told_cost: Option<Cost>,
+    /// Its reservations at instances that give tokens.
+    pub(super) asking: Asking,
+    /// What batches take that have an instance to themselves.
+    pub(super) alone: Alone,
     pub(super) hedges: Budget,
     pub(super) retries: Budget,
     /// The batch timer that is set, so that there is one at a time.
@@ -111,6 +117,8 @@ impl Pool {
             service: Quantiles::new(late_quantile(&settings)),
             response: Quantiles::new(usual_quantile(&settings, in_force.policy)),
             load: Load::default(),
+            asking: Asking::default(),
+            alone: Alone::default(),
             hedges,
             retries,
             batch_timer: None,
@@ -130,6 +138,7 @@ impl Pool {
     pub(super) fn change(&mut self, settings: PoolSettings, in_force: InForce) {
         self.policy = policy::build(&settings, &in_force);
         self.service.set_high(late_quantile(&settings));
+        self.alone.allow(settings.ahead);
         self.response.set_high(usual_quantile(&settings, in_force.policy));
         self.share.weigh(settings.weight.get().into());
         self.hedges.change(&settings.hedge.budget);
@@ -181,8 +190,13 @@ impl Pool {
 
     /// The slots that queries keep busy.
     pub(super) fn busy(&mut self, now: Time) -> f64 {
-        let Some(recent) = self.service.reading() else { return 0.0 };
-        self.load.busy(now, recent.median)
+        let Some(taken) = self.taken() else { return 0.0 };
+        self.load.busy(now, taken)
+    }
+
+    /// What a job keeps a slot busy for: without its wait at an instance that was given it ahead of time.
+    pub(super) fn taken(&self) -> Option<Duration> {
+        self.alone.median().or(self.service.reading().map(|recent| recent.median))
     }
 
     /// How instances whose answers are wrong are found, and whether they go.

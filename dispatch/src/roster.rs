@@ -36,6 +36,7 @@ impl Dispatcher {
                 stand_in: served.stand_in,
                 data: false,
                 redundancy: false,
+                allowed: None,
                 doubt: Default::default(),
             });
         }
@@ -51,8 +52,9 @@ impl Dispatcher {
             return;
         }
         let (health, jobs) = (Health::new(), Default::default());
-        let (draining, warm_at) = (false, None);
-        let instance = Instance { id, node, slots, serves, jobs, draining, health, warm_at };
+        let (draining, tokens, warm_at) = (false, None, None);
+        let instance =
+            Instance { id, node, slots, ahead: 1, serves, jobs, draining, health, tokens, warm_at };
         let key = self.instances.insert(instance);
         self.instance_names.insert(id, key);
         self.warm_up(key);
@@ -71,6 +73,7 @@ impl Dispatcher {
     pub(super) fn left(&mut self, id: InstanceId) {
         let Some(key) = self.instance_names.remove(id) else { return };
         self.withdraw(key);
+        self.forget_tokens(key);
         let Some(instance) = self.instances.remove(key) else { return };
         for serves in &instance.serves {
             self.recount(serves.pool);
@@ -227,6 +230,7 @@ impl Dispatcher {
 
     /// Keeps the pools' view of an instance's room up to date.
     pub(super) fn refresh(&mut self, key: Key<Instance>) {
+        self.surrender(key);
         let instance = &self.instances[key];
         let room = instance.room();
         for serves in &instance.serves {
@@ -241,6 +245,7 @@ impl Dispatcher {
         self.refresh(key);
         self.recount_pools_of(key);
         self.feed_instance(key);
+        self.seek_for_all(key);
     }
 
     /// An instance has no room for anybody, until it is refreshed.

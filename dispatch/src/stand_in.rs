@@ -81,6 +81,7 @@ impl Dispatcher {
         if let Some(stand_ins) = &mut pool.stand_ins {
             stand_ins.late.push_back(key);
             self.trace(key, Step::Late(after));
+            self.seek(pool_key);
             self.feed_stand_ins(pool_key, StandInLine::Late);
         }
     }
@@ -212,7 +213,11 @@ impl Dispatcher {
             return false;
         }
         rows.iter().for_each(|query| self.take_out(*query));
-        self.start(Start { pool: key, instance, role: Role::StandIn(urgency), rows, fresh: false });
+        let class = match urgency {
+            Urgency::Late => parm_tokens::Class::Late,
+            Urgency::Spare => parm_tokens::Class::Spare,
+        };
+        self.start(Start { pool: key, instance, role: Role::StandIn(urgency), rows, class, fresh: false });
         true
     }
 

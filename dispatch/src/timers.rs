@@ -43,6 +43,10 @@ pub(super) enum Timer {
     Grace(Key<Query>),
     /// A query is late, and wants a stand-in.
     Overdue(Key<Query>),
+    /// A token's lease may be over.
+    Lease(Key<Instance>),
+    /// A pool that asks for instances is to ask for more.
+    Widen(Key<Pool>),
     /// An ejected instance is to be probed, or its probe is overdue.
     Probe(Key<Instance>),
     /// An instance has had its time to warm up.
@@ -72,7 +76,7 @@ struct Entry {
     timer: Timer,
 }
 
-const LANES: usize = 6;
+const LANES: usize = 7;
 /// A lane or heap that grows beyond this is swept: its front may live on while what is behind dies.
 const SWEEP_FLOOR: usize = 1024;
 /// Timers after which the dead at the fronts are dropped at the latest.
@@ -174,7 +178,8 @@ impl Timer {
             Timer::Watch(_) => Some(4),
             Timer::Overdue(_) => Some(5),
             Timer::Batch(_) | Timer::NoInstance(_) | Timer::Elsewhere(_) => None,
-            Timer::Probe(_) | Timer::Warm(_) => None,
+            Timer::Lease(_) => Some(6),
+            Timer::Probe(_) | Timer::Warm(_) | Timer::Widen(_) => None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The cells of an experiment: one policy under one scenario at one load.
 
-use parm_simulator::{Run, Shape, StandIn};
+use parm_simulator::{Fleet, Run, Shape, StandIn};
 use parm_workload::{SCENARIOS, Scenario};
 
 use crate::contender::Resources;
@@ -93,6 +93,15 @@ impl Config {
         Ok(StandIn { cost, agreement: self.agreement })
     }
 
+    fn fleet(&self, contender: &Contender) -> Result<Fleet, Error> {
+        if !(0.0..1.0).contains(&self.loss) {
+            return Err(Error::BadShare { what: "loss", share: self.loss });
+        }
+        let Contender { frontends, tokens, .. } = *contender;
+        let tokens = tokens && frontends.get() > 1;
+        Ok(Fleet { frontends: frontends.get(), tokens, delay: self.delay, loss: self.loss })
+    }
+
     fn batches(&self) -> Vec<Option<std::num::NonZeroU16>> {
         if self.batch.is_empty() { vec![None] } else { self.batch.iter().copied().map(Some).collect() }
     }
@@ -120,6 +129,7 @@ impl Config {
         what.faults.check(instances)?;
         let (queries, warm_up) = what.length(self.queries.get(), self.warm_up);
         let stand_in = self.stand_in()?;
+        let fleet = self.fleet(contender)?;
         let run = |repeat| Run {
             seed: self.seed.wrapping_add(u64::from(repeat)),
             queries,
@@ -131,6 +141,7 @@ impl Config {
             parity_share: self.parity_share,
             stand_in,
             shape: Shape { instances, parity_only: parity, slots: self.slots.get() },
+            fleet,
             settings: settings.clone(),
             deadline: self.deadline,
             encode: self.encode,

@@ -67,6 +67,11 @@ pub struct Config {
     /// Microseconds that decoding a slot takes. Default 8, likewise.
     #[serde(rename = "decode_us", with = "Micros")]
     pub decode: Duration,
+    /// Microseconds that a message between a frontend and an instance takes, in a simulation. Default 0.
+    #[serde(rename = "delay_us", with = "Micros")]
+    pub delay: Duration,
+    /// Share of the messages about tokens that are lost, in a simulation. Default 0.
+    pub loss: f64,
     /// How it runs with real processes; of no concern to a simulation.
     pub processes: Processes,
     /// Policies of your own.
@@ -143,6 +148,8 @@ impl Default for Config {
             deadline: Duration::from_secs(10),
             encode: Duration::from_micros(93),
             decode: Duration::from_micros(8),
+            delay: Duration::ZERO,
+            loss: 0.0,
             processes: Processes::default(),
             policy: BTreeMap::new(),
             scenario: BTreeMap::new(),

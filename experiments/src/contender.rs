@@ -1,12 +1,12 @@
 //! A policy as it stands in the comparison: what the dispatcher is told, and how the instances are divided.
 
-use std::num::NonZeroU8;
+use std::num::{NonZeroU8, NonZeroU32};
 
 use parm_dispatch::{PolicyKind, PoolSettings};
 use serde::{Deserialize, Serialize};
 
 /// A policy and its instances.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Contender {
     /// What the dispatcher is told: the same fields as in the frontend's configuration.
@@ -15,6 +15,17 @@ pub struct Contender {
     pub instances: Option<u32>,
     /// How many of them hold parity models only. Default 0: all hold everything, and the policy divides them.
     pub parity_only: u32,
+    /// Frontends, each with a part of the queries, in a simulation. Default 1.
+    pub frontends: NonZeroU32,
+    /// The instances give tokens, and frontends reserve. Default true; it matters where there are several.
+    pub tokens: bool,
+}
+
+impl Default for Contender {
+    fn default() -> Self {
+        let dispatch = PoolSettings::default();
+        Self { dispatch, instances: None, parity_only: 0, frontends: NonZeroU32::MIN, tokens: true }
+    }
 }
 
 /// The ready-made policies and what they are.

@@ -77,6 +77,11 @@ impl fmt::Display for Report {
             self.seed.wrapping_add(u64::from(self.repeats) - 1),
             self.queries,
         )?;
+        for row in self.rows.iter().filter(|row| row.verdict.messages > 0.0) {
+            let (scenario, load, name, messages) =
+                (&row.scenario, row.load, row.name(), row.verdict.messages);
+            write!(f, "\n{scenario} {load} {name}: {messages:.2} messages beyond the calls for each query")?;
+        }
         self.stated_agreement.iter().try_for_each(|agreement| {
             let percent = 100.0 * agreement;
             write!(

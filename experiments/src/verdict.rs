@@ -34,6 +34,8 @@ pub struct Verdict {
     pub extra: f64,
     /// Share of the instances' time that they were at work.
     pub utilisation: f64,
+    /// Messages about tokens beyond the calls, for each query, in a simulation of several frontends; else 0.
+    pub messages: f64,
     /// The most queries that were without an answer at a time.
     pub most_in_flight: usize,
 }
@@ -131,6 +133,7 @@ impl Verdict {
             accuracy: Accuracy::of(runs),
             extra: mean(&Tally::extra),
             utilisation: mean(&Tally::utilisation),
+            messages: mean(&Tally::messages),
             most_in_flight: runs.iter().map(Tally::most_in_flight).max().unwrap_or(0),
         }
     }

@@ -160,7 +160,13 @@ async fn send(frontend: &Frontend, count: usize) -> Vec<Duration> {
         let (frontend, request) = (frontend.clone(), request.clone());
         asked.push(tokio::spawn(async move {
             let arrived = Instant::now();
-            let context = Context { arrived, deadline: None, transport: Transport::Http, traceparent: None };
+            let context = Context {
+                arrived,
+                deadline: None,
+                transport: Transport::Http,
+                traceparent: None,
+                caller: None,
+            };
             frontend.infer(request, context).await.unwrap();
             arrived.elapsed()
         }));

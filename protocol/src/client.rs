@@ -2,8 +2,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Instant;
 
+use parm_tokens::{Order, Token};
+
+use crate::fleet::Watcher;
 use crate::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
 };
@@ -18,6 +22,8 @@ pub struct CallContext {
     pub deadline: Option<Instant>,
     /// W3C `traceparent` to send along.
     pub traceparent: Option<String>,
+    /// The server's token that the request uses.
+    pub token: Option<Token>,
 }
 
 /// A client of one server of the Open Inference Protocol.
@@ -33,6 +39,12 @@ pub trait Client: Send + Sync + 'static {
         request: InferRequest,
         context: CallContext,
     ) -> BoxFuture<'_, Result<InferResponse, Error>>;
+
+    /// Has somebody told of tokens that the server gives; nothing is told where it gives none.
+    fn watch(&self, _watcher: Arc<dyn Watcher>) {}
+
+    /// Tells the server what is wished of its tokens. It may get lost.
+    fn tell(&self, _order: Order<String>) {}
 
     /// Whether the server says it is ready.
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>>;

@@ -8,6 +8,7 @@ pub mod bounds;
 pub mod client;
 mod datatype;
 mod error;
+pub mod fleet;
 pub mod grpc;
 mod infer;
 mod metadata;

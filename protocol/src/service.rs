@@ -1,8 +1,10 @@
 //! What a server must be able to do; frontend and worker both implement it.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Instant;
 
+use crate::fleet::{Caller, Giver};
 use crate::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ModelStatistics,
     ServerMetadata,
@@ -29,6 +31,8 @@ pub struct Context {
     pub transport: Transport,
     /// W3C `traceparent`, if the client sent one.
     pub traceparent: Option<String>,
+    /// Who sent it, where frontends share the server's instances and it is one of them.
+    pub caller: Option<Caller>,
 }
 
 /// A server of the Open Inference Protocol.
@@ -67,6 +71,11 @@ pub trait InferenceService: Send + Sync + 'static {
 
     /// Unloads a model by name.
     fn unload_model(&self, name: &str) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Who gives tokens, if anybody does.
+    fn giver(&self) -> Option<Arc<dyn Giver>> {
+        None
+    }
 
     /// Answers a request.
     fn infer(

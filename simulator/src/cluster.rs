@@ -1,8 +1,10 @@
 //! The simulated instances: each a queue and a thread, as in the product, that live through the fault schedule.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
-use parm_dispatch::{InstanceId, JobId};
+use parm_dispatch::{Class, InstanceId, JobId, Order, Token};
+use parm_tokens::{Desk, Frontend, Message, Settings};
 use parm_workload::clock::Moment;
 use parm_workload::service::{self, Service};
 use parm_workload::{Ending, Schedule, State};
@@ -18,25 +20,41 @@ pub(crate) struct Cluster {
     pub(crate) busy: u64,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 struct Instance {
     /// How often it was restarted. What was noted before is void.
     restarts: u32,
     running: Option<Running>,
-    waiting: VecDeque<Work>,
+    /// By urgency, then by arrival.
+    waiting: BTreeMap<(Class, u64), Work>,
+    /// Jobs that came with a token, for which it is idle.
+    promised: VecDeque<Work>,
+    desk: Desk<()>,
+    arrived: u64,
+    /// The next look at its tokens that was noted.
+    tick: Option<Moment>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Running {
-    job: JobId,
+    job: Ticket,
     since: Moment,
     wrong: bool,
+}
+
+/// A job of a frontend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket {
+    pub(crate) front: u32,
+    pub(crate) job: JobId,
 }
 
 /// A job for an instance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Work {
-    pub(crate) job: JobId,
+    pub(crate) job: Ticket,
+    pub(crate) class: Class,
+    pub(crate) token: Option<Token>,
     pub(crate) rows: usize,
     /// Its model's time as a share of the deployed model's.
     pub(crate) share: f64,
@@ -53,7 +71,7 @@ pub(crate) struct End {
 /// A job that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EndedJob {
-    pub(crate) job: JobId,
+    pub(crate) job: Ticket,
     /// Its answer is wrong.
     pub(crate) wrong: bool,
     /// The end of the job that the instance does next.
@@ -62,7 +80,7 @@ pub(crate) struct EndedJob {
 
 impl Cluster {
     pub(crate) fn new(instances: u32, schedule: Schedule, service: Service, seed: u64) -> Self {
-        let instances = vec![Instance::default(); instances as usize];
+        let instances = (0..instances).map(|_| Instance::new()).collect();
         Self { schedule, service, seed, instances, busy: 0 }
     }
 
@@ -83,18 +101,25 @@ impl Cluster {
     /// Gives an instance a job. Returns its end, if it starts now and ends at all.
     pub(crate) fn give(&mut self, instance: u32, work: Work, now: Moment) -> Option<End> {
         let here = &mut self.instances[instance as usize];
-        if here.running.is_some() {
-            here.waiting.push_back(work);
-            return None;
+        let holder = Frontend(work.job.front.into());
+        let redeemed = work.token.is_some_and(|token| here.desk.redeem(holder, token));
+        here.arrived += 1;
+        if redeemed && work.class != Class::Spare {
+            here.promised.push_back(work);
+        } else {
+            if redeemed {
+                here.desk.let_go();
+            }
+            here.waiting.insert((work.class, here.arrived), work);
         }
-        self.start(instance, work, now)
+        self.proceed(instance, now)
     }
 
     /// Takes back a job that has not started.
-    pub(crate) fn take_back(&mut self, instance: u32, job: JobId) -> bool {
+    pub(crate) fn take_back(&mut self, instance: u32, job: Ticket) -> bool {
         let waiting = &mut self.instances[instance as usize].waiting;
         let before = waiting.len();
-        waiting.retain(|work| work.job != job);
+        waiting.retain(|_, work| work.job != job);
         waiting.len() < before
     }
 
@@ -106,8 +131,61 @@ impl Cluster {
         }
         let Running { job, since, wrong } = here.running.take()?;
         self.busy += end.at.nanos_since(since);
-        let next = here.waiting.pop_front().and_then(|work| self.start(end.instance, work, end.at));
+        here.desk.end();
+        let next = self.proceed(end.instance, end.at);
+        let here = &mut self.instances[end.instance as usize];
+        if here.running.is_none() && here.waiting.is_empty() {
+            here.desk.stick(Frontend(job.front.into()), age(end.at));
+        }
         Some(EndedJob { job, wrong, next })
+    }
+
+    /// A frontend takes part in an instance's tokens.
+    pub(crate) fn take_part(&mut self, instance: u32, front: u32) {
+        self.instances[instance as usize].desk.join(Frontend(front.into()));
+    }
+
+    /// A frontend says something about an instance's tokens.
+    pub(crate) fn told(&mut self, instance: u32, front: u32, order: Order<()>, now: Moment) -> Option<End> {
+        let here = &mut self.instances[instance as usize];
+        here.arrived += 1;
+        let number = here.arrived;
+        here.desk.told(Frontend(front.into()), order, number);
+        self.proceed(instance, now)
+    }
+
+    /// It is time to look at an instance's tokens.
+    pub(crate) fn tick(&mut self, instance: u32, now: Moment) -> Option<End> {
+        self.instances[instance as usize].tick = None;
+        self.proceed(instance, now)
+    }
+
+    /// What an instance has to say about its tokens, and when it wants to look at them again, if that is news.
+    pub(crate) fn mail(&mut self, instance: u32, now: Moment) -> (Vec<(Frontend, Message)>, Option<Moment>) {
+        let here = &mut self.instances[instance as usize];
+        let mail = here.desk.mail();
+        let next = here.desk.tick(age(now)).map(Moment::after);
+        let news = next.filter(|at| here.tick.is_none_or(|noted| *at < noted));
+        here.tick = news.or(here.tick);
+        (mail, news)
+    }
+
+    /// Starts what comes next, where an instance does nothing.
+    fn proceed(&mut self, instance: u32, now: Moment) -> Option<End> {
+        let here = &mut self.instances[instance as usize];
+        here.desk.tick(age(now));
+        let first = here.waiting.keys().next().copied();
+        let may = here.desk.settle(age(now), first, |known| (known.class, known.number));
+        if here.running.is_some() {
+            return None;
+        }
+        let promised = here.promised.pop_front();
+        let redeemed = promised.is_some();
+        let next =
+            promised.or_else(|| if may { here.waiting.pop_first().map(|(_, work)| work) } else { None });
+        let work = next?;
+        here.desk.begin(redeemed, age(now));
+        self.start(instance, work, now)
     }
 
     /// An instance goes down with what it holds. Returns when it could be back.
@@ -116,8 +194,8 @@ impl Cluster {
         if let Some(running) = here.running.take() {
             self.busy += now.nanos_since(running.since);
         }
-        here.waiting.clear();
-        here.restarts += 1;
+        let restarts = here.restarts + 1;
+        *here = Instance { restarts, ..Instance::new() };
         self.schedule.condition(instance, now).until
     }
 
@@ -151,4 +229,22 @@ impl Cluster {
             Ending::Lost { .. } | Ending::Never => None,
         }
     }
+}
+
+impl Instance {
+    fn new() -> Self {
+        Self {
+            restarts: 0,
+            running: None,
+            waiting: BTreeMap::new(),
+            promised: VecDeque::new(),
+            desk: Desk::new(1, Settings::default()),
+            arrived: 0,
+            tick: None,
+        }
+    }
+}
+
+fn age(now: Moment) -> Duration {
+    Duration::from_nanos(now.as_nanos())
 }

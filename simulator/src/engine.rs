@@ -4,62 +4,67 @@
 //! events. At one moment jobs end first, then timers fire, then queries arrive; so an instance that becomes free is seen to
 //! be free by the query that comes at that moment.
 
-use std::collections::BTreeMap;
 use std::mem;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Actions, Answer, Dispatcher, Event, Failure, GroupId, InstanceId, InstanceSpec, JobId,
-    JobSpec, Judgement, Output, Pair, PolicyKind, PoolId, QueryId, QuerySpec, Role, Served, Settings,
-    ShapeId, Time,
+    Accept, Action, Actions, Answer, Event, Failure, GroupId, InstanceId, InstanceSpec, JobId, JobSpec,
+    Judgement, Order, Output, Pair, PolicyKind, PoolId, QueryId, QuerySpec, Role, Served, ShapeId, Time,
 };
-use parm_workload::Schedule;
+use parm_tokens::Message;
 use parm_workload::arrivals;
 use parm_workload::clock::Moment;
+use parm_workload::{Random, Schedule};
 
 use crate::calendar::Calendar;
-use crate::cluster::{Cluster, End, Work};
-use crate::comparisons::Comparisons;
-use crate::in_flight::{self, InFlight};
+use crate::cluster::{Cluster, End, Ticket, Work};
+use crate::front::{Coded, Front};
+use crate::in_flight;
 use crate::tally::{Ended, Outcome};
 use crate::witness::{Answered, Execution, Witness};
 use crate::{Error, Progress, Run, Tally};
 
 /// A run under way.
 pub(crate) struct Engine<'a> {
-    run: &'a Run,
-    now: Moment,
-    dispatcher: Dispatcher,
+    pub(crate) run: &'a Run,
+    pub(crate) now: Moment,
+    fronts: Vec<Front>,
     actions: Actions,
     arrivals: arrivals::Times,
     arrived: u64,
     calendar: Calendar<Happening>,
-    wake: Moment,
-    cluster: Cluster,
-    queries: InFlight,
-    /// Parity jobs carry no queries: what a group's rows cost is remembered from its encoding.
-    groups: BTreeMap<GroupId, Coded>,
-    comparisons: Comparisons,
-    /// The job that ended at this event, if its answer is wrong.
-    wrong: Option<JobId>,
-    tally: Tally,
+    pub(crate) cluster: Cluster,
+    pub(crate) tally: Tally,
+    /// Which frontend a query arrives at, and which messages are lost.
+    pub(crate) draw: Random,
     witness: Option<&'a mut dyn Witness>,
-    /// Jobs that instances hold, where somebody watches: with the moment each was given.
-    held: BTreeMap<JobId, Execution>,
+    unanswered: usize,
+    most_unanswered: usize,
 }
 
-/// A group as it was encoded.
-#[derive(Clone, Copy, Debug)]
-struct Coded {
-    /// Rows of its longest batch.
-    rows: usize,
-    members: u8,
-}
-
-/// What is to happen, but for arrivals and the wake-up.
-#[derive(Clone, Copy, Debug)]
-enum Happening {
+/// What is to happen, but for arrivals and wake-ups.
+#[derive(Clone, Debug)]
+pub(crate) enum Happening {
     JobEnds(End),
+    /// Something happens to a frontend.
+    At(u32, ToFront),
+    /// A job arrives at an instance.
+    Given(InstanceId, Work),
+    /// A frontend's wish arrives at an instance.
+    Told(InstanceId, u32, Order<()>),
+    /// An instance looks at its tokens.
+    Tick(InstanceId),
+    Crash(u32),
+    Restart(u32),
+}
+
+/// What is to happen to a frontend.
+#[derive(Clone, Debug)]
+pub(crate) enum ToFront {
+    Answered {
+        job: JobId,
+        wrong: bool,
+    },
     /// A job was taken back before it started: that is reported like any end.
     TakenBack(JobId),
     Encoded(GroupId),
@@ -68,8 +73,7 @@ enum Happening {
     Judged(QueryId, Output),
     Checked(Pair, bool),
     Probed(InstanceId, Option<PoolId>),
-    Crash(u32),
-    Restart(u32),
+    Token(InstanceId, Message),
 }
 
 /// What a probe takes when all is well.
@@ -81,6 +85,9 @@ const REPORT_EVERY: u64 = 1 << 14;
 const POOL: PoolId = PoolId(0);
 const SHAPE: ShapeId = ShapeId(0);
 
+/// Keeps these draws apart from all others.
+const STREAM: u64 = 0xF1EE7;
+
 impl<'a> Engine<'a> {
     pub(crate) fn new(run: &'a Run) -> Result<Self, Error> {
         run.service.check()?;
@@ -91,20 +98,17 @@ impl<'a> Engine<'a> {
         Ok(Self {
             run,
             now: Moment::START,
-            dispatcher: Dispatcher::new(Settings::uniform(run.settings.clone()), run.seed),
+            fronts: (0..run.fleet.frontends.max(1)).map(|number| Front::new(run, number)).collect(),
             actions: Actions::new(),
             arrivals: run.arrivals.schedule(run.seed)?,
             arrived: 0,
             calendar: Calendar::new(),
-            wake: Moment::NEVER,
             cluster: Cluster::new(run.shape.instances, schedule, run.service.clone(), run.seed),
-            queries: InFlight::default(),
-            groups: Default::default(),
-            comparisons: Comparisons::default(),
-            wrong: None,
             tally: Tally::new(run.queries - run.warm_up, run.deadline),
+            draw: Random::of(run.seed, [STREAM]),
             witness: None,
-            held: BTreeMap::new(),
+            unanswered: 0,
+            most_unanswered: 0,
         })
     }
 
@@ -119,15 +123,16 @@ impl<'a> Engine<'a> {
             self.join(instance);
         }
         let mut next_arrival = self.next_arrival();
-        while next_arrival < Moment::NEVER || self.queries.len() > 0 {
+        while next_arrival < Moment::NEVER || self.unanswered > 0 {
             let ready = self.calendar.next_at();
-            if ready <= self.wake && ready <= next_arrival {
+            let (wake, front) = self.next_wake();
+            if ready <= wake && ready <= next_arrival {
                 self.now = ready;
                 self.happens();
-            } else if self.wake <= next_arrival {
-                self.now = self.wake;
-                self.wake = Moment::NEVER;
-                self.tell(Event::TimerFired);
+            } else if wake <= next_arrival {
+                self.now = wake;
+                self.fronts[front as usize].wake = Moment::NEVER;
+                self.tell(front, Event::TimerFired);
             } else {
                 self.now = next_arrival;
                 self.arrives();
@@ -139,8 +144,13 @@ impl<'a> Engine<'a> {
         }
         progress.advanced(self.arrived % REPORT_EVERY);
         let capacity = u64::from(self.run.shape.instances) * self.now.as_nanos();
-        self.tally.finish(self.cluster.busy, capacity, self.queries.most());
+        self.tally.finish(self.cluster.busy, capacity, self.most_unanswered);
         Ok(self.tally)
+    }
+
+    fn next_wake(&self) -> (Moment, u32) {
+        let wakes = self.fronts.iter().zip(0..).map(|(front, number)| (front.wake, number));
+        wakes.min().unwrap_or((Moment::NEVER, 0))
     }
 
     fn next_arrival(&mut self) -> Moment {
@@ -151,12 +161,17 @@ impl<'a> Engine<'a> {
     }
 
     fn arrives(&mut self) {
-        let id = self.queries.add(in_flight::Query { arrived: self.now, number: self.arrived });
+        // One frontend needs no draw: its runs are what they were.
+        let front = if self.fronts.len() > 1 { self.draw.below(self.fronts.len()) } else { 0 };
+        let query = in_flight::Query { arrived: self.now, number: self.arrived };
+        let id = self.fronts[front].queries.add(query);
         self.arrived += 1;
+        self.unanswered += 1;
+        self.most_unanswered = self.most_unanswered.max(self.unanswered);
         if let Some(witness) = &mut self.witness {
             witness.arrived(self.now);
         }
-        self.tell(Event::QueryArrived(QuerySpec {
+        let query = QuerySpec {
             id,
             pool: POOL,
             shape: SHAPE,
@@ -164,32 +179,25 @@ impl<'a> Engine<'a> {
             priority: 0,
             accept: Accept::Any,
             codable: true,
-        }));
+        };
+        self.tell(front as u32, Event::QueryArrived(query));
     }
 
     fn happens(&mut self) {
         match self.calendar.take() {
             Some(Happening::JobEnds(end)) => self.job_ends(end),
-            Some(Happening::TakenBack(job)) => self.tell(Event::JobFailed(job, Failure::Instance)),
-            Some(Happening::Encoded(group)) => self.tell(Event::GroupEncoded(group)),
-            Some(Happening::Decoded(group, query)) => {
-                self.tell(Event::SlotDecoded { group, query, confidence: None });
-            }
-            Some(Happening::Compared(group)) => {
-                let verdicts = self.comparisons.report(group);
-                self.tell(Event::Compared(group, verdicts));
-            }
-            Some(Happening::Judged(query, output)) => {
-                self.tell(Event::Judged(query, output, Judgement::Fit(None)));
-            }
-            Some(Happening::Checked(pair, agrees)) => self.tell(Event::Checked(pair, Some(agrees))),
-            Some(Happening::Probed(id, of)) => self.tell(Event::ProbeAnswered(id, of, true)),
+            Some(Happening::At(front, what)) => self.happens_at(front, what),
+            Some(Happening::Given(id, work)) => self.given(id, work),
+            Some(Happening::Told(id, front, order)) => self.told(id, front, order),
+            Some(Happening::Tick(id)) => self.tick(id),
             Some(Happening::Crash(instance)) => {
                 let id = self.cluster.id(instance);
                 let back = self.cluster.crash(instance, self.now);
-                self.held.retain(|_, held| held.instance != instance);
                 self.note(back, Happening::Restart(instance));
-                self.tell(Event::InstanceLeft(id));
+                for front in 0..self.fronts.len() {
+                    self.fronts[front].held.retain(|_, held| held.instance != instance);
+                    self.tell(front as u32, Event::InstanceLeft(id));
+                }
             }
             Some(Happening::Restart(instance)) => match self.cluster.down_until(instance, self.now) {
                 Some(later) => self.note(later, Happening::Restart(instance)),
@@ -197,6 +205,26 @@ impl<'a> Engine<'a> {
             },
             None => {}
         }
+    }
+
+    fn happens_at(&mut self, number: u32, what: ToFront) {
+        let front = &mut self.fronts[number as usize];
+        let event = match what {
+            ToFront::Answered { job, wrong } => {
+                self.answered_by(number, job, wrong);
+                return;
+            }
+            ToFront::TakenBack(job) => Event::JobFailed(job, Failure::Instance),
+            ToFront::Encoded(group) => Event::GroupEncoded(group),
+            ToFront::Decoded(group, query) => Event::SlotDecoded { group, query, confidence: None },
+            ToFront::Compared(group) => Event::Compared(group, front.comparisons.report(group)),
+            ToFront::Judged(query, output) => Event::Judged(query, output, Judgement::Fit(None)),
+            ToFront::Checked(pair, agrees) => Event::Checked(pair, Some(agrees)),
+            ToFront::Probed(id, of) => Event::ProbeAnswered(id, of, true),
+            ToFront::Token(id, Message::Granted(grant)) => Event::TokenGranted(id, grant),
+            ToFront::Token(id, Message::Recalled(token)) => Event::TokenRecalled(id, token),
+        };
+        self.tell(number, event);
     }
 
     fn join(&mut self, instance: u32) {
@@ -208,90 +236,124 @@ impl<'a> Engine<'a> {
         if let Some(at) = self.cluster.next_crash(instance, self.now) {
             self.note(at, Happening::Crash(instance));
         }
-        self.tell(Event::InstanceJoined(self.cluster.id(instance), spec));
-        if self.run.settings.policy == PolicyKind::StandIn {
-            self.tell(Event::StandInCost(POOL, self.run.stand_in.cost));
+        let id = self.cluster.id(instance);
+        for front in 0..self.fronts.len() as u32 {
+            self.tell(front, Event::InstanceJoined(id, spec.clone()));
+            if self.run.fleet.tokens {
+                self.cluster.take_part(instance, front);
+                self.tell(front, Event::TokensOffered(id));
+            }
+            if self.run.settings.policy == PolicyKind::StandIn {
+                self.tell(front, Event::StandInCost(POOL, self.run.stand_in.cost));
+            }
         }
     }
 
     fn job_ends(&mut self, end: End) {
         let Some(ended) = self.cluster.end(end) else { return };
-        if let Some(next) = ended.next {
-            self.note(next.at, Happening::JobEnds(next));
+        self.begins(ended.next);
+        let Ticket { front, job } = ended.job;
+        // The token goes with the answer, and is there first.
+        self.deliver(end.instance, Some(front));
+        let wrong = ended.wrong;
+        if self.run.fleet.delay.is_zero() {
+            self.answered_by(front, job, wrong);
+        } else {
+            self.later(front, self.run.fleet.delay, ToFront::Answered { job, wrong });
         }
+    }
+
+    fn answered_by(&mut self, number: u32, job: JobId, wrong: bool) {
+        let front = &mut self.fronts[number as usize];
         if let Some(witness) = &mut self.witness
-            && let Some(held) = self.held.remove(&ended.job)
+            && let Some(held) = front.held.remove(&job)
         {
             witness.executed(Execution { ended: self.now, ..held });
         }
-        self.wrong = ended.wrong.then_some(ended.job);
-        if ended.wrong {
-            self.comparisons.note_wrong(ended.job);
+        front.wrong = wrong.then_some(job);
+        if wrong {
+            front.comparisons.note_wrong(job);
         }
-        self.tell(Event::JobCompleted(ended.job));
-        self.wrong = None;
+        self.tell(number, Event::JobCompleted(job));
+        self.fronts[number as usize].wrong = None;
     }
 
-    fn note(&mut self, at: Moment, happening: Happening) {
+    /// A job that starts ends at some time.
+    pub(crate) fn begins(&mut self, end: Option<End>) {
+        if let Some(end) = end {
+            self.note(end.at, Happening::JobEnds(end));
+        }
+    }
+
+    pub(crate) fn later(&mut self, front: u32, delay: Duration, what: ToFront) {
+        self.note(self.now + delay, Happening::At(front, what));
+    }
+
+    pub(crate) fn note(&mut self, at: Moment, happening: Happening) {
         if at < Moment::NEVER {
             self.calendar.note(at, happening);
         }
     }
 
-    /// Tells the dispatcher what happened, and does what it says.
-    fn tell(&mut self, event: Event) {
+    /// Tells a dispatcher what happened, and does what it says.
+    pub(crate) fn tell(&mut self, front: u32, event: Event) {
         let mut actions = mem::take(&mut self.actions);
-        self.dispatcher.on_event(time(self.now), event, &mut actions);
+        self.fronts[front as usize].dispatcher.on_event(time(self.now), event, &mut actions);
         for action in actions.drain(..) {
-            self.act(action);
+            self.act(front, action);
         }
         self.actions = actions;
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, number: u32, action: Action) {
+        let Run { seed, encode, decode, .. } = *self.run;
+        let front = &mut self.fronts[number as usize];
         match action {
-            Action::Run(job, rows) => self.start(job, rows.len()),
-            Action::Drop(job) => self.drop_waiting(job),
-            Action::Answer(query, answer) => self.answered(query, answer),
+            Action::Run(job, rows) => self.start(number, job, rows.len()),
+            Action::Drop(job) => self.drop_waiting(number, job),
+            Action::Answer(query, answer) => self.answered(number, query, answer),
             Action::Encode(group, slots) => {
                 let rows = slots.iter().map(|rows| rows.len()).max().unwrap_or(0);
-                self.groups.insert(group, Coded { rows, members: slots.len() as u8 });
-                self.note(self.now + self.run.encode, Happening::Encoded(group));
+                front.groups.insert(group, Coded { rows, members: slots.len() as u8 });
+                self.later(number, encode, ToFront::Encoded(group));
             }
             Action::Decode(recovery) => {
-                let decoded = Happening::Decoded(recovery.group, recovery.query);
-                self.note(self.now + self.run.decode, decoded);
+                self.later(number, decode, ToFront::Decoded(recovery.group, recovery.query));
             }
             Action::Forget(group) => {
-                self.groups.remove(&group);
+                front.groups.remove(&group);
             }
             Action::Probe(id, of) => {
                 let instance = self.cluster.of(id);
                 if let Some(at) = self.cluster.probe(instance, self.now) {
-                    self.note(at + PROBE, Happening::Probed(id, of));
+                    self.note(at + PROBE, Happening::At(number, ToFront::Probed(id, of)));
                 }
             }
-            Action::WakeAt(at) => self.wake = Moment::from_nanos(at.as_nanos()),
+            Action::WakeAt(at) => front.wake = Moment::from_nanos(at.as_nanos()),
             Action::Compare(comparison) => {
-                self.comparisons.compare(&comparison, self.run.seed);
-                self.note(self.now + self.run.decode, Happening::Compared(comparison.group));
+                front.comparisons.compare(&comparison, seed);
+                self.later(number, decode, ToFront::Compared(comparison.group));
             }
-            Action::Judge(query, output) => self.note(self.now, Happening::Judged(query, output)),
+            Action::Judge(query, output) => {
+                self.later(number, Duration::ZERO, ToFront::Judged(query, output))
+            }
             Action::Check(pair) => {
-                let agrees = self.comparisons.agree(pair, self.run.stand_in.agreement, self.run.seed);
-                self.note(self.now + self.run.decode, Happening::Checked(pair, agrees));
+                let agrees = front.comparisons.agree(pair, self.run.stand_in.agreement, seed);
+                self.later(number, decode, ToFront::Checked(pair, agrees));
             }
+            Action::Tell(id, order) => self.send(number, id, order),
             Action::Suspect(id, _) => self.tally.suspected(self.cluster.of(id)),
-            Action::Release(job) => self.comparisons.release(job),
+            Action::Release(job) => front.comparisons.release(job),
             // The tally knows them by its own means.
             Action::Ejected(..) | Action::Kept(..) | Action::Readmitted(_) | Action::Trace(..) => {}
         }
     }
 
-    fn start(&mut self, job: JobSpec, rows: usize) {
+    fn start(&mut self, number: u32, job: JobSpec, rows: usize) {
+        let front = &mut self.fronts[number as usize];
         let (rows, share) = match job.role {
             Role::Parity(group, _) => {
-                (self.groups.get(&group).map_or(1, |coded| coded.rows), self.run.parity_share)
+                (front.groups.get(&group).map_or(1, |coded| coded.rows), self.run.parity_share)
             }
             Role::Backup => (rows, self.run.backup_share),
             // Its cost says what its rows come to.
@@ -302,24 +364,32 @@ impl<'a> Engine<'a> {
         let instance = self.cluster.of(job.instance);
         if self.witness.is_some() {
             let (given, ended) = (self.now, self.now);
-            self.held.insert(job.id, Execution { instance, role: job.role, rows, given, ended });
+            front.held.insert(job.id, Execution { instance, role: job.role, rows, given, ended });
         }
-        if let Some(end) = self.cluster.give(instance, Work { job: job.id, rows, share }, self.now) {
-            self.note(end.at, Happening::JobEnds(end));
+        let ticket = Ticket { front: number, job: job.id };
+        let work = Work { job: ticket, class: job.class, token: job.token, rows, share };
+        if self.run.fleet.delay.is_zero() {
+            self.given(job.instance, work);
+        } else {
+            self.note(self.now + self.run.fleet.delay, Happening::Given(job.instance, work));
         }
     }
 
     /// Takes a job back that its instance has not started; one that runs goes on.
-    fn drop_waiting(&mut self, job: JobId) {
-        let instances = if self.run.shape.slots > 1 { self.cluster.len() } else { 0 };
-        if (0..instances).any(|instance| self.cluster.take_back(instance, job)) {
-            self.held.remove(&job);
-            self.note(self.now, Happening::TakenBack(job));
+    fn drop_waiting(&mut self, number: u32, job: JobId) {
+        let waits = self.run.shape.slots > 1 || self.fronts.len() > 1;
+        let instances = if waits { self.cluster.len() } else { 0 };
+        let ticket = Ticket { front: number, job };
+        if (0..instances).any(|instance| self.cluster.take_back(instance, ticket)) {
+            self.fronts[number as usize].held.remove(&job);
+            self.later(number, Duration::ZERO, ToFront::TakenBack(job));
         }
     }
 
-    fn answered(&mut self, id: QueryId, answer: Answer) {
-        let Some(query) = self.queries.remove(id) else { return };
+    fn answered(&mut self, number: u32, id: QueryId, answer: Answer) {
+        let front = &mut self.fronts[number as usize];
+        let Some(query) = front.queries.remove(id) else { return };
+        self.unanswered -= 1;
         let (outcome, by) = match answer {
             Answer::Exact { job, .. } => (Outcome::Exact, Some(job)),
             Answer::Hedged { job, .. } => (Outcome::Hedged, Some(job)),
@@ -330,13 +400,13 @@ impl<'a> Engine<'a> {
             Answer::Rejected(_) => (Outcome::Rejected, None),
         };
         let members = match answer {
-            Answer::Reconstructed { group, .. } => self.groups.get(&group).map_or(0, |coded| coded.members),
+            Answer::Reconstructed { group, .. } => front.groups.get(&group).map_or(0, |coded| coded.members),
             _ => 0,
         };
         if let Some(number) = query.number.checked_sub(self.run.warm_up) {
             // A stand-in's answer may be given long after its job ended.
-            let kept = outcome == Outcome::StandIn && by.is_some_and(|job| self.comparisons.is_wrong(job));
-            let wrong = kept || (by.is_some() && by == self.wrong);
+            let kept = outcome == Outcome::StandIn && by.is_some_and(|job| front.comparisons.is_wrong(job));
+            let wrong = kept || (by.is_some() && by == front.wrong);
             let latency = self.now.nanos_since(query.arrived);
             self.tally.ended(Ended { number, latency, outcome, wrong });
             if let Some(witness) = &mut self.witness {

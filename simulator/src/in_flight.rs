@@ -47,15 +47,6 @@ impl InFlight {
         self.free.push(index);
         Some(place.query)
     }
-
-    pub(crate) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
-    }
-
-    /// The most there ever were at a time.
-    pub(crate) fn most(&self) -> usize {
-        self.places.len()
-    }
 }
 
 #[cfg(test)]
@@ -71,6 +62,6 @@ mod tests {
         let second = queries.add(query(1));
         assert_ne!(first, second);
         assert_eq!((queries.remove(first), queries.remove(second)), (None, Some(query(1))));
-        assert_eq!((queries.len(), queries.most()), (0, 1));
+        assert_eq!((queries.places.len(), queries.free.len()), (1, 1));
     }
 }

@@ -11,6 +11,8 @@ mod cluster;
 mod comparisons;
 mod engine;
 mod error;
+mod fleet;
+mod front;
 mod in_flight;
 mod progress;
 mod run;
@@ -19,6 +21,6 @@ mod witness;
 
 pub use error::Error;
 pub use progress::{Progress, Quiet};
-pub use run::{Run, Shape, StandIn};
+pub use run::{Fleet, Run, Shape, StandIn};
 pub use tally::{BLOCKS, Ended, Outcome, STRETCHES, Tally};
 pub use witness::{Answered, Execution, Witness};

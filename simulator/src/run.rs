@@ -33,6 +33,8 @@ pub struct Run {
     pub stand_in: StandIn,
     /// The instances.
     pub shape: Shape,
+    /// The frontends, and what lies between them and the instances.
+    pub fleet: Fleet,
     /// The policy and everything else that the dispatcher is told.
     pub settings: PoolSettings,
     /// How long a query is worth waiting for.
@@ -68,6 +70,26 @@ pub struct Shape {
     pub parity_only: u32,
     /// Jobs that an instance may hold: one runs, the others wait there.
     pub slots: u16,
+}
+
+/// The frontends, and the network between them and the instances.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fleet {
+    /// Frontends; each query arrives at one by chance.
+    pub frontends: u32,
+    /// The instances give tokens.
+    pub tokens: bool,
+    /// What a message takes each way.
+    pub delay: Duration,
+    /// Share of the messages about tokens that are lost.
+    pub loss: f64,
+}
+
+/// One frontend, next to its instances.
+impl Default for Fleet {
+    fn default() -> Self {
+        Self { frontends: 1, tokens: false, delay: Duration::ZERO, loss: 0.0 }
+    }
 }
 
 impl Run {

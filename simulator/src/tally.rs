@@ -64,6 +64,8 @@ pub struct Tally {
     busy: u64,
     capacity: u64,
     most_in_flight: usize,
+    /// Messages about tokens that did not go with an answer.
+    pub(crate) messages: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -126,6 +128,7 @@ impl Tally {
             busy: 0,
             capacity: 0,
             most_in_flight: 0,
+            messages: 0,
         }
     }
 
@@ -208,6 +211,11 @@ impl Tally {
     /// Share of the instances' time that they were at work.
     pub fn utilisation(&self) -> f64 {
         self.busy as f64 / self.capacity.max(1) as f64
+    }
+
+    /// Messages beyond the calls, for each query that was counted.
+    pub fn messages(&self) -> f64 {
+        self.messages as f64 / self.count().max(1) as f64
     }
 
     /// The most queries that were without an answer at a time.

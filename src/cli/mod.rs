@@ -130,7 +130,8 @@ const SERVE_EXAMPLES: &str = "Examples:
 const WORKER_EXAMPLES: &str = "Examples:
   parm worker --models models --http 0.0.0.0:8000 --grpc 0.0.0.0:8001
   parm worker --models models --engine ort --set backend.engine.threads=4
-  parm worker --models models --unix /run/parm/worker.sock";
+  parm worker --models models --unix /run/parm/worker.sock
+  parm worker --upstream http://127.0.0.1:9000 --instances 2";
 
 const LOAD_EXAMPLES: &str = "Examples:
   parm load http://127.0.0.1:8000 --model magika --rate 50 --seconds 60
@@ -275,6 +276,11 @@ pub struct Serve {
 pub struct Worker {
     #[command(flatten)]
     pub common: Common,
+    /// Serve the models of another server (Triton, MLServer, ..) at http://HOST:PORT, unix:/PATH or grpc://HOST:PORT, as its
+    /// agent: with tokens, order and shares for the frontends in front of it. `--instances` is how many requests it gets at
+    /// a time
+    #[arg(long, value_name = "URL", conflicts_with = "models")]
+    pub upstream: Option<String>,
     /// Allow faults to be injected while running, for experiments only, with GET and POST /faults at the metrics address:
     /// delays, stalls, errors, wrong outputs, a crash
     #[arg(long)]

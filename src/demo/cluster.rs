@@ -91,6 +91,7 @@ impl PolicyCluster {
             deadline: Some(deadline),
             transport: Transport::Http,
             traceparent: None,
+            caller: None,
         };
         let answered = self.frontend.infer(request, context).await;
         let (outcome, right) = answered.map_or((Outcome::Failed, false), |response| {

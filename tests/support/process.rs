@@ -59,12 +59,25 @@ impl Parm {
         Self::start(&[&command, arguments].concat())
     }
 
+    /// A frontend like [`Parm::serve`] that can write no more than some kilobytes to a file, as where a disk is full.
+    pub fn serve_short_of_room(arguments: &[&str]) -> Parm {
+        let mut limited = Command::new("sh");
+        limited.args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_parm")]);
+        let parm =
+            Self::try_launch(alone(limited), &[&["serve", "--models", "tests/models"], arguments].concat());
+        parm.unwrap_or_else(|problem| panic!("parm {}: {problem}", arguments.join(" ")))
+    }
+
     fn try_start(arguments: &[&str]) -> Result<Parm, String> {
+        Self::try_launch(command(), arguments)
+    }
+
+    fn try_launch(mut command: Command, arguments: &[&str]) -> Result<Parm, String> {
         let folder = TempDir::new().map_err(|error| error.to_string())?;
         let ready = folder.path().join("ready.json");
         let log = fs::File::create(folder.path().join("log")).map_err(|error| error.to_string())?;
         let local = "127.0.0.1:0";
-        let mut child = command()
+        let mut child = command
             .args(arguments)
             .args(["--http", local, "--grpc", local, "--metrics", local, "--ready-file"])
             .arg(&ready)
@@ -168,7 +181,10 @@ impl Drop for Parm {
 
 /// The binary, run from the project's root, with nothing of the caller's environment that could configure it.
 pub fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_parm"));
+    alone(Command::new(env!("CARGO_BIN_EXE_parm")))
+}
+
+fn alone(mut command: Command) -> Command {
     command.current_dir(root()).stdin(Stdio::null()).env_remove("RUST_LOG").env_remove("RUST_BACKTRACE");
     command
 }

@@ -139,6 +139,7 @@ impl Problem {
             parity_share: self.quality.parity_share,
             stand_in: self.stand_in(),
             shape: Shape { instances: self.instances, parity_only: 0, slots: self.slots },
+            fleet: parm_simulator::Fleet::default(),
             settings,
             deadline: self.deadline,
             encode: ENCODE,

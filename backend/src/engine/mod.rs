@@ -11,6 +11,7 @@ mod ort;
 mod signature;
 mod strings;
 mod tract;
+mod upstream;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ use parm_protocol::{Shape, Tensor};
 pub use emulated::{Emulated, Spec};
 pub use guard::guarded;
 pub use signature::{Declared, Signature};
+pub use upstream::Upstream;
+pub(crate) use upstream::{Channel, Description};
 
 use crate::Error;
 
@@ -39,6 +42,11 @@ pub trait Model: Send {
 
     /// Runs inputs in declared order; returns outputs in declared order.
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error>;
+
+    /// Rows of a run at most; 0 where the first dimension is no batch though it varies. Where nobody knows it is unbounded.
+    fn most_rows(&self) -> usize {
+        usize::MAX
+    }
 
     /// Makes runs of inputs with these shapes fast ahead of time, where the engine compiles for shapes.
     fn prepare(&mut self, _shapes: &[Shape]) -> Result<(), Error> {

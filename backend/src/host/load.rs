@@ -8,43 +8,36 @@ use parm_protocol::{MEASURED_ROWS, Shape};
 
 use super::{Host, Loaded};
 use crate::Error;
-use crate::engine::{self, Emulated, Engine, Model, Spec, guarded};
+use crate::engine::{self, Description, Emulated, Engine, Model, Spec, guarded};
 use crate::statistics::Statistics;
 
 /// Where a version's model comes from.
-pub(super) enum Source<'a> {
-    File(&'a Version),
-    Emulated(&'a Spec),
+pub(super) enum Source {
+    File(Version),
+    Emulated(Spec),
+    Upstream(Description),
 }
+
+type Reader<'a> = Box<dyn Fn() -> Result<Box<dyn Model>, Error> + 'a>;
 
 impl Host {
     /// Loads one version, off the instances' threads.
-    pub(super) fn load(&self, name: &str, version: u64, source: Source<'_>) -> Result<Loaded, Error> {
+    pub(super) fn load(&self, name: &str, version: u64, source: &Source) -> Result<Loaded, Error> {
         let started = Instant::now();
-        let engine: Box<dyn Engine> = match source {
-            Source::File(Version { format: Format::Onnx, .. }) => engine::by_name(&self.config.engine.name)?,
-            Source::File(_) | Source::Emulated(_) => Box::new(Emulated),
-        };
-        let options = self.config.engine.options();
-        let read = || match source {
-            Source::File(version) => engine.load(&version.path, &options),
-            Source::Emulated(spec) => spec.clone().model(),
-        };
-        let mut model = guarded(read)?;
+        let (platform, read) = self.reader(source)?;
+        let mut model = guarded(&read)?;
+        let max_batch = self.most_rows(name, &*model);
         let warm = self.warm_up(name, &mut *model);
         let (signature, version) = (model.signature().clone(), version.to_string());
         let statistics = Statistics::new(self.metrics.model(name, &version));
         statistics.metrics().batching(warm.limit, warm.speedup);
         let mut replicas = Vec::with_capacity(self.config.instances.get());
         while replicas.len() + 1 < self.config.instances.get() {
-            let replica = model.replica().map_or_else(|| guarded(read), Ok)?;
+            let replica = model.replica().map_or_else(|| guarded(&read), Ok)?;
             replicas.push(Mutex::new(replica));
         }
         replicas.push(Mutex::new(model));
-        let platform = engine.platform();
         tracing::info!(name, version, platform, took = ?started.elapsed(), "model loaded");
-        let batched = signature.is_batched() && !self.is_unbatched(name);
-        let max_batch = if batched { self.config.max_rows.get() } else { 0 };
         let mut config = signature.config(name, platform, max_batch);
         config.set_run_times(&warm.times);
         Ok(Loaded {
@@ -52,7 +45,7 @@ impl Host {
             // Frontends hold it to what their bundles say.
             config: match source {
                 Source::File(version) => config.with_digest(&version.digest()?),
-                Source::Emulated(_) => config,
+                Source::Emulated(_) | Source::Upstream(_) => config,
             },
             version,
             batch_limit: warm.limit,
@@ -61,9 +54,31 @@ impl Host {
         })
     }
 
-    /// Whether the first dimension of a model is declared to be no batch.
-    fn is_unbatched(&self, name: &str) -> bool {
-        self.config.unbatched.iter().any(|declared| declared == name)
+    /// What a source's platform is called, and how its model is read.
+    fn reader<'a>(&'a self, source: &'a Source) -> Result<(&'a str, Reader<'a>), Error> {
+        Ok(match source {
+            Source::File(version) => {
+                let engine: Box<dyn Engine> = match version.format {
+                    Format::Onnx => engine::by_name(&self.config.engine.name)?,
+                    Format::Emulated => Box::new(Emulated),
+                };
+                let options = self.config.engine.options();
+                (engine.platform(), Box::new(move || engine.load(&version.path, &options)))
+            }
+            Source::Emulated(spec) => (Emulated.platform(), Box::new(|| spec.clone().model())),
+            Source::Upstream(description) => {
+                let read = || description.model(&self.config.upstream, self.config.max_wait);
+                (description.platform(), Box::new(read))
+            }
+        })
+    }
+
+    /// Rows that a request for a model may have; 0 where its first dimension is no batch, or is declared to be none.
+    fn most_rows(&self, name: &str, model: &dyn Model) -> usize {
+        if !model.signature().is_batched() || self.config.unbatched.iter().any(|declared| declared == name) {
+            return 0;
+        }
+        self.config.max_rows.get().min(model.most_rows())
     }
 
     /// Runs the model on blank inputs, and measures it.
@@ -85,16 +100,16 @@ impl Host {
         };
         let took = started.elapsed();
         let batching = self.measure_batching(name, model, alone);
-        let batched = model.signature().is_batched() && !self.is_unbatched(name);
-        let times = if batched { self.measure_rows(model, alone, took) } else { vec![alone] };
+        let times =
+            if self.most_rows(name, model) > 1 { self.measure_rows(model, alone, took) } else { vec![alone] };
         Warm { times, ..batching }
     }
 
     /// Finds out whether batches pay.
     fn measure_batching(&self, name: &str, model: &mut dyn Model, alone: Duration) -> Warm {
         let none = Warm { limit: 1, speedup: None, times: Vec::new() };
-        let limit = self.config.batching.max_batch.get();
-        if limit == 1 || !model.signature().is_batched() || self.is_unbatched(name) {
+        let limit = self.config.batching.max_batch.get().min(self.most_rows(name, model));
+        if limit <= 1 {
             return none;
         }
         match time(model, limit, (self.config.warm_up_runs, None)) {
@@ -123,10 +138,11 @@ impl Host {
             Some(own) => &mut **own,
             None => model,
         };
+        let most = model.most_rows();
         for rows in MEASURED_ROWS.into_iter().skip(1) {
             let started = Instant::now();
             // What comes next takes at least as long as what came before.
-            if started + took > until {
+            if rows > most || started + took > until {
                 break;
             }
             let Ok(time) = time(model, rows, (self.config.warm_up_runs, Some(until))) else { break };

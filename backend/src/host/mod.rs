@@ -12,19 +12,21 @@ mod load;
 mod loaded;
 mod order;
 mod refresh;
+mod upstream;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parm_parity_models::repository::Repository;
+use parm_protocol::fleet::{Caller, Giver};
 use parm_protocol::{Error as Refusal, InferRequest, InferResponse, NamedTensor, Parameters, validate};
 
 use catalogue::Catalogue;
 pub(crate) use loaded::Loaded;
 use order::Orders;
 
-use crate::instance::{Instance, Job, Order, Queue, Setup};
+use crate::instance::{Counter, Instance, Job, Order, Queue, Setup, Unused};
 use crate::{Config, Error, Faults, Metrics};
 
 /// Rank of requests that ask for no priority, between 1 (first) and 255 (last).
@@ -45,6 +47,8 @@ pub(crate) struct Host {
     metrics: Metrics,
     faults: Option<Arc<Faults>>,
     repository: Option<Repository>,
+    /// The server whose models are served, where there is one.
+    origin: Option<upstream::Origin>,
     catalogue: Catalogue,
     orders: Orders,
     queues: Vec<Arc<Queue>>,
@@ -59,16 +63,19 @@ pub(crate) struct Call {
     pub(crate) request: InferRequest,
     pub(crate) arrived: Instant,
     pub(crate) deadline: Option<Instant>,
+    pub(crate) caller: Option<Caller>,
 }
 
 impl Host {
     /// Starts the instances, without models: see [`load_all`](Self::load_all).
     pub(crate) fn start(config: Config, metrics: Metrics, layout: Layout) -> Result<Arc<Self>, Error> {
         let repository = config.models.as_ref().map(Repository::open).transpose()?;
+        let origin = upstream::Origin::of(&config)?;
         let faults = config.faults.then(Arc::<Faults>::default);
         let count = if layout == Layout::Shared { 1 } else { config.instances.get() };
-        let queues: Vec<_> =
-            (0..count).map(|_| Arc::new(Queue::new(config.queue.get(), config.weights.clone()))).collect();
+        let queues: Vec<_> = (0..count)
+            .map(|_| Arc::new(Queue::new(&config, config.instances.get() / count, &metrics)))
+            .collect();
         let instances = (0..config.instances.get()).map(|number| {
             let (queue, faults) = (queues[number % count].clone(), faults.clone());
             Instance::start(Setup { number, queue, batching: config.batching.clone(), faults })
@@ -79,6 +86,7 @@ impl Host {
             metrics,
             faults,
             repository,
+            origin,
             catalogue: Catalogue::default(),
             orders: Orders::default(),
             queues,
@@ -114,9 +122,10 @@ impl Host {
     /// Answers a request on a queue.
     pub(crate) async fn infer(&self, queue: usize, call: Call) -> Result<InferResponse, Refusal> {
         let arrived = call.arrived;
+        let unused = Unused { queue: &self.queues[queue], caller: call.caller };
         let model = self.catalogue.find(&call.request.model);
         let outcome = match &model {
-            Ok(model) => self.run(queue, model, call).await,
+            Ok(model) => self.run(queue, model, call, unused).await,
             Err(error) => Err(error.clone()),
         };
         if let Err(error) = &outcome {
@@ -129,8 +138,14 @@ impl Host {
         outcome
     }
 
-    async fn run(&self, queue: usize, model: &Arc<Loaded>, call: Call) -> Result<InferResponse, Refusal> {
-        let Call { request, arrived, deadline } = call;
+    async fn run(
+        &self,
+        queue: usize,
+        model: &Arc<Loaded>,
+        call: Call,
+        unused: Unused<'_>,
+    ) -> Result<InferResponse, Refusal> {
+        let Call { request, arrived, deadline, .. } = call;
         let rows = validate(&request, &model.metadata, model.rows())?;
         refuse_classification(&request)?;
         let number = |name: &str| request.parameters.get(name).and_then(|value| value.as_u64());
@@ -144,7 +159,8 @@ impl Host {
         let deadline = deadline.map_or(arrived + wait, |deadline| deadline.min(arrived + wait));
         let inputs = validate::in_model_order(request.inputs, &model.metadata);
         let inputs = inputs.into_iter().map(|input| input.tensor).collect();
-        let order = Order { model: model.clone(), inputs, rows, priority, arrived, deadline };
+        let caller = unused.used();
+        let order = Order { model: model.clone(), inputs, rows, priority, arrived, deadline, caller };
         let (job, answer) = Job::new(order);
         self.queues[queue].push(job)?;
         let late = || Refusal::DeadlineExceeded { waited: arrived.elapsed() };
@@ -163,6 +179,14 @@ impl Host {
             parameters: Parameters::new(),
             outputs: outputs.map(|(declared, tensor)| NamedTensor::new(&*declared.name, tensor)).collect(),
         })
+    }
+
+    /// Who gives tokens for the threads of the one queue. Where requests of several share a run nobody does: one that waits at
+    /// its frontend cannot join a batch here.
+    pub(crate) fn giver(&self) -> Option<Arc<dyn Giver>> {
+        let [queue] = &self.queues[..] else { return None };
+        let given = self.config.tokens.enabled && self.config.batching.max_batch.get() == 1;
+        given.then(|| Arc::new(Counter::new(queue)) as Arc<dyn Giver>)
     }
 
     /// Waits until what runs on a queue's threads now is done.

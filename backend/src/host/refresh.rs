@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parm_parity_models::repository::{Change, Version, Watch};
+use parm_parity_models::repository::{Change, Watch};
 
 use super::load::Source;
 use super::order::Asked;
@@ -21,6 +21,9 @@ impl Host {
     /// Loads the models of the configuration. A model that cannot be loaded is reported in the index and hides no
     /// other; a repository that cannot be read is an error.
     pub(crate) fn load_all(&self) -> Result<(), Error> {
+        if let Some(origin) = &self.origin {
+            return self.load_upstream(origin);
+        }
         let mut names: BTreeSet<String> = self.config.emulated.keys().cloned().collect();
         if let Some(repository) = &self.repository {
             let scan = repository.scan()?;
@@ -70,14 +73,11 @@ impl Host {
 
     /// Loads what the policy wants of a model and is not there, or is `stale`; then lets go of what it does not want.
     fn refresh(&self, name: &str, stale: impl Fn(u64) -> bool) -> Result<(), Error> {
-        if let Some(spec) = self.config.emulated.get(name) {
-            return self.install(name, 1, Source::Emulated(spec));
-        }
         let wanted = self.wanted(name)?;
         let mut first_error = Ok(());
-        for (&version, file) in &wanted {
+        for (&version, source) in &wanted {
             if stale(version) || !self.catalogue.is_ready(name, version) {
-                let installed = self.install(name, version, Source::File(file));
+                let installed = self.install(name, version, source);
                 first_error = first_error.and(installed);
             }
         }
@@ -91,7 +91,13 @@ impl Host {
         first_error
     }
 
-    fn wanted(&self, name: &str) -> Result<BTreeMap<u64, Version>, Error> {
+    fn wanted(&self, name: &str) -> Result<BTreeMap<u64, Source>, Error> {
+        if let Some(origin) = &self.origin {
+            return origin.wanted(name, self.config.versions);
+        }
+        if let Some(spec) = self.config.emulated.get(name) {
+            return Ok(BTreeMap::from([(1, Source::Emulated(spec.clone()))]));
+        }
         let Some(repository) = &self.repository else {
             let (name, root) = (name.to_string(), PathBuf::new());
             return Err(parm_parity_models::Error::UnknownModel { name, root }.into());
@@ -99,10 +105,11 @@ impl Host {
         let model = repository.model(name)?;
         let latest_only = self.config.versions == VersionPolicy::Latest;
         let skipped = if latest_only { model.versions.len().saturating_sub(1) } else { 0 };
-        Ok(model.versions.into_iter().skip(skipped).collect())
+        let versions = model.versions.into_iter().skip(skipped);
+        Ok(versions.map(|(number, version)| (number, Source::File(version))).collect())
     }
 
-    fn install(&self, name: &str, version: u64, source: Source<'_>) -> Result<(), Error> {
+    fn install(&self, name: &str, version: u64, source: &Source) -> Result<(), Error> {
         self.catalogue.loading(name, version);
         let outcome = self.load(name, version, source).map(Arc::new);
         let error = outcome.as_ref().err().cloned();
@@ -112,6 +119,9 @@ impl Host {
 
     /// Follows the repository from a thread of its own, for as long as the host lives.
     pub(crate) fn follow(self: &Arc<Self>) -> Result<(), Error> {
+        if self.origin.is_some() {
+            return self.follow_upstream();
+        }
         let (Some(repository), true) = (self.repository.clone(), !self.config.reload.is_zero()) else {
             return Ok(());
         };
@@ -177,7 +187,7 @@ fn follow_once(host: &Weak<Host>, watch: &mut Watch) {
 
 /// Frees a replaced version here, once the requests that run on it are answered: freeing a large model takes
 /// milliseconds that an instance's thread should not spend.
-fn retire(replaced: Option<Arc<Loaded>>) {
+pub(super) fn retire(replaced: Option<Arc<Loaded>>) {
     let Some(replaced) = replaced else {
         return;
     };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use parm_protocol::fleet::Caller;
 use parm_protocol::{Error, Tensor};
 use prometheus::IntGauge;
 use tokio::sync::oneshot;
@@ -19,6 +20,8 @@ pub(crate) struct Job {
     pub(crate) priority: u8,
     pub(crate) arrived: Instant,
     pub(crate) deadline: Instant,
+    /// The frontend that sent it, if it takes part in tokens.
+    pub(crate) caller: Option<Caller>,
     reply: oneshot::Sender<Result<Vec<Tensor>, Error>>,
     pending: Option<Pending>,
 }
@@ -31,6 +34,7 @@ pub(crate) struct Order {
     pub(crate) priority: u8,
     pub(crate) arrived: Instant,
     pub(crate) deadline: Instant,
+    pub(crate) caller: Option<Caller>,
 }
 
 /// Counts a job as pending for as long as it waits.
@@ -39,12 +43,12 @@ struct Pending(IntGauge);
 impl Job {
     /// The job, and where its answer will come out. Dropping the receiver cancels the job.
     pub(crate) fn new(order: Order) -> (Self, oneshot::Receiver<Result<Vec<Tensor>, Error>>) {
-        let Order { model, inputs, rows, priority, arrived, deadline } = order;
+        let Order { model, inputs, rows, priority, arrived, deadline, caller } = order;
         let (reply, answer) = oneshot::channel();
         let gauge = model.statistics.metrics().pending.clone();
         gauge.inc();
         let pending = Some(Pending(gauge));
-        (Self { model, inputs, rows, priority, arrived, deadline, reply, pending }, answer)
+        (Self { model, inputs, rows, priority, arrived, deadline, caller, reply, pending }, answer)
     }
 
     /// Whether nobody waits any more.

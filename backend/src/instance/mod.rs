@@ -5,10 +5,13 @@
 //! from its own (instances that a dispatcher of ours addresses singly).
 
 mod batch;
+mod counter;
 mod job;
 mod queue;
 mod run;
+mod state;
 
+pub(crate) use counter::{Counter, Unused};
 pub(crate) use job::{Job, Order};
 pub(crate) use queue::Queue;
 pub(crate) use run::{Instance, Setup};

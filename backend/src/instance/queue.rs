@@ -4,19 +4,22 @@
 //! that has had least of the instances' time for its weight, so that no model's flood keeps others waiting; of one model's
 //! jobs those of higher priority, then the oldest. Jobs that nobody waits for any more are never handed to a thread, and never
 //! stand in the way of one that somebody waits for: before a full queue refuses a job, it is cleared of them.
+//!
+//! Where frontends take part in tokens, their reservations stand in the same order as jobs, and a thread that is free is
+//! promised to one of them at a time: see the crate `tokens`, and `state` beside this.
 
-use std::collections::BTreeMap;
-use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use parm_protocol::Error;
-use parm_shares::{Charge, Clock, Share};
+use parm_protocol::fleet::Mailbox;
+use parm_tokens::{Frontend, Order};
 use tokio::sync::Notify;
 
 use super::Job;
-use crate::host::Loaded;
+use super::state::{Letter, State, Ticket, drop_useless};
+use crate::{Config, Metrics};
 
 /// When a refused client may try again: about the time in which a short queue moves.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -27,50 +30,21 @@ pub(crate) struct Queue {
     idle: Notify,
     /// Told whenever a thread is done with what it took.
     done: Notify,
+    /// Told when the tokens are to be looked at sooner than was said.
+    pub(super) sooner: Arc<Notify>,
     capacity: usize,
 }
 
-struct State {
-    /// By model.
-    lines: BTreeMap<String, Line>,
-    clock: Clock,
-    /// Of models whose weight is not 1.
-    weights: BTreeMap<String, NonZeroU16>,
-    /// Jobs in line.
-    waiting: usize,
-    next: u64,
-    /// Threads at work.
-    busy: usize,
-    open: bool,
-}
-
-/// A model's jobs, and its share of the instances' time.
-struct Line {
-    share: Share,
-    /// By priority, then by arrival.
-    jobs: BTreeMap<(u8, u64), Job>,
-    running: usize,
-}
-
-/// A job that a thread took: what its model was charged for it.
-pub(crate) struct Ticket {
-    model: Arc<Loaded>,
-    charge: Charge,
-}
-
-/// Models without jobs whose service is remembered; more would be the doing of names that come and go.
-const LINES_KEPT: usize = 256;
-
 impl Queue {
-    pub(crate) fn new(capacity: usize, weights: BTreeMap<String, NonZeroU16>) -> Self {
-        let (lines, clock) = (BTreeMap::new(), Clock::default());
-        let state = State { lines, clock, weights, waiting: 0, next: 0, busy: 0, open: true };
+    /// The queue of so many threads.
+    pub(crate) fn new(config: &Config, threads: usize, metrics: &Metrics) -> Self {
         Self {
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(config, threads, metrics.clone())),
             arrived: Condvar::new(),
             idle: Notify::new(),
             done: Notify::new(),
-            capacity,
+            sooner: Arc::default(),
+            capacity: config.queue.get(),
         }
     }
 
@@ -80,6 +54,11 @@ impl Queue {
         if !state.open {
             return Err(Error::Unavailable { message: "the instance is shutting down: try another".into() });
         }
+        let Some(job) = state.redeem(job) else {
+            drop(state);
+            self.arrived.notify_one();
+            return Ok(());
+        };
         if state.waiting >= self.capacity {
             state.clear_useless();
         }
@@ -88,8 +67,12 @@ impl Queue {
             return Err(Error::Overloaded { message, retry_after: RETRY_AFTER });
         }
         state.push(job);
-        drop(state);
-        self.arrived.notify_one();
+        if state.desk.is_wanted() {
+            self.settle(state);
+        } else {
+            drop(state);
+            self.arrived.notify_one();
+        }
         Ok(())
     }
 
@@ -98,12 +81,24 @@ impl Queue {
     pub(crate) fn take(&self) -> Option<(Job, Ticket)> {
         let mut state = self.state.lock();
         loop {
+            if let Some(job) = state.pop_promised() {
+                let ticket = state.begin(&job, true);
+                return Some((job, ticket));
+            }
             while let Some(job) = state.pop() {
                 if !job.is_useless(Instant::now()) {
-                    let ticket = state.begin(&job);
+                    let ticket = state.begin(&job, false);
+                    if state.desk.is_used() && state.waiting > 0 {
+                        // Several may have waited for one promise.
+                        self.arrived.notify_one();
+                    }
+                    self.post(&mut state);
                     return Some((job, ticket));
                 }
                 drop_useless(job);
+            }
+            if self.post(&mut state) {
+                continue; // the lock was let go of
             }
             if state.busy == 0 {
                 self.idle.notify_waiters();
@@ -115,14 +110,30 @@ impl Queue {
         }
     }
 
+    /// A thread's job has ended and is about to be answered: whoever comes next may have the instance.
+    pub(crate) fn hand_on(&self, ticket: &mut Ticket) {
+        let mut state = self.state.lock();
+        if state.desk.is_used() {
+            state.hand_on(ticket);
+            let letters = self.written(&mut state, ticket.frontend());
+            drop(state);
+            deliver(letters);
+        }
+    }
+
     /// A thread that took a job has answered it, and whoever ran beside it, in so long.
     pub(crate) fn done(&self, ticket: Ticket, took: Duration) {
         let mut state = self.state.lock();
         state.end(ticket, took);
-        if state.busy == 0 && state.waiting == 0 {
+        if state.is_idle() {
             self.idle.notify_waiters();
         }
         self.done.notify_waiters();
+        if state.desk.is_used() {
+            let letters = self.written(&mut state, None);
+            drop(state);
+            deliver(letters);
+        }
     }
 
     /// Waits until a thread that is at work now is done; of one thread, that is whatever it runs.
@@ -167,7 +178,7 @@ impl Queue {
             {
                 let mut state = self.state.lock();
                 state.clear_useless();
-                if state.busy == 0 && state.waiting == 0 {
+                if state.is_idle() {
                     return;
                 }
             }
@@ -177,97 +188,98 @@ impl Queue {
 
     /// Takes no more jobs; those in line are still handed out.
     pub(crate) fn close(&self) {
-        self.state.lock().open = false;
+        let mut state = self.state.lock();
+        state.open = false;
+        // Nobody waits for a promise of a queue that ends.
+        let frontends: Vec<_> = std::mem::take(&mut state.mailboxes).into_keys().collect();
+        frontends.into_iter().for_each(|frontend| state.desk.leave(frontend));
+        drop(state);
         self.arrived.notify_all();
     }
-}
 
-impl State {
-    fn push(&mut self, job: Job) {
-        let model = &job.model.metadata.name;
-        if !self.lines.contains_key(model) {
-            let weight = self.weights.get(model).map_or(1, |weight| weight.get());
-            let line = Line { share: Share::new(weight.into()), jobs: BTreeMap::new(), running: 0 };
-            self.lines.insert(model.clone(), line);
+    /// A frontend takes part. Whether it is the first that ever did.
+    pub(super) fn join(&self, mailbox: Arc<dyn Mailbox>) -> (Frontend, bool) {
+        let mut state = self.state.lock();
+        state.frontends += 1;
+        let frontend = Frontend(state.frontends);
+        if state.open {
+            state.desk.join(frontend);
+            state.mailboxes.insert(frontend, mailbox);
         }
-        let jobs = self.lines.get_mut(model).map(|line| &mut line.jobs);
-        jobs.expect("it was just put there").insert((job.priority, self.next), job);
-        self.next += 1;
-        self.waiting += 1;
+        (frontend, state.frontends == 1)
     }
 
-    /// The job that comes next.
-    fn pop(&mut self) -> Option<Job> {
-        let clock = self.clock;
-        let rank = |line: &Line| {
-            let ((priority, number), _) = line.jobs.first_key_value()?;
-            Some((urgency(*priority), line.share.due(&clock), *number))
-        };
-        let ranked = self.lines.values_mut().filter_map(|line| Some((rank(line)?, line)));
-        let (_, line) = ranked.min_by_key(|(rank, _)| *rank)?;
-        let (_, job) = line.jobs.pop_first()?;
-        self.waiting -= 1;
-        Some(job)
+    /// A frontend is gone.
+    pub(super) fn leave(&self, frontend: Frontend) {
+        let mut state = self.state.lock();
+        state.desk.leave(frontend);
+        state.mailboxes.remove(&frontend);
+        self.settle(state);
     }
 
-    fn begin(&mut self, job: &Job) -> Ticket {
-        self.busy += 1;
-        let model = job.model.clone();
-        let charge = self.lines.get_mut(&model.metadata.name).map_or_else(Charge::default, |line| {
-            line.running += 1;
-            line.share.begin(&mut self.clock)
-        });
-        Ticket { model, charge }
+    /// A frontend says something.
+    pub(super) fn told(&self, frontend: Frontend, order: Order<String>) {
+        let mut state = self.state.lock();
+        let number = state.number();
+        state.desk.told(frontend, order, number);
+        self.settle(state);
     }
 
-    fn end(&mut self, ticket: Ticket, took: Duration) {
-        self.busy -= 1;
-        if let Some(line) = self.lines.get_mut(&ticket.model.metadata.name) {
-            line.running -= 1;
-            line.share.end(ticket.charge, took);
+    /// Looks at the tokens, and says when to look again.
+    pub(super) fn tick(&self) -> Option<Instant> {
+        let mut state = self.state.lock();
+        let now = state.now();
+        state.desk.tick(now);
+        let runs = state.arrange();
+        state.tick = state.desk.tick(now);
+        let letters = state.letters(None);
+        let at = state.tick.map(|at| state.instant(at));
+        drop(state);
+        if runs {
+            self.arrived.notify_one();
         }
-        if self.lines.len() > LINES_KEPT {
-            let clock = self.clock;
-            self.lines
-                .retain(|_, line| line.running > 0 || !line.jobs.is_empty() || !line.share.is_even(&clock));
+        deliver(letters);
+        at
+    }
+
+    /// Gives out what is free, and lets a thread know if a job may run.
+    fn settle(&self, mut state: MutexGuard<'_, State>) {
+        let runs = state.arrange();
+        let letters = self.written(&mut state, None);
+        drop(state);
+        if runs {
+            self.arrived.notify_one();
         }
+        deliver(letters);
     }
 
-    fn clear_useless(&mut self) {
-        let now = Instant::now();
-        for line in self.lines.values_mut() {
-            let useless = line.jobs.extract_if(.., |_, job| job.is_useless(now));
-            self.waiting -= useless.map(|(_, job)| drop_useless(job)).count();
+    /// Sends what is to be sent, without the lock. Whether it was let go of.
+    fn post(&self, state: &mut MutexGuard<'_, State>) -> bool {
+        if !state.desk.is_used() {
+            return false;
         }
+        let letters = self.written(state, None);
+        let any = !letters.is_empty();
+        if any {
+            MutexGuard::unlocked(state, || deliver(letters));
+        }
+        any
     }
 
-    /// In order, up to the first that does not fit: a large job is not overtaken for ever by small ones.
-    fn extract_mates(&mut self, first: &Job, mut rows: usize) -> Vec<Job> {
-        let Some(line) = self.lines.get_mut(&first.model.metadata.name) else { return Vec::new() };
-        let mates = line.jobs.iter().filter(|(_, job)| first.can_join(job));
-        let fitting = mates.map_while(|(&key, job)| {
-            rows = rows.checked_sub(job.rows)?;
-            Some(key)
-        });
-        let keys: Vec<_> = fitting.collect();
-        self.waiting -= keys.len();
-        keys.into_iter().filter_map(|key| line.jobs.remove(&key)).collect()
-    }
-}
-
-/// What goes first whatever the shares are: the stand-ins of late queries; and last: spare work, of which nobody is sure
-/// that it will be needed.
-fn urgency(priority: u8) -> u8 {
-    match priority {
-        1 => 0,
-        2..=254 => 1,
-        _ => 2,
+    /// The letters to be sent; and has the tokens looked at in time.
+    fn written(&self, state: &mut State, answering: Option<Frontend>) -> Vec<Letter> {
+        let now = state.now();
+        let next = state.desk.tick(now);
+        if next.is_some_and(|next| state.tick.is_none_or(|at| next < at)) {
+            state.tick = next;
+            self.sooner.notify_one();
+        }
+        state.letters(answering)
     }
 }
 
-/// Counts it, and tells a client that still waits that its deadline passed.
-fn drop_useless(job: Job) {
-    job.model.statistics.metrics().dropped.inc();
-    let waited = job.arrived.elapsed();
-    job.answer(Err(Error::DeadlineExceeded { waited }));
+fn deliver(letters: Vec<Letter>) {
+    for (mailbox, message, at_once) in letters {
+        mailbox.post(message, at_once);
+    }
 }

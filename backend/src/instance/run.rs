@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use parm_protocol::Tensor;
 
+use super::state::Ticket;
 use super::{Job, Queue, batch};
 use crate::statistics::Phases;
 use crate::{Batching, Error, Faults, pause};
@@ -46,11 +47,11 @@ impl Drop for Instance {
 impl Setup {
     fn serve(self) {
         pause::make_precise();
-        while let Some((first, ticket)) = self.queue.take() {
+        while let Some((first, mut ticket)) = self.queue.take() {
             let mut jobs = self.gather(first);
             jobs.iter_mut().for_each(Job::begin);
             let began = Instant::now();
-            self.run(jobs);
+            self.run(jobs, &mut ticket);
             self.queue.done(ticket, began.elapsed());
         }
     }
@@ -66,11 +67,15 @@ impl Setup {
         [first].into_iter().chain(mates).collect()
     }
 
-    fn run(&self, jobs: Vec<Job>) {
+    fn run(&self, jobs: Vec<Job>, ticket: &mut Ticket) {
         let started = Instant::now();
         let alone = jobs.len() == 1;
         match self.execute(&jobs) {
             Ok((parts, phases)) => {
+                // First, so that a token can go with the answer.
+                if alone {
+                    self.queue.hand_on(ticket);
+                }
                 for (job, outputs) in jobs.into_iter().zip(parts) {
                     let statistics = &job.model.statistics;
                     statistics.answered(job.arrived.elapsed(), started - job.arrived, phases);
@@ -80,7 +85,7 @@ impl Setup {
             // One request that breaks the model must not take its neighbours along.
             Err(error) if !alone => {
                 tracing::debug!(%error, "a batch failed: running its requests one by one");
-                jobs.into_iter().for_each(|job| self.run(vec![job]));
+                jobs.into_iter().for_each(|job| self.run(vec![job], ticket));
             }
             Err(error) => jobs.into_iter().for_each(|job| job.answer(Err(error.clone()))),
         }

@@ -5,4 +5,5 @@ mod engines;
 mod queueing;
 mod repository;
 mod support;
+mod tokens;
 mod worker;

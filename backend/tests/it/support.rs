@@ -55,10 +55,19 @@ impl Served {
 
     /// Sends a request; it is in the queue, or with an instance, when this returns.
     pub(crate) async fn send(&self, request: InferRequest) -> JoinHandle<Result<InferResponse, Error>> {
+        self.send_as(request, context()).await
+    }
+
+    /// The same, from somebody.
+    pub(crate) async fn send_as(
+        &self,
+        request: InferRequest,
+        context: Context,
+    ) -> JoinHandle<Result<InferResponse, Error>> {
         let worker = self.worker.clone();
         let (sent, submitted) = tokio::sync::oneshot::channel();
         let task = tokio::spawn(async move {
-            let mut answer = std::pin::pin!(worker.infer(request, context()));
+            let mut answer = std::pin::pin!(worker.infer(request, context));
             // The first poll puts it in line.
             let first = std::future::poll_fn(|task| std::task::Poll::Ready(answer.as_mut().poll(task))).await;
             let _ = sent.send(());
@@ -93,7 +102,7 @@ impl Served {
 
 pub(crate) fn context() -> Context {
     let (arrived, transport) = (Instant::now(), Transport::Http);
-    Context { arrived, deadline: None, transport, traceparent: None }
+    Context { arrived, deadline: None, transport, traceparent: None, caller: None }
 }
 
 /// A request for model `m` with these rows of 4 values.

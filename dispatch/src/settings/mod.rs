@@ -6,6 +6,7 @@ mod ejection;
 mod fraction;
 mod redundancy;
 mod stand_in;
+mod tokens;
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
@@ -22,6 +23,7 @@ pub use ejection::EjectionSettings;
 pub use fraction::{Fraction, NotAFraction};
 pub use redundancy::{BudgetSettings, HedgeSettings, PolicyKind, ReplicateSettings};
 pub use stand_in::{AgreementSettings, StandInSettings};
+pub use tokens::TokenSettings;
 
 /// The settings of a dispatcher.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,6 +51,10 @@ pub struct PoolSettings {
     pub weight: NonZeroU16,
     /// How queries are put together into batches.
     pub batch: BatchSettings,
+    /// Microseconds of work that an instance may hold. A model that takes longer is sent one batch at a time for each slot, a
+    /// faster one as many as fit, at most 16. 0: always one. Default 1000.
+    #[serde(rename = "ahead_us", with = "Micros")]
+    pub ahead: Duration,
     /// Times a query may be tried when instances fail it, the first included: a query that kills instances must not
     /// kill them all. Default 3.
     pub max_attempts: NonZeroU8,
@@ -66,6 +72,8 @@ pub struct PoolSettings {
     pub coding: CodingSettings,
     /// How a cheaper model stands in for late predictions under `stand-in`.
     pub stand_in: StandInSettings,
+    /// How queries find instances that other frontends use as well.
+    pub tokens: TokenSettings,
     /// When instances are taken out of service, and how they come back.
     pub ejection: EjectionSettings,
     /// Jobs of spare work (parities, replicas, backups) that may wait for an idle instance; more are not made, because
@@ -112,6 +120,7 @@ impl Default for PoolSettings {
             default_priority: const { NonZeroU8::new(128).unwrap() },
             weight: NonZeroU16::MIN,
             batch: BatchSettings::default(),
+            ahead: Duration::from_millis(1),
             max_attempts: const { NonZeroU8::new(3).unwrap() },
             retry_elsewhere: Duration::from_millis(100),
             retry: BudgetSettings { ratio: Fraction::percent(20), burst: 100 },
@@ -119,6 +128,7 @@ impl Default for PoolSettings {
             replicate: ReplicateSettings::default(),
             coding: CodingSettings::default(),
             stand_in: StandInSettings::default(),
+            tokens: TokenSettings::default(),
             ejection: EjectionSettings::default(),
             spare_limit: const { NonZeroU32::new(256).unwrap() },
             no_instance_grace: Duration::from_secs(1),

@@ -9,7 +9,7 @@ use parm_dispatch::{
 };
 
 use super::script::Step::*;
-use super::script::{check, play};
+use super::script::{check, play, play_ahead, words};
 use super::world::POOL;
 
 fn plain() -> PoolSettings {
@@ -48,6 +48,23 @@ fn a_query_runs_at_once_on_an_idle_instance() {
 fn queries_wait_for_the_first_free_instance() {
     let steps = [Join(1), Join(2), Query(1), Query(2), Query(3), Wait(5), Done(2)];
     check(plain(), &steps, &["0 run 1 on 1", "0 run 2 on 2", "5 answer 2 exact", "5 run 3 on 2"]);
+}
+
+/// What runs of twenty queries at one instance, after so many that took no time at all.
+fn ahead(settings: PoolSettings, before: u64) -> usize {
+    let quick = (1..=before).flat_map(|query| [Query(query), Done(1)]);
+    let steps: Vec<_> =
+        [Join(1)].into_iter().chain(quick).chain([Quiet]).chain((101..=120).map(Query)).collect();
+    words(&play_ahead(settings, &steps)).len()
+}
+
+#[test]
+fn an_instance_of_a_fast_model_is_given_several_at_a_time() {
+    assert_eq!(ahead(plain(), 15), 1, "its times are not known yet");
+    assert_eq!(ahead(plain(), 16), 16);
+    assert_eq!(ahead(PoolSettings { ahead: Duration::ZERO, ..plain() }, 16), 1);
+    let slow = [Join(1), Warm(16), Quiet, Query(101), Query(102)];
+    assert_eq!(words(&play_ahead(plain(), &slow)), ["320 run 101 on 1"], "a model of 20 ms");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod behaviour;
 mod blame;
 mod coded;
+mod fleet;
 mod groups;
 mod overload;
 mod properties;

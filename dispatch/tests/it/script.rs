@@ -71,11 +71,19 @@ pub(crate) fn check(settings: PoolSettings, steps: &[Step], expect: &[&str]) {
     assert_eq!(words(&world), expect);
 }
 
-/// Runs a script.
+/// Runs a script. Its jobs take no time unless it says so, which does not make them a fast model's: an instance is given one at a time.
 pub(crate) fn play(settings: PoolSettings, steps: &[Step]) -> World {
-    let compares = settings.coding.detection.enabled;
-    let mut world = World::new(Settings::uniform(settings), 7);
-    world.groups.compares = compares;
+    let settings = PoolSettings { ahead: Duration::ZERO, ..settings };
+    play_in(World::new(Settings::uniform(settings.clone()), 7), &settings, steps)
+}
+
+/// Runs a script in which instances of fast models are given some ahead of time.
+pub(crate) fn play_ahead(settings: PoolSettings, steps: &[Step]) -> World {
+    play_in(World::new(Settings::uniform(settings.clone()), 7).given_ahead(), &settings, steps)
+}
+
+fn play_in(mut world: World, settings: &PoolSettings, steps: &[Step]) -> World {
+    world.groups.compares = settings.coding.detection.enabled;
     for step in steps {
         act(&mut world, step);
     }
@@ -171,7 +179,10 @@ pub(crate) fn act(world: &mut World, step: &Step) {
                 world.send(Event::JobCompleted(job));
             }
         }
-        Step::Settings(ref settings) => world.send(Event::settings(POOL, *settings.clone())),
+        Step::Settings(ref settings) => {
+            let settings = PoolSettings { ahead: Duration::ZERO, ..*settings.clone() };
+            world.send(Event::settings(POOL, settings));
+        }
         Step::Hedged(ref settings) => {
             let in_force = InForce { policy: PolicyKind::Hedge, ..InForce::as_wished(settings) };
             let (settings, in_force) = (settings.clone(), Box::new(in_force));
@@ -243,6 +254,7 @@ fn word(world: &World, action: &Action) -> Option<String> {
             format!("check {}", rows[pair.prediction.row as usize].0)
         }
         Action::Suspect(instance, _) => format!("suspect {}", instance.0),
+        Action::Tell(instance, order) => format!("tell {} {order:?}", instance.0),
         Action::Ejected(..) | Action::Kept(..) | Action::Readmitted(_) | Action::Trace(..) => return None,
         Action::Forget(_) | Action::Release(_) | Action::WakeAt(_) => return None,
     })

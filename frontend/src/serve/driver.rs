@@ -33,6 +33,7 @@ use super::ledger::{CallId, Failed, Verdict};
 use super::pool::Pool;
 use super::state::State;
 use super::terms::Terms;
+use super::tokens::Tokens;
 use crate::config;
 use crate::console::moment::Glance;
 use crate::console::{Happening, Journal, KeptQuery, Kind, Wanted};
@@ -147,6 +148,10 @@ impl Driver {
 
     /// An instance joins, or serves something else from now on.
     pub(crate) fn join(self: &Arc<Self>, instance: &Arc<Instance>, spec: InstanceSpec) {
+        // Before its first job, which opens the connection.
+        if instance.is_new() {
+            instance.client.watch(Arc::new(Tokens::of(self, instance.id)));
+        }
         let mut effects = Effects::new();
         {
             let mut state = self.state.lock();

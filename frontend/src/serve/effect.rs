@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parm_dispatch::{PoolId, Time};
+use parm_tokens::Order;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -23,6 +24,8 @@ pub(super) enum Effect {
     Launch(Launch),
     /// Wake a request's handler.
     Tell(oneshot::Sender<Verdict>, Verdict),
+    /// Tell an instance what is wished of its tokens.
+    Wish(Arc<Instance>, Order<String>),
     /// Find out whether an instance works, with one pool's model or with all of them.
     Probe(Arc<Instance>, Option<PoolId>),
     /// Encode a group, decode a prediction, compare some.
@@ -51,6 +54,7 @@ impl Effect {
                 let _ = told.send(verdict);
             }
             Self::Code(work) => work.start(driver),
+            Self::Wish(instance, order) => instance.client.tell(order),
             Self::Probe(instance, pool) => probe::send(driver, instance, pool),
             Self::Wake(..) | Self::Discard(_) => {}
         }

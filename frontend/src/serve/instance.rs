@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -48,6 +48,8 @@ pub(crate) struct Instance {
     /// Jobs that ended, and of these failed.
     ended: [AtomicU64; 2],
     metrics: metrics::InstanceMetrics,
+    /// Its tokens are being watched for.
+    watched: AtomicBool,
 }
 
 /// Quantiles of the last service times.
@@ -85,7 +87,13 @@ impl Instance {
             paces: Mutex::default(),
             ended: Default::default(),
             metrics,
+            watched: AtomicBool::new(false),
         }
+    }
+
+    /// Whether this was never asked before.
+    pub(super) fn is_new(&self) -> bool {
+        !self.watched.swap(true, Ordering::AcqRel)
     }
 
     /// The models that it serves.

@@ -12,6 +12,7 @@ use std::time::Instant;
 use parm_dispatch::{Failure, JobId, Role, Urgency};
 use parm_protocol::client::CallContext;
 use parm_protocol::{Code, Error, InferRequest, InferResponse, ModelRef, Parameters};
+use parm_tokens::{Class, Token};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 use tracing::Instrument;
@@ -41,6 +42,9 @@ pub(super) enum Task {
 pub(super) struct Launch {
     pub(super) job: JobId,
     pub(super) role: Role,
+    pub(super) class: Class,
+    /// The instance's token that it uses.
+    pub(super) token: Option<Token>,
     pub(super) instance: Arc<Instance>,
     pub(super) pool: Arc<Pool>,
     pub(super) task: Task,
@@ -97,13 +101,14 @@ impl Launch {
             return Ending::GivenUp;
         }
         let request = match self.request() {
-            Ok(request) => request,
+            Ok(request) => self.ranked(request),
             Err(error) => return Ending::Failed(Failure::Query, error),
         };
         let wanted = request.outputs.clone();
         let context = CallContext {
             deadline: Some(self.deadline),
             traceparent: trace::header(&tracing::Span::current()),
+            token: self.token,
         };
         let mut call = self.instance.client.infer(request, context);
         let stop = tokio::select! {
@@ -156,6 +161,20 @@ impl Launch {
                 outputs: Vec::new(),
             }),
         }
+    }
+
+    /// The request as a worker is to rank it among those of other frontends. A server without tokens is told as much as ever.
+    fn ranked(&self, mut request: InferRequest) -> InferRequest {
+        let priority = match self.class {
+            _ if self.token.is_none() => None,
+            Class::Late => Some(1u64),
+            Class::Query => None,
+            Class::Spare => Some(255),
+        };
+        if let Some(priority) = priority {
+            request.parameters.insert("priority".into(), priority.into());
+        }
+        request
     }
 
     fn settle(

@@ -33,6 +33,7 @@ mod state;
 mod stories;
 mod suspects;
 mod terms;
+mod tokens;
 mod trace;
 
 pub use clock::Timers;

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parm_dispatch::{
-    Action, Actions, Answer, Dispatcher, Event, Failure, JobId, JobSpec, QueryId, Reject, Role, Rows, Time,
+    Action, Actions, Answer, Dispatcher, Event, Failure, InstanceId, JobId, JobSpec, PoolId, QueryId, Reject,
+    Role, Rows, Time,
 };
+use parm_tokens::Order;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -110,6 +112,7 @@ impl State {
                 self.turn += 1;
                 effects.push(Effect::Wake(at, self.turn));
             }
+            Action::Tell(instance, order) => self.wish(instance, order, effects),
             Action::Suspect(instance, pool) => self.suspect(driver, instance, pool),
             Action::Ejected(instance, pool, why) => self.ejected(driver, instance, pool, why),
             Action::Kept(instance, pool, why) => self.kept(driver, instance, pool, why),
@@ -159,12 +162,26 @@ impl State {
         effects.push(Effect::Launch(Launch {
             job: job.id,
             role: job.role,
+            class: job.class,
+            token: job.token,
             instance,
             pool,
             task,
             deadline,
             stopped,
         }));
+    }
+
+    /// What is wished of an instance's tokens, in the words of its server.
+    fn wish(&self, instance: InstanceId, order: Order<PoolId>, effects: &mut Effects) {
+        let Some(instance) = self.ledger.instances.get(&instance) else { return };
+        let model = |pool| Some(self.ledger.pools.get(&pool)?.model.name.clone());
+        let order = match order {
+            Order::GiveBack(token) => Some(Order::GiveBack(token)),
+            Order::Reserve(pool, class) => model(pool).map(|model| Order::Reserve(model, class)),
+            Order::Withdraw(pool) => model(pool).map(Order::Withdraw),
+        };
+        effects.extend(order.map(|order| Effect::Wish(instance.clone(), order)));
     }
 
     /// What a job on queries is to run, and the latest of their deadlines.

@@ -135,7 +135,8 @@ mod tests {
     fn read(parameters: &[(&str, Parameter)], transport: Option<Duration>) -> Result<Terms, Error> {
         let arrived = Instant::now().into_std();
         let deadline = transport.map(|after| arrived + after);
-        let context = Context { arrived, deadline, transport: Transport::Http, traceparent: None };
+        let context =
+            Context { arrived, deadline, transport: Transport::Http, traceparent: None, caller: None };
         let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         Terms::read(&parameters, &context, &Requests::default())
     }

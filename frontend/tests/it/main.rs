@@ -16,4 +16,5 @@ mod scripted;
 mod sources;
 mod stand_in;
 mod stress;
+mod tokens;
 mod updates;

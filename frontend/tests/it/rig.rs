@@ -137,7 +137,8 @@ pub(crate) fn wanting(mut request: InferRequest, outputs: &[&str]) -> InferReque
 
 pub(crate) async fn infer(frontend: &Frontend, request: InferRequest) -> Result<InferResponse, Error> {
     let arrived = Instant::now().into_std();
-    let context = Context { arrived, deadline: None, transport: Transport::Http, traceparent: None };
+    let context =
+        Context { arrived, deadline: None, transport: Transport::Http, traceparent: None, caller: None };
     frontend.infer(request, context).await
 }
 

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
+use parm_protocol::fleet::{News, Watcher};
 use parm_protocol::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor,
     Parameters, ServerMetadata, Tensor, TensorMetadata,
 };
+use parm_tokens::{Order, Token};
 
 /// What an instance does with a request.
 #[derive(Clone, Debug)]
@@ -57,6 +59,12 @@ pub(crate) struct Scripted {
     pub(crate) cancelled: AtomicUsize,
     /// Orders to load and unload.
     pub(crate) orders: Mutex<Vec<String>>,
+    /// Who is to be told of tokens.
+    watcher: Mutex<Option<Arc<dyn Watcher>>>,
+    /// What was wished of its tokens.
+    pub(crate) wishes: Mutex<Vec<Order<String>>>,
+    /// The tokens that came with requests.
+    pub(crate) redeemed: Mutex<Vec<Option<Token>>>,
 }
 
 /// Counts a request as cancelled unless it was answered.
@@ -78,6 +86,9 @@ impl Scripted {
             seen: Mutex::default(),
             cancelled: AtomicUsize::new(0),
             orders: Mutex::default(),
+            watcher: Mutex::default(),
+            wishes: Mutex::default(),
+            redeemed: Mutex::default(),
         })
     }
 
@@ -93,6 +104,12 @@ impl Scripted {
     /// One that answers after so many milliseconds.
     pub(crate) fn quick(name: &str, millis: u64) -> Arc<Self> {
         Self::new(name, Act::Answer(Duration::from_millis(millis)))
+    }
+
+    /// There is news of its tokens on a connection.
+    pub(crate) fn says(&self, connection: u64, news: News) {
+        let watcher = self.watcher.lock().clone();
+        watcher.expect("somebody watches").heard(connection, news);
     }
 
     pub(crate) fn then(&self, act: Act) {
@@ -230,6 +247,7 @@ impl Client for Scripted {
         context: CallContext,
     ) -> BoxFuture<'_, Result<InferResponse, Error>> {
         self.seen.lock().push(request.clone());
+        self.redeemed.lock().push(context.token);
         if self.served(&request.model).is_none() {
             let unknown = Error::UnknownModel { name: request.model.name };
             return Box::pin(async { Err(unknown) });
@@ -243,6 +261,14 @@ impl Client for Scripted {
             pending.1 = true;
             answer
         })
+    }
+
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        *self.watcher.lock() = Some(watcher);
+    }
+
+    fn tell(&self, order: Order<String>) {
+        self.wishes.lock().push(order);
     }
 
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {

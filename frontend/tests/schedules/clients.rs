@@ -29,8 +29,13 @@ pub(crate) async fn ask(frontend: Frontend, world: Arc<World>, ask: Ask) {
         let number = truth.sends(&ask, deadline);
         (number, request(&truth.requests[number], number))
     };
-    let context =
-        Context { arrived: sent.into_std(), deadline: None, transport: Transport::Http, traceparent: None };
+    let context = Context {
+        arrived: sent.into_std(),
+        deadline: None,
+        transport: Transport::Http,
+        traceparent: None,
+        caller: None,
+    };
     let mut answer = Box::pin(frontend.infer(request, context));
     let early = match ask.asleep {
         // The future is polled once, and then nobody looks at it for a while.

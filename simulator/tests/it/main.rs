@@ -2,6 +2,7 @@
 
 mod detection;
 mod faults;
+mod fleets;
 mod policies;
 mod repeatable;
 mod stand_ins;

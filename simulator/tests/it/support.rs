@@ -27,6 +27,7 @@ pub(crate) fn run(instances: u32, load: f64) -> Run {
         parity_share: 1.0,
         stand_in: parm_simulator::StandIn::default(),
         shape: Shape { instances, parity_only: 0, slots: 1 },
+        fleet: parm_simulator::Fleet::default(),
         settings,
         deadline: Duration::from_secs(60),
         encode: Duration::from_micros(93),

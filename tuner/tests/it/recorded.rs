@@ -57,6 +57,7 @@ fn run(faults: Faults, policy: PolicyKind, ejection: bool) -> Run {
         parity_share: 1.0,
         stand_in: parm_simulator::StandIn::default(),
         shape: Shape { instances: 18, parity_only: 0, slots: 1 },
+        fleet: parm_simulator::Fleet::default(),
         settings,
         deadline: Duration::from_secs(10),
         encode: Duration::from_micros(93),

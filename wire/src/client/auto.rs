@@ -1,13 +1,16 @@
 //! A client that finds out what the server speaks: frames where `GET /v2` lists them, else HTTP.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use parm_protocol::client::{BoxFuture, CallContext, Client};
+use parm_protocol::fleet::Watcher;
 use parm_protocol::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
 };
+use parm_tokens::Order;
 
 use super::{Frames, Http, deadline};
 use crate::frames::EXTENSION;
@@ -79,6 +82,14 @@ impl Client for Auto {
         context: CallContext,
     ) -> BoxFuture<'_, Result<InferResponse, Error>> {
         Box::pin(self.send(request, context))
+    }
+
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        self.frames.watch(watcher);
+    }
+
+    fn tell(&self, order: Order<String>) {
+        self.frames.tell(order);
     }
 
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {

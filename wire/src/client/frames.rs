@@ -2,11 +2,14 @@
 //! asked over HTTP, on the same port.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use http::header;
 use parking_lot::RwLock;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
+use parm_protocol::fleet::Watcher;
+use parm_tokens::Order;
 
 use super::http::Upgrade;
 
@@ -15,13 +18,17 @@ use parm_protocol::{
 };
 
 use super::{Config, Http, deadline, status};
-use crate::frames::{Connection, Negotiated, PATH, PROTOCOL};
+use crate::frames::{Connection, Negotiated, PATH, PROTOCOL, TOKENS};
 
 /// A client that sends requests as frames.
 pub struct Frames {
     http: Http,
     config: Config,
     current: RwLock<Option<Arc<Connection>>>,
+    /// Who is told of tokens.
+    watcher: RwLock<Option<Arc<dyn Watcher>>>,
+    /// Connections so far.
+    connections: AtomicU64,
     /// Held while connecting, so that a crowd of requests opens one connection.
     connecting: tokio::sync::Mutex<()>,
 }
@@ -29,7 +36,14 @@ pub struct Frames {
 impl Frames {
     /// A client that asks `http`'s server for frames.
     pub(super) fn new(http: Http, config: Config) -> Self {
-        Self { http, config, current: RwLock::default(), connecting: tokio::sync::Mutex::default() }
+        Self {
+            http,
+            config,
+            current: RwLock::default(),
+            watcher: RwLock::default(),
+            connections: AtomicU64::new(0),
+            connecting: tokio::sync::Mutex::default(),
+        }
     }
 
     async fn send(&self, request: InferRequest, context: CallContext) -> Result<InferResponse, Error> {
@@ -60,6 +74,10 @@ impl Frames {
         }
         let connection = Arc::new(self.negotiate().await?);
         *self.current.write() = Some(Arc::clone(&connection));
+        let watcher = self.watcher.read().clone();
+        if let Some(watcher) = watcher {
+            connection.watch(self.connections.fetch_add(1, Ordering::Relaxed) + 1, &watcher);
+        }
         Ok(connection)
     }
 
@@ -68,7 +86,11 @@ impl Frames {
     }
 
     async fn negotiate(&self) -> Result<Connection, Error> {
-        let ask = self.http.get(PATH).header(header::CONNECTION, "upgrade").header(header::UPGRADE, PROTOCOL);
+        let mut ask =
+            self.http.get(PATH).header(header::CONNECTION, "upgrade").header(header::UPGRADE, PROTOCOL);
+        if self.watcher.read().is_some() {
+            ask = ask.header(TOKENS, "1");
+        }
         let negotiation = self.http.upgrade(ask);
         let limit = self.config.connect_timeout;
         let upgrade = tokio::time::timeout(limit, negotiation).await.unwrap_or_else(|_| {
@@ -99,6 +121,16 @@ impl Client for Frames {
         context: CallContext,
     ) -> BoxFuture<'_, Result<InferResponse, Error>> {
         Box::pin(self.send(request, context))
+    }
+
+    fn watch(&self, watcher: Arc<dyn Watcher>) {
+        *self.watcher.write() = Some(watcher);
+    }
+
+    fn tell(&self, order: Order<String>) {
+        if let Some(connection) = self.open() {
+            connection.tell(&order);
+        }
     }
 
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {

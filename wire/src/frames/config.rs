@@ -47,13 +47,15 @@ pub struct Limits {
     pub config: Config,
     /// The bytes that requests hold, of all connections.
     pub budget: Arc<Budget>,
+    /// The client takes part in tokens.
+    pub tokens: bool,
 }
 
 impl From<Config> for Limits {
     /// A connection that shares its bytes with nobody.
     fn from(config: Config) -> Self {
         let whole = config.max_body_bytes.get() as usize * config.max_in_flight.get() as usize;
-        Self { config, budget: Budget::new(whole) }
+        Self { config, budget: Budget::new(whole), tokens: false }
     }
 }
 

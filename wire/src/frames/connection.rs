@@ -1,12 +1,14 @@
 //! The client's end of a connection: many requests at a time, each answered in its own time.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use parm_protocol::client::CallContext;
+use parm_protocol::fleet::{News, Watcher};
 use parm_protocol::{Error, InferRequest, InferResponse};
+use parm_tokens::Order;
 use slab::Slab;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -17,7 +19,7 @@ use super::header::Kind;
 use super::keepalive::{self, Heard};
 use super::reader::{Incoming, Reader};
 use super::writer::{Refused, Urgency, Writer};
-use super::{Config, Negotiated, Socket};
+use super::{Config, Negotiated, Socket, tokens};
 
 /// With more requests than this in progress, frames travel together rather than each at once.
 const DIRECT: usize = 2;
@@ -34,6 +36,8 @@ struct Link {
     writer: Writer,
     calls: Mutex<Calls>,
     limits: Negotiated,
+    /// Who is told of tokens, and the connection's number there.
+    watcher: OnceLock<(u64, Arc<dyn Watcher>)>,
 }
 
 #[derive(Default)]
@@ -68,13 +72,32 @@ impl Connection {
         let limits = Negotiated {
             max_body_bytes: limits.max_body_bytes.min(config.max_body_bytes.get()),
             max_in_flight: limits.max_in_flight.min(config.max_in_flight.get()),
+            tokens: limits.tokens,
         };
         let writer = Writer::new(write, config.max_queued_bytes.get());
-        let link = Arc::new(Link { peer, writer, calls: Mutex::default(), limits });
+        let link = Arc::new(Link { peer, writer, calls: Mutex::default(), limits, watcher: OnceLock::new() });
         let heard = Arc::new(Heard::default());
         let reader = Reader::new(read, already_read, config, Arc::clone(&heard));
         let task = tokio::spawn(run(Arc::clone(&link), reader, heard, config.clone())).abort_handle();
         Self { link, task }
+    }
+
+    /// Has somebody told of the tokens that the server gives here, if it does. Nothing has come so far: a server speaks first
+    /// when it answers.
+    pub(crate) fn watch(&self, number: u64, watcher: &Arc<dyn Watcher>) {
+        if self.link.limits.tokens && self.link.watcher.set((number, watcher.clone())).is_ok() {
+            watcher.heard(number, News::Offered);
+        }
+    }
+
+    /// Tells the server what is wished of its tokens.
+    pub(crate) fn tell(&self, order: &Order<String>) {
+        if self.link.limits.tokens
+            && let Ok(frame) = tokens::order(order)
+        {
+            // Lost where too much waits to be sent: then it is said again, or its time runs out.
+            let _ = self.link.writer.offer(frame, Urgency::Now);
+        }
     }
 
     /// Whether new requests may be sent here.
@@ -138,7 +161,11 @@ impl Call<'_> {
             return Err(Error::DeadlineExceeded { waited: Duration::ZERO });
         }
         let envelope = Envelope { remaining, traceparent: context.traceparent.clone() };
-        let frame = codec::encode_request(self.id, request, &envelope, link.limits.max_body_bytes as usize)?;
+        let mut frame =
+            codec::encode_request(self.id, request, &envelope, link.limits.max_body_bytes as usize)?;
+        if let Some(token) = context.token.filter(|_| link.limits.tokens) {
+            frame.chunks.insert_many(0, tokens::redeem(token).chunks);
+        }
         link.writer.offer(frame, self.urgency).map_err(|refused| link.refusal(refused))?;
         self.stage = Stage::Sent;
         link.count_sent();
@@ -226,8 +253,15 @@ impl Link {
         let first = !std::mem::replace(&mut calls.draining, true);
         let all_sent = calls.unsent == 0;
         drop(calls);
+        self.news(News::Ended);
         if first && all_sent {
             self.say_goodbye();
+        }
+    }
+
+    fn news(&self, news: News) {
+        if let Some((number, watcher)) = self.watcher.get() {
+            watcher.heard(*number, news);
         }
     }
 
@@ -257,7 +291,17 @@ impl Link {
                 }
                 Kind::Pong => {}
                 Kind::GoAway => self.drain(),
-                Kind::Request | Kind::Cancel => {
+                Kind::Granted | Kind::Recalled => {
+                    tokens::read_message(&incoming.header)
+                        .into_iter()
+                        .for_each(|told| self.news(News::Told(told)));
+                }
+                Kind::Request
+                | Kind::Cancel
+                | Kind::GiveBack
+                | Kind::Reserve
+                | Kind::Withdraw
+                | Kind::Redeem => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "a server sent a request"));
                 }
             }
@@ -304,6 +348,8 @@ async fn run(link: Arc<Link>, mut reader: Reader, heard: Arc<Heard>, config: Con
         calls.ended = Some(error.clone());
         std::mem::take(&mut calls.waiting)
     };
+    // Before their failures: nothing is to be tried again here.
+    link.news(News::Ended);
     for (_, waiting) in orphans {
         let _ = waiting.answer.send(Err(error.clone()));
     }

@@ -13,6 +13,18 @@ pub(super) enum Kind {
     Pong = 6,
     /// The sender starts no more requests (client) or wants no more of them (server).
     GoAway = 7,
+    /// A token for the client.
+    Granted = 8,
+    /// The server wants a token back.
+    Recalled = 9,
+    /// The client gives a token back.
+    GiveBack = 10,
+    /// The client has a job for the next instance that is free.
+    Reserve = 11,
+    /// It has none any more.
+    Withdraw = 12,
+    /// The next request uses a token.
+    Redeem = 13,
 }
 
 impl Kind {
@@ -25,6 +37,12 @@ impl Kind {
             5 => Kind::Ping,
             6 => Kind::Pong,
             7 => Kind::GoAway,
+            8 => Kind::Granted,
+            9 => Kind::Recalled,
+            10 => Kind::GiveBack,
+            11 => Kind::Reserve,
+            12 => Kind::Withdraw,
+            13 => Kind::Redeem,
             _ => return None,
         })
     }
@@ -85,7 +103,7 @@ mod tests {
         let header = Header { kind: Kind::Cancel, id: u64::MAX - 1, body: 4096 };
         let bytes = header.to_bytes();
         assert_eq!(Header::from_bytes(&bytes), Some(header));
-        for (at, wrong) in [(0, 1), (4, 0), (4, 8), (5, b'x'), (7, 0)] {
+        for (at, wrong) in [(0, 1), (4, 0), (4, 14), (5, b'x'), (7, 0)] {
             let mut garbage = bytes;
             garbage[at] = wrong;
             assert_eq!(Header::from_bytes(&garbage), None, "byte {at} = {wrong}");

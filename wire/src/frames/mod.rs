@@ -8,7 +8,8 @@
 //! ```text
 //! header  body length u32 | kind u8 | "prm" | request id u64        little-endian, body a multiple of 8
 //! body    head length u32 | head | padding to 8 | tensor | padding to 8 | tensor | ...
-//! kinds   request 1, response 2, failure 3, cancel 4, ping 5, pong 6, go-away 7
+//! kinds   request 1, response 2, failure 3, cancel 4, ping 5, pong 6, go-away 7,
+//!         granted 8, recalled 9, give-back 10, reserve 11, withdraw 12, redeem 13 where both take part in tokens
 //! ```
 //!
 //! Frames are agreed upon with an HTTP/1.1 upgrade on the ordinary port ([`PATH`], [`PROTOCOL`]), so they need no port,
@@ -26,6 +27,7 @@ mod serving;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod wire;
 mod writer;
 
@@ -33,6 +35,6 @@ mod writer;
 pub use codec::survives;
 pub use config::{Config, Limits};
 pub use connection::{Call, Connection};
-pub use negotiation::{EXTENSION, Negotiated, PATH, PROTOCOL};
+pub use negotiation::{EXTENSION, Negotiated, PATH, PROTOCOL, TOKENS, offers_tokens};
 pub use serving::serve;
 pub use socket::Socket;

@@ -16,6 +16,10 @@ pub const EXTENSION: &str = "parm_frames";
 const MAX_BODY: HeaderName = HeaderName::from_static("parm-frames-max-body");
 const MAX_IN_FLIGHT: HeaderName = HeaderName::from_static("parm-frames-max-in-flight");
 
+/// Says `1` where tokens are known: a client that sends it takes part, and a server that answers with it gives some. Peers
+/// that do not know it neither ask nor are told.
+pub const TOKENS: HeaderName = HeaderName::from_static("parm-frames-tokens");
+
 /// What a server accepts, told in the headers of its `101 Switching Protocols`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
@@ -23,12 +27,18 @@ pub struct Negotiated {
     pub max_body_bytes: u32,
     /// Requests in progress on the connection.
     pub max_in_flight: u32,
+    /// It gives tokens to those who take part.
+    pub tokens: bool,
 }
 
 impl Negotiated {
     /// A server's limits.
     pub fn of(config: &Config) -> Self {
-        Self { max_body_bytes: config.max_body_bytes.get(), max_in_flight: config.max_in_flight.get() }
+        Self {
+            max_body_bytes: config.max_body_bytes.get(),
+            max_in_flight: config.max_in_flight.get(),
+            tokens: false,
+        }
     }
 
     /// Reads a server's limits; a server that names none is taken to have none.
@@ -37,6 +47,7 @@ impl Negotiated {
         Self {
             max_body_bytes: number(MAX_BODY).unwrap_or(u32::MAX),
             max_in_flight: number(MAX_IN_FLIGHT).unwrap_or(u32::MAX).max(1),
+            tokens: offers_tokens(headers),
         }
     }
 
@@ -44,4 +55,9 @@ impl Negotiated {
     pub fn headers(&self) -> [(HeaderName, HeaderValue); 2] {
         [(MAX_BODY, self.max_body_bytes.into()), (MAX_IN_FLIGHT, self.max_in_flight.into())]
     }
+}
+
+/// Whether a peer's headers say that it knows tokens.
+pub fn offers_tokens(headers: &HeaderMap) -> bool {
+    headers.get(TOKENS).is_some_and(|value| value == "1")
 }

@@ -6,11 +6,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
 
 use parking_lot::Mutex;
+use parm_protocol::fleet::{Caller, Giver, Mailbox};
 use parm_protocol::{Context, Error, InferResponse, InferenceService, Transport, bounds};
+use parm_tokens::{Frontend, Message, Order, Token};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -22,7 +24,7 @@ use super::header::Kind;
 use super::keepalive::{self, Heard};
 use super::reader::{Incoming, Reader};
 use super::writer::{Urgency, Writer};
-use super::{Limits, Socket};
+use super::{Limits, Socket, tokens};
 use crate::budget::Share;
 use crate::unread::Unread;
 
@@ -38,7 +40,7 @@ pub async fn serve<S: InferenceService>(
     limits: &Limits,
     drain: CancellationToken,
 ) -> io::Result<()> {
-    let Limits { config, budget } = limits;
+    let Limits { config, budget, tokens } = limits;
     let (read, write) = socket.into_split();
     let heard = Arc::new(Heard::default());
     let mut reader = Reader::new(read, already_read, config, Arc::clone(&heard)).within(budget.clone());
@@ -51,7 +53,12 @@ pub async fn serve<S: InferenceService>(
         unread: Arc::default(),
         peer_is_done: Notify::new(),
         idle: Notify::new(),
+        party: OnceLock::new(),
     });
+    if let Some(giver) = serving.service.giver().filter(|_| *tokens) {
+        let frontend = giver.join(Box::new(Post(Arc::downgrade(&serving))));
+        let _ = serving.party.set(Party { giver, frontend });
+    }
     let end = Ending(Arc::clone(&serving));
     tokio::select! {
         biased;
@@ -81,6 +88,26 @@ struct Serving<S> {
     peer_is_done: Notify,
     /// The last request in progress was answered.
     idle: Notify,
+    /// The client as a frontend that shares the instances.
+    party: OnceLock<Party>,
+}
+
+/// A frontend that takes part in tokens.
+struct Party {
+    giver: Arc<dyn Giver>,
+    frontend: Frontend,
+}
+
+/// The way to such a frontend. The connection may be gone by now.
+struct Post<S>(Weak<Serving<S>>);
+
+impl<S: InferenceService> Mailbox for Post<S> {
+    fn post(&self, message: Message, at_once: bool) {
+        if let Some(serving) = self.0.upgrade() {
+            let urgency = if at_once { Urgency::Now } else { Urgency::Together };
+            let _ = serving.writer.send(tokens::message(message), urgency);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -96,6 +123,9 @@ struct Ending<S: InferenceService>(Arc<Serving<S>>);
 impl<S: InferenceService> Drop for Ending<S> {
     fn drop(&mut self) {
         self.0.writer.close();
+        if let Some(party) = self.0.party.get() {
+            party.giver.leave(party.frontend);
+        }
         let running = {
             let mut calls = self.0.calls.lock();
             calls.closed = true;
@@ -109,10 +139,13 @@ impl<S: InferenceService> Drop for Ending<S> {
 
 impl<S: InferenceService> Serving<S> {
     async fn read(self: &Arc<Self>, reader: &mut Reader) -> io::Result<()> {
+        let mut redeemed = None;
         while let Some(incoming) = reader.next().await? {
             let id = incoming.header.id;
             match incoming.header.kind {
-                Kind::Request => self.start(incoming).await,
+                Kind::Request => self.start(incoming, redeemed.take()).await,
+                Kind::Redeem => redeemed = Some(Token(id as u32)),
+                Kind::GiveBack | Kind::Reserve | Kind::Withdraw => self.wished(&incoming)?,
                 Kind::Cancel => {
                     let task = self.calls.lock().running.remove(&id).flatten();
                     if let Some(task) = task {
@@ -125,7 +158,7 @@ impl<S: InferenceService> Serving<S> {
                 }
                 Kind::Pong => {}
                 Kind::GoAway => self.peer_is_done.notify_one(),
-                Kind::Response | Kind::Failure => {
+                Kind::Response | Kind::Failure | Kind::Granted | Kind::Recalled => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "a client sent an answer"));
                 }
             }
@@ -137,9 +170,20 @@ impl<S: InferenceService> Serving<S> {
         Ok(())
     }
 
-    async fn start(self: &Arc<Self>, incoming: Incoming) {
+    /// A client that takes part says what it wishes; of one that does not nobody keeps anything.
+    fn wished(&self, incoming: &Incoming) -> io::Result<()> {
+        let order = tokens::read_order(&incoming.header, &incoming.body);
+        let order = order.transpose().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        if let (Some(party), Some(order)) = (self.party.get(), order) {
+            party.giver.told(party.frontend, order);
+        }
+        Ok(())
+    }
+
+    async fn start(self: &Arc<Self>, incoming: Incoming, token: Option<Token>) {
         let id = incoming.header.id;
         let arrived = Instant::now();
+        let unused = Unused { party: self.party.get(), token };
         let share = match incoming.share {
             Ok(share) => share,
             Err(error) => return self.reject(id, &error),
@@ -159,11 +203,13 @@ impl<S: InferenceService> Serving<S> {
             deadline: envelope.remaining.and_then(|remaining| arrived.into_std().checked_add(remaining)),
             transport: Transport::Frames,
             traceparent: envelope.traceparent,
+            caller: None,
         };
         let reply = match self.admit(id) {
             Ok(reply) => reply,
             Err(error) => return self.reject(id, &error),
         };
+        let context = Context { caller: unused.used(), ..context };
         let service = Arc::clone(&self.service);
         let mut call = Box::pin(async move {
             let result = service.infer(request, context).await;
@@ -253,6 +299,27 @@ impl<S: InferenceService> Serving<S> {
             idle.await;
         }
         self.writer.flushed().await;
+    }
+}
+
+/// A token of a request that the service has not seen: it goes back if it never does.
+struct Unused<'a> {
+    party: Option<&'a Party>,
+    token: Option<Token>,
+}
+
+impl Unused<'_> {
+    fn used(mut self) -> Option<Caller> {
+        let token = self.token.take();
+        self.party.map(|party| Caller { frontend: party.frontend, token })
+    }
+}
+
+impl Drop for Unused<'_> {
+    fn drop(&mut self) {
+        if let (Some(party), Some(token)) = (self.party, self.token) {
+            party.giver.told(party.frontend, Order::GiveBack(token));
+        }
     }
 }
 

@@ -31,7 +31,7 @@ impl<S: InferenceService> Shared<S> {
     pub(super) fn new(config: Config, service: Arc<S>) -> Arc<Self> {
         let (drain, connections) = (CancellationToken::new(), TaskTracker::new());
         let budget = config.budget();
-        let limits = Limits { config: config.frames.clone(), budget: budget.clone() };
+        let limits = Limits { config: config.frames.clone(), budget: budget.clone(), tokens: false };
         let frames = Offer::new(service.clone(), limits, drain.clone(), connections.clone());
         let guard = Guard::new(&config);
         Arc::new(Self { service, config, guard, budget, frames, drain, connections })

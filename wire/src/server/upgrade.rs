@@ -47,8 +47,15 @@ impl<S: InferenceService> Offer<S> {
             return response;
         };
         headers.extend(Negotiated::of(&self.limits.config).headers());
+        let tokens = frames::offers_tokens(request.headers()) && self.service.giver().is_some();
+        if tokens {
+            headers.insert(frames::TOKENS, HeaderValue::from_static("1"));
+        }
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        let offer = self.clone();
+        let mut offer = self.clone();
+        if tokens {
+            Arc::make_mut(&mut offer.limits).tokens = true;
+        }
         self.connections.spawn(async move {
             let _place = place;
             offer.serve(upgrade).await;

@@ -151,7 +151,7 @@ fn take_tensors(head: &mut Cursor<'_>, data: &mut Data<'_>) -> Result<Vec<NamedT
 }
 
 /// The part of a body behind its head.
-struct Data<'a> {
+pub(super) struct Data<'a> {
     body: &'a Bytes,
     at: usize,
 }
@@ -166,12 +166,12 @@ impl Data<'_> {
         Ok(bytes)
     }
 
-    fn finish(self) -> Result<(), Error> {
+    pub(super) fn finish(self) -> Result<(), Error> {
         if self.at == self.body.len() { Ok(()) } else { Err(malformed("bytes left over behind the tensors")) }
     }
 }
 
-fn open(body: &Bytes) -> Result<(Cursor<'_>, Data<'_>), Error> {
+pub(super) fn open(body: &Bytes) -> Result<(Cursor<'_>, Data<'_>), Error> {
     let (length, rest) = body.split_first_chunk::<4>().ok_or_else(|| malformed("the frame has no head"))?;
     let length = u32::from_le_bytes(*length) as usize;
     let head = rest.get(..length).ok_or_else(|| malformed("the head reaches beyond the frame"))?;

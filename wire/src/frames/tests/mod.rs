@@ -1,6 +1,7 @@
 //! Both ends of a connection, over a socket pair.
 
 mod slow;
+mod tokens;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
@@ -53,7 +54,7 @@ fn start<S: InferenceService>(service: S, config: &Config) -> (Connection, Serve
 }
 
 /// No deadline, no trace.
-const ANY_TIME: &CallContext = &CallContext { deadline: None, traceparent: None };
+const ANY_TIME: &CallContext = &CallContext { deadline: None, traceparent: None, token: None };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_requests_on_one_connection_keep_their_answers_apart() {
@@ -190,8 +191,10 @@ async fn the_deadline_ends_the_wait_and_is_told_to_the_server() {
     });
     let (connection, _server) = start(service, &Config::default());
     let deadline = Some((Instant::now() + Duration::from_millis(40)).into_std());
-    let error =
-        connection.infer(&request("", 8), &CallContext { deadline, traceparent: None }).await.unwrap_err();
+    let error = connection
+        .infer(&request("", 8), &CallContext { deadline, traceparent: None, token: None })
+        .await
+        .unwrap_err();
     assert!(
         matches!(error, Error::DeadlineExceeded { waited } if waited >= Duration::from_millis(40)),
         "{error:?}"
@@ -257,7 +260,7 @@ async fn requests_over_the_bound_are_refused_as_overload() {
 async fn a_client_that_ignores_the_bound_is_refused_by_the_server() {
     let server_config = Config { max_in_flight: NonZeroU32::new(2).unwrap(), ..Config::default() };
     let (near, far) = UnixStream::pair().unwrap();
-    let no_limits = Negotiated { max_body_bytes: u32::MAX, max_in_flight: u32::MAX };
+    let no_limits = Negotiated { max_body_bytes: u32::MAX, max_in_flight: u32::MAX, tokens: false };
     let connection = Connection::new("pair".into(), near.into(), b"", no_limits, &Config::default());
     let (service, ..) = endless();
     let server = tokio::spawn(async move {
@@ -273,7 +276,7 @@ async fn a_client_that_ignores_the_bound_is_refused_by_the_server() {
 #[tokio::test]
 async fn requests_of_all_connections_share_one_budget() {
     const BODY: usize = 300_000;
-    let limits = Limits { config: Config::default(), budget: Budget::new(BODY * 3 / 2) };
+    let limits = Limits { config: Config::default(), budget: Budget::new(BODY * 3 / 2), tokens: false };
     let gate = Arc::new(Notify::new());
     let entered = Arc::new(Notify::new());
     let connect = || {

@@ -66,7 +66,7 @@ async fn a_server_that_takes_a_frame_and_then_hangs_is_still_noticed() {
 #[tokio::test(start_paused = true)]
 async fn a_frame_that_dribbles_is_not_waited_for_for_ever() {
     let (mut near, far) = UnixStream::pair().unwrap();
-    let limits = Limits { config: Config::default(), budget: Budget::new(1 << 20) };
+    let limits = Limits { config: Config::default(), budget: Budget::new(1 << 20), tokens: false };
     let budget = limits.budget.clone();
     let (service, ..) = endless();
     let server = tokio::spawn(async move {
@@ -90,7 +90,7 @@ async fn a_frame_that_dribbles_is_not_waited_for_for_ever() {
 /// A server of answers of a megabyte that may hold two of them, and a client that reads nothing by itself.
 fn unread() -> (UnixStream, Arc<Budget>, JoinHandle<std::io::Result<()>>) {
     let (near, far) = UnixStream::pair().unwrap();
-    let limits = Limits { config: Config::default(), budget: Budget::new(5 << 19) };
+    let limits = Limits { config: Config::default(), budget: Budget::new(5 << 19), tokens: false };
     let budget = limits.budget.clone();
     let service = Arc::new(Scripted(|mut ask: InferRequest, _| {
         ask.inputs = request("", 1 << 20).inputs;

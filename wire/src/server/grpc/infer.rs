@@ -23,7 +23,7 @@ pub(super) async fn answer<S: InferenceService>(call: GrpcCall<'_, S>) -> Respon
             shared,
             message,
             share,
-            Context { arrived, deadline, transport: Transport::Grpc, traceparent },
+            Context { arrived, deadline, transport: Transport::Grpc, traceparent, caller: None },
         )
     })
     .await

@@ -40,7 +40,7 @@ pub(super) async fn infer<S: InferenceService>(
         Ok(parsed) => parsed,
         Err(error) => return problem(&shared, &shared.rejected(error, Transport::Http)),
     };
-    let context = Context { arrived, deadline: None, transport: Transport::Http, traceparent };
+    let context = Context { arrived, deadline: None, transport: Transport::Http, traceparent, caller: None };
     let answered = shared.service.infer(request, context).await;
     match answered.and_then(|response| respond(&response, &wanted, share)) {
         Ok(response) => response,

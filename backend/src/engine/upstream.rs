@@ -1,0 +1,230 @@
+//! Models of another server: a run is a request to it.
+//!
+//! Beside a server that cannot do what our workers do (Triton, MLServer) a worker with an upstream is its agent: it has the
+//! queue that orders by urgency and shares, tokens for frontends, faults and metrics, and the server has the models. Each
+//! replica has connections of its own and a small runtime that the instance's thread drives, so that a request is not
+//! handed from thread to thread on its way, and tensors are passed on as they came.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parm_protocol::client::{BoxFuture, CallContext, Client};
+use parm_protocol::validate::has_batch_dimension;
+use parm_protocol::{
+    Code, DataType, Error as Refusal, InferRequest, ModelMetadata, ModelRef, NamedTensor, Parameters, Tensor,
+    TensorMetadata,
+};
+use parm_wire::client::{self, Endpoint, Prefer, Scheme};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::runtime::{Builder, Runtime};
+
+use super::{Declared, Model, Signature};
+use crate::{Error, VersionPolicy};
+
+/// Another server of the Open Inference Protocol, whose models are served here: requests wait here and are sent to it as
+/// instances are free. `backend.instances` is how many it has at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Upstream {
+    /// Its address: `http://host:port`, `unix:/path` or `grpc://host:port`. Default: none.
+    #[schemars(with = "Option<String>")]
+    pub url: Option<Endpoint>,
+    /// How it is spoken to. What is spoken on `http://` and `unix:` is HTTP, whatever `transport` says.
+    pub client: client::Config,
+}
+
+/// One version of a model, as the other server describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Description {
+    model: ModelRef,
+    platform: String,
+    signature: Signature,
+    /// Rows of a request at most; 0 where the first dimension is no batch.
+    most_rows: usize,
+}
+
+/// A channel to the other server, for one thread at a time.
+pub(crate) struct Channel {
+    upstream: Upstream,
+    peer: String,
+    client: Arc<dyn Client>,
+    /// Always there; taken when the channel is dropped, which may happen where a runtime must not be waited for.
+    runtime: Option<Runtime>,
+}
+
+struct Remote {
+    channel: Channel,
+    description: Description,
+    longest: Duration,
+}
+
+impl Upstream {
+    /// Opens a channel. Nothing is sent yet.
+    pub(crate) fn channel(&self) -> Result<Channel, Error> {
+        let Some(url) = &self.url else {
+            let message = "backend.upstream.url is missing".into();
+            return Err(Error::Upstream { peer: String::new(), error: Refusal::Malformed { message } });
+        };
+        let config = client::Config { transport: Prefer::Http, ..self.client.clone() };
+        // HTTP/1 has nothing to do between requests; HTTP/2 and frames answer pings.
+        let mut builder = match url.scheme {
+            Scheme::Http => Builder::new_current_thread(),
+            Scheme::Grpc | Scheme::Frames => Builder::new_multi_thread(),
+        };
+        let runtime = builder.worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(|error| Error::Thread { message: error.to_string() })?;
+        let peer = url.to_string();
+        let client = {
+            let _inside = runtime.enter();
+            client::connect(url, &config).map_err(|error| Error::Upstream { peer: peer.clone(), error })?
+        };
+        Ok(Channel { upstream: self.clone(), peer, client, runtime: Some(runtime) })
+    }
+}
+
+impl Channel {
+    /// Waits for an answer on this thread.
+    fn ask<'a, T>(
+        &'a self,
+        question: impl FnOnce(&'a dyn Client) -> BoxFuture<'a, Result<T, Refusal>>,
+    ) -> Result<T, Error> {
+        let runtime =
+            self.runtime.as_ref().ok_or_else(|| Error::Thread { message: "the runtime is gone".into() })?;
+        // What waits with a time-out must be made inside.
+        let answer = runtime.block_on(async { question(&*self.client).await });
+        answer.map_err(|error| Error::Upstream { peer: self.peer.clone(), error })
+    }
+
+    fn refused(&self, message: String) -> Error {
+        Error::Upstream { peer: self.peer.clone(), error: Refusal::Unavailable { message } }
+    }
+
+    /// Names of the models that it may serve: of those that are chosen, or of all if none is.
+    pub(crate) fn models(&self, chosen: &[String]) -> Result<BTreeSet<String>, Error> {
+        if !chosen.is_empty() {
+            return Ok(chosen.iter().cloned().collect());
+        }
+        match self.ask(|client| client.repository_index()) {
+            Err(Error::Upstream { error, .. }) if is_absent(&error) => {
+                Err(self.refused("it does not list its models: name them in backend.load".into()))
+            }
+            // Servers that know no states list what they serve.
+            Ok(index) => {
+                let ready = index.into_iter().filter(|model| matches!(&*model.state, "READY" | ""));
+                Ok(ready.map(|model| model.name).collect())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The versions of a model that are to be served, by number: those without one are 1.
+    pub(crate) fn describe(
+        &self,
+        name: &str,
+        policy: VersionPolicy,
+    ) -> Result<BTreeMap<u64, Description>, Error> {
+        let newest = ModelRef::latest(name);
+        let newest = self.ask(|client| client.model_metadata(&newest))?;
+        let mut numbers: Vec<u64> =
+            newest.versions.iter().filter_map(|version| version.parse().ok()).collect();
+        numbers.sort_unstable();
+        if policy == VersionPolicy::Latest {
+            numbers.drain(..numbers.len().saturating_sub(1));
+        }
+        if numbers.is_empty() {
+            return Ok(BTreeMap::from([(1, self.description(name, None)?)]));
+        }
+        let versions = numbers.into_iter();
+        versions.map(|number| Ok((number, self.description(name, Some(number.to_string()))?))).collect()
+    }
+
+    fn description(&self, name: &str, version: Option<String>) -> Result<Description, Error> {
+        let model = ModelRef { name: name.into(), version };
+        let metadata = self.ask(|client| client.model_metadata(&model))?;
+        let batched = if has_batch_dimension(&metadata) { usize::MAX } else { 0 };
+        let most_rows = match self.ask(|client| client.model_config(&model)) {
+            Ok(config) => usize::try_from(config.max_batch_size).unwrap_or(0).min(batched),
+            // Without an endpoint for it the dimensions say whether there is a batch.
+            Err(Error::Upstream { error, .. }) if is_absent(&error) => batched,
+            Err(error) => return Err(error),
+        };
+        let signature =
+            signature(&metadata).map_err(|error| Error::Upstream { peer: self.peer.clone(), error })?;
+        Ok(Description { model, platform: metadata.platform, signature, most_rows })
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Whether the server has no such endpoint.
+fn is_absent(error: &Refusal) -> bool {
+    matches!(error.code(), Code::Unimplemented | Code::NotFound)
+}
+
+fn signature(metadata: &ModelMetadata) -> Result<Signature, Refusal> {
+    let declared = |tensors: &[TensorMetadata]| -> Result<Vec<Declared>, Refusal> {
+        let declared = tensors.iter().map(|tensor| {
+            let datatype: DataType = tensor.datatype.parse()?;
+            Ok(Declared { name: tensor.name.clone(), datatype, shape: tensor.shape.clone() })
+        });
+        declared.collect()
+    };
+    Ok(Signature { inputs: declared(&metadata.inputs)?, outputs: declared(&metadata.outputs)? })
+}
+
+impl Description {
+    /// Its platform, in the other server's word.
+    pub(crate) fn platform(&self) -> &str {
+        &self.platform
+    }
+
+    /// The model, asked on a channel of its own. A request takes no longer than `longest`.
+    pub(crate) fn model(&self, upstream: &Upstream, longest: Duration) -> Result<Box<dyn Model>, Error> {
+        Ok(Box::new(Remote { channel: upstream.channel()?, description: self.clone(), longest }))
+    }
+}
+
+impl Model for Remote {
+    fn signature(&self) -> &Signature {
+        &self.description.signature
+    }
+
+    fn most_rows(&self) -> usize {
+        self.description.most_rows
+    }
+
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+        let declared = &self.description.signature;
+        let named = declared.inputs.iter().zip(inputs);
+        let request = InferRequest {
+            model: self.description.model.clone(),
+            id: String::new(),
+            parameters: Parameters::new(),
+            inputs: named
+                .map(|(declared, tensor)| NamedTensor::new(&*declared.name, tensor.clone()))
+                .collect(),
+            outputs: Vec::new(),
+        };
+        let context = CallContext { deadline: Some(Instant::now() + self.longest), ..CallContext::default() };
+        let mut outputs = self.channel.ask(|client| client.infer(request, context))?.outputs;
+        let output = |wanted: &Declared| {
+            let place = outputs.iter().position(|output| output.name == wanted.name);
+            let place = place
+                .ok_or_else(|| self.channel.refused(format!("its answer lacks output '{}'", wanted.name)))?;
+            Ok(outputs.swap_remove(place).tensor)
+        };
+        declared.outputs.iter().map(output).collect()
+    }
+
+    fn replica(&self) -> Option<Box<dyn Model>> {
+        self.description.model(&self.channel.upstream, self.longest).ok()
+    }
+}

@@ -1,0 +1,144 @@
+//! Keeping what is served in step with another server: what it serves is served here, and what it ceases to is not.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use parm_protocol::Error as Refusal;
+
+use super::Host;
+use super::load::Source;
+use super::refresh::retire;
+use crate::engine::{Channel, Description};
+use crate::{Config, Error, VersionPolicy};
+
+/// While it serves nothing it is looked at so often: somebody waits for it.
+const SOON: Duration = Duration::from_millis(500);
+/// Looks in vain after which its models are taken out of service; requests fail by themselves before.
+const MISSES: u32 = 2;
+
+type Served = BTreeMap<String, BTreeMap<u64, Description>>;
+
+/// The other server.
+pub(super) struct Origin {
+    channel: Mutex<Channel>,
+    /// What it served when it was last looked at, as far as it could be loaded.
+    served: Mutex<Served>,
+}
+
+impl Origin {
+    /// The configured one; an error where there is another source of models beside it.
+    pub(super) fn of(config: &Config) -> Result<Option<Self>, Error> {
+        let Some(url) = &config.upstream.url else { return Ok(None) };
+        let beside = [("models", config.models.is_some()), ("emulated", !config.emulated.is_empty())];
+        if let Some((field, _)) = beside.into_iter().find(|(_, is_set)| *is_set) {
+            return Err(Error::NotBesideUpstream { url: url.to_string(), field });
+        }
+        Ok(Some(Self { channel: Mutex::new(config.upstream.channel()?), served: Mutex::default() }))
+    }
+
+    /// The versions of a model that are to be served.
+    pub(super) fn wanted(&self, name: &str, policy: VersionPolicy) -> Result<BTreeMap<u64, Source>, Error> {
+        let described = self.channel.lock().describe(name, policy)?;
+        Ok(described.into_iter().map(|(number, version)| (number, Source::Upstream(version))).collect())
+    }
+
+    fn survey(&self, config: &Config) -> Result<Served, Error> {
+        let channel = self.channel.lock();
+        let ready = channel.models(&config.load)?;
+        let mut served = Served::new();
+        for name in ready {
+            match channel.describe(&name, config.versions) {
+                Ok(versions) => drop(served.insert(name, versions)),
+                Err(error @ Error::Upstream { error: Refusal::Transport { .. }, .. }) => return Err(error),
+                // One that cannot be described hides no other.
+                Err(error) => tracing::debug!(name, %error, "the upstream does not describe a model"),
+            }
+        }
+        Ok(served)
+    }
+}
+
+impl Host {
+    /// Loads what the other server serves. One that is not there yet is waited for, unless nobody will look again.
+    pub(super) fn load_upstream(&self, origin: &Origin) -> Result<(), Error> {
+        let first = origin.survey(&self.config).map(|now| self.keep_up(origin, now));
+        self.started.store(true, Ordering::Release);
+        match first {
+            Err(error) if !self.config.reload.is_zero() => {
+                tracing::warn!(%error, "the upstream does not serve yet: waiting for it");
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Follows the other server from a thread of its own, for as long as the host lives.
+    pub(super) fn follow_upstream(self: &Arc<Self>) -> Result<(), Error> {
+        let interval = self.config.reload;
+        if interval.is_zero() {
+            return Ok(());
+        }
+        let host = Arc::downgrade(self);
+        let follow = move || {
+            let (mut pause, mut misses) = (SOON.min(interval), 0);
+            while host.strong_count() > 0 {
+                std::thread::sleep(pause);
+                let Some(serves) = look(&host, &mut misses) else { return };
+                pause = if serves { interval } else { SOON.min(interval) };
+            }
+        };
+        let thread = std::thread::Builder::new().name("upstream-watch".into()).spawn(follow);
+        thread.map(drop).map_err(|error| Error::Thread { message: error.to_string() })
+    }
+
+    /// Loads what is new or another, and lets go of what is gone.
+    fn keep_up(&self, origin: &Origin, mut now: Served) {
+        let before = std::mem::take(&mut *origin.served.lock());
+        for name in before.keys().filter(|name| !now.contains_key(*name)) {
+            tracing::info!(name, "gone from the upstream: unloaded");
+            let _alone = self.orders.alone();
+            self.catalogue
+                .known(name)
+                .into_iter()
+                .for_each(|version| retire(self.catalogue.forget(name, version)));
+        }
+        // What cannot be loaded is tried again at the next look; what went wrong is in the log and in the index.
+        now.retain(|name, versions| {
+            before.get(name) == Some(versions) || self.load_now(name, self.orders.ask()).is_ok()
+        });
+        *origin.served.lock() = now;
+    }
+
+    /// Takes all models out of service: nobody should be sent here.
+    fn silence(&self, origin: &Origin, reason: &str) {
+        let _alone = self.orders.alone();
+        for name in std::mem::take(&mut *origin.served.lock()).keys() {
+            for version in self.catalogue.known(name) {
+                retire(self.catalogue.unload(name, version, reason));
+            }
+        }
+    }
+}
+
+/// Looks at the other server once; whether it serves anything, while the host lives.
+fn look(host: &Weak<Host>, misses: &mut u32) -> Option<bool> {
+    let host = host.upgrade()?;
+    let origin = host.origin.as_ref()?;
+    match origin.survey(&host.config) {
+        Ok(now) => {
+            *misses = 0;
+            host.keep_up(origin, now);
+        }
+        Err(error) => {
+            *misses = misses.saturating_add(1);
+            if *misses == MISSES && !origin.served.lock().is_empty() {
+                tracing::error!(%error, "the upstream does not answer: its models are out of service");
+                host.silence(origin, &error.to_string());
+            }
+        }
+    }
+    Some(!origin.served.lock().is_empty())
+}

@@ -1,0 +1,75 @@
+//! Where frontends are given tokens for a queue's threads.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parm_protocol::fleet::{Caller, Giver, Mailbox};
+use parm_tokens::{Frontend, Order};
+
+use super::Queue;
+
+/// A queue as frontends see it.
+pub(crate) struct Counter {
+    queue: Arc<Queue>,
+}
+
+impl Counter {
+    pub(crate) fn new(queue: &Arc<Queue>) -> Self {
+        Self { queue: queue.clone() }
+    }
+}
+
+impl Giver for Counter {
+    fn join(&self, mailbox: Box<dyn Mailbox>) -> Frontend {
+        let (frontend, first) = self.queue.join(mailbox.into());
+        if first {
+            tokio::spawn(watch(Arc::downgrade(&self.queue)));
+        }
+        frontend
+    }
+
+    fn leave(&self, frontend: Frontend) {
+        self.queue.leave(frontend);
+    }
+
+    fn told(&self, frontend: Frontend, order: Order<String>) {
+        self.queue.told(frontend, order);
+    }
+}
+
+/// Looks at the tokens whenever a time is over, as long as there is a queue.
+async fn watch(queue: Weak<Queue>) {
+    /// Without anything to wait for: so long until it is noticed that the queue is gone.
+    const LONGEST: Duration = Duration::from_secs(1);
+    loop {
+        let Some(strong) = queue.upgrade() else { return };
+        let at = strong.tick();
+        let sooner = strong.sooner.clone();
+        drop(strong);
+        let notified = sooner.notified();
+        let pause = at.map_or(LONGEST, |at| at.saturating_duration_since(std::time::Instant::now()));
+        // Sooner or later, but not both.
+        let _ = tokio::time::timeout(pause.min(LONGEST), notified).await;
+    }
+}
+
+/// A request's token before the request is in line: it goes back if it never is.
+pub(crate) struct Unused<'a> {
+    pub(crate) queue: &'a Queue,
+    pub(crate) caller: Option<Caller>,
+}
+
+impl Unused<'_> {
+    /// The request goes in line, and the token with it.
+    pub(crate) fn used(mut self) -> Option<Caller> {
+        self.caller.take()
+    }
+}
+
+impl Drop for Unused<'_> {
+    fn drop(&mut self) {
+        if let Some(Caller { frontend, token: Some(token) }) = self.caller {
+            self.queue.told(frontend, Order::GiveBack(token));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Frontends that share a worker's instance: tokens, and who comes first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parm_backend::{Batching, Config};
+use parm_protocol::fleet::{Caller, Giver, Mailbox};
+use parm_protocol::{Context, InferenceService};
+use parm_tokens::{Class, Frontend, Grant, Message, Order, Token};
+use tokio::sync::mpsc;
+
+use crate::support::{LONG, Served, config, context, request};
+
+/// A frontend that takes part.
+struct Front {
+    frontend: Frontend,
+    giver: Arc<dyn Giver>,
+    mail: mpsc::UnboundedReceiver<Message>,
+}
+
+struct Post(mpsc::UnboundedSender<Message>);
+
+impl Mailbox for Post {
+    fn post(&self, message: Message, _: bool) {
+        let _ = self.0.send(message);
+    }
+}
+
+impl Front {
+    fn join(served: &Served) -> Self {
+        let giver = served.worker.giver().expect("it gives tokens");
+        let (sender, mail) = mpsc::unbounded_channel();
+        Self { frontend: giver.join(Box::new(Post(sender))), giver, mail }
+    }
+
+    fn reserve(&self, class: Class) {
+        self.giver.told(self.frontend, Order::Reserve("m".into(), class));
+    }
+
+    async fn hears(&mut self) -> Message {
+        tokio::time::timeout(LONG, self.mail.recv()).await.expect("it is told").expect("the worker lives")
+    }
+
+    async fn granted(&mut self) -> Grant {
+        match self.hears().await {
+            Message::Granted(grant) => grant,
+            Message::Recalled(token) => panic!("{token:?} is called back"),
+        }
+    }
+
+    fn context(&self, token: Option<Token>) -> Context {
+        Context { caller: Some(Caller { frontend: self.frontend, token }), ..context() }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_brings_a_token_and_the_next_job_needs_no_message() {
+    let served = Served::start(config());
+    let mut front = Front::join(&served);
+    served.worker.infer(request(&[0.; 4]), front.context(None)).await.unwrap();
+    let first = front.granted().await;
+    assert_eq!((first.lease, first.contended, first.sharers), (None, false, 1));
+    served.worker.infer(request(&[0.; 4]), front.context(Some(first.token))).await.unwrap();
+    let second = front.granted().await;
+    assert_ne!(first.token, second.token);
+    assert_eq!(served.metric("parm_sharing_frontends"), 1.0);
+}
+
+#[tokio::test]
+async fn who_reserves_while_another_works_is_next_and_the_late_before_the_rest() {
+    let served = Served::start(config());
+    let [mut busy, mut query, mut late] = [(); 3].map(|()| Front::join(&served));
+    served.stall();
+    let running = served.send_as(request(&[0.; 4]), busy.context(None)).await;
+    served.until_pending(0.0).await;
+    query.reserve(Class::Query);
+    late.reserve(Class::Late);
+    served.release();
+    running.await.unwrap().unwrap();
+    let grant = late.granted().await;
+    assert!(grant.contended);
+    served.worker.infer(request(&[0.; 4]), late.context(Some(grant.token))).await.unwrap();
+    let grant = query.granted().await;
+    assert!(!grant.contended);
+    assert!(busy.mail.try_recv().is_err() && late.mail.try_recv().is_err(), "others waited");
+    query.giver.told(query.frontend, Order::GiveBack(grant.token));
+}
+
+#[tokio::test]
+async fn a_token_that_never_comes_back_is_void_and_another_gets_the_instance() {
+    let served = Served::start(config());
+    let [mut dead, mut alive] = [(); 2].map(|()| Front::join(&served));
+    dead.reserve(Class::Query);
+    let lost = dead.granted().await;
+    alive.reserve(Class::Query);
+    assert_eq!(dead.hears().await, Message::Recalled(lost.token));
+    let grant = alive.granted().await;
+    served.worker.infer(request(&[0.; 4]), alive.context(Some(grant.token))).await.unwrap();
+    // What comes with a void token is served like any other.
+    served.worker.infer(request(&[0.; 4]), dead.context(Some(lost.token))).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_the_dead_held_is_free_and_a_request_that_is_refused_gives_its_token_back() {
+    let served = Served::start(config());
+    let [mut dies, mut stays] = [(); 2].map(|()| Front::join(&served));
+    dies.reserve(Class::Query);
+    dies.granted().await;
+    stays.reserve(Class::Query);
+    dies.giver.leave(dies.frontend);
+    let grant = stays.granted().await;
+    // Of three values a row, where the model wants four.
+    let refused = served.worker.infer(request(&[]), stays.context(Some(grant.token))).await;
+    assert!(refused.is_err());
+    stays.reserve(Class::Query);
+    stays.granted().await;
+}
+
+#[tokio::test]
+async fn nobody_gives_tokens_where_requests_are_batched_or_it_is_turned_off() {
+    let batching = Batching { max_batch: 4.try_into().unwrap(), max_delay: Duration::ZERO };
+    assert!(Served::start(Config { batching, ..config() }).worker.giver().is_none());
+    let mut off = config();
+    off.tokens.enabled = false;
+    assert!(Served::start(off).worker.giver().is_none());
+}
+
+#[tokio::test]
+async fn a_share_is_counted_as_it_is_used() {
+    let served = Served::start(config());
+    served.infer(request(&[0.; 4])).await.unwrap();
+    while served.metric("parm_share_used_seconds_total") == 0.0 {
+        tokio::task::yield_now().await;
+    }
+    let (used, entitled) =
+        (served.metric("parm_share_used_seconds_total"), served.metric("parm_share_entitled_seconds_total"));
+    assert!((used - entitled).abs() < 1e-9, "alone it is entitled to all: {used} of {entitled}");
+}

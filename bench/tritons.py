@@ -1,0 +1,56 @@
+"""Two frontends over real Tritons beside one, with agents and without: what sharing costs the tail of servers that are not ours.
+
+Twelve Tritons (python backend, 20 ms, lognormal with sigma 0.05), 240 queries a second in all, from `parm load` at each
+frontend with a part of the rate. An agent is a `parm worker --upstream` beside each Triton. Run by `just tritons`; the status
+is 1 where two frontends' p99 over agents is more than 1.15 times that of one.
+"""
+
+import argparse
+import contextlib
+import sys
+import tempfile
+
+from frontends import shared
+from processes import ROOT, Parm, free_port
+from triton import stub, triton
+
+SERVERS = 12
+MOST_P99 = 1.15
+
+
+class Named:
+    """What a frontend needs to know of a server."""
+
+    def __init__(self, http):
+        self.http = http
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--seconds", type=float, default=60.0)
+    arguments.add_argument("--policy", default="equal")
+    options = arguments.parse_args()
+    stub()
+    with tempfile.TemporaryFile("w+") as log, contextlib.ExitStack() as running:
+        servers, agents = [], []
+        for _ in range(SERVERS):
+            http = free_port()
+            running.enter_context(triton(ROOT / "bench" / "triton", http, free_port(), log))
+            servers.append(Named(f"127.0.0.1:{http}"))
+        for server in servers:
+            agents.append(running.enter_context(Parm("worker", "--upstream", f"http://{server.http}", log=log)))
+        print("| servers | frontends | p50 | p90 | p99 | p99.9 (ms) | queries |\n|---|---|---|---|---|---|---|")
+        p99 = {}
+        for name, hosts in (("Triton", servers), ("agents", agents)):
+            for count in (1, 2):
+                *found, number = shared(count, hosts, options)
+                p99[name, count] = found[2]
+                cells = " | ".join(f"{value:.1f}" for value in found)
+                print(f"| {name} | {count} | {cells} | {number} |", flush=True)
+    ratios = {name: p99[name, 2] / p99[name, 1] for name in ("Triton", "agents")}
+    print("\np99 of two frontends to that of one: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()))
+    return 0 if ratios["agents"] <= MOST_P99 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+//! How much an instance of a fast model is given ahead of time.
+//!
+//! Problem: one batch at a time is right for a model of milliseconds. What waits can still go to whoever is free first, or be
+//! answered otherwise, and an instance that hangs holds one batch. For a model of microseconds the way there and back takes
+//! longer than the run: the instance idles between two batches, and each end of the way is woken for every one of them.
+//!
+//! Choice: an instance may hold what it does in a millisecond (`ahead_us`), sixteen batches for each of its slots at most. So
+//! nobody waits at an instance for longer than that while others are free, and a hedge, which is never made before a
+//! millisecond, comes no later. What a batch takes is the median of those that began where nothing else was: measured among
+//! others it would hold their time too, and the more an instance was given the slower it would seem. Where instances are
+//! shared with other frontends the millisecond is shared as well. An instance that serves several models is given ahead of
+//! time what the slowest of those in use allows.
+//!
+//! Rejected: a setting of slots for each fleet (there is one, and nobody knew that it was needed); a depth that grows for as
+//! long as throughput does (it must be searched under load, and an instance that hangs is noticed late); what the server says
+//! of its model's times (it does not know the way).
+//!
+//! Cold start: one at a time until sixteen were measured.
+
+use std::time::Duration;
+
+use super::arena::Key;
+use super::dispatcher::Dispatcher;
+use super::instance::Instance;
+use super::job::Job;
+use super::pool::Pool;
+use super::quantile::Quantiles;
+use super::{Role, Time};
+
+/// Batches that an instance may hold for each of its slots: enough to keep both ends busy.
+const MOST: u16 = 16;
+
+/// What batches of a pool take where they have an instance to themselves.
+pub(super) struct Alone {
+    times: Quantiles,
+    /// Batches that an instance may hold for each of its slots.
+    allowed: u16,
+}
+
+impl Default for Alone {
+    fn default() -> Self {
+        Self { times: Quantiles::new(0.5), allowed: 1 }
+    }
+}
+
+impl Alone {
+    fn add(&mut self, took: Duration, ahead: Duration) {
+        self.times.add(took);
+        self.allow(ahead);
+    }
+
+    /// Another limit from now on.
+    pub(super) fn allow(&mut self, ahead: Duration) {
+        let allowed = |median: Duration| ahead.as_nanos() / median.as_nanos().max(1);
+        let allowed = self.times.reading().map_or(1, |reading| allowed(reading.median));
+        self.allowed = u16::try_from(allowed).unwrap_or(MOST).clamp(1, MOST);
+    }
+
+    /// The median, where instances are given more than one at a time.
+    pub(super) fn median(&self) -> Option<Duration> {
+        self.times.reading().filter(|_| self.allowed > 1).map(|reading| reading.median)
+    }
+}
+
+impl Dispatcher {
+    /// Learns from a job that ended what its instance may be given ahead of time.
+    pub(super) fn note_alone(&mut self, job: &Job, now: Time) {
+        let pool = &mut self.pools[job.pool];
+        if job.alone && job.role == Role::Deployed {
+            pool.alone.add(now.since(job.started), pool.settings.ahead);
+        }
+        let allowed = pool.alone.allowed;
+        let Some(instance) = self.instances.get_mut(job.instance) else { return };
+        if instance.allow(job.pool, allowed) {
+            self.refresh(job.instance);
+        }
+    }
+}
+
+impl Instance {
+    /// Notes what one of its pools allows. Whether that changes what it may hold.
+    fn allow(&mut self, pool: Key<Pool>, allowed: u16) -> bool {
+        let Some(serves) = self.serves.iter_mut().find(|serves| serves.pool == pool) else { return false };
+        if serves.allowed == Some(allowed) {
+            return false;
+        }
+        serves.allowed = Some(allowed);
+        let before = self.ahead;
+        // Of pools that nobody uses nothing is known, and nothing has to be.
+        self.ahead = self.serves.iter().filter_map(|serves| serves.allowed).min().unwrap_or(1);
+        self.ahead != before
+    }
+
+    /// Batches that it may hold, tokens aside.
+    pub(super) fn most_held(&self) -> usize {
+        usize::from(self.slots) * usize::from(self.ahead)
+    }
+
+    /// Whether it may be sent a batch ahead of time without a token.
+    pub(super) fn has_room_ahead(&self, sharers: u16) -> bool {
+        self.ahead > 1 && self.jobs.len() < self.most_held() / usize::from(sharers.max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(micros: u64, ahead: u64) -> u16 {
+        let mut alone = Alone::default();
+        (0..32).for_each(|_| alone.add(Duration::from_micros(micros), Duration::from_micros(ahead)));
+        alone.allowed
+    }
+
+    #[test]
+    fn an_instance_is_given_what_it_does_in_so_long() {
+        assert_eq!(allowed(20_000, 1000), 1, "a model of milliseconds has one");
+        assert_eq!(allowed(1500, 1000), 1);
+        assert_eq!(allowed(240, 1000), 4);
+        assert_eq!(allowed(10, 1000), MOST);
+        assert_eq!(allowed(0, 1000), MOST);
+        assert_eq!(allowed(10, 0), 1, "where it is off");
+    }
+
+    #[test]
+    fn nothing_is_given_ahead_before_times_are_known() {
+        let mut alone = Alone::default();
+        (0..15).for_each(|_| alone.add(Duration::from_micros(10), Duration::from_millis(1)));
+        assert_eq!((alone.allowed, alone.median()), (1, None));
+        alone.add(Duration::from_micros(10), Duration::from_millis(1));
+        assert_eq!(alone.allowed, MOST);
+        alone.allow(Duration::ZERO);
+        assert_eq!(alone.allowed, 1);
+    }
+}

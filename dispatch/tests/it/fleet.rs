@@ -1,0 +1,408 @@
+//! Several frontends that share workers: random schedules in which messages are late, lost or come twice, and frontends and
+//! workers die.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use parm_dispatch::{
+    Accept, Action, Actions, Answer, Class, Cost, Dispatcher, Event, InstanceId, InstanceSpec, JobId,
+    JobSpec, Judgement, Order, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Reject, Served,
+    Settings, ShapeId, Time, Token,
+};
+use parm_tokens::{Desk, Frontend, Message};
+use proptest::prelude::*;
+
+const POOL: PoolId = PoolId(0);
+const SERVICE_US: u64 = 10_000;
+/// Long enough that nothing but starvation makes a query miss it.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// What a schedule is made of.
+#[derive(Clone, Debug)]
+struct Plan {
+    seed: u64,
+    fronts: usize,
+    workers: usize,
+    slots: usize,
+    policy: PolicyKind,
+    /// In percent.
+    lost: u64,
+    doubled: u64,
+    /// Longest delay of a message.
+    delay_us: u64,
+    queries: u64,
+    /// A frontend and a worker that die halfway, where they are there.
+    dying_front: Option<usize>,
+    dying_worker: Option<usize>,
+    /// A frontend that knows nothing of tokens.
+    old_front: Option<usize>,
+}
+
+fn plans() -> impl Strategy<Value = Plan> {
+    let policy = prop_oneof![
+        Just(PolicyKind::Equal),
+        Just(PolicyKind::Hedge),
+        Just(PolicyKind::Replicate),
+        Just(PolicyKind::StandIn)
+    ];
+    let chance = (0..10u64, 0..10u64, 0..3000u64, 50..200u64);
+    let deaths =
+        (proptest::option::of(0..4usize), proptest::option::of(0..6usize), proptest::option::of(0..6usize));
+    (any::<u64>(), 2..5usize, 2..7usize, 1..3usize, policy, chance, deaths).prop_map(
+        |(seed, fronts, workers, slots, policy, (lost, doubled, delay_us, queries), deaths)| Plan {
+            seed,
+            fronts,
+            workers,
+            slots,
+            policy,
+            lost,
+            doubled,
+            delay_us,
+            queries,
+            dying_front: deaths.0,
+            dying_worker: deaths.1,
+            old_front: deaths.2,
+        },
+    )
+}
+
+#[derive(Clone, Debug)]
+enum Happens {
+    Arrives(usize, u64),
+    Wake(usize),
+    /// At a frontend.
+    Ends(usize, JobId),
+    Token(usize, usize, Message),
+    /// At a worker.
+    Job(usize, usize, JobSpec),
+    Order(usize, usize, Order<()>),
+    Done(usize, u64),
+    Tick(usize),
+    FrontDies(usize),
+    WorkerDies(usize),
+}
+
+struct Work {
+    front: usize,
+    job: JobSpec,
+}
+
+struct Worker {
+    desk: Desk<()>,
+    promised: VecDeque<Work>,
+    waiting: BTreeMap<(Class, u64), Work>,
+    running: BTreeMap<u64, Work>,
+    next: u64,
+    /// The next look at its tokens.
+    tick: Option<u64>,
+    alive: bool,
+}
+
+struct Fleet {
+    plan: Plan,
+    now: u64,
+    random: u64,
+    order: u64,
+    heap: BinaryHeap<Reverse<(u64, u64)>>,
+    events: BTreeMap<u64, Happens>,
+    fronts: Vec<Option<Dispatcher>>,
+    workers: Vec<Worker>,
+    /// Queries without an answer, by frontend.
+    open: BTreeSet<(usize, QueryId)>,
+}
+
+impl Fleet {
+    fn new(plan: Plan) -> Self {
+        let mut settings = PoolSettings { policy: plan.policy, ..PoolSettings::default() };
+        // Failures here are deaths only, and no query is to be given up for want of budget.
+        settings.retry.burst = 10_000;
+        let front = |seed| Some(Dispatcher::new(Settings::uniform(settings.clone()), seed));
+        let worker = |_| Worker {
+            desk: Desk::new(plan.slots, parm_tokens::Settings::default()),
+            promised: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            running: BTreeMap::new(),
+            next: 0,
+            tick: None,
+            alive: true,
+        };
+        Self {
+            fronts: (0..plan.fronts as u64).map(front).collect(),
+            workers: (0..plan.workers).map(worker).collect(),
+            random: plan.seed,
+            now: 0,
+            order: 0,
+            heap: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            open: BTreeSet::new(),
+            plan,
+        }
+    }
+
+    /// A number below a bound (SplitMix64).
+    fn draw(&mut self, below: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ mixed >> 31) % below.max(1)
+    }
+
+    fn at(&mut self, us: u64, what: Happens) {
+        self.order += 1;
+        self.heap.push(Reverse((us, self.order)));
+        self.events.insert(self.order, what);
+    }
+
+    /// A message about tokens: late, lost, or twice.
+    fn mail(&mut self, what: &Happens) {
+        let times = match self.draw(100) {
+            chance if chance < self.plan.lost => 0,
+            chance if chance < self.plan.lost + self.plan.doubled => 2,
+            _ => 1,
+        };
+        for _ in 0..times {
+            let delay = self.draw(self.plan.delay_us);
+            self.at(self.now + delay, what.clone());
+        }
+    }
+
+    fn run(mut self) {
+        for worker in 0..self.plan.workers {
+            for front in 0..self.plan.fronts {
+                let spec = InstanceSpec {
+                    serves: vec![Served::all(POOL)],
+                    slots: self.plan.slots as u16,
+                    node: None,
+                };
+                let id = InstanceId(worker as u32);
+                self.tell(front, Event::InstanceJoined(id, spec));
+                self.tell(front, Event::StandInCost(POOL, Cost::linear(0.25)));
+                if self.plan.old_front != Some(front) {
+                    self.workers[worker].desk.join(Frontend(front as u64));
+                    self.tell(front, Event::TokensOffered(id));
+                }
+            }
+        }
+        // About 70 % of what the least number of workers can do.
+        let left =
+            self.plan.workers - usize::from(self.plan.dying_worker.is_some_and(|at| at < self.plan.workers));
+        let pause = SERVICE_US * 10 / 7 / (left * self.plan.slots) as u64;
+        let mut at = 0;
+        for query in 0..self.plan.queries {
+            at += self.draw(2 * pause);
+            let front = self.draw(self.plan.fronts as u64) as usize;
+            self.at(at, Happens::Arrives(front, query));
+        }
+        let front = self.plan.dying_front.filter(|front| *front < self.plan.fronts);
+        front.into_iter().for_each(|front| self.at(at / 2, Happens::FrontDies(front)));
+        let worker = self.plan.dying_worker.filter(|worker| *worker < self.plan.workers);
+        worker.into_iter().for_each(|worker| self.at(at / 3, Happens::WorkerDies(worker)));
+        while let Some(Reverse((at, order))) = self.heap.pop() {
+            self.now = at;
+            let what = self.events.remove(&order).expect("noted");
+            self.happens(what);
+            assert!(self.order < 2_000_000, "they never come to rest");
+        }
+        assert!(self.open.is_empty(), "never answered: {:?}", self.open);
+        self.at_rest(front.is_some());
+    }
+
+    /// When nothing happens any more, tokens are home and nobody waits.
+    fn at_rest(&self, somebody_died: bool) {
+        for worker in self.workers.iter().filter(|worker| worker.alive) {
+            assert!(worker.running.is_empty() && worker.waiting.is_empty() && worker.promised.is_empty());
+            // A frontend that is alone keeps them.
+            let takes_part =
+                self.plan.fronts - usize::from(self.plan.old_front.is_some_and(|at| at < self.plan.fronts));
+            if takes_part > 1 && !somebody_died {
+                assert_eq!((worker.desk.out(), worker.desk.home()), (0, self.plan.slots));
+                assert!(worker.desk.reservations().is_empty());
+            }
+        }
+    }
+
+    fn happens(&mut self, what: Happens) {
+        match what {
+            Happens::Arrives(front, query) => {
+                if self.fronts[front].is_some() {
+                    let id = QueryId(query);
+                    self.open.insert((front, id));
+                    let deadline = Time::from_nanos(self.now * 1000) + DEADLINE;
+                    let (shape, priority, accept) = (ShapeId(0), 0, Accept::Any);
+                    let spec = QuerySpec { id, pool: POOL, shape, deadline, priority, accept, codable: true };
+                    self.tell(front, Event::QueryArrived(spec));
+                }
+            }
+            Happens::Wake(front) => self.tell(front, Event::TimerFired),
+            Happens::Ends(front, job) => self.tell(front, Event::JobCompleted(job)),
+            Happens::Token(front, worker, Message::Granted(grant)) => {
+                self.tell(front, Event::TokenGranted(InstanceId(worker as u32), grant));
+            }
+            Happens::Token(front, worker, Message::Recalled(token)) => {
+                self.tell(front, Event::TokenRecalled(InstanceId(worker as u32), token));
+            }
+            Happens::Job(worker, front, job) => self.given(worker, front, job),
+            Happens::Order(worker, front, order) => {
+                let here = &mut self.workers[worker];
+                here.next += 1;
+                here.desk.told(Frontend(front as u64), order, here.next);
+                self.proceed(worker, None);
+            }
+            Happens::Done(worker, number) => self.done(worker, number),
+            Happens::Tick(worker) => {
+                self.workers[worker].tick = None;
+                self.proceed(worker, None);
+            }
+            Happens::FrontDies(front) => {
+                self.fronts[front] = None;
+                self.open.retain(|(of, _)| *of != front);
+                for worker in 0..self.workers.len() {
+                    let here = &mut self.workers[worker];
+                    here.desk.leave(Frontend(front as u64));
+                    here.waiting.retain(|_, work| work.front != front);
+                    let before = here.promised.len();
+                    here.promised.retain(|work| work.front != front);
+                    (here.promised.len()..before).for_each(|_| here.desk.let_go());
+                    self.proceed(worker, None);
+                }
+            }
+            Happens::WorkerDies(worker) => {
+                self.workers[worker].alive = false;
+                for front in 0..self.fronts.len() {
+                    self.tell(front, Event::InstanceLeft(InstanceId(worker as u32)));
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, front: usize, event: Event) {
+        let Some(dispatcher) = &mut self.fronts[front] else { return };
+        let mut actions = Actions::new();
+        dispatcher.on_event(Time::from_nanos(self.now * 1000), event, &mut actions);
+        for action in actions {
+            match action {
+                Action::Run(job, _) => {
+                    let delay = self.draw(self.plan.delay_us);
+                    self.at(self.now + delay, Happens::Job(job.instance.0 as usize, front, job));
+                }
+                Action::Answer(query, answer) => {
+                    assert!(self.open.remove(&(front, query)), "{query:?} was answered twice");
+                    assert_ne!(answer, Answer::Rejected(Reject::Deadline), "{query:?} starved");
+                }
+                Action::WakeAt(at) => {
+                    let at = at.as_nanos().div_ceil(1000).max(self.now);
+                    self.at(at, Happens::Wake(front));
+                }
+                Action::Tell(id, order) => {
+                    let order = match order {
+                        Order::Reserve(_, class) => {
+                            assert_ne!(class, Class::Spare, "spare work reserves nothing");
+                            Order::Reserve((), class)
+                        }
+                        Order::Withdraw(_) => Order::Withdraw(()),
+                        Order::GiveBack(token) => Order::GiveBack(token),
+                    };
+                    self.mail(&Happens::Order(id.0 as usize, front, order));
+                }
+                Action::Judge(query, output) => {
+                    let event = Event::Judged(query, output, Judgement::Fit(None));
+                    self.tell(front, event);
+                }
+                Action::Check(pair) => self.tell(front, Event::Checked(pair, Some(true))),
+                Action::Probe(id, pool) => self.tell(front, Event::ProbeAnswered(id, pool, true)),
+                _ => {}
+            }
+        }
+    }
+
+    fn given(&mut self, worker: usize, front: usize, job: JobSpec) {
+        if !self.workers[worker].alive || self.fronts[front].is_none() {
+            return; // the frontend knows that it left, or is no more
+        }
+        let here = &mut self.workers[worker];
+        here.next += 1;
+        let redeemed = job.token.is_some_and(|token: Token| here.desk.redeem(Frontend(front as u64), token));
+        let work = Work { front, job };
+        if redeemed && (job.class != Class::Spare || !here.desk.is_wanted()) {
+            here.promised.push_back(work);
+            self.proceed(worker, None);
+            let kept = self.workers[worker]
+                .running
+                .values()
+                .any(|work| (work.front, work.job.id) == (front, job.id));
+            assert!(kept, "{job:?} had a token and had to wait");
+            return;
+        }
+        if redeemed {
+            here.desk.let_go();
+        }
+        here.waiting.insert((job.class, here.next), work);
+        self.proceed(worker, None);
+    }
+
+    fn done(&mut self, worker: usize, number: u64) {
+        let Some(work) = self.workers[worker].running.remove(&number) else { return };
+        if !self.workers[worker].alive {
+            return;
+        }
+        self.workers[worker].desk.end();
+        self.proceed(worker, Some(work.front));
+        let delay = self.draw(self.plan.delay_us);
+        self.at(self.now + delay, Happens::Ends(work.front, work.job.id));
+    }
+
+    /// Starts what may start, and tells frontends what there is to tell.
+    fn proceed(&mut self, worker: usize, ended: Option<usize>) {
+        let now = Duration::from_micros(self.now);
+        let here = &mut self.workers[worker];
+        if !here.alive {
+            return;
+        }
+        here.desk.tick(now);
+        loop {
+            let first = here.waiting.keys().next().copied();
+            let may = here.desk.settle(now, first, |known| (known.class, known.number));
+            let promised = here.promised.pop_front();
+            let redeemed = promised.is_some();
+            let next =
+                promised.or_else(|| may.then(|| here.waiting.pop_first()).flatten().map(|(_, work)| work));
+            let Some(work) = next else { break };
+            let urgent = |class| here.desk.reservations().iter().any(|known| known.class < class);
+            assert!(
+                redeemed || work.job.class != Class::Spare || !urgent(Class::Spare),
+                "spare before a query"
+            );
+            here.desk.begin(redeemed, now);
+            here.next += 1;
+            here.running.insert(here.next, work);
+            assert!(here.running.len() <= self.plan.slots, "more jobs than instances");
+            let at = self.now + SERVICE_US;
+            self.order += 1;
+            self.heap.push(Reverse((at, self.order)));
+            self.events.insert(self.order, Happens::Done(worker, here.next));
+        }
+        if let Some(front) = ended.filter(|_| here.waiting.is_empty()) {
+            here.desk.stick(Frontend(front as u64), now);
+        }
+        let mail = here.desk.mail();
+        let next = here.desk.tick(now).map(|at| (at.as_micros() as u64).max(self.now + 1));
+        let sooner = next.filter(|at| here.tick.is_none_or(|noted| *at < noted));
+        here.tick = sooner.or(here.tick);
+        for (Frontend(front), message) in mail {
+            self.mail(&Happens::Token(front as usize, worker, message));
+        }
+        if let Some(at) = sooner {
+            self.at(at, Happens::Tick(worker));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_becomes_of_messages_every_query_is_answered_once_and_tokens_come_home(plan in plans()) {
+        Fleet::new(plan).run();
+    }
+}

@@ -1,0 +1,67 @@
+//! A frontend at instances that give tokens, as they do where several frontends share them.
+
+use std::time::Duration;
+
+use parm_dispatch::PolicyKind;
+use parm_protocol::fleet::News;
+use parm_tokens::{Class, Grant, Message, Order, Token};
+
+use crate::rig::{column, config, frontend, infer, request, start, until};
+use crate::scripted::Scripted;
+
+fn granted(token: u32, contended: bool) -> News {
+    let lease = Some(Duration::from_millis(100));
+    News::Told(Message::Granted(Grant { token: Token(token), lease, contended, sharers: 2 }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_query_waits_at_its_frontend_until_an_instance_is_its_own() {
+    let instances = [Scripted::quick("a", 10), Scripted::quick("b", 10)];
+    let frontend = frontend(config(PolicyKind::Equal), &instances.each_ref()).await;
+    instances.iter().for_each(|instance| instance.says(1, News::Offered));
+    let answer = start(&frontend, request(&[1.0]));
+    let reserved = [Order::Reserve("double".to_owned(), Class::Query)];
+    until("it is reserved at both", || instances.iter().all(|at| *at.wishes.lock() == reserved)).await;
+    assert!(instances.iter().all(|instance| instance.seen.lock().is_empty()), "nobody has it yet");
+    instances[1].says(1, granted(7, false));
+    assert_eq!(column(&answer.await.unwrap().unwrap()), [2.0]);
+    assert_eq!(*instances[1].redeemed.lock(), [Some(Token(7))]);
+    assert_eq!(*instances[0].wishes.lock(), [reserved[0].clone(), Order::Withdraw("double".into())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_of_no_use_goes_back() {
+    let instance = Scripted::quick("a", 10);
+    let frontend = frontend(config(PolicyKind::Equal), &[&instance]).await;
+    instance.says(1, News::Offered);
+    let back = |token| Order::GiveBack(Token(token));
+    instance.says(1, granted(1, true));
+    assert_eq!(*instance.wishes.lock(), [back(1)], "others wait: at once");
+    instance.says(1, granted(2, false));
+    instance.says(1, News::Told(Message::Recalled(Token(2))));
+    assert_eq!(*instance.wishes.lock(), [back(1), back(2)], "when it is called back");
+    instance.says(1, granted(3, false));
+    until("its lease is over", || instance.wishes.lock().len() == 3).await;
+    assert_eq!(instance.wishes.lock()[2], back(3));
+    instance.says(1, granted(4, false));
+    infer(&frontend, request(&[1.0])).await.unwrap();
+    instance.says(1, News::Told(Message::Recalled(Token(4))));
+    assert_eq!(instance.wishes.lock().len(), 3, "that was used");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_end_with_their_connection_and_jobs_come_as_ever() {
+    let instance = Scripted::quick("a", 10);
+    let frontend = frontend(config(PolicyKind::Equal), &[&instance]).await;
+    instance.says(1, News::Offered);
+    let waiting = start(&frontend, request(&[1.0]));
+    until("it is reserved", || !instance.wishes.lock().is_empty()).await;
+    instance.says(2, News::Offered);
+    instance.says(1, granted(1, false));
+    instance.says(1, News::Ended);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(instance.seen.lock().is_empty(), "what an old connection says is void");
+    instance.says(2, News::Ended);
+    assert_eq!(column(&waiting.await.unwrap().unwrap()), [2.0]);
+    assert_eq!(*instance.redeemed.lock(), [None]);
+}

@@ -1,0 +1,50 @@
+//! A simulated frontend: a dispatcher, and what its driver keeps for it.
+
+use std::collections::BTreeMap;
+
+use parm_dispatch::{Dispatcher, GroupId, JobId, Settings};
+use parm_workload::clock::Moment;
+
+use crate::Run;
+use crate::comparisons::Comparisons;
+use crate::in_flight::InFlight;
+use crate::witness::Execution;
+
+/// A frontend.
+pub(crate) struct Front {
+    pub(crate) dispatcher: Dispatcher,
+    /// When it asked to be woken.
+    pub(crate) wake: Moment,
+    pub(crate) queries: InFlight,
+    /// Parity jobs carry no queries: what a group's rows cost is remembered from its encoding.
+    pub(crate) groups: BTreeMap<GroupId, Coded>,
+    pub(crate) comparisons: Comparisons,
+    /// The job that ended at this event, if its answer is wrong.
+    pub(crate) wrong: Option<JobId>,
+    /// Jobs that instances hold, where somebody watches: with the moment each was given.
+    pub(crate) held: BTreeMap<JobId, Execution>,
+}
+
+/// A group as it was encoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Coded {
+    /// Rows of its longest batch.
+    pub(crate) rows: usize,
+    pub(crate) members: u8,
+}
+
+impl Front {
+    /// The frontend of this number.
+    pub(crate) fn new(run: &Run, number: u32) -> Self {
+        let seed = run.seed.wrapping_add(u64::from(number) << 32);
+        Self {
+            dispatcher: Dispatcher::new(Settings::uniform(run.settings.clone()), seed),
+            wake: Moment::NEVER,
+            queries: InFlight::default(),
+            groups: BTreeMap::new(),
+            comparisons: Comparisons::default(),
+            wrong: None,
+            held: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Several frontends that share instances are as good as one, within the bounds that docs/fleet.md states.
+
+use std::time::Duration;
+
+use parm_simulator::{Fleet, Run, Tally};
+use parm_workload::distribution::Distribution;
+use parm_workload::service::Service;
+
+use super::support::{run, simulate};
+
+const DELAY: Duration = Duration::from_micros(75);
+
+/// p99.9 less p50, in milliseconds.
+fn gap(tally: &Tally) -> f64 {
+    let mut times: Vec<(u64, u32)> = tally.blocks().flatten().collect();
+    times.sort_unstable();
+    let at = |share: f64| {
+        let mut below = (tally.count() as f64 * share) as u64;
+        let is_past = |(_, count): &&(u64, u32)| {
+            let past = u64::from(*count) > below;
+            below = below.saturating_sub(u64::from(*count));
+            past
+        };
+        times.iter().find(is_past).unwrap().0 as f64 / 1e6
+    };
+    at(0.999) - at(0.5)
+}
+
+/// `load` is a share of what two thirds of the instances could do.
+fn fleet(instances: u32, frontends: u32, load: f64, tokens: bool) -> Tally {
+    let time_ms = Distribution::Lognormal { median: 20.0, sigma: 0.05 };
+    let fleet = Fleet { frontends, tokens, delay: DELAY, loss: 0.0 };
+    let service = Service { time_ms, ..Service::default() };
+    simulate(&Run { queries: 120_000, fleet, service, ..run(instances, load * 2.0 / 3.0) })
+}
+
+/// One frontend, several without tokens, and several with them.
+fn compared(instances: u32, frontends: u32, load: f64) -> [Tally; 3] {
+    [(1, false), (frontends, false), (frontends, true)]
+        .map(|(frontends, tokens)| fleet(instances, frontends, load, tokens))
+}
+
+#[test]
+fn several_frontends_have_the_tail_of_one_for_hardly_a_message_more() {
+    for (instances, frontends, load) in [(18, 3, 0.5), (18, 3, 0.7), (180, 10, 0.5), (180, 10, 0.7)] {
+        let [one, blind, shared] = compared(instances, frontends, load);
+        let messages = shared.messages();
+        let [one, blind, shared] = [one, blind, shared].map(|tally| gap(&tally));
+        let said = format!("{instances} {frontends} {load}: {one} {blind} {shared}, {messages} messages");
+        assert!(shared <= 1.3 * one, "{said}");
+        assert!(blind > 3.0 * shared, "{said}");
+        assert!(messages > 0.0 && messages <= 1.2, "{said}");
+    }
+}
+
+#[test]
+fn near_the_capacity_messages_are_bounded_and_the_tail_is_still_that_of_one() {
+    let [one, _, shared] = compared(18, 3, 0.85);
+    assert!(shared.messages() < 2.5, "{}", shared.messages());
+    assert!(gap(&shared) <= 1.3 * gap(&one), "{} {}", gap(&shared), gap(&one));
+}
+
+#[test]
+fn lost_messages_cost_time_and_no_query() {
+    let time_ms = Distribution::Lognormal { median: 20.0, sigma: 0.05 };
+    let fleet = Fleet { frontends: 3, tokens: true, delay: DELAY, loss: 0.02 };
+    let service = Service { time_ms, ..Service::default() };
+    let tally = simulate(&Run { queries: 120_000, fleet, service, ..run(18, 0.5 * 2.0 / 3.0) });
+    assert_eq!(tally.count(), tally.expected());
+    assert!(gap(&tally) < 8.0, "{}", gap(&tally));
+}

@@ -1,0 +1,92 @@
+//! A worker as the agent of another server.
+
+use tempfile::TempDir;
+
+use crate::support::process::command;
+use crate::support::{Parm, affine, http};
+
+const OFTEN: [&str; 2] = ["--set", "backend.reload_ms=50"];
+
+fn agent(upstream: &str) -> Parm {
+    Parm::listening(&[&["worker", "--instances", "1", "--upstream", upstream], &OFTEN[..]].concat())
+}
+
+/// The status of a prediction, which is right if there is one.
+fn ask(parm: &Parm) -> u16 {
+    let rows = affine::rows(2, 3);
+    let body =
+        serde_json::json!({"inputs": [{"name": "x", "shape": [2, 4], "datatype": "FP32", "data": rows}]});
+    let answer = http::post(parm.http, "/v2/models/affine/infer", body.to_string().as_bytes());
+    if answer.status == 200 {
+        let found: Vec<f32> = serde_json::from_value(answer.json()["outputs"][0]["data"].clone()).unwrap();
+        assert_eq!(found, affine::expected(&rows));
+    }
+    answer.status
+}
+
+#[test]
+fn an_agent_answers_as_the_server_does_and_gives_tokens_for_it() {
+    let server = Parm::worker(&[]);
+    for url in [format!("http://{}", server.http), format!("grpc://{}", server.grpc)] {
+        let agent = agent(&url);
+        agent.until_model_ready();
+        let frontend = Parm::frontend(&[&agent], &[]);
+        (0..20).for_each(|_| assert_eq!(ask(&frontend), 200, "{url}: {}", agent.log()));
+        assert_eq!(agent.metric("parm_sharing_frontends", &[]), 1.0, "{url}");
+        let [said, known] = [&server, &agent].map(|parm| http::get(parm.http, "/v2/models/affine").json());
+        assert_eq!(said, known, "{url}");
+        let config = http::get(agent.http, "/v2/models/affine/config").json();
+        assert!(
+            config["parameters"].to_string().contains("parm_run_us"),
+            "what it costs is measured: {config}"
+        );
+    }
+}
+
+#[test]
+fn models_that_the_server_loads_and_unloads_come_and_go() {
+    let server = Parm::worker(&[]);
+    let agent = agent(&format!("http://{}", server.http));
+    agent.until_model_ready();
+    assert_eq!(http::post(server.http, "/v2/repository/models/affine/unload", b"").status, 200);
+    agent.until("the model is gone", |agent| ask(agent) == 404);
+    assert_eq!(http::get(agent.http, "/v2/health/ready").status, 503);
+    assert_eq!(http::post(server.http, "/v2/repository/models/affine/load", b"").status, 200);
+    agent.until("the model is back", |agent| ask(agent) == 200);
+}
+
+#[test]
+fn a_server_that_comes_late_is_waited_for_and_one_that_dies_takes_its_models_along() {
+    let folder = TempDir::new().unwrap();
+    let socket = folder.path().join("server.sock");
+    let path = socket.to_str().unwrap();
+    let agent = agent(&format!("unix:{path}"));
+    agent.until("it says so", |agent| agent.log().contains("waiting for it"));
+    assert_eq!(http::get(agent.http, "/v2/health/live").status, 200);
+    assert_eq!(http::get(agent.http, "/v2/health/ready").status, 503);
+    let server = Parm::worker(&["--unix", path]);
+    agent.until("its model is served", |agent| ask(agent) == 200);
+    drop(server);
+    agent.until("its model is out of service", |agent| {
+        http::get(agent.http, "/v2/health/ready").status == 503
+    });
+    assert!(agent.log().contains("out of service"), "{}", agent.log());
+    let _again = Parm::worker(&["--unix", path]);
+    agent.until("its model is back", |agent| ask(agent) == 200);
+}
+
+#[test]
+fn an_agent_serves_nothing_of_its_own() {
+    let emulated = "backend.emulated.m={}";
+    for (more, code, word) in [
+        (&["--set", emulated][..], 64, "leave out emulated"),
+        (&["--models", "tests/models"][..], 2, "--models"),
+    ] {
+        let mut parm = command();
+        parm.args(["worker", "--upstream", "http://127.0.0.1:1"]).args(more);
+        let output = parm.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains(word), "{said}");
+    }
+}

@@ -1,0 +1,71 @@
+//! What workers and frontends tell each other.
+
+use std::time::Duration;
+
+/// A frontend, as a worker knows it: one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Frontend(pub u64);
+
+/// The right to send an instance one job. A worker never gives the same number twice in a row of 2^32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(pub u32);
+
+/// How urgent a job is, whoever's it is. Within a class shares decide, and then the order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// A retry, a hedge or the stand-in of a query that is late.
+    Late,
+    /// A query.
+    Query,
+    /// What may help and need not be done.
+    Spare,
+}
+
+/// A token, and what goes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The token.
+    pub token: Token,
+    /// Unused it goes back after this time; `None` where no other frontend is there to want it.
+    pub lease: Option<Duration>,
+    /// Others wait for the instance: use it at once or give it back.
+    pub contended: bool,
+    /// Frontends that share the instance.
+    pub sharers: u16,
+}
+
+/// From a worker to a frontend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// It may send a job.
+    Granted(Grant),
+    /// Somebody else needs the token: give it back, unless it is used.
+    Recalled(Token),
+}
+
+/// From a frontend to a worker. Each says what is so from now on, so that one that comes twice does no harm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order<K> {
+    /// It has a job of this model (or whatever shares go by) for the next instance that is free.
+    Reserve(K, Class),
+    /// It has none any more.
+    Withdraw(K),
+    /// It does not use a token.
+    GiveBack(Token),
+}
+
+impl Class {
+    /// As a byte.
+    pub const fn byte(self) -> u8 {
+        self as u8
+    }
+
+    /// Of a byte; an unknown one is the least urgent.
+    pub const fn of(byte: u8) -> Self {
+        match byte {
+            0 => Self::Late,
+            1 => Self::Query,
+            _ => Self::Spare,
+        }
+    }
+}

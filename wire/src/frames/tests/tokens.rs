@@ -1,0 +1,149 @@
+//! Tokens on a connection: agreed upon or never spoken of.
+
+use std::sync::OnceLock;
+
+use parm_protocol::InferResponse;
+use parm_protocol::fleet::{Caller, Giver, Mailbox, News, Watcher};
+use parm_tokens::{Class, Frontend, Grant, Message, Order, Token};
+use tokio::sync::mpsc;
+
+use super::*;
+
+/// What a server's service was told.
+#[derive(Debug, PartialEq)]
+enum Heard {
+    Joined,
+    Left,
+    Told(Order<String>),
+    Asked(Option<Caller>),
+}
+
+/// A service that gives tokens when it is told to.
+struct Giving {
+    heard: mpsc::UnboundedSender<Heard>,
+    mailbox: OnceLock<Box<dyn Mailbox>>,
+}
+
+const FRONTEND: Frontend = Frontend(7);
+
+impl Giver for Giving {
+    fn join(&self, mailbox: Box<dyn Mailbox>) -> Frontend {
+        assert!(self.mailbox.set(mailbox).is_ok(), "one connection");
+        let _ = self.heard.send(Heard::Joined);
+        FRONTEND
+    }
+
+    fn leave(&self, frontend: Frontend) {
+        assert_eq!(frontend, FRONTEND);
+        let _ = self.heard.send(Heard::Left);
+    }
+
+    fn told(&self, frontend: Frontend, order: Order<String>) {
+        assert_eq!(frontend, FRONTEND);
+        let _ = self.heard.send(Heard::Told(order));
+    }
+}
+
+struct Service(Arc<Giving>);
+
+impl InferenceService for Service {
+    fn is_ready(&self) -> bool {
+        true
+    }
+    fn is_model_ready(&self, _: &ModelRef) -> Result<bool, Error> {
+        Ok(true)
+    }
+    fn server_metadata(&self) -> parm_protocol::ServerMetadata {
+        Default::default()
+    }
+    fn model_metadata(&self, _: &ModelRef) -> Result<parm_protocol::ModelMetadata, Error> {
+        Ok(Default::default())
+    }
+    fn model_config(&self, _: &ModelRef) -> Result<parm_protocol::ModelConfig, Error> {
+        Ok(Default::default())
+    }
+    fn statistics(&self, _: Option<&ModelRef>) -> Result<Vec<parm_protocol::ModelStatistics>, Error> {
+        Ok(vec![])
+    }
+    fn repository_index(&self, _: bool) -> Result<Vec<parm_protocol::ModelIndex>, Error> {
+        Ok(vec![])
+    }
+    async fn load_model(&self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+    async fn unload_model(&self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+    fn giver(&self) -> Option<Arc<dyn Giver>> {
+        Some(self.0.clone())
+    }
+    async fn infer(&self, request: InferRequest, context: Context) -> Result<InferResponse, Error> {
+        let _ = self.0.heard.send(Heard::Asked(context.caller));
+        Ok(echo(request))
+    }
+}
+
+struct Listener(mpsc::UnboundedSender<(u64, News)>);
+
+impl Watcher for Listener {
+    fn heard(&self, connection: u64, news: News) {
+        let _ = self.0.send((connection, news));
+    }
+}
+
+/// Both ends, where the server takes the client for one that knows tokens and the client the server, or not.
+fn both(server: bool, client: bool) -> (Connection, Arc<Giving>, mpsc::UnboundedReceiver<Heard>) {
+    let (near, far) = UnixStream::pair().unwrap();
+    let (heard, hears) = mpsc::unbounded_channel();
+    let giving = Arc::new(Giving { heard, mailbox: OnceLock::new() });
+    let config = Config::default();
+    let negotiated = Negotiated { tokens: client, ..Negotiated::of(&config) };
+    let connection = Connection::new("pair".into(), near.into(), b"", negotiated, &config);
+    let (service, limits) = (Arc::new(Service(giving.clone())), Limits { tokens: server, ..config.into() });
+    tokio::spawn(async move { serve(far.into(), b"", service, &limits, CancellationToken::new()).await });
+    (connection, giving, hears)
+}
+
+#[tokio::test]
+async fn tokens_and_wishes_go_both_ways_and_end_with_the_connection() {
+    let (connection, giving, mut hears) = both(true, true);
+    let (news, mut told) = mpsc::unbounded_channel();
+    let watcher: Arc<dyn Watcher> = Arc::new(Listener(news));
+    connection.watch(3, &watcher);
+    assert_eq!(told.recv().await, Some((3, News::Offered)));
+    assert_eq!(hears.recv().await, Some(Heard::Joined));
+    let wish = Order::Reserve("m".to_owned(), Class::Late);
+    connection.tell(&wish);
+    assert_eq!(hears.recv().await, Some(Heard::Told(wish)));
+
+    let grant = Grant { token: Token(5), lease: Some(Duration::from_millis(9)), contended: true, sharers: 2 };
+    for message in [Message::Granted(grant), Message::Recalled(Token(5))] {
+        giving.mailbox.get().unwrap().post(message, true);
+        assert_eq!(told.recv().await, Some((3, News::Told(message))));
+    }
+    let context = CallContext { token: Some(Token(5)), ..CallContext::default() };
+    for (context, token) in [(context, Some(Token(5))), (ANY_TIME.clone(), None)] {
+        connection.infer(&request("", 8), &context).await.unwrap();
+        assert_eq!(hears.recv().await, Some(Heard::Asked(Some(Caller { frontend: FRONTEND, token }))));
+    }
+    drop(connection);
+    assert_eq!(hears.recv().await, Some(Heard::Left));
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_know_tokens_never_sees_one() {
+    for (server, client) in [(false, false), (true, false)] {
+        let (connection, _giving, mut hears) = both(server, client);
+        let (news, mut told) = mpsc::unbounded_channel();
+        let watcher: Arc<dyn Watcher> = Arc::new(Listener(news));
+        connection.watch(1, &watcher);
+        connection.tell(&Order::Withdraw("m".into()));
+        let context = CallContext { token: Some(Token(5)), ..CallContext::default() };
+        connection.infer(&request("", 8), &context).await.unwrap();
+        let caller = server.then_some(Caller { frontend: FRONTEND, token: None });
+        let heard: Vec<_> = std::iter::from_fn(|| hears.try_recv().ok()).collect();
+        let heard: Vec<_> = heard.into_iter().filter(|heard| *heard != Heard::Joined).collect();
+        assert_eq!(heard, [Heard::Asked(caller)]);
+        assert!(told.try_recv().is_err());
+    }
+}
