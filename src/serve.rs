@@ -34,6 +34,14 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     let wire = Wire::new(settings.frontend.client.clone());
     let wire = Arc::new(wire.with_name_servers(settings.frontend.instances.name_servers.clone()));
     let nets = Arc::new(Engine(settings.backend.engine.clone()));
+    if let Some(folder) = &settings.frontend.capture.folder {
+        let share = settings.frontend.capture.share.get();
+        tracing::warn!(
+            folder = %folder.display(),
+            share,
+            "a share of what clients send is kept in this folder, as they send it: mind who can read it"
+        );
+    }
     let frontend =
         Frontend::start_with_nets(settings.frontend, wire, Timers::Precise, nets).map_err(configuration)?;
     let recording = frontend.record_to_file().await.map_err(configuration)?;
@@ -77,6 +85,7 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
     // waits for those that it has, and cuts what takes longer than its time-out.
     closing.cancel();
     let cut = serving.await.context("the server ended badly")?;
+    frontend.settle_capture().await;
     if let Some(recording) = recording {
         recording.end().await.map_err(anyhow::Error::from)?;
     }

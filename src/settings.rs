@@ -61,6 +61,12 @@ impl Settings {
         if let Some(file) = &flags.record {
             figment = figment.merge(Serialized::default("frontend.recording.file", file));
         }
+        if let Some(folder) = &flags.capture {
+            figment = figment.merge(Serialized::default("frontend.capture.folder", folder));
+        }
+        if let Some(share) = &flags.capture_share {
+            figment = figment.merge(Serialized::default("frontend.capture.share", share));
+        }
         let settings = extract(figment)?;
         let mut settings = if settings.embeds() { settings.with_models()? } else { settings };
         // Models that are served from a folder have their bundles there.

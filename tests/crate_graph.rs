@@ -17,12 +17,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("encoder", &[]),
     ("workload", &["random", "durations"]),
     ("arrays", &["protocol"]),
+    ("captures", &["protocol"]),
     ("wire", &["durations", "protocol", "tokens"]),
     ("dispatch", &["durations", "encoder", "shares", "tokens"]),
     ("parity-models", &["random", "protocol", "encoder"]),
     ("backend", &["durations", "shares", "tokens", "protocol", "wire", "workload", "parity-models"]),
     ("stand-ins", &["random", "charts", "protocol", "arrays", "parity-models", "backend"]),
-    ("frontend", &["durations", "tokens", "protocol", "wire", "encoder", "dispatch", "parity-models"]),
+    (
+        "frontend",
+        &["durations", "tokens", "protocol", "captures", "wire", "encoder", "dispatch", "parity-models"],
+    ),
     ("loadgen", &["random", "protocol", "arrays", "workload"]),
     ("simulator", &["dispatch", "tokens", "workload"]),
     (

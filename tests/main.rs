@@ -3,6 +3,7 @@
 // `pub` marks what a module offers to the others; a test program has no other outside.
 #![allow(unreachable_pub, missing_docs)]
 
+mod capture;
 mod chaos;
 mod coded;
 mod commands;

@@ -12,7 +12,7 @@ use parm_wire::client;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{admin, record};
+use crate::{admin, capture, record};
 
 /// The frontend's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -47,6 +47,8 @@ pub struct Config {
     pub admin: admin::Config,
     /// Recordings of arrivals and service times.
     pub recording: record::Config,
+    /// Queries and answers that are kept, to make stand-ins from.
+    pub capture: capture::Config,
     /// How queries are dispatched, for every model without settings of its own.
     pub dispatch: PoolSettings,
     /// Settings of single models, by name. A model that is named here takes nothing from `dispatch`.
@@ -145,6 +147,7 @@ impl Default for Config {
             client: client::Config::default(),
             admin: admin::Config::default(),
             recording: record::Config::default(),
+            capture: capture::Config::default(),
             dispatch: PoolSettings::default(),
             models: BTreeMap::new(),
         }

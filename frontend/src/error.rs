@@ -65,6 +65,8 @@ pub enum Error {
     TooManyWatchers { limit: usize },
     #[error("cannot record to {path}: {reason}")]
     Recording { path: std::path::PathBuf, reason: String },
+    #[error("cannot capture queries in {path}: {reason}")]
+    Capture { path: std::path::PathBuf, reason: String },
     #[error("a recording of {seconds} seconds: ask for 1 to {limit}")]
     RecordingLength { seconds: u64, limit: u64 },
 }

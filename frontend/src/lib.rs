@@ -4,6 +4,7 @@
 //! embedded instance is a [`Client`](parm_protocol::client::Client) like any other.
 
 pub mod admin;
+pub mod capture;
 mod config;
 mod console;
 pub mod discovery;

@@ -268,6 +268,13 @@ pub struct Serve {
     /// Record arrivals and service times to this file, for `parm tune`; one that exists is kept as FILE.old
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+    /// Keep inputs of a share of the requests, and what the deployed model answered, in this folder, for `parm stand-in`. It
+    /// holds what clients sent, as they sent it; the settings under frontend.capture bound it in size and age
+    #[arg(long, value_name = "FOLDER")]
+    pub capture: Option<PathBuf>,
+    /// Share of the requests that is kept [default: 0.01]
+    #[arg(long, value_name = "SHARE", requires = "capture")]
+    pub capture_share: Option<f64>,
 }
 
 /// `parm worker`.

@@ -15,6 +15,8 @@ pub const EXAMPLES: &str = "Examples:
       a file-type model, from the machine's own files
   parm stand-in encoder --data npy:ids.npy,mask.npy --meaning values --cost 0.5 --dry-run
       several inputs: an array for each, in the model's order; says what there is and writes nothing
+  parm stand-in my-model.onnx --name mine --data capture:captured
+      from live traffic, which `parm serve --capture captured` kept
 
 Stand-ins are judged on rows that made none of them. What is not faster than the deployed model on this engine and machine
 is refused. See docs/stand-ins.md.";
@@ -26,7 +28,7 @@ pub struct StandInSearch {
     pub model: String,
     /// Rows that the model is asked about: npy:FILE,FILE.. or idx:FILE,FILE.., an array for each input in the model's order,
     /// then labels if there are any; bytes:FOLDER,FOLDER.. for file-type models, a kilobyte from either end of files of every
-    /// ending. 24 rows at least, and a few hundred to tell good from better
+    /// ending; capture:FOLDER for what `parm serve --capture` kept, of which the newest is judged on. 24 rows at least, and a few hundred to tell good from better
     #[arg(long, value_name = "SOURCE")]
     pub data: String,
     /// The most that the stand-in may cost, as a share of a query's time on the deployed model
@@ -44,6 +46,10 @@ pub struct StandInSearch {
     /// Rows that candidates are made from; they are not judged on these
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub calibration: usize,
+    /// Rows more that weights are refitted on where channels are taken away, at most; there are never more of them than to
+    /// judge on
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    pub fitted: usize,
     /// Rows that candidates are judged on at most: 2,000 tell 98 % from 99
     #[arg(long, value_name = "N", default_value_t = 2000)]
     pub judged: usize,

@@ -10,6 +10,8 @@ use parm_protocol::{DataType, Tensor};
 use parm_random::Random;
 use parm_stand_ins::Rows;
 
+use super::traffic;
+
 /// Most bytes of one file's array.
 const MOST_BYTES: u64 = 4 << 30;
 /// Most files that are looked through, and most that become rows.
@@ -18,13 +20,30 @@ const MOST_ROWS: usize = 10_000;
 /// Files of one ending: most files of a machine are of a few kinds.
 const OF_AN_ENDING: usize = 100;
 
-/// Rows as the model takes them, and their labels where there is a file more than the model has inputs.
-pub fn read(source: &str, signature: &Signature, seed: u64) -> anyhow::Result<(Rows, Option<Vec<usize>>)> {
+/// What a model is asked about.
+pub struct Asked {
+    /// Rows as the model takes them.
+    pub rows: Rows,
+    /// Their labels, where there is a file more than the model has inputs.
+    pub labels: Option<Vec<usize>>,
+    /// Whether they are in the order of time.
+    pub in_time: bool,
+}
+
+/// Reads rows to ask the model called `name` about.
+pub fn read(source: &str, (name, signature): (&str, &Signature), seed: u64) -> anyhow::Result<Asked> {
     let (kind, files) = source.split_once(':').unwrap_or(("npy", source));
     let files: Vec<&Path> = files.split(',').map(Path::new).collect();
     match kind {
         "npy" | "idx" => {}
-        "bytes" => return Ok((Rows::new(signature, &[of_files(&files, seed)?])?, None)),
+        "bytes" => {
+            let rows = Rows::new(signature, &[of_files(&files, seed)?])?;
+            return Ok(Asked { rows, labels: None, in_time: false });
+        }
+        "capture" => {
+            let [folder] = files[..] else { bail!("give one folder that `parm serve --capture` wrote to") };
+            return Ok(Asked { rows: traffic::read(folder, name, signature)?, labels: None, in_time: true });
+        }
         _ => {
             bail!("'{kind}' is no kind of file that is read here: save the rows with numpy and give npy:FILE")
         }
@@ -47,7 +66,7 @@ pub fn read(source: &str, signature: &Signature, seed: u64) -> anyhow::Result<(R
     if let Some(more) = files.get(inputs + 1) {
         bail!("{}: the model has {inputs} inputs, and one file of labels may follow", more.display());
     }
-    Ok((rows, labels))
+    Ok(Asked { rows, labels, in_time: false })
 }
 
 /// What file-type models are given of the files below some folders: some of each ending, drawn at random, each content once.

@@ -1,6 +1,7 @@
 //! `parm stand-in`: from any ONNX file and a few rows to a cheaper model that says nearly the same.
 
 mod data;
+mod traffic;
 mod watch;
 
 use std::io::Write;
@@ -37,7 +38,8 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
     let deployed = workshop.open(&original.path).map_err(|error| Failure::Run(error.into()))?;
     let signature = deployed.signature().clone();
     drop(deployed);
-    let (rows, labels) = data::read(&flags.data, &signature, flags.seed)
+    let named = (original.name.as_str(), &signature);
+    let data::Asked { rows, labels, in_time } = data::read(&flags.data, named, flags.seed)
         .with_context(|| format!("--data {}", flags.data))
         .map_err(Failure::Configuration)?;
     let wish = Wish {
@@ -46,7 +48,9 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         labels,
         calibration: flags.calibration,
         judged: flags.judged,
+        fitted: flags.fitted,
         seed: flags.seed,
+        in_time,
         measure: Duration::from_secs(flags.measure),
     };
     let watch = watch::Watch::new().map_err(Failure::Run)?;

@@ -3,14 +3,16 @@
 //! A stand-in is worth what it costs on the engine and the machine at hand and how often it says what the deployed model
 //! says; neither can be told from the graph. So [`make`] makes candidates of several families, measures each beside the
 //! deployed model in the same run, and shows the [`Frontier`]. Reading order: [`Rows`] are what the model is asked about, a
-//! [`Workshop`] runs graphs on an engine, `graph` is the view of a graph that families share, `exact` and `int8` are the
-//! families, `measure` says what a candidate costs and how often it agrees.
+//! [`Workshop`] runs graphs on an engine, `graph` is the view of a graph that families share, `exact`, `int8`, `prune` and `layers` are
+//! the families, `measure` says what a candidate costs and how often it agrees.
 
 mod error;
 mod exact;
 mod graph;
 mod int8;
+mod layers;
 mod measure;
+mod prune;
 mod publish;
 mod rows;
 mod search;
@@ -19,6 +21,7 @@ mod testing;
 mod workshop;
 
 pub use error::Error;
+pub use graph::Work;
 pub use measure::Share;
 pub use publish::{Place, publish};
 pub use rows::Rows;

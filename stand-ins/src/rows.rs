@@ -14,8 +14,8 @@ const MOST_BYTES: u64 = 4 << 30;
 pub struct Rows {
     names: Vec<String>,
     inputs: Vec<Tensor>,
-    /// Whether every row that the model takes has the same sizes.
-    is_fixed: bool,
+    /// The axes of each input that vary in size from row to row.
+    varying: Vec<Vec<usize>>,
     /// Whether the model takes any number of rows at a time; otherwise it takes one.
     is_batched: bool,
 }
@@ -46,7 +46,7 @@ impl Rows {
         Ok(Self {
             names: declared.iter().map(|input| input.name.clone()).collect(),
             inputs: inputs.collect::<Result<_, _>>()?,
-            is_fixed: declared.iter().all(|input| input.shape.iter().skip(1).all(|&size| size >= 0)),
+            varying: declared.iter().map(varying).collect(),
             is_batched,
         })
     }
@@ -81,8 +81,23 @@ impl Rows {
         self.inputs.iter().map(|input| Ok(input.slice_rows(start, count)?)).collect()
     }
 
+    /// Whether every row that the model takes has the same sizes, and it takes any number of them.
     pub(crate) fn is_fixed(&self) -> bool {
-        self.is_fixed && self.is_batched
+        self.varying.iter().all(Vec::is_empty) && self.is_batched
+    }
+
+    /// The same rows with half of what varies in size; `None` where nothing does, or where there is no half.
+    pub(crate) fn halved(&self) -> Result<Option<Self>, Error> {
+        let sizes = self.inputs.iter().zip(&self.varying);
+        let mut cut = sizes.flat_map(|(input, axes)| axes.iter().map(|&axis| input.shape()[axis])).peekable();
+        if cut.peek().is_none() || cut.any(|size| size < 2) {
+            return Ok(None);
+        }
+        let halve = |(input, axes): (&Tensor, &Vec<usize>)| {
+            axes.iter().try_fold(input.clone(), |input, &axis| first_half(&input, axis))
+        };
+        let inputs = self.inputs.iter().zip(&self.varying).map(halve).collect::<Result<_, _>>()?;
+        Ok(Some(Self { inputs, ..self.clone() }))
     }
 
     /// The sizes of a row of each input.
@@ -128,6 +143,24 @@ fn fitted(input: &Declared, array: &Tensor) -> Result<Tensor, Error> {
     };
     let numbers = numbers(array).ok_or_else(refused)?;
     Ok(Tensor::new(input.datatype, shape, bytes_of(input.datatype, &numbers).ok_or_else(refused)?)?)
+}
+
+/// The axes of an input, behind that of the rows, that have no declared size.
+fn varying(input: &Declared) -> Vec<usize> {
+    let axes = input.shape.iter().enumerate().skip(1);
+    axes.filter(|(_, size)| **size < 0).map(|(axis, _)| axis).collect()
+}
+
+/// The first half of a tensor along an axis.
+fn first_half(tensor: &Tensor, axis: usize) -> Result<Tensor, Error> {
+    let mut shape = tensor.shape().to_vec();
+    let inner: usize = shape[axis + 1..].iter().product();
+    let each = tensor.data().len() / tensor.len().max(1) * inner;
+    let (whole, half) = (shape[axis] * each, shape[axis] / 2 * each);
+    let data: Vec<u8> =
+        tensor.data().chunks(whole.max(1)).flat_map(|run| run[..half].iter().copied()).collect();
+    shape[axis] /= 2;
+    Ok(Tensor::new(tensor.datatype(), shape.as_slice(), data.into())?)
 }
 
 fn numbers(tensor: &Tensor) -> Option<Vec<f64>> {
@@ -187,6 +220,21 @@ mod tests {
         check(&[5, 11], "rows of [11]");
         let none = Rows::new(&signature(&[-1, 2], DataType::Fp32), &[]).unwrap_err().to_string();
         assert!(none.contains("has 1 inputs (x), data for 0"), "{none}");
+    }
+
+    #[test]
+    fn halves_of_rows_are_their_beginnings_along_what_varies() {
+        let array = Tensor::from_f32([2, 2, 3].as_slice(), &(0..12).map(|n| n as f32).collect::<Vec<_>>());
+        let rows = |shape: &[i64]| {
+            Rows::new(&signature(shape, DataType::Fp32), std::slice::from_ref(array.as_ref().unwrap()))
+                .unwrap()
+        };
+        let halved = rows(&[-1, -1, 3]).halved().unwrap().unwrap();
+        let inputs = halved.slice(0, 2).unwrap();
+        assert_eq!(inputs[0].shape(), [2, 1, 3]);
+        assert_eq!(inputs[0].as_f32().unwrap().as_ref(), [0.0, 1.0, 2.0, 6.0, 7.0, 8.0]);
+        assert_eq!(rows(&[-1, 2, -1]).halved().unwrap().unwrap().slice(0, 1).unwrap()[0].shape(), [1, 2, 1]);
+        assert!(rows(&[-1, 2, 3]).halved().unwrap().is_none(), "nothing varies");
     }
 
     #[test]

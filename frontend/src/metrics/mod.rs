@@ -4,6 +4,7 @@
 //! first used, so that the request path touches atomics only and the page has what there is. What the dispatcher counts
 //! by itself is copied over when the page is read.
 
+mod capture;
 mod coding;
 mod counts;
 mod pace;
@@ -23,6 +24,7 @@ use prometheus::{
 
 use crate::serve::Outcome;
 
+pub(crate) use capture::Captured;
 pub(crate) use coding::Coding;
 use counts::{Count, Counted, Counts};
 pub(crate) use pace::Pace;
@@ -109,6 +111,7 @@ pub(crate) struct Metrics {
     paces: pace::PaceFamilies,
     coding: coding::CodingFamilies,
     stand_ins: stand_ins::StandInFamilies,
+    captured: capture::CaptureFamily,
     /// Instances turned away because their model is not the others'.
     pub(crate) disagreements: IntCounter,
     /// Lines of the watched file that are no addresses, now.
@@ -218,6 +221,7 @@ impl Metrics {
             failures: counter("parm_instance_failures_total", "Jobs that an instance failed", &["instance"]),
             coding: coding::CodingFamilies::new(&registry),
             stand_ins: stand_ins::StandInFamilies::new(&registry),
+            captured: capture::CaptureFamily::new(&registry),
             paces: pace::PaceFamilies::new(&registry),
             instances: gauge("parm_instances", "Instances by state", &["state"]),
             disagreements: register(&registry, IntCounter::with_opts(single)),
@@ -229,6 +233,11 @@ impl Metrics {
     /// The page.
     pub(crate) fn text(&self) -> String {
         TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+    }
+
+    /// Counters of what is captured.
+    pub(crate) fn captured(&self) -> Captured {
+        self.captured.handles()
     }
 
     /// Counts a request that failed before a model was found for it: a name that a client made up is no label.

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parm_captures::Source;
 use parm_protocol::client::Client;
 use parm_protocol::validate::{in_model_order, validate};
 use parm_protocol::{
@@ -97,6 +98,13 @@ impl Frontend {
         self.core.activity.until_idle().await;
     }
 
+    /// Waits until all queries that were drawn to be captured are written.
+    pub async fn settle_capture(&self) {
+        if let Some(sampler) = &self.core.sampler {
+            sampler.settled().await;
+        }
+    }
+
     /// Waits until a part panicked without which a frontend must not go on, and says which: its process should end.
     pub async fn broken(&self) -> crate::Error {
         crate::Error::Panicked { part: self.core.driver.lifelines.broken().await }
@@ -115,6 +123,8 @@ impl Frontend {
     ) -> Result<(Outcome, InferResponse), Error> {
         let inputs = &submission.inputs;
         let reply = Reply { id: inputs.id.clone(), wanted: inputs.outputs.clone() };
+        let drawn = self.core.sampler.as_ref().filter(|sampler| sampler.draws());
+        let drawn = drawn.map(|sampler| (sampler, inputs.clone()));
         let rows = inputs.rows;
         let verdict = self.core.driver.submit(submission).verdict().await;
         let retry_after = self.core.config.requests.retry_after;
@@ -122,7 +132,12 @@ impl Frontend {
             pool.sums.rejected(failed.why, rows, age(context));
             refusal::error(pool, failed, age(context), retry_after)
         })?;
-        outputs::response(pool, reply, answers)
+        let (outcome, response) = outputs::response(pool, reply, answers)?;
+        if let Some((sampler, inputs)) = drawn {
+            let source = Source { model: pool.model.name.clone(), version: pool.version.clone() };
+            sampler.keep(source, (&inputs.tensors, &response.outputs), outcome);
+        }
+        Ok((outcome, response))
     }
 
     fn submission(

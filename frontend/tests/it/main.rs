@@ -2,6 +2,7 @@
 
 mod admin;
 mod bundles;
+mod capture;
 mod coded;
 mod console;
 mod instances;

@@ -10,7 +10,7 @@ use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Attribute, Tensor};
 
 use super::Maxima;
-use crate::graph::{Cone, Links, NodeExt, Survey};
+use crate::graph::{Cone, Links, NodeExt, Survey, axes};
 
 /// The first version of the operators whose reductions read axes as an input.
 const AXES_AS_INPUT: i64 = 18;
@@ -144,16 +144,6 @@ fn with_axes(draft: &mut Draft, mut node: NodeProto, axes: Attribute, as_input_f
         node.input.push(draft.add_constant(tensor));
     }
     node
-}
-
-/// The axes of a reduction, from 0 on.
-fn axes(draft: &Draft, node: &NodeProto, rank: i64) -> Option<Vec<i64>> {
-    let axes = match (node.ints("axes"), node.at(1)) {
-        (Some(axes), _) => axes.to_vec(),
-        (None, Some(name)) => draft.constants.get(name)?.to_i64().ok()?,
-        (None, None) => return None,
-    };
-    Some(axes.into_iter().map(|axis| if axis < 0 { axis + rank } else { axis }).collect())
 }
 
 /// The addition that makes `value` of another and a constant that is the same along the axes, and that other.

@@ -18,15 +18,24 @@ pub(crate) enum Size {
     Rows(usize),
 }
 
+/// The sizes of values in one run, by name.
+pub(crate) type Look = HashMap<String, Vec<usize>>;
+
 /// Sizes of values by name. Values of which they are not known are not in it.
 #[derive(Debug, Default)]
-pub(crate) struct Survey(HashMap<String, Vec<Size>>);
+pub(crate) struct Survey {
+    /// Sizes that hold for whatever comes in. Empty where rows vary in size.
+    sizes: HashMap<String, Vec<Size>>,
+    /// What was seen, run by run: of different numbers of rows, and of shorter ones where rows vary in size.
+    looks: Vec<Look>,
+}
 
 impl Survey {
-    /// Runs the graph on two and on three rows. A graph whose rows vary in size, or that the engine does not run with all of
-    /// its values as outputs, is not surveyed: then nothing is known, and what needs to know does nothing.
+    /// Runs the graph on two and on three rows, or on one where it takes one at a time, and where rows vary in size on
+    /// shorter ones too. A graph that the engine does not run with all of its values as outputs is not surveyed: then nothing
+    /// is known, and what needs to know does nothing.
     pub(crate) fn of(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<Self, Error> {
-        if !rows.is_fixed() || rows.len() < 3 {
+        if rows.len() < 3 {
             return Ok(Self::default());
         }
         let types = types(draft);
@@ -37,26 +46,36 @@ impl Survey {
         else {
             return Ok(Self::default());
         };
-        let mut asked = |count: usize| probed.run(rows, 0..count);
-        let (Ok(two), Ok(three)) = (asked(2), asked(3)) else { return Ok(Self::default()) };
-        let sizes = values.into_iter().zip(two.iter().zip(&three)).filter_map(|(name, (two, three))| {
-            let pairs = two.shape().iter().zip(three.shape());
-            let sizes = pairs.map(|(&two, &three)| size(two, three)).collect::<Option<Vec<Size>>>()?;
-            (two.shape().len() == three.shape().len()).then_some((name, sizes))
-        });
-        let mut survey: HashMap<String, Vec<Size>> = sizes.collect();
-        survey.extend(rows.sizes().map(|(name, row)| {
-            let row = row.iter().map(|&size| Size::Fixed(size));
-            (name.to_owned(), std::iter::once(Size::Rows(1)).chain(row).collect())
-        }));
-        let fixed = |dims: &[usize]| dims.iter().map(|&size| Size::Fixed(size)).collect();
-        survey.extend(draft.constants.iter().map(|(name, tensor)| (name.clone(), fixed(tensor.dims()))));
-        Ok(Self(survey))
+        let mut look = |rows: &Rows, count: usize| -> Option<Look> {
+            let outputs = probed.run(rows, 0..count).ok()?;
+            let mut look: Look =
+                values.iter().cloned().zip(outputs.iter().map(|output| output.shape().to_vec())).collect();
+            look.extend(rows.sizes().map(|(name, row)| {
+                (name.to_owned(), std::iter::once(count).chain(row.iter().copied()).collect())
+            }));
+            look.extend(draft.constants.iter().map(|(name, tensor)| (name.clone(), tensor.dims().to_vec())));
+            Some(look)
+        };
+        let counts: &[usize] = if rows.is_batched() { &[2, 3] } else { &[1] };
+        let looks: Option<Vec<Look>> = counts.iter().map(|&count| look(rows, count)).collect();
+        let Some(mut looks) = looks else { return Ok(Self::default()) };
+        let sizes = match &looks[..] {
+            [two, three] if rows.is_fixed() => compared(two, three, draft),
+            _ => HashMap::new(),
+        };
+        // Some graphs take no other sizes, whatever they declare.
+        looks.extend(rows.halved()?.and_then(|shorter| look(&shorter, counts[0])));
+        Ok(Self { sizes, looks })
     }
 
     /// The sizes of a value, where they are known.
     pub(crate) fn sizes(&self, value: &str) -> Option<&[Size]> {
-        self.0.get(value).map(Vec::as_slice)
+        self.sizes.get(value).map(Vec::as_slice)
+    }
+
+    /// What was seen, run by run: the first with the fewest rows of full size.
+    pub(crate) fn looks(&self) -> &[Look] {
+        &self.looks
     }
 
     /// What two values have when they are brought together value by value.
@@ -76,6 +95,20 @@ impl Survey {
         };
         (0..rank).map(join).collect()
     }
+}
+
+/// What two runs, of two and of three rows, say of all rows.
+fn compared(two: &Look, three: &Look, draft: &Draft) -> HashMap<String, Vec<Size>> {
+    let sizes = two.iter().filter_map(|(name, two)| {
+        let three = three.get(name).filter(|three| three.len() == two.len())?;
+        if draft.constants.contains_key(name) {
+            return Some((name.clone(), two.iter().map(|&size| Size::Fixed(size)).collect()));
+        }
+        let pairs = two.iter().zip(three);
+        let sizes = pairs.map(|(&two, &three)| size(two, three)).collect::<Option<Vec<Size>>>()?;
+        Some((name.clone(), sizes))
+    });
+    sizes.collect()
 }
 
 fn size(two: usize, three: usize) -> Option<Size> {
@@ -100,11 +133,12 @@ mod tests {
 
     #[test]
     fn sizes_are_joined_as_operators_broadcast() {
-        let survey = Survey(HashMap::from([
+        let sizes = HashMap::from([
             ("x".to_owned(), vec![Size::Rows(1), Size::Fixed(5), Size::Fixed(1)]),
             ("y".to_owned(), vec![Size::Fixed(1), Size::Fixed(7)]),
             ("z".to_owned(), vec![Size::Fixed(4)]),
-        ]));
+        ]);
+        let survey = Survey { sizes, looks: Vec::new() };
         let joined = vec![Size::Rows(1), Size::Fixed(5), Size::Fixed(7)];
         assert_eq!(survey.joined("x", "y"), Some(joined));
         assert_eq!(survey.joined("y", "z"), None);

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
-use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor};
+use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor, Value};
 
 use super::points::{Layer, Points};
 use super::{Ranges, weights};
@@ -140,7 +141,7 @@ fn dequantised(
 /// something else in it. Says whether it could.
 fn raise(copy: &mut Draft) -> bool {
     /// Operators of which nothing that is used here changed between versions 11 and 13.
-    const SAME: [&str; 40] = [
+    const SAME: [&str; 52] = [
         "Conv",
         "Gemm",
         "MatMul",
@@ -181,8 +182,32 @@ fn raise(copy: &mut Draft) -> bool {
         "Slice",
         "BatchNormalization",
         "Expand",
+        "ReduceMean",
+        "ReduceMax",
+        "ReduceMin",
+        "Pad",
+        "Where",
+        "Equal",
+        "Greater",
+        "Less",
+        "Not",
+        "Tile",
+        "Softplus",
+        "ConstantOfShape",
     ];
-    if copy.opset() < 11 || !copy.nodes.iter().all(|node| node.is(&SAME)) {
+    // A softmax once took all axes behind its own together: the same where there are none.
+    let outputs = copy.graph().output.iter().map(Value::from_proto);
+    let ranks: BTreeMap<String, usize> =
+        outputs.filter_map(|value| Some((value.name, value.shape?.len()))).collect();
+    let is_along_last = |node: &NodeProto| {
+        let axis = node.int("axis").unwrap_or(1);
+        let rank = node.only_output().and_then(|made| ranks.get(made));
+        axis == -1 || rank.is_some_and(|&rank| axis + 1 == rank as i64)
+    };
+    let is_same = |node: &NodeProto| {
+        node.is(&SAME) || (node.is(&["Softmax"]) && node.int("axis").is_some() && is_along_last(node))
+    };
+    if copy.opset() < 11 || !copy.nodes.iter().all(is_same) {
         return false;
     }
     copy.set_opset(PER_CHANNEL);

@@ -29,7 +29,7 @@ pub(crate) struct Costs {
 
 /// Times the deployed model, first of the runners, and the candidates behind it for about as long as `budget`.
 pub(crate) fn costs(
-    runners: &mut [Runner],
+    runners: &mut [&mut Runner],
     rows: &Rows,
     budget: Duration,
     progress: &dyn Progress,

@@ -1,5 +1,8 @@
 //! Candidates of every family, made from a few rows.
 
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_protocol::Tensor;
@@ -7,8 +10,11 @@ use parm_protocol::Tensor;
 use super::{Refused, answers};
 use crate::Error;
 use crate::exact::{Maxima, rewrite};
+use crate::graph::{Links, Survey};
 use crate::int8::{Ranges, Scope, gather, quantise};
+use crate::layers::{Shortcuts, repeats};
 use crate::measure::mean_distance;
+use crate::prune::Pruning;
 use crate::rows::Rows;
 use crate::workshop::{Progress, Runner, Workshop};
 
@@ -16,6 +22,11 @@ use crate::workshop::{Progress, Runner, Workshop};
 const ROUNDING: f64 = 1e-4;
 /// Shares of the values that ranges leave out. The first is what mostly serves; the others are tried where there is time.
 const LEFT_OUT: [f64; 5] = [1e-4, 1e-3, 3e-4, 1e-5, 0.0];
+/// Shares of the channels inside of blocks that candidates keep, in percent.
+const KEPT: [u32; 3] = [75, 50, 25];
+
+/// Most bytes of candidates' files together: all are loaded while costs are measured.
+const MOST_BYTES: usize = 2 << 30;
 
 /// A candidate, loaded.
 pub(super) struct Made {
@@ -23,6 +34,8 @@ pub(super) struct Made {
     /// How it was made, in a few words.
     pub(super) how: String,
     pub(super) model: Bytes,
+    /// How far its answers on calibration rows are from the deployed model's, as a share of their size.
+    pub(super) distance: f64,
     pub(super) runner: Runner,
 }
 
@@ -33,7 +46,11 @@ pub(super) struct Bench<'a> {
     /// Calibration rows, and what the deployed model says of them.
     pub(super) rows: Rows,
     pub(super) said: Vec<Tensor>,
+    /// Rows that weights are refitted on: those, and more where there are more.
+    pub(super) fitted: Rows,
     pub(super) progress: &'a dyn Progress,
+    /// Whether 8-bit copies are worth making of smaller graphs too.
+    pub(super) is_light_faster: Cell<bool>,
 }
 
 impl Bench<'_> {
@@ -48,7 +65,68 @@ impl Bench<'_> {
         };
         made.extend(exact.map(|(_, made)| made));
         self.eight_bits(&base, &mut made, &mut refused)?;
+        self.is_light_faster.set(self.faster_in_8_bits(&base, &mut made)?);
+        self.pruned(&base, &mut made, &mut refused)?;
+        self.shortened(&base, &mut made, &mut refused)?;
         Ok((made, refused))
+    }
+
+    /// Fewer channels inside of blocks.
+    fn pruned(&self, base: &Draft, made: &mut Vec<Made>, refused: &mut Vec<Refused>) -> Result<(), Error> {
+        self.progress.doing("choosing channels");
+        let pruning = Pruning::of(self.workshop, base, &self.fitted, self.progress);
+        let Some(pruning) = found("pruned", pruning, refused)? else { return Ok(()) };
+        if pruning.is_empty() {
+            refused.push(Refused { name: "pruned".into(), reason: pruning.refusal() });
+            return Ok(());
+        }
+        for percent in KEPT {
+            let (draft, how) = pruning.cut(f64::from(percent) / 100.0)?;
+            self.smaller((&format!("pruned-{percent}"), how, &draft), made, refused)?;
+        }
+        Ok(())
+    }
+
+    /// Fewer layers, where the graph repeats.
+    fn shortened(&self, base: &Draft, made: &mut Vec<Made>, refused: &mut Vec<Refused>) -> Result<(), Error> {
+        self.progress.doing("looking for layers that repeat");
+        let survey = Survey::of(self.workshop, base, &self.rows)?;
+        let Some(repeats) = repeats(base, &Links::of(base), &survey) else { return Ok(()) };
+        let shortcuts = Shortcuts::of(self.workshop, base, &self.fitted, (repeats, &survey, self.progress));
+        let Some(Some(shortcuts)) = found("layers", shortcuts, refused)? else { return Ok(()) };
+        for (name, how, draft) in shortcuts.cut(base)? {
+            self.smaller((&name, how, &draft), made, refused)?;
+        }
+        Ok(())
+    }
+
+    /// A smaller graph in 32 bits and in 8.
+    fn smaller(
+        &self,
+        (name, how, draft): (&str, String, &Draft),
+        made: &mut Vec<Made>,
+        refused: &mut Vec<Refused>,
+    ) -> Result<(), Error> {
+        self.progress.doing(&format!("cutting: {name}"));
+        if made.iter().map(|made| made.model.len()).sum::<usize>() > MOST_BYTES {
+            let reason = "the candidates before it have more than 2 GiB together".into();
+            refused.push(Refused { name: name.into(), reason });
+            return Ok(());
+        }
+        let Some(smaller) = found(name, self.load(name, how.clone(), draft), refused)? else {
+            return Ok(());
+        };
+        made.push(smaller);
+        if !self.is_light_faster.get() {
+            return Ok(());
+        }
+        let name = format!("{name}-int8");
+        let light = gather(self.workshop, draft, &self.rows)
+            .and_then(|ranges| self.best_range(&name, draft, (&ranges, Scope::All), &LEFT_OUT[..1]));
+        if let Some(Some(light)) = found(&name, light, refused)? {
+            made.push(Made { how: format!("{how}, in 8 bits; {}", light.how), ..light });
+        }
+        Ok(())
     }
 
     /// The graph with exact rewrites, if there are any and they hold.
@@ -59,15 +137,9 @@ impl Bench<'_> {
             return Ok(None);
         }
         let how = format!("{} nodes of {}", draft.nodes.len(), self.deployed.nodes.len());
-        let (made, distance) = match self.load(&name, how, &draft) {
-            Ok(loaded) => loaded,
-            Err(Error::Stopped) => return Err(Error::Stopped),
-            Err(error) => {
-                refused.push(Refused { name, reason: error.to_string() });
-                return Ok(None);
-            }
-        };
-        if distance > ROUNDING {
+        let Some(made) = found(&name, self.load(&name, how, &draft), refused)? else { return Ok(None) };
+        if made.distance > ROUNDING {
+            let distance = made.distance;
             let reason =
                 format!("its answers are {distance:.1e} of their size away from the deployed model's");
             refused.push(Refused { name, reason });
@@ -83,13 +155,8 @@ impl Bench<'_> {
         refused: &mut Vec<Refused>,
     ) -> Result<(), Error> {
         self.progress.doing("gathering ranges of values");
-        let ranges = match gather(self.workshop, base, &self.rows) {
-            Ok(ranges) => ranges,
-            Err(error) => {
-                refused.push(Refused { name: "int8".into(), reason: error.to_string() });
-                return Ok(());
-            }
-        };
+        let ranges = gather(self.workshop, base, &self.rows);
+        let Some(ranges) = found("int8", ranges, refused)? else { return Ok(()) };
         let mut seen = Vec::new();
         for (name, scope) in [
             ("int8", Scope::All),
@@ -103,11 +170,8 @@ impl Bench<'_> {
             }
             seen.push(draft.nodes.len());
             self.progress.doing(&format!("quantising: {name}"));
-            match self.best_range(name, base, &ranges, scope) {
-                Ok(best) => made.extend(best),
-                Err(Error::Stopped) => return Err(Error::Stopped),
-                Err(error) => refused.push(Refused { name: name.into(), reason: error.to_string() }),
-            }
+            let best = self.best_range(name, base, (&ranges, scope), &LEFT_OUT);
+            made.extend(found(name, best, refused)?.flatten());
         }
         if seen.is_empty() {
             let reason = "no convolution or product with constant weights whose values are known".into();
@@ -116,31 +180,59 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// Whether the 8-bit copy of the whole is faster than it is in 32 bits: on many engines and processors it is not, and then
+    /// those of smaller graphs need not be made. The best of a few runs each; what they really cost is measured later.
+    fn faster_in_8_bits(&self, base: &Draft, made: &mut [Made]) -> Result<bool, Error> {
+        let Some(light) = made.iter_mut().find(|made| made.name == "int8") else { return Ok(false) };
+        let mut whole = self.workshop.load("base", base.clone().finish()?.bytes())?;
+        let mut least = [Duration::MAX; 2];
+        for _ in 0..5 {
+            for (runner, least) in [&mut light.runner, &mut whole].into_iter().zip(&mut least) {
+                let started = Instant::now();
+                runner.run(&self.rows, 0..1)?;
+                *least = started.elapsed().min(*least);
+            }
+        }
+        Ok(least[0] < least[1])
+    }
+
     /// The copy whose answers on calibration rows are nearest to the deployed model's.
     fn best_range(
         &self,
         name: &str,
         base: &Draft,
-        ranges: &Ranges,
-        scope: Scope,
+        (ranges, scope): (&Ranges, Scope),
+        shares: &[f64],
     ) -> Result<Option<Made>, Error> {
-        let mut best: Option<(Made, f64)> = None;
-        for left_out in LEFT_OUT {
+        let mut best: Option<Made> = None;
+        for &left_out in shares {
             let Some(draft) = quantise(base, ranges, scope, left_out)? else { continue };
             let how = format!("ranges leave out {} % of the values", (left_out * 1e5).round() / 1e3);
-            let (made, distance) = self.load(name, how, &draft)?;
-            if best.as_ref().is_none_or(|(_, least)| distance < *least) {
-                best = Some((made, distance));
+            let made = self.load(name, how, &draft)?;
+            if best.as_ref().is_none_or(|best| made.distance < best.distance) {
+                best = Some(made);
             }
         }
-        Ok(best.map(|(made, _)| made))
+        Ok(best)
     }
 
-    /// Loads a graph, and says how far it is from the deployed model on calibration rows.
-    fn load(&self, name: &str, how: String, draft: &Draft) -> Result<(Made, f64), Error> {
+    /// Loads a graph.
+    fn load(&self, name: &str, how: String, draft: &Draft) -> Result<Made, Error> {
         let model = draft.clone().finish()?.bytes().clone();
         let mut runner = self.workshop.load(name, &model)?;
         let distance = mean_distance(&self.said, &answers(&mut runner, &self.rows, self.progress)?);
-        Ok((Made { name: name.into(), how, model, runner }, distance))
+        Ok(Made { name: name.into(), how, model, distance, runner })
+    }
+}
+
+/// What a family found; what it could not make for a reason of its own is refused with that.
+fn found<T>(name: &str, made: Result<T, Error>, refused: &mut Vec<Refused>) -> Result<Option<T>, Error> {
+    match made {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::Stopped) => Err(Error::Stopped),
+        Err(error) => {
+            refused.push(Refused { name: name.into(), reason: error.to_string() });
+            Ok(None)
+        }
     }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use parm_parity_models::bundle::Meaning;
 use serde::Serialize;
 
+use crate::graph::Work;
 use crate::measure::{Share, Shares};
 
 /// A stand-in that is faster than the deployed model.
@@ -43,10 +44,14 @@ pub struct Setting {
     pub deployed_us: f64,
     /// Rows that candidates were made from.
     pub calibration_rows: usize,
+    /// Rows more that weights were refitted on.
+    pub fitted_rows: usize,
     /// Rows that they were judged on.
     pub judged_rows: usize,
     /// What the answers mean.
     pub meaning: Meaning,
+    /// The operators that do most of the deployed model's work.
+    pub work: Vec<Work>,
     /// The deployed model's accuracy, where labels were given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Share>,
@@ -109,7 +114,7 @@ impl Frontier {
             let (name, cost) = (&chosen.name, chosen.cost[0]);
             return format!("{name} costs {cost:.2} and says the same of {}", percent(chosen.agreement));
         }
-        match self.candidates.first() {
+        let advice = match self.candidates.first() {
             Some(cheapest) => format!(
                 "nothing costs {} or less: the cheapest is {}, at {:.2} with {}; ask for --cost {:.2}, or hedge \
                  (--policy hedge)",
@@ -124,17 +129,29 @@ impl Frontier {
                  and machine; hedge instead (--policy hedge)",
                 self.setting.deployed_us
             ),
+        };
+        advice + &self.whole()
+    }
+
+    /// Where the deployed model's work is, in a sentence: what of it no family takes on stays whole.
+    fn whole(&self) -> String {
+        let shares = self.setting.work.iter();
+        let shares: Vec<String> =
+            shares.map(|work| format!("{} {:.0} %", work.operator, 100.0 * work.share)).collect();
+        match shares.is_empty() {
+            true => String::new(),
+            false => format!("; the deployed model's multiplications are in: {}", shares.join(", ")),
         }
     }
 }
 
 impl fmt::Display for Frontier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setting { deployed_us, calibration_rows, judged_rows, accuracy, .. } = &self.setting;
+        let Setting { deployed_us, calibration_rows, fitted_rows, judged_rows, accuracy, .. } = &self.setting;
         writeln!(
             f,
-            "deployed: {:.3} ms a query on {}, one thread; {calibration_rows} rows to make candidates, {judged_rows} to judge \
-             them",
+            "deployed: {:.3} ms a query on {}, one thread; {calibration_rows} rows to make candidates, {fitted_rows} more to \
+             refit weights, {judged_rows} to judge them",
             deployed_us / 1000.0,
             self.engine
         )?;
@@ -191,8 +208,10 @@ mod tests {
         let setting = Setting {
             deployed_us: 30.0,
             calibration_rows: 64,
+            fitted_rows: 0,
             judged_rows: 100,
             meaning: Meaning::Logits,
+            work: vec![Work { operator: "Conv in groups".into(), share: 0.83 }],
             accuracy: None,
         };
         Frontier::new("tract", limit, setting, candidates, Vec::new())
@@ -217,5 +236,6 @@ mod tests {
             none.starts_with("nothing pays") && none.contains("30 us") && none.contains("hedge"),
             "{none}"
         );
+        assert!(none.ends_with("multiplications are in: Conv in groups 83 %"), "{none}");
     }
 }

@@ -1,9 +1,12 @@
 //! The search: candidates are made, measured beside the deployed model, and judged on rows that made none of them.
 
 mod candidates;
+#[cfg(test)]
+mod exported;
 mod frontier;
 mod picture;
 
+use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,7 +19,8 @@ use parm_random::Random;
 pub use frontier::{Candidate, Frontier, Refused, Setting};
 
 use crate::Error;
-use crate::measure::{Costs, Share, costs, judge, meaning, right};
+use crate::graph::{Survey, work};
+use crate::measure::{Costs, Share, Shares, costs, judge, meaning, right};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Runner, Workshop};
 use candidates::{Bench, Made};
@@ -25,6 +29,9 @@ use candidates::{Bench, Made};
 const MOST_NODES: usize = 50_000;
 /// Rows below which there is nothing to judge on.
 const FEWEST_ROWS: usize = 24;
+/// So many times nearer to the deployed model is nearer for sure. Those with fewer channels were fitted to the rows that tell
+/// how far they are, so they seem nearer than they are.
+const NEARER: f64 = 2.0;
 /// Rows that run together while answers are gathered.
 const TOGETHER: usize = 8;
 
@@ -41,6 +48,10 @@ pub struct Wish {
     pub calibration: usize,
     /// Rows that candidates are judged on at most.
     pub judged: usize,
+    /// Rows more that weights are refitted on at most; no more than there are to judge on.
+    pub fitted: usize,
+    /// Whether rows are in the order of time: then the newest are for judging, as those that come later will be.
+    pub in_time: bool,
     /// Decides which rows are which.
     pub seed: u64,
     /// How long costs are measured, about.
@@ -67,41 +78,35 @@ pub fn make(
     let (calibration, judged) = (rows.select(&parts.calibration)?, rows.select(&parts.judged)?);
     let mut deployed = workshop.open(path)?;
     let said = answers(&mut deployed, &judged, progress)?;
+    let draft = Draft::new(model)?;
+    let work = work(&draft, &Survey::of(workshop, &draft, &calibration)?);
     let bench = Bench {
         workshop,
-        deployed: Draft::new(model)?,
+        deployed: draft,
         said: answers(&mut deployed, &calibration, progress)?,
         rows: calibration,
+        fitted: rows.select(&[parts.calibration.as_slice(), &parts.fitted].concat())?,
         progress,
+        is_light_faster: Cell::new(false),
     };
     let meaning = wish.meaning.unwrap_or_else(|| meaning(&said));
-    let (made, mut refused) = bench.candidates()?;
+    let (mut made, mut refused) = bench.candidates()?;
 
     progress.doing("measuring costs");
-    let mut runners = vec![deployed];
-    let (mut descriptions, mut models) = (Vec::new(), Vec::new());
-    for Made { name, how, model, runner } in made {
-        runners.push(runner);
-        descriptions.push((name, how));
-        models.push(model);
-    }
+    let mut runners: Vec<&mut Runner> = vec![&mut deployed];
+    runners.extend(made.iter_mut().map(|made| &mut made.runner));
     let Costs { deployed: time, shares } = costs(&mut runners, &judged, wish.measure, progress)?;
 
-    let mut candidates = Vec::new();
     let labels =
         wish.labels.as_ref().map(|labels| parts.judged.iter().map(|&row| labels[row]).collect::<Vec<_>>());
-    let each = descriptions.into_iter().zip(models).zip(shares).zip(&mut runners[1..]);
-    for ((((name, how), model), cost), runner) in each {
-        if cost[0] >= 1.0 {
-            let reason = format!("not faster: it takes {:.2} of the deployed model's time", cost[0]);
-            refused.push(Refused { name, reason });
-            continue;
+    let bar = Bar { rows: &judged, said: &said, meaning, labels: labels.as_deref(), progress };
+    let reasons: Vec<Option<String>> = (0..made.len()).map(|at| refusal(&made, &shares, at)).collect();
+    let mut candidates = Vec::new();
+    for ((one, cost), reason) in made.into_iter().zip(shares).zip(reasons) {
+        match reason {
+            Some(reason) => refused.push(Refused { name: one.name, reason }),
+            None => candidates.push(bar.judge(one, cost)?),
         }
-        progress.doing(&format!("judging {name}"));
-        let answers = answers(runner, &judged, progress)?;
-        let agreement = Share::of(&judge(&said, &answers, meaning));
-        let accuracy = labels.as_ref().map(|labels| Share::of(&right(&answers, labels)));
-        candidates.push(Candidate { name, how, cost, agreement, accuracy, model });
     }
     Ok(Frontier::new(
         workshop.engine(),
@@ -109,8 +114,10 @@ pub fn make(
         Setting {
             deployed_us: time.as_secs_f64() * 1e6,
             calibration_rows: parts.calibration.len(),
+            fitted_rows: parts.fitted.len(),
             judged_rows: parts.judged.len(),
             meaning,
+            work,
             accuracy: labels.map(|labels| Share::of(&right(&said, &labels))),
         },
         candidates,
@@ -118,20 +125,69 @@ pub fn make(
     ))
 }
 
+/// What candidates are judged by.
+struct Bar<'a> {
+    rows: &'a Rows,
+    /// What the deployed model says of them, and what that means.
+    said: &'a [Tensor],
+    meaning: Meaning,
+    labels: Option<&'a [usize]>,
+    progress: &'a dyn Progress,
+}
+
+impl Bar<'_> {
+    fn judge(&self, made: Made, cost: Shares) -> Result<Candidate, Error> {
+        let Made { name, how, model, mut runner, .. } = made;
+        self.progress.doing(&format!("judging {name}"));
+        let answers = answers(&mut runner, self.rows, self.progress)?;
+        let agreement = Share::of(&judge(self.said, &answers, self.meaning));
+        let accuracy = self.labels.map(|labels| Share::of(&right(&answers, labels)));
+        Ok(Candidate { name, how, cost, agreement, accuracy, model })
+    }
+}
+
+/// Why a candidate need not be judged: it is not faster, or another costs no more and is far nearer to the deployed model on the
+/// rows that both were made from. Judging takes most of the time.
+fn refusal(made: &[Made], shares: &[Shares], at: usize) -> Option<String> {
+    let (own, cost) = (&made[at], shares[at][0]);
+    if cost >= 1.0 {
+        return Some(format!("not faster: it takes {cost:.2} of the deployed model's time"));
+    }
+    let mut others = made.iter().zip(shares).filter(|(other, _)| other.name != own.name);
+    let better = others.find(|(other, shares)| shares[0] <= cost && NEARER * other.distance < own.distance);
+    better.map(|(other, shares)| {
+        format!(
+            "it takes {cost:.2}, and {} takes {:.2} and is much nearer to the deployed model",
+            other.name, shares[0]
+        )
+    })
+}
+
 /// Which rows are for what.
 struct Parts {
     calibration: Vec<usize>,
+    fitted: Vec<usize>,
     judged: Vec<usize>,
 }
 
 impl Parts {
-    /// Some rows at random for making, at most half of them, and the others for judging.
+    /// Some rows for making, at most half of them. Of the others half, at most, is for refitting weights, and the rest for
+    /// judging: enough to measure costs on. Which are which is random, or decided by time.
     fn draw(rows: usize, wish: &Wish) -> Self {
+        let calibration = wish.calibration.min(rows / 2).max(1).min(rows);
+        let others = rows - calibration;
+        let fitted = wish.fitted.min(others / 2).min(others.saturating_sub(MEASURED_ROWS[3]));
+        let judged = (others - fitted).min(wish.judged.max(MEASURED_ROWS[3]));
+        let mut random = Random::new(wish.seed);
         let mut places: Vec<usize> = (0..rows).collect();
-        Random::new(wish.seed).shuffle(&mut places);
-        let mut judged = places.split_off(wish.calibration.min(rows / 2).max(1));
-        judged.truncate(wish.judged.max(MEASURED_ROWS[3]));
-        Self { calibration: places, judged }
+        if !wish.in_time {
+            random.shuffle(&mut places);
+        }
+        let judged = places.split_off(rows - judged);
+        random.shuffle(&mut places);
+        places.truncate(calibration + fitted);
+        let fitted = places.split_off(calibration);
+        Self { calibration: places, fitted, judged }
     }
 }
 
@@ -171,6 +227,8 @@ mod tests {
         labels: None,
         calibration: 16,
         judged: 1_000,
+        fitted: 20,
+        in_time: false,
         seed: 1,
         measure: Duration::from_millis(100),
     };
@@ -200,9 +258,10 @@ mod tests {
     fn every_family_is_judged_or_refused_with_a_reason() {
         let labels = Some(vec![0; 60]);
         let found = found(60, &Wish { labels, ..WISH }).unwrap();
-        assert_eq!((found.setting.calibration_rows, found.setting.judged_rows), (16, 44));
+        let Setting { calibration_rows, fitted_rows, judged_rows, .. } = found.setting;
+        assert_eq!((calibration_rows, fitted_rows, judged_rows), (16, 20, 24));
         assert_eq!(found.setting.meaning, Meaning::Logits);
-        for family in ["exact", "int8", "int8-convolutions", "int8-products"] {
+        for family in ["exact", "int8", "int8-convolutions", "int8-products", "pruned"] {
             let judged = found.candidates.iter().find(|candidate| candidate.name == family);
             let refused = found.refused.iter().find(|refused| refused.name == family);
             assert!(judged.is_some() != refused.is_some(), "{family}: {found}");
@@ -235,9 +294,13 @@ mod tests {
     #[test]
     fn no_row_is_both_for_making_and_for_judging() {
         let parts = Parts::draw(100, &WISH);
-        let mut all = [parts.calibration, parts.judged].concat();
+        assert_eq!((parts.calibration.len(), parts.fitted.len(), parts.judged.len()), (16, 20, 64));
+        let mut all = [parts.calibration, parts.fitted, parts.judged].concat();
         all.sort_unstable();
         assert_eq!(all, (0..100).collect::<Vec<_>>());
-        assert_eq!(Parts::draw(20, &WISH).calibration.len(), 10);
+        let in_time = Parts::draw(100, &Wish { in_time: true, ..WISH });
+        assert_eq!(in_time.judged, (36..100).collect::<Vec<_>>(), "the newest");
+        let few = Parts::draw(20, &WISH);
+        assert_eq!((few.calibration.len(), few.fitted.len(), few.judged.len()), (10, 2, 8));
     }
 }

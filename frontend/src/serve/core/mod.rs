@@ -24,6 +24,7 @@ use super::clock::Timers;
 use super::coding::{Library, LoadNets};
 use super::driver::Driver;
 use super::roster::Roster;
+use crate::capture::Sampler;
 use crate::config::Config;
 use crate::console::Stream;
 use crate::error::Error;
@@ -39,6 +40,7 @@ pub(crate) struct Core {
     pub(crate) vacated: Notify,
     pub(crate) activity: Activity,
     pub(crate) stream: Stream,
+    pub(crate) sampler: Option<Sampler>,
     settings: Mutex<PoolSettingsByModel>,
     /// Changes of settings so far.
     revision: AtomicU64,
@@ -58,11 +60,14 @@ impl Core {
         let wished = PoolSettingsByModel { default: config.dispatch.clone(), models: config.models.clone() };
         wished.check(&library)?;
         let settings = Settings::uniform(config.dispatch.clone());
+        let metrics = Metrics::new();
+        let sampler = Sampler::start(&config.capture, || metrics.captured())?;
         let core = Arc::new(Self {
             driver: Driver::start(config.instances.clone(), settings, timers)
                 .map_err(|error| Error::Timer { reason: error.to_string() })?,
             catalog: Catalog::default(),
-            metrics: Metrics::new(),
+            metrics,
+            sampler,
             vacated: Notify::new(),
             activity: Activity::default(),
             stream: Stream::default(),

@@ -1,0 +1,122 @@
+//! A request and its answer as bytes.
+
+use bytes::{Buf, Bytes};
+use parm_protocol::{DataType, NamedTensor, Tensor};
+use serde::{Deserialize, Serialize};
+
+/// Most bytes of what a record says about its tensors.
+const MOST_HEAD: usize = 1 << 20;
+
+/// A request and its answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Milliseconds since 1970.
+    pub unix_ms: u64,
+    /// What was asked: rows of every input.
+    pub inputs: Vec<NamedTensor>,
+    /// What the deployed model said of them. None where somebody else answered.
+    pub outputs: Vec<NamedTensor>,
+}
+
+/// What a record says before the bytes of its tensors.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    unix_ms: u64,
+    inputs: Vec<Described>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    outputs: Vec<Described>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Described {
+    name: String,
+    datatype: String,
+    shape: Vec<usize>,
+    bytes: usize,
+}
+
+impl Record {
+    /// The record as it is written: its length, that of its head, the head, and the tensors one after another.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let describe = |tensors: &[NamedTensor]| tensors.iter().map(Described::of).collect();
+        let head =
+            Head { unix_ms: self.unix_ms, inputs: describe(&self.inputs), outputs: describe(&self.outputs) };
+        // Strings and numbers: nothing that JSON cannot say.
+        let head = serde_json::to_vec(&head).unwrap_or_default();
+        let tensors = || self.inputs.iter().chain(&self.outputs).map(|named| named.tensor.data());
+        let length = 4 + head.len() + tensors().map(Bytes::len).sum::<usize>();
+        let mut bytes = Vec::with_capacity(8 + length);
+        bytes.extend((length as u64).to_le_bytes());
+        bytes.extend((head.len() as u32).to_le_bytes());
+        bytes.extend(head);
+        tensors().for_each(|data| bytes.extend_from_slice(data));
+        bytes
+    }
+
+    /// Takes the next record from the front; `None` at the end, and where the rest is no whole record.
+    pub(crate) fn take(rest: &mut Bytes) -> Option<Self> {
+        let length = usize::try_from(rest.get(..8)?.get_u64_le()).ok()?;
+        let end = length.checked_add(8).filter(|end| *end <= rest.len())?;
+        let mut record = rest.split_to(end).split_off(8);
+        let head = record.get(..4)?.get_u32_le() as usize;
+        let head = (head <= MOST_HEAD && head + 4 <= record.len()).then(|| record.split_to(head + 4))?;
+        let Head { unix_ms, inputs, outputs } = serde_json::from_slice(&head[4..]).ok()?;
+        let mut tensors = |described: Vec<Described>| {
+            let tensors = described.into_iter().map(|described| described.tensor(&mut record));
+            tensors.collect::<Option<Vec<NamedTensor>>>()
+        };
+        Some(Self { unix_ms, inputs: tensors(inputs)?, outputs: tensors(outputs)? })
+    }
+}
+
+impl Described {
+    fn of(NamedTensor { name, tensor, .. }: &NamedTensor) -> Self {
+        Self {
+            name: name.clone(),
+            datatype: tensor.datatype().as_str().into(),
+            shape: tensor.shape().to_vec(),
+            bytes: tensor.data().len(),
+        }
+    }
+
+    fn tensor(self, rest: &mut Bytes) -> Option<NamedTensor> {
+        let data = (self.bytes <= rest.len()).then(|| rest.split_to(self.bytes))?;
+        let datatype: DataType = self.datatype.parse().ok()?;
+        Some(NamedTensor::new(self.name, Tensor::new(datatype, self.shape.as_slice(), data).ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        let tensor = |values: &[f32]| Tensor::from_f32([2, values.len() / 2].as_slice(), values).unwrap();
+        Record {
+            unix_ms: 12,
+            inputs: vec![NamedTensor::new("x", tensor(&[1.0, 2.0, 3.0, 4.0]))],
+            outputs: vec![NamedTensor::new("y", tensor(&[5.0, 6.0]))],
+        }
+    }
+
+    #[test]
+    fn records_one_after_another_are_read_as_they_were_written() {
+        let bytes = [record().to_bytes(), record().to_bytes()].concat();
+        let mut rest = Bytes::from(bytes);
+        assert_eq!((Record::take(&mut rest), Record::take(&mut rest)), (Some(record()), Some(record())));
+        assert_eq!(Record::take(&mut rest), None);
+    }
+
+    #[test]
+    fn what_is_cut_or_damaged_is_no_record() {
+        let whole = record().to_bytes();
+        for length in 0..whole.len() {
+            assert_eq!(Record::take(&mut Bytes::copy_from_slice(&whole[..length])), None, "{length} bytes");
+        }
+        for place in 0..12 {
+            let mut damaged = whole.clone();
+            damaged[place] = 0xff;
+            assert_eq!(Record::take(&mut Bytes::from(damaged)), None, "byte {place}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Which requests are kept, and the way to the thread that keeps them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parm_captures::{Folder, Keep, Limits, Record, Source};
+use parm_protocol::NamedTensor;
+use tokio::sync::{mpsc, oneshot};
+
+use super::Config;
+use super::writer::{self, Sample, Told};
+use crate::error::Error;
+use crate::metrics::Captured;
+use crate::serve::Outcome;
+
+/// The golden ratio's part of 2^64: multiples of it are spread evenly, however many there are.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Draws requests and hands them over.
+pub(crate) struct Sampler {
+    share: f64,
+    drawn: AtomicU64,
+    samples: mpsc::Sender<Told>,
+    /// Bytes that wait to be written, and the most that may.
+    waiting: Arc<AtomicUsize>,
+    most: usize,
+    ended: Arc<AtomicBool>,
+    counted: Captured,
+}
+
+impl Sampler {
+    /// Opens the configured folder; `None` if there is none.
+    pub(crate) fn start(config: &Config, counted: impl FnOnce() -> Captured) -> Result<Option<Self>, Error> {
+        let Some(folder) = &config.folder else { return Ok(None) };
+        let limits = Limits { bytes: config.max_mb.get().saturating_mul(1 << 20), age: config.max_age };
+        let failed = |reason: String| Error::Capture { path: folder.clone(), reason };
+        let open = Folder::open(folder, limits).map_err(|error| failed(error.to_string()))?;
+        let sampler = Self::over(Box::new(open), config, counted());
+        sampler.map(Some).map_err(|error| failed(error.to_string()))
+    }
+
+    fn over(keep: Box<dyn Keep>, config: &Config, counted: Captured) -> std::io::Result<Self> {
+        let (samples, told) = mpsc::channel(config.buffer.get());
+        let (waiting, ended) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        writer::start(keep, told, (waiting.clone(), ended.clone()), counted.clone())?;
+        let most = config.buffer_mb.get().saturating_mul(1 << 20);
+        let share = config.share.get();
+        Ok(Self { share, drawn: AtomicU64::new(0), samples, waiting, most, ended, counted })
+    }
+
+    /// Whether the next request is one to be kept.
+    pub(crate) fn draws(&self) -> bool {
+        let place = self.drawn.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        (place as f64) < self.share * 2f64.powi(64) && !self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Hands a request and its answer over, if there is room.
+    pub(crate) fn keep(
+        &self,
+        source: Source,
+        (inputs, outputs): (&[NamedTensor], &[NamedTensor]),
+        outcome: Outcome,
+    ) {
+        let is_deployed = matches!(outcome, Outcome::Exact | Outcome::Hedged);
+        let outputs = if is_deployed { outputs } else { &[] };
+        let bytes = inputs.iter().chain(outputs).map(|named| named.tensor.data().len()).sum();
+        if self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes > self.most {
+            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+            self.counted.dropped();
+            return;
+        }
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let record =
+            Record { unix_ms: unix.as_millis() as u64, inputs: inputs.to_vec(), outputs: outputs.to_vec() };
+        if self.samples.try_send(Told::Sample(Sample { source, record, bytes })).is_err() {
+            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+            self.counted.dropped();
+        }
+    }
+
+    /// Waits until all that was handed over is written.
+    pub(crate) async fn settled(&self) {
+        let (told, written) = oneshot::channel();
+        if self.samples.send(Told::Settle(told)).await.is_ok() {
+            // An error says that the thread has ended: nothing more will be written.
+            let _ = written.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::num::NonZeroUsize;
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+    use parm_dispatch::Fraction;
+    use parm_protocol::Tensor;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    /// A disk that is full after so many records.
+    struct Full(usize);
+
+    impl Keep for Full {
+        fn keep(&mut self, _: &Source, _: &Record) -> io::Result<bool> {
+            self.0 = self.0.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;
+            Ok(true)
+        }
+
+        fn forget(&mut self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A disk that says when it was asked, and goes on when it is told to.
+    struct Slow(SyncSender<Record>, Receiver<()>);
+
+    impl Keep for Slow {
+        fn keep(&mut self, _: &Source, record: &Record) -> io::Result<bool> {
+            let _ = self.0.send(record.clone());
+            let _ = self.1.recv();
+            Ok(true)
+        }
+
+        fn forget(&mut self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn tensors() -> Vec<NamedTensor> {
+        vec![NamedTensor::new("x", Tensor::from_f32([1, 2].as_slice(), &[1.0, 2.0]).unwrap())]
+    }
+
+    fn source() -> Source {
+        Source { model: "m".into(), version: "1".into() }
+    }
+
+    fn over(keep: impl Keep + 'static, config: &Config) -> (Sampler, Metrics) {
+        let metrics = Metrics::new();
+        (Sampler::over(Box::new(keep), config, metrics.captured()).unwrap(), metrics)
+    }
+
+    fn count(metrics: &Metrics, event: &str) -> u64 {
+        let line = format!("parm_captured_requests_total{{event=\"{event}\"}} ");
+        let page = metrics.text();
+        page.lines().find_map(|had| had.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_share_of_the_requests_is_drawn_evenly() {
+        for share in [0.0, 0.01, 0.25, 1.0] {
+            let config = Config { share: Fraction::try_from(share).unwrap(), ..Config::default() };
+            let (sampler, _metrics) = over(Full(0), &config);
+            for _ in 0..5 {
+                let drawn = (0..1000).filter(|_| sampler.draws()).count() as f64;
+                assert!((drawn - 1000.0 * share).abs() <= 2.0, "{drawn} of 1000 for {share}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_ends_the_capture_and_nothing_else() {
+        let config = Config { share: Fraction::percent(100), ..Config::default() };
+        let (sampler, metrics) = over(Full(2), &config);
+        for _ in 0..5 {
+            sampler.keep(source(), (&tensors(), &[]), Outcome::Exact);
+        }
+        sampler.settled().await;
+        assert!(!sampler.draws(), "who cannot be kept need not be drawn");
+        assert_eq!((count(&metrics, "kept"), count(&metrics, "failed")), (2, 1));
+        sampler.keep(source(), (&tensors(), &[]), Outcome::Exact);
+        sampler.settled().await;
+        assert_eq!(sampler.waiting.load(Ordering::Relaxed), 0, "nothing is held");
+    }
+
+    #[tokio::test]
+    async fn a_slow_disk_costs_samples_and_no_memory() {
+        let (asked, seen) = sync_channel(1);
+        let (go, gone) = sync_channel(16);
+        let config = Config { buffer: NonZeroUsize::new(3).unwrap(), ..Config::default() };
+        let (sampler, metrics) = over(Slow(asked, gone), &config);
+        sampler.keep(source(), (&tensors(), &tensors()), Outcome::Exact);
+        assert_eq!(seen.recv().unwrap().outputs, tensors());
+        // One is with the disk, three wait, two are dropped.
+        for _ in 0..5 {
+            sampler.keep(source(), (&tensors(), &tensors()), Outcome::StandIn);
+        }
+        assert_eq!(count(&metrics, "dropped"), 2);
+        (0..4).for_each(|_| go.send(()).unwrap());
+        let others: Vec<Record> = (0..3).map(|_| seen.recv().unwrap()).collect();
+        assert!(
+            others.iter().all(|record| record.outputs.is_empty()),
+            "a stand-in's answer is not the deployed model's"
+        );
+        sampler.settled().await;
+        assert_eq!((count(&metrics, "kept"), sampler.waiting.load(Ordering::Relaxed)), (4, 0));
+    }
+}

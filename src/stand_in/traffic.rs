@@ -1,0 +1,70 @@
+//! Rows from what a frontend captured.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::bail;
+use parm_backend::engine::Signature;
+use parm_captures::Record;
+use parm_protocol::Tensor;
+use parm_stand_ins::Rows;
+
+/// Most rows: the newest are taken.
+const MOST_ROWS: usize = 100_000;
+
+/// The rows in a folder that a frontend captured from `model`, the oldest first. Of rows that vary in size those of the sizes
+/// that came most often.
+pub fn read(folder: &Path, model: &str, signature: &Signature) -> anyhow::Result<Rows> {
+    let parm_captures::Captured { records, lost } = parm_captures::read(folder, model)?;
+    if lost > 0 {
+        eprintln!("{lost} bytes at the ends of files are no whole queries, and left out");
+    }
+    let mut sizes: BTreeMap<Vec<Vec<usize>>, Vec<Vec<Tensor>>> = BTreeMap::new();
+    let mut count = 0;
+    for record in records.iter().rev() {
+        if count >= MOST_ROWS {
+            break;
+        }
+        let inputs = in_order(record, signature, folder)?;
+        let rows = inputs.first().map_or(0, Tensor::rows);
+        let shapes = inputs.iter().map(|input| input.shape().get(1..).unwrap_or_default().to_vec()).collect();
+        sizes.entry(shapes).or_default().push(inputs);
+        count += rows;
+    }
+    let rows = |requests: &Vec<Vec<Tensor>>| requests.iter().map(|inputs| inputs[0].rows()).sum::<usize>();
+    let Some((shapes, mut requests)) = sizes.into_iter().max_by_key(|(_, requests)| rows(requests)) else {
+        bail!("{} holds requests without inputs", folder.display());
+    };
+    if rows(&requests) < count {
+        eprintln!("{} of {count} rows have the sizes {shapes:?}; the others are left out", rows(&requests));
+    }
+    requests.reverse();
+    let column = |place: usize| {
+        let parts: Vec<Tensor> = requests.iter().map(|inputs| inputs[place].clone()).collect();
+        Tensor::concat_rows(&parts)
+    };
+    let arrays = (0..signature.inputs.len()).map(column).collect::<Result<Vec<_>, _>>()?;
+    Ok(Rows::new(signature, &arrays)?)
+}
+
+/// A request's inputs in the order in which the model takes them.
+fn in_order(record: &Record, signature: &Signature, folder: &Path) -> anyhow::Result<Vec<Tensor>> {
+    let wanted = signature.inputs.iter();
+    let found = wanted.map(|wanted| {
+        let named = record.inputs.iter().find(|named| named.name == wanted.name);
+        named.map(|named| named.tensor.clone())
+    });
+    match found.collect::<Option<Vec<Tensor>>>() {
+        Some(inputs) if inputs.len() == record.inputs.len() && !inputs.is_empty() => Ok(inputs),
+        _ => {
+            let given: Vec<&str> = record.inputs.iter().map(|named| named.name.as_str()).collect();
+            let wanted: Vec<&str> = signature.inputs.iter().map(|input| input.name.as_str()).collect();
+            bail!(
+                "{} was captured from a model with the inputs {}, this one takes {}: give the file that was served then",
+                folder.display(),
+                given.join(", "),
+                wanted.join(", ")
+            )
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! How a graph's work is divided among its operators.
+
+use std::collections::BTreeMap;
+
+use parm_parity_models::onnx::proto::NodeProto;
+use parm_parity_models::onnx::rewrite::Draft;
+use serde::Serialize;
+
+use super::{Look, NodeExt, Survey};
+
+/// Operators that are told apart; the others are small.
+const MOST: usize = 5;
+
+/// An operator's share of the work.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Work {
+    /// The operator, in words where one name stands for several.
+    pub operator: String,
+    /// Its share of the multiplications; whatever else is done to a value counts as one.
+    pub share: f64,
+}
+
+/// The operators that do most of the work, those with the most first. Empty where sizes are not known.
+pub(crate) fn work(draft: &Draft, survey: &Survey) -> Vec<Work> {
+    let Some(look) = survey.looks().first() else { return Vec::new() };
+    let mut kinds: BTreeMap<String, f64> = BTreeMap::new();
+    for node in &draft.nodes {
+        *kinds.entry(kind(draft, node)).or_default() += of_node(draft, node, look).unwrap_or(0.0);
+    }
+    let total: f64 = kinds.values().sum();
+    let mut all: Vec<Work> = kinds
+        .into_iter()
+        .map(|(operator, count)| Work { operator, share: count / total.max(1.0) })
+        .filter(|work| work.share >= 0.005)
+        .collect();
+    all.sort_by(|a, b| b.share.total_cmp(&a.share));
+    all.truncate(MOST);
+    all
+}
+
+/// Multiplications of a run, where sizes are known.
+#[cfg(test)]
+pub(crate) fn multiplications(draft: &Draft, survey: &Survey) -> Option<f64> {
+    let look = survey.looks().first()?;
+    let all = draft.nodes.iter().filter_map(|node| of_node(draft, node, look));
+    Some(all.sum()).filter(|count| *count > 0.0)
+}
+
+/// What an operator is called: convolutions in groups and products of two values are work of another kind.
+fn kind(draft: &Draft, node: &NodeProto) -> String {
+    let is_constant = |place: usize| node.at(place).is_some_and(|name| draft.constants.contains_key(name));
+    match node.op_type.as_str() {
+        "Conv" if node.int("group").unwrap_or(1) > 1 => "Conv in groups".into(),
+        "MatMul" if !is_constant(0) && !is_constant(1) => "MatMul of two values".into(),
+        op => op.into(),
+    }
+}
+
+fn of_node(draft: &Draft, node: &NodeProto, look: &Look) -> Option<f64> {
+    let sizes = |name: &str| look.get(name).map(Vec::as_slice);
+    let count = |dims: &[usize]| dims.iter().product::<usize>() as f64;
+    let made = count(sizes(node.output.first()?)?);
+    let each = match node.op_type.as_str() {
+        "Conv" => {
+            let dims = draft.constants.get(node.at(1)?)?.dims();
+            count(dims.get(1..)?)
+        }
+        "MatMul" => *sizes(node.at(0)?)?.last()? as f64,
+        "Gemm" => {
+            let dims = sizes(node.at(0)?)?;
+            let axis = usize::from(node.int("transA").unwrap_or(0) == 0);
+            *dims.get(axis)? as f64
+        }
+        // Nothing is computed.
+        "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Shape" | "Identity" | "Constant" => 0.0,
+        _ => 1.0,
+    };
+    Some(made * each)
+}

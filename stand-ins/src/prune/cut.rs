@@ -1,0 +1,243 @@
+//! Cutting a block to the channels that are left, and making up for those that are gone.
+
+use parm_parity_models::onnx::proto::NodeProto;
+use parm_parity_models::onnx::rewrite::Draft;
+use parm_parity_models::onnx::{Attribute, Defect, Tensor};
+
+use super::fit::{Estimate, estimate};
+use super::gram::Gram;
+use super::linear::Linear;
+use super::region::{Block, Cut, Reader, Reading, Target};
+use crate::graph::NodeExt;
+
+/// Takes channels away from those who make them and from all on the way. Nodes keep their places.
+pub(super) fn narrow(draft: &mut Draft, block: &Block, kept: &[usize]) -> Result<(), Defect> {
+    for &Cut { at, place, axis } in &block.cuts {
+        let whole = &draft.constants[&draft.nodes[at].input[place]];
+        let part = taken(whole, axis, kept)?;
+        draft.nodes[at].input[place] = draft.add_constant(part);
+    }
+    for &at in &block.grouped {
+        let attributes = &mut draft.nodes[at].attribute;
+        attributes.retain(|attribute| attribute.name != "group");
+        attributes.push(Attribute::Int(kept.len() as i64).to_proto("group"));
+    }
+    block.targets.iter().try_for_each(|target| retarget(draft, target, (block.width, kept.len())))
+}
+
+/// Makes up for channels that are gone in the weights of those who read them. All blocks are narrow already: who reads one
+/// block may make another, and what is added to its outputs must have their number. New nodes stand at the end.
+pub(super) fn make_up(
+    draft: &mut Draft,
+    block: &Block,
+    grams: &[Gram],
+    kept: &[usize],
+) -> Result<(), Defect> {
+    let gone: Vec<usize> = (0..block.width).filter(|channel| kept.binary_search(channel).is_err()).collect();
+    if gone.is_empty() {
+        return Ok(());
+    }
+    for (reader, gram) in block.readers.iter().zip(grams) {
+        let estimate = estimate(gram, kept, &gone);
+        let change = Change { reader, kept, gone: &gone, estimate: &estimate };
+        match reader.reading {
+            Reading::Weighted(linear) => change.weights(draft, linear)?,
+            Reading::Sum => change.sum(draft, 1.0)?,
+            Reading::Mean => change.sum(draft, 1.0 / block.width as f64)?,
+        }
+    }
+    Ok(())
+}
+
+/// What becomes of one reader.
+struct Change<'a> {
+    reader: &'a Reader,
+    kept: &'a [usize],
+    gone: &'a [usize],
+    estimate: &'a Estimate,
+}
+
+impl Change<'_> {
+    /// Folds the estimate into the weights.
+    fn weights(&self, draft: &mut Draft, linear: Linear) -> Result<(), Defect> {
+        let at = self.reader.at;
+        let weight = &draft.constants[&draft.nodes[at].input[1]];
+        let (dims, values) = (weight.dims(), weight.to_f32()?);
+        let run = self.reader.channels.run;
+        let behind: usize = dims[linear.reads + 1..].iter().product::<usize>() * run;
+        let width = self.kept.len() + self.gone.len();
+        let mut shift = vec![0.0f64; dims[linear.makes]];
+        let mut folded = Vec::with_capacity(values.len() / width * self.kept.len());
+        for (outer, values) in values.chunks(width * behind).enumerate() {
+            let channel = |channel: usize| &values[channel * behind..(channel + 1) * behind];
+            let start = folded.len();
+            self.kept.iter().for_each(|&kept| folded.extend_from_slice(channel(kept)));
+            for ((&gone, shares), constant) in
+                self.gone.iter().zip(&self.estimate.shares).zip(&self.estimate.constants)
+            {
+                let own = channel(gone);
+                for (run, share) in folded[start..].chunks_mut(behind).zip(shares) {
+                    run.iter_mut().zip(own).for_each(|(sum, weight)| *sum += *share as f32 * weight);
+                }
+                for (place, weight) in own.iter().enumerate() {
+                    let made = if linear.makes < linear.reads { outer } else { place % dims[linear.makes] };
+                    shift[made] += constant * f64::from(*weight);
+                }
+            }
+        }
+        let mut dims = dims.to_vec();
+        dims[linear.reads] = self.kept.len() * run;
+        let folded = Tensor::from_f32(weight.name(), &dims, &folded)?;
+        draft.nodes[at].input[1] = draft.add_constant(folded);
+        let shift: Vec<f32> = shift.into_iter().map(|value| value as f32).collect();
+        match shift.iter().any(|value| *value != 0.0) {
+            true => add_bias(draft, at, &shift),
+            false => Ok(()),
+        }
+    }
+
+    /// Weighs the channels before they are added up. `scale` is 1, or for a mean one through the number of channels that
+    /// there were.
+    fn sum(&self, draft: &mut Draft, scale: f64) -> Result<(), Defect> {
+        let Reader { at, value, channels, rank, reading } = self.reader;
+        // A mean is divided by the number of those that are left.
+        let divisor = if *reading == Reading::Mean { self.kept.len() as f64 } else { 1.0 };
+        let weight =
+            |place: usize| 1.0 + self.estimate.shares.iter().map(|shares| shares[place]).sum::<f64>();
+        let weights: Vec<f32> =
+            (0..self.kept.len()).map(|place| (weight(place) * scale * divisor) as f32).collect();
+        let mut dims = vec![1; rank - channels.axis];
+        dims[0] = weights.len();
+        let weights = Tensor::from_f32(&format!("{value}/weights"), &dims, &weights)?;
+        let weights = draft.add_constant(weights);
+        let weighted = draft.fresh(&format!("{value}/weighted"));
+        let mul = draft.make("Mul", &[value, &weights], &weighted, []);
+        draft.nodes[*at].input[0] = weighted;
+        draft.nodes.push(mul);
+        let shift = self.estimate.constants.iter().sum::<f64>() * scale;
+        add_behind(draft, *at, Tensor::from_f32(&format!("{value}/shift"), &[], &[shift as f32])?);
+        Ok(())
+    }
+}
+
+/// Adds a summand for each output to what a linear operator makes.
+fn add_bias(draft: &mut Draft, at: usize, shift: &[f32]) -> Result<(), Defect> {
+    let node = &draft.nodes[at];
+    let made = node.only_output().unwrap_or_default().to_owned();
+    let bias = match node.at(2).map(|name| &draft.constants[name]) {
+        Some(bias) => {
+            let sums: Vec<f32> = bias.to_f32()?.iter().zip(shift).map(|(a, b)| a + b).collect();
+            bias.with_f32(&sums)?
+        }
+        None => Tensor::from_f32(&format!("{made}/bias"), &[shift.len()], shift)?,
+    };
+    if node.is(&["MatMul"]) {
+        return add_to_next(draft, at, (&made, bias));
+    }
+    let bias = draft.add_constant(bias);
+    let inputs = &mut draft.nodes[at].input;
+    inputs.resize(3, String::new());
+    inputs[2] = bias;
+    Ok(())
+}
+
+/// Puts a product's summand into the addition behind it, or where there is none behind it.
+fn add_to_next(draft: &mut Draft, at: usize, (made, bias): (&str, Tensor)) -> Result<(), Defect> {
+    let mut readers =
+        draft.nodes.iter().enumerate().filter(|(_, node)| node.input.iter().any(|name| name == made));
+    if let (Some((next, node)), None) = (readers.next(), readers.next()) {
+        let place = node.input.iter().position(|name| draft.constants.contains_key(name));
+        let constant = place.map(|place| &draft.constants[&node.input[place]]);
+        let fits =
+            |constant: &&Tensor| constant.len() == bias.len() && constant.dims().last() == Some(&bias.len());
+        let is_output = draft.graph().output.iter().any(|output| output.name == made);
+        if let (Some(place), Some(constant)) =
+            (place, constant.filter(fits).filter(|_| node.is(&["Add"]) && !is_output))
+        {
+            let sums: Vec<f32> = constant.to_f32()?.iter().zip(bias.to_f32()?).map(|(a, b)| a + b).collect();
+            let sum = constant.with_f32(&sums)?;
+            draft.nodes[next].input[place] = draft.add_constant(sum);
+            return Ok(());
+        }
+    }
+    add_behind(draft, at, bias);
+    Ok(())
+}
+
+/// Adds a constant to what a node makes.
+fn add_behind(draft: &mut Draft, at: usize, constant: Tensor) {
+    let made = draft.nodes[at].only_output().unwrap_or_default().to_owned();
+    let (before, constant) = (draft.fresh(&format!("{made}/before")), draft.add_constant(constant));
+    draft.nodes[at].output = vec![before.clone()];
+    let add: NodeProto = draft.make("Add", &[&before, &constant], &made, []);
+    draft.nodes.push(add);
+}
+
+/// A target of a `Reshape` that names the channels names those that are left.
+fn retarget(draft: &mut Draft, target: &Target, (width, left): (usize, usize)) -> Result<(), Defect> {
+    let Target { at, made } = target;
+    let (old, new) = ((width * made.run) as i64, (left * made.run) as i64);
+    let Some(name) = draft.nodes[*at].at(1).map(str::to_owned) else { return Ok(()) };
+    if let Some(renamed) = renumbered(draft, &name, made.axis, (old, new))? {
+        draft.nodes[*at].input[1] = renamed;
+        return Ok(());
+    }
+    // The target is computed: a concatenation of sizes, one of them the number of channels.
+    let makes = |draft: &Draft, name: &str| {
+        draft.nodes.iter().position(|node| node.output.iter().any(|made| made == name))
+    };
+    let mut maker = makes(draft, &name);
+    while let Some(cast) = maker.filter(|&at| draft.nodes[at].is(&["Cast", "Identity"])) {
+        maker = makes(draft, &draft.nodes[cast].input[0]);
+    }
+    let Some(concat) = maker.filter(|&at| draft.nodes[at].is(&["Concat"])) else { return Ok(()) };
+    let mut axis = made.axis;
+    for place in 0..draft.nodes[concat].input.len() {
+        let name = draft.nodes[concat].input[place].clone();
+        // What is no constant is one size.
+        let length = draft.constants.get(&name).map_or(1, Tensor::len);
+        if axis < length {
+            if let Some(renamed) = renumbered(draft, &name, axis, (old, new))? {
+                draft.nodes[concat].input[place] = renamed;
+            }
+            break;
+        }
+        axis -= length;
+    }
+    Ok(())
+}
+
+/// The name of a list of sizes in which `old` in this place became `new`; `None` where it is no constant.
+fn renumbered(
+    draft: &mut Draft,
+    name: &str,
+    place: usize,
+    (old, new): (i64, i64),
+) -> Result<Option<String>, Defect> {
+    let Some(constant) = draft.constants.get(name) else { return Ok(None) };
+    let mut sizes = constant.to_i64()?;
+    if sizes.get(place) != Some(&old) {
+        return Ok(Some(name.to_owned()));
+    }
+    sizes[place] = new;
+    let changed = match constant.datatype() {
+        parm_parity_models::onnx::DataType::Int32 => {
+            let data: Vec<u8> = sizes.iter().flat_map(|&size| (size as i32).to_le_bytes()).collect();
+            Tensor::new(name, constant.datatype(), constant.dims(), data.into())?
+        }
+        _ => Tensor::from_i64(name, constant.dims(), &sizes)?,
+    };
+    Ok(Some(draft.add_constant(changed)))
+}
+
+/// The channels that are left of a constant.
+fn taken(whole: &Tensor, axis: usize, kept: &[usize]) -> Result<Tensor, Defect> {
+    let mut dims = whole.dims().to_vec();
+    let each = whole.data().len() / whole.len().max(1) * dims[axis + 1..].iter().product::<usize>();
+    let mut data = Vec::with_capacity(whole.data().len() / dims[axis].max(1) * kept.len());
+    for run in whole.data().chunks((dims[axis] * each).max(1)) {
+        kept.iter().for_each(|&channel| data.extend_from_slice(&run[channel * each..(channel + 1) * each]));
+    }
+    dims[axis] = kept.len();
+    Tensor::new(whole.name(), whole.datatype(), &dims, data.into())
+}

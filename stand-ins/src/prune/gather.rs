@@ -1,0 +1,100 @@
+//! Rows are run through the graph, and what readers of blocks see is added up.
+
+use std::collections::BTreeSet;
+
+use parm_parity_models::onnx::rewrite::Draft;
+use parm_protocol::Tensor;
+
+use super::gram::Gram;
+use super::region::{Block, Reader, Reading};
+use crate::Error;
+use crate::graph::{probe, types};
+use crate::rows::Rows;
+use crate::workshop::{Progress, Workshop};
+
+/// Rows that run together: the values of all of them are in memory at once.
+const TOGETHER: usize = 4;
+/// Samples that are enough for each channel, and at least: a picture has thousands that say much the same.
+const FOR_EACH: usize = 4;
+const LEAST: usize = 4096;
+/// Most bytes of sums at a time; more blocks are gathered in several passes.
+const MOST_BYTES: usize = 512 << 20;
+
+/// Blocks that are gathered in one pass.
+pub(super) fn batches(blocks: Vec<Block>) -> Vec<Vec<Block>> {
+    let (mut batches, mut room) = (Vec::<Vec<Block>>::new(), 0usize);
+    for block in blocks {
+        let bytes = block.readers.len() * block.width * block.width * 2 * size_of::<f64>();
+        match batches.last_mut().filter(|_| bytes <= room) {
+            Some(batch) => {
+                room -= bytes;
+                batch.push(block);
+            }
+            None => {
+                room = MOST_BYTES.saturating_sub(bytes);
+                batches.push(vec![block]);
+            }
+        }
+    }
+    batches
+}
+
+/// For every block what each of its readers reads.
+pub(super) fn gather(
+    workshop: &Workshop,
+    draft: &Draft,
+    rows: &Rows,
+    (blocks, progress): (&[Block], &dyn Progress),
+) -> Result<Vec<Vec<Gram>>, Error> {
+    let readers = || blocks.iter().flat_map(|block| &block.readers);
+    let values: BTreeSet<&String> = readers().map(|reader| &reader.value).collect();
+    let values: Vec<String> = values.into_iter().cloned().collect();
+    let mut runner = workshop.load("gram", probe(draft, &values, &types(draft))?.bytes())?;
+    let empty = |block: &Block| {
+        let gram = |reader: &Reader| Gram::new(block.width, is_shiftable(reader.reading));
+        block.readers.iter().map(gram).collect::<Vec<_>>()
+    };
+    let mut grams: Vec<Vec<Gram>> = blocks.iter().map(empty).collect();
+    let chunks = rows.len().div_ceil(TOGETHER);
+    for chunk in 0..chunks {
+        if progress.is_stopped() {
+            return Err(Error::Stopped);
+        }
+        let start = chunk * TOGETHER;
+        let made = runner.run(rows, start..(start + TOGETHER).min(rows.len()))?;
+        for (block, grams) in blocks.iter().zip(&mut grams) {
+            for (reader, gram) in block.readers.iter().zip(grams) {
+                let Ok(place) = values.binary_search(&reader.value) else { continue };
+                add(gram, (&made[place], reader, block.width), (chunk, chunks))?;
+            }
+        }
+    }
+    grams.iter_mut().flatten().for_each(Gram::settle);
+    Ok(grams)
+}
+
+fn is_shiftable(reading: Reading) -> bool {
+    match reading {
+        Reading::Weighted(linear) => linear.is_shiftable,
+        Reading::Sum | Reading::Mean => true,
+    }
+}
+
+/// Adds samples of a value, spread evenly over it.
+fn add(
+    gram: &mut Gram,
+    (value, reader, width): (&Tensor, &Reader, usize),
+    (chunk, chunks): (usize, usize),
+) -> Result<(), Error> {
+    let (values, outer) = (value.as_f32()?, value.shape()[..reader.channels.axis].iter().product::<usize>());
+    let inner = values.len() / (outer * width).max(1);
+    let places = outer * inner;
+    let wanted = (width * FOR_EACH).max(LEAST).div_ceil(chunks).min(places);
+    for at in 0..wanted {
+        // Each chunk begins elsewhere, so that not always the same corner of a picture is seen.
+        let place = (at * places / wanted + chunk * 31) % places;
+        let base = place / inner * width * inner + place % inner;
+        gram.add(chunk, (0..width).map(|channel| values[base + channel * inner]));
+    }
+    Ok(())
+}

@@ -1,0 +1,340 @@
+//! Blocks: values that hold the same channels, who makes these and who reads them.
+//!
+//! A region starts at what a linear operator makes and grows both ways. Forwards through operators that keep channels apart,
+//! until linear operators read them. Backwards where two values are multiplied: the gate of a squeeze-and-excitation or
+//! of a gated unit has channels of its own, which go with the others. It ends as no block where an operator mixes channels in
+//! a way that is not known, or where values of several layers are added up: that is a residual stream.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use parm_parity_models::onnx::proto::NodeProto;
+use parm_parity_models::onnx::rewrite::Draft;
+
+use super::follow::{Channels, Way, follow};
+use super::linear::{Linear, is_depthwise};
+use crate::graph::{Formula, Links, Look, NodeExt, Survey, axes};
+
+/// Narrower layers cost little, and engines compute several channels at a time anyway.
+const NARROWEST: usize = 16;
+/// Wider ones take minutes and gigabytes to choose from.
+const WIDEST: usize = 2048;
+/// Most values of a region.
+const MOST: usize = 512;
+/// Operators that work on each channel's picture.
+const POOLS: [&str; 4] = ["MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"];
+/// Operators that move values, or take something together along other axes.
+const MOVERS: [&str; 9] = [
+    "Flatten",
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "ReduceMean",
+    "ReduceSum",
+    "ReduceMax",
+    "ReduceMin",
+];
+/// Operators that bring values of several layers together in one that all of them make.
+const SUMS: [&str; 5] = ["Add", "Sub", "Sum", "Max", "Min"];
+
+const UNKNOWN: &str = "sizes that are not known";
+
+/// A constant that is cut to the channels that are left: an input of a node, along an axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    pub(super) at: usize,
+    pub(super) place: usize,
+    pub(super) axis: usize,
+}
+
+/// A `Reshape` or `Expand` whose target may name the channels' number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) at: usize,
+    pub(super) made: Channels,
+}
+
+/// Who reads channels and makes something else of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reader {
+    pub(super) at: usize,
+    pub(super) value: String,
+    pub(super) channels: Channels,
+    /// Axes of the value.
+    pub(super) rank: usize,
+    pub(super) reading: Reading,
+}
+
+/// What is made of the channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    Weighted(Linear),
+    Sum,
+    Mean,
+}
+
+/// Channels that can go.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Block {
+    pub(super) width: usize,
+    pub(super) cuts: Vec<Cut>,
+    /// Convolutions with a group for each channel.
+    pub(super) grouped: Vec<usize>,
+    pub(super) targets: Vec<Target>,
+    pub(super) readers: Vec<Reader>,
+}
+
+/// Blocks, and why other layers are in none.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) blocks: Vec<Block>,
+    pub(super) whole: BTreeMap<String, usize>,
+}
+
+/// Looks for blocks.
+pub(super) fn find(draft: &Draft, links: &Links, survey: &Survey) -> Found {
+    let (mut found, mut seen) = (Found::default(), BTreeSet::new());
+    for node in &draft.nodes {
+        let (Some(linear), Some(made)) = (Linear::of(draft, node), node.only_output()) else { continue };
+        let width = draft.constants[&node.input[1]].dims()[linear.makes];
+        if width < NARROWEST || seen.contains(made) {
+            continue;
+        }
+        let region = Region {
+            draft,
+            links,
+            looks: survey.looks(),
+            carriers: BTreeMap::new(),
+            open: Vec::new(),
+            done: BTreeSet::new(),
+            makers: BTreeSet::new(),
+            block: Block { width, ..Block::default() },
+        };
+        match region.grow(made, linear) {
+            Ok(region) => {
+                seen.extend(region.carriers.into_keys());
+                found.blocks.push(region.block);
+            }
+            Err(reason) => *found.whole.entry(reason).or_default() += 1,
+        }
+    }
+    found
+}
+
+struct Region<'a> {
+    draft: &'a Draft,
+    links: &'a Links,
+    looks: &'a [Look],
+    carriers: BTreeMap<String, Channels>,
+    /// Carriers whose maker and readers have not been looked at.
+    open: Vec<String>,
+    /// Nodes that keep channels apart.
+    done: BTreeSet<usize>,
+    /// Linear operators that make channels.
+    makers: BTreeSet<usize>,
+    block: Block,
+}
+
+impl<'a> Region<'a> {
+    fn grow(mut self, made: &str, linear: Linear) -> Result<Self, String> {
+        let width = self.block.width;
+        if width > WIDEST {
+            return Err(format!("more than {WIDEST} channels"));
+        }
+        let rank = self.rank(made).ok_or(UNKNOWN)?;
+        self.carry(made, Channels { axis: linear.axis.at(rank), run: 1 })?;
+        while let Some(value) = self.open.pop() {
+            if self.carriers.len() > MOST {
+                return Err(format!("more than {MOST} values with the same channels"));
+            }
+            let maker = self.links.maker(&value).ok_or("an input of the graph")?;
+            self.made(maker, &value)?;
+            for &reader in self.links.readers(&value) {
+                self.read(reader, &value)?;
+            }
+        }
+        self.check_sums()?;
+        if self.block.readers.is_empty() { Err("nobody who reads it".into()) } else { Ok(self) }
+    }
+
+    /// From now on `value` is known to hold the channels.
+    fn carry(&mut self, value: &str, channels: Channels) -> Result<(), String> {
+        if let Some(known) = self.carriers.get(value) {
+            return if *known == channels { Ok(()) } else { Err("channels in two places".into()) };
+        }
+        if self.links.is_kept(value) {
+            return Err("an output of the graph".into());
+        }
+        let size = self.block.width * channels.run;
+        let fits = |look: &Look| look.get(value).is_some_and(|dims| dims.get(channels.axis) == Some(&size));
+        if self.looks.is_empty() || !self.looks.iter().all(fits) {
+            return Err(UNKNOWN.into());
+        }
+        self.carriers.insert(value.to_owned(), channels);
+        self.open.push(value.to_owned());
+        Ok(())
+    }
+
+    /// The node that makes a carrier: a layer of this block, or one on the way.
+    fn made(&mut self, at: usize, value: &str) -> Result<(), String> {
+        let node = &self.draft.nodes[at];
+        let Some(linear) = Linear::of(self.draft, node) else { return self.through(at) };
+        let (channels, rank) = (self.carriers[value], self.rank(value).ok_or(UNKNOWN)?);
+        if channels != (Channels { axis: linear.axis.at(rank), run: 1 }) {
+            return Err(operator(self.draft, node));
+        }
+        self.makers.insert(at);
+        self.cut(at, 1, linear.makes);
+        if let Some(bias) = node.at(2) {
+            self.cut(at, 2, self.draft.constants[bias].dims().len() - 1);
+        }
+        Ok(())
+    }
+
+    /// A node that reads a carrier.
+    fn read(&mut self, at: usize, value: &str) -> Result<(), String> {
+        let node = &self.draft.nodes[at];
+        let (channels, rank) = (self.carriers[value], self.rank(value).ok_or(UNKNOWN)?);
+        let reader = |reading| Reader { at, value: value.to_owned(), channels, rank, reading };
+        if let Some(linear) = Linear::of(self.draft, node) {
+            let weight = self.draft.constants[&node.input[1]].dims();
+            let fits = weight[linear.reads] == self.block.width * channels.run
+                && channels.axis == linear.axis.at(rank)
+                && (channels.run == 1 || weight.len() == 2);
+            if node.at(0) != Some(value) || !fits {
+                return Err(operator(self.draft, node));
+            }
+            self.block.readers.push(reader(Reading::Weighted(linear)));
+            return Ok(());
+        }
+        let over = axes(self.draft, node, rank as i64);
+        let is_over_channels = channels.run == 1 && over == Some(vec![channels.axis as i64]);
+        if node.is(&["ReduceSum", "ReduceMean"]) && is_over_channels {
+            let reading = if node.is(&["ReduceSum"]) { Reading::Sum } else { Reading::Mean };
+            self.block.readers.push(reader(reading));
+            return Ok(());
+        }
+        self.through(at)
+    }
+
+    /// A node that keeps channels apart: what it reads and what it makes holds them.
+    fn through(&mut self, at: usize) -> Result<(), String> {
+        if !self.done.insert(at) {
+            return Ok(());
+        }
+        let (draft, node) = (self.draft, &self.draft.nodes[at]);
+        let refused = || operator(draft, node);
+        let (Some(read), Some(made)) = (node.at(0), node.only_output()) else { return Err(refused()) };
+        if Formula::of(node).is_some() || node.is(&["PRelu", "Expand"]) {
+            return self.value_by_value(at, node, made);
+        }
+        let constants = if is_depthwise(draft, node) {
+            self.block.grouped.push(at);
+            1..node.input.len()
+        } else if node.is(&["BatchNormalization"]) && node.int("training_mode").unwrap_or(0) == 0 {
+            1..5
+        } else if node.is(&POOLS) {
+            0..0
+        } else if node.is(&MOVERS) {
+            return self.moved(at, node, (read, made));
+        } else {
+            return Err(refused());
+        };
+        self.carry(read, Channels { axis: 1, run: 1 })?;
+        self.carry(made, Channels { axis: 1, run: 1 })?;
+        for place in constants.filter(|&place| node.at(place).is_some()) {
+            if !node.at(place).is_some_and(|name| draft.constants.contains_key(name)) {
+                return Err(refused());
+            }
+            self.cut(at, place, 0);
+        }
+        Ok(())
+    }
+
+    fn moved(&mut self, at: usize, node: &NodeProto, (read, made): (&str, &str)) -> Result<(), String> {
+        let way = if self.carriers.contains_key(read) { Way::Forwards } else { Way::Backwards };
+        let known = if way == Way::Forwards { read } else { made };
+        let known = *self.carriers.get(known).ok_or(UNKNOWN)?;
+        let found = follow(self.draft, node, (self.looks, way), (known, self.block.width));
+        let found = found.ok_or_else(|| operator(self.draft, node))?;
+        let (from, to) = if way == Way::Forwards { (known, found) } else { (found, known) };
+        self.carry(read, from)?;
+        self.carry(made, to)?;
+        if node.is(&["Reshape"]) {
+            self.block.targets.push(Target { at, made: to });
+        }
+        Ok(())
+    }
+
+    fn value_by_value(&mut self, at: usize, node: &NodeProto, made: &str) -> Result<(), String> {
+        let rank = self.rank(made).ok_or(UNKNOWN)?;
+        let is_expansion = node.is(&["Expand"]);
+        // The second input of an expansion is its target.
+        let operands = if is_expansion { 1 } else { node.input.len() };
+        let inputs = node.input.iter().take(operands).enumerate().filter(|(_, name)| !name.is_empty());
+        let of_input = |(_, name): (usize, &String)| {
+            let (known, own) = (self.carriers.get(name)?, self.rank(name)?);
+            Some(Channels { axis: known.axis + rank - own, ..*known })
+        };
+        let known = self.carriers.get(made).copied().or_else(|| inputs.clone().find_map(of_input));
+        let channels = known.ok_or(UNKNOWN)?;
+        self.carry(made, channels)?;
+        if is_expansion {
+            self.block.targets.push(Target { at, made: channels });
+        }
+        let looks = self.looks;
+        for (place, name) in inputs {
+            let dims = looks.first().and_then(|look| look.get(name)).ok_or(UNKNOWN)?;
+            // Values of fewer axes are without the first ones.
+            let axis = (channels.axis + dims.len()).checked_sub(rank).filter(|axis| dims[*axis] > 1);
+            let Some(axis) = axis else { continue };
+            if !self.draft.constants.contains_key(name) {
+                self.carry(name, Channels { axis, ..channels })?;
+            } else if channels.run == 1 && dims[axis] == self.block.width {
+                self.cut(at, place, axis);
+            } else {
+                return Err(operator(self.draft, node));
+            }
+        }
+        Ok(())
+    }
+
+    /// Only what the same layers made may be added up.
+    fn check_sums(&self) -> Result<(), String> {
+        let mut sources: HashMap<&str, BTreeSet<usize>> = HashMap::new();
+        for &at in self.done.union(&self.makers) {
+            let node = &self.draft.nodes[at];
+            let read = node.input.iter().filter(|name| self.carriers.contains_key(*name));
+            let read: Vec<BTreeSet<usize>> =
+                read.filter_map(|name| sources.get(name.as_str()).cloned()).collect();
+            let own = match self.makers.contains(&at) {
+                true => BTreeSet::from([at]),
+                false if node.is(&SUMS) && read.windows(2).any(|pair| pair[0] != pair[1]) => {
+                    return Err("a sum of several layers".into());
+                }
+                false => read.into_iter().flatten().collect(),
+            };
+            if let Some(made) = node.only_output() {
+                sources.insert(made, own);
+            }
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self, at: usize, place: usize, axis: usize) {
+        self.block.cuts.push(Cut { at, place, axis });
+    }
+
+    fn rank(&self, value: &str) -> Option<usize> {
+        Some(self.looks.first()?.get(value)?.len())
+    }
+}
+
+/// An operator as reasons name it.
+fn operator(draft: &Draft, node: &NodeProto) -> String {
+    let is_constant = |place: usize| node.at(place).is_some_and(|name| draft.constants.contains_key(name));
+    match node.is(&["MatMul"]) && !is_constant(0) && !is_constant(1) {
+        true => "MatMul of two values".into(),
+        false => node.op_type.clone(),
+    }
+}

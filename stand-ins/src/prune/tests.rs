@@ -1,0 +1,300 @@
+//! Networks of which half of the channels say nothing new: that half goes without a loss.
+
+use parm_parity_models::onnx::{Attribute, Builder, DataType, Dim, Model, Tensor, Value};
+use parm_random::Random;
+
+use super::*;
+use crate::testing::{Alone, Stage, operators};
+
+/// A constant whose second half along `axis` repeats the first.
+fn twice(builder: &mut Builder, name: &str, dims: &[usize], axis: usize) -> String {
+    let values = Random::named(7, name).normals(dims.iter().product());
+    let behind: usize = dims[axis + 1..].iter().product();
+    let value = |at: usize| {
+        let channel = at / behind % dims[axis];
+        values[at - (channel - channel % (dims[axis] / 2)) * behind]
+    };
+    let values: Vec<f32> =
+        (0..values.len()).map(|at| value(at) / (dims[dims.len() - 1] as f32).sqrt()).collect();
+    builder.constant(Tensor::from_f32(name, dims, &values).unwrap())
+}
+
+fn constant(builder: &mut Builder, name: &str, dims: &[usize]) -> String {
+    let values = Random::named(8, name).uniforms(0.3, dims.iter().product());
+    builder.constant(Tensor::from_f32(name, dims, &values).unwrap())
+}
+
+fn rows(row: &[usize], count: usize) -> parm_protocol::Tensor {
+    let shape: Vec<usize> = std::iter::once(count).chain(row.iter().copied()).collect();
+    let values = Random::new(5).normals(shape.iter().product());
+    parm_protocol::Tensor::from_f32(shape.as_slice(), &values).unwrap()
+}
+
+/// How far a graph cut to half of its channels is from what it was, as a share of its size; and the graph.
+fn halved(model: &Model, inputs: &[parm_protocol::Tensor]) -> (f32, Draft) {
+    let stage = Stage::new();
+    let rows = stage.rows(model, inputs);
+    let pruning = Pruning::of(&stage.workshop, &Draft::new(model).unwrap(), &rows, &Alone).unwrap();
+    assert!(!pruning.is_empty(), "{}", pruning.refusal());
+    let (draft, _) = pruning.cut(0.5).unwrap();
+    (apart(&stage, model, &draft, &rows), draft)
+}
+
+fn apart(stage: &Stage, model: &Model, draft: &Draft, rows: &Rows) -> f32 {
+    let before = stage.answers(model, rows);
+    let after = stage.answers(&draft.clone().finish().unwrap(), rows);
+    assert_eq!(before.len(), after.len());
+    let apart: f32 = before.iter().zip(&after).map(|(a, b)| (a - b).powi(2)).sum();
+    (apart / before.iter().map(|a| a.powi(2)).sum::<f32>()).sqrt()
+}
+
+/// The sizes of the first constant of the node that makes `value`.
+fn weight<'a>(draft: &'a Draft, value: &str) -> &'a [usize] {
+    let node = draft.nodes.iter().find(|node| node.output.iter().any(|made| made == value)).unwrap();
+    let name = node.input.iter().find(|name| draft.constants.contains_key(*name)).unwrap();
+    draft.constants[name].dims()
+}
+
+fn convolution(builder: &mut Builder, name: &str, (read, weight): (&str, &str), groups: i64) -> String {
+    builder.node_with("Conv", name, &[read, weight], [("group", groups.into())])
+}
+
+#[test]
+fn filters_before_a_flat_layer_and_hidden_features_behind_it_go() {
+    let mut builder = Builder::new("flat", 1);
+    let x = builder.input(Value::batch_of_f32("x", &[2, 8, 8]));
+    let w = twice(&mut builder, "w", &[32, 2, 3, 3], 0);
+    let conv = convolution(&mut builder, "conv", (&x, &w), 1);
+    let slope = twice(&mut builder, "slope", &[32, 1, 1], 0);
+    let bent = builder.node("PRelu", "bent", &[&conv, &slope]);
+    let pooled = builder.node_with(
+        "MaxPool",
+        "pooled",
+        &[&bent],
+        [("kernel_shape", vec![2, 2].into()), ("strides", vec![2, 2].into())],
+    );
+    let flat = builder.node("Flatten", "flat", &[&pooled]);
+    let dense = twice(&mut builder, "dense", &[64, 288], 0);
+    let hidden = builder.node_with("Gemm", "hidden", &[&flat, &dense], [("transB", 1.into())]);
+    let tanh = builder.node("Tanh", "tanh", &[&hidden]);
+    let last = constant(&mut builder, "last", &[64, 5]);
+    builder.node("MatMul", "y", &[&tanh, &last]);
+    builder.output(Value::batch_of_f32("y", &[5]));
+    let (apart, draft) = halved(&builder.build().unwrap(), &[rows(&[2, 8, 8], 40)]);
+    assert!(apart < 2e-2, "{apart}");
+    assert_eq!((weight(&draft, "conv"), weight(&draft, "hidden")), (&[16, 2, 3, 3][..], &[32, 144][..]));
+}
+
+/// As MobileNets write it: expansion, depthwise convolution, squeeze and excitation, projection, residual.
+fn inverted_residual() -> Model {
+    let mut builder = Builder::new("inverted", 1);
+    let x = builder.input(Value::batch_of_f32("x", &[8, 6, 6]));
+    let wide = twice(&mut builder, "wide", &[32, 8, 1, 1], 0);
+    let expanded = convolution(&mut builder, "expanded", (&x, &wide), 1);
+    let gate = builder.node("HardSigmoid", "gate", &[&expanded]);
+    let swish = builder.node("Mul", "swish", &[&expanded, &gate]);
+    let depth = twice(&mut builder, "depth", &[32, 1, 3, 3], 0);
+    let deep = builder.node_with(
+        "Conv",
+        "deep",
+        &[&swish, &depth],
+        [("group", 32.into()), ("pads", vec![1, 1, 1, 1].into())],
+    );
+    let pooled = builder.node("GlobalAveragePool", "pooled", &[&deep]);
+    let squeeze = constant(&mut builder, "squeeze", &[8, 32, 1, 1]);
+    let small = convolution(&mut builder, "small", (&pooled, &squeeze), 1);
+    let relu = builder.node("Relu", "relu", &[&small]);
+    let excite = twice(&mut builder, "excite", &[32, 8, 1, 1], 0);
+    let weights = convolution(&mut builder, "weights", (&relu, &excite), 1);
+    let squashed = builder.node("HardSigmoid", "squashed", &[&weights]);
+    let weighted = builder.node("Mul", "weighted", &[&deep, &squashed]);
+    let project = constant(&mut builder, "project", &[8, 32, 1, 1]);
+    let narrow = convolution(&mut builder, "narrow", (&weighted, &project), 1);
+    builder.node("Add", "y", &[&narrow, &x]);
+    builder.output(Value::batch_of_f32("y", &[8, 6, 6]));
+    builder.build().unwrap()
+}
+
+#[test]
+fn the_gate_of_a_squeeze_and_excitation_goes_with_the_channels_that_it_weighs() {
+    let (apart, draft) = halved(&inverted_residual(), &[rows(&[8, 6, 6], 24)]);
+    assert!(apart < 2e-2, "{apart}");
+    assert_eq!(weight(&draft, "deep"), [16, 1, 3, 3]);
+    assert_eq!(weight(&draft, "weights"), [16, 8, 1, 1]);
+    assert_eq!(weight(&draft, "small"), [8, 16, 1, 1]);
+    assert_eq!(weight(&draft, "narrow"), [8, 16, 1, 1]);
+}
+
+/// A transformer's block: attention, a decomposed layer normalisation and a feed-forward with a GELU of several nodes. Two
+/// inputs, any length.
+fn transformer() -> Model {
+    let mut builder = Builder::new("transformer", 1);
+    let dims = |sizes: &[Option<usize>]| {
+        let dim = |size: &Option<usize>| size.map_or(Dim::Symbol("length".into()), Dim::Fixed);
+        Some(std::iter::once(Dim::Symbol("batch".into())).chain(sizes.iter().map(dim)).collect())
+    };
+    let (wide, flat) = (dims(&[None, Some(16)]), dims(&[None]));
+    let x = builder.input(Value { name: "x".into(), datatype: DataType::Float, shape: wide.clone() });
+    let mask = builder.input(Value { name: "mask".into(), datatype: DataType::Float, shape: flat });
+    let [q, k, v] = ["q", "k", "v"].map(|name| {
+        let weight = constant(&mut builder, &format!("{name}.weight"), &[16, 16]);
+        builder.node("MatMul", name, &[&x, &weight])
+    });
+    let turned = builder.node_with("Transpose", "turned", &[&k], [("perm", vec![0, 2, 1].into())]);
+    let scores = builder.node("MatMul", "scores", &[&q, &turned]);
+    let axes = builder.constant(Tensor::from_i64("axes", &[1], &[1]).unwrap());
+    let row = builder.node("Unsqueeze", "row", &[&mask, &axes]);
+    let masked = builder.node("Add", "masked", &[&scores, &row]);
+    let shares = builder.node_with("Softmax", "shares", &[&masked], [("axis", Attribute::Int(-1))]);
+    let seen = builder.node("MatMul", "seen", &[&shares, &v]);
+    let stream = builder.node("Add", "stream", &[&x, &seen]);
+    let up = twice(&mut builder, "up", &[16, 64], 1);
+    let bias = twice(&mut builder, "bias", &[64], 0);
+    let hidden = builder.node("MatMul", "hidden", &[&stream, &up]);
+    let biased = builder.node("Add", "biased", &[&bias, &hidden]);
+    let root = builder.constant(Tensor::from_f32("root", &[], &[std::f32::consts::SQRT_2]).unwrap());
+    let one = builder.constant(Tensor::from_f32("one", &[], &[1.0]).unwrap());
+    let half = builder.constant(Tensor::from_f32("half", &[], &[0.5]).unwrap());
+    let divided = builder.node("Div", "divided", &[&biased, &root]);
+    let erf = builder.node("Erf", "erf", &[&divided]);
+    let raised = builder.node("Add", "raised", &[&erf, &one]);
+    let product = builder.node("Mul", "product", &[&biased, &raised]);
+    let gelu = builder.node("Mul", "gelu", &[&product, &half]);
+    let down = constant(&mut builder, "down", &[64, 16]);
+    let back = builder.node("MatMul", "back", &[&gelu, &down]);
+    let end = constant(&mut builder, "end", &[16]);
+    let shifted = builder.node("Add", "shifted", &[&back, &end]);
+    builder.node("Add", "y", &[&stream, &shifted]);
+    builder.output(Value { name: "y".into(), datatype: DataType::Float, shape: wide });
+    builder.build().unwrap()
+}
+
+#[test]
+fn of_a_transformer_the_feed_forward_is_cut_whatever_the_length_and_the_rest_stays() {
+    let (model, stage) = (transformer(), Stage::new());
+    let fitted = stage.rows(&model, &[rows(&[12, 16], 24), rows(&[12], 24)]);
+    let draft = Draft::new(&model).unwrap();
+    let pruning = Pruning::of(&stage.workshop, &draft, &fitted, &Alone).unwrap();
+    let (cut, how) = pruning.cut(0.5).unwrap();
+    assert_eq!(how, "32 of 64 channels inside of 1 block");
+    assert_eq!(operators(&cut), operators(&draft), "summands go into the additions that are there");
+    assert_eq!((weight(&cut, "hidden"), weight(&cut, "q")), (&[16, 32][..], &[16, 16][..]));
+    for length in [12, 7] {
+        let rows = stage.rows(&model, &[rows(&[length, 16], 6), rows(&[length], 6)]);
+        let apart = apart(&stage, &model, &cut, &rows);
+        assert!(apart < 2e-2, "{apart} at length {length}");
+    }
+    assert!(pruning.refusal().contains("MatMul of two values"), "{}", pruning.refusal());
+}
+
+/// Features that are normalised by their mean and their squares' mean before they are read.
+fn normalised() -> Model {
+    let mut builder = Builder::new("normalised", 1);
+    let x = builder.input(Value::batch_of_f32("x", &[6]));
+    let wide = twice(&mut builder, "wide", &[6, 48], 1);
+    let features = builder.node("MatMul", "features", &[&x, &wide]);
+    let relu = builder.node("Relu", "relu", &[&features]);
+    let axes = builder.constant(Tensor::from_i64("axes", &[1], &[1]).unwrap());
+    let sum = builder.node("ReduceSum", "sum", &[&relu, &axes]);
+    let share = builder.constant(Tensor::from_f32("share", &[], &[1.0 / 48.0]).unwrap());
+    let mean = builder.node("Mul", "mean", &[&sum, &share]);
+    let centred = builder.node("Sub", "centred", &[&relu, &mean]);
+    let squared = builder.node("Mul", "squared", &[&relu, &relu]);
+    let power = builder.node_with("ReduceMean", "power", &[&squared], [("axes", vec![1].into())]);
+    let little = builder.constant(Tensor::from_f32("little", &[], &[0.1]).unwrap());
+    let positive = builder.node("Add", "positive", &[&power, &little]);
+    let root = builder.node("Sqrt", "root", &[&positive]);
+    let scale = twice(&mut builder, "scale", &[1, 48], 1);
+    let factor = builder.node("Div", "factor", &[&scale, &root]);
+    let scaled = builder.node("Mul", "scaled", &[&centred, &factor]);
+    let last = constant(&mut builder, "last", &[48, 5]);
+    builder.node("MatMul", "y", &[&scaled, &last]);
+    builder.output(Value::batch_of_f32("y", &[5]));
+    builder.build().unwrap()
+}
+
+#[test]
+fn means_over_channels_are_made_up_for_too() {
+    let (apart, draft) = halved(&normalised(), &[rows(&[6], 200)]);
+    assert!(apart < 2e-2, "{apart}");
+    assert_eq!(weight(&draft, "features"), [6, 24]);
+}
+
+#[test]
+fn a_target_that_is_computed_from_sizes_names_the_channels_that_are_left() {
+    let mut builder = Builder::new("computed", 1);
+    let x = builder.input(Value::batch_of_f32("x", &[4, 6]));
+    let wide = twice(&mut builder, "wide", &[6, 32], 1);
+    let features = builder.node("MatMul", "features", &[&x, &wide]);
+    let shape = builder.node("Shape", "shape", &[&x]);
+    let first = builder.constant(Tensor::from_i64("first", &[1], &[0]).unwrap());
+    let count = builder.node("Gather", "count", &[&shape, &first]);
+    let rest = builder.constant(Tensor::from_i64("rest", &[3], &[2, 2, 32]).unwrap());
+    let target = builder.node_with("Concat", "target", &[&count, &rest], [("axis", 0.into())]);
+    let apart_ = builder.node("Reshape", "apart", &[&features, &target]);
+    let relu = builder.node("Relu", "relu", &[&apart_]);
+    let last = constant(&mut builder, "last", &[32, 5]);
+    builder.node("MatMul", "y", &[&relu, &last]);
+    builder.output(Value::batch_of_f32("y", &[2, 2, 5]));
+    let (apart, draft) = halved(&builder.build().unwrap(), &[rows(&[4, 6], 40)]);
+    assert!(apart < 2e-2, "{apart}");
+    assert_eq!(weight(&draft, "features"), [6, 16]);
+}
+
+/// Two layers that a residual stream joins, and one within.
+fn residual() -> Model {
+    let mut builder = Builder::new("residual", 1);
+    let x = builder.input(Value::batch_of_f32("x", &[6]));
+    let stem = constant(&mut builder, "stem", &[6, 24]);
+    let stream = builder.node("MatMul", "stream", &[&x, &stem]);
+    let up = constant(&mut builder, "up", &[24, 64]);
+    let hidden = builder.node("MatMul", "hidden", &[&stream, &up]);
+    let relu = builder.node("Relu", "relu", &[&hidden]);
+    let down = constant(&mut builder, "down", &[64, 24]);
+    let back = builder.node("MatMul", "back", &[&relu, &down]);
+    let sum = builder.node("Add", "sum", &[&stream, &back]);
+    let last = constant(&mut builder, "last", &[24, 5]);
+    builder.node("MatMul", "y", &[&sum, &last]);
+    builder.output(Value::batch_of_f32("y", &[5]));
+    builder.build().unwrap()
+}
+
+#[test]
+fn the_residual_stream_is_never_touched() {
+    let (_, draft) = halved(&residual(), &[rows(&[6], 300)]);
+    assert_eq!((weight(&draft, "stream"), weight(&draft, "y")), (&[6, 24][..], &[24, 5][..]));
+    assert_eq!(weight(&draft, "hidden"), [24, 32]);
+}
+
+#[test]
+fn channels_chosen_by_least_squares_lose_less_than_the_first_ones() {
+    let (model, stage) = (residual(), Stage::new());
+    let fitted = stage.rows(&model, &[rows(&[6], 300)]);
+    let draft = Draft::new(&model).unwrap();
+    let mut pruning = Pruning::of(&stage.workshop, &draft, &fitted, &Alone).unwrap();
+    let fresh = Random::new(99).normals(200 * 6);
+    let fresh = parm_protocol::Tensor::from_f32([200, 6].as_slice(), &fresh).unwrap();
+    let fresh = stage.rows(&model, &[fresh]);
+    let lost = |pruning: &Pruning| apart(&stage, &model, &pruning.cut(0.25).unwrap().0, &fresh);
+    let chosen = lost(&pruning);
+    pruning.blocks[0].1.kept.sort_unstable();
+    let first = lost(&pruning);
+    assert!(chosen < 0.8 * first, "{chosen} is not much less than {first}");
+}
+
+#[test]
+fn where_channels_are_mixed_the_reason_names_the_operator() {
+    let mut builder = Builder::new("mixed", 1);
+    let x = builder.input(Value::batch_of_f32("x", &[6]));
+    let wide = constant(&mut builder, "wide", &[6, 24]);
+    let features = builder.node("MatMul", "features", &[&x, &wide]);
+    let mixed = builder.node_with("Softmax", "mixed", &[&features], [("axis", 1.into())]);
+    let last = constant(&mut builder, "last", &[24, 5]);
+    builder.node("MatMul", "y", &[&mixed, &last]);
+    builder.output(Value::batch_of_f32("y", &[5]));
+    let (model, stage) = (builder.build().unwrap(), Stage::new());
+    let rows = stage.rows(&model, &[rows(&[6], 24)]);
+    let pruning = Pruning::of(&stage.workshop, &Draft::new(&model).unwrap(), &rows, &Alone).unwrap();
+    assert!(pruning.is_empty());
+    assert_eq!(pruning.refusal(), "every layer's channels lead to Softmax (1)");
+}

@@ -1,0 +1,95 @@
+//! Graphs as exporters write them (`stand-ins/fixtures/make.py`): families, on all of them.
+
+use std::path::Path;
+
+use parm_parity_models::onnx::{Limits, Model};
+use parm_protocol::DataType;
+
+use super::*;
+use crate::exact::{Maxima, rewrite};
+use crate::graph::{Links, multiplications};
+use crate::int8::{Scope, gather, quantise};
+use crate::layers::{Shortcuts, repeats};
+use crate::prune::Pruning;
+use crate::testing::{Alone, Stage};
+
+/// Rows for any of them: pictures, or identifiers and a mask, twelve to a row.
+fn asked(stage: &Stage, model: &Model) -> Rows {
+    const COUNT: usize = 8;
+    let runner = stage.workshop.load("signature", model.bytes()).unwrap();
+    let array = |input: &parm_backend::engine::Declared| {
+        let sizes = input.shape.iter().skip(1).map(|&size| usize::try_from(size).unwrap_or(12));
+        let shape: Vec<usize> = std::iter::once(COUNT).chain(sizes).collect();
+        let (count, mut random) = (shape.iter().product(), Random::named(3, &input.name));
+        if input.datatype == DataType::Fp32 {
+            return Tensor::from_f32(shape.as_slice(), &random.normals(count)).unwrap();
+        }
+        let is_mask = input.name.contains("mask");
+        let value = |_| if is_mask { 1 } else { random.below(100) as i64 };
+        let data: Vec<u8> = (0..count).map(value).flat_map(i64::to_le_bytes).collect();
+        Tensor::new(DataType::Int64, shape.as_slice(), data.into()).unwrap()
+    };
+    let arrays: Vec<Tensor> = runner.signature().inputs.iter().map(array).collect();
+    Rows::new(runner.signature(), &arrays).unwrap()
+}
+
+fn opened(name: &str) -> Model {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/{name}.onnx"));
+    Model::open(&path, &Limits::default()).unwrap()
+}
+
+/// What is made of a graph answers all rows with numbers: with half of the channels in its blocks, with half of its blocks if
+/// it repeats, and in 8 bits. Gives the operators that do most of its work and the shares of the work that are left.
+fn smaller(name: &str) -> (Vec<String>, Vec<f64>) {
+    let (model, stage) = (opened(name), Stage::new());
+    let (rows, workshop) = (asked(&stage, &model), &stage.workshop);
+    let base = rewrite(workshop, &Draft::new(&model).unwrap(), &rows, Maxima::Seen).unwrap();
+    let survey = Survey::of(workshop, &base, &rows).unwrap();
+    let mut drafts = vec![Pruning::of(workshop, &base, &rows, &Alone).unwrap().cut(0.5).unwrap().0];
+    if let Some(found) = repeats(&base, &Links::of(&base), &survey) {
+        let shortcuts = Shortcuts::of(workshop, &base, &rows, (found, &survey, &Alone)).unwrap().unwrap();
+        drafts.extend(shortcuts.cut(&base).unwrap().into_iter().map(|(_, _, draft)| draft));
+    }
+    let ranges = gather(workshop, &base, &rows).unwrap();
+    drafts.push(quantise(&base, &ranges, Scope::All, 1e-4).unwrap().unwrap());
+    let whole = multiplications(&base, &survey).unwrap();
+    let mut left = Vec::new();
+    for draft in drafts {
+        let mut runner = workshop.load("smaller", draft.clone().finish().unwrap().bytes()).unwrap();
+        let said = answers(&mut runner, &rows, &Alone).unwrap();
+        let is_finite = said[0].as_f32().unwrap().iter().all(|value| value.is_finite());
+        assert!(is_finite && said[0].rows() == rows.len(), "{name}");
+        // 8 bits multiply as often.
+        if !draft.nodes.iter().any(|node| node.op_type == "QuantizeLinear") {
+            let survey = Survey::of(workshop, &draft, &rows).unwrap();
+            left.push(multiplications(&draft, &survey).unwrap() / whole);
+        }
+    }
+    (work(&base, &survey).into_iter().map(|work| work.operator).collect(), left)
+}
+
+#[test]
+fn inverted_residuals_with_gates_lose_channels() {
+    let (operators, left) = smaller("mobilenet");
+    assert!(operators[0] == "Conv" && left[0] < 0.6, "{operators:?}, {left:?}");
+}
+
+#[test]
+fn depthwise_separable_convolutions_lose_channels() {
+    let (operators, left) = smaller("lcnet");
+    assert!(operators[0] == "Conv" && left[0] < 0.4, "{operators:?}, {left:?}");
+}
+
+#[test]
+fn a_recogniser_with_attention_loses_features_and_layers() {
+    let (operators, left) = smaller("svtr");
+    assert!(operators.contains(&"MatMul of two values".to_owned()), "attention stays whole: {operators:?}");
+    assert!(left[0] < 0.9 && left[1] < 0.65, "{left:?}");
+}
+
+#[test]
+fn an_encoder_of_two_inputs_and_any_length_loses_features_and_layers() {
+    let (operators, left) = smaller("encoder");
+    assert!(operators.contains(&"MatMul of two values".to_owned()), "attention stays whole: {operators:?}");
+    assert!(left[0] < 0.8 && left[1] < 0.6, "{left:?}");
+}

@@ -1,0 +1,62 @@
+//! `parm serve --capture` on real traffic, and `parm stand-in` from it.
+
+use std::path::Path;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::process::{command, root};
+use crate::support::{Parm, affine, http};
+
+fn captured(folder: &Path, rows: usize) {
+    let mut parm =
+        Parm::serve(&["--instances", "1", "--capture", folder.to_str().unwrap(), "--capture-share", "1"]);
+    parm.until_model_ready();
+    for seed in 0..rows as u64 {
+        let body = json!({"inputs": [
+            {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": affine::rows(1, seed)}
+        ]});
+        let answer = http::post(parm.http, "/v2/models/affine/infer", body.to_string().as_bytes());
+        assert_eq!(answer.status, 200, "{}", answer.body_text());
+    }
+    assert!(parm.log().contains("what clients send is kept"), "{}", parm.log());
+    parm.signal("TERM");
+    assert!(parm.wait().success(), "{}", parm.log());
+}
+
+/// What a search says, and its status.
+fn search(model: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let folder = TempDir::new().unwrap();
+    let runs = folder.path().join("runs");
+    let output = command()
+        .args(["stand-in", model, "--dry-run", "--measure", "1", "--runs", runs.to_str().unwrap()])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn what_was_served_is_what_a_stand_in_is_sought_from_and_judged_on() {
+    let folder = TempDir::new().unwrap();
+    let captures = folder.path().join("captures");
+    captured(&captures, 40);
+    let source = format!("capture:{}", captures.display());
+    let affine = root().join("tests/models/affine/1/model.onnx");
+    let (status, said) = search(affine.to_str().unwrap(), &["--name", "affine", "--data", &source]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(
+        said.contains("20 rows to make candidates, 10 more to refit weights, 10 to judge them"),
+        "{said}"
+    );
+
+    let (status, said) = search(affine.to_str().unwrap(), &["--name", "other", "--data", &source]);
+    assert_eq!(status, Some(64), "{said}");
+    assert!(said.contains("holds queries to 'affine', none to 'other'"), "{said}");
+
+    let lenet = root().join("models/fashion-lenet/1/model.onnx");
+    let (status, said) = search(lenet.to_str().unwrap(), &["--name", "affine", "--data", &source]);
+    assert_eq!(status, Some(64), "{said}");
+    assert!(said.contains("captured from a model with the inputs x, this one takes input"), "{said}");
+}
