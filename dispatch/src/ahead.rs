@@ -4,16 +4,19 @@
 //! answered otherwise, and an instance that hangs holds one batch. For a model of microseconds the way there and back takes
 //! longer than the run: the instance idles between two batches, and each end of the way is woken for every one of them.
 //!
-//! Choice: an instance may hold what it does in a millisecond (`ahead_us`), sixteen batches for each of its slots at most. So
+//! Choice: an instance may hold what it does in so long (`ahead_us`, of which a millisecond is plenty), sixteen batches for each of its slots at most. So
 //! nobody waits at an instance for longer than that while others are free, and a hedge, which is never made before a
 //! millisecond, comes no later. What a batch takes is the median of those that began where nothing else was: measured among
 //! others it would hold their time too, and the more an instance was given the slower it would seem. Where instances are
-//! shared with other frontends the millisecond is shared as well. An instance that serves several models is given ahead of
+//! shared with other frontends that time is shared as well. An instance that serves several models is given ahead of
 //! time what the slowest of those in use allows.
 //!
 //! Rejected: a setting of slots for each fleet (there is one, and nobody knew that it was needed); a depth that grows for as
 //! long as throughput does (it must be searched under load, and an instance that hangs is noticed late); what the server says
 //! of its model's times (it does not know the way).
+//!
+//! Off unless it is set: a fast instance that hangs then holds sixteen batches instead of one, and what it holds is not hedged as
+//! surely yet as one batch is.
 //!
 //! Cold start: one at a time until sixteen were measured.
 

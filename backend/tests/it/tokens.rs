@@ -68,7 +68,10 @@ async fn an_answer_brings_a_token_and_the_next_job_needs_no_message() {
 
 #[tokio::test]
 async fn who_reserves_while_another_works_is_next_and_the_late_before_the_rest() {
-    let served = Served::start(config());
+    let mut patient = config();
+    // However slowly this runs, no token is called back.
+    patient.tokens.young = LONG;
+    let served = Served::start(patient);
     let [mut busy, mut query, mut late] = [(); 3].map(|()| Front::join(&served));
     served.stall();
     let running = served.send_as(request(&[0.; 4]), busy.context(None)).await;

@@ -96,7 +96,7 @@ fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
     settings.batch.max_size = NonZeroU16::new(dice.pick(&[1, 1, 4, 8])).expect("positive");
     settings.batch.max_delay = Duration::from_millis(dice.pick(&[0, 0, 2]));
     // At most, so that what takes a few milliseconds here counts as fast.
-    settings.ahead = Duration::from_millis(dice.pick(&[1, 1, 20]));
+    settings.ahead = Duration::from_millis(dice.pick(&[0, 0, 20]));
     settings.queue_limit = NonZeroU32::new(dice.pick(&[1024, 1024, 64, 16])).expect("positive");
     settings.max_attempts = NonZeroU8::new(dice.pick(&[3, 3, 2, 5])).expect("positive");
     settings.backup_model = Some(Model::Cheap.name());
