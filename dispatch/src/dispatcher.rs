@@ -229,6 +229,7 @@ impl Dispatcher {
             match timer {
                 Timer::Deadline(query) => self.expired(query),
                 Timer::Late(job) => self.late(job),
+                Timer::StillLate(job) => self.still_late(job),
                 Timer::Batch(pool) => self.batch_is_old(pool),
                 Timer::NoInstance(pool) => self.nobody_came(pool),
                 Timer::Age(group) => self.group_is_old(group),
@@ -252,7 +253,7 @@ impl Dispatcher {
         let earliest = self.timers.earliest(|timer| match timer {
             Timer::Deadline(query) | Timer::Grace(query) | Timer::Overdue(query) => queries.contains(query),
             Timer::Age(group) | Timer::Watch(group) => groups.contains(group),
-            Timer::Late(job) => jobs.contains(job),
+            Timer::Late(job) | Timer::StillLate(job) => jobs.contains(job),
             Timer::Batch(pool) | Timer::NoInstance(pool) => pools.contains(pool),
             Timer::Elsewhere(pool) | Timer::Widen(pool) => pools.contains(pool),
             Timer::Probe(instance) | Timer::Warm(instance) => instances.contains(instance),

@@ -27,6 +27,16 @@ struct Retry {
     refused: bool,
 }
 
+/// A copy that was refused is asked for again after no less.
+const LEAST_PATIENCE: Duration = Duration::from_millis(1);
+
+/// Whether a copy of a late query was refused before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ask {
+    First,
+    Again,
+}
+
 impl Dispatcher {
     pub(super) fn completed(&mut self, key: Key<Job>) {
         let Some(role) = self.jobs.get(key).filter(|job| !job.ended).map(|job| job.role) else { return };
@@ -224,28 +234,43 @@ impl Dispatcher {
     /// A job is late: those of its queries that no parity will save may be worth a copy elsewhere.
     pub(super) fn late(&mut self, key: Key<Job>) {
         let Some(job) = self.jobs.get(key) else { return };
-        let (pool, mut rows, after) = (job.pool, job.rows.clone(), self.now.since(job.started));
+        let (rows, after) = (job.rows.clone(), self.now.since(job.started));
         rows.iter().for_each(|query| self.trace(*query, Step::Late(after)));
+        self.hedge_job(key, Ask::First);
+    }
+
+    /// A late job still runs: what it holds may be worth a copy by now.
+    pub(super) fn still_late(&mut self, key: Key<Job>) {
+        self.hedge_job(key, Ask::Again);
+    }
+
+    fn hedge_job(&mut self, key: Key<Job>, ask: Ask) {
+        let Some(job) = self.jobs.get(key) else { return };
+        let (pool, mut rows) = (job.pool, job.rows.clone());
         rows.retain(|query| !self.covered(*query));
         if let Some(at) = rows.iter().filter_map(|query| self.stand_in_expected(*query)).max() {
             // Once more when it should be in: it may be late itself.
-            self.timers.set(at, Timer::Late(key));
+            self.timers.set(at, Timer::StillLate(key));
             rows.retain(|query| self.stand_in_expected(*query).is_none());
         }
-        self.hedge(pool, rows);
+        self.hedge(pool, rows, ask);
     }
 
-    /// Sends queries that one instance holds to another one as well, within the budget.
-    pub(super) fn hedge(&mut self, key: Key<Pool>, mut rows: Keys) {
+    /// Sends queries that one instance holds to another one as well, within the budget. What cannot be sent now is asked
+    /// for again while it runs: its instance may hang, and a moment's crowd must not cost a query everything.
+    pub(super) fn hedge(&mut self, key: Key<Pool>, mut rows: Keys, ask: Ask) {
         rows.retain(|query| {
             self.queries.get(*query).is_some_and(|query| query.extras == 0 && query.jobs.len() == 1)
         });
         let pool = &mut self.pools[key];
-        if rows.is_empty() || pool.usable < 2 || pool.removed {
+        if rows.is_empty() || pool.removed {
             return;
         }
-        if pool.crowded() || !pool.hedges.spend() {
-            pool.counters.hedges_refused += 1;
+        if pool.usable < 2 || pool.crowded() || !pool.hedges.spend() {
+            pool.counters.hedges_refused += u64::from(ask == Ask::First && pool.usable >= 2);
+            let again = self.now + pool.patience().max(LEAST_PATIENCE);
+            // They are all of one job.
+            self.timers.set(again, Timer::StillLate(self.queries[rows[0]].jobs[0]));
             return;
         }
         pool.counters.hedges += 1;

@@ -6,6 +6,7 @@ use super::arena::Key;
 use super::dispatcher::Dispatcher;
 use super::group::{Decoding, Group, Made, Parity, Stage};
 use super::job::Job;
+use super::outcome::Ask;
 use super::query::{Keys, Query};
 use super::timers::Timer;
 use super::{Action, Answer, GroupId, QueryId, Recovery, Step, Time, Unsure};
@@ -162,7 +163,7 @@ impl Dispatcher {
                 _ => {
                     counters.reconstructions_unsure += u64::from(outcome != Reconstruction::Failed);
                     if code.unsure == Unsure::Hedge {
-                        self.hedge(pool_key, Keys::from_slice(&[waiting]));
+                        self.hedge(pool_key, Keys::from_slice(&[waiting]), Ask::First);
                     }
                 }
             }

@@ -27,6 +27,7 @@ use super::arena::Key;
 use super::dispatcher::Dispatcher;
 use super::health::Reason;
 use super::job::{Job, Twin};
+use super::outcome::Ask;
 use super::pool::Pool;
 use super::query::{Aid, Keys, Query};
 use super::{Accept, Action, Answer, Failure, JobId, Judgement, Output, Pair, QueryId, Time, Unsure, Usual};
@@ -141,7 +142,7 @@ impl Dispatcher {
                 self.queries[key].aid = Aid::Useless;
                 self.let_go(output.job);
                 if hedges {
-                    self.hedge(pool_key, Keys::from_slice(&[key]));
+                    self.hedge(pool_key, Keys::from_slice(&[key]), Ask::First);
                 }
                 self.back_to_work(key);
             }

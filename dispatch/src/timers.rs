@@ -31,6 +31,8 @@ pub(super) enum Timer {
     Deadline(Key<Query>),
     /// The job counts as late.
     Late(Key<Job>),
+    /// A late job that got no copy is to be looked at again.
+    StillLate(Key<Job>),
     /// A batch has waited long enough for company.
     Batch(Key<Pool>),
     /// Queries have waited long enough for an instance.
@@ -179,7 +181,7 @@ impl Timer {
             Timer::Overdue(_) => Some(5),
             Timer::Batch(_) | Timer::NoInstance(_) | Timer::Elsewhere(_) => None,
             Timer::Lease(_) => Some(6),
-            Timer::Probe(_) | Timer::Warm(_) | Timer::Widen(_) => None,
+            Timer::StillLate(_) | Timer::Probe(_) | Timer::Warm(_) | Timer::Widen(_) => None,
         }
     }
 }

@@ -249,6 +249,17 @@ fn hedges_stay_within_their_budget() {
 }
 
 #[test]
+fn a_hedge_that_a_crowd_forbids_is_asked_for_again() {
+    let crowd =
+        [Join(1), Warm(32), Join(2), Query(1), Query(2), Query(3), Query(4), Query(5), Quiet, Wait(30)];
+    let gone = [Done(1), Done(1), Done(1), Done(1), Wait(60)];
+    let steps: Vec<_> = crowd.into_iter().chain(gone).collect();
+    let said = words(&play(hedging(), &steps));
+    assert_eq!(said.first().map(String::as_str), Some("670 answer 2 exact"), "no copy at 665: {said:?}");
+    assert_eq!(said.last().map(String::as_str), Some("685 copy 1 on 1"), "{said:?}");
+}
+
+#[test]
 fn replicas_run_on_distinct_instances_at_once() {
     let steps = [Join(1), Join(2), Join(3), Query(1), Done(2), Done(1)];
     check(replicating(2), &steps, &["0 run 1 on 1", "0 copy 1 on 2", "0 answer 1 hedged", "0 drop 1 on 1"]);

@@ -60,7 +60,7 @@ const DISPATCHED: &[Count] = &[
     },
     Count {
         name: "parm_hedges_refused_total",
-        help: "Late jobs that were not duplicated because the budget was spent",
+        help: "Late jobs that were not duplicated at once: the budget was spent, or too much waited",
         label: "",
         counts: &[("", |c| c.hedges_refused)],
     },
