@@ -230,7 +230,16 @@ impl Fleet {
                     self.open.insert((front, id));
                     let deadline = Time::from_nanos(self.now * 1000) + DEADLINE;
                     let (shape, priority, accept) = (ShapeId(0), 0, Accept::Any);
-                    let spec = QuerySpec { id, pool: POOL, shape, deadline, priority, accept, codable: true };
+                    let spec = QuerySpec {
+                        id,
+                        pool: POOL,
+                        shape,
+                        deadline,
+                        priority,
+                        share: None,
+                        accept,
+                        codable: true,
+                    };
                     self.tell(front, Event::QueryArrived(spec));
                 }
             }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use parking_lot::Mutex;
-use parm_dispatch::Settings;
+use parm_dispatch::{Payer, Settings, ShareId};
+use parm_shares::Table;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -59,11 +60,14 @@ impl Core {
         let library = Library::open(config.bundles.clone(), nets);
         let wished = PoolSettingsByModel { default: config.dispatch.clone(), models: config.models.clone() };
         wished.check(&library)?;
-        let settings = Settings::uniform(config.dispatch.clone());
+        config.shares.check()?;
+        let shares = Arc::new(Table::new(&config.shares));
+        let terms = shares.iter().map(|(share, _, settings)| (ShareId(share), settings.terms()));
+        let settings = Settings { shares: terms.collect(), ..Settings::uniform(config.dispatch.clone()) };
         let metrics = Metrics::new();
         let sampler = Sampler::start(&config.capture, || metrics.captured())?;
         let core = Arc::new(Self {
-            driver: Driver::start(config.instances.clone(), settings, timers)
+            driver: Driver::start(config.instances.clone(), settings, shares, timers)
                 .map_err(|error| Error::Timer { reason: error.to_string() })?,
             catalog: Catalog::default(),
             metrics,
@@ -85,6 +89,20 @@ impl Core {
         Ok(core)
     }
 
+    /// Counts how the instances' time was shared. Of models only those that had some are listed.
+    fn share_out(&self) {
+        let (accounts, pools) = (self.driver.shared(), self.catalog.all());
+        let named = accounts.iter().filter_map(|(payer, account)| match payer {
+            Payer::Share(share) => Some((*payer, [&**self.driver.shares.name(share.0), ""], *account)),
+            Payer::Model(_) if account.used == 0.0 && account.waiting == 0 => None,
+            Payer::Model(id) => {
+                let pool = pools.iter().find(|pool| pool.id == *id)?;
+                Some((*payer, ["", pool.model.name.as_str()], *account))
+            }
+        });
+        self.metrics.share_out(&named.collect::<Vec<_>>());
+    }
+
     /// The metrics page.
     pub(crate) fn page(&self, instances: metrics::InstanceCounts, paces: &[metrics::Pace]) -> String {
         for pool in self.catalog.all() {
@@ -100,6 +118,7 @@ impl Core {
                 }
             }
         }
+        self.share_out();
         self.metrics.count_instances(instances);
         self.metrics.pace_instances(paces);
         self.metrics.text()
