@@ -147,7 +147,6 @@ impl Dispatcher {
             Event::SettingsChanged { pool, settings, in_force } => {
                 self.settings_changed(pool, *settings, *in_force);
             }
-            Event::SharePromised(share, terms) => self.promised(share, terms),
             Event::PoolRemoved(id) => self.pool_removed(id),
             Event::GroupEncoded(id) => self.encoded(Key::from(id)),
             Event::GroupFailed(id) => self.not_encoded(Key::from(id)),

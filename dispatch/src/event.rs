@@ -4,7 +4,7 @@ use parm_tokens::{Grant, Token};
 
 use super::{
     GroupId, InForce, InstanceId, JobId, NodeId, Output, Pair, PoolId, PoolSettings, QueryId, ShapeId,
-    ShareId, Terms, Time,
+    ShareId, Time,
 };
 
 /// Whether a client takes an approximate answer.
@@ -157,8 +157,6 @@ pub enum Event {
     /// A pool is set up, or its settings changed, or what comes of them; queries that are under way stay.
     #[allow(missing_docs)] // the names say it
     SettingsChanged { pool: PoolId, settings: Box<PoolSettings>, in_force: Box<InForce> },
-    /// A share is promised this from now on.
-    SharePromised(ShareId, Terms),
     /// The model is unloaded: its queued queries are rejected, what runs is still answered.
     PoolRemoved(PoolId),
 }

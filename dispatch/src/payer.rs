@@ -6,7 +6,7 @@
 //! Without shares that are set up, priorities of queries go before shares, which are the models' own. With them a priority
 //! counts within its share: tenants who may say how urgent they are must not be able to starve others.
 
-use parm_shares::{Account, Terms, Work};
+use parm_shares::{Account, Work};
 
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
@@ -41,12 +41,6 @@ impl Dispatcher {
     /// How shares stand: those that are set up, and pools' own.
     pub fn shares(&self) -> impl Iterator<Item = (Payer, &Account)> {
         self.book.accounts().map(|(payer, account)| (*payer, account))
-    }
-
-    /// A share is promised this from now on.
-    pub(super) fn promised(&mut self, share: ShareId, terms: Terms) {
-        self.settings.shares.insert(share, terms);
-        self.book.promise(&Payer::Share(share), terms);
     }
 
     /// The lane of a pool that comes next, of those that are ready, and where it stands.

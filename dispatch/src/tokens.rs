@@ -102,7 +102,7 @@ impl Tokens {
 
     /// Whether those that are there are for queries only.
     pub(super) fn are_reserved(&self) -> bool {
-        self.held.iter().all(|held| held.reserved)
+        !self.held.is_empty() && self.held.iter().all(|held| held.reserved)
     }
 
     /// The token for a job.
@@ -155,6 +155,7 @@ impl Dispatcher {
             return;
         }
         // The worker counts every reservation of ours as met by it.
+        let late = if reserved { self.asked_late(key) } else { SmallVec::new() };
         self.clear_reservations(key);
         let usable = self.instances[key].usable();
         let Some(tokens) = &mut self.instances[key].tokens else { return };
@@ -171,7 +172,10 @@ impl Dispatcher {
         // Whoever has instances reserved goes first, as the worker sees it.
         self.for_reserved = reserved;
         if contended {
-            self.use_at_once(key, token);
+            if !self.use_at_once(key, token) {
+                // It was no use to what is late. Asked for again at once it would come again at once.
+                self.ask_again_later(key, late);
+            }
         } else {
             self.hold(key, until);
         }
@@ -191,18 +195,38 @@ impl Dispatcher {
         self.feed_instance(key);
     }
 
-    /// Others wait for the instance: a token is for work that cannot wait, or goes back.
-    fn use_at_once(&mut self, key: Key<Instance>, token: Token) {
+    /// Others wait for the instance: a token is for work that cannot wait, or goes back. Whether it was used.
+    fn use_at_once(&mut self, key: Key<Instance>, token: Token) -> bool {
         let holds = |instance: &Instance| {
             instance.tokens.as_ref().is_some_and(|tokens| tokens.held.iter().any(|held| held.token == token))
         };
         self.refresh(key);
+        let mut used = true;
         while holds(&self.instances[key]) {
             if !self.take_what_waits(key) {
                 self.give_back(key, |held| held.token == token);
+                used = false;
             }
         }
         self.refresh(key);
+        used
+    }
+
+    /// What is late and has reserved at an instance.
+    fn asked_late(&self, key: Key<Instance>) -> SmallVec<[Asked; 1]> {
+        let tokens = self.instances[key].tokens.iter();
+        tokens.flat_map(|tokens| &tokens.asked).filter(|asked| asked.class == Class::Late).copied().collect()
+    }
+
+    /// Counts as asked for what the instance does not know of: it is asked for again when reservations are renewed.
+    fn ask_again_later(&mut self, key: Key<Instance>, late: SmallVec<[Asked; 1]>) {
+        let Some(tokens) = &mut self.instances[key].tokens else { return };
+        for asked in late {
+            if let Some(pool) = self.pools.get_mut(asked.pool) {
+                *pool.asking.reserved.count(asked.payer, asked.class) += 1;
+                tokens.asked.push(Asked { since: self.now, ..asked });
+            }
+        }
     }
 
     /// Somebody else needs a token.

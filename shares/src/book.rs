@@ -1,6 +1,6 @@
 //! The accounts of all who are served by the same instances.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::share::{Clock, Due, Share};
@@ -140,11 +140,11 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
     where
         K: 'a,
     {
-        let wished: Vec<&K> = keys.collect();
+        let wished: BTreeSet<&K> = keys.collect();
         let clock = self.clock;
         for (key, entry) in &mut self.accounts {
             let waited = entry.waits();
-            entry.wished = wished.contains(&key);
+            entry.wished = wished.contains(key);
             if !waited && entry.wished {
                 entry.share.come(&clock);
             }

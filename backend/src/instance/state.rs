@@ -175,10 +175,8 @@ impl State {
     /// Gives out what is free to those that come before all jobs. Whether the job that comes next may run.
     pub(super) fn arrange(&mut self) -> bool {
         let now = self.now();
-        if self.desk.is_used() {
-            self.book.wish(self.desk.reservations().iter().map(|known| &known.key.payer));
-            self.desk.keep(self.book.unused() as usize);
-        }
+        self.book.wish(self.desk.reservations().iter().map(|known| &known.key.payer));
+        self.desk.keep(self.book.unused() as usize);
         let first = self.first().map(|(rank, _)| rank);
         let book = &self.book;
         let reserved =

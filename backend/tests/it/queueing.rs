@@ -144,9 +144,9 @@ async fn tenants_of_one_model_have_their_turns_by_the_share_that_they_name() {
     let flood = (1..=10).map(|name| ("gold", 0, name));
     let requests: Vec<_> = flood.chain([("silver", 0, 100), ("nobody", 0, 200)]).collect();
     let seen = order_of(shares(&[("gold", 0), ("silver", 0)]), &requests).await;
-    // Names that are not set up count as none: the model's own share, which has had the first request.
+    // Names that are not set up count as none: the model's own share, which has had the first request, and long.
     let place = |name| seen.iter().position(|seen| *seen == name).unwrap();
-    assert!(place(100) < 2 && place(200) < 10, "{seen:?}");
+    assert!(place(100) < 2 && place(200) > 1, "{seen:?}");
     let of_gold: Vec<_> = seen.iter().filter(|name| **name <= 10).collect();
     assert!(of_gold.is_sorted(), "one share's requests keep their order: {seen:?}");
 }

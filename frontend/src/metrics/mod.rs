@@ -304,7 +304,7 @@ impl Metrics {
     }
 
     /// How shares stand now, each with its share's or model's name.
-    pub(crate) fn share_out(&self, accounts: &[(Payer, [&str; 2], Account)]) {
+    pub(crate) fn share_out(&self, accounts: &[(Payer, [String; 2], Account)]) {
         self.shares.refresh(accounts);
     }
 

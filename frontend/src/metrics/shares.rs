@@ -35,20 +35,20 @@ impl ShareFamilies {
     }
 
     /// Counts what accounts say by now; versions of one model have accounts of their own, and count together.
-    pub(super) fn refresh(&self, accounts: &[(Payer, [&str; 2], Account)]) {
+    pub(super) fn refresh(&self, accounts: &[(Payer, [String; 2], Account)]) {
         let mut counted = self.counted.lock();
-        let mut waiting = BTreeMap::<[&str; 2], i64>::new();
+        let mut waiting = BTreeMap::<&[String; 2], i64>::new();
         for (payer, labels, account) in accounts {
             // One that was closed and opened again began anew.
             let new = |now: f64, before: f64| if now < before { now } else { now - before };
             let before = counted.insert(*payer, (account.used, account.entitled)).unwrap_or_default();
             self.used.with_label_values(labels).inc_by(new(account.used, before.0));
             self.entitled.with_label_values(labels).inc_by(new(account.entitled, before.1));
-            *waiting.entry(*labels).or_default() += i64::from(account.waiting);
+            *waiting.entry(labels).or_default() += i64::from(account.waiting);
         }
         counted.retain(|known, _| accounts.iter().any(|(payer, ..)| payer == known));
         for (labels, count) in waiting {
-            self.waiting.with_label_values(&labels).set(count);
+            self.waiting.with_label_values(labels).set(count);
         }
     }
 }

@@ -19,7 +19,7 @@ use parm_workload::Random;
 use parm_workload::clock::Moment;
 
 use crate::calendar::Calendar;
-use worker::{Ended, Job, Worker};
+use worker::{Finished, Job, Worker};
 
 /// Tenants, instances, and how they come together.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ pub struct Bill {
 }
 
 #[derive(Debug)]
-enum Happening {
+enum Occurrence {
     /// A client of a tenant asks.
     Asks(usize, u32),
     Wake(usize),
@@ -96,10 +96,11 @@ struct Asked {
     at: Moment,
 }
 
-struct Engine<'a> {
+/// A tenancy under way.
+struct House<'a> {
     run: &'a Tenancy,
     now: Moment,
-    calendar: Calendar<Happening>,
+    calendar: Calendar<Occurrence>,
     fronts: Vec<Dispatcher>,
     workers: Vec<Worker>,
     asked: BTreeMap<QueryId, Asked>,
@@ -115,10 +116,10 @@ const DEADLINE: Duration = Duration::from_secs(1000);
 impl Tenancy {
     /// What each tenant had. The same one always has the same result.
     pub fn simulate(&self) -> Vec<Bill> {
-        let mut engine = Engine::new(self);
-        engine.start();
-        engine.run();
-        engine.bills
+        let mut house = House::new(self);
+        house.start();
+        house.run();
+        house.bills
     }
 
     fn shares(&self) -> BTreeMap<ShareId, Terms> {
@@ -128,7 +129,7 @@ impl Tenancy {
     }
 }
 
-impl<'a> Engine<'a> {
+impl<'a> House<'a> {
     fn new(run: &'a Tenancy) -> Self {
         let shares = run.shares();
         let settings = Settings { shares: shares.clone(), ..Settings::uniform(run.settings.clone()) };
@@ -172,7 +173,7 @@ impl<'a> Engine<'a> {
         }
         for (tenant, own) in self.run.tenants.iter().enumerate() {
             let clients = if let Demand::Clients(clients) = own.demand { clients } else { 1 };
-            (0..clients).for_each(|client| self.calendar.note(self.now, Happening::Asks(tenant, client)));
+            (0..clients).for_each(|client| self.calendar.note(self.now, Occurrence::Asks(tenant, client)));
         }
     }
 
@@ -181,25 +182,25 @@ impl<'a> Engine<'a> {
         while self.calendar.next_at() <= end {
             self.now = self.calendar.next_at();
             match self.calendar.take() {
-                Some(Happening::Asks(tenant, client)) => self.asks(tenant, client),
-                Some(Happening::Wake(front)) => self.tell(front, Event::TimerFired),
-                Some(Happening::Completed(front, job)) => self.tell(front, Event::JobCompleted(job)),
-                Some(Happening::Told(front, id, Message::Granted(grant))) => {
+                Some(Occurrence::Asks(tenant, client)) => self.asks(tenant, client),
+                Some(Occurrence::Wake(front)) => self.tell(front, Event::TimerFired),
+                Some(Occurrence::Completed(front, job)) => self.tell(front, Event::JobCompleted(job)),
+                Some(Occurrence::Told(front, id, Message::Granted(grant))) => {
                     self.tell(front, Event::TokenGranted(id, grant));
                 }
-                Some(Happening::Told(front, id, Message::Recalled(token))) => {
+                Some(Occurrence::Told(front, id, Message::Recalled(token))) => {
                     self.tell(front, Event::TokenRecalled(id, token));
                 }
-                Some(Happening::Given(id, job)) => {
+                Some(Occurrence::Given(id, job)) => {
                     self.workers[id.0 as usize].give(job);
                     self.proceed(id, None);
                 }
-                Some(Happening::Wished(id, front, order)) => {
+                Some(Occurrence::Wished(id, front, order)) => {
                     self.workers[id.0 as usize].told(Frontend(front as u64), order);
                     self.proceed(id, None);
                 }
-                Some(Happening::Ends(id)) => self.ends(id),
-                Some(Happening::Tick(id)) => {
+                Some(Occurrence::Ends(id)) => self.ends(id),
+                Some(Occurrence::Tick(id)) => {
                     self.workers[id.0 as usize].ticked();
                     self.proceed(id, None);
                 }
@@ -215,7 +216,7 @@ impl<'a> Engine<'a> {
         self.asked.insert(id, Asked { tenant, client, at: self.now });
         // Whoever asks now and then asks another frontend each time, as behind a balancer.
         let turn = if let Demand::Every(pause) = own.demand {
-            self.calendar.note(self.now + pause, Happening::Asks(tenant, client));
+            self.calendar.note(self.now + pause, Occurrence::Asks(tenant, client));
             self.queries
         } else {
             u64::from(client)
@@ -242,15 +243,15 @@ impl<'a> Engine<'a> {
             match action {
                 Action::Run(spec, _) => {
                     let job = Job { front, spec, takes: self.takes(&spec) };
-                    self.calendar.note(self.now + delay, Happening::Given(spec.instance, job));
+                    self.calendar.note(self.now + delay, Occurrence::Given(spec.instance, job));
                 }
                 Action::Answer(query, answer) => self.answered(query, &answer),
                 Action::Tell(id, order) => {
-                    self.calendar.note(self.now + delay, Happening::Wished(id, front, order));
+                    self.calendar.note(self.now + delay, Occurrence::Wished(id, front, order));
                 }
                 Action::WakeAt(at) => {
                     let at = Moment::from_nanos(at.as_nanos()).max(self.now);
-                    self.calendar.note(at, Happening::Wake(front));
+                    self.calendar.note(at, Occurrence::Wake(front));
                 }
                 // What is dropped runs to its end: nothing waits at instances that could be taken back.
                 _ => {}
@@ -272,12 +273,12 @@ impl<'a> Engine<'a> {
             self.bills[asked.tenant].latencies.push(latency);
         }
         if let Demand::Clients(_) = self.run.tenants[asked.tenant].demand {
-            self.calendar.note(self.now, Happening::Asks(asked.tenant, asked.client));
+            self.calendar.note(self.now, Occurrence::Asks(asked.tenant, asked.client));
         }
     }
 
     fn ends(&mut self, id: InstanceId) {
-        let Some(Ended { job, took }) = self.workers[id.0 as usize].end(self.now) else { return };
+        let Some(Finished { job, took }) = self.workers[id.0 as usize].end(self.now) else { return };
         let whose = |tenant: &Tenant, number: usize| match job.spec.payer {
             Payer::Share(share) => share.0 as usize == number,
             Payer::Model(model) => tenant.share.is_none() && tenant.model == model,
@@ -291,21 +292,21 @@ impl<'a> Engine<'a> {
         // The token goes with the answer, and is there first.
         self.proceed(id, Some(job.front));
         let delay = if self.run.frontends > 1 { self.run.delay } else { Duration::ZERO };
-        self.calendar.note(self.now + delay, Happening::Completed(job.front, job.spec.id));
+        self.calendar.note(self.now + delay, Occurrence::Completed(job.front, job.spec.id));
     }
 
     /// Starts what may start at an instance, and tells frontends what there is to tell.
     fn proceed(&mut self, id: InstanceId, ended: Option<usize>) {
         let here = &mut self.workers[id.0 as usize];
         if let Some(at) = here.proceed(self.now, ended.map(|front| Frontend(front as u64))) {
-            self.calendar.note(at, Happening::Ends(id));
+            self.calendar.note(at, Occurrence::Ends(id));
         }
         let (mail, tick) = self.workers[id.0 as usize].mail(self.now);
         for (Frontend(front), message) in mail {
-            self.calendar.note(self.now + self.run.delay, Happening::Told(front as usize, id, message));
+            self.calendar.note(self.now + self.run.delay, Occurrence::Told(front as usize, id, message));
         }
         if let Some(at) = tick {
-            self.calendar.note(at, Happening::Tick(id));
+            self.calendar.note(at, Occurrence::Tick(id));
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Job {
 }
 
 /// A job that ended.
-pub(super) struct Ended {
+pub(super) struct Finished {
     pub(super) job: Job,
     pub(super) took: Duration,
 }
@@ -74,12 +74,12 @@ impl Worker {
     }
 
     /// The job that runs ends.
-    pub(super) fn end(&mut self, now: Moment) -> Option<Ended> {
+    pub(super) fn end(&mut self, now: Moment) -> Option<Finished> {
         let (job, charge, since) = self.running.take()?;
         let took = Duration::from_nanos(now.nanos_since(since));
         self.book.end(&job.spec.payer, &job.spec.pool, charge, took);
         self.desk.end();
-        Some(Ended { job, took })
+        Some(Finished { job, took })
     }
 
     /// Starts what comes next, where nothing runs; says when it ends. `answering` has just had a job here.

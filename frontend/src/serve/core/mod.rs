@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use parking_lot::Mutex;
-use parm_dispatch::{Payer, Settings, ShareId};
+use parm_dispatch::{Account, Payer, Settings, ShareId};
 use parm_shares::Table;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -89,18 +89,26 @@ impl Core {
         Ok(core)
     }
 
-    /// Counts how the instances' time was shared. Of models only those that had some are listed.
-    fn share_out(&self) {
-        let (accounts, pools) = (self.driver.shared(), self.catalog.all());
-        let named = accounts.iter().filter_map(|(payer, account)| match payer {
-            Payer::Share(share) => Some((*payer, [&**self.driver.shares.name(share.0), ""], *account)),
+    /// How the instances' time was shared: by the name of a share that is set up, or of the model whose own it is. Of models
+    /// only those that had some are listed.
+    pub(crate) fn shared(&self) -> Vec<([String; 2], Account)> {
+        self.shares_named().into_iter().map(|(_, named, account)| (named, account)).collect()
+    }
+
+    fn shares_named(&self) -> Vec<(Payer, [String; 2], Account)> {
+        let pools = self.catalog.all();
+        let named = |(payer, account): (Payer, Account)| match payer {
+            Payer::Share(share) => {
+                let name = self.driver.shares.name(share.0).to_string();
+                Some((payer, [name, String::new()], account))
+            }
             Payer::Model(_) if account.used == 0.0 && account.waiting == 0 => None,
             Payer::Model(id) => {
-                let pool = pools.iter().find(|pool| pool.id == *id)?;
-                Some((*payer, ["", pool.model.name.as_str()], *account))
+                let pool = pools.iter().find(|pool| pool.id == id)?;
+                Some((payer, [String::new(), pool.model.name.clone()], account))
             }
-        });
-        self.metrics.share_out(&named.collect::<Vec<_>>());
+        };
+        self.driver.shared().into_iter().filter_map(named).collect()
     }
 
     /// The metrics page.
@@ -118,7 +126,7 @@ impl Core {
                 }
             }
         }
-        self.share_out();
+        self.metrics.share_out(&self.shares_named());
         self.metrics.count_instances(instances);
         self.metrics.pace_instances(paces);
         self.metrics.text()
