@@ -104,9 +104,9 @@ fn a_flood_costs_others_little_and_loses_no_more_than_they_use() {
 #[test]
 fn what_is_reserved_is_there_within_a_service_time_whoever_floods() {
     for frontends in FRONTENDS {
-        // Its weight alone would give it a hundredth; and it asks for more than that.
+        // Its weight alone would give it a hundredth; and it asks for five times that.
         let share = Some(Terms { weight: 1.0, reserved: 1 });
-        let kept = Tenant { share, model: PoolId(2), service: LIGHT, demand: Demand::Every(6 * MS) };
+        let kept = Tenant { share, model: PoolId(2), service: LIGHT, demand: Demand::Every(25 * MS) };
         let flood = greedy(100.0, 1, HEAVY);
         let without = Tenant { share: Some(Terms { weight: 1.0, reserved: 0 }), ..kept };
         let bills = simulate(&tenancy(vec![kept, flood], frontends));
@@ -136,7 +136,8 @@ fn what_nobody_else_wants_is_anybodys() {
 fn nobody_starves_however_small_its_share_is() {
     for frontends in FRONTENDS {
         let mut tenants: Vec<_> = (0..8).map(|_| greedy(100.0, 1, 20 * MS)).collect();
-        tenants.push(Tenant { demand: Demand::Clients(1), ..greedy(1.0, 2, 20 * MS) });
+        // A client at each frontend.
+        tenants.push(Tenant { demand: Demand::Clients(3), ..greedy(1.0, 2, 20 * MS) });
         let bills = simulate(&tenancy(tenants, frontends));
         let small = bills.last().unwrap();
         let part = parts(&bills).pop().unwrap();
