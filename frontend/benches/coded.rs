@@ -189,6 +189,7 @@ async fn send(frontend: &Frontend, count: usize) -> Vec<Duration> {
                 transport: Transport::Http,
                 traceparent: None,
                 caller: None,
+                key: None,
             };
             frontend.infer(request, context).await.unwrap();
             arrived.elapsed()
