@@ -28,6 +28,7 @@ use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
 use super::quantile::Quantiles;
+use super::tokens::Tokens;
 use super::{Role, Time};
 
 /// Batches that an instance may hold for each of its slots: enough to keep both ends busy.
@@ -96,7 +97,8 @@ impl Instance {
 
     /// Batches that it may hold, tokens aside.
     pub(super) fn most_held(&self) -> usize {
-        usize::from(self.slots) * usize::from(self.ahead)
+        let told = self.tokens.as_ref().map_or(0, Tokens::slots);
+        usize::from(self.slots.max(told)) * usize::from(self.ahead)
     }
 
     /// Whether it may be sent a batch ahead of time without a token.

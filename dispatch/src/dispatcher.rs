@@ -140,6 +140,7 @@ impl Dispatcher {
             Event::TokensOffered(id) => self.tokens_offered(id),
             Event::TokenGranted(id, grant) => self.granted(id, grant),
             Event::TokenRecalled(id, token) => self.recalled(id, token),
+            Event::TokensShared(id, alone) => self.tokens_shared(id, alone),
             Event::TokensEnded(id) => self.tokens_ended(id),
             Event::InstanceDraining(id) => self.draining(id),
             Event::InstanceLeft(id) => self.left(id),

@@ -1,5 +1,7 @@
 //! What happens to the dispatcher.
 
+use std::num::NonZeroU16;
+
 use parm_tokens::{Grant, Token};
 
 use super::{
@@ -125,6 +127,8 @@ pub enum Event {
     TokenGranted(InstanceId, Grant),
     /// An instance wants a token back, unless it is used.
     TokenRecalled(InstanceId, Token),
+    /// An instance that gives tokens is this frontend's alone, who needs none then, and runs so many jobs at a time; or it is not.
+    TokensShared(InstanceId, Option<NonZeroU16>),
     /// The connection is gone on which an instance gave tokens, and they with it; it is sent jobs as it comes.
     TokensEnded(InstanceId),
     /// An instance wants no more work; what it holds will still be completed.

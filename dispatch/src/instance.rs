@@ -65,12 +65,12 @@ impl Instance {
     /// have nothing to do come first.
     pub(super) fn room(&self) -> Room {
         let room = match &self.tokens {
-            Some(tokens) => tokens.is_there() || self.has_room_ahead(tokens.sharers()),
-            None => self.jobs.len() < self.most_held(),
+            Some(tokens) if tokens.are_needed() => tokens.is_there() || self.has_room_ahead(tokens.sharers()),
+            _ => self.jobs.len() < self.most_held(),
         };
         match self.jobs.len() {
             _ if !room || !self.usable() => Room::None,
-            0 if self.warm_at.is_none() && self.tokens.as_ref().is_none_or(Tokens::is_there) => Room::Empty,
+            0 if self.warm_at.is_none() && self.tokens.as_ref().is_none_or(Tokens::is_ready) => Room::Empty,
             _ => Room::Partial,
         }
     }

@@ -11,6 +11,8 @@
 //! Rejected: a reservation for each query by name, fetched by that name. Queries of a pool are alike, so whichever is first
 //! takes the token; and a name would have to be withdrawn at every worker whenever a query is answered otherwise.
 
+use std::num::NonZeroU16;
+
 use smallvec::SmallVec;
 
 use parm_tokens::{Class, Grant, Order, Token};
@@ -34,6 +36,8 @@ pub(super) struct Tokens {
     asked: SmallVec<[Asked; 1]>,
     /// Frontends that take part, this one included, as was last said.
     sharers: u16,
+    /// Nobody else takes part, and the instance runs so many jobs at a time: no token is needed.
+    alone: Option<NonZeroU16>,
     /// When the first lease may be over, if somebody watches.
     watched: Option<Time>,
 }
@@ -95,6 +99,21 @@ impl Tokens {
         !self.held.is_empty()
     }
 
+    /// Whether a job wants a token.
+    pub(super) fn are_needed(&self) -> bool {
+        self.alone.is_none()
+    }
+
+    /// Whether a job may be sent for which the instance is idle, as far as others go.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.are_needed() || self.is_there()
+    }
+
+    /// Jobs that the instance runs at a time, where that is known.
+    pub(super) fn slots(&self) -> u16 {
+        self.alone.map_or(0, NonZeroU16::get)
+    }
+
     /// Frontends that share the instance.
     pub(super) fn sharers(&self) -> u16 {
         self.sharers
@@ -122,6 +141,21 @@ impl Dispatcher {
         self.givers += 1;
         self.refresh(key);
         self.seek_for_all(key);
+    }
+
+    /// Whether others take part in an instance's tokens.
+    pub(super) fn tokens_shared(&mut self, id: InstanceId, alone: Option<NonZeroU16>) {
+        let Some(key) = self.instance_names.get(id) else { return };
+        let Some(tokens) = &mut self.instances[key].tokens else { return };
+        tokens.alone = alone;
+        if alone.is_some() {
+            self.clear_reservations(key);
+        }
+        self.refresh(key);
+        self.feed_instance(key);
+        if alone.is_none() {
+            self.seek_for_all(key);
+        }
     }
 
     /// An instance that gives tokens takes work (again): what waits in its pools may reserve there.
@@ -349,7 +383,7 @@ impl Dispatcher {
                     && instance.serves(key).is_some_and(|serves| serves.takes_queries());
                 let Some(tokens) = instance.tokens.as_mut().filter(|_| suits) else { continue };
                 let known = |asked: &Asked| (asked.pool, asked.payer, asked.class) == (key, payer, class);
-                if tokens.is_there() || tokens.asked.iter().any(known) {
+                if tokens.is_ready() || tokens.asked.iter().any(known) {
                     continue;
                 }
                 if missing == 0 {

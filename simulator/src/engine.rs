@@ -5,6 +5,7 @@
 //! be free by the query that comes at that moment.
 
 use std::mem;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
@@ -224,6 +225,8 @@ impl<'a> Engine<'a> {
             ToFront::Probed(id, of) => Event::ProbeAnswered(id, of, true),
             ToFront::Token(id, Message::Granted(grant)) => Event::TokenGranted(id, grant),
             ToFront::Token(id, Message::Recalled(token)) => Event::TokenRecalled(id, token),
+            ToFront::Token(id, Message::Alone(slots)) => Event::TokensShared(id, NonZeroU16::new(slots)),
+            ToFront::Token(id, Message::Shared) => Event::TokensShared(id, None),
         };
         self.tell(number, event);
     }

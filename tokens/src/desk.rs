@@ -76,7 +76,16 @@ impl<K: Ord + Clone> Desk<K> {
 
     /// A frontend takes part.
     pub fn join(&mut self, frontend: Frontend) {
+        let before = self.frontends.len();
         self.frontends.insert(frontend);
+        match self.frontends.len() {
+            1 => self.say_that_one_is_alone(),
+            2 if before == 1 => {
+                let others = self.frontends.iter().filter(|known| **known != frontend);
+                self.mail.extend(others.map(|other| (*other, Message::Shared)));
+            }
+            _ => {}
+        }
     }
 
     /// A frontend is gone, and what it held and reserved with it.
@@ -84,6 +93,15 @@ impl<K: Ord + Clone> Desk<K> {
         self.frontends.remove(&frontend);
         self.out.retain(|out| out.holder != frontend);
         self.reservations.retain(|reservation| reservation.frontend != frontend);
+        self.say_that_one_is_alone();
+    }
+
+    /// What is in the mail for who is gone goes nowhere.
+    fn say_that_one_is_alone(&mut self) {
+        if let (Some(only), 1) = (self.frontends.first(), self.frontends.len()) {
+            let slots = u16::try_from(self.slots).unwrap_or(u16::MAX);
+            self.mail.push((*only, Message::Alone(slots)));
+        }
     }
 
     /// A frontend says something; `number` is its place among what arrives.
@@ -168,7 +186,8 @@ impl<K: Ord + Clone> Desk<K> {
 
     /// A frontend's job ended and nobody waits: it may send another one.
     pub fn stick(&mut self, frontend: Frontend, now: Duration) {
-        if self.home() > 0 && self.reservations.is_empty() && self.frontends.contains(&frontend) {
+        let shared = self.frontends.len() > 1;
+        if shared && self.home() > 0 && self.reservations.is_empty() && self.frontends.contains(&frontend) {
             self.give(frontend, false, now);
         }
     }
@@ -274,7 +293,26 @@ mod tests {
     fn desk(slots: usize) -> Desk<&'static str> {
         let mut desk = Desk::new(slots, Settings::default());
         [ONE, TWO].into_iter().for_each(|frontend| desk.join(frontend));
+        desk.mail();
         desk
+    }
+
+    #[test]
+    fn one_that_is_alone_is_told_so_and_gets_no_tokens_until_another_comes() {
+        let mut desk: Desk<&'static str> = Desk::new(3, Settings::default());
+        desk.join(ONE);
+        assert_eq!(desk.mail(), [(ONE, Message::Alone(3))]);
+        desk.stick(ONE, MS);
+        assert_eq!((desk.mail(), desk.out()), (vec![], 0));
+        desk.join(TWO);
+        assert_eq!(desk.mail(), [(ONE, Message::Shared)]);
+        desk.join(Frontend(3));
+        assert_eq!(desk.mail(), []);
+        desk.leave(ONE);
+        desk.leave(Frontend(3));
+        assert_eq!(desk.mail(), [(TWO, Message::Alone(3))]);
+        desk.leave(TWO);
+        assert_eq!(desk.mail(), []);
     }
 
     fn reserve(desk: &mut Desk<&'static str>, frontend: Frontend, class: Class, number: u64, now: Duration) {
@@ -383,11 +421,9 @@ mod tests {
 
     #[test]
     fn who_reserves_though_it_holds_the_token_has_lost_it_and_gets_another() {
-        let mut desk = Desk::new(1, Settings::default());
-        desk.join(ONE);
+        let mut desk = desk(1);
         desk.stick(ONE, Duration::ZERO);
         let lost = granted(&mut desk, ONE);
-        assert_eq!(lost.lease, None, "nobody else is there");
         reserve(&mut desk, ONE, Class::Query, 1, 10 * MS);
         assert_eq!(desk.mail(), [(ONE, Message::Recalled(lost.token))]);
         desk.tick(15 * MS);
@@ -415,7 +451,7 @@ mod tests {
     fn what_is_said_twice_counts_once_and_reservations_are_bounded() {
         let settings = Settings { most_reservations: 2, ..Settings::default() };
         let mut desk = Desk::new(1, settings);
-        desk.join(ONE);
+        [ONE, TWO].into_iter().for_each(|frontend| desk.join(frontend));
         desk.begin(false, MS);
         for model in ["a", "a", "b", "c"] {
             desk.told(ONE, Order::Reserve(model, Class::Query), 1);

@@ -13,6 +13,9 @@
 //! use, and nearly every query finds one without a message. Where a reservation waits at an idle worker whose token is out, the
 //! worker calls the token back.
 //!
+//! A frontend that is alone needs nobody's leave. It is told so, and that it is not any more when another comes: a message for
+//! each, where a token for every job cost a frontend before models of microseconds two thirds of what it could do.
+//!
 //! Nothing depends on a token but the wait: a job that comes without one, or with one that is void, is queued like any other.
 //! So a lost message costs a time-out and never a query, and frontends that know nothing of tokens are served as ever.
 //!
@@ -20,7 +23,7 @@
 //! have nothing to send. Probing for the shortest queue: what it says is old when the query arrives, and it is most wrong where
 //! instances are slow. Tokens that are only hints: two jobs meet at an instance whenever one frontend is quicker than a message.
 //!
-//! Cold start: no frontend has a token. Its first jobs come without one, and each answer brings one.
+//! Cold start: no frontend has a token. It reserves for its first jobs, and each answer brings one.
 
 mod desk;
 mod message;

@@ -43,6 +43,10 @@ pub enum Message {
     Granted(Grant),
     /// Somebody else needs the token: give it back, unless it is used.
     Recalled(Token),
+    /// No other frontend takes part: until there is one it needs no tokens. The worker runs so many jobs at a time.
+    Alone(u16),
+    /// Others take part: from now on it needs a token for a job.
+    Shared,
 }
 
 /// From a frontend to a worker. Each says what is so from now on, so that one that comes twice does no harm.

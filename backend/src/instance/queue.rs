@@ -207,7 +207,9 @@ impl Queue {
             state.desk.join(frontend);
             state.mailboxes.insert(frontend, mailbox);
         }
-        (frontend, state.frontends == 1)
+        let first = state.frontends == 1;
+        self.settle(state);
+        (frontend, first)
     }
 
     /// A frontend is gone.

@@ -17,21 +17,31 @@ struct Front {
     frontend: Frontend,
     giver: Arc<dyn Giver>,
     mail: mpsc::Receiver<Message>,
+    /// Whether it is alone, as it was told.
+    sharing: mpsc::Receiver<Message>,
 }
 
-struct Post(mpsc::Sender<Message>);
+struct Post {
+    mail: mpsc::Sender<Message>,
+    sharing: mpsc::Sender<Message>,
+}
 
 impl Mailbox for Post {
     fn post(&self, message: Message, _: bool) {
-        let _ = self.0.try_send(message);
+        let to = match message {
+            Message::Alone(_) | Message::Shared => &self.sharing,
+            Message::Granted(_) | Message::Recalled(_) => &self.mail,
+        };
+        let _ = to.try_send(message);
     }
 }
 
 impl Front {
     fn join(served: &Served) -> Self {
         let giver = served.worker.giver().expect("it gives tokens");
-        let (sender, mail) = mpsc::channel(64);
-        Self { frontend: giver.join(Box::new(Post(sender))), giver, mail }
+        let ((to_mail, mail), (to_sharing, sharing)) = (mpsc::channel(64), mpsc::channel(64));
+        let post = Post { mail: to_mail, sharing: to_sharing };
+        Self { frontend: giver.join(Box::new(post)), giver, mail, sharing }
     }
 
     fn reserve(&self, class: Class) {
@@ -45,7 +55,7 @@ impl Front {
     async fn granted(&mut self) -> Grant {
         match self.hears().await {
             Message::Granted(grant) => grant,
-            Message::Recalled(token) => panic!("{token:?} is called back"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -55,16 +65,31 @@ impl Front {
 }
 
 #[tokio::test]
+async fn one_that_is_alone_needs_no_tokens_until_another_comes() {
+    let served = Served::start(config());
+    let mut first = Front::join(&served);
+    assert_eq!(first.sharing.try_recv(), Ok(Message::Alone(1)));
+    served.worker.infer(request(&[0.; 4]), first.context(None)).await.unwrap();
+    assert!(first.mail.try_recv().is_err(), "no token came");
+    let second = Front::join(&served);
+    assert_eq!(first.sharing.try_recv(), Ok(Message::Shared));
+    served.worker.infer(request(&[0.; 4]), first.context(None)).await.unwrap();
+    first.granted().await;
+    second.giver.leave(second.frontend);
+    assert_eq!(first.sharing.recv().await, Some(Message::Alone(1)));
+}
+
+#[tokio::test]
 async fn an_answer_brings_a_token_and_the_next_job_needs_no_message() {
     let served = Served::start(config());
-    let mut front = Front::join(&served);
+    let [mut front, _other] = [(); 2].map(|()| Front::join(&served));
     served.worker.infer(request(&[0.; 4]), front.context(None)).await.unwrap();
     let first = front.granted().await;
-    assert_eq!((first.lease, first.contended, first.sharers), (None, false, 1));
+    assert_eq!((first.lease.is_some(), first.contended, first.sharers), (true, false, 2));
     served.worker.infer(request(&[0.; 4]), front.context(Some(first.token))).await.unwrap();
     let second = front.granted().await;
     assert_ne!(first.token, second.token);
-    assert_eq!(served.metric("parm_sharing_frontends"), 1.0);
+    assert_eq!(served.metric("parm_sharing_frontends"), 2.0);
 }
 
 #[tokio::test]

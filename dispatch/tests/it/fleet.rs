@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
@@ -258,6 +259,12 @@ impl Fleet {
             }
             Happens::Token(front, worker, Message::Recalled(token)) => {
                 self.tell(front, Event::TokenRecalled(InstanceId(worker as u32), token));
+            }
+            Happens::Token(front, worker, Message::Alone(slots)) => {
+                self.tell(front, Event::TokensShared(InstanceId(worker as u32), NonZeroU16::new(slots)));
+            }
+            Happens::Token(front, worker, Message::Shared) => {
+                self.tell(front, Event::TokensShared(InstanceId(worker as u32), None));
             }
             Happens::Job(worker, front, job) => self.given(worker, front, job),
             Happens::Order(worker, front, order) => {

@@ -1,5 +1,6 @@
 //! What comes of an instance's tokens, on its way from the connection to the dispatcher.
 
+use std::num::NonZeroU16;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -37,6 +38,8 @@ impl Watcher for Tokens {
             _ if *current != Some(connection) => return,
             News::Told(Message::Granted(grant)) => Event::TokenGranted(self.instance, grant),
             News::Told(Message::Recalled(token)) => Event::TokenRecalled(self.instance, token),
+            News::Told(Message::Alone(slots)) => Event::TokensShared(self.instance, NonZeroU16::new(slots)),
+            News::Told(Message::Shared) => Event::TokensShared(self.instance, None),
             News::Ended => {
                 *current = None;
                 Event::TokensEnded(self.instance)

@@ -7,6 +7,7 @@ mod worker;
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
@@ -190,6 +191,12 @@ impl<'a> House<'a> {
                 }
                 Some(Occurrence::Told(front, id, Message::Recalled(token))) => {
                     self.tell(front, Event::TokenRecalled(id, token));
+                }
+                Some(Occurrence::Told(front, id, Message::Alone(slots))) => {
+                    self.tell(front, Event::TokensShared(id, NonZeroU16::new(slots)));
+                }
+                Some(Occurrence::Told(front, id, Message::Shared)) => {
+                    self.tell(front, Event::TokensShared(id, None));
                 }
                 Some(Occurrence::Given(id, job)) => {
                     self.workers[id.0 as usize].give(job);

@@ -292,7 +292,7 @@ impl Link {
                 }
                 Kind::Pong => {}
                 Kind::GoAway => self.drain(),
-                Kind::Granted | Kind::Recalled => {
+                Kind::Granted | Kind::Recalled | Kind::Sharing => {
                     tokens::read_message(&incoming.header)
                         .into_iter()
                         .for_each(|told| self.news(News::Told(told)));

@@ -25,6 +25,8 @@ pub(super) enum Kind {
     Withdraw = 12,
     /// The next request uses a token.
     Redeem = 13,
+    /// Whether the client shares the server with others.
+    Sharing = 14,
 }
 
 impl Kind {
@@ -43,6 +45,7 @@ impl Kind {
             11 => Kind::Reserve,
             12 => Kind::Withdraw,
             13 => Kind::Redeem,
+            14 => Kind::Sharing,
             _ => return None,
         })
     }

@@ -165,7 +165,7 @@ impl<S: InferenceService> Serving<S> {
                 }
                 Kind::Pong => {}
                 Kind::GoAway => self.peer_is_done.notify_one(),
-                Kind::Response | Kind::Failure | Kind::Granted | Kind::Recalled => {
+                Kind::Response | Kind::Failure | Kind::Granted | Kind::Recalled | Kind::Sharing => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "a client sent an answer"));
                 }
             }

@@ -3,6 +3,7 @@
 //! ```text
 //! granted   id: token u32 | lease in ms u16 (0: none) | sharers u14 | reserved u1 | contended u1, from the lowest bit on
 //! recalled, given back   id: token
+//! sharing   id: jobs that the server runs at a time, if the client is its only one; else 0
 //! reserve   head: model, class u8, share   withdraw   head: model, share      the share is missing where it is the model's own
 //! redeem    id: token; the next request of the connection uses it
 //! ```
@@ -27,6 +28,8 @@ pub(super) fn message(message: Message) -> Frame {
     match message {
         Message::Granted(grant) => Frame::bare(Kind::Granted, packed(grant)),
         Message::Recalled(token) => Frame::bare(Kind::Recalled, token.0.into()),
+        Message::Alone(slots) => Frame::bare(Kind::Sharing, slots.max(1).into()),
+        Message::Shared => Frame::bare(Kind::Sharing, 0),
     }
 }
 
@@ -35,6 +38,8 @@ pub(super) fn read_message(header: &Header) -> Option<Message> {
     match header.kind {
         Kind::Granted => Some(Message::Granted(unpacked(header.id))),
         Kind::Recalled => Some(Message::Recalled(Token(header.id as u32))),
+        Kind::Sharing if header.id == 0 => Some(Message::Shared),
+        Kind::Sharing => Some(Message::Alone(u16::try_from(header.id).unwrap_or(u16::MAX))),
         _ => None,
     }
 }
@@ -123,7 +128,9 @@ mod tests {
         let grants = grants.map(|(lease, contended, reserved, sharers)| {
             Message::Granted(Grant { token: Token(u32::MAX), lease, contended, reserved, sharers })
         });
-        for sent in grants.into_iter().chain([Message::Recalled(Token(7))]) {
+        for sent in
+            grants.into_iter().chain([Message::Recalled(Token(7)), Message::Alone(3), Message::Shared])
+        {
             assert_eq!(read_message(&header(&message(sent))), Some(sent));
         }
     }
