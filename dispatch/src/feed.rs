@@ -57,8 +57,7 @@ impl Dispatcher {
 
     /// Gives queries that wait, and what goes with them, to whoever has room.
     pub(super) fn feed_queue(&mut self, key: Key<Pool>) {
-        loop {
-            let Some((_, lane)) = self.next_lane(key) else { break };
+        while let Some((_, lane)) = self.next_lane(key) {
             let Some(index) = self.pools[key].idle.next(|_| true) else {
                 self.seek(key);
                 self.recall(key);
