@@ -48,27 +48,18 @@ impl Dispatcher {
         let pool = &self.pools[key];
         pool.queue.ready(self.now, &pool.in_force.batch, |lane, arrived| {
             let turn = self.book.turn(&lane.payer, Work::Query);
-            // Where workers order everybody's jobs they know what of what is reserved is in use, and say so.
-            let waits_its_turn = match self.givers {
-                0 => turn.waits_its_turn,
-                _ => !(self.for_reserved && self.has_reserved(lane.payer)),
-            };
+            // Where workers order everybody's jobs they know best what of what is reserved is in use.
+            let waits_its_turn = turn.waits_its_turn || (self.givers > 0 && !self.for_reserved);
             let first = if self.settings.shares.is_empty() { lane.priority } else { 0 };
             (waits_its_turn, first, turn.due, lane.priority, arrived)
         })
-    }
-
-    fn has_reserved(&self, payer: Payer) -> bool {
-        let Payer::Share(share) = payer else { return false };
-        self.settings.shares.get(&share).is_some_and(|terms| terms.reserved > 0)
     }
 
     /// Whether a query waits that an instance has to take before all else, as its share has instances reserved.
     pub(super) fn reserved_waits(&self, key: Key<Instance>) -> bool {
         let takes = self.instances[key].serves.iter().filter(|serves| serves.takes_queries());
         let mut lanes = takes.filter_map(|serves| self.next_lane(serves.pool));
-        (self.for_reserved || self.book.unused() > 0)
-            && lanes.any(|((waits_its_turn, ..), _)| !waits_its_turn)
+        self.book.unused() > 0 && lanes.any(|((waits_its_turn, ..), _)| !waits_its_turn)
     }
 
     /// Whether redundancy of a pool may take an instance without taking one that a share has reserved: others stay free, or a

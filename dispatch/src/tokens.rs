@@ -194,6 +194,10 @@ impl Dispatcher {
         let usable = self.instances[key].usable();
         let Some(tokens) = &mut self.instances[key].tokens else { return };
         tokens.sharers = sharers;
+        if sharers > 1 {
+            // Should the word have been lost that it is alone no more.
+            tokens.alone = None;
+        }
         if tokens.held.iter().any(|held| held.token == token) {
             return; // it came twice
         }
