@@ -4,6 +4,7 @@ pub mod admin;
 pub mod data;
 pub mod evaluate;
 pub mod experiment;
+pub mod identity;
 pub mod keys;
 pub mod record;
 pub mod stand_in;
