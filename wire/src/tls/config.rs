@@ -43,8 +43,8 @@ pub struct Config {
     /// connection for ever.
     #[serde(rename = "handshake_timeout_ms", with = "PositiveMillis")]
     pub handshake_timeout: Duration,
-    /// Callers with whom TLS is being agreed upon at a time (default 256): each costs a millisecond of a processor and some
-    /// kilobytes. More wait, within the same time.
+    /// Callers with whom TLS is being agreed upon at a time (default 1024): each costs a millisecond of a processor and up to
+    /// 64 kilobytes. More wait, within the same time.
     pub max_handshakes: NonZeroU32,
 }
 
@@ -124,7 +124,7 @@ impl Default for Config {
             ca: None,
             worker_names: Vec::new(),
             handshake_timeout: Duration::from_secs(10),
-            max_handshakes: const { NonZeroU32::new(256).unwrap() },
+            max_handshakes: const { NonZeroU32::new(1024).unwrap() },
         }
     }
 }

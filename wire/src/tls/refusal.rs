@@ -14,19 +14,18 @@ const PREFACE: &[u8] = b"PRI * HTTP/2";
 /// INADEQUATE_SECURITY of HTTP/2.
 const INADEQUATE: u32 = 0xc;
 
-/// How long, and how many bytes of it, is listened to a caller after it was told. Whoever has said more than was read would be
-/// cut off before it reads.
+/// How long, and how many bytes of it, is listened to a caller after it was told.
 const PATIENCE: Duration = Duration::from_secs(1);
-const HEARD: usize = 64 << 10;
+const HEARD: usize = 256 << 10;
 
 /// Tells a caller, and returns what there is to log.
 pub(super) async fn of_plain(mut stream: TcpStream) -> io::Error {
-    let told = tokio::time::timeout(PATIENCE, tell(&mut stream)).await;
-    match told {
-        Ok(Err(error)) => error,
-        Ok(Ok(())) | Err(_) => {
+    match tell(&mut stream).await {
+        Ok(()) => {
+            linger(stream).await;
             io::Error::new(io::ErrorKind::InvalidData, "it speaks plain, and tls.mode is require")
         }
+        Err(error) => error,
     }
 }
 
@@ -34,16 +33,24 @@ async fn tell(stream: &mut TcpStream) -> io::Result<()> {
     let mut begin = [0; PREFACE.len()];
     let seen = stream.peek(&mut begin).await?;
     let answer = if PREFACE.starts_with(&begin[..seen]) { goaway() } else { bad_request() };
-    stream.write_all(&answer).await?;
-    stream.shutdown().await?;
-    let (mut heard, mut buffer) = (0, [0; 4096]);
-    while heard < HEARD {
-        match stream.read(&mut buffer).await? {
-            0 => break,
-            read => heard += read,
+    stream.write_all(&answer).await
+}
+
+/// Ends a connection once its caller had time to read why: one that has said more than was read would be cut off before.
+pub(super) async fn linger(mut stream: TcpStream) {
+    let end = async {
+        stream.shutdown().await?;
+        let (mut heard, mut buffer) = (0, [0; 4096]);
+        while heard < HEARD {
+            match stream.read(&mut buffer).await? {
+                0 => break,
+                read => heard += read,
+            }
         }
-    }
-    Ok(())
+        Ok::<(), io::Error>(())
+    };
+    // Whoever goes before knows why.
+    let _ = tokio::time::timeout(PATIENCE, end).await;
 }
 
 fn bad_request() -> Vec<u8> {

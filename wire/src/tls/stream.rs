@@ -18,10 +18,15 @@ use super::words;
 pub struct Stream(TlsStream<TcpStream>);
 
 impl Stream {
-    /// Agrees upon TLS with a caller.
-    pub(super) async fn accept(config: Arc<ServerConfig>, stream: TcpStream) -> io::Result<Self> {
-        let accepted = TlsAcceptor::from(config).accept(stream).await;
-        accepted.map(|stream| Self(stream.into())).map_err(words::explained)
+    /// Agrees upon TLS with a caller. One who is refused has been told, and may not have read it yet.
+    pub(super) async fn accept(
+        config: Arc<ServerConfig>,
+        stream: TcpStream,
+    ) -> Result<Self, (io::Error, TcpStream)> {
+        match TlsAcceptor::from(config).accept(stream).into_fallible().await {
+            Ok(stream) => Ok(Self(stream.into())),
+            Err((error, stream)) => Err((words::explained(error), stream)),
+        }
     }
 
     /// Agrees upon TLS with a server. The error is as it came.

@@ -4,8 +4,9 @@
 //! changes over. The byte is looked at and left where it is: plain connections lose nothing by it.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
@@ -54,41 +55,46 @@ impl Welcome {
         let (Some(held), Socket::Tcp(_)) = (&self.held, &socket) else { return Ok(socket) };
         let Socket::Tcp(stream) = socket else { return Ok(socket) };
         let from = stream.peer_addr();
+        // The state of a handshake is some kilobytes: not in every connection's task.
+        let agreed = Box::pin(self.agree(held, stream));
         let greeted =
-            match tokio::time::timeout(held.config.handshake_timeout, self.agree(held, stream)).await {
-                Ok(greeted) => greeted,
-                Err(_) => Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "nothing was agreed upon within tls.handshake_timeout_ms",
-                )),
-            };
+            tokio::time::timeout(held.config.handshake_timeout, agreed).await.unwrap_or_else(|_| {
+                let words = "nothing was agreed upon within tls.handshake_timeout_ms";
+                Err(io::Error::new(io::ErrorKind::TimedOut, words))
+            });
+        self.note(held, &greeted, from);
+        greeted
+    }
+
+    fn note(&self, held: &Held, greeted: &io::Result<Socket>, from: io::Result<SocketAddr>) {
         let counts = &held.counts;
-        match &greeted {
-            Ok(Socket::Tls(_)) => counts.secured.fetch_add(1, Ordering::Relaxed),
-            Ok(_) => counts.plain.fetch_add(1, Ordering::Relaxed),
+        let one_more = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed) + 1;
+        match greeted {
+            Ok(Socket::Tls(_)) => {
+                one_more(&counts.secured);
+            }
+            Ok(_) => {
+                one_more(&counts.plain);
+            }
+            // Whoever only looks whether somebody listens.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 let from = from.map(|from| from.to_string()).unwrap_or_default();
-                let refused = counts.refused.fetch_add(1, Ordering::Relaxed);
-                // Whoever likes could fill the log: the first ones tell, the metric counts the others.
-                match refused.is_power_of_two() || refused < 10 {
-                    true => {
-                        tracing::warn!(from, %error, refused = refused + 1, "TLS: a connection was refused")
-                    }
-                    false => tracing::debug!(from, %error, "TLS: a connection was refused"),
+                let refused = one_more(&counts.refused);
+                // Anybody could fill the log: the first ones tell, the metric counts the others.
+                if refused <= 10 || refused.is_power_of_two() {
+                    tracing::warn!(from, %error, refused, "TLS: a connection was refused");
+                } else {
+                    tracing::debug!(from, %error, refused, "TLS: a connection was refused");
                 }
-                refused
             }
-        };
-        greeted
+        }
     }
 
     async fn agree(&self, held: &Held, stream: TcpStream) -> io::Result<Socket> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "it was closed before anything was said",
-            ));
+            return Err(io::ErrorKind::ConnectionAborted.into());
         }
         if first != [HANDSHAKE] {
             if held.config.mode < Mode::Require {
@@ -96,11 +102,16 @@ impl Welcome {
             }
             return Err(refusal::of_plain(stream).await);
         }
-        let _turn = held.handshakes.acquire().await.map_err(io::Error::other)?;
-        let config = self.config(held)?;
-        // The state of a handshake is some kilobytes: not in every connection's task.
-        let stream = Box::pin(Stream::accept(config, stream)).await?;
-        Ok(Socket::Tls(Box::new(stream)))
+        let turn = held.handshakes.acquire().await.map_err(io::Error::other)?;
+        let agreed = Stream::accept(self.config(held)?, stream).await;
+        drop(turn);
+        match agreed {
+            Ok(stream) => Ok(Socket::Tls(Box::new(stream))),
+            Err((error, stream)) => {
+                refusal::linger(stream).await;
+                Err(error)
+            }
+        }
     }
 
     fn config(&self, held: &Held) -> io::Result<Arc<ServerConfig>> {

@@ -1,6 +1,8 @@
 //! Both sides of TLS over real sockets, with certificates made here.
 
 #[path = "../../../../tests/support/authority.rs"]
+// Shared with the tests of the binary, where it is public.
+#[allow(unreachable_pub)]
 mod authority;
 mod modes;
 mod mutual;

@@ -13,7 +13,9 @@ async fn plain_requests_to_a_port_of_tls_are_told_so() {
         let answer = String::from_utf8_lossy(&answer);
         assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("write https://"), "{answer}");
     }
-    assert!(running.tls.metrics().contains("{spoken=\"tls\"} 0\n"));
+    drop(TcpStream::connect(http).await.unwrap());
+    let page = running.tls.metrics();
+    assert!(page.contains("{spoken=\"tls\"} 0\n") && !page.contains("{spoken=\"refused\"} 0\n"), "{page}");
 }
 
 #[tokio::test]
