@@ -15,5 +15,5 @@ if [ ! -e "$models/complete" ]; then
 fi
 ORT_DYLIB_PATH=$(ls "$VENV"/lib/python3*/site-packages/onnxruntime/capi/libonnxruntime.so.*)
 export ORT_DYLIB_PATH
-cargo build -q -p parm-backend --features ort --example run_model
+cargo build -q -p parm-backend --example run_model
 "$VENV/bin/python" interop/engines.py "$models"

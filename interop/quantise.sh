@@ -6,5 +6,5 @@ source interop/environment.sh
 environment quantise onnxruntime onnx numpy
 ORT_DYLIB_PATH=$(ls "$VENV"/lib/python3*/site-packages/onnxruntime/capi/libonnxruntime.so.*)
 export ORT_DYLIB_PATH
-cargo build -q -p parm --features ort
+cargo build -q -p parm
 "$VENV/bin/python" interop/quantise.py target/debug/parm

@@ -20,6 +20,7 @@ mod experiment;
 mod keys;
 mod load;
 mod logging;
+mod manual;
 mod metrics;
 mod models;
 mod nets;
@@ -72,6 +73,8 @@ fn main() -> ExitCode {
         Command::Data(flags) => data::main(&flags.command),
         #[cfg(not(feature = "train"))]
         Command::Evaluate(_) | Command::Data(_) => Err(train::absent()),
+        Command::Completions { shell } => manual::completions(shell).map_err(Failure::from),
+        Command::Man { folder } => manual::write(&folder).map_err(Failure::from),
         Command::Models(flags) => models::main(&flags.command).map_err(Failure::from),
     };
     match outcome {

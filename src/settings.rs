@@ -93,7 +93,7 @@ impl Settings {
     /// Settles what is run on this machine before anything starts: the engine must exist, and there must be models.
     fn with_models(mut self) -> Result<Self, Invalid> {
         let backend = &mut self.backend;
-        parm_backend::engine::by_name(&backend.engine.name)
+        parm_backend::engine::by_name(&backend.engine.name, &backend.engine.options())
             .map_err(|error| Invalid(anyhow!("backend.engine.name: {error}")))?;
         if backend.upstream.url.is_some() {
             return Ok(self);

@@ -158,8 +158,7 @@ fn a_missing_onnxruntime_says_how_to_get_it() {
     ]);
     let said = text(&output.stderr);
     assert!(!output.status.success());
-    let helpful = if cfg!(feature = "ort") { "onnxruntime" } else { "--features ort" };
-    assert!(said.contains(helpful), "{said}");
+    assert!(said.contains("pip install onnxruntime"), "{said}");
 }
 
 #[test]
@@ -239,4 +238,25 @@ fn a_search_for_a_stand_in_tells_what_every_family_is_worth_and_bundles_what_fit
     } else {
         assert!(said.contains("nothing"), "{said}");
     }
+}
+
+#[test]
+fn the_manual_has_a_page_for_every_command_and_shells_complete_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let written = run(&["man", folder.path().to_str().expect("a path")]);
+    assert!(written.status.success(), "{}", text(&written.stderr));
+    for page in ["parm.1", "parm-serve.1", "parm-models-verify.1", "parm-keys-new.1"] {
+        let page = std::fs::read_to_string(folder.path().join(page)).expect(page);
+        assert!(page.contains(".SH NAME"), "{page}");
+    }
+    let serve = std::fs::read_to_string(folder.path().join("parm-serve.1")).expect("a page");
+    assert!(serve.contains("everything in one process"), "its examples: {serve}");
+    for shell in ["bash", "zsh", "fish"] {
+        // More than a pipe holds.
+        let script = text(&command().args(["completions", shell]).output().expect("it runs").stdout);
+        assert!(script.contains("stand-in") && script.contains("upstream"), "{shell}: {script}");
+    }
+    let nowhere = run(&["man", "/proc/nowhere"]);
+    assert!(!nowhere.status.success());
+    assert!(text(&nowhere.stderr).contains("/proc/nowhere"), "{}", text(&nowhere.stderr));
 }

@@ -106,6 +106,10 @@ fn a_frontend_and_a_configuration_are_checked_with_what_to_do() {
     ] {
         assert!(told.contains(&line), "{line:?} is missing in\n{told}");
     }
+    std::fs::write(&file, "[backend]\nmodels = \"tests/models\"\nengine.name = \"tract\"\n").unwrap();
+    let output = command().arg("check").arg(&file).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(told.contains("engine: tract"), "{told}");
     std::fs::write(&file, "[frontend]\nwrokers = []\n").unwrap();
     let output = command().arg("check").arg(&file).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("FAIL configuration: "));

@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let usage = "usage: coverage ENGINE FOLDER";
     let (name, folder) = (arguments.next().context(usage)?, arguments.next().context(usage)?);
-    let engine = engine::by_name(&name)?;
+    let engine = engine::by_name(&name, &engine::Options::default())?;
     std::panic::set_hook(Box::new(|_| {}));
     let mut counts = BTreeMap::new();
     let mut out = std::io::stdout().lock();

@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     let usage = "usage: run_model ENGINE MODEL.onnx FOLDER";
     let mut next = || arguments.next().context(usage);
     let (name, model, folder) = (next()?, PathBuf::from(next()?), PathBuf::from(next()?));
-    let engine = engine::by_name(&name.to_string_lossy())?;
+    let engine = engine::by_name(&name.to_string_lossy(), &engine::Options::default())?;
     let started = Instant::now();
     let mut model = engine.load(&model, &Options::default())?;
     let loaded = started.elapsed();

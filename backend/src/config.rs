@@ -112,13 +112,15 @@ pub enum VersionPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EngineConfig {
-    /// `tract` (default; built in) or `ort` (ONNX Runtime; cargo feature `ort`).
+    /// `auto` (default), `ort` (ONNX Runtime) or `tract` (built in). `auto` is `ort` where its library is found, and `tract`
+    /// elsewhere.
     pub name: String,
     /// `cpu` (default), or `cuda:N` with engine `ort`.
     pub device: String,
     /// Threads that one run may use; more than 1 pays only with `ort` and idle cores. Default 1.
     pub threads: NonZeroUsize,
-    /// Path of ONNX Runtime's shared library, for engine `ort`. Default: ORT_DYLIB_PATH, then the loader's search.
+    /// Path of ONNX Runtime's shared library. Default: the one that ORT_DYLIB_PATH names, or one beside this program, in its
+    /// Python environment or the active one (`pip install onnxruntime`), or that the system's loader finds.
     pub onnxruntime: Option<PathBuf>,
     /// Compiled plans that engine `tract` keeps for a model, one for each set of input shapes. Each costs memory of
     /// about the model's size. Default 16.
@@ -165,7 +167,7 @@ impl Default for Config {
 impl Default for EngineConfig {
     fn default() -> Self {
         let Options { threads, device, onnxruntime, plans } = Options::default();
-        Self { name: "tract".into(), device, threads, onnxruntime, plans }
+        Self { name: "auto".into(), device, threads, onnxruntime, plans }
     }
 }
 

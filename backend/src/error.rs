@@ -9,8 +9,6 @@ use std::time::Duration;
 pub enum Error {
     #[error("unknown engine '{name}': known are {known:?}")]
     UnknownEngine { name: String, known: Vec<&'static str> },
-    #[error("engine '{name}' is not part of this build: build again with `--features {feature}`")]
-    EngineNotBuilt { name: String, feature: &'static str },
     #[error(
         "cannot open ONNX Runtime at '{}': {message}. Get it with `pip install onnxruntime` (`onnxruntime-gpu` for \
          CUDA), then set `onnxruntime` in the configuration or ORT_DYLIB_PATH to the full path of the wheel's \
@@ -62,7 +60,6 @@ impl Error {
         matches!(
             self,
             UnknownEngine { .. }
-                | EngineNotBuilt { .. }
                 | RuntimeLibrary { .. }
                 | Device { .. }
                 | Times(_)

@@ -16,6 +16,11 @@ import tempfile
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+SHELLS = {
+    "bash": "bash-completion/completions/parm",
+    "zsh": "zsh/vendor-completions/_parm",
+    "fish": "fish/vendor_completions.d/parm.fish",
+}
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -48,6 +53,19 @@ def control(package, table, binary, size):
     )
 
 
+def manual(binary, stage):
+    """What the binary says of itself to `man` and to shells."""
+    pages = stage / "usr/share/man/man1"
+    subprocess.run([binary, "man", pages], check=True, stdout=subprocess.DEVNULL)
+    for page in sorted(pages.iterdir()):
+        page.with_name(f"{page.name}.gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
+        page.unlink()
+    for shell, path in SHELLS.items():
+        script = stage / "usr/share" / path
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_bytes(subprocess.run([binary, "completions", shell], check=True, stdout=subprocess.PIPE).stdout)
+
+
 def main(binary, folder):
     """Stages everything and packs it."""
     manifest = tomllib.loads((ROOT / "Cargo.toml").read_text())
@@ -70,6 +88,7 @@ def main(binary, folder):
         changes = documents / "CHANGELOG.md"
         (documents / "changelog.gz").write_bytes(gzip.compress(changes.read_bytes(), mtime=0))
         changes.unlink()
+        manual(binary, stage)
         about = stage / "DEBIAN"
         about.mkdir()
         (about / "control").write_text(control(package, table, binary, size))

@@ -30,6 +30,11 @@ name=parm-$version-$machine-linux
 mkdir -p "$stage/$name/systemd"
 install -m 755 "$PARM" "$stage/$name/parm"
 cp -R models "$stage/$name/models"
+"$PARM" man "$stage/$name/man/man1" >/dev/null
+mkdir "$stage/$name/completions"
+for shell in bash zsh fish; do
+    "$PARM" completions $shell >"$stage/$name/completions/parm.$shell"
+done
 cp README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$stage/$name/"
 cp deploy/systemd/* "$stage/$name/systemd/"
 chmod -R u=rwX,go=rX "$stage/$name"

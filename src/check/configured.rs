@@ -14,7 +14,7 @@ use parm_protocol::{Error, ModelRef};
 use parm_wire::keys::{KeyFile, Role};
 use parm_wire::tls::{Standing, Tls};
 
-use super::Finding;
+use super::{Finding, engine};
 use crate::cli::{Cli, Command};
 use crate::settings::{Invalid, Settings};
 
@@ -39,7 +39,7 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
     findings.extend(ports(&settings));
     findings.push(keys(&settings));
     findings.extend(secrecy(&mut settings));
-    findings.extend(engine(&settings));
+    findings.extend(engine::look(&settings));
     findings.extend(models(&settings));
     findings.extend(workers(&settings).await);
     findings
@@ -156,14 +156,6 @@ fn port(name: &str, address: SocketAddr) -> Finding {
             "end who listens there (ss -ltnp names it), or choose another address",
         ),
     }
-}
-
-fn engine(settings: &Settings) -> Option<Finding> {
-    let name = &settings.backend.engine.name;
-    settings.embeds().then(|| match parm_backend::engine::by_name(name) {
-        Ok(_) => Finding::well(format!("engine: {name}")),
-        Err(error) => Finding::fails(format!("engine: {error}"), "set backend.engine.name"),
-    })
 }
 
 /// The models that this process runs itself, and the bundles that it reads.

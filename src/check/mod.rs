@@ -4,6 +4,7 @@
 //! do. Status 1 if anything fails. What is only worth knowing fails nothing.
 
 mod configured;
+mod engine;
 mod running;
 
 use std::io::Write;

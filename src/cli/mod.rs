@@ -115,7 +115,27 @@ pub enum Command {
     /// Data sets: which are known, whether files are whole, what a source holds (needs a build with `--features train`)
     #[command(after_long_help = data::EXAMPLES)]
     Data(data::Data),
+    /// Print what completes parm's commands and flags in a shell
+    #[command(after_long_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// For this shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual: a page for every command
+    #[command(after_long_help = MAN_EXAMPLES)]
+    Man {
+        /// Folder to write them to; made if it is missing
+        folder: PathBuf,
+    },
 }
+
+const COMPLETIONS_EXAMPLES: &str = "Examples:
+  source <(parm completions bash)
+  parm completions zsh > ~/.zfunc/_parm";
+
+const MAN_EXAMPLES: &str = "Examples:
+  parm man ~/.local/share/man/man1
+      and then: man parm-serve";
 
 const DEMO_EXAMPLES: &str = "Examples:
   parm demo

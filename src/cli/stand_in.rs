@@ -34,8 +34,8 @@ pub struct StandInSearch {
     /// The most that the stand-in may cost, as a share of a query's time on the deployed model
     #[arg(long, value_name = "SHARE", default_value_t = 0.25)]
     pub cost: f64,
-    /// Engine that is to run both: tract (built in) or ort (ONNX Runtime, loaded at run time)
-    #[arg(long, value_name = "NAME", default_value = "tract")]
+    /// Engine that is to run both: tract (built in), ort (ONNX Runtime, loaded at run time), or auto (ort where its library is found)
+    #[arg(long, value_name = "NAME", default_value = "auto")]
     pub engine: String,
     /// Name of a file's model in the repository [default: the file's name]
     #[arg(long, value_name = "NAME")]

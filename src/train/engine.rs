@@ -18,7 +18,9 @@ pub struct BlackBox(RefCell<Box<dyn Model>>);
 impl BlackBox {
     /// Loads a model into the engine called `engine`.
     pub fn load(engine: &str, path: &Path) -> anyhow::Result<Self> {
-        let model = by_name(engine)?.load(path, &Options::default()).context("the deployed model")?;
+        let model = by_name(engine, &Options::default())?
+            .load(path, &Options::default())
+            .context("the deployed model")?;
         Ok(Self(RefCell::new(model)))
     }
 

@@ -30,9 +30,9 @@ impl Workshop {
     /// The engine called `name`; the folder is made if need be, and files in it are written over.
     pub fn new(name: &str, options: Options, folder: &Path) -> Result<Self, Error> {
         let failed = |error: std::io::Error| Error::Write { path: folder.into(), message: error.to_string() };
-        let engine = engine::by_name(name)?;
+        let chosen = engine::choose(name, &options)?;
         fs::create_dir_all(folder).map_err(failed)?;
-        Ok(Self { engine, name: name.into(), options, folder: folder.into() })
+        Ok(Self { engine: chosen.engine, name: chosen.name.into(), options, folder: folder.into() })
     }
 
     /// The engine's name.

@@ -2,11 +2,10 @@
 //!
 //! The trait is synchronous and single-threaded on purpose: an instance's thread owns its models and calls them, and
 //! everything asynchronous stays on the other side of the instance's queue. A runtime's types stop at its file. Adding
-//! an engine is one file here and one row in `ENGINES`.
+//! an engine is one file here and one arm of `choose`.
 
 mod emulated;
 mod guard;
-#[cfg(feature = "ort")]
 mod ort;
 mod signature;
 mod strings;
@@ -72,27 +71,36 @@ pub struct Options {
     pub plans: NonZeroUsize,
 }
 
-/// Makes an engine, or names the cargo feature that would.
-type Constructor = Result<fn() -> Box<dyn Engine>, &'static str>;
+/// An engine, and why it is this one.
+pub struct Chosen {
+    /// The name that configurations use: `tract` or `ort`.
+    pub name: &'static str,
+    /// The engine.
+    pub engine: Box<dyn Engine>,
+    /// What people are told of it: where its library is, or that there is none.
+    pub about: String,
+}
 
-/// Constructors by the name that configurations use.
-const ENGINES: [(&str, Constructor); 2] = [("tract", Ok(tract::engine)), ("ort", ORT)];
-
-#[cfg(feature = "ort")]
-const ORT: Constructor = Ok(ort::engine);
-#[cfg(not(feature = "ort"))]
-const ORT: Constructor = Err("ort");
+/// The engine of this name. `auto` is ONNX Runtime where its library is found, and tract, which needs none, elsewhere.
+///
+/// A library that somebody named must open: tract in its place would be several times slower, and nobody would know why.
+/// One that was only found and does not open is passed over, and what is told says so.
+pub fn choose(name: &str, options: &Options) -> Result<Chosen, Error> {
+    let tract = |about: String| Chosen { name: "tract", engine: tract::engine(), about };
+    match name {
+        "tract" => Ok(tract("tract".into())),
+        "ort" => ort::engine(ort::library(options)),
+        "auto" => match ort::found(options)? {
+            Ok(library) => ort::engine(library),
+            Err(reason) => Ok(tract(format!("tract, for {reason}"))),
+        },
+        _ => Err(Error::UnknownEngine { name: name.into(), known: vec!["auto", "ort", "tract"] }),
+    }
+}
 
 /// The engine of this name.
-pub fn by_name(name: &str) -> Result<Box<dyn Engine>, Error> {
-    match ENGINES.iter().find(|(known, _)| *known == name) {
-        Some((_, Ok(make))) => Ok(make()),
-        Some((_, Err(feature))) => Err(Error::EngineNotBuilt { name: name.into(), feature }),
-        None => {
-            let known = ENGINES.iter().map(|(known, _)| *known).collect();
-            Err(Error::UnknownEngine { name: name.into(), known })
-        }
-    }
+pub fn by_name(name: &str, options: &Options) -> Result<Box<dyn Engine>, Error> {
+    choose(name, options).map(|chosen| chosen.engine)
 }
 
 impl Default for Options {
@@ -107,11 +115,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_engine_is_told_from_one_that_was_not_built() {
-        let known = vec!["tract", "ort"];
-        assert_eq!(by_name("tf").err(), Some(Error::UnknownEngine { name: "tf".into(), known }));
-        let not_built = Error::EngineNotBuilt { name: "ort".into(), feature: "ort" };
-        assert_eq!(by_name("ort").err(), (!cfg!(feature = "ort")).then_some(not_built));
-        assert!(by_name("tract").is_ok());
+    fn an_unknown_engine_is_told_which_there_are() {
+        let known = vec!["auto", "ort", "tract"];
+        let options = Options::default();
+        assert_eq!(by_name("tf", &options).err(), Some(Error::UnknownEngine { name: "tf".into(), known }));
+        assert!(by_name("tract", &options).is_ok());
+    }
+
+    #[test]
+    fn a_library_that_is_named_must_open() {
+        let nowhere =
+            Options { onnxruntime: Some("/nowhere/libonnxruntime.so".into()), ..Options::default() };
+        for name in ["auto", "ort"] {
+            let refusal = by_name(name, &nowhere).err();
+            assert!(matches!(refusal, Some(Error::RuntimeLibrary { .. })), "{name}: {refusal:?}");
+        }
     }
 }

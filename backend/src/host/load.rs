@@ -59,7 +59,7 @@ impl Host {
         Ok(match source {
             Source::File(version) => {
                 let engine: Box<dyn Engine> = match version.format {
-                    Format::Onnx => engine::by_name(&self.config.engine.name)?,
+                    Format::Onnx => engine::by_name(&self.config.engine.name, &self.config.engine.options())?,
                     Format::Emulated => Box::new(Emulated),
                 };
                 let options = self.config.engine.options();

@@ -26,6 +26,7 @@ use catalogue::Catalogue;
 pub(crate) use loaded::Loaded;
 use order::Orders;
 
+use crate::engine;
 use crate::instance::{Counter, Instance, Job, Order, Queue, Setup, Unused};
 use crate::{Config, Error, Faults, Metrics};
 
@@ -70,6 +71,10 @@ impl Host {
     /// Starts the instances, without models: see [`load_all`](Self::load_all).
     pub(crate) fn start(config: Config, metrics: Metrics, layout: Layout) -> Result<Arc<Self>, Error> {
         let repository = config.models.as_ref().map(Repository::open).transpose()?;
+        if repository.is_some() {
+            let chosen = engine::choose(&config.engine.name, &config.engine.options())?;
+            tracing::info!(engine = chosen.name, "models run on {}", chosen.about);
+        }
         let origin = upstream::Origin::of(&config)?;
         let faults = config.faults.then(Arc::<Faults>::default);
         let count = if layout == Layout::Shared { 1 } else { config.instances.get() };

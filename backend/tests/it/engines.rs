@@ -7,7 +7,7 @@ use parm_protocol::{DataType, Tensor};
 
 fn magika(engine: &str) -> Box<dyn Model> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/magika/1/model.onnx");
-    by_name(engine).unwrap().load(&path, &Options::default()).unwrap()
+    by_name(engine, &Options::default()).unwrap().load(&path, &Options::default()).unwrap()
 }
 
 /// Rows of text that repeats, the kind of input that the model knows.
@@ -54,12 +54,12 @@ fn a_model_that_is_none_is_refused_with_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     std::fs::write(&path, [0xff; 64]).unwrap();
-    let error = by_name("tract").unwrap().load(&path, &Options::default()).err().unwrap();
+    let error =
+        by_name("tract", &Options::default()).unwrap().load(&path, &Options::default()).err().unwrap();
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
 }
 
 /// Runs where ORT_DYLIB_PATH names a library; machines without one have nothing to compare with.
-#[cfg(feature = "ort")]
 #[test]
 fn tract_and_onnx_runtime_agree() {
     #[allow(clippy::disallowed_methods)] // says whether there is a library to test with

@@ -1,10 +1,10 @@
 //! ONNX Runtime: two to five times faster than tract, CPU or CUDA, opened at run time.
 //!
-//! Its shared library is found by the configured path, then by ORT_DYLIB_PATH, then by the loader's own search. One
-//! process opens one library: it is a property of the process, so the first model decides and a second path is an
-//! error rather than a silent no.
+//! One process opens one library: it is a property of the process, so the first that is asked for decides, and a second
+//! path is an error rather than a silent no.
 
 mod convert;
+mod library;
 
 use std::path::{Path, PathBuf};
 
@@ -15,14 +15,19 @@ use ort::value::Outlet;
 use parking_lot::Mutex;
 use parm_protocol::Tensor;
 
-use super::{Declared, Engine, Model, Options, Signature, guarded};
+pub(super) use library::{found, library};
+
+use super::{Chosen, Declared, Engine, Model, Options, Signature, guarded};
 use crate::Error;
 
-struct Ort;
+struct Ort {
+    environment: Environment,
+}
 
-/// The engine.
-pub(super) fn engine() -> Box<dyn Engine> {
-    Box::new(Ort)
+/// The engine, with this library.
+pub(super) fn engine(library: PathBuf) -> Result<Chosen, Error> {
+    let about = format!("ONNX Runtime, {}", library.display());
+    Ok(Chosen { name: "ort", engine: Box::new(Ort { environment: open(library)? }), about })
 }
 
 struct OrtModel {
@@ -39,8 +44,7 @@ impl Engine for Ort {
     }
 
     fn load(&self, path: &Path, options: &Options) -> Result<Box<dyn Model>, Error> {
-        let environment = environment(options)?;
-        let session = guarded(|| session(&environment, path, options))?;
+        let session = guarded(|| session(&self.environment, path, options))?;
         let declare = |outlets: &[Outlet]| -> Result<Vec<Declared>, Error> {
             outlets.iter().map(|outlet| declared(path, outlet)).collect()
         };
@@ -71,8 +75,8 @@ impl Model for OrtModel {
     }
 }
 
-fn environment(options: &Options) -> Result<Environment, Error> {
-    let path = library(options);
+/// Opens a library, unless it is open.
+fn open(path: PathBuf) -> Result<Environment, Error> {
     let mut opened = ENVIRONMENT.lock();
     if let Some((known, environment)) = &*opened {
         if *known == path {
@@ -82,19 +86,17 @@ fn environment(options: &Options) -> Result<Environment, Error> {
         return Err(Error::RuntimeLibrary { path, message });
     }
     let refused = |message: String| Error::RuntimeLibrary { path: path.clone(), message };
-    let builder = ort::init_from(&path).map_err(|error| refused(error.to_string()))?;
-    let environment = builder.with_name("parm").build().map_err(|error| refused(error.to_string()))?;
+    let environment = guarded(|| {
+        let builder = ort::init_from(&path).map_err(|error| refused(error.to_string()))?;
+        builder.with_name("parm").build().map_err(|error| refused(error.to_string()))
+    })?;
     *opened = Some((path, environment.clone()));
     Ok(environment)
 }
 
-fn library(options: &Options) -> PathBuf {
-    let configured = options.onnxruntime.clone();
-    // ONNX Runtime's own variable, which its users expect to work in whatever embeds it.
-    #[allow(clippy::disallowed_methods)]
-    let named = || std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let (prefix, suffix) = (std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    configured.or_else(named).unwrap_or_else(|| format!("{prefix}onnxruntime{suffix}").into())
+/// The library that is open.
+fn opened() -> Option<PathBuf> {
+    ENVIRONMENT.lock().as_ref().map(|(path, _)| path.clone())
 }
 
 fn session(environment: &Environment, path: &Path, options: &Options) -> Result<Session, Error> {
@@ -156,9 +158,7 @@ mod tests {
 
     #[test]
     fn a_missing_library_says_how_to_get_it() {
-        let options =
-            Options { onnxruntime: Some("/nowhere/libonnxruntime.so".into()), ..Options::default() };
-        let error = Ort.load(Path::new("model.onnx"), &options).err().unwrap().to_string();
+        let error = engine("/nowhere/libonnxruntime.so".into()).err().unwrap().to_string();
         assert!(error.contains("/nowhere/libonnxruntime.so"), "{error}");
         assert!(error.contains("pip install onnxruntime") && error.contains("ORT_DYLIB_PATH"), "{error}");
     }

@@ -1,0 +1,61 @@
+//! Which engine runs the models, and how much faster the other would be.
+
+use std::time::{Duration, Instant};
+
+use parm_backend::engine::{Options, by_name, choose};
+use parm_parity_models::repository::{Format, Repository};
+
+use super::Finding;
+use crate::settings::Settings;
+
+/// A model is measured for so long, on each engine.
+const MEASURE: Duration = Duration::from_secs(1);
+const HOW: &str = "`pip install onnxruntime` into this program's Python environment or the active one, or name its library in \
+                   backend.engine.onnxruntime: for most models it is two to five times as fast";
+
+pub(super) fn look(settings: &Settings) -> Option<Finding> {
+    let (wanted, options) = (&settings.backend.engine.name, settings.backend.engine.options());
+    let finding = |chosen| match chosen {
+        Err(error) => Finding::fails(format!("engine: {error}"), "set backend.engine.name"),
+        Ok(("ort", about)) => match ratio(settings, &options) {
+            Some((model, ratio)) => {
+                Finding::well(format!("engine: {about}: {ratio:.1} times as fast as tract on {model}"))
+            }
+            None => Finding::well(format!("engine: {about}")),
+        },
+        Ok((_, about)) => match ratio(settings, &options) {
+            Some((model, ratio)) if ratio > 1.1 => Finding::worth(
+                format!("engine: {about}: ONNX Runtime is {ratio:.1} times as fast on {model}"),
+                "set backend.engine.name to auto",
+            ),
+            Some((model, _)) => {
+                Finding::well(format!("engine: {about}: ONNX Runtime is no faster on {model}"))
+            }
+            None => Finding::worth(format!("engine: {about}"), HOW),
+        },
+    };
+    let chosen = || choose(wanted, &options).map(|chosen| (chosen.name, chosen.about));
+    settings.embeds().then(|| finding(chosen()))
+}
+
+/// How many times as fast ONNX Runtime is as tract on the first of the models that runs on both, where its library is found.
+fn ratio(settings: &Settings, options: &Options) -> Option<(String, f64)> {
+    choose("auto", options).ok().filter(|chosen| chosen.name == "ort")?;
+    let scan = Repository::open(settings.backend.models.as_ref()?).ok()?.scan().ok()?;
+    scan.models.values().find_map(|model| {
+        let version = model.versions.values().rev().find(|version| version.format == Format::Onnx)?;
+        let time = |engine| {
+            let mut loaded = by_name(engine, options).ok()?.load(&version.path, options).ok()?;
+            let inputs = loaded.signature().blank(1).ok()?;
+            let (mut best, until) = (Duration::MAX, Instant::now() + MEASURE);
+            // The first runs of an engine make what the others use.
+            while Instant::now() < until || best == Duration::MAX {
+                let started = Instant::now();
+                loaded.run(&inputs).ok()?;
+                best = best.min(started.elapsed());
+            }
+            Some(best.as_secs_f64())
+        };
+        Some((model.name.clone(), time("tract")? / time("ort")?))
+    })
+}

@@ -1,0 +1,31 @@
+//! `parm completions` and `parm man`: what a shell and `man` know of the command line, made from the command line itself.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+
+/// Prints a shell's completions.
+pub fn completions(shell: Shell) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "parm", &mut script);
+    match io::stdout().write_all(&script) {
+        // Who reads only the head of it has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot print the completions"),
+    }
+}
+
+/// Writes a page for every command: `parm.1`, `parm-serve.1`, `parm-models-verify.1` and so on.
+pub fn write(folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(folder)
+        .and_then(|()| clap_mangen::generate_to(Cli::command(), folder))
+        .with_context(|| format!("cannot write the manual to {}", folder.display()))?;
+    println!("the manual is in {0}; `man {0}/parm.1` shows its first page", folder.display());
+    Ok(())
+}
