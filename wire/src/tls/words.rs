@@ -67,7 +67,7 @@ fn refused(reason: &CertificateError) -> String {
         Reason::BadSignature => "it is not signed by the authority that it names".into(),
         Reason::NotValidForNameContext { expected, presented } => format!(
             "it is of {}, not of {}; dial it by its name, or set tls.worker_names",
-            if presented.is_empty() { "no host".to_owned() } else { presented.join(", ") },
+            if presented.is_empty() { "no host".to_owned() } else { hosts(presented) },
             expected.to_str()
         ),
         Reason::NotValidForName => {
@@ -83,6 +83,15 @@ fn refused(reason: &CertificateError) -> String {
         },
         other => other.to_string(),
     }
+}
+
+/// Names without what kind they are, which rustls writes around them.
+fn hosts(presented: &[String]) -> String {
+    let host = |name: &String| {
+        let name = name.split_once('(').map_or(name.as_str(), |(_, name)| name.trim_end_matches(')'));
+        name.trim_matches('"').to_owned()
+    };
+    presented.iter().map(host).collect::<Vec<_>>().join(", ")
 }
 
 /// What the other side says in a word of the protocol.
