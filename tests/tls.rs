@@ -197,10 +197,11 @@ async fn a_fleet_shows_certificates_to_one_another_and_its_files_change_under_lo
     };
     tokio::join!(loaded, changed);
     for worker in &workers {
-        assert!(worker.log().contains("new connections get what the files say now"), "{}", worker.log());
+        let read = |worker: &Parm| worker.log().contains("new connections get what the files say now");
+        worker.until("the worker has read its files", read);
         assert!(!worker.log().contains("cannot use the files"), "{}", worker.log());
     }
-    // People are no frontends, and the frontend's log has nothing of them.
+    // People are no frontends.
     let outgoing = connect(&format!("https://{}", workers[0].http), &people);
     assert!(outgoing.is_ready().await.unwrap_err().to_string().contains("none that it takes"));
     assert!(workers[0].log().contains("spiffe://test/people/one"), "{}", workers[0].log());

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Tls;
 use super::files::{Files, Print};
-use super::handle::Held;
+use super::handle::Charter;
 use crate::Settling;
 
 /// Between two looks.
@@ -18,15 +18,15 @@ const EVERY: Duration = Duration::from_secs(1);
 impl Tls {
     /// Follows the files until `ended`; nothing to do without any.
     pub async fn follow(self, ended: CancellationToken) {
-        let Some(held) = self.0 else { return };
+        let Some(charter) = self.0 else { return };
         let mut settling: Settling<Result<Print, String>> = Settling::default();
-        settling.believe(Ok(held.print));
+        settling.believe(Ok(charter.print));
         loop {
-            let looking = held.clone();
+            let looking = charter.clone();
             let read = tokio::task::spawn_blocking(move || Files::read(&looking.config)).await;
             let read = read.unwrap_or_else(|error| Err(error.to_string()));
             if settling.look(read.as_ref().map(Files::print).map_err(Clone::clone)) {
-                held.changed(read);
+                charter.changed(read);
             }
             if ended.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_none() {
                 return;
@@ -35,7 +35,7 @@ impl Tls {
     }
 }
 
-impl Held {
+impl Charter {
     fn changed(self: &Arc<Self>, read: Result<Files, String>) {
         let taken = read.and_then(|files| self.take(&files));
         self.counts.stale.store(taken.is_err(), Ordering::Relaxed);

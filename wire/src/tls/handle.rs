@@ -19,10 +19,10 @@ const SOON: Duration = Duration::from_secs(7 * 86_400);
 
 /// TLS of a process; cheap to clone. The default is none.
 #[derive(Clone, Default)]
-pub struct Tls(pub(super) Option<Arc<Held>>);
+pub struct Tls(pub(super) Option<Arc<Charter>>);
 
 /// What everybody who speaks TLS shares.
-pub(super) struct Held {
+pub(super) struct Charter {
     pub(super) config: Config,
     identity: RwLock<Arc<Identity>>,
     /// What the identity was made of.
@@ -70,7 +70,7 @@ impl Tls {
         let identity = Identity::of(config, &files).map_err(wrong)?;
         warn(config, &identity);
         let handshakes = Semaphore::new(config.max_handshakes.get() as usize);
-        Ok(Self(Some(Arc::new(Held {
+        Ok(Self(Some(Arc::new(Charter {
             config: config.clone(),
             identity: RwLock::new(Arc::new(identity)),
             print: files.print(),
@@ -82,8 +82,8 @@ impl Tls {
 
     /// How it stands, if there is any.
     pub fn standing(&self) -> Option<Standing> {
-        let held = self.0.as_ref()?;
-        Some(Standing { mode: held.config.mode, not_after: held.identity().not_after })
+        let charter = self.0.as_ref()?;
+        Some(Standing { mode: charter.config.mode, not_after: charter.identity().not_after })
     }
 
     /// Files that everybody on this machine can read and nobody else should.
@@ -93,11 +93,11 @@ impl Tls {
 
     /// What stands before a listener where this is spoken.
     pub(crate) fn welcome(&self, spoken: Spoken) -> Welcome {
-        Welcome::new(self.0.clone().filter(|held| held.config.mode > Mode::Off), spoken)
+        Welcome::new(self.0.clone().filter(|charter| charter.config.mode > Mode::Off), spoken)
     }
 }
 
-impl Held {
+impl Charter {
     /// What the files said last.
     pub(super) fn identity(&self) -> Arc<Identity> {
         self.identity.read().clone()
@@ -135,7 +135,7 @@ fn warn(config: &Config, identity: &Identity) {
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Some(held) => write!(f, "Tls({})", held.config.mode.name()),
+            Some(charter) => write!(f, "Tls({})", charter.config.mode.name()),
             None => f.write_str("Tls(none)"),
         }
     }
@@ -153,8 +153,8 @@ impl PartialEq for Tls {
 
 impl Eq for Tls {}
 
-impl fmt::Debug for Held {
+impl fmt::Debug for Charter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("Charter").field("config", &self.config).finish_non_exhaustive()
     }
 }

@@ -19,23 +19,23 @@ const MOST: usize = 16_384;
 
 /// What is known of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum Speech {
     Secured,
     Plain,
 }
 
 /// What is known of servers, by host and port.
 #[derive(Debug, Default)]
-pub(super) struct Memory(Mutex<HashMap<String, (Known, Instant)>>);
+pub(super) struct Memory(Mutex<HashMap<String, (Speech, Instant)>>);
 
 impl Memory {
-    pub(super) fn of(&self, server: &str) -> Option<Known> {
+    pub(super) fn of(&self, server: &str) -> Option<Speech> {
         let (known, since) = *self.0.lock().get(server)?;
         (since.elapsed() < known.lasts()).then_some(known)
     }
 
     /// Remembers how a server speaks. Returns whether that is news.
-    pub(super) fn note(&self, server: &str, known: Known) -> bool {
+    pub(super) fn note(&self, server: &str, known: Speech) -> bool {
         let mut servers = self.0.lock();
         let now = Instant::now();
         if !servers.contains_key(server) && servers.len() >= MOST {
@@ -50,11 +50,11 @@ impl Memory {
     }
 }
 
-impl Known {
+impl Speech {
     const fn lasts(self) -> Duration {
         match self {
-            Known::Secured => SECURED,
-            Known::Plain => PLAIN,
+            Speech::Secured => SECURED,
+            Speech::Plain => PLAIN,
         }
     }
 }
@@ -67,19 +67,19 @@ mod tests {
     async fn a_server_is_asked_again_after_a_while_and_the_number_of_servers_is_bounded() {
         let memory = Memory::default();
         assert_eq!(memory.of("a"), None);
-        assert!(memory.note("a", Known::Plain));
-        assert!(!memory.note("a", Known::Plain));
-        assert_eq!(memory.of("a"), Some(Known::Plain));
+        assert!(memory.note("a", Speech::Plain));
+        assert!(!memory.note("a", Speech::Plain));
+        assert_eq!(memory.of("a"), Some(Speech::Plain));
         tokio::time::advance(PLAIN).await;
         assert_eq!(memory.of("a"), None);
-        assert!(memory.note("a", Known::Secured));
+        assert!(memory.note("a", Speech::Secured));
         tokio::time::advance(PLAIN).await;
-        assert_eq!(memory.of("a"), Some(Known::Secured));
+        assert_eq!(memory.of("a"), Some(Speech::Secured));
         for number in 0..MOST {
-            memory.note(&number.to_string(), Known::Plain);
+            memory.note(&number.to_string(), Speech::Plain);
             tokio::time::advance(Duration::from_micros(1)).await;
         }
         assert_eq!(memory.0.lock().len(), MOST);
-        assert_eq!((memory.of("a"), memory.of("0")), (None, Some(Known::Plain)), "the oldest went");
+        assert_eq!((memory.of("a"), memory.of("0")), (None, Some(Speech::Plain)), "the oldest went");
     }
 }

@@ -10,10 +10,10 @@ impl Tls {
     /// The metrics, where anything is TLS.
     pub fn metrics(&self) -> String {
         let mut page = String::new();
-        let Some(held) = &self.0 else { return page };
-        let counts = &held.counts;
+        let Some(charter) = &self.0 else { return page };
+        let counts = &charter.counts;
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        if let Some(end) = held.identity().not_after {
+        if let Some(end) = charter.identity().not_after {
             let seconds = end.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             family(
                 &mut page,

@@ -10,8 +10,8 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
-use super::handle::Held;
-use super::memory::Known;
+use super::handle::Charter;
+use super::memory::Speech;
 use super::{Mode, Spoken, Stream, Tls, words};
 use crate::frames::Socket;
 
@@ -22,7 +22,7 @@ pub struct Outgoing(Option<Wanted>);
 /// TLS towards one server.
 #[derive(Clone, Debug)]
 struct Wanted {
-    held: Arc<Held>,
+    charter: Arc<Charter>,
     name: ServerName<'static>,
     spoken: Spoken,
     /// Whether plain will do where TLS is not spoken.
@@ -32,13 +32,13 @@ struct Wanted {
 impl Tls {
     /// How to dial a server at `HOST:PORT`, whose address says whether TLS is a must.
     pub fn outgoing(&self, authority: &str, must: bool, spoken: Spoken) -> Result<Outgoing, Error> {
-        let mode = self.0.as_ref().map_or(Mode::Off, |held| held.config.mode);
+        let mode = self.0.as_ref().map_or(Mode::Off, |charter| charter.config.mode);
         if !must && mode < Mode::Prefer {
             return Ok(Outgoing(None));
         }
         let wrong = |reason: String| Error::Tls { reason: format!("{authority}: {reason}") };
-        let held = self.0.clone().filter(|held| held.identity().clients.is_some());
-        let held = held.ok_or_else(|| {
+        let charter = self.0.clone().filter(|charter| charter.identity().clients.is_some());
+        let charter = charter.ok_or_else(|| {
             wrong(
                 "whose certificate is believed is not said: set tls.ca (--ca) to the authorities of workers"
                     .into(),
@@ -49,7 +49,7 @@ impl Tls {
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| wrong("its host is no name that a certificate can have".into()))?;
         let or_plain = !must && mode == Mode::Prefer;
-        Ok(Outgoing(Some(Wanted { held, name, spoken, or_plain })))
+        Ok(Outgoing(Some(Wanted { charter, name, spoken, or_plain })))
     }
 }
 
@@ -62,12 +62,12 @@ impl Outgoing {
     /// Connects to `HOST:PORT`. `patience` is what the caller will wait for it.
     pub async fn dial(&self, authority: &str, patience: Duration) -> io::Result<Socket> {
         let Some(wanted) = &self.0 else { return plain(authority).await };
-        let memory = &wanted.held.memory;
+        let memory = &wanted.charter.memory;
         let known = memory.of(authority);
-        if wanted.or_plain && known == Some(Known::Plain) {
+        if wanted.or_plain && known == Some(Speech::Plain) {
             return plain(authority).await;
         }
-        let may_fall_back = wanted.or_plain && known != Some(Known::Secured);
+        let may_fall_back = wanted.or_plain && known != Some(Speech::Secured);
         let agreed = wanted.agree(tcp(authority).await?);
         // A server that waits for the end of a line that never comes says nothing at all.
         let agreed = match may_fall_back {
@@ -78,12 +78,12 @@ impl Outgoing {
         };
         match agreed {
             Ok(stream) => {
-                memory.note(authority, Known::Secured);
+                memory.note(authority, Speech::Secured);
                 Ok(Socket::Tls(Box::new(stream)))
             }
             Err(error) if may_fall_back && words::speaks_plain(&error) => {
-                wanted.held.counts.fallbacks.fetch_add(1, Ordering::Relaxed);
-                if memory.note(authority, Known::Plain) {
+                wanted.charter.counts.fallbacks.fetch_add(1, Ordering::Relaxed);
+                if memory.note(authority, Speech::Plain) {
                     tracing::warn!(
                         server = authority,
                         "it does not speak TLS: it is spoken to in plain (tls.mode prefer)"
@@ -113,7 +113,7 @@ impl Wanted {
     }
 
     fn config(&self) -> io::Result<Arc<ClientConfig>> {
-        let identity = self.held.identity();
+        let identity = self.charter.identity();
         let clients = identity.clients.as_ref().ok_or_else(|| io::Error::other("there is no tls.ca"))?;
         Ok(match self.spoken {
             Spoken::Http1 => clients.http1.clone(),

@@ -1,7 +1,7 @@
 //! TLS for frames: one side reads while others write, from whichever thread they are on, without waiting for one another
 //! longer than a record takes.
 //!
-//! Frames write through a held reference, at once, and learn where the socket takes no more. So the state of TLS stands
+//! Frames write through a shared reference, at once, and learn where the socket takes no more. So the state of TLS stands
 //! beside the socket under a lock that is never held while anybody waits. Bytes that are encrypted and that the socket did not
 //! take stay in it; whoever writes next sends them first, and nothing counts as written before they are out.
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 
-use super::handle::Held;
+use super::handle::Charter;
 use super::{Mode, Stream, refusal};
 use crate::frames::Socket;
 
@@ -30,44 +30,44 @@ pub enum Spoken {
 /// Welcomes the connections of a listener; cheap to clone. The default lets everyone through as they are.
 #[derive(Clone, Debug)]
 pub(crate) struct Welcome {
-    held: Option<Arc<Held>>,
+    charter: Option<Arc<Charter>>,
     spoken: Spoken,
 }
 
 impl Default for Welcome {
     fn default() -> Self {
-        Self { held: None, spoken: Spoken::Http2 }
+        Self { charter: None, spoken: Spoken::Http2 }
     }
 }
 
 impl Welcome {
-    pub(super) fn new(held: Option<Arc<Held>>, spoken: Spoken) -> Self {
-        Self { held, spoken }
+    pub(super) fn new(charter: Option<Arc<Charter>>, spoken: Spoken) -> Self {
+        Self { charter, spoken }
     }
 
     /// Whether connections are served as they come.
     pub(crate) fn is_plain(&self) -> bool {
-        self.held.is_none()
+        self.charter.is_none()
     }
 
     /// The connection as it is to be served. An error has been told where it should be.
     pub(crate) async fn greet(&self, socket: Socket) -> io::Result<Socket> {
-        let (Some(held), Socket::Tcp(_)) = (&self.held, &socket) else { return Ok(socket) };
+        let (Some(charter), Socket::Tcp(_)) = (&self.charter, &socket) else { return Ok(socket) };
         let Socket::Tcp(stream) = socket else { return Ok(socket) };
         let from = stream.peer_addr();
         // The state of a handshake is some kilobytes: not in every connection's task.
-        let agreed = Box::pin(self.agree(held, stream));
+        let agreed = Box::pin(self.agree(charter, stream));
         let greeted =
-            tokio::time::timeout(held.config.handshake_timeout, agreed).await.unwrap_or_else(|_| {
+            tokio::time::timeout(charter.config.handshake_timeout, agreed).await.unwrap_or_else(|_| {
                 let words = "nothing was agreed upon within tls.handshake_timeout_ms";
                 Err(io::Error::new(io::ErrorKind::TimedOut, words))
             });
-        self.note(held, &greeted, from);
+        self.note(charter, &greeted, from);
         greeted
     }
 
-    fn note(&self, held: &Held, greeted: &io::Result<Socket>, from: io::Result<SocketAddr>) {
-        let counts = &held.counts;
+    fn note(&self, charter: &Charter, greeted: &io::Result<Socket>, from: io::Result<SocketAddr>) {
+        let counts = &charter.counts;
         let one_more = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed) + 1;
         match greeted {
             Ok(Socket::Tls(_)) => {
@@ -91,19 +91,19 @@ impl Welcome {
         }
     }
 
-    async fn agree(&self, held: &Held, stream: TcpStream) -> io::Result<Socket> {
+    async fn agree(&self, charter: &Charter, stream: TcpStream) -> io::Result<Socket> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         if first != [HANDSHAKE] {
-            if held.config.mode < Mode::Require {
+            if charter.config.mode < Mode::Require {
                 return Ok(Socket::Tcp(stream));
             }
             return Err(refusal::of_plain(stream).await);
         }
-        let turn = held.handshakes.acquire().await.map_err(io::Error::other)?;
-        let agreed = Stream::accept(self.config(held)?, stream).await;
+        let turn = charter.handshakes.acquire().await.map_err(io::Error::other)?;
+        let agreed = Stream::accept(self.config(charter)?, stream).await;
         drop(turn);
         match agreed {
             Ok(stream) => Ok(Socket::Tls(Box::new(stream))),
@@ -114,8 +114,8 @@ impl Welcome {
         }
     }
 
-    fn config(&self, held: &Held) -> io::Result<Arc<ServerConfig>> {
-        let identity = held.identity();
+    fn config(&self, charter: &Charter) -> io::Result<Arc<ServerConfig>> {
+        let identity = charter.identity();
         let servers =
             identity.servers.as_ref().ok_or_else(|| io::Error::other("there is no tls.certificate"))?;
         Ok(match self.spoken {
