@@ -97,6 +97,10 @@ bench-masking *arguments:
 frontends *arguments:
     bench/chaos.sh frontends {{arguments}}
 
+# Tenants on the same workers: a flood beside a light model, and weights of 1, 2 and 4.
+tenants *arguments:
+    bench/chaos.sh tenants {{arguments}}
+
 # One and two frontends over real Tritons, with agents and without.
 tritons *arguments:
     bench/tritons.sh {{arguments}}

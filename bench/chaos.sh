@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench/chaos.sh NAME ARGUMENTS: one of the chaos benchmarks (soak, overload, storm, masking, frontends) with the release binary.
+# bench/chaos.sh NAME ARGUMENTS: one of the chaos benchmarks (soak, overload, storm, masking, frontends, tenants) with the release binary.
 # As root it runs in network, mount and process namespaces of its own: ports, bridges, small disks and every process end
 # with it. Otherwise it runs on loopback, and says which faults it leaves out.
 set -euo pipefail

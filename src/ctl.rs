@@ -54,6 +54,7 @@ fn orders(command: &CtlCommand) -> anyhow::Result<Vec<Order>> {
     };
     Ok(match command {
         CtlCommand::Instances => get("instances".into()),
+        CtlCommand::Shares => get("shares".into()),
         CtlCommand::Settings { model: None } => get("settings".into()),
         CtlCommand::Settings { model: Some(model) } => get(format!("settings/{}", escaped(model))),
         CtlCommand::Set { changes } => vec![change(changes)?],
@@ -124,6 +125,7 @@ fn escaped(word: &str) -> String {
 fn worded(command: &CtlCommand, answer: &Value) -> anyhow::Result<String> {
     Ok(match command {
         CtlCommand::Instances => rows(answer.as_array().into_iter().flatten(), instance),
+        CtlCommand::Shares => rows(answer.as_array().into_iter().flatten(), share),
         CtlCommand::Drain { .. } | CtlCommand::Return { .. } | CtlCommand::Eject { .. } => {
             let number = &answer["number"];
             format!("instance {number} was told; it is {} so far", text(&answer["state"]))
@@ -146,6 +148,16 @@ fn instance(one: &Value) -> String {
     let problem = one["problem"].as_str().map(|problem| format!("  {problem}"));
     let (number, address) = (one["number"].to_string(), text(&one["address"]));
     format!("{number:>4}  {state:<10}  {address}{}{}", p99.unwrap_or_default(), problem.unwrap_or_default())
+}
+
+fn share(one: &Value) -> String {
+    let name = one["share"].as_str().map_or_else(|| format!("model {}", text(&one["model"])), str::to_owned);
+    let seconds = |field: &str| one[field].as_f64().unwrap_or_default();
+    let (weight, reserved, waiting) = (&one["weight"], &one["reserved"], &one["waiting"]);
+    let (used, entitled) = (seconds("used_s"), seconds("entitled_s"));
+    format!(
+        "{name:<24}  weight {weight}  reserved {reserved}  used {used:.1} s of {entitled:.1} s  {waiting} wait"
+    )
 }
 
 fn query(one: &Value) -> String {
@@ -193,6 +205,17 @@ mod tests {
         for wrong in [&["resnet50"][..], &["a=1", "resnet50"], &["a", "b"]] {
             change(&words(wrong)).unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_share_is_a_line_of_what_it_had_and_what_was_due_to_it() {
+        let own = json!({"share": null, "model": "m", "weight": 2.0, "reserved": 1, "used_s": 1.25,
+                         "entitled_s": 3.0, "waiting": 4, "running": 0});
+        let line = worded(&CtlCommand::Shares, &json!([own])).unwrap();
+        for part in ["model m", "weight 2.0", "reserved 1", "used 1.2 s of 3.0 s", "4 wait"] {
+            assert!(line.contains(part), "{line}");
+        }
+        assert_eq!(worded(&CtlCommand::Shares, &json!([])).unwrap(), "there are none");
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod record;
 mod runtime;
 mod serve;
 mod settings;
+mod shares;
 mod shutdown;
 mod simulate;
 mod stand_in;

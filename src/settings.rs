@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::{Common, Serve, Worker};
 use crate::logging;
+use crate::shares::Reader;
 
 /// The whole configuration of `parm serve` and `parm worker`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -29,6 +30,8 @@ pub struct Settings {
     pub frontend: parm_frontend::Config,
     /// Models and the instances that run them on this machine.
     pub backend: parm_backend::Config,
+    /// Shares of the instances' time, by name.
+    pub share: parm_shares::Settings,
     /// Variables that begin as ours do and name no section: for the log, once there is one.
     #[serde(skip)]
     pub ignored: Vec<String>,
@@ -75,7 +78,7 @@ impl Settings {
         if settings.frontend.bundles.is_none() {
             settings.frontend.bundles = settings.backend.models.clone();
         }
-        Ok(settings)
+        settings.with_shares(Reader::Frontend)
     }
 
     /// Settings of `parm worker`.
@@ -87,7 +90,7 @@ impl Settings {
         if let Some(url) = &flags.upstream {
             figment = figment.merge(Serialized::default("backend.upstream.url", url));
         }
-        extract(figment)?.with_models()
+        extract(figment)?.with_models()?.with_shares(Reader::Worker)
     }
 
     /// Settles what is run on this machine before anything starts: the engine must exist, and there must be models.
@@ -145,7 +148,8 @@ const PREFIX: &str = "PARM_";
 /// Whether a variable, without the prefix, is a path into one of the sections.
 fn names_section(name: &str) -> bool {
     let section = name.split_once("__").map(|(section, _)| section.to_ascii_lowercase());
-    section.is_some_and(|section| ["log", "server", "tls", "frontend", "backend"].contains(&section.as_str()))
+    let known = ["log", "server", "tls", "frontend", "backend", "share"];
+    section.is_some_and(|section| known.contains(&section.as_str()))
 }
 
 /// The policy that the flags name or imply. A stand-in that the named policy would never ask is a mistake: nothing else

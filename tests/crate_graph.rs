@@ -25,10 +25,20 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("stand-ins", &["random", "charts", "protocol", "arrays", "parity-models", "backend"]),
     (
         "frontend",
-        &["durations", "tokens", "protocol", "captures", "wire", "encoder", "dispatch", "parity-models"],
+        &[
+            "durations",
+            "shares",
+            "tokens",
+            "protocol",
+            "captures",
+            "wire",
+            "encoder",
+            "dispatch",
+            "parity-models",
+        ],
     ),
     ("loadgen", &["random", "protocol", "arrays", "workload"]),
-    ("simulator", &["dispatch", "tokens", "workload"]),
+    ("simulator", &["dispatch", "shares", "tokens", "workload"]),
     (
         "experiments",
         &["charts", "durations", "protocol", "wire", "dispatch", "workload", "loadgen", "simulator"],

@@ -32,12 +32,15 @@ pub struct Config {
     pub engine: EngineConfig,
     /// Instances: threads that each run one batch at a time. Default 1.
     pub instances: NonZeroUsize,
-    /// Requests that may wait in a queue; one more is refused with 503, as it would wait too long anyway.
-    /// Default 256.
+    /// Requests that may wait in a queue; one more is refused with 503, as it would wait too long anyway, unless its share has
+    /// less than its part of the queue. Default 256.
     pub queue: NonZeroUsize,
     /// So many times the instances' time of a model of weight 1, by model, while requests of both wait. What a model does
-    /// not use others may. Default: every model has weight 1.
+    /// not use others may. A model that is in a share of `[share.NAME]` has that one's weight. Default: every model has weight 1.
     pub weights: BTreeMap<String, NonZeroU16>,
+    /// Shares that are set up, beside those of models.
+    #[serde(skip)]
+    pub shares: parm_shares::Settings,
     /// Rows that one request may have; bounds the memory that a request can ask for. Default 1024.
     pub max_rows: NonZeroUsize,
     /// Milliseconds that a request without a `timeout` may take; also the most that a `timeout` can ask for.
@@ -152,6 +155,7 @@ impl Default for Config {
             instances: NonZeroUsize::MIN,
             queue: const { NonZeroUsize::new(256).unwrap() },
             weights: BTreeMap::new(),
+            shares: parm_shares::Settings::default(),
             max_rows: const { NonZeroUsize::new(1024).unwrap() },
             max_wait: Duration::from_secs(60),
             batching: Batching::default(),

@@ -13,6 +13,7 @@ mod host;
 mod instance;
 mod metrics;
 mod pause;
+mod payer;
 mod statistics;
 mod trace;
 mod worker;

@@ -10,8 +10,12 @@ use prometheus::{
 };
 
 use crate::Error;
+use crate::payer::Payer;
 
 const MODEL: &[&str] = &["model", "version"];
+
+/// A share that is set up, or the model whose own it is.
+const PAYER: &[&str] = &["share", "model"];
 
 /// Metrics of all models, registered once.
 #[derive(Clone, Debug)]
@@ -38,7 +42,7 @@ pub struct Metrics {
     pub(crate) sharing: SharingMetrics,
 }
 
-/// The metrics of one model's share of the instances' time.
+/// The metrics of one share of the instances' time.
 #[derive(Clone, Debug)]
 pub(crate) struct ShareMetrics {
     pub(crate) used: prometheus::Counter,
@@ -76,12 +80,20 @@ pub(crate) struct ModelMetrics {
 impl Metrics {
     /// The metrics of a worker.
     pub fn worker(registry: &Registry) -> Result<Self, Error> {
-        Self::register(registry, "nv_inference").map_err(refused)
+        let metrics = Self::register(registry, "nv_inference").map_err(refused)?;
+        metrics.register_shares(registry).map_err(refused)?;
+        Ok(metrics)
     }
 
-    /// The metrics of instances inside a frontend.
+    /// The metrics of instances inside a frontend. How their time is shared the frontend's dispatcher says and counts.
     pub fn embedded(registry: &Registry) -> Result<Self, Error> {
         Self::register(registry, "parm_embedded").map_err(refused)
+    }
+
+    fn register_shares(&self, registry: &Registry) -> prometheus::Result<()> {
+        registry.register(Box::new(self.share_used.clone()))?;
+        registry.register(Box::new(self.share_entitled.clone()))?;
+        registry.register(Box::new(self.share_waiting.clone()))
     }
 
     fn register(registry: &Registry, triton: &str) -> prometheus::Result<Self> {
@@ -108,14 +120,9 @@ impl Metrics {
         let help = "Time of one row alone over time of a row in a full batch, measured at load";
         let speedup = prometheus::GaugeVec::new(Opts::new("parm_instance_batch_speedup", help), MODEL)?;
         registry.register(Box::new(speedup.clone()))?;
-        let share = |name: &str, help: &str| {
-            let metric = prometheus::CounterVec::new(Opts::new(name, help), &["model"])?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok::<_, prometheus::Error>(metric)
-        };
+        let share = |name: &str, help: &str| prometheus::CounterVec::new(Opts::new(name, help), PAYER);
         let waiting = Opts::new("parm_share_waiting", "Requests that wait for an instance, by share");
-        let share_waiting = IntGaugeVec::new(waiting, &["model"])?;
-        registry.register(Box::new(share_waiting.clone()))?;
+        let share_waiting = IntGaugeVec::new(waiting, PAYER)?;
         let used = "Seconds of instances' time that each share used";
         let entitled = "Seconds of instances' time that its weight gave each share while it wanted some";
         let per_reason = &["model", "version", "reason"];
@@ -164,11 +171,12 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn share(&self, model: &str) -> ShareMetrics {
+    pub(crate) fn share(&self, payer: &Payer) -> ShareMetrics {
+        let labels = payer.labels();
         ShareMetrics {
-            used: self.share_used.with_label_values(&[model]),
-            entitled: self.share_entitled.with_label_values(&[model]),
-            waiting: self.share_waiting.with_label_values(&[model]),
+            used: self.share_used.with_label_values(&labels),
+            entitled: self.share_entitled.with_label_values(&labels),
+            waiting: self.share_waiting.with_label_values(&labels),
         }
     }
 

@@ -100,6 +100,7 @@ fn query(id: u64, now: Time) -> QuerySpec {
         shape: ShapeId(0),
         deadline: now + Duration::from_secs(1),
         priority: 0,
+        share: None,
         accept: Accept::Any,
         codable: true,
     }

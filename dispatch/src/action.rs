@@ -6,7 +6,7 @@ use parm_tokens::{Class, Order, Token};
 use smallvec::SmallVec;
 
 use super::health::Reason;
-use super::{GroupId, InstanceId, JobId, PoolId, QueryId, Time};
+use super::{GroupId, InstanceId, JobId, Payer, PoolId, QueryId, Time, Wanted};
 
 /// The queries of one batch, in row order. Two fit inline in the room of a `Vec`: most batches have one.
 pub type Rows = SmallVec<[QueryId; 2]>;
@@ -46,6 +46,8 @@ pub struct JobSpec {
     pub pool: PoolId,
     /// Which of the pool's models.
     pub role: Role,
+    /// Whose share it is charged to.
+    pub payer: Payer,
     /// Where whoever queues jobs puts it, among those of other frontends.
     pub class: Class,
     /// The token to send along, where the instance gives some.
@@ -194,7 +196,7 @@ pub enum Action {
     /// somebody.
     Suspect(InstanceId, PoolId),
     /// Tell an instance that gives tokens what is wished of it. It may get lost.
-    Tell(InstanceId, Order<PoolId>),
+    Tell(InstanceId, Order<Wanted>),
     /// A step of a query that no other action tells, where somebody follows queries.
     Trace(QueryId, Step),
     /// An instance takes no more work, for this reason: of this pool if it fails, of any if it is slow or wrong.

@@ -23,7 +23,7 @@ impl Dispatcher {
         let Some(k) = along.group else { return };
         let first = self.jobs[job].rows.first();
         let Some(first) = first.map(|query| &self.queries[*query]) else { return };
-        let shape = first.shape;
+        let (shape, payer) = (first.shape, first.payer);
         if !first.codable {
             return; // served alone, so it is the whole batch
         }
@@ -34,7 +34,7 @@ impl Dispatcher {
             None => {
                 let pool = &mut self.pools[pool_key];
                 let Some(code) = code(pool, k, along) else { return };
-                let key = self.groups.insert(Group::new(pool_key, code, self.now));
+                let key = self.groups.insert(Group::new(pool_key, payer, code, self.now));
                 pool.open.push((shape, key));
                 self.timers.set(self.now + pool.settings.coding.max_age, Timer::Age(key));
                 key

@@ -7,7 +7,7 @@
 
 use std::mem;
 
-use parm_shares::Clock;
+use parm_shares::{Book, Terms};
 
 use super::arena::{Arena, Key};
 use super::counters::Counters;
@@ -21,7 +21,8 @@ use super::recovery::Reconstruction;
 use super::shelf::Shelf;
 use super::timers::{Timer, Timers};
 use super::{
-    Action, Actions, Cost, Event, InForce, InstanceId, PoolId, PoolSettings, QueryId, Settings, Step, Time,
+    Action, Actions, Cost, Event, InForce, InstanceId, Payer, PoolId, PoolSettings, QueryId, Settings, Step,
+    Time,
 };
 
 /// Decides which instance runs what, and what each query is answered with.
@@ -43,8 +44,10 @@ pub struct Dispatcher {
     pub(super) asking: Vec<Key<Pool>>,
     /// The wake that the driver was asked for and has not yet given.
     wake: Option<Time>,
-    /// What pools' shares of the instances' time are compared by.
-    pub(super) clock: Clock,
+    /// The accounts of all shares of the instances' time.
+    pub(super) book: Book<Payer, PoolId>,
+    /// The token at hand is of an instance that a share has reserved.
+    pub(super) for_reserved: bool,
     /// Somebody follows queries.
     pub(super) traced: bool,
     /// Somebody watches how groups end.
@@ -92,6 +95,8 @@ pub struct Held {
 impl Dispatcher {
     /// A dispatcher without instances. The same seed and events lead to the same actions.
     pub fn new(settings: Settings, seed: u64) -> Self {
+        let mut book = Book::default();
+        settings.shares.iter().for_each(|(share, terms)| book.promise(&Payer::Share(*share), *terms));
         Self {
             settings,
             queries: Arena::new(),
@@ -107,7 +112,8 @@ impl Dispatcher {
             givers: 0,
             asking: Vec::new(),
             wake: None,
-            clock: Clock::default(),
+            book,
+            for_reserved: false,
             traced: false,
             watched: false,
             random: seed,
@@ -279,12 +285,20 @@ impl Dispatcher {
         if let Some(key) = self.pool_names.get(id) {
             return key;
         }
-        let key = self.pools.insert(Pool::new(id, self.settings.pool(id).clone(), self.now));
+        let settings = self.settings.pool(id).clone();
+        self.promise_own(id, &settings);
+        let key = self.pools.insert(Pool::new(id, settings, self.now));
         self.pool_names.insert(id, key);
         key
     }
 
+    fn promise_own(&mut self, id: PoolId, settings: &PoolSettings) {
+        let terms = Terms { weight: settings.weight.get().into(), reserved: 0 };
+        self.book.promise(&Payer::Model(id), terms);
+    }
+
     fn settings_changed(&mut self, id: PoolId, settings: PoolSettings, in_force: InForce) {
+        self.promise_own(id, &settings);
         self.settings.pools.insert(id, settings.clone());
         let pool = self.pool(id);
         self.pools[pool].provisional = false;

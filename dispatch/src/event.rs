@@ -3,7 +3,8 @@
 use parm_tokens::{Grant, Token};
 
 use super::{
-    GroupId, InForce, InstanceId, JobId, NodeId, Output, Pair, PoolId, PoolSettings, QueryId, ShapeId, Time,
+    GroupId, InForce, InstanceId, JobId, NodeId, Output, Pair, PoolId, PoolSettings, QueryId, ShapeId,
+    ShareId, Time,
 };
 
 /// Whether a client takes an approximate answer.
@@ -32,6 +33,8 @@ pub struct QuerySpec {
     pub deadline: Time,
     /// Triton's priority: 1 is the highest; 0 means the default.
     pub priority: u8,
+    /// Who pays for it: a share that is set up, or the pool's own.
+    pub share: Option<ShareId>,
     /// Whether it may be answered with an approximation.
     pub accept: Accept,
     /// False for a query that must be served alone: non-finite or absurd values never mix with strangers'.

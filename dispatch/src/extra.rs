@@ -13,6 +13,7 @@ use super::group::Stage;
 use super::instance::Instance;
 use super::pool::Pool;
 use super::query::{Aid, Keys, Query};
+use super::tokens::Tokens;
 use super::{Role, Time};
 
 /// A job that has not found its instance yet.
@@ -83,7 +84,8 @@ impl Dispatcher {
         };
         while at < LOOK_AT && room(&mut self.pools[key]) {
             let Some(extra) = self.wanted(key, class, at) else { break };
-            let chosen = self.choose(key, &extra);
+            let leaves = self.leaves_reserved(key);
+            let chosen = self.choose(key, &extra, leaves);
             self.settle(key, class, &mut at, extra, chosen);
         }
     }
@@ -106,7 +108,8 @@ impl Dispatcher {
             }
             while at < LOOK_AT {
                 let Some(extra) = self.wanted(of, class, at) else { break };
-                let chosen = self.suits(of, &extra, instance).then_some(instance);
+                let leaves = self.leaves_reserved(of);
+                let chosen = self.suits(of, &extra, instance, leaves).then_some(instance);
                 self.settle(of, class, &mut at, extra, chosen);
                 if chosen.is_some() {
                     return true;
@@ -167,11 +170,12 @@ impl Dispatcher {
     }
 
     /// An instance with room for an extra job; for a parity, on a node without its members if there is one.
-    fn choose(&mut self, key: Key<Pool>, extra: &Extra) -> Option<Key<Instance>> {
+    fn choose(&mut self, key: Key<Pool>, extra: &Extra, leaves: bool) -> Option<Key<Instance>> {
         let pool = &mut self.pools[key];
         let idle = if extra.redundant() { &mut pool.redundancy_idle } else { &mut pool.idle };
         let mut idle = std::mem::take(idle);
-        let suits = |index| self.instances.key_at(index).filter(|instance| self.suits(key, extra, *instance));
+        let fits = |instance: &Key<Instance>| self.suits(key, extra, *instance, leaves);
+        let suits = |index| self.instances.key_at(index).filter(fits);
         let apart = |index| suits(index).is_some_and(|instance| self.node_is_apart(extra, instance));
         let chosen = idle.next(apart).or_else(|| idle.next(|index| suits(index).is_some()));
         let chosen = chosen.and_then(|index| self.instances.key_at(index));
@@ -180,9 +184,14 @@ impl Dispatcher {
         chosen
     }
 
-    /// Whether an instance may take an extra job, room aside.
-    fn suits(&self, pool: Key<Pool>, extra: &Extra, instance: Key<Instance>) -> bool {
+    /// Whether an instance may take an extra job, room aside. Where `leaves` is false its queries' instances are reserved.
+    fn suits(&self, pool: Key<Pool>, extra: &Extra, instance: Key<Instance>, leaves: bool) -> bool {
         let Some(serves) = self.instances[instance].serves(pool) else { return false };
+        let reserved = self.instances[instance].tokens.as_ref().map_or(!leaves, Tokens::are_reserved);
+        // A retry is no redundancy: its query has nobody else.
+        if reserved && serves.takes_queries() && extra.role != Role::Deployed {
+            return false;
+        }
         match extra.role {
             Role::Parity(group, _) => {
                 let group = &self.groups[Key::from(group)];

@@ -17,8 +17,7 @@ use super::query::{Keys, Query};
 use super::queue::LaneId;
 use super::stand_ins::StandInLine;
 use super::timers::Timer;
-use super::tokens::Tokens;
-use super::{Action, Role, Rows};
+use super::{Action, Payer, Role, Rows, payer};
 
 /// A job about to be started.
 pub(super) struct Start {
@@ -59,9 +58,8 @@ impl Dispatcher {
     /// Gives queries that wait, and what goes with them, to whoever has room.
     pub(super) fn feed_queue(&mut self, key: Key<Pool>) {
         loop {
-            let pool = &mut self.pools[key];
-            let Some(lane) = pool.queue.ready(self.now, &pool.in_force.batch) else { break };
-            let Some(index) = pool.idle.next(|_| true) else {
+            let Some((_, lane)) = self.next_lane(key) else { break };
+            let Some(index) = self.pools[key].idle.next(|_| true) else {
                 self.seek(key);
                 self.recall(key);
                 return;
@@ -105,7 +103,8 @@ impl Dispatcher {
 
     /// Gives an instance the most urgent job that is not spare.
     pub(super) fn take_what_waits(&mut self, key: Key<Instance>) -> bool {
-        self.take_stand_in(key, StandInLine::Late)
+        (self.reserved_waits(key) && self.take_batch(key))
+            || self.take_stand_in(key, StandInLine::Late)
             || self.take_extra(key, extra::Class::Urgent)
             || self.take_batch(key)
     }
@@ -124,20 +123,15 @@ impl Dispatcher {
         }
     }
 
-    /// Gives an instance a batch: of the pool whose next query is the most urgent, then of the one that has had least of
+    /// Gives an instance a batch: of the share that has not taken what is reserved for it, then of the one that has had least of
     /// the instances' time for its weight, then the oldest.
     fn take_batch(&mut self, key: Key<Instance>) -> bool {
         let mut best: Option<(_, _, _)> = None;
         for serves in self.instances[key].serves.iter().filter(|serves| serves.takes_queries()) {
-            let pool = &self.pools[serves.pool];
-            if let Some(lane) = pool.queue.ready(self.now, &pool.in_force.batch) {
-                let rank = pool
-                    .queue
-                    .first()
-                    .map(|(priority, arrived)| (priority, pool.share.due(&self.clock), arrived));
-                if best.as_ref().is_none_or(|(first, ..)| rank < *first) {
-                    best = Some((rank, serves.pool, lane));
-                }
+            if let Some((rank, lane)) = self.next_lane(serves.pool)
+                && best.as_ref().is_none_or(|(first, ..)| rank < *first)
+            {
+                best = Some((rank, serves.pool, lane));
             }
         }
         let Some((_, pool, lane)) = best else { return false };
@@ -151,6 +145,7 @@ impl Dispatcher {
         let most = pool.in_force.batch.max_size.get();
         let waits = |query| self.queries.get(query).is_some_and(|query| query.queued);
         let rows = pool.queue.take(lane, most, waits);
+        self.book.leave(&lane.payer, rows.len() as u32);
         self.start_batch(key, instance, rows);
     }
 
@@ -182,7 +177,8 @@ impl Dispatcher {
     /// Starts a job.
     pub(super) fn start(&mut self, start: Start) -> Key<Job> {
         let Start { pool: pool_key, instance: instance_key, role, rows, class, fresh } = start;
-        let charge = self.pools[pool_key].share.begin(&mut self.clock);
+        let payer = self.payer(pool_key, role, &rows);
+        let charge = self.book.begin(&payer, &self.pools[pool_key].id, payer::work(role));
         let alone = self.instances[instance_key].jobs.is_empty();
         let key = self.jobs.insert(Job {
             alone,
@@ -190,6 +186,7 @@ impl Dispatcher {
             instance: instance_key,
             role,
             started: self.now,
+            payer,
             charge,
             waiting: rows.len() as u16,
             rows,
@@ -224,9 +221,9 @@ impl Dispatcher {
         let count = ids.len();
         let instance = &mut self.instances[instance_key];
         instance.jobs.push(key);
-        let token = instance.tokens.as_mut().and_then(Tokens::spend);
+        let token = instance.tokens.as_mut().and_then(|tokens| tokens.spend(role));
         let (id, pool) = (key.id(), self.pools[pool_key].id);
-        let job = super::JobSpec { id, instance: instance.id, pool, role, class, token };
+        let job = super::JobSpec { id, instance: instance.id, pool, role, payer, class, token };
         self.out.push(Action::Run(job, ids));
         self.refresh(instance_key);
 
@@ -248,6 +245,16 @@ impl Dispatcher {
             self.timers.set(self.now + after, Timer::Late(key));
         }
         key
+    }
+
+    /// Who pays for a job.
+    fn payer(&self, pool: Key<Pool>, role: Role, rows: &Keys) -> Payer {
+        let of_group = || match role {
+            Role::Parity(group, _) => self.groups.get(Key::from(group)).map(|group| group.payer),
+            _ => None,
+        };
+        let first = rows.first().and_then(|query| self.queries.get(*query)).map(|query| query.payer);
+        first.or_else(of_group).unwrap_or(Payer::Model(self.pools[pool].id))
     }
 
     /// Sets the timer for a batch that waits for company while there is room for it.

@@ -11,12 +11,14 @@ use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
 use super::query::Query;
-use super::{Fraction, GroupId, NodeId, Part, QueryId, Source, Time, Unsure};
+use super::{Fraction, GroupId, NodeId, Part, Payer, QueryId, Source, Time, Unsure};
 
 /// A group from its first member until nobody needs it any more.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) pool: Key<Pool>,
+    /// Who pays for its parities.
+    pub(super) payer: Payer,
     pub(super) code: Code,
     pub(super) stage: Stage,
     pub(super) watch: Watch,
@@ -129,9 +131,10 @@ pub(super) struct Place {
 }
 
 impl Group {
-    pub(super) fn new(pool: Key<Pool>, code: Code, opened: Time) -> Self {
+    pub(super) fn new(pool: Key<Pool>, payer: Payer, code: Code, opened: Time) -> Self {
         Self {
             pool,
+            payer,
             code,
             stage: Stage::Open,
             watch: Watch::Off,

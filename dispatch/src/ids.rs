@@ -29,6 +29,10 @@ id!(
     PoolId(u32)
 );
 id!(
+    /// A share that is set up. Chosen by the driver.
+    ShareId(u32)
+);
+id!(
     /// A node (machine) that instances stand on. Chosen by the driver.
     NodeId(u32)
 );

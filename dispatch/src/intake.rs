@@ -6,7 +6,7 @@ use super::group::Group;
 use super::pool::Pool;
 use super::query::{Aid, Keys, Query};
 use super::timers::Timer;
-use super::{Accept, Action, Answer, PoolId, QueryId, Reject, Step};
+use super::{Accept, Action, Answer, Payer, PoolId, QueryId, Reject, Step};
 
 impl Dispatcher {
     pub(super) fn arrived(&mut self, query: super::QuerySpec) {
@@ -16,9 +16,10 @@ impl Dispatcher {
         let key = self.pool(query.pool);
         let pool = &mut self.pools[key];
         pool.counters.arrived += 1;
+        let payer = query.share.map_or(Payer::Model(pool.id), Payer::Share);
         let refusal = if query.deadline <= self.now {
             Some(Reject::Deadline)
-        } else if pool.queue.waiting() >= pool.settings.queue_limit.get() {
+        } else if pool.queue.waiting_of(payer) >= pool.settings.queue_limit.get() {
             Some(Reject::QueueFull)
         } else {
             None
@@ -37,6 +38,7 @@ impl Dispatcher {
             pool: key,
             shape: query.shape,
             priority,
+            payer,
             arrived: self.now,
             deadline: query.deadline,
             accept: query.accept,
@@ -62,6 +64,7 @@ impl Dispatcher {
         }
         let lane = self.queries[waiting].lane();
         self.pools[key].queue.push(lane, waiting, self.now);
+        self.book.wait(&payer);
         if deserted {
             self.wait_for_instances(key);
         } else {
@@ -116,6 +119,7 @@ impl Dispatcher {
         let pool = &mut self.pools[query.pool];
         pool.unanswered -= 1;
         if query.queued {
+            self.book.leave(&query.payer, 1);
             pool.queue.gone(query.lane(), |other| self.queries.get(other).is_some_and(|query| query.queued));
         }
         for holder in &query.jobs {
@@ -209,6 +213,8 @@ impl Dispatcher {
         if !pool.removed {
             self.pool_names.remove(pool.id);
         }
+        let id = pool.id;
+        self.book.close(&Payer::Model(id), &id);
         self.pools.remove(key);
     }
 }

@@ -7,7 +7,7 @@ use super::group::Group;
 use super::instance::Instance;
 use super::pool::Pool;
 use super::query::{Keys, Query};
-use super::{JobId, Output, Role, Time};
+use super::{JobId, Output, Payer, Role, Time};
 
 /// A job that an instance holds.
 #[derive(Debug)]
@@ -18,7 +18,8 @@ pub(super) struct Job {
     pub(super) started: Time,
     /// Its instance had nothing else.
     pub(super) alone: bool,
-    /// What its pool was charged for it.
+    /// Whose share was charged for it, and what.
+    pub(super) payer: Payer,
     pub(super) charge: Charge,
     /// Its queries, answered or not.
     pub(super) rows: Keys,

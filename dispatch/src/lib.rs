@@ -25,6 +25,7 @@ mod feed;
 mod intake;
 mod outcome;
 mod overload;
+mod payer;
 mod policy;
 mod recovery;
 mod roster;
@@ -65,9 +66,11 @@ pub use counters::Counters;
 pub use dispatcher::{Dispatcher, Held, PoolStatus};
 pub use event::{Accept, Cost, Event, Failure, InstanceSpec, Judgement, QuerySpec, Served, Verdict};
 pub use health::Reason;
-pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId};
+pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId, ShareId};
 pub use in_force::{Coding, InForce};
+pub use parm_shares::{Account, Terms};
 pub use parm_tokens::{Class, Grant, Order, Token};
+pub use payer::{Payer, Wanted};
 pub use reading::{InstanceReading, OpenGroup, PoolReading};
 pub use settings::{
     AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, EjectionSettings,

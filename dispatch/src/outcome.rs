@@ -289,7 +289,7 @@ impl Dispatcher {
     fn leave_instance(&mut self, key: Key<Job>) -> (Key<Pool>, Key<Instance>) {
         let job = &self.jobs[key];
         let (pool, instance_key) = (job.pool, job.instance);
-        self.pools[pool].share.end(job.charge, self.now.since(job.started));
+        self.book.end(&job.payer, &self.pools[pool].id, job.charge, self.now.since(job.started));
         if let Some(instance) = self.instances.get_mut(instance_key) {
             instance.jobs.retain(|held| *held != key);
             self.refresh(instance_key);

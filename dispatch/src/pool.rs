@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use parm_shares::Share;
 use smallvec::SmallVec;
 
 use super::ahead::Alone;
@@ -34,8 +33,6 @@ pub(super) struct Pool {
     pub(super) urgent: Extras,
     /// Work that may help and need not be done: it gets what the rest leaves over.
     pub(super) spare: Extras,
-    /// Its part of the instances' time, beside the other pools that they serve.
-    pub(super) share: Share,
     /// Instances with room for queries.
     pub(super) idle: Idle,
     /// Instances with room for parities and backups.
@@ -102,7 +99,6 @@ impl Pool {
             queue: Queue::default(),
             urgent: Extras::new(),
             spare: Extras::new(),
-            share: Share::new(settings.weight.get().into()),
             idle: Idle::default(),
             redundancy_idle: Idle::default(),
             open: SmallVec::new(),
@@ -140,7 +136,6 @@ impl Pool {
         self.service.set_high(late_quantile(&settings));
         self.alone.allow(settings.ahead);
         self.response.set_high(usual_quantile(&settings, in_force.policy));
-        self.share.weigh(settings.weight.get().into());
         self.hedges.change(&settings.hedge.budget);
         self.retries.change(&settings.retry);
         match &mut self.stand_ins {

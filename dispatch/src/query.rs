@@ -8,7 +8,7 @@ use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
 use super::queue::LaneId;
-use super::{Accept, Output, QueryId, ShapeId, Time};
+use super::{Accept, Output, Payer, QueryId, ShapeId, Time};
 
 /// A query without an answer.
 #[derive(Debug)]
@@ -17,6 +17,7 @@ pub(super) struct Query {
     pub(super) pool: Key<Pool>,
     pub(super) shape: ShapeId,
     pub(super) priority: u8,
+    pub(super) payer: Payer,
     pub(super) arrived: Time,
     pub(super) deadline: Time,
     pub(super) accept: Accept,
@@ -73,7 +74,7 @@ impl Query {
 
     /// Where it waits. What must be served alone has a lane where batches have one query.
     pub(super) fn lane(&self) -> LaneId {
-        LaneId { priority: self.priority, shape: self.shape, alone: !self.codable }
+        LaneId { priority: self.priority, payer: self.payer, shape: self.shape, alone: !self.codable }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The queue of a pool: by priority, then by arrival, with a lane for every shape, as only one shape fits in a batch.
+//! The queue of a pool: by priority, then by arrival, with a lane for every share and shape, as only one shape fits in a batch,
+//! and one share pays for it.
 //!
 //! Lanes delete lazily: a query that was answered or cancelled finds nothing under its key and is passed over. Its lane
 //! is tidied when the dead could outnumber the living, so memory follows the living, which the pool's limit bounds.
@@ -7,20 +8,21 @@ use std::collections::VecDeque;
 
 use super::arena::Key;
 use super::query::{Keys, Query};
-use super::{BatchSettings, ShapeId, Time};
+use super::{BatchSettings, Payer, ShapeId, Time};
 
 /// Queries that wait for an instance and were never tried.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// In the order in which they are served; nearly always one.
+    /// By priority; nearly always one.
     lanes: Vec<(LaneId, Lane)>,
     waiting: u32,
 }
 
-/// Which queries may share a batch, in the order in which lanes are served.
+/// Which queries may share a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LaneId {
     pub(super) priority: u8,
+    pub(super) payer: Payer,
     pub(super) shape: ShapeId,
     /// Its queries share no batch.
     pub(super) alone: bool,
@@ -74,25 +76,34 @@ impl Queue {
         self.prune(index);
     }
 
-    /// The lane that a free instance should take a batch from: the first priority with one that is ready, and there
-    /// the one whose first query came first.
-    pub(super) fn ready(&self, now: Time, batch: &BatchSettings) -> Option<LaneId> {
-        if self.waiting == 0 {
-            return None;
-        }
-        let mut best: Option<(u8, Time, LaneId)> = None;
-        for (id, lane) in &self.lanes {
-            let Some(first) = lane.entries.front() else { continue };
-            if best.is_some_and(|(priority, ..)| priority < id.priority) {
-                break;
-            }
+    /// The lane that a free instance should take a batch from: of those that are ready the one whose first query stands first,
+    /// and where that is.
+    pub(super) fn ready<R: Ord + Copy>(
+        &self,
+        now: Time,
+        batch: &BatchSettings,
+        rank: impl Fn(&LaneId, Time) -> R,
+    ) -> Option<(R, LaneId)> {
+        let each = self.ready_lanes(now, batch).map(|(id, first, _)| (rank(id, first), *id));
+        each.min_by_key(|(rank, _)| *rank)
+    }
+
+    /// Lanes with a batch that may go, when its first query came, and the queries in it.
+    pub(super) fn ready_lanes(
+        &self,
+        now: Time,
+        batch: &BatchSettings,
+    ) -> impl Iterator<Item = (&LaneId, Time, u32)> {
+        self.lanes.iter().filter_map(move |(id, lane)| {
+            let first = lane.entries.front()?.arrived;
             let full = id.alone || lane.alive >= u32::from(batch.max_size.get());
-            let ready = full || first.arrived + batch.max_delay <= now;
-            if ready && best.is_none_or(|(_, arrived, _)| first.arrived < arrived) {
-                best = Some((id.priority, first.arrived, *id));
-            }
-        }
-        best.map(|(_, _, id)| id)
+            (full || first + batch.max_delay <= now).then_some((id, first, lane.alive))
+        })
+    }
+
+    /// Queries of a share that wait.
+    pub(super) fn waiting_of(&self, payer: Payer) -> u32 {
+        self.lanes.iter().filter(|(id, _)| id.payer == payer).map(|(_, lane)| lane.alive).sum()
     }
 
     /// When the first batch will be ready for its age.
@@ -102,13 +113,6 @@ impl Queue {
             .filter_map(|(_, lane)| lane.entries.front())
             .map(|first| first.arrived + batch.max_delay)
             .min()
-    }
-
-    /// Priority and arrival of the query that comes next.
-    pub(super) fn first(&self) -> Option<(u8, Time)> {
-        let heads =
-            self.lanes.iter().filter_map(|(id, lane)| Some((id.priority, lane.entries.front()?.arrived)));
-        heads.min()
     }
 
     /// The first and the last query of a lane that has several.
@@ -163,9 +167,14 @@ impl Queue {
 }
 
 impl LaneId {
-    /// Its fields in one number of the same order.
-    fn rank(self) -> u64 {
-        u64::from(self.priority) << 33 | u64::from(self.shape.0) << 1 | u64::from(self.alone)
+    /// Its fields in one number of the same order. Of pools' own shares a queue knows one.
+    fn rank(self) -> u128 {
+        let payer = match self.payer {
+            Payer::Model(_) => 0,
+            Payer::Share(share) => u64::from(share.0) + 1,
+        };
+        let place = u64::from(self.shape.0) << 1 | u64::from(self.alone);
+        u128::from(self.priority) << 66 | u128::from(payer) << 33 | u128::from(place)
     }
 }
 
@@ -174,12 +183,18 @@ mod tests {
     use std::num::NonZeroU16;
     use std::time::Duration;
 
+    use super::super::{PoolId, ShareId};
     use super::*;
 
     const SHAPE: ShapeId = ShapeId(0);
 
     fn lane(priority: u8, shape: ShapeId) -> LaneId {
-        LaneId { priority, shape, alone: false }
+        LaneId { priority, payer: Payer::Model(PoolId(0)), shape, alone: false }
+    }
+
+    /// By priority, then by arrival.
+    fn ready(queue: &Queue, now: Time, batch: &BatchSettings) -> Option<LaneId> {
+        queue.ready(now, batch, |lane, arrived| (lane.priority, arrived)).map(|(_, lane)| lane)
     }
 
     fn key(raw: u64) -> Key<Query> {
@@ -202,7 +217,7 @@ mod tests {
         queue.push(lane(128, ShapeId(1)), key(2), at(0));
         queue.push(lane(1, SHAPE), key(3), at(2));
         let order: Vec<_> = std::iter::from_fn(|| {
-            let lane = queue.ready(at(3), &batch(1, 0))?;
+            let lane = ready(&queue, at(3), &batch(1, 0))?;
             queue.take(lane, 1, |_| true).first().copied()
         })
         .collect();
@@ -210,15 +225,29 @@ mod tests {
     }
 
     #[test]
+    fn who_pays_apart_is_served_apart() {
+        let mut queue = Queue::default();
+        let paid = |share| LaneId { payer: Payer::Share(ShareId(share)), ..lane(128, SHAPE) };
+        [paid(1), paid(7), paid(1)]
+            .into_iter()
+            .zip(0..)
+            .for_each(|(lane, raw)| queue.push(lane, key(raw), at(raw)));
+        assert_eq!(queue.waiting_of(Payer::Share(ShareId(1))), 2);
+        let lane = queue.ready(at(9), &batch(8, 0), |lane, _| std::cmp::Reverse(lane.payer)).unwrap().1;
+        assert_eq!((lane, queue.take(lane, 8, |_| true).as_slice()), (paid(7), &[key(1)][..]));
+        assert_eq!(queue.take(paid(1), 8, |_| true).as_slice(), [key(0), key(2)]);
+    }
+
+    #[test]
     fn a_batch_waits_for_company_until_it_is_full_or_old() {
         let mut queue = Queue::default();
         let lane = lane(128, SHAPE);
         queue.push(lane, key(1), at(0));
-        assert_eq!(queue.ready(at(4), &batch(2, 5)), None);
+        assert_eq!(ready(&queue, at(4), &batch(2, 5)), None);
         assert_eq!(queue.ready_at(&batch(2, 5)), Some(at(5)));
-        assert_eq!(queue.ready(at(5), &batch(2, 5)), Some(lane));
+        assert_eq!(ready(&queue, at(5), &batch(2, 5)), Some(lane));
         queue.push(lane, key(2), at(1));
-        assert_eq!(queue.ready(at(1), &batch(2, 5)), Some(lane));
+        assert_eq!(ready(&queue, at(1), &batch(2, 5)), Some(lane));
     }
 
     #[test]
@@ -233,6 +262,6 @@ mod tests {
         assert!(queue.lanes[0].1.entries.len() <= DEAD_ALLOWED + 2);
         assert_eq!(queue.waiting(), 1);
         assert_eq!(queue.take(lane, 8, |query| query == key(0)).as_slice(), [key(0)]);
-        assert_eq!((queue.waiting(), queue.first()), (0, None));
+        assert_eq!((queue.waiting(), ready(&queue, at(1), &batch(1, 0))), (0, None));
     }
 }

@@ -16,6 +16,7 @@ use super::pool::Pool;
 use super::query::{Aid, Keys, Query};
 use super::stand_ins::{Outlook, StandInLine};
 use super::timers::Timer;
+use super::tokens::Tokens;
 use super::{Accept, Answer, Cost, PolicyKind, PoolId, Reject, Role, Step, Urgency};
 
 /// How many queries are looked at for those that an instance may stand in for.
@@ -141,9 +142,10 @@ impl Dispatcher {
     fn may_stand_in(&mut self, key: Key<Pool>, line: StandInLine) -> bool {
         let pool = &mut self.pools[key];
         let Some(stand_ins) = &mut pool.stand_ins else { return false };
-        if stand_ins.waiting(line).is_empty() || pool.idle.is_empty() {
+        if stand_ins.waiting(line).is_empty() || pool.idle.is_empty() || !self.leaves_reserved(key) {
             return false;
         }
+        let pool = &mut self.pools[key];
         if line == StandInLine::Late {
             return true;
         }
@@ -179,7 +181,8 @@ impl Dispatcher {
         // What is spare must not wait at an instance behind anything.
         let free = line == StandInLine::Late || instance_of.jobs.is_empty();
         let serves = instance_of.serves(pool).is_some_and(|serves| serves.data && serves.stand_in);
-        free && serves && !self.holds(instance, query)
+        let reserved = instance_of.tokens.as_ref().is_some_and(Tokens::are_reserved);
+        free && serves && !reserved && !self.holds(instance, query)
     }
 
     fn holds(&self, instance: Key<Instance>, query: Key<Query>) -> bool {
@@ -240,7 +243,8 @@ impl Dispatcher {
             };
             let mixes = |first: &Key<Query>| {
                 let first = &self.queries[*first];
-                first.shape == query.shape && first.codable && query.codable
+                let plain = first.codable && query.codable;
+                plain && first.shape == query.shape && first.payer == query.payer
             };
             if rows.first().is_none_or(mixes) && !self.holds(instance, next) {
                 waiting.remove(at);
@@ -257,6 +261,7 @@ impl Dispatcher {
         let query = &mut self.queries[key];
         if std::mem::take(&mut query.queued) {
             let (pool, lane) = (query.pool, query.lane());
+            self.book.leave(&lane.payer, 1);
             let waits = |other| self.queries.get(other).is_some_and(|query| query.queued);
             self.pools[pool].queue.gone(lane, waits);
         }

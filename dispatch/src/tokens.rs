@@ -17,12 +17,11 @@ use parm_tokens::{Class, Grant, Order, Token};
 
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
-use super::extra;
 use super::instance::Instance;
 use super::pool::Pool;
 use super::stand_ins::StandInLine;
 use super::timers::Timer;
-use super::{Action, InstanceId, Time};
+use super::{Action, InstanceId, Payer, Role, Time, Wanted};
 
 /// Tokens of one instance that are kept: more than any worker has instances is somebody's mistake.
 const MOST_HELD: usize = 256;
@@ -43,27 +42,51 @@ pub(super) struct Tokens {
 struct Leased {
     token: Token,
     until: Option<Time>,
+    /// For queries only.
+    reserved: bool,
 }
 
 /// A reservation.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     pool: Key<Pool>,
+    payer: Payer,
     class: Class,
     since: Time,
 }
 
 /// A pool's reservations.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Asking {
-    /// By class: late, and queries.
-    reserved: [u32; 2],
+    reserved: ByPayer,
     /// By how many more it is to reserve than when it began.
     widened: u32,
     /// It is in the list of those that ask.
     listed: bool,
     /// A timer is set to ask for more.
     timed: bool,
+}
+
+/// Jobs, by who pays and by class: late, and queries. There is nearly always one who pays.
+#[derive(Clone, Debug, Default)]
+struct ByPayer(SmallVec<[(Payer, [u32; 2]); 1]>);
+
+impl ByPayer {
+    fn of(&self, payer: Payer) -> [u32; 2] {
+        self.0.iter().find(|(known, _)| *known == payer).map_or([0, 0], |(_, jobs)| *jobs)
+    }
+
+    fn count(&mut self, payer: Payer, class: Class) -> &mut u32 {
+        let at = self.0.iter().position(|(known, _)| *known == payer).unwrap_or_else(|| {
+            self.0.push((payer, [0, 0]));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1[usize::from(class.byte())]
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|(_, jobs)| *jobs == [0, 0])
+    }
 }
 
 impl Tokens {
@@ -77,9 +100,16 @@ impl Tokens {
         self.sharers
     }
 
+    /// Whether those that are there are for queries only.
+    pub(super) fn are_reserved(&self) -> bool {
+        !self.held.is_empty() && self.held.iter().all(|held| held.reserved)
+    }
+
     /// The token for a job.
-    pub(super) fn spend(&mut self) -> Option<Token> {
-        (!self.held.is_empty()).then(|| self.held.remove(0).token)
+    pub(super) fn spend(&mut self, role: Role) -> Option<Token> {
+        let suits = |held: &Leased| role == Role::Deployed || !held.reserved;
+        let at = self.held.iter().position(suits).or((!self.held.is_empty()).then_some(0))?;
+        Some(self.held.remove(at).token)
     }
 }
 
@@ -119,12 +149,13 @@ impl Dispatcher {
 
     /// An instance is ours for one job.
     pub(super) fn granted(&mut self, id: InstanceId, grant: Grant) {
-        let Grant { token, lease, contended, sharers } = grant;
+        let Grant { token, lease, contended, reserved, sharers } = grant;
         let Some(key) = self.instance_names.get(id) else { return };
         if self.instances[key].tokens.is_none() {
             return;
         }
         // The worker counts every reservation of ours as met by it.
+        let late = if reserved { self.asked_late(key) } else { SmallVec::new() };
         self.clear_reservations(key);
         let usable = self.instances[key].usable();
         let Some(tokens) = &mut self.instances[key].tokens else { return };
@@ -137,11 +168,23 @@ impl Dispatcher {
             return;
         }
         let until = lease.map(|lease| self.now + lease);
-        tokens.held.push(Leased { token, until });
+        tokens.held.push(Leased { token, until, reserved });
+        // Whoever has instances reserved goes first, as the worker sees it.
+        self.for_reserved = reserved;
         if contended {
-            self.use_at_once(key, token);
-            return;
+            if !self.use_at_once(key, token) {
+                // It was no use to what is late. Asked for again at once it would come again at once.
+                self.ask_again_later(key, late);
+            }
+        } else {
+            self.hold(key, until);
         }
+        self.for_reserved = false;
+    }
+
+    /// A token is there until it is used or its time is over.
+    fn hold(&mut self, key: Key<Instance>, until: Option<Time>) {
+        let Some(tokens) = &mut self.instances[key].tokens else { return };
         if let Some(until) = until
             && tokens.watched.is_none_or(|watched| watched <= self.now)
         {
@@ -152,18 +195,38 @@ impl Dispatcher {
         self.feed_instance(key);
     }
 
-    /// Others wait for the instance: a token is for work that cannot wait, or goes back.
-    fn use_at_once(&mut self, key: Key<Instance>, token: Token) {
+    /// Others wait for the instance: a token is for work that cannot wait, or goes back. Whether it was used.
+    fn use_at_once(&mut self, key: Key<Instance>, token: Token) -> bool {
         let holds = |instance: &Instance| {
             instance.tokens.as_ref().is_some_and(|tokens| tokens.held.iter().any(|held| held.token == token))
         };
         self.refresh(key);
+        let mut used = true;
         while holds(&self.instances[key]) {
             if !self.take_what_waits(key) {
                 self.give_back(key, |held| held.token == token);
+                used = false;
             }
         }
         self.refresh(key);
+        used
+    }
+
+    /// What is late and has reserved at an instance.
+    fn asked_late(&self, key: Key<Instance>) -> SmallVec<[Asked; 1]> {
+        let tokens = self.instances[key].tokens.iter();
+        tokens.flat_map(|tokens| &tokens.asked).filter(|asked| asked.class == Class::Late).copied().collect()
+    }
+
+    /// Counts as asked for what the instance does not know of: it is asked for again when reservations are renewed.
+    fn ask_again_later(&mut self, key: Key<Instance>, late: SmallVec<[Asked; 1]>) {
+        let Some(tokens) = &mut self.instances[key].tokens else { return };
+        for asked in late {
+            if let Some(pool) = self.pools.get_mut(asked.pool) {
+                *pool.asking.reserved.count(asked.payer, asked.class) += 1;
+                tokens.asked.push(Asked { since: self.now, ..asked });
+            }
+        }
     }
 
     /// Somebody else needs a token.
@@ -234,30 +297,44 @@ impl Dispatcher {
 
     /// Reserves for what waits in a pool. False if nothing does.
     fn reserve_for(&mut self, key: Key<Pool>) -> bool {
-        let wanted = self.pools[key].wanted(self.now);
-        if wanted == [0, 0] {
+        let wanted = self.wanted_at_once(key);
+        if wanted.is_empty() {
             return false;
         }
         let pool = &mut self.pools[key];
         let each = u32::from(pool.settings.tokens.reservations.get());
         let widen = pool.settings.tokens.widen;
         let asking = &mut pool.asking;
-        let goal = |wanted: u32| if wanted == 0 { 0 } else { wanted.saturating_mul(each) + asking.widened };
-        let missing = [0, 1].map(|class| goal(wanted[class]).saturating_sub(asking.reserved[class]));
+        let widened = asking.widened;
+        let goal = |wanted: u32| if wanted == 0 { 0 } else { wanted.saturating_mul(each) + widened };
         if !std::mem::replace(&mut asking.timed, true) {
             self.timers.set(self.now + widen, Timer::Widen(key));
         }
-        for (class, missing) in [Class::Late, Class::Query].into_iter().zip(missing) {
-            if missing > 0 {
-                self.reserve_more(key, class, missing);
+        for (payer, jobs) in &wanted.0 {
+            let reserved = self.pools[key].asking.reserved.of(*payer);
+            let missing = [0, 1].map(|class| goal(jobs[class]).saturating_sub(reserved[class]));
+            for (class, missing) in [Class::Late, Class::Query].into_iter().zip(missing) {
+                if missing > 0 {
+                    self.reserve_more(key, *payer, class, missing);
+                }
             }
+        }
+        // Who wants nothing any more must not hold a place for others.
+        let stale = |(payer, jobs): &(Payer, [u32; 2])| {
+            (*jobs != [0, 0] && wanted.of(*payer) == [0, 0]).then_some(*payer)
+        };
+        let stale: SmallVec<[Payer; 1]> =
+            self.pools[key].asking.reserved.0.iter().filter_map(stale).collect();
+        if !stale.is_empty() {
+            self.withdraw_of(key, |payer| stale.contains(&payer));
         }
         true
     }
 
     /// Reserves at so many instances more, from a random one on: where frontends begin at the same, they all wait there.
-    fn reserve_more(&mut self, key: Key<Pool>, class: Class, mut missing: u32) {
-        if self.pools[key].asking.reserved[usize::from(class.byte())] >= self.pools[key].usable {
+    fn reserve_more(&mut self, key: Key<Pool>, payer: Payer, class: Class, mut missing: u32) {
+        let pool = &mut self.pools[key];
+        if *pool.asking.reserved.count(payer, class) >= pool.usable {
             return;
         }
         let keys = self.instances.keys();
@@ -271,7 +348,7 @@ impl Dispatcher {
                     && instance.jobs.is_empty() != runs_ours
                     && instance.serves(key).is_some_and(|serves| serves.takes_queries());
                 let Some(tokens) = instance.tokens.as_mut().filter(|_| suits) else { continue };
-                let known = |asked: &Asked| (asked.pool, asked.class) == (key, class);
+                let known = |asked: &Asked| (asked.pool, asked.payer, asked.class) == (key, payer, class);
                 if tokens.is_there() || tokens.asked.iter().any(known) {
                     continue;
                 }
@@ -279,10 +356,11 @@ impl Dispatcher {
                     return;
                 }
                 missing -= 1;
-                tokens.asked.push(Asked { pool: key, class, since: now });
+                tokens.asked.push(Asked { pool: key, payer, class, since: now });
                 let (pool, id) = (&mut self.pools[key], instance.id);
-                pool.asking.reserved[usize::from(class.byte())] += 1;
-                self.out.push(Action::Tell(id, Order::Reserve(pool.id, class)));
+                *pool.asking.reserved.count(payer, class) += 1;
+                let wanted = Wanted { pool: pool.id, payer };
+                self.out.push(Action::Tell(id, Order::Reserve(wanted, class)));
             }
         }
     }
@@ -302,7 +380,7 @@ impl Dispatcher {
             let asking = &mut self.pools[key].asking;
             tokens.asked.retain(|asked| {
                 let stays = asked.pool != key || asked.since + renew > now;
-                asking.reserved[usize::from(asked.class.byte())] -= u32::from(!stays);
+                *asking.reserved.count(asked.payer, asked.class) -= u32::from(!stays);
                 stays
             });
         }
@@ -310,21 +388,34 @@ impl Dispatcher {
 
     /// Takes a pool's reservations back.
     fn withdraw_reservations(&mut self, key: Key<Pool>) {
-        let id = self.pools.get(key).map(|pool| pool.id);
-        if self.pools.get(key).is_some_and(|pool| pool.asking.reserved == [0, 0]) {
+        if self.pools.get(key).is_some_and(|pool| pool.asking.reserved.is_empty()) {
             return;
         }
+        self.withdraw_of(key, |_| true);
+        if let Some(pool) = self.pools.get_mut(key) {
+            pool.asking.reserved.0.clear();
+        }
+    }
+
+    /// Takes those reservations of a pool back that these would pay for.
+    fn withdraw_of(&mut self, key: Key<Pool>, which: impl Fn(Payer) -> bool) {
+        let id = self.pools.get(key).map(|pool| pool.id);
         for instance in self.instances.keys() {
             let instance = &mut self.instances[instance];
             let Some(tokens) = &mut instance.tokens else { continue };
-            let before = tokens.asked.len();
-            tokens.asked.retain(|asked| asked.pool != key);
-            if let Some(pool) = id.filter(|_| tokens.asked.len() < before) {
-                self.out.push(Action::Tell(instance.id, Order::Withdraw(pool)));
-            }
+            let mut gone: SmallVec<[Payer; 1]> = SmallVec::new();
+            tokens.asked.retain(|asked| {
+                let goes = asked.pool == key && which(asked.payer);
+                if goes && !gone.contains(&asked.payer) {
+                    gone.push(asked.payer);
+                }
+                !goes
+            });
+            let orders = gone.into_iter().filter_map(|payer| Some(Wanted { pool: id?, payer }));
+            self.out.extend(orders.map(|wanted| Action::Tell(instance.id, Order::Withdraw(wanted))));
         }
         if let Some(pool) = self.pools.get_mut(key) {
-            pool.asking.reserved = [0, 0];
+            pool.asking.reserved.0.retain(|(payer, _)| !which(*payer));
         }
     }
 
@@ -333,20 +424,36 @@ impl Dispatcher {
         let Some(tokens) = &mut self.instances[key].tokens else { return };
         for asked in std::mem::take(&mut tokens.asked) {
             if let Some(pool) = self.pools.get_mut(asked.pool) {
-                pool.asking.reserved[usize::from(asked.class.byte())] -= 1;
+                *pool.asking.reserved.count(asked.payer, asked.class) -= 1;
             }
         }
     }
 }
 
-impl Pool {
-    /// Jobs that wait for an instance, late ones and queries; spare work waits until an instance is idle.
-    fn wanted(&mut self, now: Time) -> [u32; 2] {
-        let late = self.extras(extra::Class::Urgent).len();
-        let stand_ins = self.stand_ins.as_mut().map_or(0, |own| own.waiting(StandInLine::Late).len());
-        let size = u32::from(self.in_force.batch.max_size.get());
-        let ready = self.queue.ready(now, &self.in_force.batch).is_some();
-        let queries = if ready { self.queue.waiting().div_ceil(size) } else { 0 };
-        [(late + stand_ins) as u32, queries]
+impl Dispatcher {
+    /// Jobs of a pool that wait for an instance, late ones and queries; spare work waits until an instance is idle.
+    fn wanted_at_once(&mut self, key: Key<Pool>) -> ByPayer {
+        let (now, mut wanted) = (self.now, ByPayer::default());
+        let pool = &mut self.pools[key];
+        let size = u32::from(pool.in_force.batch.max_size.get());
+        let stand_ins = pool.stand_ins.as_mut().map(|own| &*own.waiting(StandInLine::Late));
+        let stand_ins = stand_ins.into_iter().flatten();
+        if self.settings.shares.is_empty() {
+            // Nobody pays but the pool itself, and nothing need be looked at one by one.
+            let payer = Payer::Model(pool.id);
+            let ready = pool.queue.ready_lanes(now, &pool.in_force.batch).next().is_some();
+            let queries = if ready { pool.queue.waiting().div_ceil(size) } else { 0 };
+            let late = stand_ins.count() + pool.urgent.len();
+            (*wanted.count(payer, Class::Late), *wanted.count(payer, Class::Query)) = (late as u32, queries);
+            return wanted;
+        }
+        let late = pool.urgent.iter().filter_map(|extra| extra.rows.first()).chain(stand_ins);
+        for query in late.filter_map(|query| self.queries.get(*query)) {
+            *wanted.count(query.payer, Class::Late) += 1;
+        }
+        for (lane, _, alive) in pool.queue.ready_lanes(now, &pool.in_force.batch) {
+            *wanted.count(lane.payer, Class::Query) += alive.div_ceil(if lane.alone { 1 } else { size });
+        }
+        wanted
     }
 }

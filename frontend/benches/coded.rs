@@ -1,9 +1,9 @@
-//! What coding costs the frontend: the same open traffic of 3 KB queries with and without a code of k = 4, over instances that
-//! take a fixed time and do nothing in it. Prints the processor time of the whole process per query, and the latency that
+//! What coding and stand-ins cost the frontend: the same open traffic of 3 KB queries with and without a code of k = 4 or a stand-in
+//! of a quarter of the cost, over instances that take a fixed time and do nothing in it. Prints the processor time of the whole process per query, and the latency that
 //! clients see. A plain program: `cargo bench -p parm-frontend --bench coded`.
 //!
 //! Instances are in the process, so there is no wire on either side: against the whole cost of a query in a real frontend
-//! the share that is printed is too large, never too small. Runs with and without the code alternate.
+//! the share that is printed is too large, never too small. Runs of the ways alternate.
 
 #![allow(clippy::print_stdout, missing_docs)]
 #![allow(clippy::disallowed_methods)] // a benchmark reads the machine's clock
@@ -28,6 +28,9 @@ const ROUNDS: usize = 5;
 /// Between two queries: 60 % of what the instances can do.
 const GAP: Duration = Duration::from_nanos(5_000_000 / 16 * 10 / 6);
 
+const MODEL: &str = "slow";
+const STAND_IN: &str = "small";
+
 /// Answers after a while.
 struct Slow(Tensor);
 
@@ -38,7 +41,7 @@ impl Client for Slow {
 
     fn infer(&self, request: InferRequest, _: CallContext) -> BoxFuture<'_, Result<InferResponse, Error>> {
         Box::pin(async move {
-            tokio::time::sleep(SERVICE).await;
+            tokio::time::sleep(if request.model.name == STAND_IN { SERVICE / 4 } else { SERVICE }).await;
             Ok(InferResponse {
                 model_name: request.model.name,
                 model_version: "1".into(),
@@ -57,7 +60,7 @@ impl Client for Slow {
         Box::pin(async { Ok(ServerMetadata::default()) })
     }
 
-    fn model_metadata<'a>(&'a self, _: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
+    fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
         let tensor = |name: &str, columns| TensorMetadata {
             name: name.into(),
             datatype: "FP32".into(),
@@ -65,7 +68,7 @@ impl Client for Slow {
         };
         let (inputs, outputs) = (vec![tensor("x", 784)], vec![tensor("y", 10)]);
         Box::pin(async move {
-            Ok(ModelMetadata { name: "slow".into(), inputs, outputs, ..ModelMetadata::default() })
+            Ok(ModelMetadata { name: model.name.clone(), inputs, outputs, ..ModelMetadata::default() })
         })
     }
 
@@ -74,9 +77,14 @@ impl Client for Slow {
     }
 
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
-        let (name, version) = ("slow".into(), "1".into());
-        let model = ModelIndex { name, version, state: "READY".into(), reason: String::new() };
-        Box::pin(async { Ok(vec![model]) })
+        let model = |name: &str| ModelIndex {
+            name: name.into(),
+            version: "1".into(),
+            state: "READY".into(),
+            reason: String::new(),
+        };
+        let models = vec![model(MODEL), model(STAND_IN)];
+        Box::pin(async { Ok(models) })
     }
 }
 
@@ -88,10 +96,11 @@ struct Way {
     coded: bool,
 }
 
-const WAYS: [Way; 3] = [
+const WAYS: [Way; 4] = [
     Way { name: "hedge", policy: PolicyKind::Hedge, coded: false },
     Way { name: "parm+, k = 4", policy: PolicyKind::ParmPlus, coded: true },
     Way { name: "parm, k = 4", policy: PolicyKind::Parm, coded: true },
+    Way { name: "stand-in, c = 0.25", policy: PolicyKind::StandIn, coded: false },
 ];
 
 async fn frontend(way: Way) -> Frontend {
@@ -103,6 +112,11 @@ async fn frontend(way: Way) -> Frontend {
         coding.k = NonZeroU8::new(4).unwrap();
         coding.parm_plus.k_follows_load = false;
     }
+    let stands_in = way.policy == PolicyKind::StandIn;
+    if stands_in {
+        config.dispatch.stand_in.model = Some(STAND_IN.into());
+        config.dispatch.stand_in.cost = 0.25;
+    }
     let frontend = Frontend::start(config, Arc::new(Wire::default()), Timers::Precise).unwrap();
     let answer = Tensor::from_f32([1, 10].as_slice(), &[0.1; 10]).unwrap();
     // The paper's split costs instances: 16 serve queries whatever the policy.
@@ -111,7 +125,10 @@ async fn frontend(way: Way) -> Frontend {
         frontend.embed(Arc::new(Slow(answer.clone())), None).unwrap();
     }
     // Coded once it is known to be linear, as a constant is.
-    while !frontend.is_settled() || (way.coded && !frontend.metrics().contains("parm_codes{")) {
+    let sets_up = |page: String| {
+        (!way.coded || page.contains("parm_codes{")) && (!stands_in || page.contains("parm_stand_ins_total{"))
+    };
+    while !frontend.is_settled() || !sets_up(frontend.metrics()) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     frontend
@@ -122,7 +139,8 @@ struct Run {
     cpu_us: f64,
     median: f64,
     p99: f64,
-    parities: f64,
+    /// Parities or stand-ins for each query.
+    extra: f64,
 }
 
 async fn run(way: Way) -> Run {
@@ -134,9 +152,14 @@ async fn run(way: Way) -> Run {
     times.sort_unstable();
     let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
     let page = frontend.metrics();
-    let sent = page.lines().find(|line| line.starts_with("parm_parities_total{event=\"sent\""));
-    let parities = sent.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0);
-    Run { cpu_us, median: at(0.5), p99: at(0.99), parities: parities / (QUERIES * 11 / 10) as f64 }
+    let started = [
+        "parm_parities_total{event=\"sent\"",
+        "parm_stand_ins_total{event=\"spare\"",
+        "parm_stand_ins_total{event=\"late\"",
+    ];
+    let counted = page.lines().filter(|line| started.iter().any(|start| line.starts_with(start)));
+    let extra: f64 = counted.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
+    Run { cpu_us, median: at(0.5), p99: at(0.99), extra: extra / (QUERIES * 11 / 10) as f64 }
 }
 
 /// Queries at a steady pace, whatever becomes of them; all that the generator does is the same every way.
@@ -145,7 +168,7 @@ async fn send(frontend: &Frontend, count: usize) -> Vec<Duration> {
     let data: Vec<f32> = (0..784).map(|i| (i % 29) as f32 / 29.0).collect();
     let tensor = Tensor::from_f32([1, 784].as_slice(), &data).unwrap();
     let request = InferRequest {
-        model: ModelRef::latest("slow"),
+        model: ModelRef::latest(MODEL),
         id: String::new(),
         parameters: Parameters::new(),
         inputs: vec![NamedTensor::new("x", tensor)],
@@ -166,6 +189,7 @@ async fn send(frontend: &Frontend, count: usize) -> Vec<Duration> {
                 transport: Transport::Http,
                 traceparent: None,
                 caller: None,
+                key: None,
             };
             frontend.infer(request, context).await.unwrap();
             arrived.elapsed()
@@ -192,9 +216,9 @@ fn cpu() -> Duration {
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    println!("| way | CPU us per query | beside hedge | p50 ms | p99 ms | parities per query |");
+    println!("| way | CPU us per query | beside hedge | p50 ms | p99 ms | parities or stand-ins per query |");
     println!("|---|---|---|---|---|---|");
-    let mut all: [Vec<Run>; 3] = Default::default();
+    let mut all: [Vec<Run>; 4] = Default::default();
     for _ in 0..ROUNDS {
         for (way, runs) in WAYS.iter().zip(&mut all) {
             runs.push(runtime.block_on(async { tokio::spawn(run(*way)).await.unwrap() }));
@@ -214,7 +238,7 @@ fn main() {
             100.0 * (cpu / plain - 1.0),
             middle(runs, |run| run.median),
             middle(runs, |run| run.p99),
-            middle(runs, |run| run.parities),
+            middle(runs, |run| run.extra),
         );
     }
 }

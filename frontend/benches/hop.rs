@@ -110,8 +110,14 @@ async fn client(frontend: Frontend, count: usize) -> Vec<Duration> {
     let request = request();
     for _ in 0..count {
         let arrived = Instant::now();
-        let context =
-            Context { arrived, deadline: None, transport: Transport::Http, traceparent: None, caller: None };
+        let context = Context {
+            arrived,
+            deadline: None,
+            transport: Transport::Http,
+            traceparent: None,
+            caller: None,
+            key: None,
+        };
         frontend.infer(request.clone(), context).await.unwrap();
         times.push(arrived.elapsed());
     }

@@ -51,6 +51,9 @@ pub struct Config {
     pub capture: capture::Config,
     /// How queries are dispatched, for every model without settings of its own.
     pub dispatch: PoolSettings,
+    /// Shares of the instances' time that are set up.
+    #[serde(skip)]
+    pub shares: parm_shares::Settings,
     /// Settings of single models, by name. A model that is named here takes nothing from `dispatch`.
     pub models: BTreeMap<String, PoolSettings>,
 }
@@ -149,6 +152,7 @@ impl Default for Config {
             recording: record::Config::default(),
             capture: capture::Config::default(),
             dispatch: PoolSettings::default(),
+            shares: parm_shares::Settings::default(),
             models: BTreeMap::new(),
         }
     }

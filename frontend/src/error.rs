@@ -20,6 +20,8 @@ pub enum Error {
     Embedded { id: u32 },
     #[error("unknown model '{name}': list the served models with POST /v2/repository/index")]
     UnknownModel { name: String },
+    #[error("share: {0}")]
+    Shares(#[from] parm_shares::Error),
     #[error("these settings cannot be used: {reason}")]
     BadSettings { reason: String },
     #[error(

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use parm_tokens::{Order, Token};
 
-use crate::fleet::Watcher;
+use crate::fleet::{Watcher, Wish};
 use crate::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
 };
@@ -24,6 +24,9 @@ pub struct CallContext {
     pub traceparent: Option<String>,
     /// The server's token that the request uses.
     pub token: Option<Token>,
+    /// The share of the server's instances that the request is charged to, if not its model's own. Servers that know no
+    /// shares are not told.
+    pub share: Option<Arc<str>>,
 }
 
 /// A client of one server of the Open Inference Protocol.
@@ -44,7 +47,7 @@ pub trait Client: Send + Sync + 'static {
     fn watch(&self, _watcher: Arc<dyn Watcher>) {}
 
     /// Tells the server what is wished of its tokens. It may get lost.
-    fn tell(&self, _order: Order<String>) {}
+    fn tell(&self, _order: Order<Wish>) {}
 
     /// Whether the server says it is ready.
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>>;

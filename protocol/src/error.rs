@@ -112,6 +112,8 @@ pub enum Error {
     )]
     WrongRole { name: String, role: &'static str, wanted: &'static str },
     #[error("{message}")]
+    WrongShare { message: String },
+    #[error("{message}")]
     TooManyRequests { message: String, retry_after: Duration },
     #[error(
         "without a key this is done from the server's own machine only, and by no page of a browser: send a key of the role \
@@ -172,7 +174,7 @@ impl Error {
             DeadlineExceeded { .. } => Code::DeadlineExceeded,
             NoInstance { .. } | Unavailable { .. } | Transport { .. } => Code::Unavailable,
             NoKey | UnknownKey => Code::Unauthenticated,
-            WrongRole { .. } | LocalOnly | ModelControl => Code::PermissionDenied,
+            WrongRole { .. } | WrongShare { .. } | LocalOnly | ModelControl => Code::PermissionDenied,
             TooManyRequests { .. } => Code::TooManyRequests,
             Unimplemented { .. } => Code::Unimplemented,
             Internal { .. } | Listen { .. } | KeyFile { .. } | Tls { .. } => Code::Internal,

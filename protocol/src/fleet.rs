@@ -2,6 +2,12 @@
 
 use parm_tokens::{Frontend, Message, Order, Token};
 
+/// The parameter of a request that names the share of the instances' time that it is charged to.
+pub const SHARE: &str = "parm_share";
+
+/// What stands before a model's name where its own share is meant, as no share that is set up can be called.
+pub const OWN_SHARE: &str = "model:";
+
 /// A server's half: it gives tokens and notes reservations. Its models go by name.
 pub trait Giver: Send + Sync {
     /// A frontend takes part, on a connection of its own; it is told by post.
@@ -11,7 +17,23 @@ pub trait Giver: Send + Sync {
     fn leave(&self, frontend: Frontend);
 
     /// A frontend says something.
-    fn told(&self, frontend: Frontend, order: Order<String>);
+    fn told(&self, frontend: Frontend, order: Order<Wish>);
+}
+
+/// What a frontend has a job of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Wish {
+    /// The model that its query is for.
+    pub model: String,
+    /// The share of the instances' time that the job is charged to, if not the model's own.
+    pub share: Option<String>,
+}
+
+impl Wish {
+    /// A job of a model, charged to the model's own share.
+    pub fn of(model: impl Into<String>) -> Self {
+        Self { model: model.into(), share: None }
+    }
 }
 
 /// The way to a frontend.

@@ -33,6 +33,8 @@ pub struct Context {
     pub traceparent: Option<String>,
     /// Who sent it, where frontends share the server's instances and it is one of them.
     pub caller: Option<Caller>,
+    /// The name of the key that it came with, where one is asked for.
+    pub key: Option<Arc<str>>,
 }
 
 /// A server of the Open Inference Protocol.

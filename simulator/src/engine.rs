@@ -177,6 +177,7 @@ impl<'a> Engine<'a> {
             shape: SHAPE,
             deadline: time(self.now + self.run.deadline),
             priority: 0,
+            share: None,
             accept: Accept::Any,
             codable: true,
         };

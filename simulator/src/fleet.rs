@@ -1,6 +1,6 @@
 //! Messages between several frontends and the instances that they share: they take time, and those about tokens get lost.
 
-use parm_dispatch::{InstanceId, Order, PoolId};
+use parm_dispatch::{InstanceId, Order, Wanted};
 use parm_tokens::{Frontend, Message};
 
 use crate::cluster::Work;
@@ -19,7 +19,7 @@ impl Engine<'_> {
     }
 
     /// A frontend says what it wishes of an instance.
-    pub(crate) fn send(&mut self, front: u32, id: InstanceId, order: Order<PoolId>) {
+    pub(crate) fn send(&mut self, front: u32, id: InstanceId, order: Order<Wanted>) {
         self.tally.messages += 1;
         let order = match order {
             Order::Reserve(_, class) => Order::Reserve((), class),

@@ -50,6 +50,8 @@ pub struct Ctl {
 pub enum CtlCommand {
     /// List the instances
     Instances,
+    /// List the shares of the instances' time: what each used, what its weight gave it, and what waits
+    Shares,
     /// Show the settings that a model follows; without a model those for all
     Settings {
         /// The model

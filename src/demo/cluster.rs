@@ -92,6 +92,7 @@ impl PolicyCluster {
             transport: Transport::Http,
             traceparent: None,
             caller: None,
+            key: None,
         };
         let answered = self.frontend.infer(request, context).await;
         let (outcome, right) = answered.map_or((Outcome::Failed, false), |response| {

@@ -26,7 +26,8 @@ changes. What is given later overrides what was given before:
 
 A setting that does not exist, or a value that cannot be used, ends the process with status 64 before any port is opened;
 the message names the setting and where the value came from. `--dump-config` prints the whole configuration in use.
-`parm serve` uses every section (`[backend]` only for instances of its own), `parm worker` all but `[frontend]`.
+`parm serve` uses every section (`[backend]` only for instances of its own), `parm worker` all but `[frontend]`. What
+`[share.NAME]` says is best the same everywhere ([shares of tenants](fleet.md#shares)).
 ";
 
 /// What is left to describe: headings with their schemas and defaults.
@@ -47,7 +48,11 @@ fn the_configuration_reference_has_every_setting() {
     let text = TITLE.to_owned();
     let mut page = Page { schema: &schema, whole: &whole, described: BTreeMap::new(), text };
     for (name, below) in page.in_order("", &schema["properties"]) {
-        page.section(&name, below, &default[&name]);
+        // A table of tables of one's own naming has no fields itself.
+        match page.members(&name, &page.resolve(below)) {
+            Some((heading, of)) => page.section(&heading, of, &Value::Null),
+            None => page.section(&name, below, &default[&name]),
+        }
     }
     writeln!(page.text, "\n## The whole file, with the defaults\n\n```toml\n{}\n```", whole.trim_end())
         .unwrap();

@@ -18,6 +18,8 @@ pub struct Desk<K> {
     running: usize,
     /// Jobs that came with a token and are about to run.
     promised: usize,
+    /// Instances that are reserved and that their shares have not taken.
+    kept: usize,
     /// Frontends that take part.
     frontends: BTreeSet<Frontend>,
     reservations: Vec<Reservation<K>>,
@@ -58,12 +60,18 @@ impl<K: Ord + Clone> Desk<K> {
             slots,
             running: 0,
             promised: 0,
+            kept: 0,
             frontends: BTreeSet::new(),
             reservations: Vec::new(),
             out: VecDeque::new(),
             next: 0,
             mail: Vec::new(),
         }
+    }
+
+    /// So many instances are reserved by now, and their shares have not taken them: the last tokens are for queries only.
+    pub fn keep(&mut self, instances: usize) {
+        self.kept = instances;
     }
 
     /// A frontend takes part.
@@ -217,10 +225,11 @@ impl<K: Ord + Clone> Desk<K> {
     fn give(&mut self, holder: Frontend, contended: bool, now: Duration) {
         self.next = self.next.wrapping_add(1);
         let token = Token(self.next);
+        let reserved = self.home() <= self.kept;
         let lease = (self.frontends.len() > 1).then_some(self.settings.lease);
         let sharers = u16::try_from(self.frontends.len()).unwrap_or(u16::MAX);
         self.out.push_back(Out { token, holder, since: now, lease, recalled: None });
-        self.mail.push((holder, Message::Granted(Grant { token, lease, contended, sharers })));
+        self.mail.push((holder, Message::Granted(Grant { token, lease, contended, reserved, sharers })));
     }
 
     fn take_back(&mut self, holder: Frontend, token: Token) -> bool {
@@ -359,6 +368,17 @@ mod tests {
         assert_eq!(desk.mail(), [(ONE, Message::Recalled(token))]);
         assert!(!desk.redeem(ONE, token), "the instance is taken");
         assert_eq!(desk.out(), 0);
+    }
+
+    #[test]
+    fn the_last_tokens_are_for_queries_where_instances_are_reserved() {
+        let mut desk = desk(3);
+        desk.keep(2);
+        let mut reserved = || {
+            desk.stick(ONE, Duration::ZERO);
+            granted(&mut desk, ONE).reserved
+        };
+        assert_eq!([reserved(), reserved(), reserved()], [false, true, true]);
     }
 
     #[test]

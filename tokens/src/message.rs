@@ -30,6 +30,8 @@ pub struct Grant {
     pub lease: Option<Duration>,
     /// Others wait for the instance: use it at once or give it back.
     pub contended: bool,
+    /// It is of an instance that a share has reserved: for a query of such a share, or of another, and for nothing else.
+    pub reserved: bool,
     /// Frontends that share the instance.
     pub sharers: u16,
 }

@@ -9,6 +9,7 @@ use parm_protocol::{MEASURED_ROWS, Shape};
 use super::{Host, Loaded};
 use crate::Error;
 use crate::engine::{self, Description, Emulated, Engine, Model, Spec, guarded};
+use crate::payer::Payer;
 use crate::statistics::Statistics;
 
 /// Where a version's model comes from.
@@ -48,6 +49,7 @@ impl Host {
                 Source::Emulated(_) | Source::Upstream(_) => config,
             },
             version,
+            payer: Payer::of_model(name, &self.shares),
             batch_limit: warm.limit,
             statistics,
             replicas,

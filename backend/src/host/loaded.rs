@@ -5,6 +5,7 @@ use parm_protocol::{ModelConfig, ModelMetadata, Rows, Tensor};
 
 use crate::Error;
 use crate::engine::{Model, guarded};
+use crate::payer::Payer;
 use crate::statistics::Statistics;
 
 /// One version of a model, with a replica for each instance.
@@ -14,6 +15,8 @@ pub(crate) struct Loaded {
     pub(crate) metadata: ModelMetadata,
     pub(crate) config: ModelConfig,
     pub(crate) version: String,
+    /// Who pays for requests that say nothing of it.
+    pub(crate) payer: Payer,
     /// Rows that batching may put together; 1 where it does not pay.
     pub(crate) batch_limit: usize,
     pub(crate) statistics: Statistics,

@@ -19,8 +19,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parm_parity_models::repository::Repository;
-use parm_protocol::fleet::{Caller, Giver};
-use parm_protocol::{Error as Refusal, InferRequest, InferResponse, NamedTensor, Parameters, validate};
+use parm_protocol::fleet::{Caller, Giver, SHARE};
+use parm_protocol::{
+    Error as Refusal, InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, validate,
+};
+use parm_shares::Table;
 
 use catalogue::Catalogue;
 pub(crate) use loaded::Loaded;
@@ -28,6 +31,7 @@ use order::Orders;
 
 use crate::engine;
 use crate::instance::{Counter, Instance, Job, Order, Queue, Setup, Unused};
+use crate::payer::Payer;
 use crate::{Config, Error, Faults, Metrics};
 
 /// Rank of requests that ask for no priority, between 1 (first) and 255 (last).
@@ -51,6 +55,7 @@ pub(crate) struct Host {
     /// The server whose models are served, where there is one.
     origin: Option<upstream::Origin>,
     catalogue: Catalogue,
+    shares: Table,
     orders: Orders,
     queues: Vec<Arc<Queue>>,
     started: AtomicBool,
@@ -87,6 +92,7 @@ impl Host {
         });
         let instances = instances.collect::<Result<_, _>>()?;
         Ok(Arc::new(Self {
+            shares: Table::new(&config.shares),
             config,
             metrics,
             faults,
@@ -165,7 +171,8 @@ impl Host {
         let inputs = validate::in_model_order(request.inputs, &model.metadata);
         let inputs = inputs.into_iter().map(|input| input.tensor).collect();
         let caller = unused.used();
-        let order = Order { model: model.clone(), inputs, rows, priority, arrived, deadline, caller };
+        let payer = self.payer(model, &request.parameters);
+        let order = Order { model: model.clone(), payer, inputs, rows, priority, arrived, deadline, caller };
         let (job, answer) = Job::new(order);
         self.queues[queue].push(job)?;
         let late = || Refusal::DeadlineExceeded { waited: arrived.elapsed() };
@@ -184,6 +191,14 @@ impl Host {
             parameters: Parameters::new(),
             outputs: outputs.map(|(declared, tensor)| NamedTensor::new(&*declared.name, tensor)).collect(),
         })
+    }
+
+    /// Who pays for a request. What names nobody who is known here is charged to its model, as by workers that know no shares.
+    fn payer(&self, model: &Loaded, parameters: &Parameters) -> Payer {
+        let named = parameters.get(SHARE).and_then(|share| share.as_str());
+        let serves = |name: &str| self.catalogue.find(&ModelRef::latest(name)).is_ok();
+        let named = named.and_then(|share| Payer::named(share, &self.shares, serves));
+        named.unwrap_or_else(|| model.payer.clone())
     }
 
     /// Who gives tokens for the threads of the one queue. Where requests of several share a run nobody does: one that waits at

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parm_protocol::fleet::{Caller, Giver, Mailbox};
+use parm_protocol::fleet::{Caller, Giver, Mailbox, Wish};
 use parm_tokens::{Frontend, Order};
 
 use super::Queue;
@@ -32,7 +32,7 @@ impl Giver for Counter {
         self.queue.leave(frontend);
     }
 
-    fn told(&self, frontend: Frontend, order: Order<String>) {
+    fn told(&self, frontend: Frontend, order: Order<Wish>) {
         self.queue.told(frontend, order);
     }
 }

@@ -9,10 +9,12 @@ use prometheus::IntGauge;
 use tokio::sync::oneshot;
 
 use crate::host::Loaded;
+use crate::payer::Payer;
 
 /// A validated request and the way back to who waits for it.
 pub(crate) struct Job {
     pub(crate) model: Arc<Loaded>,
+    pub(crate) payer: Payer,
     /// In the model's order.
     pub(crate) inputs: Vec<Tensor>,
     pub(crate) rows: usize,
@@ -29,6 +31,7 @@ pub(crate) struct Job {
 /// What a job is made of, before it has a way back.
 pub(crate) struct Order {
     pub(crate) model: Arc<Loaded>,
+    pub(crate) payer: Payer,
     pub(crate) inputs: Vec<Tensor>,
     pub(crate) rows: usize,
     pub(crate) priority: u8,
@@ -43,12 +46,13 @@ struct Pending(IntGauge);
 impl Job {
     /// The job, and where its answer will come out. Dropping the receiver cancels the job.
     pub(crate) fn new(order: Order) -> (Self, oneshot::Receiver<Result<Vec<Tensor>, Error>>) {
-        let Order { model, inputs, rows, priority, arrived, deadline, caller } = order;
+        let Order { model, payer, inputs, rows, priority, arrived, deadline, caller } = order;
         let (reply, answer) = oneshot::channel();
         let gauge = model.statistics.metrics().pending.clone();
         gauge.inc();
         let pending = Some(Pending(gauge));
-        (Self { model, inputs, rows, priority, arrived, deadline, caller, reply, pending }, answer)
+        let job = Self { model, payer, inputs, rows, priority, arrived, deadline, caller, reply, pending };
+        (job, answer)
     }
 
     /// Whether nobody waits any more.

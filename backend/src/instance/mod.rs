@@ -7,6 +7,7 @@
 mod batch;
 mod counter;
 mod job;
+mod line;
 mod queue;
 mod run;
 mod state;

@@ -1,8 +1,9 @@
 //! The bounded queue between requests and instances.
 //!
-//! What is late goes first (priority 1), what may help and need not be done last (255). Among the rest the model is next
-//! that has had least of the instances' time for its weight, so that no model's flood keeps others waiting; of one model's
-//! jobs those of higher priority, then the oldest. Jobs that nobody waits for any more are never handed to a thread, and never
+//! A share that has instances reserved and does not use them goes first. Then what is late (priority 1), and what may help and
+//! need not be done last (255). Among the rest the share is next that has had least of the instances' time for its weight, so
+//! that nobody's flood keeps others waiting; of one share's jobs those of higher priority, then the oldest. A share is one that
+//! is set up, or a model's own. Jobs that nobody waits for any more are never handed to a thread, and never
 //! stand in the way of one that somebody waits for: before a full queue refuses a job, it is cleared of them.
 //!
 //! Where frontends take part in tokens, their reservations stand in the same order as jobs, and a thread that is free is
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use parm_protocol::Error;
-use parm_protocol::fleet::Mailbox;
+use parm_protocol::fleet::{Mailbox, Wish};
 use parm_tokens::{Frontend, Order};
 use tokio::sync::Notify;
 
@@ -62,7 +63,7 @@ impl Queue {
         if state.waiting >= self.capacity {
             state.clear_useless();
         }
-        if state.waiting >= self.capacity {
+        if state.waiting >= self.capacity && state.has_its_part(&job, self.capacity) {
             let message = format!("{} requests wait already: try later, or add instances", self.capacity);
             return Err(Error::Overloaded { message, retry_after: RETRY_AFTER });
         }
@@ -218,10 +219,9 @@ impl Queue {
     }
 
     /// A frontend says something.
-    pub(super) fn told(&self, frontend: Frontend, order: Order<String>) {
+    pub(super) fn told(&self, frontend: Frontend, order: Order<Wish>) {
         let mut state = self.state.lock();
-        let number = state.number();
-        state.desk.told(frontend, order, number);
+        state.told(frontend, order);
         self.settle(state);
     }
 

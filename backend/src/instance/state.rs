@@ -1,23 +1,26 @@
 //! What waits at a queue, in which order it is served, and what of it is promised to frontends.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parm_protocol::fleet::{Caller, Mailbox};
-use parm_shares::{Charge, Clock, Due, Share};
-use parm_tokens::{Class, Desk, Frontend, Message};
+use parm_protocol::fleet::{Caller, Mailbox, Wish};
+use parm_shares::{Book, Charge, Due, Table, Terms, Work};
+use parm_tokens::{Class, Desk, Frontend, Message, Order, Reservation};
 
 use super::Job;
+use super::line::Line;
 use crate::host::Loaded;
-use crate::metrics::ShareMetrics;
+use crate::payer::Payer;
 use crate::{Config, Metrics};
 
 pub(super) struct State {
-    /// By model.
-    lines: BTreeMap<String, Line>,
-    clock: Clock,
+    /// By share.
+    lines: BTreeMap<Payer, Line>,
+    book: Book<Payer, String>,
+    /// The shares that are set up.
+    shares: Table,
     /// Of models whose weight is not 1.
     weights: BTreeMap<String, NonZeroU16>,
     /// Jobs that came with a token: a thread is free for each.
@@ -28,7 +31,7 @@ pub(super) struct State {
     /// Threads at work.
     pub(super) busy: usize,
     pub(super) open: bool,
-    pub(super) desk: Desk<String>,
+    pub(super) desk: Desk<Wanted>,
     /// The ways to the frontends that take part.
     pub(super) mailboxes: BTreeMap<Frontend, Arc<dyn Mailbox>>,
     pub(super) frontends: u64,
@@ -38,19 +41,17 @@ pub(super) struct State {
     metrics: Metrics,
 }
 
-/// A model's jobs, and its share of the instances' time.
-struct Line {
-    share: Share,
-    /// By priority, then by arrival.
-    jobs: BTreeMap<(u8, u64), Job>,
-    running: usize,
-    weight: f64,
-    metrics: ShareMetrics,
+/// What a frontend has reserved for: a job of a model, and who pays for it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Wanted {
+    payer: Payer,
+    model: String,
 }
 
-/// A job that a thread took: what its model was charged for it.
+/// A job that a thread took: what its share was charged for it.
 pub(crate) struct Ticket {
     model: Arc<Loaded>,
+    payer: Payer,
     charge: Charge,
     caller: Option<Caller>,
     /// Its instance was given to whoever comes next.
@@ -61,16 +62,24 @@ pub(crate) struct Ticket {
 pub(super) type Letter = (Arc<dyn Mailbox>, Message, bool);
 
 /// Where something stands in the order of service: the least comes first.
-type Rank = (Class, Due, u64);
+type Rank = (bool, Class, Due, u64);
 
-/// Models without jobs whose service is remembered; more would be the doing of names that come and go.
+/// Shares without jobs whose service is remembered; more would be the doing of models that come and go.
 const LINES_KEPT: usize = 256;
 
 impl State {
     pub(super) fn new(config: &Config, threads: usize, metrics: Metrics) -> Self {
+        let (shares, mut book) = (Table::new(&config.shares), Book::default());
+        let mut lines = BTreeMap::new();
+        for (_, name, settings) in shares.iter() {
+            let payer = Payer::Share(name.clone());
+            book.promise(&payer, settings.terms());
+            lines.insert(payer.clone(), Line::new(metrics.share(&payer)));
+        }
         Self {
-            lines: BTreeMap::new(),
-            clock: Clock::default(),
+            lines,
+            book,
+            shares,
             weights: config.weights.clone(),
             promised: VecDeque::new(),
             waiting: 0,
@@ -117,35 +126,71 @@ impl State {
         None
     }
 
-    /// The line of a job's model.
-    fn line(&mut self, job: &Job) -> &mut Line {
-        let model = &job.model.metadata.name;
-        if !self.lines.contains_key(model) {
-            let weight = f64::from(self.weights.get(model).map_or(1, |weight| weight.get()));
-            let metrics = self.metrics.share(model);
-            let line = Line { share: Share::new(weight), jobs: BTreeMap::new(), running: 0, weight, metrics };
-            self.lines.insert(model.clone(), line);
+    /// The line of a share; set up where there is none yet.
+    fn line(&mut self, payer: &Payer) -> &mut Line {
+        if !self.lines.contains_key(payer) {
+            if let Payer::Model(model) = payer
+                && !self.book.knows(payer)
+            {
+                let weight = self.weights.get(&**model).map_or(1, |weight| weight.get());
+                self.book.promise(payer, Terms { weight: weight.into(), reserved: 0 });
+            }
+            self.lines.insert(payer.clone(), Line::new(self.metrics.share(payer)));
         }
-        self.lines.get_mut(model).expect("it was just put there")
+        self.lines.get_mut(payer).expect("it was just put there")
     }
 
     pub(super) fn push(&mut self, job: Job) {
         let number = self.number();
-        let line = self.line(&job);
-        line.metrics.waiting.inc();
-        line.jobs.insert((job.priority, number), job);
+        self.book.wait(&job.payer);
+        self.line(&job.payer).push(number, job);
         self.waiting += 1;
+    }
+
+    /// Whether a job's share has its part of a full queue: who has less is let in, so that no flood shuts others out.
+    pub(super) fn has_its_part(&self, job: &Job, capacity: usize) -> bool {
+        let own = self.lines.get(&job.payer).map_or(0, Line::len);
+        let others = self.lines.iter().filter(|(payer, line)| **payer != job.payer && line.len() > 0).count();
+        own * (others + 1) >= capacity
+    }
+
+    /// A frontend says something.
+    pub(super) fn told(&mut self, frontend: Frontend, order: Order<Wish>) {
+        let number = self.number();
+        let order = match order {
+            Order::Reserve(wish, class) => Order::Reserve(self.wanted(wish), class),
+            Order::Withdraw(wish) => Order::Withdraw(self.wanted(wish)),
+            Order::GiveBack(token) => Order::GiveBack(token),
+        };
+        self.desk.told(frontend, order, number);
+    }
+
+    /// Who would pay for a job: nobody is set up for it.
+    fn wanted(&self, wish: Wish) -> Wanted {
+        let Wish { model, share } = wish;
+        let named = share.and_then(|share| Payer::named(&share, &self.shares, |_| true));
+        Wanted { payer: named.unwrap_or_else(|| Payer::of_model(&model, &self.shares)), model }
     }
 
     /// Gives out what is free to those that come before all jobs. Whether the job that comes next may run.
     pub(super) fn arrange(&mut self) -> bool {
         let now = self.now();
-        let (lines, clock) = (&self.lines, &self.clock);
-        let first = lines.values().filter_map(|line| line.rank(clock)).min();
-        let ahead = Share::new(1.0).due(clock);
-        self.desk.settle(now, first, |known| {
-            (known.class, lines.get(&known.key).map_or(ahead, |line| line.share.due(clock)), known.number)
-        })
+        self.book.wish(self.desk.reservations().iter().map(|known| &known.key.payer));
+        self.desk.keep(self.book.unused() as usize);
+        let first = self.first().map(|(rank, _)| rank);
+        let book = &self.book;
+        let reserved =
+            |known: &Reservation<Wanted>| rank(book, &known.key.payer, (known.class, known.number));
+        self.desk.settle(now, first, reserved)
+    }
+
+    /// The line that comes next, and where it stands.
+    fn first(&self) -> Option<(Rank, &Payer)> {
+        let ranked = self.lines.iter().filter_map(|(payer, line)| {
+            let (priority, number) = line.first()?;
+            Some((rank(&self.book, payer, (class(priority), number)), payer))
+        });
+        ranked.min_by_key(|(rank, _)| *rank)
     }
 
     /// The job that comes next, if one may run now.
@@ -153,12 +198,11 @@ impl State {
         if self.waiting == 0 || !self.arrange() {
             return None;
         }
-        let clock = self.clock;
-        let ranked = self.lines.values_mut().filter_map(|line| Some((line.rank(&clock)?, line)));
-        let (_, line) = ranked.min_by_key(|(rank, _)| *rank)?;
-        let (_, job) = line.jobs.pop_first()?;
-        line.metrics.waiting.dec();
+        let payer = self.first()?.1.clone();
+        let job = self.lines.get_mut(&payer)?.pop()?;
         self.waiting -= 1;
+        // What nobody waits for any more is not begun.
+        self.book.leave(&payer, 1);
         Some(job)
     }
 
@@ -178,14 +222,11 @@ impl State {
         self.busy += 1;
         let now = self.now();
         self.desk.begin(redeemed, now);
-        let model = job.model.clone();
+        let (model, payer) = (job.model.clone(), job.payer.clone());
         // One that came with a token was in no line, and is charged all the same.
-        let mut clock = self.clock;
-        let line = self.line(job);
-        line.running += 1;
-        let charge = line.share.begin(&mut clock);
-        self.clock = clock;
-        Ticket { model, charge, caller: job.caller, handed_on: false }
+        self.line(&payer);
+        let charge = self.book.begin(&payer, &model.metadata.name, work_of(class(job.priority)));
+        Ticket { model, payer, charge, caller: job.caller, handed_on: false }
     }
 
     /// A thread's job has ended: its instance is free for whoever comes next, first of all who waits.
@@ -206,27 +247,17 @@ impl State {
     pub(super) fn end(&mut self, mut ticket: Ticket, took: Duration) {
         self.hand_on(&mut ticket);
         self.busy -= 1;
-        self.count_time(&ticket.model.metadata.name, took.as_secs_f64());
-        if let Some(line) = self.lines.get_mut(&ticket.model.metadata.name) {
-            line.running -= 1;
-            line.share.end(ticket.charge, took);
+        self.book.end(&ticket.payer, &ticket.model.metadata.name, ticket.charge, took);
+        for (payer, account) in self.book.accounts() {
+            if let Some(line) = self.lines.get_mut(payer) {
+                line.count(account);
+            }
         }
         if self.lines.len() > LINES_KEPT {
-            let clock = self.clock;
-            self.lines
-                .retain(|_, line| line.running > 0 || !line.jobs.is_empty() || !line.share.is_even(&clock));
-        }
-    }
-
-    /// Counts the time of a job: as used by its share, and as due to all that wanted some, by weight.
-    fn count_time(&self, model: &str, seconds: f64) {
-        let wants = |line: &&Line| line.running > 0 || !line.jobs.is_empty();
-        let all: f64 = self.lines.values().filter(wants).map(|line| line.weight).sum();
-        for line in self.lines.values().filter(wants) {
-            line.metrics.entitled.inc_by(seconds * line.weight / all);
-        }
-        if let Some(line) = self.lines.get(model) {
-            line.metrics.used.inc_by(seconds);
+            self.book.forget(|payer| matches!(payer, Payer::Model(_)));
+            self.lines.retain(|payer, line| line.len() > 0 || self.book.knows(payer));
+            let models: BTreeSet<&str> = self.lines.keys().map(|payer| payer.labels()[1]).collect();
+            self.book.forget_models(|model| !models.contains(&**model));
         }
     }
 
@@ -250,34 +281,27 @@ impl State {
 
     pub(super) fn clear_useless(&mut self) {
         let now = Instant::now();
-        for line in self.lines.values_mut() {
-            let useless = line.jobs.extract_if(.., |_, job| job.is_useless(now));
-            let dropped = useless.map(|(_, job)| drop_useless(job)).count();
-            line.metrics.waiting.sub(dropped as i64);
+        for (payer, line) in &mut self.lines {
+            let dropped = line.clear(|job| job.is_useless(now), drop_useless);
             self.waiting -= dropped;
+            self.book.leave(payer, dropped as u32);
         }
     }
 
     /// In order, up to the first that does not fit: a large job is not overtaken for ever by small ones.
-    pub(super) fn extract_mates(&mut self, first: &Job, mut rows: usize) -> Vec<Job> {
-        let Some(line) = self.lines.get_mut(&first.model.metadata.name) else { return Vec::new() };
-        let mates = line.jobs.iter().filter(|(_, job)| first.can_join(job));
-        let fitting = mates.map_while(|(&key, job)| {
-            rows = rows.checked_sub(job.rows)?;
-            Some(key)
-        });
-        let keys: Vec<_> = fitting.collect();
-        self.waiting -= keys.len();
-        line.metrics.waiting.sub(keys.len() as i64);
-        keys.into_iter().filter_map(|key| line.jobs.remove(&key)).collect()
+    pub(super) fn extract_mates(&mut self, first: &Job, rows: usize) -> Vec<Job> {
+        let Some(line) = self.lines.get_mut(&first.payer) else { return Vec::new() };
+        let mates = line.mates(first, rows);
+        self.waiting -= mates.len();
+        self.book.leave(&first.payer, mates.len() as u32);
+        mates
     }
 }
 
-impl Line {
-    fn rank(&self, clock: &Clock) -> Option<Rank> {
-        let ((priority, number), _) = self.jobs.first_key_value()?;
-        Some((class(*priority), self.share.due(clock), *number))
-    }
+/// Where something of this class and number stands.
+fn rank(book: &Book<Payer, String>, payer: &Payer, (class, number): (Class, u64)) -> Rank {
+    let turn = book.turn(payer, work_of(class));
+    (turn.waits_its_turn, class, turn.due, number)
 }
 
 impl Ticket {
@@ -295,6 +319,11 @@ fn class(priority: u8) -> Class {
         2..=254 => Class::Query,
         _ => Class::Spare,
     }
+}
+
+/// What a job of this class is to its share. A retry counts as what helps: its query has had its turn.
+fn work_of(class: Class) -> Work {
+    if class == Class::Query { Work::Query } else { Work::Redundancy }
 }
 
 /// Counts it, and tells a client that still waits that its deadline passed.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parm_backend::Config;
 use parm_protocol::{Error, InferRequest, InferenceService, ModelRef};
+use parm_shares::{Settings, ShareSettings};
 
 use crate::support::{LONG, Served, config, quick, request, values, with};
 
@@ -46,7 +47,7 @@ async fn cancelled_work_makes_room_and_is_never_run() {
 async fn urgent_requests_overtake_and_equals_keep_their_order() {
     let (served, first) = occupied(config()).await;
     let (done, mut order) = tokio::sync::mpsc::channel(64);
-    for (priority, name) in [(200, 5), (0, 2), (128, 3), (1, 1), (0, 4)] {
+    for (priority, name) in [(200u64, 5), (0, 2), (128, 3), (1, 1), (0, 4)] {
         let answer = served.send(with(request(&[name as f32, 0., 0., 0.]), "priority", priority)).await;
         let done = done.clone();
         tokio::spawn(async move { done.try_send(values(&answer.await.unwrap().unwrap())[0]) });
@@ -65,7 +66,7 @@ async fn a_spare_stand_in_runs_behind_any_query_and_a_late_one_before_them() {
     let (served, first) = occupied(config()).await;
     let (done, mut order) = tokio::sync::mpsc::channel(64);
     // As frontends send them: queries come without a priority, whatever their clients asked for.
-    for (priority, name) in [(Some(255), 4), (None, 2), (Some(1), 1), (None, 3)] {
+    for (priority, name) in [(Some(255u64), 4), (None, 2), (Some(1), 1), (None, 3)] {
         let plain = request(&[name as f32, 0., 0., 0.]);
         let sent = match priority {
             Some(priority) => with(plain, "priority", priority),
@@ -109,6 +110,75 @@ async fn a_flood_on_one_model_leaves_another_its_turn() {
         rest.push(order.recv().await.unwrap());
     }
     assert!(rest.is_sorted(), "one model's requests keep their order: {rest:?}");
+}
+
+/// Shares by name, with what is reserved for each.
+fn shares(shares: &[(&str, u32)]) -> Config {
+    let share = |reserved: u32| ShareSettings { reserved, ..ShareSettings::default() };
+    let named = shares.iter().map(|(name, reserved)| ((*name).to_owned(), share(*reserved)));
+    Config { shares: Settings(named.collect()), ..config() }
+}
+
+/// The names of requests in the order in which they are answered, once what was waiting may run. Each has a share, a priority
+/// and a name.
+async fn order_of(config: Config, requests: &[(&str, u64, u32)]) -> Vec<u32> {
+    let (served, first) = occupied(config).await;
+    let (done, mut order) = tokio::sync::mpsc::channel(64);
+    for (share, priority, name) in requests {
+        let plain = with(request(&[*name as f32, 0., 0., 0.]), "priority", *priority);
+        let answer = served.send(with(plain, "parm_share", *share)).await;
+        let done = done.clone();
+        tokio::spawn(async move { done.try_send(values(&answer.await.unwrap().unwrap())[0] as u32) });
+    }
+    served.release();
+    first.await.unwrap().unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < requests.len() {
+        seen.push(order.recv().await.unwrap());
+    }
+    seen
+}
+
+#[tokio::test]
+async fn tenants_of_one_model_have_their_turns_by_the_share_that_they_name() {
+    let flood = (1..=10).map(|name| ("gold", 0, name));
+    let requests: Vec<_> = flood.chain([("silver", 0, 100), ("nobody", 0, 200)]).collect();
+    let seen = order_of(shares(&[("gold", 0), ("silver", 0)]), &requests).await;
+    // Names that are not set up count as none: the model's own share, which has had the first request, and long.
+    let place = |name| seen.iter().position(|seen| *seen == name).unwrap();
+    assert!(place(100) < 2 && place(200) > 1, "{seen:?}");
+    let of_gold: Vec<_> = seen.iter().filter(|name| **name <= 10).collect();
+    assert!(of_gold.is_sorted(), "one share's requests keep their order: {seen:?}");
+}
+
+#[tokio::test]
+async fn what_is_reserved_comes_before_what_is_late_until_it_is_taken() {
+    let requests = [("gold", 0, 3), ("gold", 1, 2), ("kept", 0, 1), ("kept", 255, 4)];
+    let seen = order_of(shares(&[("gold", 0), ("kept", 1)]), &requests).await;
+    assert_eq!(seen, [1, 2, 3, 4], "its spare work has nothing reserved");
+}
+
+#[tokio::test]
+async fn a_full_queue_lets_in_who_has_less_than_their_part_of_it() {
+    let full = Config { queue: 4.try_into().unwrap(), ..shares(&[("gold", 0), ("silver", 0)]) };
+    let (served, first) = occupied(full).await;
+    let mut waiting = Vec::new();
+    let of = |share: &str| with(request(&[0.; 4]), "parm_share", share);
+    for _ in 0..4 {
+        waiting.push(served.send(of("gold")).await);
+    }
+    let refused = served.infer(of("gold")).await;
+    assert!(matches!(refused, Err(Error::Overloaded { .. })), "it has all of it");
+    for _ in 0..2 {
+        waiting.push(served.send(of("silver")).await);
+    }
+    let refused = served.infer(of("silver")).await;
+    assert!(matches!(refused, Err(Error::Overloaded { .. })), "it has half of it");
+    served.release();
+    assert!(first.await.unwrap().is_ok());
+    for answer in waiting {
+        assert!(answer.await.unwrap().is_ok());
+    }
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use parm_backend::engine::Spec;
 use parm_backend::faults::Plan;
 use parm_backend::{Config, Metrics, Worker};
 use parm_protocol::{
-    Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, NamedTensor, Parameters, Tensor,
-    Transport,
+    Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, NamedTensor, Parameter,
+    Parameters, Tensor, Transport,
 };
 use parm_workload::distribution::Distribution;
 use prometheus::Registry;
@@ -102,7 +102,7 @@ impl Served {
 
 pub(crate) fn context() -> Context {
     let (arrived, transport) = (Instant::now(), Transport::Http);
-    Context { arrived, deadline: None, transport, traceparent: None, caller: None }
+    Context { arrived, deadline: None, transport, traceparent: None, caller: None, key: None }
 }
 
 /// A request for model `m` with these rows of 4 values.
@@ -117,9 +117,9 @@ pub(crate) fn request(values: &[f32]) -> InferRequest {
     }
 }
 
-pub(crate) fn with(request: InferRequest, parameter: &str, value: u64) -> InferRequest {
-    let parameters = Parameters::from([(parameter.into(), value.into())]);
-    InferRequest { parameters, ..request }
+pub(crate) fn with(mut request: InferRequest, parameter: &str, value: impl Into<Parameter>) -> InferRequest {
+    request.parameters.insert(parameter.into(), value.into());
+    request
 }
 
 /// The values of the first output.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parm_backend::{Batching, Config};
-use parm_protocol::fleet::{Caller, Giver, Mailbox};
+use parm_protocol::fleet::{Caller, Giver, Mailbox, Wish};
 use parm_protocol::{Context, InferenceService};
+use parm_shares::{Settings, ShareSettings};
 use parm_tokens::{Class, Frontend, Grant, Message, Order, Token};
 use tokio::sync::mpsc;
 
@@ -34,7 +35,7 @@ impl Front {
     }
 
     fn reserve(&self, class: Class) {
-        self.giver.told(self.frontend, Order::Reserve("m".into(), class));
+        self.giver.told(self.frontend, Order::Reserve(Wish::of("m"), class));
     }
 
     async fn hears(&mut self) -> Message {
@@ -126,6 +127,29 @@ async fn nobody_gives_tokens_where_requests_are_batched_or_it_is_turned_off() {
     let mut off = config();
     off.tokens.enabled = false;
     assert!(Served::start(off).worker.giver().is_none());
+}
+
+#[tokio::test]
+async fn who_has_an_instance_reserved_is_next_and_its_token_is_for_queries() {
+    let own = ShareSettings { reserved: 1, ..ShareSettings::default() };
+    let shares = Settings([("kept".to_owned(), own)].into());
+    let mut patient = Config { shares, ..config() };
+    patient.tokens.young = LONG;
+    let served = Served::start(patient);
+    let [busy, mut late, mut kept] = [(); 3].map(|()| Front::join(&served));
+    served.stall();
+    let running = served.send_as(request(&[0.; 4]), busy.context(None)).await;
+    served.until_pending(0.0).await;
+    late.reserve(Class::Late);
+    let wish = Wish { share: Some("kept".into()), ..Wish::of("m") };
+    kept.giver.told(kept.frontend, Order::Reserve(wish, Class::Query));
+    served.release();
+    running.await.unwrap().unwrap();
+    let grant = kept.granted().await;
+    assert!(grant.reserved && grant.contended);
+    assert!(late.mail.try_recv().is_err());
+    kept.giver.told(kept.frontend, Order::GiveBack(grant.token));
+    assert!(late.granted().await.reserved, "it is reserved still, and lent");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use parm_durations::{Micros, Millis};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::PoolId;
+use super::{PoolId, ShareId, Terms};
 pub use coding::{CodingSettings, GraceSettings, ParmPlusSettings, Unsure, Usual};
 pub use detection::DetectionSettings;
 pub use ejection::EjectionSettings;
@@ -32,6 +32,8 @@ pub struct Settings {
     pub default: PoolSettings,
     /// Per pool.
     pub pools: BTreeMap<PoolId, PoolSettings>,
+    /// Shares that are set up, beside the pools' own.
+    pub shares: BTreeMap<ShareId, Terms>,
 }
 
 /// The settings of one pool: one deployed model.
@@ -41,13 +43,14 @@ pub struct PoolSettings {
     /// What hides slow and dead instances: `none`, `equal`, `replicate`, `hedge`, `parm`, `parm+`,
     /// `approximate-backup` or `stand-in`. Default `hedge`, which needs no parity models.
     pub policy: PolicyKind,
-    /// Queries that may wait for an instance; one more is refused at once, because a longer queue only makes
+    /// Queries of each share that may wait for an instance; one more is refused at once, because a longer queue only makes
     /// everybody late. Default 1024.
     pub queue_limit: NonZeroU32,
-    /// Priority of a query that names none; 1 is served first, 255 last. Default 128.
+    /// Priority of a query that names none; 1 is served first, 255 last. Where shares are set up it counts within a share.
+    /// Default 128.
     pub default_priority: NonZeroU8,
     /// So many times the instances' time of a model of weight 1, while queries of both wait for the same instances. What a
-    /// model does not use others may. Default 1.
+    /// model does not use others may. A model that is in a share of `[share.NAME]` has that one's weight. Default 1.
     pub weight: NonZeroU16,
     /// How queries are put together into batches.
     pub batch: BatchSettings,
@@ -103,7 +106,7 @@ pub struct BatchSettings {
 impl Settings {
     /// One set of settings for every pool.
     pub fn uniform(pool: PoolSettings) -> Self {
-        Self { default: pool, pools: BTreeMap::new() }
+        Self { default: pool, pools: BTreeMap::new(), shares: BTreeMap::new() }
     }
 
     /// The settings of a pool.

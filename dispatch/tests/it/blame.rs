@@ -219,6 +219,7 @@ fn a_model_that_nobody_asks_for_keeps_no_slow_instance_in_service() {
             shape,
             deadline,
             priority,
+            share: None,
             accept,
             codable: true,
         }));
@@ -313,7 +314,7 @@ fn a_model_that_fails_on_an_instance_goes_there_and_the_others_stay() {
         assert!(last < 100, "it is never taken out");
         let (id, deadline) = (QueryId(last), world.now + Duration::from_secs(1));
         let (shape, priority, accept) = (ShapeId(0), 0, Accept::Any);
-        let query = QuerySpec { id, pool, shape, deadline, priority, accept, codable: true };
+        let query = QuerySpec { id, pool, shape, deadline, priority, share: None, accept, codable: true };
         world.send(Event::QueryArrived(query));
         let (job, on) = world.running().map(|(id, held)| (*id, held.job.instance)).last().expect("it runs");
         (job, on)

@@ -25,6 +25,8 @@ struct Plan {
     fronts: usize,
     workers: usize,
     slots: usize,
+    /// Instances of each worker that somebody has reserved and does not use.
+    kept: usize,
     policy: PolicyKind,
     /// In percent.
     lost: u64,
@@ -49,12 +51,14 @@ fn plans() -> impl Strategy<Value = Plan> {
     let chance = (0..10u64, 0..10u64, 0..3000u64, 50..200u64);
     let deaths =
         (proptest::option::of(0..4usize), proptest::option::of(0..6usize), proptest::option::of(0..6usize));
-    (any::<u64>(), 2..5usize, 2..7usize, 1..3usize, policy, chance, deaths).prop_map(
-        |(seed, fronts, workers, slots, policy, (lost, doubled, delay_us, queries), deaths)| Plan {
+    let shape = (2..5usize, 2..7usize, 1..3usize, 0..3usize);
+    (any::<u64>(), shape, policy, chance, deaths).prop_map(
+        |(seed, (fronts, workers, slots, kept), policy, (lost, doubled, delay_us, queries), deaths)| Plan {
             seed,
             fronts,
             workers,
             slots,
+            kept,
             policy,
             lost,
             doubled,
@@ -118,14 +122,18 @@ impl Fleet {
         // Failures here are deaths only, and no query is to be given up for want of budget.
         settings.retry.burst = 10_000;
         let front = |seed| Some(Dispatcher::new(Settings::uniform(settings.clone()), seed));
-        let worker = |_| Worker {
-            desk: Desk::new(plan.slots, parm_tokens::Settings::default()),
-            promised: VecDeque::new(),
-            waiting: BTreeMap::new(),
-            running: BTreeMap::new(),
-            next: 0,
-            tick: None,
-            alive: true,
+        let worker = |_| {
+            let mut desk = Desk::new(plan.slots, parm_tokens::Settings::default());
+            desk.keep(plan.kept);
+            Worker {
+                desk,
+                promised: VecDeque::new(),
+                waiting: BTreeMap::new(),
+                running: BTreeMap::new(),
+                next: 0,
+                tick: None,
+                alive: true,
+            }
         };
         Self {
             fronts: (0..plan.fronts as u64).map(front).collect(),
@@ -230,7 +238,16 @@ impl Fleet {
                     self.open.insert((front, id));
                     let deadline = Time::from_nanos(self.now * 1000) + DEADLINE;
                     let (shape, priority, accept) = (ShapeId(0), 0, Accept::Any);
-                    let spec = QuerySpec { id, pool: POOL, shape, deadline, priority, accept, codable: true };
+                    let spec = QuerySpec {
+                        id,
+                        pool: POOL,
+                        shape,
+                        deadline,
+                        priority,
+                        share: None,
+                        accept,
+                        codable: true,
+                    };
                     self.tell(front, Event::QueryArrived(spec));
                 }
             }

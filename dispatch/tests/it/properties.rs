@@ -7,7 +7,7 @@ use parm_dispatch::{
     Accept, AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, Cost, DetectionSettings, Event,
     Failure, Fraction, GraceSettings, HedgeSettings, InstanceId, InstanceSpec, Judgement, NodeId,
     ParmPlusSettings, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId,
-    StandInSettings, Unsure, Verdict,
+    ShareId, StandInSettings, Terms, Unsure, Verdict,
 };
 use parm_encoder::Kind;
 use proptest::collection::vec;
@@ -23,6 +23,7 @@ enum Happening {
         shape: u32,
         within_ms: u64,
         priority: u8,
+        share: Option<u32>,
         accept: Accept,
         codable: bool,
     },
@@ -72,6 +73,7 @@ enum Happening {
 }
 
 const POOLS: u32 = 2;
+const SHARES: u32 = 2;
 
 fn settings() -> impl Strategy<Value = PoolSettings> {
     let policy = prop_oneof![
@@ -185,12 +187,14 @@ fn accept() -> impl Strategy<Value = Accept> {
 }
 
 fn happening() -> impl Strategy<Value = Happening> {
-    let arrival = (0..POOLS, 0..2u32, 0..300u64, 0..3u8, accept(), prop::bool::weighted(0.9)).prop_map(
-        |(pool, shape, within_ms, priority, accept, codable)| Happening::Arrival {
+    let plain = (prop::option::of(0..SHARES), prop::bool::weighted(0.9));
+    let arrival = (0..POOLS, 0..2u32, 0..300u64, 0..3u8, accept(), plain).prop_map(
+        |(pool, shape, within_ms, priority, accept, (share, codable))| Happening::Arrival {
             pool,
             shape,
             within_ms,
             priority,
+            share,
             accept,
             codable,
         },
@@ -219,7 +223,11 @@ fn happening() -> impl Strategy<Value = Happening> {
 }
 
 fn world(settings: PoolSettings, instances: u32) -> World {
-    let mut world = World::new(Settings::uniform(settings), 1).given_ahead();
+    // One with nothing but its weight, one with an instance reserved.
+    let terms = |share| Terms { weight: f64::from(1 + share), reserved: share };
+    let shares = (0..SHARES).map(|share| (ShareId(share), terms(share))).collect();
+    let settings = Settings { shares, ..Settings::uniform(settings) };
+    let mut world = World::new(settings, 1).given_ahead();
     world.groups.compares = true;
     for id in 0..instances {
         join(&mut world, id, 1, 3, id % 3);
@@ -238,7 +246,7 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
     *names += 1;
     let choose = |count: usize, which: usize| (count > 0).then(|| which % count);
     match *happening {
-        Happening::Arrival { pool, shape, within_ms, priority, accept, codable } => {
+        Happening::Arrival { pool, shape, within_ms, priority, share, accept, codable } => {
             let (id, deadline) = (QueryId(u64::from(*names)), world.now + Duration::from_millis(within_ms));
             let (pool, shape) = (PoolId(pool), ShapeId(shape));
             world.send(Event::QueryArrived(QuerySpec {
@@ -247,6 +255,7 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
                 shape,
                 deadline,
                 priority,
+                share: share.map(ShareId),
                 accept,
                 codable,
             }));

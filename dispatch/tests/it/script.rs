@@ -199,7 +199,16 @@ fn arrive(world: &mut World, query: QuerySpec) {
 
 fn query(id: u64, deadline: Time) -> QuerySpec {
     let (accept, shape) = (Accept::Any, ShapeId(0));
-    QuerySpec { id: QueryId(id), pool: POOL, shape, deadline, priority: 0, accept, codable: true }
+    QuerySpec {
+        id: QueryId(id),
+        pool: POOL,
+        shape,
+        deadline,
+        priority: 0,
+        share: None,
+        accept,
+        codable: true,
+    }
 }
 
 fn job_on(world: &World, instance: u32) -> JobId {

@@ -4,8 +4,8 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, EjectionSettings, Event, InstanceId, InstanceSpec, PolicyKind, PoolId, PoolSettings, QueryId,
-    QuerySpec, Served, Settings, ShapeId,
+    Accept, EjectionSettings, Event, InstanceId, InstanceSpec, Payer, PolicyKind, PoolId, PoolSettings,
+    QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Terms,
 };
 
 use super::world::World;
@@ -19,13 +19,18 @@ fn plain() -> PoolSettings {
 }
 
 fn ask(world: &mut World, id: u64, pool: PoolId) {
+    ask_as(world, id, pool, None, 0);
+}
+
+fn ask_as(world: &mut World, id: u64, pool: PoolId, share: Option<u32>, priority: u8) {
     let deadline = world.now + Duration::from_secs(100);
     let query = QuerySpec {
         id: QueryId(id),
         pool,
         shape: ShapeId(0),
         deadline,
-        priority: 0,
+        priority,
+        share: share.map(ShareId),
         accept: Accept::Any,
         codable: true,
     };
@@ -34,10 +39,23 @@ fn ask(world: &mut World, id: u64, pool: PoolId) {
 
 /// Ends the only job that runs, after what its model takes.
 fn end(world: &mut World) -> PoolId {
-    let (job, pool) = world.running().map(|(job, held)| (*job, held.job.pool)).next().expect("a job runs");
+    end_of(world).0
+}
+
+/// The same; says who pays as well.
+fn end_of(world: &mut World) -> (PoolId, Payer) {
+    let (job, spec) = world.running().map(|(job, held)| (*job, held.job)).next().expect("a job runs");
+    let pool = spec.pool;
     world.advance(Duration::from_millis(if pool == HEAVY { 100 } else { 5 }));
     world.send(Event::JobCompleted(job));
-    pool
+    (pool, spec.payer)
+}
+
+/// Settings with shares of these weights and reservations.
+fn with_shares(shares: &[(f64, u32)], pools: PoolSettings) -> Settings {
+    let terms = shares.iter().map(|(weight, reserved)| Terms { weight: *weight, reserved: *reserved });
+    let shares = (0..).map(ShareId).zip(terms).collect();
+    Settings { shares, ..Settings::uniform(pools) }
 }
 
 fn one_instance(settings: Settings) -> World {
@@ -92,4 +110,65 @@ fn priority_goes_before_shares() {
     ask(&mut world, 100, LIGHT);
     let order: Vec<_> = (0..5).map(|_| end(&mut world)).collect();
     assert_eq!(order, [HEAVY, HEAVY, HEAVY, HEAVY, LIGHT]);
+}
+
+#[test]
+fn tenants_of_one_model_have_their_turns_and_their_part_of_the_queue() {
+    let few = PoolSettings { queue_limit: 8.try_into().expect("positive"), ..plain() };
+    let mut world = one_instance(with_shares(&[(1.0, 0), (1.0, 0)], few));
+    (0..20).for_each(|id| ask_as(&mut world, id, LIGHT, Some(0), 0));
+    assert_eq!(world.dispatcher.status(LIGHT).map(|status| status.queued), Some(8), "the rest was refused");
+    ask_as(&mut world, 100, LIGHT, Some(1), 0);
+    let order: Vec<_> = (0..3).map(|_| end_of(&mut world).1).collect();
+    assert_eq!(order, [0, 1, 0].map(|share| Payer::Share(ShareId(share))));
+}
+
+#[test]
+fn a_tenant_has_its_weight_over_all_models_that_it_asks() {
+    let mut world = one_instance(with_shares(&[(1.0, 0), (3.0, 0)], plain()));
+    for id in 0..150 {
+        ask_as(&mut world, id, HEAVY, Some(0), 0);
+        ask_as(&mut world, 1000 + id, HEAVY, Some(1), 0);
+        (0..10).for_each(|nth| ask_as(&mut world, 10_000 + 10 * id + nth, LIGHT, Some(1), 0));
+    }
+    let mut had = [0, 0];
+    while world.now < parm_dispatch::Time::from_nanos(8_000_000_000) {
+        let (pool, payer) = end_of(&mut world);
+        had[usize::from(payer == Payer::Share(ShareId(1)))] += if pool == HEAVY { 100 } else { 5 };
+    }
+    let part = f64::from(had[1]) / f64::from(had[0] + had[1]);
+    assert!((part - 0.75).abs() < 0.03, "{had:?}");
+    let used =
+        |share| world.dispatcher.shares().find(|(payer, _)| *payer == share).expect("it is there").1.used;
+    let counted = [0, 1].map(|share| (used(Payer::Share(ShareId(share))) * 1e3).round() as i32);
+    assert_eq!(counted, had, "accounts say the same");
+}
+
+#[test]
+fn where_shares_are_set_up_a_priority_counts_within_one() {
+    let mut world = one_instance(with_shares(&[(1.0, 0), (1.0, 0)], plain()));
+    (0..4).for_each(|id| ask_as(&mut world, id, LIGHT, Some(0), 1));
+    ask_as(&mut world, 100, LIGHT, Some(1), 200);
+    ask_as(&mut world, 101, LIGHT, Some(1), 100);
+    let order: Vec<_> = (0..4)
+        .map(|_| {
+            let rows = world.running().next().expect("a job runs").1.rows.clone();
+            end(&mut world);
+            rows[0].0
+        })
+        .collect();
+    assert_eq!(order, [0, 101, 1, 100], "turn by turn, and the more urgent first");
+}
+
+#[test]
+fn what_is_reserved_is_taken_first_however_much_its_share_had() {
+    let mut world = one_instance(with_shares(&[(100.0, 0), (1.0, 1)], plain()));
+    (0..40).for_each(|id| ask_as(&mut world, id, LIGHT, Some(id as u32 % 2), 0));
+    let kept = Payer::Share(ShareId(1));
+    end(&mut world);
+    (0..10).for_each(|_| assert_eq!(end_of(&mut world).1, kept, "far beyond its weight"));
+    let mut world = one_instance(with_shares(&[(100.0, 0), (1.0, 0)], plain()));
+    (0..40).for_each(|id| ask_as(&mut world, id, LIGHT, Some(id as u32 % 2), 0));
+    let had = (0..20).filter(|_| end_of(&mut world).1 == kept).count();
+    assert!(had <= 2, "{had} of 20 where nothing is reserved");
 }

@@ -11,6 +11,7 @@ mod queries;
 mod recording;
 mod refusal;
 mod settings;
+mod shares;
 mod stream;
 
 use std::future::Future;
@@ -141,6 +142,7 @@ fn api() -> Routes<Frontend> {
         .on(GET, "/admin/v1/queries", queries::list)
         .on(GET, "/admin/v1/queries/{id}", queries::show)
         .on(GET, "/admin/v1/recording", recording::stream)
+        .on(GET, "/admin/v1/shares", shares::show)
         .on(GET, "/admin/v1/stream", stream::watch)
         .on(GET, "/admin/v1/settings", settings::show)
         .on(PATCH, "/admin/v1/settings", settings::change)

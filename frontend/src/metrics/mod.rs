@@ -9,12 +9,13 @@ mod coding;
 mod counts;
 mod pace;
 mod series;
+mod shares;
 mod stand_ins;
 
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use parm_dispatch::{PolicyKind, PoolStatus};
+use parm_dispatch::{Account, Payer, PolicyKind, PoolStatus};
 use parm_protocol::Error;
 use prometheus::core::Collector;
 use prometheus::{
@@ -109,6 +110,7 @@ pub(crate) struct Metrics {
     failures: IntCounterVec,
     instances: IntGaugeVec,
     paces: pace::PaceFamilies,
+    shares: shares::ShareFamilies,
     coding: coding::CodingFamilies,
     stand_ins: stand_ins::StandInFamilies,
     captured: capture::CaptureFamily,
@@ -223,6 +225,7 @@ impl Metrics {
             stand_ins: stand_ins::StandInFamilies::new(&registry),
             captured: capture::CaptureFamily::new(&registry),
             paces: pace::PaceFamilies::new(&registry),
+            shares: shares::ShareFamilies::new(&registry),
             instances: gauge("parm_instances", "Instances by state", &["state"]),
             disagreements: register(&registry, IntCounter::with_opts(single)),
             bad_lines: register(&registry, IntGauge::with_opts(lines)),
@@ -298,6 +301,11 @@ impl Metrics {
         let _ = self.inflight.remove_label_values(&[name]);
         let _ = self.service_time.remove_label_values(&[name]);
         let _ = self.failures.remove_label_values(&[name]);
+    }
+
+    /// How shares stand now, each with its share's or model's name.
+    pub(crate) fn share_out(&self, accounts: &[(Payer, [String; 2], Account)]) {
+        self.shares.refresh(accounts);
     }
 
     /// Who is slow now.

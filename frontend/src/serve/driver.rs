@@ -15,9 +15,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use parm_dispatch::{
-    Dispatcher, Event, GroupId, InForce, InstanceId, InstanceSpec, JobId, Judgement, Output, Pair, PoolId,
-    PoolSettings, PoolStatus, QueryId, QuerySpec, Reject, Settings, ShapeId, Time, Verdict as Checked,
+    Account, Dispatcher, Event, GroupId, InForce, InstanceId, InstanceSpec, JobId, Judgement, Output, Pair,
+    Payer, PoolId, PoolSettings, PoolStatus, QueryId, QuerySpec, Reject, Settings, ShapeId, Time,
+    Verdict as Checked,
 };
+use parm_shares::Table;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -47,6 +49,8 @@ pub(crate) struct Driver {
     pub(crate) timers: Timers,
     pub(super) runtime: Handle,
     pub(super) limits: config::Instances,
+    /// The shares that are set up; the dispatcher knows them by number.
+    pub(crate) shares: Arc<Table>,
     pub(crate) recorder: Recorder,
     pub(crate) journal: Journal,
     pub(super) stock: Arc<Stock>,
@@ -77,6 +81,7 @@ impl Driver {
     pub(crate) fn start(
         limits: config::Instances,
         settings: Settings,
+        shares: Arc<Table>,
         timers: Timers,
     ) -> io::Result<Arc<Self>> {
         let mut dispatcher = Dispatcher::new(settings, timers.seed());
@@ -87,6 +92,7 @@ impl Driver {
             timers,
             runtime: Handle::current(),
             limits,
+            shares,
             recorder: Recorder::default(),
             journal: Journal::default(),
             stock: Arc::default(),
@@ -120,6 +126,7 @@ impl Driver {
                     shape: submission.shape,
                     deadline,
                     priority: submission.terms.priority,
+                    share: submission.terms.share,
                     accept: submission.terms.accept,
                     codable: submission.codable,
                 };
@@ -247,6 +254,11 @@ impl Driver {
         let state = self.state.lock();
         let (ledger, dispatched) = (state.ledger.held(), state.dispatcher.held());
         Held { ledger, dispatched }
+    }
+
+    /// How shares stand.
+    pub(crate) fn shared(&self) -> Vec<(Payer, Account)> {
+        self.state.lock().dispatcher.shares().map(|(payer, account)| (payer, *account)).collect()
     }
 
     /// How a pool is doing.

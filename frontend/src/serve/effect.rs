@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parm_dispatch::{PoolId, Time};
+use parm_protocol::fleet::Wish;
 use parm_tokens::Order;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
@@ -25,7 +26,7 @@ pub(super) enum Effect {
     /// Wake a request's handler.
     Tell(oneshot::Sender<Verdict>, Verdict),
     /// Tell an instance what is wished of its tokens.
-    Wish(Arc<Instance>, Order<String>),
+    Wish(Arc<Instance>, Order<Wish>),
     /// Find out whether an instance works, with one pool's model or with all of them.
     Probe(Arc<Instance>, Option<PoolId>),
     /// Encode a group, decode a prediction, compare some.

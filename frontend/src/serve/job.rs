@@ -45,6 +45,8 @@ pub(super) struct Launch {
     pub(super) class: Class,
     /// The instance's token that it uses.
     pub(super) token: Option<Token>,
+    /// The share of the instance that it is charged to, if not its model's own.
+    pub(super) share: Option<Arc<str>>,
     pub(super) instance: Arc<Instance>,
     pub(super) pool: Arc<Pool>,
     pub(super) task: Task,
@@ -109,6 +111,7 @@ impl Launch {
             deadline: Some(self.deadline),
             traceparent: trace::header(&tracing::Span::current()),
             token: self.token,
+            share: self.share.take(),
         };
         let mut call = self.instance.client.infer(request, context);
         let stop = tokio::select! {

@@ -34,7 +34,10 @@ async fn works(driver: &Driver, instance: &Instance, of: Option<PoolId>) -> Resu
         let Some(sample) = pool.sample.get() else { continue };
         let request = inputs::request(&pool.model, &[Row { inputs: sample.clone(), index: 0 }])?;
         let deadline = Some((tokio::time::Instant::now() + driver.limits.health_timeout).into_std());
-        instance.client.infer(request, CallContext { deadline, traceparent: None, token: None }).await?;
+        instance
+            .client
+            .infer(request, CallContext { deadline, traceparent: None, token: None, share: None })
+            .await?;
     }
     Ok(true)
 }

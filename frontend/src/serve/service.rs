@@ -171,7 +171,7 @@ impl Frontend {
         context: &Context,
     ) -> Result<(Outcome, usize, InferResponse), Error> {
         let names_version = request.model.version.is_some();
-        let terms = Terms::read(&request.parameters, context, &self.core.config.requests)?;
+        let terms = Terms::read(&request, context, &self.core.config.requests, &self.core.driver.shares)?;
         let began = Instant::now();
         let submission = self.submission(pool, request, terms, context)?;
         let inputs = submission.inputs.clone();

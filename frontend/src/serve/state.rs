@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parm_dispatch::{
-    Action, Actions, Answer, Dispatcher, Event, Failure, InstanceId, JobId, JobSpec, PoolId, QueryId, Reject,
-    Role, Rows, Time,
+    Action, Actions, Answer, Dispatcher, Event, Failure, InstanceId, JobId, JobSpec, Payer, QueryId, Reject,
+    Role, Rows, Time, Wanted,
 };
+use parm_protocol::fleet::{OWN_SHARE, Wish};
 use parm_tokens::Order;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
@@ -112,7 +113,7 @@ impl State {
                 self.turn += 1;
                 effects.push(Effect::Wake(at, self.turn));
             }
-            Action::Tell(instance, order) => self.wish(instance, order, effects),
+            Action::Tell(instance, order) => self.wish(driver, instance, order, effects),
             Action::Suspect(instance, pool) => self.suspect(driver, instance, pool),
             Action::Ejected(instance, pool, why) => self.ejected(driver, instance, pool, why),
             Action::Kept(instance, pool, why) => self.kept(driver, instance, pool, why),
@@ -164,6 +165,7 @@ impl State {
             role: job.role,
             class: job.class,
             token: job.token,
+            share: share(driver, &pool, &job),
             instance,
             pool,
             task,
@@ -173,13 +175,20 @@ impl State {
     }
 
     /// What is wished of an instance's tokens, in the words of its server.
-    fn wish(&self, instance: InstanceId, order: Order<PoolId>, effects: &mut Effects) {
+    fn wish(&self, driver: &Driver, instance: InstanceId, order: Order<Wanted>, effects: &mut Effects) {
         let Some(instance) = self.ledger.instances.get(&instance) else { return };
-        let model = |pool| Some(self.ledger.pools.get(&pool)?.model.name.clone());
+        let wish = |wanted: Wanted| {
+            let model = self.ledger.pools.get(&wanted.pool)?.model.name.clone();
+            let share = match wanted.payer {
+                Payer::Share(share) => Some(driver.shares.name(share.0).to_string()),
+                Payer::Model(_) => None,
+            };
+            Some(Wish { model, share })
+        };
         let order = match order {
             Order::GiveBack(token) => Some(Order::GiveBack(token)),
-            Order::Reserve(pool, class) => model(pool).map(|model| Order::Reserve(model, class)),
-            Order::Withdraw(pool) => model(pool).map(Order::Withdraw),
+            Order::Reserve(wanted, class) => wish(wanted).map(|wish| Order::Reserve(wish, class)),
+            Order::Withdraw(wanted) => wish(wanted).map(Order::Withdraw),
         };
         effects.extend(order.map(|order| Effect::Wish(instance.clone(), order)));
     }
@@ -315,6 +324,15 @@ impl State {
             self.ledger.pools.get(&of).iter().for_each(|pool| pool.sums.alone(alone));
             self.came(*query, alone);
         }
+    }
+}
+
+/// What a worker is to charge a job to. What runs another model than its queries' is theirs all the same.
+fn share(driver: &Driver, pool: &Pool, job: &JobSpec) -> Option<Arc<str>> {
+    match job.payer {
+        Payer::Share(share) => Some(driver.shares.name(share.0).clone()),
+        Payer::Model(_) if matches!(job.role, Role::Deployed | Role::Copy) => None,
+        Payer::Model(_) => Some(format!("{OWN_SHARE}{}", pool.model.name).into()),
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a request asks for beside its prediction: until when, how urgently, and whether an approximation will do.
+//! What a request asks for beside its prediction: until when, how urgently, whether an approximation will do, and which share
+//! of the instances' time pays for it.
 //!
 //! What it may not ask for is a place in a sequence. A stateful model wants the requests of a sequence at one instance, each
 //! once and in order; here they are balanced, split by rows, repeated when late and mixed by codes, which would not fail but
@@ -6,13 +7,15 @@
 
 use std::time::Duration;
 
-use parm_dispatch::Accept;
-use parm_protocol::{Context, Error, Parameter, Parameters};
+use parm_dispatch::{Accept, ShareId};
+use parm_protocol::fleet::SHARE;
+use parm_protocol::{Context, Error, InferRequest, Parameter, Parameters};
+use parm_shares::{Asked, Refusal, Table};
 
 use crate::config::Requests;
 
 /// Parameters that end here; all others travel on to the instance.
-const OURS: [&str; 3] = ["timeout", "priority", "parm_accept"];
+const OURS: [&str; 4] = ["timeout", "priority", "parm_accept", SHARE];
 
 /// Parameters that only stateful models understand.
 const OF_SEQUENCES: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"];
@@ -25,12 +28,20 @@ pub(crate) struct Terms {
     /// 0 is the default, 1 the most urgent.
     pub(crate) priority: u8,
     pub(crate) accept: Accept,
+    /// Who pays for it; by default the model's own share.
+    pub(crate) share: Option<ShareId>,
 }
 
 impl Terms {
     /// Reads a request's terms. The deadline is the earliest of the `timeout` parameter's (microseconds from arrival),
     /// the transport's, and the server's bound.
-    pub(crate) fn read(parameters: &Parameters, context: &Context, limits: &Requests) -> Result<Self, Error> {
+    pub(crate) fn read(
+        request: &InferRequest,
+        context: &Context,
+        limits: &Requests,
+        shares: &Table,
+    ) -> Result<Self, Error> {
+        let parameters = &request.parameters;
         no_sequence(parameters)?;
         // The runtime's time, which tests hold still; otherwise it is the system's.
         let now = tokio::time::Instant::now().into_std();
@@ -45,6 +56,7 @@ impl Terms {
             remaining: deadline.saturating_duration_since(now),
             priority: priority(parameters)?,
             accept: accept(parameters)?,
+            share: charged(request, context, shares)?,
         })
     }
 }
@@ -103,6 +115,22 @@ fn accept(parameters: &Parameters) -> Result<Accept, Error> {
     }
 }
 
+fn charged(request: &InferRequest, context: &Context, shares: &Table) -> Result<Option<ShareId>, Error> {
+    let named = match request.parameters.get(SHARE) {
+        None => None,
+        Some(value) => Some(value.as_str().ok_or_else(|| malformed(SHARE, value, "the name of a share"))?),
+    };
+    let asked = Asked { model: &request.model.name, key: context.key.as_deref(), share: named };
+    let share = shares.charged(asked).map_err(|refusal| {
+        let message = refusal.to_string();
+        match refusal {
+            Refusal::Unknown { .. } => Error::Malformed { message },
+            Refusal::Tied { .. } | Refusal::Closed { .. } => Error::WrongShare { message },
+        }
+    })?;
+    Ok(share.map(ShareId))
+}
+
 /// The most answers that may be approximate, as a share of all in 0..=1; less than a thousandth is none.
 fn share(value: &Parameter) -> Option<Accept> {
     let share = match value {
@@ -127,7 +155,8 @@ fn malformed(name: &str, value: &Parameter, wanted: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use parm_protocol::Transport;
+    use parm_protocol::{Code, ModelRef, Transport};
+    use parm_shares::{Settings, ShareSettings};
     use tokio::time::Instant;
 
     use super::*;
@@ -135,10 +164,27 @@ mod tests {
     fn read(parameters: &[(&str, Parameter)], transport: Option<Duration>) -> Result<Terms, Error> {
         let arrived = Instant::now().into_std();
         let deadline = transport.map(|after| arrived + after);
-        let context =
-            Context { arrived, deadline, transport: Transport::Http, traceparent: None, caller: None };
+        let context = Context {
+            arrived,
+            deadline,
+            transport: Transport::Http,
+            traceparent: None,
+            caller: None,
+            key: None,
+        };
+        of(parameters, &context)
+    }
+
+    fn of(parameters: &[(&str, Parameter)], context: &Context) -> Result<Terms, Error> {
         let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        Terms::read(&parameters, &context, &Requests::default())
+        let (model, id) = (ModelRef::latest("m"), String::new());
+        let request = InferRequest { model, id, parameters, inputs: Vec::new(), outputs: Vec::new() };
+        let own = |keys: &[&str]| {
+            let keys = keys.iter().map(|key| (*key).to_owned()).collect();
+            ShareSettings { keys, ..ShareSettings::default() }
+        };
+        let shares = [("open".to_owned(), own(&[])), ("theirs".to_owned(), own(&["boss"]))];
+        Terms::read(&request, context, &Requests::default(), &Table::new(&Settings(shares.into())))
     }
 
     #[tokio::test(start_paused = true)]
@@ -163,7 +209,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_malformed_and_names_the_parameter() {
-        for name in ["timeout", "priority", "parm_accept"] {
+        for name in ["timeout", "priority", "parm_accept", "parm_share"] {
             let error = read(&[(name, Parameter::Bool(true))], None).unwrap_err();
             assert!(matches!(&error, Error::Malformed { message } if message.contains(name)), "{error}");
         }
@@ -188,9 +234,31 @@ mod tests {
     }
 
     #[test]
+    fn a_share_is_asked_for_by_name_and_a_key_has_its_own() {
+        let charged = |key: Option<&str>, share: Option<&str>| {
+            let arrived = Instant::now().into_std();
+            let (transport, key) = (Transport::Http, key.map(Into::into));
+            let context =
+                Context { arrived, deadline: None, transport, traceparent: None, caller: None, key };
+            let parameters: Vec<_> = share.map(|share| ("parm_share", share.into())).into_iter().collect();
+            of(&parameters, &context).map(|terms| terms.share)
+        };
+        assert_eq!(charged(None, None), Ok(None));
+        assert_eq!(charged(None, Some("open")), Ok(Some(ShareId(0))));
+        assert_eq!(charged(Some("boss"), None), Ok(Some(ShareId(1))));
+        let unknown = charged(None, Some("gold")).unwrap_err();
+        assert!(unknown.code() == Code::InvalidArgument && unknown.to_string().contains("open"), "{unknown}");
+        for (key, share) in [(Some("boss"), "open"), (None, "theirs")] {
+            let refused = charged(key, Some(share)).unwrap_err();
+            assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+        }
+    }
+
+    #[test]
     fn only_parameters_of_others_travel_on() {
         let mut all = Parameters::new();
         all.insert("timeout".into(), 5u64.into());
+        all.insert("parm_share".into(), "open".into());
         all.insert("temperature".into(), 7u64.into());
         assert_eq!(forwarded(all).into_keys().collect::<Vec<_>>(), ["temperature"]);
     }

@@ -13,6 +13,7 @@ mod requests;
 mod resilience;
 mod rig;
 mod scripted;
+mod shares;
 mod sources;
 mod stand_in;
 mod stress;

@@ -137,8 +137,14 @@ pub(crate) fn wanting(mut request: InferRequest, outputs: &[&str]) -> InferReque
 
 pub(crate) async fn infer(frontend: &Frontend, request: InferRequest) -> Result<InferResponse, Error> {
     let arrived = Instant::now().into_std();
-    let context =
-        Context { arrived, deadline: None, transport: Transport::Http, traceparent: None, caller: None };
+    let context = Context {
+        arrived,
+        deadline: None,
+        transport: Transport::Http,
+        traceparent: None,
+        caller: None,
+        key: None,
+    };
     frontend.infer(request, context).await
 }
 

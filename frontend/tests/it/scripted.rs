@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
-use parm_protocol::fleet::{News, Watcher};
+use parm_protocol::fleet::{News, Watcher, Wish};
 use parm_protocol::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor,
     Parameters, ServerMetadata, Tensor, TensorMetadata,
@@ -62,7 +62,7 @@ pub(crate) struct Scripted {
     /// Who is to be told of tokens.
     watcher: Mutex<Option<Arc<dyn Watcher>>>,
     /// What was wished of its tokens.
-    pub(crate) wishes: Mutex<Vec<Order<String>>>,
+    pub(crate) wishes: Mutex<Vec<Order<Wish>>>,
     /// The tokens that came with requests.
     pub(crate) redeemed: Mutex<Vec<Option<Token>>>,
 }
@@ -267,7 +267,7 @@ impl Client for Scripted {
         *self.watcher.lock() = Some(watcher);
     }
 
-    fn tell(&self, order: Order<String>) {
+    fn tell(&self, order: Order<Wish>) {
         self.wishes.lock().push(order);
     }
 

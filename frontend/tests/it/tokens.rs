@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use parm_dispatch::PolicyKind;
-use parm_protocol::fleet::News;
+use parm_protocol::fleet::{News, Wish};
 use parm_tokens::{Class, Grant, Message, Order, Token};
 
 use crate::rig::{column, config, frontend, infer, request, start, until};
@@ -11,7 +11,7 @@ use crate::scripted::Scripted;
 
 fn granted(token: u32, contended: bool) -> News {
     let lease = Some(Duration::from_millis(100));
-    News::Told(Message::Granted(Grant { token: Token(token), lease, contended, sharers: 2 }))
+    News::Told(Message::Granted(Grant { token: Token(token), lease, contended, reserved: false, sharers: 2 }))
 }
 
 #[tokio::test(start_paused = true)]
@@ -20,13 +20,13 @@ async fn a_query_waits_at_its_frontend_until_an_instance_is_its_own() {
     let frontend = frontend(config(PolicyKind::Equal), &instances.each_ref()).await;
     instances.iter().for_each(|instance| instance.says(1, News::Offered));
     let answer = start(&frontend, request(&[1.0]));
-    let reserved = [Order::Reserve("double".to_owned(), Class::Query)];
+    let reserved = [Order::Reserve(Wish::of("double"), Class::Query)];
     until("it is reserved at both", || instances.iter().all(|at| *at.wishes.lock() == reserved)).await;
     assert!(instances.iter().all(|instance| instance.seen.lock().is_empty()), "nobody has it yet");
     instances[1].says(1, granted(7, false));
     assert_eq!(column(&answer.await.unwrap().unwrap()), [2.0]);
     assert_eq!(*instances[1].redeemed.lock(), [Some(Token(7))]);
-    assert_eq!(*instances[0].wishes.lock(), [reserved[0].clone(), Order::Withdraw("double".into())]);
+    assert_eq!(*instances[0].wishes.lock(), [reserved[0].clone(), Order::Withdraw(Wish::of("double"))]);
 }
 
 #[tokio::test(start_paused = true)]

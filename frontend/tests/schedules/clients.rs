@@ -35,6 +35,7 @@ pub(crate) async fn ask(frontend: Frontend, world: Arc<World>, ask: Ask) {
         transport: Transport::Http,
         traceparent: None,
         caller: None,
+        key: None,
     };
     let mut answer = Box::pin(frontend.infer(request, context));
     let early = match ask.asleep {

@@ -7,4 +7,5 @@ mod policies;
 mod repeatable;
 mod stand_ins;
 mod support;
+mod tenants;
 mod theory;

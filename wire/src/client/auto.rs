@@ -6,7 +6,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use parm_protocol::client::{BoxFuture, CallContext, Client};
-use parm_protocol::fleet::Watcher;
+use parm_protocol::fleet::{Watcher, Wish};
 use parm_protocol::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, ServerMetadata,
 };
@@ -88,7 +88,7 @@ impl Client for Auto {
         self.frames.watch(watcher);
     }
 
-    fn tell(&self, order: Order<String>) {
+    fn tell(&self, order: Order<Wish>) {
         self.frames.tell(order);
     }
 

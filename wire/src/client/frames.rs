@@ -8,7 +8,7 @@ use std::time::Instant;
 use http::header;
 use parking_lot::RwLock;
 use parm_protocol::client::{BoxFuture, CallContext, Client};
-use parm_protocol::fleet::Watcher;
+use parm_protocol::fleet::{Watcher, Wish};
 use parm_tokens::Order;
 
 use super::http::Upgrade;
@@ -127,7 +127,7 @@ impl Client for Frames {
         *self.watcher.write() = Some(watcher);
     }
 
-    fn tell(&self, order: Order<String>) {
+    fn tell(&self, order: Order<Wish>) {
         if let Some(connection) = self.open() {
             connection.tell(&order);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use parm_protocol::client::CallContext;
-use parm_protocol::fleet::{News, Watcher};
+use parm_protocol::fleet::{News, Watcher, Wish};
 use parm_protocol::{Error, InferRequest, InferResponse};
 use parm_tokens::Order;
 use slab::Slab;
@@ -72,7 +72,7 @@ impl Connection {
         let limits = Negotiated {
             max_body_bytes: limits.max_body_bytes.min(config.max_body_bytes.get()),
             max_in_flight: limits.max_in_flight.min(config.max_in_flight.get()),
-            tokens: limits.tokens,
+            ..limits
         };
         let writer = Writer::new(write, config.max_queued_bytes.get());
         let link = Arc::new(Link { peer, writer, calls: Mutex::default(), limits, watcher: OnceLock::new() });
@@ -91,9 +91,9 @@ impl Connection {
     }
 
     /// Tells the server what is wished of its tokens.
-    pub(crate) fn tell(&self, order: &Order<String>) {
+    pub(crate) fn tell(&self, order: &Order<Wish>) {
         if self.link.limits.tokens
-            && let Ok(frame) = tokens::order(order)
+            && let Some(Ok(frame)) = tokens::order(order, self.link.limits.shares)
         {
             // Lost where too much waits to be sent: then it is said again, or its time runs out.
             let _ = self.link.writer.offer(frame, Urgency::Now);
@@ -160,7 +160,8 @@ impl Call<'_> {
         if remaining == Some(Duration::ZERO) {
             return Err(Error::DeadlineExceeded { waited: Duration::ZERO });
         }
-        let envelope = Envelope { remaining, traceparent: context.traceparent.clone() };
+        let share = context.share.clone().filter(|_| link.limits.shares);
+        let envelope = Envelope { remaining, traceparent: context.traceparent.clone(), share };
         let mut frame =
             codec::encode_request(self.id, request, &envelope, link.limits.max_body_bytes as usize)?;
         if let Some(token) = context.token.filter(|_| link.limits.tokens) {

@@ -20,6 +20,9 @@ const MAX_IN_FLIGHT: HeaderName = HeaderName::from_static("parm-frames-max-in-fl
 /// that do not know it neither ask nor are told.
 pub const TOKENS: HeaderName = HeaderName::from_static("parm-frames-tokens");
 
+/// Says `1` where a server knows shares: requests and reservations may name one there.
+const SHARES: HeaderName = HeaderName::from_static("parm-frames-shares");
+
 /// What a server accepts, told in the headers of its `101 Switching Protocols`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
@@ -29,6 +32,8 @@ pub struct Negotiated {
     pub max_in_flight: u32,
     /// It gives tokens to those who take part.
     pub tokens: bool,
+    /// It knows shares.
+    pub shares: bool,
 }
 
 impl Negotiated {
@@ -38,6 +43,7 @@ impl Negotiated {
             max_body_bytes: config.max_body_bytes.get(),
             max_in_flight: config.max_in_flight.get(),
             tokens: false,
+            shares: true,
         }
     }
 
@@ -48,12 +54,17 @@ impl Negotiated {
             max_body_bytes: number(MAX_BODY).unwrap_or(u32::MAX),
             max_in_flight: number(MAX_IN_FLIGHT).unwrap_or(u32::MAX).max(1),
             tokens: offers_tokens(headers),
+            shares: headers.get(SHARES).is_some_and(|value| value == "1"),
         }
     }
 
     /// The headers that tell them.
-    pub fn headers(&self) -> [(HeaderName, HeaderValue); 2] {
-        [(MAX_BODY, self.max_body_bytes.into()), (MAX_IN_FLIGHT, self.max_in_flight.into())]
+    pub fn headers(&self) -> [(HeaderName, HeaderValue); 3] {
+        [
+            (MAX_BODY, self.max_body_bytes.into()),
+            (MAX_IN_FLIGHT, self.max_in_flight.into()),
+            (SHARES, u16::from(self.shares).into()),
+        ]
     }
 }
 

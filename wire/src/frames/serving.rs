@@ -222,6 +222,7 @@ impl<S: InferenceService> Serving<S> {
             transport: Transport::Frames,
             traceparent: envelope.traceparent,
             caller: None,
+            key: visit.caller().name(),
         };
         let reply = match self.admit(id) {
             Ok(reply) => reply,

@@ -1,9 +1,9 @@
 //! Tokens as frames: mostly a bare header whose number says it all.
 //!
 //! ```text
-//! granted   id: token u32 | lease in ms u16 (0: none) | sharers u15 | contended u1, from the lowest bit on
+//! granted   id: token u32 | lease in ms u16 (0: none) | sharers u14 | reserved u1 | contended u1, from the lowest bit on
 //! recalled, given back   id: token
-//! reserve   head: model, class u8          withdraw   head: model
+//! reserve   head: model, class u8, share   withdraw   head: model, share      the share is missing where it is the model's own
 //! redeem    id: token; the next request of the connection uses it
 //! ```
 
@@ -11,12 +11,16 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
 use parm_protocol::Error;
+use parm_protocol::fleet::Wish;
 use parm_tokens::{Class, Grant, Message, Order, Token};
 
 use super::codec;
 use super::frame::{Builder, Frame};
 use super::header::{Header, Kind};
 use super::wire::put_text;
+
+/// More frontends than this are told as so many.
+const MOST_SHARERS: u16 = 0x3fff;
 
 /// A server's message.
 pub(super) fn message(message: Message) -> Frame {
@@ -35,28 +39,36 @@ pub(super) fn read_message(header: &Header) -> Option<Message> {
     }
 }
 
-/// A client's wish.
-pub(super) fn order(order: &Order<String>) -> Result<Frame, Error> {
-    let (kind, model, class) = match order {
-        Order::GiveBack(token) => return Ok(Frame::bare(Kind::GiveBack, token.0.into())),
-        Order::Reserve(model, class) => (Kind::Reserve, model, Some(class)),
-        Order::Withdraw(model) => (Kind::Withdraw, model, None),
+/// A client's wish. To a server that knows no shares all wishes for a model are one: it is told of those that come, and not
+/// that one of them goes.
+pub(super) fn order(order: &Order<Wish>, shares: bool) -> Option<Result<Frame, Error>> {
+    let (kind, wish, class) = match order {
+        Order::GiveBack(token) => return Some(Ok(Frame::bare(Kind::GiveBack, token.0.into()))),
+        Order::Reserve(wish, class) => (Kind::Reserve, wish, Some(class)),
+        Order::Withdraw(Wish { share: Some(_), .. }) if !shares => return None,
+        Order::Withdraw(wish) => (Kind::Withdraw, wish, None),
     };
-    let mut builder = Builder::new(16 + model.len());
-    put_text(builder.head(), model);
+    let share = wish.share.as_deref().filter(|_| shares);
+    let mut builder = Builder::new(32 + wish.model.len() + share.map_or(0, str::len));
+    put_text(builder.head(), &wish.model);
     class.iter().for_each(|class| builder.head().put_u8(class.byte()));
-    builder.finish(kind, 0, std::iter::empty(), usize::MAX)
+    share.iter().for_each(|share| put_text(builder.head(), share));
+    Some(builder.finish(kind, 0, std::iter::empty(), usize::MAX))
 }
 
 /// What a client's frame says; `None` if it is not a wish.
-pub(super) fn read_order(header: &Header, body: &Bytes) -> Option<Result<Order<String>, Error>> {
-    let read = |classed: bool| -> Result<Order<String>, Error> {
+pub(super) fn read_order(header: &Header, body: &Bytes) -> Option<Result<Order<Wish>, Error>> {
+    let read = |classed: bool| -> Result<Order<Wish>, Error> {
         let (mut head, data) = codec::open(body)?;
         let model = head.text()?;
         let class = if classed { Some(Class::of(head.byte()?)) } else { None };
+        let wish = Wish { model, share: head.text_if_any()? };
         head.finish()?;
         data.finish()?;
-        Ok(class.map_or_else(|| Order::Withdraw(model.clone()), |class| Order::Reserve(model.clone(), class)))
+        Ok(match class {
+            Some(class) => Order::Reserve(wish, class),
+            None => Order::Withdraw(wish),
+        })
     };
     match header.kind {
         Kind::GiveBack => Some(Ok(Order::GiveBack(Token(header.id as u32)))),
@@ -72,9 +84,10 @@ pub(super) fn redeem(token: Token) -> Frame {
 }
 
 fn packed(grant: Grant) -> u64 {
-    let Grant { token, lease, contended, sharers } = grant;
+    let Grant { token, lease, contended, reserved, sharers } = grant;
+    let (contended, reserved) = (u64::from(contended) << 63, u64::from(reserved) << 62);
     let lease = lease.map_or(0, |lease| lease.as_millis().clamp(1, u128::from(u16::MAX)) as u64);
-    u64::from(token.0) | lease << 32 | u64::from(sharers & 0x7fff) << 48 | u64::from(contended) << 63
+    u64::from(token.0) | lease << 32 | u64::from(sharers.min(MOST_SHARERS)) << 48 | reserved | contended
 }
 
 fn unpacked(id: u64) -> Grant {
@@ -83,7 +96,8 @@ fn unpacked(id: u64) -> Grant {
         token: Token(id as u32),
         lease: (lease > 0).then(|| Duration::from_millis(lease)),
         contended: id >> 63 == 1,
-        sharers: (id >> 48 & 0x7fff) as u16,
+        reserved: id >> 62 & 1 == 1,
+        sharers: (id >> 48) as u16 & MOST_SHARERS,
     }
 }
 
@@ -95,11 +109,19 @@ mod tests {
         Header::from_bytes(frame.chunks[0].first_chunk().unwrap()).unwrap()
     }
 
+    fn received(wish: &Order<Wish>, shares: bool) -> Option<Order<Wish>> {
+        let frame = order(wish, shares)?.unwrap();
+        let all: Vec<u8> = frame.chunks.iter().flatten().copied().collect();
+        let body = Bytes::from(all).slice(super::super::header::LENGTH..);
+        Some(read_order(&header(&frame), &body).unwrap().unwrap())
+    }
+
     #[test]
     fn every_message_survives_the_wire() {
-        let grants = [(None, false, 1), (Some(Duration::from_millis(100)), true, 0x7fff)];
-        let grants = grants.map(|(lease, contended, sharers)| {
-            Message::Granted(Grant { token: Token(u32::MAX), lease, contended, sharers })
+        let all = Some(Duration::from_millis(100));
+        let grants = [(None, false, false, 1), (all, true, false, MOST_SHARERS), (all, false, true, 2)];
+        let grants = grants.map(|(lease, contended, reserved, sharers)| {
+            Message::Granted(Grant { token: Token(u32::MAX), lease, contended, reserved, sharers })
         });
         for sent in grants.into_iter().chain([Message::Recalled(Token(7))]) {
             assert_eq!(read_message(&header(&message(sent))), Some(sent));
@@ -108,17 +130,21 @@ mod tests {
 
     #[test]
     fn every_wish_survives_the_wire_and_a_broken_one_is_malformed() {
+        let of_a_share = Wish { model: "model".into(), share: Some("share".into()) };
         let wishes = [
-            Order::Reserve("model".to_owned(), Class::Late),
-            Order::Withdraw("model".to_owned()),
+            Order::Reserve(Wish::of("model"), Class::Late),
+            Order::Reserve(of_a_share.clone(), Class::Query),
+            Order::Withdraw(Wish::of("model")),
+            Order::Withdraw(of_a_share.clone()),
             Order::GiveBack(Token(9)),
         ];
         for wish in wishes {
-            let frame = order(&wish).unwrap();
-            let all: Vec<u8> = frame.chunks.iter().flatten().copied().collect();
-            let body = Bytes::from(all).slice(super::super::header::LENGTH..);
-            assert_eq!(read_order(&header(&frame), &body), Some(Ok(wish)));
+            assert_eq!(received(&wish, true), Some(wish));
         }
+        // Where the server knows no shares.
+        let reserve = Order::Reserve(of_a_share.clone(), Class::Query);
+        assert_eq!(received(&reserve, false), Some(Order::Reserve(Wish::of("model"), Class::Query)));
+        assert_eq!(received(&Order::Withdraw(of_a_share), false), None, "others may wait for the model");
         let header = Header { kind: Kind::Reserve, id: 0, body: 8 };
         assert!(read_order(&header, &Bytes::from_static(&[255; 8])).unwrap().is_err());
     }

@@ -29,8 +29,21 @@ pub(super) fn put_maybe_text(out: &mut BytesMut, text: Option<&str>) {
     }
 }
 
+/// Parameters, and one of text beside them.
+pub(super) fn put_parameters_and(out: &mut BytesMut, parameters: &Parameters, (name, text): (&str, &str)) {
+    put_number(out, parameters.len() as u64 + 1);
+    put_each(out, parameters);
+    put_text(out, name);
+    out.put_u8(5);
+    put_text(out, text);
+}
+
 pub(super) fn put_parameters(out: &mut BytesMut, parameters: &Parameters) {
     put_number(out, parameters.len() as u64);
+    put_each(out, parameters);
+}
+
+fn put_each(out: &mut BytesMut, parameters: &Parameters) {
     for (name, value) in parameters {
         put_text(out, name);
         match value {
@@ -141,6 +154,11 @@ impl<'a> Cursor<'a> {
             parameters.insert(name, value);
         }
         Ok(parameters)
+    }
+
+    /// Text that earlier versions do not send at all.
+    pub(super) fn text_if_any(&mut self) -> Result<Option<String>, Error> {
+        if self.rest.is_empty() { Ok(None) } else { self.text().map(Some) }
     }
 
     /// Nothing may be left.

@@ -28,6 +28,11 @@ impl Caller {
         Self(Some(Known { keys, digest, holder }))
     }
 
+    /// Whether it has shown a key.
+    pub fn is_known(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// The name of the key, where one is asked for.
     pub fn name(&self) -> Option<Arc<str>> {
         self.0.as_ref().map(|known| known.holder.name.clone())

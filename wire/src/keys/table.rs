@@ -104,6 +104,7 @@ pub static ROUTES: &[Route] = &[
     admin(GET, "/admin/v1/queries", Access::Read),
     admin(GET, "/admin/v1/queries/{id}", Access::Read),
     admin(GET, "/admin/v1/recording", Access::Read),
+    admin(GET, "/admin/v1/shares", Access::Read),
     admin(GET, "/admin/v1/stream", Access::Read),
     admin(GET, "/admin/v1/settings", Access::Read),
     admin(Method::PATCH, "/admin/v1/settings", Access::Control),

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use parking_lot::Mutex;
-use parm_dispatch::Settings;
+use parm_dispatch::{Account, Payer, Settings, ShareId};
+use parm_shares::Table;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -59,11 +60,14 @@ impl Core {
         let library = Library::open(config.bundles.clone(), nets);
         let wished = PoolSettingsByModel { default: config.dispatch.clone(), models: config.models.clone() };
         wished.check(&library)?;
-        let settings = Settings::uniform(config.dispatch.clone());
+        config.shares.check()?;
+        let shares = Arc::new(Table::new(&config.shares));
+        let terms = shares.iter().map(|(share, _, settings)| (ShareId(share), settings.terms()));
+        let settings = Settings { shares: terms.collect(), ..Settings::uniform(config.dispatch.clone()) };
         let metrics = Metrics::new();
         let sampler = Sampler::start(&config.capture, || metrics.captured())?;
         let core = Arc::new(Self {
-            driver: Driver::start(config.instances.clone(), settings, timers)
+            driver: Driver::start(config.instances.clone(), settings, shares, timers)
                 .map_err(|error| Error::Timer { reason: error.to_string() })?,
             catalog: Catalog::default(),
             metrics,
@@ -85,6 +89,28 @@ impl Core {
         Ok(core)
     }
 
+    /// How the instances' time was shared: by the name of a share that is set up, or of the model whose own it is. Of models
+    /// only those that had some are listed.
+    pub(crate) fn shared(&self) -> Vec<([String; 2], Account)> {
+        self.shares_named().into_iter().map(|(_, named, account)| (named, account)).collect()
+    }
+
+    fn shares_named(&self) -> Vec<(Payer, [String; 2], Account)> {
+        let pools = self.catalog.all();
+        let named = |(payer, account): (Payer, Account)| match payer {
+            Payer::Share(share) => {
+                let name = self.driver.shares.name(share.0).to_string();
+                Some((payer, [name, String::new()], account))
+            }
+            Payer::Model(_) if account.used == 0.0 && account.waiting == 0 => None,
+            Payer::Model(id) => {
+                let pool = pools.iter().find(|pool| pool.id == id)?;
+                Some((payer, [String::new(), pool.model.name.clone()], account))
+            }
+        };
+        self.driver.shared().into_iter().filter_map(named).collect()
+    }
+
     /// The metrics page.
     pub(crate) fn page(&self, instances: metrics::InstanceCounts, paces: &[metrics::Pace]) -> String {
         for pool in self.catalog.all() {
@@ -100,6 +126,7 @@ impl Core {
                 }
             }
         }
+        self.metrics.share_out(&self.shares_named());
         self.metrics.count_instances(instances);
         self.metrics.pace_instances(paces);
         self.metrics.text()

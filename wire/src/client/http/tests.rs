@@ -200,8 +200,10 @@ async fn an_answer_over_the_limit_is_refused() {
 async fn a_silent_server_costs_no_more_than_the_deadline() {
     let (_listener, client) = listen().await;
     let deadline = Some((Instant::now() + Duration::from_millis(30)).into_std());
-    let error =
-        client.infer(request(), CallContext { deadline, traceparent: None, token: None }).await.unwrap_err();
+    let error = client
+        .infer(request(), CallContext { deadline, traceparent: None, token: None, share: None })
+        .await
+        .unwrap_err();
     assert!(matches!(error, Error::DeadlineExceeded { .. }), "{error:?}");
     let error = client.server_metadata().await.unwrap_err();
     assert!(error.to_string().contains("no answer in 5s"), "{error}");

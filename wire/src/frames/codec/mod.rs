@@ -1,16 +1,20 @@
 //! Requests, answers and failures as frames, and back. Tensors' bytes are never copied on the way in.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use parm_protocol::bounds::Parts;
+use parm_protocol::fleet::SHARE;
 use parm_protocol::{
     Code, DataType, Error, InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOutput, Shape, Tensor,
 };
 
 use super::frame::{Builder, Frame};
 use super::header::{self, Header, Kind, padded};
-use super::wire::{Cursor, malformed, put_maybe_text, put_number, put_parameters, put_text};
+use super::wire::{
+    Cursor, malformed, put_maybe_text, put_number, put_parameters, put_parameters_and, put_text,
+};
 
 /// What travels with a request beside its content.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,6 +22,8 @@ pub(super) struct Envelope {
     /// Time that the client still gives; clocks differ, so no point in time is sent.
     pub(super) remaining: Option<Duration>,
     pub(super) traceparent: Option<String>,
+    /// The share that it is charged to; received as a parameter.
+    pub(super) share: Option<Arc<str>>,
 }
 
 pub(super) fn encode_request(
@@ -34,7 +40,10 @@ pub(super) fn encode_request(
     put_text(head, &request.model.name);
     put_maybe_text(head, request.model.version.as_deref());
     put_text(head, &request.id);
-    put_parameters(head, &request.parameters);
+    match &envelope.share {
+        Some(share) => put_parameters_and(head, &request.parameters, (SHARE, share)),
+        None => put_parameters(head, &request.parameters),
+    }
     put_tensors(head, &request.inputs);
     put_number(head, request.outputs.len() as u64);
     for output in &request.outputs {
@@ -47,7 +56,7 @@ pub(super) fn encode_request(
 pub(super) fn decode_request(body: &Bytes) -> Result<(InferRequest, Envelope), Error> {
     let (mut head, mut data) = open(body)?;
     let remaining = head.number()?.checked_sub(1).map(Duration::from_micros);
-    let envelope = Envelope { remaining, traceparent: head.maybe_text()? };
+    let envelope = Envelope { remaining, traceparent: head.maybe_text()?, share: None };
     let model = ModelRef { name: head.text()?, version: head.maybe_text()? };
     let id = head.text()?;
     let parameters = head.parameters()?;

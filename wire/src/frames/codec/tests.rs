@@ -81,7 +81,7 @@ proptest! {
         micros in proptest::option::of(0..u64::MAX / 2),
         traceparent in proptest::option::of(".{0,60}"),
     ) {
-        let envelope = Envelope { remaining: micros.map(Duration::from_micros), traceparent };
+        let envelope = Envelope { remaining: micros.map(Duration::from_micros), traceparent, share: None };
         let (header, body) = received(&encode_request(id, &request, &envelope, LIMIT).unwrap());
         prop_assert_eq!((header.kind, header.id), (Kind::Request, id));
         prop_assert_eq!(decode_request(&body), Ok((request, envelope)));

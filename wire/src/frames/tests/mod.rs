@@ -55,7 +55,7 @@ fn start<S: InferenceService>(service: S, config: &Config) -> (Connection, Serve
 }
 
 /// No deadline, no trace.
-const ANY_TIME: &CallContext = &CallContext { deadline: None, traceparent: None, token: None };
+const ANY_TIME: &CallContext = &CallContext { deadline: None, traceparent: None, token: None, share: None };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_requests_on_one_connection_keep_their_answers_apart() {
@@ -193,7 +193,7 @@ async fn the_deadline_ends_the_wait_and_is_told_to_the_server() {
     let (connection, _server) = start(service, &Config::default());
     let deadline = Some((Instant::now() + Duration::from_millis(40)).into_std());
     let error = connection
-        .infer(&request("", 8), &CallContext { deadline, traceparent: None, token: None })
+        .infer(&request("", 8), &CallContext { deadline, traceparent: None, token: None, share: None })
         .await
         .unwrap_err();
     assert!(
@@ -261,7 +261,8 @@ async fn requests_over_the_bound_are_refused_as_overload() {
 async fn a_client_that_ignores_the_bound_is_refused_by_the_server() {
     let server_config = Config { max_in_flight: NonZeroU32::new(2).unwrap(), ..Config::default() };
     let (near, far) = UnixStream::pair().unwrap();
-    let no_limits = Negotiated { max_body_bytes: u32::MAX, max_in_flight: u32::MAX, tokens: false };
+    let no_limits =
+        Negotiated { max_body_bytes: u32::MAX, max_in_flight: u32::MAX, tokens: false, shares: false };
     let connection = Connection::new("pair".into(), near.into(), b"", no_limits, &Config::default());
     let (service, ..) = endless();
     let server = tokio::spawn(async move {

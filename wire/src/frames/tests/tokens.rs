@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use parm_protocol::InferResponse;
-use parm_protocol::fleet::{Caller, Giver, Mailbox, News, Watcher};
+use parm_protocol::fleet::{Caller, Giver, Mailbox, News, SHARE, Watcher, Wish};
 use parm_tokens::{Class, Frontend, Grant, Message, Order, Token};
 use tokio::sync::mpsc;
 
@@ -14,8 +14,10 @@ use super::*;
 enum Heard {
     Joined,
     Left,
-    Told(Order<String>),
+    Told(Order<Wish>),
     Asked(Option<Caller>),
+    /// A request was charged to a share.
+    Charged(String),
 }
 
 /// A service that gives tokens when it is told to.
@@ -38,7 +40,7 @@ impl Giver for Giving {
         let _ = self.heard.try_send(Heard::Left);
     }
 
-    fn told(&self, frontend: Frontend, order: Order<String>) {
+    fn told(&self, frontend: Frontend, order: Order<Wish>) {
         assert_eq!(frontend, FRONTEND);
         let _ = self.heard.try_send(Heard::Told(order));
     }
@@ -78,7 +80,9 @@ impl InferenceService for Service {
         Some(self.0.clone())
     }
     async fn infer(&self, request: InferRequest, context: Context) -> Result<InferResponse, Error> {
-        let _ = self.0.heard.try_send(Heard::Asked(context.caller));
+        let share = request.parameters.get(SHARE).and_then(|share| share.as_str());
+        let heard = share.map_or(Heard::Asked(context.caller), |share| Heard::Charged(share.to_owned()));
+        let _ = self.0.heard.try_send(heard);
         Ok(echo(request))
     }
 }
@@ -130,11 +134,12 @@ async fn tokens_and_wishes(
     connection.watch(3, &watcher);
     assert_eq!(told.recv().await, Some((3, News::Offered)));
     assert_eq!(hears.recv().await, Some(Heard::Joined));
-    let wish = Order::Reserve("m".to_owned(), Class::Late);
+    let wish = Order::Reserve(Wish { share: Some("s".into()), ..Wish::of("m") }, Class::Late);
     connection.tell(&wish);
     assert_eq!(hears.recv().await, Some(Heard::Told(wish)));
 
-    let grant = Grant { token: Token(5), lease: Some(Duration::from_millis(9)), contended: true, sharers: 2 };
+    let lease = Some(Duration::from_millis(9));
+    let grant = Grant { token: Token(5), lease, contended: true, reserved: true, sharers: 2 };
     for message in [Message::Granted(grant), Message::Recalled(Token(5))] {
         giving.mailbox.get().unwrap().post(message, true);
         assert_eq!(told.recv().await, Some((3, News::Told(message))));
@@ -149,13 +154,31 @@ async fn tokens_and_wishes(
 }
 
 #[tokio::test]
+async fn a_request_is_charged_to_a_share_where_the_server_knows_them() {
+    for knows in [true, false] {
+        let (near, far) = UnixStream::pair().unwrap();
+        let (heard, mut hears) = mpsc::channel(64);
+        let service = Arc::new(Service(Arc::new(Giving { heard, mailbox: OnceLock::new() })));
+        let config = Config::default();
+        let negotiated = Negotiated { shares: knows, ..Negotiated::of(&config) };
+        let connection = Connection::new("pair".into(), near.into(), b"", negotiated, &config);
+        let limits = Limits::from(config);
+        tokio::spawn(async move { serve(far.into(), b"", service, &limits, CancellationToken::new()).await });
+        let context = CallContext { share: Some("gold".into()), ..CallContext::default() };
+        connection.infer(&request("", 8), &context).await.unwrap();
+        let charged = if knows { Heard::Charged("gold".into()) } else { Heard::Asked(None) };
+        assert_eq!(hears.recv().await, Some(charged));
+    }
+}
+
+#[tokio::test]
 async fn a_peer_that_does_not_know_tokens_never_sees_one() {
     for (server, client) in [(false, false), (true, false)] {
         let (connection, _giving, mut hears) = both(server, client);
         let (news, mut told) = mpsc::channel(64);
         let watcher: Arc<dyn Watcher> = Arc::new(Listener(news));
         connection.watch(1, &watcher);
-        connection.tell(&Order::Withdraw("m".into()));
+        connection.tell(&Order::Withdraw(Wish::of("m")));
         let context = CallContext { token: Some(Token(5)), ..CallContext::default() };
         connection.infer(&request("", 8), &context).await.unwrap();
         let caller = server.then_some(Caller { frontend: FRONTEND, token: None });

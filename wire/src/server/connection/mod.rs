@@ -219,10 +219,10 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
             let _running = running;
             let mut response = match rest::admit(&shared, &request, reach) {
                 Ok(visit) => {
-                    if let Some(place) = place {
-                        request.extensions_mut().insert(place);
+                    if place.is_some() || visit.caller().is_known() {
                         request.extensions_mut().insert(visit.caller().clone());
                     }
+                    place.map(|place| request.extensions_mut().insert(place));
                     // The visit lasts until the answer is there.
                     let answered = router.call(request.map(Body::new)).await;
                     drop(visit);

@@ -66,6 +66,11 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
         self.request.headers().get(name)?.to_str().ok()
     }
 
+    /// The name of the caller's key.
+    pub(super) fn key(&self) -> Option<Arc<str>> {
+        self.visit.caller().name()
+    }
+
     pub(super) fn into_request(self) -> http::Request<Timely> {
         self.request
     }

@@ -17,14 +17,12 @@ pub(super) async fn answer<S: InferenceService>(call: GrpcCall<'_, S>) -> Respon
     let shared = call.shared;
     let (arrived, deadline) = (call.started.into_std(), call.deadline.map(Instant::into_std));
     let mut traceparent = call.header("traceparent").map(str::to_owned);
+    let key = call.key();
     call.exchange(shared.config.max_body_bytes.get(), |message, share| {
         let traceparent = traceparent.take();
-        predict(
-            shared,
-            message,
-            share,
-            Context { arrived, deadline, transport: Transport::Grpc, traceparent, caller: None },
-        )
+        let transport = Transport::Grpc;
+        let context = Context { arrived, deadline, transport, traceparent, caller: None, key: key.clone() };
+        predict(shared, message, share, context)
     })
     .await
 }

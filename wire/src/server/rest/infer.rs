@@ -16,6 +16,7 @@ use parm_protocol::{
 
 use super::{JSON, Served, Target, body, problem};
 use crate::budget::Share;
+use crate::keys::Caller;
 use crate::server::shared::Shared;
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
@@ -31,6 +32,7 @@ pub(super) async fn infer<S: InferenceService>(
     let arrived = tokio::time::Instant::now().into_std();
     let traceparent =
         request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let key = request.extensions().get::<Caller>().and_then(Caller::name);
     let parsed = match read(request, &shared).await {
         Ok((json_length, held)) => parse(&shared, target.into(), json_length, held.bytes)
             .and_then(|parsed| shared.holds(&held.share, &parsed.0).map(|()| (parsed, held.share))),
@@ -40,7 +42,8 @@ pub(super) async fn infer<S: InferenceService>(
         Ok(parsed) => parsed,
         Err(error) => return problem(&shared, &shared.rejected(error, Transport::Http)),
     };
-    let context = Context { arrived, deadline: None, transport: Transport::Http, traceparent, caller: None };
+    let transport = Transport::Http;
+    let context = Context { arrived, deadline: None, transport, traceparent, caller: None, key };
     let answered = shared.service.infer(request, context).await;
     match answered.and_then(|response| respond(&response, &wanted, share)) {
         Ok(response) => response,

@@ -1,0 +1,152 @@
+//! What an operator can set about shares.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Error, Terms};
+
+/// The shares that are set up, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Settings(pub BTreeMap<String, ShareSettings>);
+
+/// A share of the instances' time, set up as `[share.NAME]`. Requests are charged to the one of their key, or that they name as
+/// `parm_share`, or of their model; what has none is charged to its model's own share. Say the same at frontends and workers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ShareSettings {
+    /// So many times the instances' time of a share of weight 1, while both want more. What a share does not use others may.
+    /// Default 1.
+    pub weight: NonZeroU16,
+    /// Instances of this process that the share's queries have within one service time whatever others ask for: at a worker of
+    /// its own, at a frontend of those inside it, and of servers that give no tokens. While it asks for nothing others use them,
+    /// but no hedges, parities, replicas or stand-ins do. Default 0.
+    pub reserved: u32,
+    /// Models whose requests are charged to it, unless a key or the request says otherwise. Default: none.
+    pub models: Vec<String>,
+    /// Names of keys of `server.keys_file` whose requests are charged to it; then nobody else may ask for it, and those keys for
+    /// no other. Workers do not look at them. Default: none, which leaves it open to everybody.
+    pub keys: Vec<String>,
+}
+
+/// The longest name, in bytes: names are in metrics and in every message to a worker.
+const LONGEST_NAME: usize = 64;
+
+impl Settings {
+    /// Refuses what contradicts itself.
+    pub fn check(&self) -> Result<(), Error> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+        for name in self.0.keys() {
+            if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(plain) {
+                return Err(Error::BadName { name: name.clone() });
+            }
+        }
+        self.each_in_one("model", |share| &share.models)?;
+        self.each_in_one("key", |share| &share.keys)
+    }
+
+    fn each_in_one(
+        &self,
+        what: &'static str,
+        of: impl Fn(&ShareSettings) -> &Vec<String>,
+    ) -> Result<(), Error> {
+        let mut first = BTreeMap::new();
+        for (share, settings) in &self.0 {
+            for name in of(settings) {
+                if let Some(one) = first.insert(name, share) {
+                    let (name, one, other) = (name.clone(), one.clone(), share.clone());
+                    return Err(Error::Twice { what, name, one, other });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses reservations of more instances than there are.
+    pub fn check_instances(&self, instances: usize) -> Result<(), Error> {
+        let reserved: u64 = self.0.values().map(|share| u64::from(share.reserved)).sum();
+        if reserved > instances as u64 {
+            return Err(Error::TooManyReserved { reserved, instances });
+        }
+        Ok(())
+    }
+
+    /// Refuses models that are not among those that are served.
+    pub fn check_models(&self, served: impl Fn(&str) -> bool) -> Result<(), Error> {
+        let mut named = self.0.iter().flat_map(|(share, own)| own.models.iter().map(move |one| (share, one)));
+        named.find(|(_, model)| !served(model)).map_or(Ok(()), |(share, model)| {
+            Err(Error::UnknownModel { share: share.clone(), model: model.clone() })
+        })
+    }
+
+    /// Refuses keys that the key file does not have; `None` where there is no file.
+    pub fn check_keys(&self, known: Option<&BTreeSet<String>>) -> Result<(), Error> {
+        for (share, settings) in &self.0 {
+            for key in &settings.keys {
+                let (share, key) = (share.clone(), key.clone());
+                match known {
+                    None => return Err(Error::NoKeyFile { share, key }),
+                    Some(known) if !known.contains(&key) => return Err(Error::UnknownKey { share, key }),
+                    Some(_) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ShareSettings {
+    /// What the share is promised.
+    pub fn terms(&self) -> Terms {
+        Terms { weight: self.weight.get().into(), reserved: self.reserved }
+    }
+}
+
+impl Default for ShareSettings {
+    fn default() -> Self {
+        Self { weight: NonZeroU16::MIN, reserved: 0, models: Vec::new(), keys: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(shares: &[(&str, u32, &[&str], &[&str])]) -> Settings {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let share = |(name, reserved, models, keys): &(&str, u32, &[&str], &[&str])| {
+            let (models, keys) = (owned(models), owned(keys));
+            ((*name).to_owned(), ShareSettings { reserved: *reserved, models, keys, ..Default::default() })
+        };
+        Settings(shares.iter().map(share).collect())
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused_and_says_where() {
+        let good = shares(&[("a", 1, &["m"], &["k"]), ("b", 2, &["n"], &[])]);
+        assert_eq!(good.check(), Ok(()));
+        let told = |settings: Settings| settings.check().unwrap_err().to_string();
+        let twice = told(shares(&[("a", 0, &["m"], &[]), ("b", 0, &["m"], &[])]));
+        assert!(["'m'", "'a'", "'b'", "model"].iter().all(|word| twice.contains(word)), "{twice}");
+        let twice = told(shares(&[("a", 0, &[], &["k"]), ("b", 0, &[], &["k"])]));
+        assert!(["'k'", "'a'", "'b'", "key"].iter().all(|word| twice.contains(word)), "{twice}");
+        for name in ["", "a b", "model:m", &"x".repeat(65)] {
+            assert!(told(shares(&[(name, 0, &[], &[])])).contains("letters"), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_exist_is_refused() {
+        let good = shares(&[("a", 1, &["m"], &["k"]), ("b", 2, &[], &[])]);
+        assert_eq!(good.check_instances(3), Ok(()));
+        assert_eq!(good.check_instances(2), Err(Error::TooManyReserved { reserved: 3, instances: 2 }));
+        assert_eq!(good.check_models(|model| model == "m"), Ok(()));
+        assert!(matches!(good.check_models(|_| false), Err(Error::UnknownModel { .. })));
+        assert_eq!(good.check_keys(Some(&BTreeSet::from(["k".to_owned()]))), Ok(()));
+        assert!(matches!(good.check_keys(Some(&BTreeSet::new())), Err(Error::UnknownKey { .. })));
+        assert!(matches!(good.check_keys(None), Err(Error::NoKeyFile { .. })));
+    }
+}

@@ -1,0 +1,316 @@
+//! Several tenants on the same instances, through one frontend that has them to itself or through several that share them.
+//!
+//! What a [`Run`](crate::Run) simulates is one model under faults. Here nothing fails; there are models of different lengths,
+//! shares of different weights, and clients that ask again as soon as they are answered.
+
+mod worker;
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::time::Duration;
+
+use parm_dispatch::{
+    Accept, Action, Actions, Answer, Dispatcher, Event, InstanceId, InstanceSpec, JobId, JobSpec, Order,
+    Payer, PoolId, PoolSettings, QueryId, QuerySpec, Role, Served, Settings, ShapeId, ShareId, Terms, Time,
+    Wanted,
+};
+use parm_tokens::{Frontend, Message};
+use parm_workload::Random;
+use parm_workload::clock::Moment;
+
+use crate::calendar::Calendar;
+use worker::{Finished, Job, Worker};
+
+/// Tenants, instances, and how they come together.
+#[derive(Clone, Debug)]
+pub struct Tenancy {
+    /// Who asks.
+    pub tenants: Vec<Tenant>,
+    /// Instances, each of them every model's.
+    pub instances: u32,
+    /// Frontends. One has the instances to itself; several share them by tokens.
+    pub frontends: u32,
+    /// What a message takes each way, where frontends share the instances.
+    pub delay: Duration,
+    /// How long it goes on.
+    pub length: Duration,
+    /// How every model is dispatched.
+    pub settings: PoolSettings,
+    /// Of service times.
+    pub seed: u64,
+}
+
+/// One of those who ask.
+#[derive(Clone, Copy, Debug)]
+pub struct Tenant {
+    /// The share that is set up for it; `None` for its model's own.
+    pub share: Option<Terms>,
+    /// The model that it asks.
+    pub model: PoolId,
+    /// What the model takes, give or take a tenth.
+    pub service: Duration,
+    /// How often it asks.
+    pub demand: Demand,
+}
+
+/// How often a tenant asks.
+#[derive(Clone, Copy, Debug)]
+pub enum Demand {
+    /// So many clients, each of which asks again when it is answered.
+    Clients(u32),
+    /// A query each time that so long has passed.
+    Every(Duration),
+}
+
+/// What a tenant had.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bill {
+    /// Instances' time.
+    pub used: Duration,
+    /// That of redundancy, which is part of it.
+    pub redundancy: Duration,
+    /// From each query to its answer, in the order of the answers.
+    pub latencies: Vec<Duration>,
+}
+
+#[derive(Debug)]
+enum Occurrence {
+    /// A client of a tenant asks.
+    Asks(usize, u32),
+    Wake(usize),
+    /// At a frontend.
+    Completed(usize, JobId),
+    Told(usize, InstanceId, Message),
+    /// At an instance.
+    Given(InstanceId, Job),
+    Wished(InstanceId, usize, Order<Wanted>),
+    Ends(InstanceId),
+    Tick(InstanceId),
+}
+
+/// A query without an answer.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    tenant: usize,
+    client: u32,
+    at: Moment,
+}
+
+/// A tenancy under way.
+struct House<'a> {
+    run: &'a Tenancy,
+    now: Moment,
+    calendar: Calendar<Occurrence>,
+    fronts: Vec<Dispatcher>,
+    workers: Vec<Worker>,
+    asked: BTreeMap<QueryId, Asked>,
+    queries: u64,
+    bills: Vec<Bill>,
+    draw: Random,
+    actions: Actions,
+}
+
+/// Long enough that nothing but starvation makes a query miss it.
+const DEADLINE: Duration = Duration::from_secs(1000);
+
+impl Tenancy {
+    /// What each tenant had. The same one always has the same result.
+    pub fn simulate(&self) -> Vec<Bill> {
+        let mut house = House::new(self);
+        house.start();
+        house.run();
+        house.bills
+    }
+
+    fn shares(&self) -> BTreeMap<ShareId, Terms> {
+        let named =
+            self.tenants.iter().zip(0..).filter_map(|(own, share)| Some((ShareId(share), own.share?)));
+        named.collect()
+    }
+}
+
+impl<'a> House<'a> {
+    fn new(run: &'a Tenancy) -> Self {
+        let shares = run.shares();
+        let settings = Settings { shares: shares.clone(), ..Settings::uniform(run.settings.clone()) };
+        let front = |front| Dispatcher::new(settings.clone(), run.seed + u64::from(front));
+        // Of what is reserved each instance has one, as long as there is any.
+        let mut left: Vec<(ShareId, Terms)> = shares.into_iter().collect();
+        let workers = (0..run.instances).map(|_| {
+            let next = left.iter().position(|(_, terms)| terms.reserved > 0);
+            let mut here: BTreeMap<_, _> = left.iter().map(|(share, own)| (*share, *own)).collect();
+            here.iter_mut().enumerate().for_each(|(at, (_, own))| own.reserved = u32::from(Some(at) == next));
+            next.into_iter().for_each(|at| left[at].1.reserved -= 1);
+            Worker::new(&here)
+        });
+        Self {
+            run,
+            now: Moment::from_nanos(0),
+            calendar: Calendar::new(),
+            workers: workers.collect(),
+            fronts: (0..run.frontends).map(front).collect(),
+            asked: BTreeMap::new(),
+            queries: 0,
+            bills: vec![Bill::default(); run.tenants.len()],
+            draw: Random::of(run.seed, [0x7E4A]),
+            actions: Actions::new(),
+        }
+    }
+
+    fn start(&mut self) {
+        let mut models: Vec<PoolId> = self.run.tenants.iter().map(|tenant| tenant.model).collect();
+        models.sort_unstable();
+        models.dedup();
+        for (front, id) in (0..self.fronts.len())
+            .flat_map(|front| (0..self.run.instances).map(move |instance| (front, InstanceId(instance))))
+        {
+            let serves = models.iter().map(|model| Served::all(*model)).collect();
+            self.tell(front, Event::InstanceJoined(id, InstanceSpec { serves, slots: 1, node: None }));
+            if self.run.frontends > 1 {
+                self.workers[id.0 as usize].desk.join(Frontend(front as u64));
+                self.tell(front, Event::TokensOffered(id));
+            }
+        }
+        for (tenant, own) in self.run.tenants.iter().enumerate() {
+            let clients = if let Demand::Clients(clients) = own.demand { clients } else { 1 };
+            (0..clients).for_each(|client| self.calendar.note(self.now, Occurrence::Asks(tenant, client)));
+        }
+    }
+
+    fn run(&mut self) {
+        let end = self.now + self.run.length;
+        while self.calendar.next_at() <= end {
+            self.now = self.calendar.next_at();
+            match self.calendar.take() {
+                Some(Occurrence::Asks(tenant, client)) => self.asks(tenant, client),
+                Some(Occurrence::Wake(front)) => self.tell(front, Event::TimerFired),
+                Some(Occurrence::Completed(front, job)) => self.tell(front, Event::JobCompleted(job)),
+                Some(Occurrence::Told(front, id, Message::Granted(grant))) => {
+                    self.tell(front, Event::TokenGranted(id, grant));
+                }
+                Some(Occurrence::Told(front, id, Message::Recalled(token))) => {
+                    self.tell(front, Event::TokenRecalled(id, token));
+                }
+                Some(Occurrence::Given(id, job)) => {
+                    self.workers[id.0 as usize].give(job);
+                    self.proceed(id, None);
+                }
+                Some(Occurrence::Wished(id, front, order)) => {
+                    self.workers[id.0 as usize].told(Frontend(front as u64), order);
+                    self.proceed(id, None);
+                }
+                Some(Occurrence::Ends(id)) => self.ends(id),
+                Some(Occurrence::Tick(id)) => {
+                    self.workers[id.0 as usize].ticked();
+                    self.proceed(id, None);
+                }
+                None => return,
+            }
+        }
+    }
+
+    fn asks(&mut self, tenant: usize, client: u32) {
+        let own = self.run.tenants[tenant];
+        self.queries += 1;
+        let id = QueryId(self.queries);
+        self.asked.insert(id, Asked { tenant, client, at: self.now });
+        // Whoever asks now and then asks another frontend each time, as behind a balancer.
+        let turn = if let Demand::Every(pause) = own.demand {
+            self.calendar.note(self.now + pause, Occurrence::Asks(tenant, client));
+            self.queries
+        } else {
+            u64::from(client)
+        };
+        let query = QuerySpec {
+            id,
+            pool: own.model,
+            shape: ShapeId(0),
+            deadline: time(self.now + DEADLINE),
+            priority: 0,
+            share: own.share.map(|_| ShareId(tenant as u32)),
+            accept: Accept::Any,
+            codable: true,
+        };
+        self.tell((turn % self.fronts.len() as u64) as usize, Event::QueryArrived(query));
+    }
+
+    /// Tells a frontend what happened, and does what it says.
+    fn tell(&mut self, front: usize, event: Event) {
+        let mut actions = mem::take(&mut self.actions);
+        self.fronts[front].on_event(time(self.now), event, &mut actions);
+        let delay = if self.run.frontends > 1 { self.run.delay } else { Duration::ZERO };
+        for action in actions.drain(..) {
+            match action {
+                Action::Run(spec, _) => {
+                    let job = Job { front, spec, takes: self.takes(&spec) };
+                    self.calendar.note(self.now + delay, Occurrence::Given(spec.instance, job));
+                }
+                Action::Answer(query, answer) => self.answered(query, &answer),
+                Action::Tell(id, order) => {
+                    self.calendar.note(self.now + delay, Occurrence::Wished(id, front, order));
+                }
+                Action::WakeAt(at) => {
+                    let at = Moment::from_nanos(at.as_nanos()).max(self.now);
+                    self.calendar.note(at, Occurrence::Wake(front));
+                }
+                // What is dropped runs to its end: nothing waits at instances that could be taken back.
+                _ => {}
+            }
+        }
+        self.actions = actions;
+    }
+
+    fn takes(&mut self, spec: &JobSpec) -> Duration {
+        let of_model = |tenant: &&Tenant| tenant.model == spec.pool;
+        let service = self.run.tenants.iter().find(of_model).map_or(Duration::ZERO, |own| own.service);
+        service.mul_f64(0.9 + 0.2 * self.draw.uniform())
+    }
+
+    fn answered(&mut self, query: QueryId, answer: &Answer) {
+        let Some(asked) = self.asked.remove(&query) else { return };
+        if !matches!(answer, Answer::Rejected(_)) {
+            let latency = Duration::from_nanos(self.now.nanos_since(asked.at));
+            self.bills[asked.tenant].latencies.push(latency);
+        }
+        if let Demand::Clients(_) = self.run.tenants[asked.tenant].demand {
+            self.calendar.note(self.now, Occurrence::Asks(asked.tenant, asked.client));
+        }
+    }
+
+    fn ends(&mut self, id: InstanceId) {
+        let Some(Finished { job, took }) = self.workers[id.0 as usize].end(self.now) else { return };
+        let whose = |tenant: &Tenant, number: usize| match job.spec.payer {
+            Payer::Share(share) => share.0 as usize == number,
+            Payer::Model(model) => tenant.share.is_none() && tenant.model == model,
+        };
+        if let Some(payer) = (0..self.bills.len()).find(|at| whose(&self.run.tenants[*at], *at)) {
+            self.bills[payer].used += took;
+            if job.spec.role != Role::Deployed {
+                self.bills[payer].redundancy += took;
+            }
+        }
+        // The token goes with the answer, and is there first.
+        self.proceed(id, Some(job.front));
+        let delay = if self.run.frontends > 1 { self.run.delay } else { Duration::ZERO };
+        self.calendar.note(self.now + delay, Occurrence::Completed(job.front, job.spec.id));
+    }
+
+    /// Starts what may start at an instance, and tells frontends what there is to tell.
+    fn proceed(&mut self, id: InstanceId, ended: Option<usize>) {
+        let here = &mut self.workers[id.0 as usize];
+        if let Some(at) = here.proceed(self.now, ended.map(|front| Frontend(front as u64))) {
+            self.calendar.note(at, Occurrence::Ends(id));
+        }
+        let (mail, tick) = self.workers[id.0 as usize].mail(self.now);
+        for (Frontend(front), message) in mail {
+            self.calendar.note(self.now + self.run.delay, Occurrence::Told(front as usize, id, message));
+        }
+        if let Some(at) = tick {
+            self.calendar.note(at, Occurrence::Tick(id));
+        }
+    }
+}
+
+fn time(moment: Moment) -> Time {
+    Time::from_nanos(moment.as_nanos())
+}

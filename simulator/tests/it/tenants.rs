@@ -1,0 +1,169 @@
+//! Several tenants on the same instances: each has its share, whoever floods, through one frontend that has the instances to
+//! itself and through three that share them.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use parm_dispatch::{PolicyKind, PoolId, PoolSettings, Terms};
+use parm_simulator::{Bill, Demand, Tenancy, Tenant};
+
+const MS: Duration = Duration::from_millis(1);
+const HEAVY: Duration = Duration::from_millis(100);
+const LIGHT: Duration = Duration::from_millis(5);
+
+/// One frontend with instances of its own, and three over tokens.
+const FRONTENDS: [u32; 2] = [1, 3];
+
+fn tenancy(tenants: Vec<Tenant>, frontends: u32) -> Tenancy {
+    let mut settings = PoolSettings { policy: PolicyKind::Equal, ..PoolSettings::default() };
+    settings.ejection.enabled = false;
+    settings.queue_limit = NonZeroU32::new(1 << 16).unwrap();
+    let (delay, length) = (Duration::from_micros(75), Duration::from_secs(10));
+    Tenancy { tenants, instances: 4, frontends, delay, length, settings, seed: 1 }
+}
+
+fn simulate(run: &Tenancy) -> Vec<Bill> {
+    eprintln!("seed {}, {} frontends", run.seed, run.frontends);
+    run.simulate()
+}
+
+/// A tenant with a share of this weight, whose clients ask without a pause for what takes so long.
+fn greedy(weight: f64, model: u32, service: Duration) -> Tenant {
+    let share = Some(Terms { weight, reserved: 0 });
+    Tenant { share, model: PoolId(model), service, demand: Demand::Clients(64) }
+}
+
+/// 64 clients of the heavy model, in its own share.
+fn flood() -> Tenant {
+    Tenant { share: None, ..greedy(1.0, 1, HEAVY) }
+}
+
+/// Twenty queries a second of the light one.
+fn light() -> Tenant {
+    Tenant { share: None, model: PoolId(2), service: LIGHT, demand: Demand::Every(50 * MS) }
+}
+
+fn parts(bills: &[Bill]) -> Vec<f64> {
+    let all: f64 = bills.iter().map(|bill| bill.used.as_secs_f64()).sum();
+    bills.iter().map(|bill| bill.used.as_secs_f64() / all).collect()
+}
+
+fn p99(bill: &Bill) -> Duration {
+    let mut latencies = bill.latencies.clone();
+    latencies.sort_unstable();
+    latencies[latencies.len() * 99 / 100]
+}
+
+/// Each part of the time is this share of its weight, within 5 %.
+fn assert_shared(bills: &[Bill], weights: &[f64], said: &str) {
+    let all: f64 = weights.iter().sum();
+    for (part, weight) in parts(bills).iter().zip(weights) {
+        assert!((part * all / weight - 1.0).abs() < 0.05, "{said}: {:?} of {weights:?}", parts(bills));
+    }
+}
+
+#[test]
+fn tenants_of_one_model_share_its_time_by_weight() {
+    for frontends in FRONTENDS {
+        let tenants = [1.0, 2.0, 4.0].map(|weight| greedy(weight, 1, 20 * MS));
+        let bills = simulate(&tenancy(tenants.into(), frontends));
+        assert_shared(&bills, &[1.0, 2.0, 4.0], &format!("{frontends} frontends"));
+    }
+}
+
+#[test]
+fn tenants_share_time_and_not_turns_where_one_asks_for_what_takes_longer() {
+    for frontends in FRONTENDS {
+        let tenants = [greedy(1.0, 1, HEAVY), greedy(2.0, 2, 20 * MS), greedy(4.0, 3, LIGHT)];
+        let bills = simulate(&tenancy(tenants.into(), frontends));
+        assert_shared(&bills, &[1.0, 2.0, 4.0], &format!("{frontends} frontends"));
+        assert!(bills[2].latencies.len() > 50 * bills[0].latencies.len(), "the shortest are the most");
+    }
+}
+
+#[test]
+fn a_flood_costs_others_little_and_loses_no_more_than_they_use() {
+    for frontends in FRONTENDS {
+        let alone = simulate(&tenancy(vec![light()], frontends)).remove(0);
+        let calm = simulate(&tenancy(vec![flood()], frontends)).remove(0);
+        let bills = simulate(&tenancy(vec![flood(), light()], frontends));
+        let (heavy, light) = (&bills[0], &bills[1]);
+        let bound = p99(&alone) + 2 * HEAVY;
+        assert!(p99(light) <= bound, "{frontends}: {:?}, alone {:?}", p99(light), p99(&alone));
+        assert!(
+            light.latencies.len() + 5 >= alone.latencies.len(),
+            "{frontends}: it is answered all the same"
+        );
+        // What an instance began and has not ended is nobody's yet, before as after.
+        let slack = 4 * HEAVY;
+        let lost = calm.used.saturating_sub(heavy.used);
+        assert!(lost <= light.used + slack, "{frontends}: lost {lost:?} to {:?}", light.used);
+    }
+}
+
+#[test]
+fn what_is_reserved_is_there_within_a_service_time_whoever_floods() {
+    for frontends in FRONTENDS {
+        // Its weight alone would give it a hundredth; and it asks for five times that.
+        let share = Some(Terms { weight: 1.0, reserved: 1 });
+        let kept = Tenant { share, model: PoolId(2), service: LIGHT, demand: Demand::Every(25 * MS) };
+        let flood = greedy(100.0, 1, HEAVY);
+        let without = Tenant { share: Some(Terms { weight: 1.0, reserved: 0 }), ..kept };
+        let bills = simulate(&tenancy(vec![kept, flood], frontends));
+        let unkept = simulate(&tenancy(vec![without, flood], frontends));
+        let (kept, unkept) = (&bills[0], &unkept[0]);
+        assert!(unkept.latencies.len() * 2 < kept.latencies.len(), "{frontends}: it would be starved");
+        let worst = kept.latencies.iter().max().unwrap();
+        // The longest service, its own, and the way there and back.
+        let bound = HEAVY.mul_f64(1.1) + LIGHT.mul_f64(1.1) + 10 * MS;
+        assert!(*worst <= bound, "{frontends}: {worst:?}");
+        assert!(bills[1].used > Duration::from_secs(25), "others use what is left: {:?}", bills[1].used);
+    }
+}
+
+#[test]
+fn what_nobody_else_wants_is_anybodys() {
+    for frontends in FRONTENDS {
+        // It has a hundredth of the weight, and another an instance that it does not use.
+        let idle = Tenant { demand: Demand::Every(Duration::from_secs(100)), ..greedy(99.0, 1, 20 * MS) };
+        let idle = Tenant { share: Some(Terms { weight: 99.0, reserved: 2 }), ..idle };
+        let bills = simulate(&tenancy(vec![greedy(1.0, 1, 20 * MS), idle], frontends));
+        assert!(bills[0].used > Duration::from_secs(39), "{frontends}: {:?} of 40 s", bills[0].used);
+    }
+}
+
+#[test]
+fn nobody_starves_however_small_its_share_is() {
+    for frontends in FRONTENDS {
+        let mut tenants: Vec<_> = (0..8).map(|_| greedy(100.0, 1, 20 * MS)).collect();
+        // A client at each frontend.
+        tenants.push(Tenant { demand: Demand::Clients(3), ..greedy(1.0, 2, 20 * MS) });
+        let bills = simulate(&tenancy(tenants, frontends));
+        let small = bills.last().unwrap();
+        let part = parts(&bills).pop().unwrap();
+        assert!(small.latencies.len() >= 2 && part >= 0.5 / 801.0, "{frontends}: {small:?}");
+    }
+}
+
+#[test]
+fn redundancy_is_charged_to_its_query_and_takes_nothing_that_is_reserved() {
+    for frontends in FRONTENDS {
+        // Every query is copied where there is room; but all instances are reserved for another.
+        let copied = Tenant { demand: Demand::Clients(1), ..greedy(1.0, 1, 20 * MS) };
+        let kept = Terms { weight: 1.0, reserved: 4 };
+        let absent = Tenant { demand: Demand::Every(Duration::from_secs(100)), ..greedy(1.0, 2, 20 * MS) };
+        let mut run = tenancy(vec![copied, absent], frontends);
+        run.settings.policy = PolicyKind::Replicate;
+        let free = simulate(&run);
+        assert!(free[0].redundancy > Duration::from_secs(3), "{frontends}: {:?}", free[0].redundancy);
+        assert!(free[1].redundancy < 40 * MS, "{frontends}: nobody else pays");
+        run.tenants[1].share = Some(kept);
+        let reserved = simulate(&run);
+        assert!(
+            reserved[0].redundancy * 20 < free[0].redundancy,
+            "{frontends}: {:?}",
+            reserved[0].redundancy
+        );
+        assert!(reserved[0].latencies.len() * 10 > free[0].latencies.len() * 9, "{frontends}: queries go on");
+    }
+}

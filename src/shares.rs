@@ -1,0 +1,121 @@
+//! The shares of the configuration: what they name must be there, as far as this process can know.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::anyhow;
+use parm_wire::keys::KeyFile;
+
+use crate::settings::{Invalid, Settings};
+
+/// Who reads the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// `parm serve`, which knows who calls.
+    Frontend,
+    /// `parm worker`, which is told by frontends who pays: keys are theirs to look at.
+    Worker,
+}
+
+impl Settings {
+    /// Checks the shares, and hands them to those who go by them.
+    pub fn with_shares(mut self, reader: Reader) -> Result<Self, Invalid> {
+        self.check_shares(reader).map_err(|error| Invalid(anyhow!("share: {error:#}")))?;
+        self.frontend.shares = self.share.clone();
+        self.backend.shares = self.share.clone();
+        Ok(self)
+    }
+
+    fn check_shares(&self, reader: Reader) -> anyhow::Result<()> {
+        self.share.check()?;
+        let names_keys = self.share.0.values().any(|share| !share.keys.is_empty());
+        if reader == Reader::Frontend && names_keys {
+            let known = self.server.keys_file.as_deref().map(names).transpose()?;
+            self.share.check_keys(known.as_ref())?;
+        }
+        let inside = reader == Reader::Worker || self.embeds();
+        let outside = !self.frontend.workers.is_empty() || self.frontend.workers_file.is_some();
+        // Workers elsewhere come and go, with the models that they have.
+        if inside && (reader == Reader::Worker || !outside) {
+            self.share.check_instances(self.backend.instances.get())?;
+            if let Some(known) = self.models()? {
+                self.share.check_models(|model| known.contains(model))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The models that this process can have; `None` where another server says it.
+    fn models(&self) -> anyhow::Result<Option<BTreeSet<String>>> {
+        if self.backend.upstream.url.is_some() {
+            return Ok(None);
+        }
+        let mut known: BTreeSet<String> = self.backend.emulated.keys().cloned().collect();
+        for entry in self.backend.models.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten()
+        {
+            known.extend(entry?.file_name().into_string().ok());
+        }
+        Ok(Some(known))
+    }
+}
+
+/// The names of a file's keys. A file that cannot be used is an error here as well: nobody would be let in.
+fn names(file: &Path) -> anyhow::Result<BTreeSet<String>> {
+    let read = KeyFile::text(file).and_then(|text| KeyFile::read(&text));
+    let keys = read.map_err(|reason| anyhow!("cannot use the key file {}: {reason}", file.display()))?;
+    Ok(keys.keys.into_iter().map(|key| key.name).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_wire::keys::{Digest, Entry, Role};
+
+    use super::*;
+
+    /// What is wrong with a configuration, if anything.
+    fn told(text: &str, reader: Reader) -> Option<String> {
+        let settings: Settings = toml::from_str(text).unwrap();
+        settings.with_shares(reader).err().map(|Invalid(error)| error.to_string())
+    }
+
+    const MODELS: &str = "[backend]\ninstances = 2\n[backend.emulated.m]\n";
+
+    #[test]
+    fn what_a_share_names_must_be_there() {
+        for reader in [Reader::Frontend, Reader::Worker] {
+            let good = format!("[share.a]\nweight = 2\nreserved = 1\nmodels = [\"m\"]\n{MODELS}");
+            assert_eq!(told(&good, reader), None);
+            let unknown = told(&good.replace("[\"m\"]", "[\"n\"]"), reader).unwrap();
+            assert!(unknown.contains("'n'") && unknown.contains("'a'"), "{unknown}");
+            let many = told(&good.replace("reserved = 1", "reserved = 3"), reader).unwrap();
+            assert!(many.contains("3 instances of 2"), "{many}");
+        }
+        // Workers elsewhere are not known yet.
+        let elsewhere = "[share.a]\nmodels = [\"n\"]\nreserved = 9\n[frontend]\nworkers = [\"http://w:1\"]\n";
+        assert_eq!(told(elsewhere, Reader::Frontend), None);
+    }
+
+    #[test]
+    fn keys_must_be_in_the_key_file_which_only_frontends_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("keys.toml");
+        let entry = Entry::new("search", Role::Infer, Digest::of(b"hush"));
+        std::fs::write(&file, toml::to_string(&KeyFile { keys: vec![entry] }).unwrap()).unwrap();
+        let with = |key: &str, server: &str| format!("[share.a]\nkeys = [\"{key}\"]\n{server}{MODELS}");
+        let server = format!("[server]\nkeys_file = {file:?}\n");
+        assert_eq!(told(&with("search", &server), Reader::Frontend), None);
+        let unknown = told(&with("serch", &server), Reader::Frontend).unwrap();
+        assert!(unknown.contains("'serch'"), "{unknown}");
+        let open = told(&with("search", ""), Reader::Frontend).unwrap();
+        assert!(open.contains("keys_file"), "{open}");
+        assert_eq!(told(&with("serch", ""), Reader::Worker), None);
+    }
+
+    #[test]
+    fn a_weight_of_nothing_and_a_field_that_is_none_are_refused() {
+        for (text, word) in [("[share.a]\nweight = 0", "nonzero"), ("[share.a]\nwieght = 2", "wieght")] {
+            let error = toml::from_str::<Settings>(text).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}
