@@ -7,11 +7,12 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use parm_wire::tls::{Outgoing, Spoken};
 use serde_json::Value;
-use tokio::net::TcpStream;
 
 use crate::Failure;
 use crate::cli::admin::Reach;
+use crate::cli::identity::Identity;
 
 /// How long the frontend may take to begin an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,6 +30,7 @@ const LINE: usize = 4 << 20;
 #[derive(Debug)]
 pub struct Admin {
     authority: String,
+    outgoing: Outgoing,
     key: Option<String>,
 }
 
@@ -41,14 +43,14 @@ pub struct StreamLines {
 impl Admin {
     /// The frontend that the flags name.
     pub fn of(flags: &Reach) -> Result<Self, Failure> {
-        let authority = authority(&flags.url).map_err(Failure::Configuration)?;
-        Ok(Self { authority: authority.to_owned(), key: flags.key.clone() })
+        Self::at(&flags.url, flags.key.clone(), &flags.identity).map_err(Failure::Configuration)
     }
 
-    /// The frontend at an address, as `record` names it.
-    pub fn at(url: &str, key: Option<String>) -> anyhow::Result<Self> {
-        let authority = authority(url).map_err(|error| anyhow!("--frontend: {error}"))?;
-        Ok(Self { authority: authority.to_owned(), key })
+    /// The frontend at an address.
+    pub fn at(url: &str, key: Option<String>, identity: &Identity) -> anyhow::Result<Self> {
+        let (authority, secured) = authority(url)?;
+        let outgoing = identity.tls()?.outgoing(authority, secured, Spoken::Http1)?;
+        Ok(Self { authority: authority.to_owned(), outgoing, key })
     }
 
     /// Asks for something, and reads the answer.
@@ -86,7 +88,7 @@ impl Admin {
     ) -> anyhow::Result<Response<Incoming>> {
         let authority = &self.authority;
         let asked = async {
-            let socket = TcpStream::connect(authority).await?;
+            let socket = self.outgoing.dial(authority, PATIENCE).await?;
             let (mut sender, connection) =
                 hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
             tokio::spawn(connection);
@@ -139,12 +141,14 @@ pub fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Res
     runtime.context("cannot start the runtime")?.block_on(work)
 }
 
-fn authority(url: &str) -> anyhow::Result<&str> {
-    let rest = url.strip_prefix("http://").unwrap_or_default().trim_end_matches('/');
+/// Host and port of an address, and whether TLS is spoken there.
+fn authority(url: &str) -> anyhow::Result<(&str, bool)> {
+    let secured = url.strip_prefix("https://");
+    let rest = secured.or_else(|| url.strip_prefix("http://")).unwrap_or_default().trim_end_matches('/');
     if rest.is_empty() || rest.contains('/') || !rest.contains(':') {
-        bail!("{url}: give the address of the admin API, http://HOST:PORT");
+        bail!("{url}: give the address of the admin API, http://HOST:PORT or https://HOST:PORT");
     }
-    Ok(rest)
+    Ok((rest, secured.is_some()))
 }
 
 async fn refusal(response: Response<Incoming>) -> anyhow::Error {

@@ -26,6 +26,7 @@ pub fn write(folder: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder)
         .and_then(|()| clap_mangen::generate_to(Cli::command(), folder))
         .with_context(|| format!("cannot write the manual to {}", folder.display()))?;
-    println!("the manual is in {0}; `man {0}/parm.1` shows its first page", folder.display());
-    Ok(())
+    let shown = folder.display();
+    writeln!(io::stdout(), "the manual is in {shown}; `man {shown}/parm.1` shows its first page")
+        .context("cannot say where the manual is")
 }

@@ -29,7 +29,8 @@ pub fn main(flags: &Record) -> Result<(), Failure> {
     let path = match (&flags.summary, &flags.frontend) {
         (Some(path), _) => path,
         (None, Some(url)) => {
-            let admin = Admin::at(url, flags.token.clone()).map_err(Failure::Configuration)?;
+            let admin = Admin::at(url, flags.token.clone(), &flags.identity).context("--frontend");
+            let admin = admin.map_err(Failure::Configuration)?;
             block_on(record(flags, &admin))?;
             &flags.file
         }

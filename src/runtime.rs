@@ -4,6 +4,7 @@ use std::future::Future;
 
 use anyhow::Context;
 
+use parm_wire::tls::Tls;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::Failure;
@@ -52,6 +53,14 @@ pub fn raise_open_files() {
             tracing::debug!(%error, limit = shown(current), "the limit of open files stays as it is");
         }
     }
+}
+
+/// Reads the files of `[tls]`, for what is listened on and whoever is dialled.
+pub fn tls(settings: &mut Settings) -> Result<Tls, Failure> {
+    let tls = Tls::open(&settings.tls).map_err(|error| Failure::Configuration(error.into()))?;
+    settings.frontend.client.tls = tls.clone();
+    settings.backend.upstream.client.tls = tls.clone();
+    Ok(tls)
 }
 
 /// Which errors of the backend are the configuration's: an engine that does not exist, a library that is not there.

@@ -10,6 +10,7 @@ use parm_frontend::{Frontend, Timers};
 use parm_protocol::InferenceService;
 use parm_wire::keys::Keys;
 use parm_wire::server::{Page, Server};
+use parm_wire::tls::Tls;
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 
@@ -27,8 +28,9 @@ pub fn main(flags: &cli::Serve) -> Result<(), Failure> {
     runtime::run(&settings, "parm-serve", serve(flags, settings.clone()))
 }
 
-async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
+async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure> {
     let stop = shutdown::token()?;
+    let tls = runtime::tls(&mut settings)?;
     let embeds = settings.embeds();
     let drain_delay = settings.server.drain_delay;
     let wire = Wire::new(settings.frontend.client.clone());
@@ -46,14 +48,15 @@ async fn serve(flags: &cli::Serve, settings: Settings) -> Result<(), Failure> {
         Frontend::start_with_nets(settings.frontend, wire, Timers::Precise, nets).map_err(configuration)?;
     let recording = frontend.record_to_file().await.map_err(configuration)?;
     let registry = Registry::new();
-    let pages = (frontend.clone(), registry.clone());
+    let pages = (frontend.clone(), registry.clone(), tls.clone());
     let server = Server::bind(settings.server, Arc::new(frontend.clone()))
         .await
         .map_err(runtime::server_failure)?
-        .with_page(Page::metrics(move || pages.0.metrics() + &metrics::page(&pages.1)));
+        .with_tls(tls.clone())
+        .with_page(Page::metrics(move || pages.0.metrics() + &metrics::page(&pages.1) + &pages.2.metrics()));
     let addresses = server.addresses();
     let closing = CancellationToken::new();
-    let admin = admin(&frontend, server.keys(), &closing).await?;
+    let admin = admin(&frontend, server.keys(), tls, &closing).await?;
     let mut serving = tokio::spawn(server.run(closing.clone()));
 
     if embeds {
@@ -116,9 +119,11 @@ async fn embed(
 async fn admin(
     frontend: &Frontend,
     keys: Keys,
+    tls: Tls,
     closing: &CancellationToken,
 ) -> Result<Option<SocketAddr>, Failure> {
-    let Some(bound) = frontend.admin().guarded_by(keys).bind().await.map_err(configuration)? else {
+    let Some(bound) = frontend.admin().guarded_by(keys).with_tls(tls).bind().await.map_err(configuration)?
+    else {
         return Ok(None);
     };
     let address = bound.address().map_err(anyhow::Error::from)?;

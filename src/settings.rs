@@ -24,6 +24,8 @@ pub struct Settings {
     pub log: logging::Config,
     /// Addresses and limits of what clients reach.
     pub server: parm_wire::server::Config,
+    /// TLS of all of that, and towards workers.
+    pub tls: parm_wire::tls::Config,
     /// Dispatching: policies, queues, deadlines, workers. `parm serve` only.
     pub frontend: parm_frontend::Config,
     /// Models and the instances that run them on this machine.
@@ -146,8 +148,8 @@ const PREFIX: &str = "PARM_";
 /// Whether a variable, without the prefix, is a path into one of the sections.
 fn names_section(name: &str) -> bool {
     let section = name.split_once("__").map(|(section, _)| section.to_ascii_lowercase());
-    section
-        .is_some_and(|section| ["log", "server", "frontend", "backend", "share"].contains(&section.as_str()))
+    let known = ["log", "server", "tls", "frontend", "backend", "share"];
+    section.is_some_and(|section| known.contains(&section.as_str()))
 }
 
 /// The policy that the flags name or imply. A stand-in that the named policy would never ask is a mistake: nothing else

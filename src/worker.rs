@@ -21,8 +21,10 @@ pub fn main(flags: &cli::Worker) -> Result<(), Failure> {
     runtime::run(&settings, "parm-worker", serve(flags, settings.clone()))
 }
 
-async fn serve(flags: &cli::Worker, settings: Settings) -> Result<(), Failure> {
+async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failure> {
     let stop = shutdown::token()?;
+    let tls = runtime::tls(&mut settings)?;
+    let shown = tls.clone();
     let registry = Registry::new();
     let counted = Metrics::worker(&registry).map_err(anyhow::Error::from)?;
     let worker = Worker::start(settings.backend.clone(), counted).map_err(runtime::backend_failure)?;
@@ -30,7 +32,8 @@ async fn serve(flags: &cli::Worker, settings: Settings) -> Result<(), Failure> {
     let mut server = Server::bind(settings.server, Arc::new(worker.clone()))
         .await
         .map_err(runtime::server_failure)?
-        .with_page(Page::metrics(move || metrics::page(&registry)));
+        .with_tls(tls)
+        .with_page(Page::metrics(move || metrics::page(&registry) + &shown.metrics()));
     if worker.faults().is_ok() {
         server = server.with_page(faults_page(worker.clone()));
     }

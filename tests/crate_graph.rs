@@ -54,6 +54,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const CONFINED: &[(&str, &[&str])] = &[
     ("axum::", &["wire/src/server", "frontend/src/admin"]),
     ("tonic::", &["wire/src/server", "wire/src/client", "wire/src/grpc"]),
+    ("rustls::", &["wire/src/tls"]),
+    ("tokio_rustls::", &["wire/src/tls"]),
+    ("webpki::", &["wire/src/tls"]),
+    ("ring::default_provider", &["wire/src/tls/provider"]),
     ("tract_onnx::", &["backend/src/engine/tract"]),
     ("use ort::", &["backend/src/engine/ort"]),
     ("burn::", &["training/src"]),

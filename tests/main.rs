@@ -26,6 +26,7 @@ mod robustness;
 mod serving;
 mod stand_in;
 mod support;
+mod tls;
 mod tracing;
 mod tuning;
 mod type_names;

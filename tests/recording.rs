@@ -93,7 +93,8 @@ fn a_recording_for_which_there_is_no_room_ends_and_says_so_while_queries_go_on()
 fn a_frontend_that_cannot_be_recorded_is_named_with_what_to_do() {
     let parm = Parm::serve(&["--instances", "1"]);
     for (url, code, word) in [
-        ("https://127.0.0.1:1".to_owned(), 64, "http://HOST:PORT"),
+        ("127.0.0.1:1".to_owned(), 64, "http://HOST:PORT"),
+        ("https://127.0.0.1:1".to_owned(), 64, "--ca"),
         ("http://127.0.0.1:1".to_owned(), 1, "--admin"),
         (format!("http://{}", parm.http), 1, "no admin API"),
     ] {

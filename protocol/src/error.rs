@@ -126,6 +126,8 @@ pub enum Error {
     ModelControl,
     #[error("cannot use the key file {}: {reason}", path.display())]
     KeyFile { path: PathBuf, reason: String },
+    #[error("cannot use [tls]: {reason}")]
+    Tls { reason: String },
     #[error("{what} is not offered by this server")]
     Unimplemented { what: String },
     #[error("{message}")]
@@ -175,7 +177,7 @@ impl Error {
             WrongRole { .. } | WrongShare { .. } | LocalOnly | ModelControl => Code::PermissionDenied,
             TooManyRequests { .. } => Code::TooManyRequests,
             Unimplemented { .. } => Code::Unimplemented,
-            Internal { .. } | Listen { .. } | KeyFile { .. } => Code::Internal,
+            Internal { .. } | Listen { .. } | KeyFile { .. } | Tls { .. } => Code::Internal,
             Remote { code, .. } => *code,
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 use parm_frontend::discovery::{Connect, Name, Wire};
@@ -12,6 +12,7 @@ use parm_parity_models::bundle;
 use parm_parity_models::repository::Repository;
 use parm_protocol::{Error, ModelRef};
 use parm_wire::keys::{KeyFile, Role};
+use parm_wire::tls::{Standing, Tls};
 
 use super::{Finding, engine};
 use crate::cli::{Cli, Command};
@@ -20,11 +21,14 @@ use crate::settings::{Invalid, Settings};
 /// How long a worker may take to answer a question.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A certificate that ends sooner is worth a word.
+const SOON: Duration = Duration::from_secs(14 * 86_400);
+
 /// What a worker serves: for each model and version, its tensors in words.
 type Offer = BTreeMap<String, String>;
 
 pub(super) async fn look(path: &Path) -> Vec<Finding> {
-    let settings = match read(path) {
+    let mut settings = match read(path) {
         Ok(settings) => settings,
         Err(error) => {
             let what = format!("configuration: {error:#}");
@@ -34,6 +38,7 @@ pub(super) async fn look(path: &Path) -> Vec<Finding> {
     let mut findings = vec![Finding::well(format!("configuration: {} can be read", path.display()))];
     findings.extend(ports(&settings));
     findings.push(keys(&settings));
+    findings.extend(secrecy(&mut settings));
     findings.extend(engine::look(&settings));
     findings.extend(models(&settings));
     findings.extend(workers(&settings).await);
@@ -103,6 +108,44 @@ fn keys(settings: &Settings) -> Finding {
             Finding::fails(format!("keys: {shown}: {reason}"), "correct the file: it would not start")
         }
     }
+}
+
+/// What is spoken, whether its files can be used, and for how long. Workers are asked in the same way.
+fn secrecy(settings: &mut Settings) -> Vec<Finding> {
+    let tls = match Tls::open(&settings.tls) {
+        Ok(tls) => tls,
+        Err(error) => {
+            return vec![Finding::fails(
+                format!("tls: {error}"),
+                "correct [tls] or its files: it would not start",
+            )];
+        }
+    };
+    settings.frontend.client.tls = tls.clone();
+    let Some(Standing { mode, not_after }) = tls.standing() else {
+        return vec![Finding::well("tls: off: all is plain")];
+    };
+    let mut findings = vec![Finding::well(format!("tls: mode {}, and its files can be used", mode.name()))];
+    match not_after.map(|end| end.duration_since(SystemTime::now())) {
+        Some(Err(_)) => findings.push(Finding::fails(
+            "tls: the certificate's time is over: everybody who checks it refuses it",
+            "issue another one; it is read without a restart",
+        )),
+        Some(Ok(left)) if left < SOON => findings.push(Finding::worth(
+            format!("tls: the certificate ends in {} hours", left.as_secs() / 3600),
+            "see that it is issued anew in time; it is read without a restart",
+        )),
+        Some(Ok(left)) => findings
+            .push(Finding::well(format!("tls: the certificate lasts for {} days", left.as_secs() / 86_400))),
+        None => {}
+    }
+    if let Some(path) = Tls::exposed(&settings.tls) {
+        findings.push(Finding::worth(
+            format!("tls: everybody on this machine can read the private key {}", path.display()),
+            format!("chmod 600 {}", path.display()),
+        ));
+    }
+    findings
 }
 
 fn port(name: &str, address: SocketAddr) -> Finding {

@@ -16,7 +16,7 @@ const CLOCKS_S: u64 = 5;
 const SLOW: f64 = 2.0;
 
 pub(super) async fn look(flags: &Check) -> anyhow::Result<Vec<Finding>> {
-    let reach = Reach { url: flags.what.clone(), key: flags.key.clone() };
+    let reach = Reach { url: flags.what.clone(), key: flags.key.clone(), identity: flags.identity.clone() };
     let admin = match Admin::of(&reach) {
         Ok(admin) => admin,
         Err(crate::Failure::Configuration(error) | crate::Failure::Run(error)) => return Err(error),

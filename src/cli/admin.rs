@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::Output;
+use super::identity::Identity;
 
 pub const CTL_EXAMPLES: &str = "Examples:
   parm ctl set resnet50 stand_in.bound=0.02 policy=stand-in
@@ -11,8 +12,8 @@ pub const CTL_EXAMPLES: &str = "Examples:
       instance 3 gets no more work and ends what it holds; parm ctl return 3 puts it back
   parm ctl query 0000002a00000007
       who had this query, and why it was answered as it was
-  PARM_KEY=... parm ctl instances --url http://10.0.0.7:8003
-      another frontend, which wants a key";
+  PARM_KEY=... parm ctl instances --url https://parm.example:8003 --ca ca.pem
+      another frontend, which speaks TLS and wants a key";
 
 pub const TOP_EXAMPLES: &str = "Examples:
   parm top
@@ -29,6 +30,8 @@ pub struct Reach {
     /// A key that it knows
     #[arg(long, value_name = "KEY", env = "PARM_KEY", hide_env_values = true, global = true)]
     pub key: Option<String>,
+    #[command(flatten)]
+    pub identity: Identity,
 }
 
 /// `parm ctl`.
@@ -116,6 +119,8 @@ pub struct Check {
     /// A key that the admin API knows
     #[arg(long, value_name = "KEY", env = "PARM_KEY", hide_env_values = true)]
     pub key: Option<String>,
+    #[command(flatten)]
+    pub identity: Identity,
 }
 
 /// `parm top`.

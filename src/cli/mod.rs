@@ -4,6 +4,7 @@ pub mod admin;
 pub mod data;
 pub mod evaluate;
 pub mod experiment;
+pub mod identity;
 pub mod keys;
 pub mod record;
 pub mod stand_in;
@@ -263,8 +264,8 @@ pub struct Common {
 pub struct Serve {
     #[command(flatten)]
     pub common: Common,
-    /// A server to send work to (repeat): http://HOST:PORT, grpc://HOST:PORT or unix:/PATH. With http and unix the framed
-    /// transport is used where the server offers it. dns+http://HOST:PORT and srv+http://_SERVICE._tcp.DOMAIN stand for all
+    /// A server to send work to (repeat): http://HOST:PORT, grpc://HOST:PORT or unix:/PATH; with TLS https:// and grpcs://
+    /// (see [tls]). With http, https and unix the framed transport is used where the server offers it. dns+http://HOST:PORT and srv+http://_SERVICE._tcp.DOMAIN stand for all
     /// servers of that name, which is looked up every few seconds
     #[arg(long, value_name = "URL")]
     pub worker: Vec<String>,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Output;
+use super::identity::Identity;
 
 pub const EXAMPLES: &str = "Examples:
   parm serve --models models --admin 127.0.0.1:8003
@@ -18,12 +19,14 @@ pub const EXAMPLES: &str = "Examples:
 /// `parm record`.
 #[derive(Debug, Args)]
 pub struct Record {
-    /// Address of the frontend's admin API: http://HOST:PORT
+    /// Address of the frontend's admin API: http://HOST:PORT or https://HOST:PORT
     #[arg(long, value_name = "URL", required_unless_present = "summary")]
     pub frontend: Option<String>,
     /// A key that the admin API knows, of the role read or control
     #[arg(long, value_name = "TOKEN", env = "PARM_FRONTEND__ADMIN__TOKEN", hide_env_values = true)]
     pub token: Option<String>,
+    #[command(flatten)]
+    pub identity: Identity,
     /// Length of the recording in seconds
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,

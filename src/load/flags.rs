@@ -9,11 +9,13 @@ use parm_loadgen::requirement::Requirement;
 use parm_loadgen::shape::Shape;
 
 use crate::cli::Output;
+use crate::cli::identity::Identity;
 
 /// `parm load`.
 #[derive(Debug, Args)]
 pub struct Load {
-    /// Server: http://HOST:PORT, grpc://HOST:PORT or unix:/PATH (frames:// and frames+unix: for parm's own transport)
+    /// Server: http://HOST:PORT, grpc://HOST:PORT or unix:/PATH (frames:// and frames+unix: for parm's own transport); with
+    /// TLS https://, grpcs:// and frames+tls://
     pub url: String,
     /// Model to ask
     #[arg(long, value_name = "NAME")]
@@ -21,6 +23,8 @@ pub struct Load {
     /// A key that the server knows
     #[arg(long, value_name = "KEY", env = "PARM_KEY", hide_env_values = true)]
     pub key: Option<String>,
+    #[command(flatten)]
+    pub identity: Identity,
     /// How requests are sent
     #[arg(long, value_enum, default_value_t = Scenario::Server)]
     pub scenario: Scenario,

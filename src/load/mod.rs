@@ -72,6 +72,7 @@ fn target(flags: &Load, endpoint: &Endpoint, runtime: &Runtime) -> anyhow::Resul
         // What is measured is what was named: frames only where the address says so.
         transport: Prefer::Http,
         token: flags.key.clone().map(Token::new),
+        tls: flags.identity.tls()?,
         max_connections: NonZeroU32::new(flags.streams() as u32)
             .map_or(flags.in_flight, |n| n.max(flags.in_flight)),
         ..client::Config::default()

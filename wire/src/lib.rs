@@ -2,7 +2,8 @@
 //!
 //! Frontend and workers speak the same protocol north and south, so there is ONE [`server`], generic over
 //! [`InferenceService`](parm_protocol::InferenceService), and behind [`Client`](parm_protocol::client::Client) one
-//! implementation for each of HTTP, gRPC and [`frames`]. Who may have what of it is said by [`keys`].
+//! implementation for each of HTTP, gRPC and [`frames`]. Who may have what of it is said by [`keys`], and whether strangers can
+//! listen by [`tls`].
 
 mod budget;
 pub mod client;
@@ -13,6 +14,7 @@ pub mod keys;
 mod scripted;
 pub mod server;
 mod settling;
+pub mod tls;
 pub mod trace;
 mod unread;
 

@@ -24,9 +24,12 @@ use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderValue, Method};
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::Response;
+use axum::serve::Listener;
 use parm_wire::client::Token;
+use parm_wire::frames::Socket;
 use parm_wire::keys::Keys;
 use parm_wire::server::Routes;
+use parm_wire::tls::{Doorway, Spoken, Tls};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
@@ -59,22 +62,28 @@ pub struct Config {
 pub struct Api {
     frontend: Frontend,
     keys: Keys,
+    tls: Tls,
 }
 
 /// The admin API, listening.
 pub struct Bound {
-    listener: TcpListener,
+    listener: Doorway,
     router: Router,
 }
 
 impl Api {
     pub(crate) fn new(frontend: Frontend) -> Self {
-        Self { frontend, keys: Keys::none() }
+        Self { frontend, keys: Keys::none(), tls: Tls::default() }
     }
 
     /// Asks callers for these keys too: those that the frontend's own clients need.
     pub fn guarded_by(self, keys: Keys) -> Self {
         Self { keys, ..self }
+    }
+
+    /// Speaks TLS, as it says.
+    pub fn with_tls(self, tls: Tls) -> Self {
+        Self { tls, ..self }
     }
 
     fn gate(&self) -> Gate {
@@ -91,6 +100,7 @@ impl Api {
         let listener = TcpListener::bind(address)
             .await
             .map_err(|error| Error::AdminAddress { address, reason: error.to_string() })?;
+        let listener = Doorway::new(listener, &self.tls, Spoken::Http2);
         Ok(Some(Bound { listener, router: self.router() }))
     }
 
@@ -155,7 +165,23 @@ impl Bound {
 
     /// Serves until `shutdown` comes.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
-        axum::serve(self.listener, self.router).with_graceful_shutdown(shutdown).await
+        axum::serve(Callers(self.listener), self.router).with_graceful_shutdown(shutdown).await
+    }
+}
+
+/// The doorway, as axum wants to have it.
+struct Callers(Doorway);
+
+impl Listener for Callers {
+    type Io = Socket;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Socket, SocketAddr) {
+        self.0.accept().await
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.0.local_addr()
     }
 }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Token;
 use crate::frames;
+use crate::tls::Tls;
 
 /// A client's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -47,6 +48,9 @@ pub struct Config {
     pub max_body_bytes: NonZeroUsize,
     /// Bounds of a connection of frames.
     pub frames: frames::Config,
+    /// TLS: set by who read its files, and in no configuration of a client's own.
+    #[serde(skip)]
+    pub tls: Tls,
 }
 
 /// What to speak where the address leaves it open.
@@ -85,6 +89,7 @@ impl Default for Config {
             max_connections: const { NonZeroU32::new(256).unwrap() },
             max_body_bytes: const { NonZeroUsize::new(64 << 20).unwrap() },
             frames: frames::Config::default(),
+            tls: Tls::default(),
         }
     }
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use parm_protocol::Error;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::time::Instant;
 
-use super::{Config, DialAddress};
+use super::{Config, DialAddress, Endpoint, Scheme};
 use crate::frames::Socket;
+use crate::tls::{Outgoing, Spoken};
 
 /// Opens connections to one server.
 #[derive(Clone, Debug)]
@@ -20,6 +21,7 @@ pub(super) struct Dialer(Arc<Inner>);
 struct Inner {
     peer: String,
     address: DialAddress,
+    outgoing: Outgoing,
     timeout: Duration,
     initial: Duration,
     longest: Duration,
@@ -34,15 +36,24 @@ struct Rest {
 }
 
 impl Dialer {
-    pub(super) fn new(address: DialAddress, config: &Config) -> Self {
-        Self(Arc::new(Inner {
-            peer: address.to_string(),
-            address,
+    pub(super) fn new(endpoint: &Endpoint, config: &Config) -> Result<Self, Error> {
+        let spoken = match endpoint.scheme {
+            Scheme::Grpc => Spoken::Http2,
+            Scheme::Http | Scheme::Frames => Spoken::Http1,
+        };
+        let outgoing = match &endpoint.address {
+            DialAddress::Tcp(authority) => config.tls.outgoing(authority, endpoint.secured, spoken)?,
+            DialAddress::Unix(_) => Outgoing::default(),
+        };
+        Ok(Self(Arc::new(Inner {
+            peer: endpoint.address.to_string(),
+            address: endpoint.address.clone(),
+            outgoing,
             timeout: config.connect_timeout,
             initial: config.backoff_initial,
             longest: config.backoff_max,
             rest: Mutex::default(),
-        }))
+        })))
     }
 
     pub(super) fn peer(&self) -> &str {
@@ -55,6 +66,11 @@ impl Dialer {
             DialAddress::Tcp(authority) => authority,
             DialAddress::Unix(_) => "localhost",
         }
+    }
+
+    /// The scheme of what is asked for.
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.0.outgoing.is_secured() { "https" } else { "http" }
     }
 
     pub(super) async fn dial(&self) -> Result<Socket, Error> {
@@ -81,11 +97,7 @@ impl Dialer {
 
     async fn connect(&self) -> io::Result<Socket> {
         match &self.0.address {
-            DialAddress::Tcp(authority) => {
-                let stream = TcpStream::connect(authority).await?;
-                stream.set_nodelay(true)?;
-                Ok(stream.into())
-            }
+            DialAddress::Tcp(authority) => self.0.outgoing.dial(authority, self.0.timeout).await,
             DialAddress::Unix(path) => Ok(UnixStream::connect(path).await?.into()),
         }
     }
@@ -113,7 +125,8 @@ mod tests {
     async fn a_server_that_is_not_there_is_left_alone_longer_and_longer_up_to_the_bound() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
-        let dialer = Dialer::new(DialAddress::Unix(path.clone()), &Config::default());
+        let endpoint = format!("unix:{}", path.display()).parse().unwrap();
+        let dialer = Dialer::new(&endpoint, &Config::default()).unwrap();
         let mut pause = Duration::from_millis(10);
         for _ in 0..12 {
             let error = dialer.dial().await.unwrap_err();

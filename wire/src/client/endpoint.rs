@@ -9,12 +9,14 @@ use serde::{Deserialize, Serialize};
 use parm_protocol::Error;
 
 /// A server's address: `http://host:port` or `unix:/path` (frames where offered, else HTTP), `frames://host:port`,
-/// `frames+unix:/path`, `grpc://host:port`, `grpc+unix:/path`.
+/// `frames+unix:/path`, `grpc://host:port`, `grpc+unix:/path`; with TLS `https://`, `frames+tls://` and `grpcs://`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Endpoint {
     /// What to speak.
     pub scheme: Scheme,
+    /// Whether TLS is a must.
+    pub secured: bool,
     /// Where.
     pub address: DialAddress,
 }
@@ -43,26 +45,31 @@ impl FromStr for Endpoint {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let tcp = [("http://", Scheme::Http), ("frames://", Scheme::Frames), ("grpc://", Scheme::Grpc)];
-        for (prefix, scheme) in tcp {
+        let tcp = [
+            ("http://", Scheme::Http, false),
+            ("https://", Scheme::Http, true),
+            ("frames://", Scheme::Frames, false),
+            ("frames+tls://", Scheme::Frames, true),
+            ("grpc://", Scheme::Grpc, false),
+            ("grpcs://", Scheme::Grpc, true),
+        ];
+        for (prefix, scheme, secured) in tcp {
             if let Some(rest) = text.strip_prefix(prefix) {
-                return Ok(Self { scheme, address: DialAddress::Tcp(authority(text, rest)?) });
+                return Ok(Self { scheme, secured, address: DialAddress::Tcp(authority(text, rest)?) });
             }
         }
         for (prefix, scheme) in
             [("unix:", Scheme::Http), ("frames+unix:", Scheme::Frames), ("grpc+unix:", Scheme::Grpc)]
         {
             if let Some(path) = text.strip_prefix(prefix).filter(|path| path.starts_with('/')) {
-                return Ok(Self { scheme, address: DialAddress::Unix(path.into()) });
+                return Ok(Self { scheme, secured: false, address: DialAddress::Unix(path.into()) });
             }
         }
-        if text.starts_with("https://") {
-            return Err(invalid(
-                text,
-                "TLS is not spoken: put a TLS proxy in front, and name its plain side",
-            ));
-        }
-        Err(invalid(text, "use http://host:port, grpc://host:port, frames://host:port or unix:/path"))
+        Err(invalid(
+            text,
+            "use http://host:port, grpc://host:port, frames://host:port (with TLS https://, grpcs://, frames+tls://) or \
+             unix:/path",
+        ))
     }
 }
 
@@ -85,13 +92,16 @@ fn invalid(text: &str, hint: &str) -> Error {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match (self.scheme, &self.address) {
-            (Scheme::Http, DialAddress::Tcp(_)) => "http://",
-            (Scheme::Frames, DialAddress::Tcp(_)) => "frames://",
-            (Scheme::Grpc, DialAddress::Tcp(_)) => "grpc://",
-            (Scheme::Http, DialAddress::Unix(_)) => "unix:",
-            (Scheme::Frames, DialAddress::Unix(_)) => "frames+unix:",
-            (Scheme::Grpc, DialAddress::Unix(_)) => "grpc+unix:",
+        let scheme = match (self.scheme, &self.address, self.secured) {
+            (Scheme::Http, DialAddress::Tcp(_), false) => "http://",
+            (Scheme::Http, DialAddress::Tcp(_), true) => "https://",
+            (Scheme::Frames, DialAddress::Tcp(_), false) => "frames://",
+            (Scheme::Frames, DialAddress::Tcp(_), true) => "frames+tls://",
+            (Scheme::Grpc, DialAddress::Tcp(_), false) => "grpc://",
+            (Scheme::Grpc, DialAddress::Tcp(_), true) => "grpcs://",
+            (Scheme::Http, DialAddress::Unix(_), _) => "unix:",
+            (Scheme::Frames, DialAddress::Unix(_), _) => "frames+unix:",
+            (Scheme::Grpc, DialAddress::Unix(_), _) => "grpc+unix:",
         };
         write!(f, "{scheme}{}", self.address)
     }
@@ -131,6 +141,9 @@ mod tests {
             "http://[::1]:8000",
             "grpc://worker.default.svc:8001",
             "frames://w:1",
+            "https://w:443",
+            "grpcs://[::1]:8001",
+            "frames+tls://w:1",
             "unix:/run/parm/w0.sock",
             "frames+unix:/w",
             "grpc+unix:/w",
@@ -150,11 +163,12 @@ mod tests {
             "http://w:0",
             "http://w:99999",
             "http://w:1/v2",
+            "https://w",
+            "grpcs+unix:/w",
             "unix:w",
         ] {
             let error = text.parse::<Endpoint>().unwrap_err();
             assert!(error.to_string().contains("host"), "{text}: {error}");
         }
-        assert!("https://w:1".parse::<Endpoint>().unwrap_err().to_string().contains("TLS"));
     }
 }

@@ -31,7 +31,7 @@ use self::dial::Dialer;
 /// A client of the server at `endpoint`. Nothing is sent yet: a server that is not there shows in the first request.
 /// Must be called within a tokio runtime.
 pub fn connect(endpoint: &Endpoint, config: &Config) -> Result<Arc<dyn Client>, Error> {
-    let dialer = Dialer::new(endpoint.address.clone(), config);
+    let dialer = Dialer::new(endpoint, config)?;
     let http = || Http::new(dialer.clone(), config);
     let frames = || Ok::<_, Error>(Frames::new(http()?, config.clone()));
     Ok(match (endpoint.scheme, config.transport) {

@@ -3,12 +3,15 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
+
+use crate::tls::{Session, Stream};
 
 /// A connected stream.
 #[derive(Debug)]
@@ -17,6 +20,8 @@ pub enum Socket {
     Tcp(TcpStream),
     /// A Unix domain socket.
     Unix(UnixStream),
+    /// TLS over TCP.
+    Tls(Box<Stream>),
 }
 
 impl From<TcpStream> for Socket {
@@ -42,6 +47,10 @@ impl Socket {
                 let (read, write) = stream.into_split();
                 (ReadHalf::Unix(read), WriteHalf::Unix(write))
             }
+            Socket::Tls(stream) => {
+                let session = Arc::new(Session::from(*stream));
+                (ReadHalf::Tls(session.clone()), WriteHalf::Tls(session))
+            }
         }
     }
 }
@@ -55,6 +64,7 @@ impl AsyncRead for Socket {
         match self.get_mut() {
             Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
             Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
     }
 }
@@ -64,6 +74,7 @@ impl AsyncWrite for Socket {
         match self.get_mut() {
             Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Socket::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Socket::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
@@ -71,6 +82,7 @@ impl AsyncWrite for Socket {
         match self.get_mut() {
             Socket::Tcp(stream) => Pin::new(stream).poll_flush(cx),
             Socket::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Socket::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -78,6 +90,7 @@ impl AsyncWrite for Socket {
         match self.get_mut() {
             Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 
@@ -89,6 +102,7 @@ impl AsyncWrite for Socket {
         match self.get_mut() {
             Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
             Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Socket::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
         }
     }
 
@@ -101,6 +115,7 @@ impl AsyncWrite for Socket {
 pub(super) enum ReadHalf {
     Tcp(tcp::OwnedReadHalf),
     Unix(unix::OwnedReadHalf),
+    Tls(Arc<Session>),
 }
 
 impl ReadHalf {
@@ -108,6 +123,7 @@ impl ReadHalf {
         match self {
             ReadHalf::Tcp(half) => half.read_buf(buffer).await,
             ReadHalf::Unix(half) => half.read_buf(buffer).await,
+            ReadHalf::Tls(session) => session.read(buffer).await,
         }
     }
 }
@@ -116,6 +132,7 @@ impl ReadHalf {
 pub(super) enum WriteHalf {
     Tcp(tcp::OwnedWriteHalf),
     Unix(unix::OwnedWriteHalf),
+    Tls(Arc<Session>),
 }
 
 impl WriteHalf {
@@ -123,6 +140,15 @@ impl WriteHalf {
         match self {
             WriteHalf::Tcp(half) => half.try_write_vectored(slices),
             WriteHalf::Unix(half) => half.try_write_vectored(slices),
+            WriteHalf::Tls(session) => session.try_write(slices),
+        }
+    }
+
+    /// Sends what was taken and is not on its way yet: sockets that do nothing to bytes keep none.
+    pub(super) fn try_flush(&self) -> io::Result<()> {
+        match self {
+            WriteHalf::Tcp(_) | WriteHalf::Unix(_) => Ok(()),
+            WriteHalf::Tls(session) => session.try_flush(),
         }
     }
 
@@ -130,6 +156,7 @@ impl WriteHalf {
         match self {
             WriteHalf::Tcp(half) => half.writable().await,
             WriteHalf::Unix(half) => half.writable().await,
+            WriteHalf::Tls(session) => session.writable().await,
         }
     }
 
@@ -144,6 +171,10 @@ impl WriteHalf {
             WriteHalf::Unix(half) => {
                 let stream: &UnixStream = half.as_ref();
                 SockRef::from(stream).shutdown(std::net::Shutdown::Both)
+            }
+            WriteHalf::Tls(session) => {
+                session.shutdown();
+                Ok(())
             }
         };
     }

@@ -58,6 +58,13 @@ struct Queue {
     closed: bool,
 }
 
+impl Queue {
+    /// What is stalled has not left, though all of it may have been taken.
+    fn has_shrunk_to(&self, bytes: usize) -> bool {
+        self.closed || (self.bytes <= bytes && !(bytes == 0 && self.stalled))
+    }
+}
+
 /// How far a drain came.
 enum Progress {
     /// Everything is out, or somebody else sees to it.
@@ -158,7 +165,7 @@ impl Writer {
     async fn shrunk_to(&self, bytes: usize) {
         loop {
             let shrunk = self.room.notified();
-            if self.queue.lock().bytes <= bytes {
+            if self.queue.lock().has_shrunk_to(bytes) {
                 return;
             }
             shrunk.await;
@@ -174,9 +181,9 @@ impl Writer {
         let mut batch = VecDeque::new();
         loop {
             std::mem::swap(&mut batch, &mut queue.chunks);
-            if batch.is_empty() {
+            // After a stall the socket may hold what it took and did not send.
+            if batch.is_empty() && !queue.stalled {
                 queue.busy = false;
-                queue.stalled = false;
                 drop(queue);
                 self.room.notify_waiters();
                 return Ok(Progress::Done);
@@ -198,6 +205,7 @@ impl Writer {
                 let full = error.kind() == io::ErrorKind::WouldBlock;
                 return if full { Ok(Progress::Stalled) } else { Err(error) };
             }
+            queue.stalled = false;
         }
     }
 }
@@ -221,7 +229,7 @@ fn write_all(half: &WriteHalf, batch: &mut VecDeque<Bytes>) -> (usize, io::Resul
             Err(error) => return (written, Err(error)),
         }
     }
-    (written, Ok(()))
+    (written, half.try_flush())
 }
 
 fn advance(batch: &mut VecDeque<Bytes>, mut count: usize) {

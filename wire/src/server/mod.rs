@@ -38,6 +38,7 @@ use parm_protocol::{Error, InferenceService};
 use shared::Shared;
 
 use crate::keys::Keys;
+use crate::tls::{Spoken, Tls};
 
 /// Connections that the metrics listener serves at a time: scrapers, not clients.
 const METRICS_CONNECTIONS: usize = 64;
@@ -48,6 +49,7 @@ pub struct Server<S> {
     http: Vec<Listener>,
     metrics: Listener,
     pages: Vec<Page>,
+    tls: Tls,
     addresses: Addresses,
 }
 
@@ -87,7 +89,13 @@ impl<S: InferenceService> Server<S> {
                 tracing::warn!(address = %listener, "{warning}");
             }
         }
-        Ok(Self { shared, http: listeners, metrics, pages: Vec::new(), addresses })
+        Ok(Self { shared, http: listeners, metrics, pages: Vec::new(), tls: Tls::default(), addresses })
+    }
+
+    /// Speaks TLS on every address, as it says. The Unix socket stays plain.
+    pub fn with_tls(mut self, tls: Tls) -> Self {
+        self.tls = tls;
+        self
     }
 
     /// Serves a page beside the protocol, on the metrics address.
@@ -109,15 +117,17 @@ impl<S: InferenceService> Server<S> {
     /// Serves until `stop` is cancelled; then listens no more, lets requests in progress finish within the configured
     /// time, and returns how many connections had to be cut.
     pub async fn run(self, stop: CancellationToken) -> usize {
-        let Self { shared, http, metrics, pages, .. } = self;
+        let Self { shared, http, metrics, pages, tls, .. } = self;
         let ended = CancellationToken::new();
         let metrics_connections = TaskTracker::new();
         metrics_connections.spawn(shared.keys.clone().follow(ended.clone()));
         let pages = page::Pages::new(pages, &shared.keys, metrics.reach());
-        metrics_connections.spawn(page::serve(metrics, Arc::new(pages), METRICS_CONNECTIONS, ended.clone()));
+        metrics_connections.spawn(tls.clone().follow(ended.clone()));
+        let door = page::Door { listener: metrics, welcome: tls.welcome(Spoken::Http1) };
+        metrics_connections.spawn(page::serve(door, Arc::new(pages), METRICS_CONNECTIONS, ended.clone()));
         let room = Arc::new(Semaphore::new(shared.config.max_connections.get()));
         let accepting = TaskTracker::new();
-        let app = connection::App::new(shared.clone());
+        let app = connection::App::new(shared.clone()).behind(tls.welcome(Spoken::Http2));
         for listener in http {
             let app = app.reached(listener.reach());
             accepting.spawn(connection::accept(listener, app, room.clone(), stop.clone()));

@@ -18,6 +18,7 @@ use super::auth::{Guard, Reach};
 use super::listener::Listener;
 use super::status;
 use crate::keys::{self, Access, Keys, Surface};
+use crate::tls::Welcome;
 use crate::unread::Unread;
 
 /// Largest body that a page accepts: a settings document, not tensors.
@@ -82,13 +83,21 @@ impl Pages {
     }
 }
 
+/// Where callers come in.
+pub(super) struct Door {
+    pub(super) listener: Listener,
+    pub(super) welcome: Welcome,
+}
+
 /// Serves the pages until `ended`.
-pub(super) async fn serve(listener: Listener, pages: Arc<Pages>, limit: usize, ended: CancellationToken) {
+pub(super) async fn serve(door: Door, pages: Arc<Pages>, limit: usize, ended: CancellationToken) {
     let room = Arc::new(Semaphore::new(limit));
     let accept = async {
         while let Ok(permit) = room.clone().acquire_owned().await {
-            let (socket, pages) = (listener.accept().await, pages.clone());
+            let (socket, pages) = (door.listener.accept().await, pages.clone());
+            let welcome = door.welcome.clone();
             tokio::spawn(async move {
+                let Ok(socket) = welcome.greet(socket).await else { return };
                 let unread = Arc::new(Unread::default());
                 let (pages, told) = (&pages, &unread);
                 let service = service_fn(|request| async move {

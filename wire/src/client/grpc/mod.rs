@@ -42,10 +42,14 @@ impl Grpc {
                 Some(value)
             }
         };
+        let no_host = |error: &dyn std::fmt::Display| Error::Malformed {
+            message: format!("'{}' is no host: {error}", dialer.peer()),
+        };
+        // The connector sees to TLS; what is asked for must say so, or proxies wonder.
+        let origin = format!("{}://{}", dialer.scheme(), dialer.authority());
         let endpoint = Endpoint::from_shared(format!("http://{}", dialer.authority()))
-            .map_err(|error| Error::Malformed {
-                message: format!("'{}' is no host: {error}", dialer.peer()),
-            })?
+            .map_err(|error| no_host(&error))?
+            .origin(origin.parse().map_err(|error: http::uri::InvalidUri| no_host(&error))?)
             .http2_keep_alive_interval(config.frames.ping_interval)
             .keep_alive_timeout(config.frames.ping_timeout)
             .initial_stream_window_size(WINDOW)

@@ -130,3 +130,31 @@ async fn a_client_that_lives_and_takes_no_answers_is_cut_off() {
     assert!((60..63).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
     assert_eq!(budget.held(), 0);
 }
+
+/// Far more than the sockets and the state of TLS hold, both ways at once, so that both sides stall again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_requests_and_answers_over_tls_arrive_whole_while_both_sides_stall() {
+    let (near, far) = crate::tls::tests::pair().await;
+    let (drain, config) = (CancellationToken::new(), Config::default());
+    let connection = Connection::new("pair".into(), near, b"", Negotiated::of(&config), &config);
+    let (limits, ended) = (config.into(), drain.clone());
+    let service = Arc::new(Scripted(|request, _| async { Ok(echo(request)) }));
+    let served = tokio::spawn(async move { serve(far, b"", service, &limits, ended).await });
+    let asked = (0..24).map(|number| {
+        let sent = request(number.to_string(), (number + 1) << 17);
+        let connection = &connection;
+        async move {
+            let answer = connection.infer(&sent, ANY_TIME).await.unwrap();
+            assert_eq!((answer.id, answer.outputs), (sent.id, sent.inputs));
+        }
+    });
+    futures::future::join_all(asked).await;
+    // All that was answered is out when the server goes.
+    let last = request("last", 4 << 20);
+    let (answer, ()) = tokio::join!(connection.infer(&last, ANY_TIME), async {
+        tokio::task::yield_now().await;
+        drain.cancel();
+    });
+    assert_eq!(answer.unwrap().outputs, last.inputs);
+    served.await.unwrap().unwrap();
+}

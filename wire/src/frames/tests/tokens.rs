@@ -98,19 +98,37 @@ impl Watcher for Listener {
 /// Both ends, where the server takes the client for one that knows tokens and the client the server, or not.
 fn both(server: bool, client: bool) -> (Connection, Arc<Giving>, mpsc::Receiver<Heard>) {
     let (near, far) = UnixStream::pair().unwrap();
+    over((near.into(), far.into()), server, client)
+}
+
+fn over(
+    (near, far): (Socket, Socket),
+    server: bool,
+    client: bool,
+) -> (Connection, Arc<Giving>, mpsc::Receiver<Heard>) {
     let (heard, hears) = mpsc::channel(64);
     let giving = Arc::new(Giving { heard, mailbox: OnceLock::new() });
     let config = Config::default();
     let negotiated = Negotiated { tokens: client, ..Negotiated::of(&config) };
-    let connection = Connection::new("pair".into(), near.into(), b"", negotiated, &config);
+    let connection = Connection::new("pair".into(), near, b"", negotiated, &config);
     let (service, limits) = (Arc::new(Service(giving.clone())), Limits { tokens: server, ..config.into() });
-    tokio::spawn(async move { serve(far.into(), b"", service, &limits, CancellationToken::new()).await });
+    tokio::spawn(async move { serve(far, b"", service, &limits, CancellationToken::new()).await });
     (connection, giving, hears)
 }
 
 #[tokio::test]
 async fn tokens_and_wishes_go_both_ways_and_end_with_the_connection() {
-    let (connection, giving, mut hears) = both(true, true);
+    tokens_and_wishes(both(true, true)).await;
+}
+
+#[tokio::test]
+async fn tokens_and_wishes_go_both_ways_over_tls() {
+    tokens_and_wishes(over(crate::tls::tests::pair().await, true, true)).await;
+}
+
+async fn tokens_and_wishes(
+    (connection, giving, mut hears): (Connection, Arc<Giving>, mpsc::Receiver<Heard>),
+) {
     let (news, mut told) = mpsc::channel(64);
     let watcher: Arc<dyn Watcher> = Arc::new(Listener(news));
     connection.watch(3, &watcher);

@@ -31,6 +31,7 @@ use super::rest;
 use super::shared::Shared;
 use crate::budget::Share;
 use crate::frames::Socket;
+use crate::tls::Welcome;
 
 /// Flow-control windows of HTTP/2: a request of a megabyte arrives without waiting for the window.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -44,6 +45,7 @@ pub(super) struct App<S> {
     router: Router,
     grpc: GrpcService<S>,
     reach: Reach,
+    welcome: Welcome,
 }
 
 impl<S> Clone for App<S> {
@@ -53,6 +55,7 @@ impl<S> Clone for App<S> {
             router: self.router.clone(),
             grpc: self.grpc.clone(),
             reach: self.reach,
+            welcome: self.welcome.clone(),
         }
     }
 }
@@ -60,7 +63,12 @@ impl<S> Clone for App<S> {
 impl<S: InferenceService> App<S> {
     pub(super) fn new(shared: Arc<Shared<S>>) -> Self {
         let (router, grpc) = (rest::router(shared.clone()), grpc::service(shared.clone()));
-        Self { shared, router, grpc, reach: Reach::Open }
+        Self { shared, router, grpc, reach: Reach::Open, welcome: Welcome::default() }
+    }
+
+    /// The same, for connections that are welcomed so.
+    pub(super) fn behind(self, welcome: Welcome) -> Self {
+        Self { welcome, ..self }
     }
 
     /// The same, behind a listener of this reach.
@@ -101,6 +109,13 @@ pub(super) struct Place(#[allow(dead_code)] Arc<OwnedSemaphorePermit>);
 
 async fn serve<S: InferenceService>(socket: Socket, app: App<S>, permit: OwnedSemaphorePermit) {
     let shared = app.shared.clone();
+    let welcomed = tokio::select! {
+        biased;
+        welcomed = app.welcome.greet(socket) => welcomed,
+        // Nothing was asked yet: whoever calls is better off elsewhere.
+        () = shared.drain.cancelled() => return,
+    };
+    let Ok(socket) = welcomed else { return };
     let activity = Arc::new(Activity::new());
     let place = Place(Arc::new(permit));
     let requests = Requests { app, activity: activity.clone(), place };

@@ -1,0 +1,49 @@
+//! Reads the files again and again, as the key file is read: a change counts once two looks in a row saw it, and files that
+//! cannot be used change nothing. Who issues certificates writes one file after the other, and some write them in place.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::Tls;
+use super::files::{Files, Print};
+use super::handle::Charter;
+use crate::Settling;
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_secs(1);
+
+impl Tls {
+    /// Follows the files until `ended`; nothing to do without any.
+    pub async fn follow(self, ended: CancellationToken) {
+        let Some(charter) = self.0 else { return };
+        let mut settling: Settling<Result<Print, String>> = Settling::default();
+        settling.believe(Ok(charter.print));
+        loop {
+            let looking = charter.clone();
+            let read = tokio::task::spawn_blocking(move || Files::read(&looking.config)).await;
+            let read = read.unwrap_or_else(|error| Err(error.to_string()));
+            if settling.look(read.as_ref().map(Files::print).map_err(Clone::clone)) {
+                charter.changed(read);
+            }
+            if ended.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+impl Charter {
+    fn changed(self: &Arc<Self>, read: Result<Files, String>) {
+        let taken = read.and_then(|files| self.take(&files));
+        self.counts.stale.store(taken.is_err(), Ordering::Relaxed);
+        match taken {
+            Ok(()) => tracing::info!("TLS: new connections get what the files say now"),
+            Err(reason) => {
+                tracing::warn!(%reason, "cannot use the files of [tls]: those before them stay in force")
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! rustls' configurations, made whole from the files: what is shown, to whom, and who is believed.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{ClientConfig, ConfigBuilder, Error, RootCertStore, ServerConfig, WantsVersions};
+
+use super::files::{Certified, Files};
+use super::provider::provider;
+use super::verify::{Callers, Named};
+use super::{Config, validity};
+
+const HTTP1: &[u8] = b"http/1.1";
+const HTTP2: &[u8] = b"h2";
+
+/// All that handshakes need, made at one time from files that were read at one time.
+pub(super) struct Identity {
+    pub(super) servers: Option<Servers>,
+    pub(super) clients: Option<Clients>,
+    /// Until when the certificate is valid.
+    pub(super) not_after: Option<SystemTime>,
+}
+
+/// For what is listened on, by what is spoken there.
+pub(super) struct Servers {
+    pub(super) both: Arc<ServerConfig>,
+    pub(super) http1: Arc<ServerConfig>,
+}
+
+/// For what is dialled, by what is spoken there.
+pub(super) struct Clients {
+    pub(super) http1: Arc<ClientConfig>,
+    pub(super) http2: Arc<ClientConfig>,
+}
+
+impl Identity {
+    pub(super) fn of(config: &Config, files: &Files) -> Result<Self, String> {
+        let certified = files.certified()?;
+        let not_after = certified.as_ref().and_then(|shown| validity::not_after(shown.chain.first()?));
+        let servers = match &certified {
+            Some(certified) => Some(servers(config, certified, files.client_ca()?)?),
+            None => None,
+        };
+        let clients = match files.ca()? {
+            Some(roots) => Some(clients(config, certified.as_ref(), roots)?),
+            None => None,
+        };
+        Ok(Self { servers, clients, not_after })
+    }
+
+    /// Whether everybody refuses the certificate.
+    pub(super) fn is_expired(&self) -> bool {
+        self.not_after.is_some_and(|end| end < SystemTime::now())
+    }
+}
+
+fn servers(
+    config: &Config,
+    certified: &Certified,
+    authorities: Option<RootCertStore>,
+) -> Result<Servers, String> {
+    let provider = provider();
+    let builder = versions(ServerConfig::builder_with_provider(provider.clone()))?;
+    let builder = match authorities {
+        None => builder.with_no_client_auth(),
+        Some(roots) => {
+            let signed = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            let signed = signed.map_err(|error| format!("tls.client_ca: {error}"))?;
+            builder.with_client_cert_verifier(Arc::new(Callers::new(signed, config.names.clone())))
+        }
+    };
+    let made = builder.with_single_cert(certified.chain.clone(), certified.key.clone_key());
+    let mut http1 = made.map_err(|error| unusable(certified, &error))?;
+    http1.session_storage = Arc::new(NoServerSessionStorage {});
+    http1.send_tls13_tickets = 0;
+    http1.alpn_protocols = vec![HTTP1.to_vec()];
+    let mut both = http1.clone();
+    both.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
+    Ok(Servers { both: Arc::new(both), http1: Arc::new(http1) })
+}
+
+fn clients(config: &Config, certified: Option<&Certified>, roots: RootCertStore) -> Result<Clients, String> {
+    let (provider, roots) = (provider(), Arc::new(roots));
+    let builder = versions(ClientConfig::builder_with_provider(provider.clone()))?;
+    let builder = if config.worker_names.is_empty() {
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
+        builder.with_webpki_verifier(verifier.map_err(|error| format!("tls.ca: {error}"))?)
+    } else {
+        let algorithms = provider.signature_verification_algorithms;
+        let named = Named::new(roots, algorithms, config.worker_names.clone());
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(named))
+    };
+    let mut http1 = match certified {
+        None => builder.with_no_client_auth(),
+        Some(certified) => builder
+            .with_client_auth_cert(certified.chain.clone(), certified.key.clone_key())
+            .map_err(|error| unusable(certified, &error))?,
+    };
+    http1.resumption = Resumption::disabled();
+    http1.alpn_protocols = vec![HTTP1.to_vec()];
+    let mut http2 = http1.clone();
+    http2.alpn_protocols = vec![HTTP2.to_vec()];
+    Ok(Clients { http1: Arc::new(http1), http2: Arc::new(http2) })
+}
+
+fn versions<S: rustls::ConfigSide>(
+    builder: ConfigBuilder<S, WantsVersions>,
+) -> Result<ConfigBuilder<S, rustls::WantsVerifier>, String> {
+    builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())
+}
+
+fn unusable(certified: &Certified, error: &Error) -> String {
+    let [certificate, key] = certified.paths.each_ref().map(|path| path.display());
+    match error {
+        Error::InconsistentKeys(_) => {
+            format!(
+                "tls.key: {key} is not the key of the certificate in {certificate}: name the one it was made with"
+            )
+        }
+        Error::InvalidCertificate(_) => format!("tls.certificate: {certificate}: {error}"),
+        _ => format!("tls.key: {key} cannot be used: {error}"),
+    }
+}

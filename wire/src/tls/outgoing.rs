@@ -1,0 +1,134 @@
+//! What stands before the dialler: what is spoken to a server, and what if it does not.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parm_protocol::Error;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+
+use super::handle::Charter;
+use super::memory::Speech;
+use super::{Mode, Spoken, Stream, Tls, words};
+use crate::frames::Socket;
+
+/// How a server is dialled; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Outgoing(Option<Wanted>);
+
+/// TLS towards one server.
+#[derive(Clone, Debug)]
+struct Wanted {
+    charter: Arc<Charter>,
+    name: ServerName<'static>,
+    spoken: Spoken,
+    /// Whether plain will do where TLS is not spoken.
+    or_plain: bool,
+}
+
+impl Tls {
+    /// How to dial a server at `HOST:PORT`, whose address says whether TLS is a must.
+    pub fn outgoing(&self, authority: &str, must: bool, spoken: Spoken) -> Result<Outgoing, Error> {
+        let mode = self.0.as_ref().map_or(Mode::Off, |charter| charter.config.mode);
+        if !must && mode < Mode::Prefer {
+            return Ok(Outgoing(None));
+        }
+        let wrong = |reason: String| Error::Tls { reason: format!("{authority}: {reason}") };
+        let charter = self.0.clone().filter(|charter| charter.identity().clients.is_some());
+        let charter = charter.ok_or_else(|| {
+            wrong(
+                "whose certificate is believed is not said: set tls.ca (--ca) to the authorities of workers"
+                    .into(),
+            )
+        })?;
+        let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let name = ServerName::try_from(host.to_owned());
+        let name = name.map_err(|_| wrong("its host is no name that a certificate can have".into()))?;
+        let or_plain = !must && mode == Mode::Prefer;
+        Ok(Outgoing(Some(Wanted { charter, name, spoken, or_plain })))
+    }
+}
+
+impl Outgoing {
+    /// Whether whatever is spoken is inside of TLS.
+    pub fn is_secured(&self) -> bool {
+        self.0.as_ref().is_some_and(|wanted| !wanted.or_plain)
+    }
+
+    /// Connects to `HOST:PORT`. `patience` is what the caller will wait for it.
+    pub async fn dial(&self, authority: &str, patience: Duration) -> io::Result<Socket> {
+        let Some(wanted) = &self.0 else { return plain(authority).await };
+        let memory = &wanted.charter.memory;
+        let known = memory.of(authority);
+        if wanted.or_plain && known == Some(Speech::Plain) {
+            return plain(authority).await;
+        }
+        let may_fall_back = wanted.or_plain && known != Some(Speech::Secured);
+        let agreed = wanted.agree(tcp(authority).await?);
+        // A server that waits for the end of a line that never comes says nothing at all.
+        let agreed = match may_fall_back {
+            false => agreed.await,
+            true => tokio::time::timeout(patience / 2, agreed)
+                .await
+                .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it says nothing"))),
+        };
+        match agreed {
+            Ok(stream) => {
+                memory.note(authority, Speech::Secured);
+                Ok(Socket::Tls(Box::new(stream)))
+            }
+            Err(error) if may_fall_back && words::speaks_plain(&error) => {
+                wanted.charter.counts.fallbacks.fetch_add(1, Ordering::Relaxed);
+                if memory.note(authority, Speech::Plain) {
+                    tracing::warn!(
+                        server = authority,
+                        "it does not speak TLS: it is spoken to in plain (tls.mode prefer)"
+                    );
+                }
+                plain(authority).await
+            }
+            Err(error) if wanted.or_plain && words::speaks_plain(&error) => Err(io::Error::new(
+                error.kind(),
+                "it spoke TLS before and does not any more: to go back to plain set tls.mode = \"allow\" here first",
+            )),
+            Err(error) if words::of(&error).is_none() && words::speaks_plain(&error) => Err(io::Error::new(
+                error.kind(),
+                format!(
+                    "it ended the connection while TLS was agreed upon ({error}): does it speak TLS there?"
+                ),
+            )),
+            Err(error) => Err(words::explained(error)),
+        }
+    }
+}
+
+impl Wanted {
+    async fn agree(&self, stream: TcpStream) -> io::Result<Stream> {
+        let config = self.config()?;
+        Box::pin(Stream::connect(config, self.name.clone(), stream)).await
+    }
+
+    fn config(&self) -> io::Result<Arc<ClientConfig>> {
+        let identity = self.charter.identity();
+        let clients = identity.clients.as_ref().ok_or_else(|| io::Error::other("there is no tls.ca"))?;
+        Ok(match self.spoken {
+            Spoken::Http1 => clients.http1.clone(),
+            Spoken::Http2 => clients.http2.clone(),
+        })
+    }
+}
+
+async fn plain(authority: &str) -> io::Result<Socket> {
+    tcp(authority).await.map(Socket::Tcp)
+}
+
+async fn tcp(authority: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(authority).await?;
+    // Requests are written whole; waiting for more to send with them only adds delay.
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}

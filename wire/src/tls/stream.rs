@@ -1,0 +1,90 @@
+//! TLS on a TCP connection, for whatever reads and writes streams.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, Connection, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+
+use super::words;
+
+/// A connection on which TLS is agreed upon. Errors are in our words.
+#[derive(Debug)]
+pub struct Stream(TlsStream<TcpStream>);
+
+impl Stream {
+    /// Agrees upon TLS with a caller. One who is refused has been told, and may not have read it yet.
+    pub(super) async fn accept(
+        config: Arc<ServerConfig>,
+        stream: TcpStream,
+    ) -> Result<Self, (io::Error, TcpStream)> {
+        match TlsAcceptor::from(config).accept(stream).into_fallible().await {
+            Ok(stream) => Ok(Self(stream.into())),
+            Err((error, stream)) => Err((words::explained(error), stream)),
+        }
+    }
+
+    /// Agrees upon TLS with a server. The error is as it came.
+    pub(super) async fn connect(
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+        stream: TcpStream,
+    ) -> io::Result<Self> {
+        TlsConnector::from(config).connect(name, stream).await.map(|stream| Self(stream.into()))
+    }
+
+    /// The connection below and its state, for who reads and writes it by other ways.
+    pub(super) fn into_parts(self) -> (TcpStream, Connection) {
+        match self.0 {
+            TlsStream::Client(stream) => {
+                let (stream, connection) = stream.into_inner();
+                (stream, connection.into())
+            }
+            TlsStream::Server(stream) => {
+                let (stream, connection) = stream.into_inner();
+                (stream, connection.into())
+            }
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer).map_err(words::explained)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,90 @@
+//! What is wrong is told in words that help.
+
+use super::*;
+
+#[tokio::test]
+async fn plain_requests_to_a_port_of_tls_are_told_so() {
+    let scene = Scene::new();
+    let running = serve(&scene.local(Mode::Require)).await;
+    all(running.addresses, false, &Tls::default(), Err("https://")).await;
+    let Addresses { http, grpc, metrics } = running.addresses;
+    for address in [http, grpc, metrics] {
+        let answer = raw(address, b"GET /v2 HTTP/1.1\r\nhost: a\r\n\r\n").await;
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("write https://"), "{answer}");
+    }
+    drop(TcpStream::connect(http).await.unwrap());
+    let page = running.tls.metrics();
+    assert!(page.contains("{spoken=\"tls\"} 0\n") && !page.contains("{spoken=\"refused\"} 0\n"), "{page}");
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_not_believed_is_told_with_why() {
+    let scene = Scene::new();
+    let caller = scene.caller(Mode::Off);
+    let elsewhere = scene.authority.issue(&["other.example"]);
+    let running = serve(&scene.config(Mode::Require, &elsewhere, "elsewhere")).await;
+    all(running.addresses, true, &caller, Err("it is of other.example, not of 127.0.0.1")).await;
+    let over = scene.authority.issue_until(&["127.0.0.1"], 2001);
+    let running = serve(&scene.config(Mode::Require, &over, "over")).await;
+    all(running.addresses, true, &caller, Err("its time is over since")).await;
+    let stranger = Authority::new().issue(&["127.0.0.1"]);
+    let running = serve(&scene.config(Mode::Require, &stranger, "stranger")).await;
+    all(running.addresses, true, &caller, Err("no authority that is known here signed it")).await;
+    let plain = serve(&Config::default()).await;
+    all(plain.addresses, true, &caller, Err("TLS")).await;
+    let error = ask("https://127.0.0.1:1", &Tls::default(), 8).await.unwrap_err().to_string();
+    assert!(error.contains("tls.ca"), "{error}");
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let scene = Scene::new();
+    let good = scene.local(Mode::Require);
+    let other = scene.config(Mode::Require, &scene.authority.issue(&["b"]), "other");
+    let junk = scene.path("junk.pem");
+    std::fs::write(&junk, "-----BEGIN NOTHING-----\n").unwrap();
+    let some = |path: &PathBuf| Some(path.clone());
+    let cases = [
+        (Config { key: other.key.clone(), ..good.clone() }, "is not the key of the certificate"),
+        (Config { key: good.certificate.clone(), ..good.clone() }, "holds no private key"),
+        (Config { certificate: some(&junk), ..good.clone() }, "tls.certificate"),
+        (Config { certificate: good.key.clone(), ..good.clone() }, "holds no certificate"),
+        (Config { ca: some(&junk), ..good.clone() }, "tls.ca"),
+        (Config { ca: Some("/no/such.pem".into()), ..good.clone() }, "cannot read /no/such.pem"),
+    ];
+    for (config, words) in cases {
+        let error = Tls::open(&config).unwrap_err().to_string();
+        assert!(error.contains("cannot use [tls]") && error.contains(words), "{error}");
+    }
+    assert_eq!(Tls::exposed(&good), None);
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(good.key.as_ref().unwrap(), open).unwrap();
+    assert_eq!(Tls::exposed(&good), good.key.as_deref());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_says_nothing_or_half_of_it_is_let_go() {
+    let scene = Scene::new();
+    let welcome = Tls::open(&scene.local(Mode::Allow)).unwrap().welcome(Spoken::Http2);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    for begin in [&b""[..], &[0x16, 3, 1, 0, 200]] {
+        let mut caller = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        caller.write_all(begin).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let error = welcome.greet(stream.into()).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_tls_after_a_first_byte_that_is_breaks_nothing() {
+    let scene = Scene::new();
+    let running = serve(&scene.local(Mode::Allow)).await;
+    for bytes in
+        [&[0x16; 64][..], &[0x16, 3, 1, 0xff, 0xff, 1, 2, 3, 4, 5, 6, 7, 8], b"\x16\x03\x01\x00\x02ab"]
+    {
+        raw(running.addresses.http, bytes).await;
+    }
+    all(running.addresses, true, &scene.caller(Mode::Off), Ok(())).await;
+}

@@ -1,0 +1,105 @@
+//! Files that change while connections come.
+
+use super::*;
+
+/// Follows the files of a configuration, second by second of a paused clock.
+struct Followed {
+    tls: Tls,
+    stop: CancellationToken,
+}
+
+impl Followed {
+    fn start(config: &Config) -> Self {
+        let (tls, stop) = (Tls::open(config).unwrap(), CancellationToken::new());
+        tokio::spawn(tls.clone().follow(stop.clone()));
+        Self { tls, stop }
+    }
+
+    fn expires(&self) -> u64 {
+        let end = self.tls.standing().unwrap().not_after.unwrap();
+        end.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+    }
+
+    /// Two looks and more.
+    async fn looks(&self) {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+
+    fn says(&self, line: &str) -> bool {
+        self.tls.metrics().contains(&format!("{line}\n"))
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_that_change_are_taken_over_whole_and_broken_ones_are_not() {
+    let scene = Scene::new();
+    let config = scene.config(Mode::Require, &scene.authority.issue_until(&["127.0.0.1"], 3000), "a");
+    let followed = Followed::start(&config);
+    let first = followed.expires();
+    assert!(followed.says(&format!("parm_tls_certificate_expires_seconds {first}")));
+    followed.looks().await;
+    assert!(followed.says("parm_tls_reloads_total 0") && followed.says("parm_tls_files_stale 0"));
+
+    scene.authority.issue_until(&["127.0.0.1"], 3001).write(scene.folder.path(), "a");
+    followed.looks().await;
+    let second = followed.expires();
+    assert!(second > first && followed.says("parm_tls_reloads_total 1"));
+
+    // The certificate without its key, then nothing that is one, then one that is over.
+    let next = scene.authority.issue_until(&["127.0.0.1"], 3002);
+    std::fs::write(config.certificate.as_ref().unwrap(), &next.certificate).unwrap();
+    followed.looks().await;
+    assert!(followed.expires() == second && followed.says("parm_tls_files_stale 1"));
+    std::fs::remove_file(config.key.as_ref().unwrap()).unwrap();
+    followed.looks().await;
+    assert!(followed.expires() == second && followed.says("parm_tls_files_stale 1"));
+    scene.authority.issue_until(&["127.0.0.1"], 2001).write(scene.folder.path(), "a");
+    followed.looks().await;
+    assert!(followed.expires() == second && followed.says("parm_tls_files_stale 1"));
+
+    next.write(scene.folder.path(), "a");
+    followed.looks().await;
+    assert!(followed.expires() > second && followed.says("parm_tls_files_stale 0"));
+}
+
+#[tokio::test]
+async fn new_connections_get_new_authorities_on_both_sides() {
+    let (scene, other) = (Scene::new(), Authority::new());
+    let config = Config {
+        client_ca: Some(scene.path("ca.pem")),
+        names: vec!["*".into()],
+        ..scene.config(Mode::Require, &scene.authority.issue(&["127.0.0.1"]), "a")
+    };
+    let running = serve(&config).await;
+    let caller = Tls::open(&config).unwrap();
+    tokio::spawn(caller.clone().follow(running.stop.clone()));
+    all(running.addresses, true, &caller, Ok(())).await;
+    // Both authorities, then a certificate of the new one, then the old one is gone: the way to change one without a gap.
+    let both = scene.authority.pem() + &other.pem();
+    let seen = |tls: &Tls, number: u32| tls.metrics().contains(&format!("parm_tls_reloads_total {number}\n"));
+    for (step, change) in [0, 1, 2].into_iter().enumerate() {
+        match change {
+            0 => std::fs::write(scene.path("ca.pem"), &both).unwrap(),
+            1 => drop(other.issue(&["127.0.0.1"]).write(scene.folder.path(), "a")),
+            _ => std::fs::write(scene.path("ca.pem"), other.pem()).unwrap(),
+        }
+        let number = step as u32 + 1;
+        while !(seen(&running.tls, number) && seen(&caller, number)) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert!(ask(&urls(running.addresses, true)[0], &caller, 8).await.is_ok(), "at every step");
+        }
+        all(running.addresses, true, &caller, Ok(())).await;
+    }
+    // Who has what the old one signed is a stranger now.
+    let old = scene.authority.issue(&["127.0.0.1"]);
+    let [certificate, key] = old.write(scene.folder.path(), "old");
+    let ca = Some(scene.path("ca.pem"));
+    let old = Config { certificate: Some(certificate), key: Some(key), ca, ..Config::default() };
+    all(running.addresses, true, &Tls::open(&old).unwrap(), Err("it refuses")).await;
+}

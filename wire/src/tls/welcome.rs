@@ -1,0 +1,126 @@
+//! What stands before a listener: whether a connection speaks TLS, and the handshake if it does.
+//!
+//! A record of a handshake begins with a byte that begins nothing else spoken here, so one port takes both while a fleet
+//! changes over. The byte is looked at and left where it is: plain connections lose nothing by it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
+
+use super::handle::Charter;
+use super::{Mode, Stream, refusal};
+use crate::frames::Socket;
+
+/// The first byte of a handshake.
+const HANDSHAKE: u8 = 0x16;
+
+/// What is spoken inside of TLS, as both sides tell each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spoken {
+    /// HTTP/1.1 and nothing else.
+    Http1,
+    /// HTTP/2. A listener takes HTTP/1.1 beside it.
+    Http2,
+}
+
+/// Welcomes the connections of a listener; cheap to clone. The default lets everyone through as they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Welcome {
+    charter: Option<Arc<Charter>>,
+    spoken: Spoken,
+}
+
+impl Default for Welcome {
+    fn default() -> Self {
+        Self { charter: None, spoken: Spoken::Http2 }
+    }
+}
+
+impl Welcome {
+    pub(super) fn new(charter: Option<Arc<Charter>>, spoken: Spoken) -> Self {
+        Self { charter, spoken }
+    }
+
+    /// Whether connections are served as they come.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.charter.is_none()
+    }
+
+    /// The connection as it is to be served. An error has been told where it should be.
+    pub(crate) async fn greet(&self, socket: Socket) -> io::Result<Socket> {
+        let (Some(charter), Socket::Tcp(_)) = (&self.charter, &socket) else { return Ok(socket) };
+        let Socket::Tcp(stream) = socket else { return Ok(socket) };
+        let from = stream.peer_addr();
+        // The state of a handshake is some kilobytes: not in every connection's task.
+        let agreed = Box::pin(self.agree(charter, stream));
+        let greeted =
+            tokio::time::timeout(charter.config.handshake_timeout, agreed).await.unwrap_or_else(|_| {
+                let words = "nothing was agreed upon within tls.handshake_timeout_ms";
+                Err(io::Error::new(io::ErrorKind::TimedOut, words))
+            });
+        self.note(charter, &greeted, from);
+        greeted
+    }
+
+    fn note(&self, charter: &Charter, greeted: &io::Result<Socket>, from: io::Result<SocketAddr>) {
+        let counts = &charter.counts;
+        let one_more = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed) + 1;
+        match greeted {
+            Ok(Socket::Tls(_)) => {
+                one_more(&counts.secured);
+            }
+            Ok(_) => {
+                one_more(&counts.plain);
+            }
+            // Whoever only looks whether somebody listens.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                let from = from.map(|from| from.to_string()).unwrap_or_default();
+                let refused = one_more(&counts.refused);
+                // Anybody could fill the log: the first ones tell, the metric counts the others.
+                if refused <= 10 || refused.is_power_of_two() {
+                    tracing::warn!(from, %error, refused, "TLS: a connection was refused");
+                } else {
+                    tracing::debug!(from, %error, refused, "TLS: a connection was refused");
+                }
+            }
+        }
+    }
+
+    async fn agree(&self, charter: &Charter, stream: TcpStream) -> io::Result<Socket> {
+        let mut first = [0];
+        if stream.peek(&mut first).await? == 0 {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        if first != [HANDSHAKE] {
+            if charter.config.mode < Mode::Require {
+                return Ok(Socket::Tcp(stream));
+            }
+            return Err(refusal::of_plain(stream).await);
+        }
+        let turn = charter.handshakes.acquire().await.map_err(io::Error::other)?;
+        let agreed = Stream::accept(self.config(charter)?, stream).await;
+        drop(turn);
+        match agreed {
+            Ok(stream) => Ok(Socket::Tls(Box::new(stream))),
+            Err((error, stream)) => {
+                refusal::linger(stream).await;
+                Err(error)
+            }
+        }
+    }
+
+    fn config(&self, charter: &Charter) -> io::Result<Arc<ServerConfig>> {
+        let identity = charter.identity();
+        let servers =
+            identity.servers.as_ref().ok_or_else(|| io::Error::other("there is no tls.certificate"))?;
+        Ok(match self.spoken {
+            Spoken::Http1 => servers.http1.clone(),
+            Spoken::Http2 => servers.both.clone(),
+        })
+    }
+}
