@@ -381,7 +381,7 @@ proptest! {
             for pool in 0..POOLS {
                 let queued = world.dispatcher.status(PoolId(pool)).map_or(0, |status| status.queued);
                 // Each share has the limit to itself, and so has who belongs to none.
-                prop_assert!(queued <= settings.queue_limit.get() * (SHARES as u32 + 1));
+                prop_assert!(queued <= settings.queue_limit.get() * (SHARES + 1));
             }
         }
         world.check_bound(&settings);

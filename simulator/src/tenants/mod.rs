@@ -172,6 +172,8 @@ impl<'a> House<'a> {
                 self.tell(front, Event::TokensOffered(id));
             }
         }
+        // All have been there for a while: nobody is told any more that it was alone for a moment.
+        self.workers.iter_mut().for_each(|worker| drop(worker.mail(self.now)));
         for (tenant, own) in self.run.tenants.iter().enumerate() {
             let clients = if let Demand::Clients(clients) = own.demand { clients } else { 1 };
             (0..clients).for_each(|client| self.calendar.note(self.now, Occurrence::Asks(tenant, client)));

@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn the_library_of_a_python_environment_is_found() {
         let prefix = tempfile::tempdir().unwrap();
-        assert_eq!(in_python(prefix.path()), [PathBuf::new(); 0]);
+        assert!(in_python(prefix.path()).is_empty());
         let package = prefix.path().join("lib/python3.11/site-packages/onnxruntime/capi");
         fs::create_dir_all(&package).unwrap();
         let file = package.join(format!("{}.1.32.0", by_the_loader().display()));
@@ -114,9 +114,6 @@ mod tests {
         fs::write(&broken, "no library").unwrap();
         let reason = first_that_opens([broken.clone()].into_iter()).unwrap_err();
         assert!(reason.contains(&broken.display().to_string()), "{reason}");
-        assert_eq!(
-            first_that_opens([by_the_loader()].into_iter().take(0)).unwrap_err(),
-            "no ONNX Runtime was found"
-        );
+        assert_eq!(first_that_opens(std::iter::empty()).unwrap_err(), "no ONNX Runtime was found");
     }
 }
