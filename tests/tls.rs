@@ -204,7 +204,7 @@ async fn a_fleet_shows_certificates_to_one_another_and_its_files_change_under_lo
     // People are no frontends.
     let outgoing = connect(&format!("https://{}", workers[0].http), &people);
     assert!(outgoing.is_ready().await.unwrap_err().to_string().contains("none that it takes"));
-    assert!(workers[0].log().contains("spiffe://test/people/one"), "{}", workers[0].log());
+    workers[0].until("it says who was refused", |worker| worker.log().contains("spiffe://test/people/one"));
 }
 
 #[test]
