@@ -265,7 +265,7 @@ pub struct Serve {
     #[command(flatten)]
     pub common: Common,
     /// A server to send work to (repeat): http://HOST:PORT, grpc://HOST:PORT or unix:/PATH; with TLS https:// and grpcs://
-    /// (see [tls]). With http, https and unix the framed transport is used where the server offers it. dns+http://HOST:PORT and srv+http://_SERVICE._tcp.DOMAIN stand for all
+    /// (see section `tls` of the configuration). With http, https and unix the framed transport is used where the server offers it. dns+http://HOST:PORT and srv+http://_SERVICE._tcp.DOMAIN stand for all
     /// servers of that name, which is looked up every few seconds
     #[arg(long, value_name = "URL")]
     pub worker: Vec<String>,

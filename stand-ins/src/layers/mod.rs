@@ -7,7 +7,7 @@
 //! matrix, it costs a tenth of a block.
 //!
 //! Blocks are not recognised by their operators, which every exporter writes in another way, but by their likeness
-//! ([`repeats`]): values of the same sizes, one behind the other, with the same operators between each and the next, and
+//! ([`repeats`](mod@repeats)): values of the same sizes, one behind the other, with the same operators between each and the next, and
 //! nothing else that leads past them.
 //!
 //! Rejected: a refit of the head alone, which is one row of numbers for each row that is given where a stream has one for
