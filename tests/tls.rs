@@ -235,7 +235,7 @@ fn commands_call_a_frontend_that_speaks_tls() {
         ["load", &url, "--model", "affine", "--rate", "50", "--seconds", "1", "--warm-up", "0", "--quiet"];
     let (_, told) = run(&load);
     // Whether the run was valid is a matter of how busy the machine is.
-    assert!(told.contains(" sent of ") && !told.contains("answers     0.0"), "{told}");
+    assert!(told.contains(" sent of ") && !told.contains("requests failed"), "{told}");
     let recording = machines.path("recording.jsonl");
     let (code, told) = run(&["record", "--frontend", &admin, "--seconds", "1", "--file", &recording]);
     // Nobody asked for anything meanwhile, which is said of a recording that came.
