@@ -48,6 +48,10 @@ pub struct Dispatcher {
     pub(super) book: Book<Payer, PoolId>,
     /// The token at hand is of an instance that a share has reserved.
     pub(super) for_reserved: bool,
+    /// What had reserved the instance whose token just came.
+    pub(super) met: Option<(Key<Pool>, Payer)>,
+    /// The last number that was given to a reservation.
+    pub(super) noted: u32,
     /// Somebody follows queries.
     pub(super) traced: bool,
     /// Somebody watches how groups end.
@@ -114,6 +118,8 @@ impl Dispatcher {
             wake: None,
             book,
             for_reserved: false,
+            met: None,
+            noted: 0,
             traced: false,
             watched: false,
             random: seed,

@@ -69,7 +69,7 @@ pub use health::Reason;
 pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId, ShareId};
 pub use in_force::{Coding, InForce};
 pub use parm_shares::{Account, Terms};
-pub use parm_tokens::{Class, Grant, Order, Token};
+pub use parm_tokens::{Class, Grant, Note, Order, Token};
 pub use payer::{Payer, Wanted};
 pub use reading::{InstanceReading, OpenGroup, PoolReading};
 pub use settings::{

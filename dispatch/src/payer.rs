@@ -33,9 +33,9 @@ pub struct Wanted {
     pub payer: Payer,
 }
 
-/// Where the first query of a lane stands among all that wait: reserved, priority, share, priority within it, arrival. The least
-/// is served next.
-pub(super) type Rank = (bool, u8, parm_shares::Due, u8, Time);
+/// Where the first query of a lane stands among all that wait: reserved, priority, whether a token came for others, share, priority
+/// within it, arrival. The least is served next.
+pub(super) type Rank = (bool, u8, bool, parm_shares::Due, u8, Time);
 
 impl Dispatcher {
     /// How shares stand: those that are set up, and pools' own.
@@ -51,7 +51,8 @@ impl Dispatcher {
             // Where workers order everybody's jobs they know best what of what is reserved is in use.
             let waits_its_turn = turn.waits_its_turn || (self.givers > 0 && !self.for_reserved);
             let first = if self.settings.shares.is_empty() { lane.priority } else { 0 };
-            (waits_its_turn, first, turn.due, lane.priority, arrived)
+            let others = self.met.is_some_and(|met| met != (key, lane.payer));
+            (waits_its_turn, first, others, turn.due, lane.priority, arrived)
         })
     }
 

@@ -5,7 +5,7 @@
 //!
 //! A pool whose work finds no room *asks*: it reserves at a few instances for each job that waits, at more as time passes, and
 //! withdraws when nothing waits any more. First it reserves where it runs nothing itself: its own jobs bring tokens of their
-//! own accord. A token that comes is used for what is most urgent by then. While others wait for the same instance it is
+//! own accord. A token that comes is used for what is most urgent by then; among queries, for the share that had reserved. While others wait for the same instance it is
 //! never used for spare work, and one that is of no use goes back at once.
 //!
 //! Rejected: a reservation for each query by name, fetched by that name. Queries of a pool are alike, so whichever is first
@@ -15,7 +15,7 @@ use std::num::NonZeroU16;
 
 use smallvec::SmallVec;
 
-use parm_tokens::{Class, Grant, Order, Token};
+use parm_tokens::{Class, Grant, Note, Order, Token};
 
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
@@ -57,6 +57,7 @@ struct Asked {
     payer: Payer,
     class: Class,
     since: Time,
+    note: Note,
 }
 
 /// A pool's reservations.
@@ -183,11 +184,12 @@ impl Dispatcher {
 
     /// An instance is ours for one job.
     pub(super) fn granted(&mut self, id: InstanceId, grant: Grant) {
-        let Grant { token, lease, contended, reserved, sharers } = grant;
+        let Grant { token, lease, contended, reserved, sharers, met } = grant;
         let Some(key) = self.instance_names.get(id) else { return };
         if self.instances[key].tokens.is_none() {
             return;
         }
+        let met = self.reserved_as(key, met);
         // The worker counts every reservation of ours as met by it.
         let late = if reserved { self.asked_late(key) } else { SmallVec::new() };
         self.clear_reservations(key);
@@ -207,8 +209,8 @@ impl Dispatcher {
         }
         let until = lease.map(|lease| self.now + lease);
         tokens.held.push(Leased { token, until, reserved });
-        // Whoever has instances reserved goes first, as the worker sees it.
-        self.for_reserved = reserved;
+        // Whoever has instances reserved goes first, as the worker sees it, and who reserved this one before others.
+        (self.for_reserved, self.met) = (reserved, met);
         if contended {
             if !self.use_at_once(key, token) {
                 // It was no use to what is late. Asked for again at once it would come again at once.
@@ -217,7 +219,7 @@ impl Dispatcher {
         } else {
             self.hold(key, until);
         }
-        self.for_reserved = false;
+        (self.for_reserved, self.met) = (false, None);
     }
 
     /// A token is there until it is used or its time is over.
@@ -248,6 +250,13 @@ impl Dispatcher {
         }
         self.refresh(key);
         used
+    }
+
+    /// The reservation of this note at an instance: its pool, and who pays.
+    fn reserved_as(&self, key: Key<Instance>, note: Note) -> Option<(Key<Pool>, Payer)> {
+        let tokens = self.instances[key].tokens.as_ref()?;
+        let met = tokens.asked.iter().find(|asked| asked.note == note)?;
+        Some((met.pool, met.payer))
     }
 
     /// What is late and has reserved at an instance.
@@ -394,11 +403,13 @@ impl Dispatcher {
                     return;
                 }
                 missing -= 1;
-                tokens.asked.push(Asked { pool: key, payer, class, since: now });
+                self.noted = self.noted.wrapping_add(1).max(1);
+                let note = Note(self.noted);
+                tokens.asked.push(Asked { pool: key, payer, class, since: now, note });
                 let (pool, id) = (&mut self.pools[key], instance.id);
                 *pool.asking.reserved.count(payer, class) += 1;
                 let wanted = Wanted { pool: pool.id, payer };
-                self.out.push(Action::Tell(id, Order::Reserve(wanted, class)));
+                self.out.push(Action::Tell(id, Order::Reserve(wanted, class, note)));
             }
         }
     }

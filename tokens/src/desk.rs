@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::{Class, Frontend, Grant, Message, Order, Settings, Token};
+use super::{Class, Frontend, Grant, Message, Note, Order, Settings, Token};
 
 /// The tokens and reservations of one worker. `K` is what shares go by: the model's name.
 #[derive(Debug)]
@@ -40,6 +40,8 @@ pub struct Reservation<K> {
     pub class: Class,
     /// Its place in the order of arrival, among jobs.
     pub number: u64,
+    /// What its frontend calls it.
+    pub note: Note,
 }
 
 /// A token that was given.
@@ -110,13 +112,14 @@ impl<K: Ord + Clone> Desk<K> {
             return; // it is gone
         }
         match order {
-            Order::Reserve(key, class) => {
-                let same = |known: &Reservation<K>| {
+            Order::Reserve(key, class, note) => {
+                let same = |known: &&mut Reservation<K>| {
                     known.frontend == frontend && known.key == key && known.class == class
                 };
-                let known = self.reservations.iter().any(same);
-                if !known && self.reservations.len() < self.settings.most_reservations {
-                    self.reservations.push(Reservation { frontend, key, class, number });
+                if let Some(known) = self.reservations.iter_mut().find(same) {
+                    known.note = note;
+                } else if self.reservations.len() < self.settings.most_reservations {
+                    self.reservations.push(Reservation { frontend, key, class, number, note });
                 }
             }
             Order::Withdraw(key) => {
@@ -170,14 +173,14 @@ impl<K: Ord + Clone> Desk<K> {
             let Some((_, at)) = first.filter(|(first, _)| job.as_ref().is_none_or(|job| first < job)) else {
                 break;
             };
-            let holder = self.reservations[at].frontend;
+            let Reservation { frontend: holder, note, .. } = self.reservations[at];
             if self.home() == 0 {
                 self.call_back(now);
                 return false;
             }
             self.reservations.retain(|known| known.frontend != holder);
             let contended = job.is_some() || !self.reservations.is_empty();
-            self.give(holder, contended, now);
+            self.give(holder, contended, note, now);
         }
         self.call_back(now);
         // A job that has no token need not wait for those that are only held.
@@ -188,7 +191,7 @@ impl<K: Ord + Clone> Desk<K> {
     pub fn stick(&mut self, frontend: Frontend, now: Duration) {
         let shared = self.frontends.len() > 1;
         if shared && self.home() > 0 && self.reservations.is_empty() && self.frontends.contains(&frontend) {
-            self.give(frontend, false, now);
+            self.give(frontend, false, Note::default(), now);
         }
     }
 
@@ -227,6 +230,11 @@ impl<K: Ord + Clone> Desk<K> {
         &self.reservations
     }
 
+    /// Whether no token is out and none is wished for.
+    pub fn is_all_home(&self) -> bool {
+        self.out.is_empty() && self.reservations.is_empty()
+    }
+
     /// Tokens that frontends hold.
     pub fn out(&self) -> usize {
         self.out.len()
@@ -241,14 +249,15 @@ impl<K: Ord + Clone> Desk<K> {
         self.running + self.promised + self.out.len() > self.slots
     }
 
-    fn give(&mut self, holder: Frontend, contended: bool, now: Duration) {
+    fn give(&mut self, holder: Frontend, contended: bool, met: Note, now: Duration) {
         self.next = self.next.wrapping_add(1);
         let token = Token(self.next);
         let reserved = self.home() <= self.kept;
         let lease = (self.frontends.len() > 1).then_some(self.settings.lease);
         let sharers = u16::try_from(self.frontends.len()).unwrap_or(u16::MAX);
         self.out.push_back(Out { token, holder, since: now, lease, recalled: None });
-        self.mail.push((holder, Message::Granted(Grant { token, lease, contended, reserved, sharers })));
+        let grant = Grant { token, lease, contended, reserved, sharers, met };
+        self.mail.push((holder, Message::Granted(grant)));
     }
 
     fn take_back(&mut self, holder: Frontend, token: Token) -> bool {
@@ -316,7 +325,7 @@ mod tests {
     }
 
     fn reserve(desk: &mut Desk<&'static str>, frontend: Frontend, class: Class, number: u64, now: Duration) {
-        desk.told(frontend, Order::Reserve("m", class), number);
+        desk.told(frontend, Order::Reserve("m", class, Note::default()), number);
         desk.settle(now, None, |known| (known.class, known.number));
     }
 
@@ -439,7 +448,7 @@ mod tests {
         desk.mail();
         desk.leave(ONE);
         assert_eq!((desk.out(), desk.home()), (1, 1));
-        desk.told(ONE, Order::Reserve("m", Class::Query), 1);
+        desk.told(ONE, Order::Reserve("m", Class::Query, Note::default()), 1);
         assert!(!desk.is_wanted(), "it is gone");
         // The other's token was lost, or the word that it gives it back.
         assert_eq!(desk.tick(MS), Some(105 * MS));
@@ -454,7 +463,7 @@ mod tests {
         [ONE, TWO].into_iter().for_each(|frontend| desk.join(frontend));
         desk.begin(false, MS);
         for model in ["a", "a", "b", "c"] {
-            desk.told(ONE, Order::Reserve(model, Class::Query), 1);
+            desk.told(ONE, Order::Reserve(model, Class::Query, Note::default()), 1);
         }
         let known: Vec<_> = desk.reservations().iter().map(|known| known.key).collect();
         assert_eq!(known, ["a", "b"]);

@@ -16,6 +16,10 @@
 //! A frontend that is alone needs nobody's leave. It is told so, and that it is not any more when another comes: a message for
 //! each, where a token for every job cost a frontend before models of microseconds two thirds of what it could do.
 //!
+//! A token that meets a reservation says which. The worker knows what everybody wants and what each share has had of it; the frontend
+//! knows only its own part. So what was reserved for is served before what else waits there, and shares are what they are set
+//! to be however their clients are spread over frontends.
+//!
 //! Nothing depends on a token but the wait: a job that comes without one, or with one that is void, is queued like any other.
 //! So a lost message costs a time-out and never a query, and frontends that know nothing of tokens are served as ever.
 //!
@@ -30,5 +34,5 @@ mod message;
 mod settings;
 
 pub use desk::{Desk, Reservation};
-pub use message::{Class, Frontend, Grant, Message, Order, Token};
+pub use message::{Class, Frontend, Grant, Message, Note, Order, Token};
 pub use settings::Settings;

@@ -10,6 +10,10 @@ pub struct Frontend(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(pub u32);
 
+/// A frontend's own number for what it reserved an instance for; 0 says nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Note(pub u32);
+
 /// How urgent a job is, whoever's it is. Within a class shares decide, and then the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
@@ -34,6 +38,8 @@ pub struct Grant {
     pub reserved: bool,
     /// Frontends that share the instance.
     pub sharers: u16,
+    /// The reservation that it meets, in the frontend's own words.
+    pub met: Note,
 }
 
 /// From a worker to a frontend.
@@ -53,7 +59,7 @@ pub enum Message {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order<K> {
     /// It has a job of this model (or whatever shares go by) for the next instance that is free.
-    Reserve(K, Class),
+    Reserve(K, Class, Note),
     /// It has none any more.
     Withdraw(K),
     /// It does not use a token.

@@ -28,7 +28,9 @@ pub(super) struct State {
     /// Jobs in line.
     pub(super) waiting: usize,
     next: u64,
-    /// Threads at work.
+    /// Instances: so many jobs run at a time.
+    threads: usize,
+    /// Those at work, be it on a thread of their own or where the request was read.
     pub(super) busy: usize,
     pub(super) open: bool,
     pub(super) desk: Desk<Wanted>,
@@ -84,6 +86,7 @@ impl State {
             promised: VecDeque::new(),
             waiting: 0,
             next: 0,
+            threads,
             busy: 0,
             open: true,
             desk: Desk::new(threads, config.tokens.settings()),
@@ -158,7 +161,7 @@ impl State {
     pub(super) fn told(&mut self, frontend: Frontend, order: Order<Wish>) {
         let number = self.number();
         let order = match order {
-            Order::Reserve(wish, class) => Order::Reserve(self.wanted(wish), class),
+            Order::Reserve(wish, class, note) => Order::Reserve(self.wanted(wish), class, note),
             Order::Withdraw(wish) => Order::Withdraw(self.wanted(wish)),
             Order::GiveBack(token) => Order::GiveBack(token),
         };
@@ -273,6 +276,20 @@ impl State {
             Some((self.mailboxes.get(&frontend)?.clone(), message, at_once))
         });
         letters.collect()
+    }
+
+    /// Whether as many jobs run as may.
+    pub(super) fn is_full(&self) -> bool {
+        self.busy >= self.threads
+    }
+
+    /// Whether a job that comes now is the next to run, and nobody has been promised anything.
+    pub(super) fn may_begin_at_once(&self) -> bool {
+        self.open
+            && self.waiting == 0
+            && !self.is_full()
+            && self.promised.is_empty()
+            && self.desk.is_all_home()
     }
 
     pub(super) fn is_idle(&self) -> bool {

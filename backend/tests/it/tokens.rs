@@ -7,7 +7,7 @@ use parm_backend::{Batching, Config};
 use parm_protocol::fleet::{Caller, Giver, Mailbox, Wish};
 use parm_protocol::{Context, InferenceService};
 use parm_shares::{Settings, ShareSettings};
-use parm_tokens::{Class, Frontend, Grant, Message, Order, Token};
+use parm_tokens::{Class, Frontend, Grant, Message, Note, Order, Token};
 use tokio::sync::mpsc;
 
 use crate::support::{LONG, Served, config, context, request};
@@ -45,7 +45,7 @@ impl Front {
     }
 
     fn reserve(&self, class: Class) {
-        self.giver.told(self.frontend, Order::Reserve(Wish::of("m"), class));
+        self.giver.told(self.frontend, Order::Reserve(Wish::of("m"), class, Note(7)));
     }
 
     async fn hears(&mut self) -> Message {
@@ -167,7 +167,7 @@ async fn who_has_an_instance_reserved_is_next_and_its_token_is_for_queries() {
     served.until_pending(0.0).await;
     late.reserve(Class::Late);
     let wish = Wish { share: Some("kept".into()), ..Wish::of("m") };
-    kept.giver.told(kept.frontend, Order::Reserve(wish, Class::Query));
+    kept.giver.told(kept.frontend, Order::Reserve(wish, Class::Query, Note::default()));
     served.release();
     running.await.unwrap().unwrap();
     let grant = kept.granted().await;

@@ -320,9 +320,9 @@ impl Fleet {
                 }
                 Action::Tell(id, order) => {
                     let order = match order {
-                        Order::Reserve(_, class) => {
+                        Order::Reserve(_, class, note) => {
                             assert_ne!(class, Class::Spare, "spare work reserves nothing");
-                            Order::Reserve((), class)
+                            Order::Reserve((), class, note)
                         }
                         Order::Withdraw(_) => Order::Withdraw(()),
                         Order::GiveBack(token) => Order::GiveBack(token),

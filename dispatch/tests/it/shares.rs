@@ -1,11 +1,12 @@
 //! Several models on the same instances: whose query is next.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, EjectionSettings, Event, InstanceId, InstanceSpec, Payer, PolicyKind, PoolId, PoolSettings,
-    QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Terms,
+    Accept, Action, EjectionSettings, Event, Grant, InstanceId, InstanceSpec, Note, Order, Payer, PolicyKind,
+    PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Terms, Token,
 };
 
 use super::world::World;
@@ -171,4 +172,27 @@ fn what_is_reserved_is_taken_first_however_much_its_share_had() {
     (0..40).for_each(|id| ask_as(&mut world, id, LIGHT, Some(id as u32 % 2), 0));
     let had = (0..20).filter(|_| end_of(&mut world).1 == kept).count();
     assert!(had <= 2, "{had} of 20 where nothing is reserved");
+}
+
+#[test]
+fn a_token_is_used_for_the_share_that_had_reserved_it_and_for_others_where_that_waits_no_more() {
+    for cancelled in [false, true] {
+        let mut world = one_instance(with_shares(&[(1.0, 0), (1.0, 0)], plain()));
+        world.send(Event::TokensOffered(InstanceId(1)));
+        // Here the first is due: it came first, and neither has had anything.
+        [(1, 0), (2, 1)].into_iter().for_each(|(id, share)| ask_as(&mut world, id, HEAVY, Some(share), 0));
+        let notes = world.log.iter().filter_map(|(_, action)| match action {
+            Action::Tell(_, Order::Reserve(wanted, _, note)) => Some((wanted.payer, *note)),
+            _ => None,
+        });
+        let notes: BTreeMap<Payer, Note> = notes.collect();
+        let met = notes[&Payer::Share(ShareId(1))];
+        if cancelled {
+            world.send(Event::QueryCancelled(QueryId(2)));
+        }
+        let grant = Grant { token: Token(1), lease: None, contended: true, reserved: false, sharers: 2, met };
+        world.send(Event::TokenGranted(InstanceId(1), grant));
+        let (_, payer) = end_of(&mut world);
+        assert_eq!(payer, Payer::Share(ShareId(u32::from(!cancelled))), "the worker knows who is due");
+    }
 }

@@ -187,7 +187,7 @@ impl State {
         };
         let order = match order {
             Order::GiveBack(token) => Some(Order::GiveBack(token)),
-            Order::Reserve(wanted, class) => wish(wanted).map(|wish| Order::Reserve(wish, class)),
+            Order::Reserve(wanted, class, note) => wish(wanted).map(|wish| Order::Reserve(wish, class, note)),
             Order::Withdraw(wanted) => wish(wanted).map(Order::Withdraw),
         };
         effects.extend(order.map(|order| Effect::Wish(instance.clone(), order)));

@@ -52,6 +52,8 @@ pub struct Tenant {
     pub service: Duration,
     /// How often it asks.
     pub demand: Demand,
+    /// The only frontend that it asks; `None` where it asks all alike, as through a balancer.
+    pub at: Option<u32>,
 }
 
 /// How often a tenant asks.
@@ -172,8 +174,7 @@ impl<'a> House<'a> {
                 self.tell(front, Event::TokensOffered(id));
             }
         }
-        // All have been there for a while: nobody is told any more that it was alone for a moment.
-        self.workers.iter_mut().for_each(|worker| drop(worker.mail(self.now)));
+        (0..self.run.instances).for_each(|instance| self.proceed(InstanceId(instance), None));
         for (tenant, own) in self.run.tenants.iter().enumerate() {
             let clients = if let Demand::Clients(clients) = own.demand { clients } else { 1 };
             (0..clients).for_each(|client| self.calendar.note(self.now, Occurrence::Asks(tenant, client)));
@@ -240,6 +241,7 @@ impl<'a> House<'a> {
             accept: Accept::Any,
             codable: true,
         };
+        let turn = own.at.map_or(turn, u64::from);
         self.tell((turn % self.fronts.len() as u64) as usize, Event::QueryArrived(query));
     }
 

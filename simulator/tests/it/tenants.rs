@@ -30,7 +30,7 @@ fn simulate(run: &Tenancy) -> Vec<Bill> {
 /// A tenant with a share of this weight, whose clients ask without a pause for what takes so long.
 fn greedy(weight: f64, model: u32, service: Duration) -> Tenant {
     let share = Some(Terms { weight, reserved: 0 });
-    Tenant { share, model: PoolId(model), service, demand: Demand::Clients(64) }
+    Tenant { share, model: PoolId(model), service, demand: Demand::Clients(64), at: None }
 }
 
 /// 64 clients of the heavy model, in its own share.
@@ -40,7 +40,7 @@ fn flood() -> Tenant {
 
 /// Twenty queries a second of the light one.
 fn light() -> Tenant {
-    Tenant { share: None, model: PoolId(2), service: LIGHT, demand: Demand::Every(50 * MS) }
+    Tenant { share: None, model: PoolId(2), service: LIGHT, demand: Demand::Every(50 * MS), at: None }
 }
 
 fn parts(bills: &[Bill]) -> Vec<f64> {
@@ -82,6 +82,20 @@ fn tenants_share_time_and_not_turns_where_one_asks_for_what_takes_longer() {
 }
 
 #[test]
+fn a_tenant_has_its_weight_at_whichever_frontends_its_clients_are() {
+    for at in [
+        [Some(0), None, None],
+        [None, None, Some(2)],
+        [Some(0), Some(1), Some(2)],
+        [Some(0), Some(0), Some(1)],
+    ] {
+        let weights = [1.0, 2.0, 4.0];
+        let tenants = weights.iter().zip(at).map(|(weight, at)| Tenant { at, ..greedy(*weight, 1, 20 * MS) });
+        assert_shared(&simulate(&tenancy(tenants.collect(), 3)), &weights, &format!("{at:?}"));
+    }
+}
+
+#[test]
 fn a_flood_costs_others_little_and_loses_no_more_than_they_use() {
     for frontends in FRONTENDS {
         let alone = simulate(&tenancy(vec![light()], frontends)).remove(0);
@@ -106,7 +120,7 @@ fn what_is_reserved_is_there_within_a_service_time_whoever_floods() {
     for frontends in FRONTENDS {
         // Its weight alone would give it a hundredth; and it asks for five times that.
         let share = Some(Terms { weight: 1.0, reserved: 1 });
-        let kept = Tenant { share, model: PoolId(2), service: LIGHT, demand: Demand::Every(25 * MS) };
+        let kept = Tenant { share, demand: Demand::Every(25 * MS), ..light() };
         let flood = greedy(100.0, 1, HEAVY);
         let without = Tenant { share: Some(Terms { weight: 1.0, reserved: 0 }), ..kept };
         let bills = simulate(&tenancy(vec![kept, flood], frontends));

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use parm_protocol::client::CallContext;
 use parm_protocol::fleet::{News, Watcher, Wish};
 use parm_protocol::{Error, InferRequest, InferResponse};
-use parm_tokens::Order;
+use parm_tokens::{Note, Order};
 use slab::Slab;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -279,6 +279,7 @@ impl Link {
 
     /// Hands frames to the calls they belong to until the stream ends.
     async fn read(&self, reader: &mut Reader) -> io::Result<()> {
+        let mut met = Note::default();
         while let Some(incoming) = reader.next().await? {
             match incoming.header.kind {
                 Kind::Response | Kind::Failure => {
@@ -292,8 +293,8 @@ impl Link {
                 }
                 Kind::Pong => {}
                 Kind::GoAway => self.drain(),
-                Kind::Granted | Kind::Recalled | Kind::Sharing => {
-                    tokens::read_message(&incoming.header)
+                Kind::Granted | Kind::Recalled | Kind::Sharing | Kind::Met => {
+                    tokens::read_message(&incoming.header, &mut met)
                         .into_iter()
                         .for_each(|told| self.news(News::Told(told)));
                 }

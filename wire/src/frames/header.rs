@@ -27,6 +27,8 @@ pub(super) enum Kind {
     Redeem = 13,
     /// Whether the client shares the server with others.
     Sharing = 14,
+    /// What the token was reserved for that is granted next.
+    Met = 15,
 }
 
 impl Kind {
@@ -46,6 +48,7 @@ impl Kind {
             12 => Kind::Withdraw,
             13 => Kind::Redeem,
             14 => Kind::Sharing,
+            15 => Kind::Met,
             _ => return None,
         })
     }

@@ -165,7 +165,12 @@ impl<S: InferenceService> Serving<S> {
                 }
                 Kind::Pong => {}
                 Kind::GoAway => self.peer_is_done.notify_one(),
-                Kind::Response | Kind::Failure | Kind::Granted | Kind::Recalled | Kind::Sharing => {
+                Kind::Response
+                | Kind::Failure
+                | Kind::Granted
+                | Kind::Recalled
+                | Kind::Sharing
+                | Kind::Met => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "a client sent an answer"));
                 }
             }

@@ -4,7 +4,8 @@
 //! granted   id: token u32 | lease in ms u16 (0: none) | sharers u14 | reserved u1 | contended u1, from the lowest bit on
 //! recalled, given back   id: token
 //! sharing   id: jobs that the server runs at a time, if the client is its only one; else 0
-//! reserve   head: model, class u8, share   withdraw   head: model, share      the share is missing where it is the model's own
+//! met       id: the note of a reservation; the token that is granted next meets it. Only where it had a note
+//! reserve   id: the client's note of it, or 0   head: model, class u8, share   withdraw   head: model, share      the share is missing where it is the model's own
 //! redeem    id: token; the next request of the connection uses it
 //! ```
 
@@ -13,7 +14,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes};
 use parm_protocol::Error;
 use parm_protocol::fleet::Wish;
-use parm_tokens::{Class, Grant, Message, Order, Token};
+use parm_tokens::{Class, Grant, Message, Note, Order, Token};
 
 use super::codec;
 use super::frame::{Builder, Frame};
@@ -26,17 +27,26 @@ const MOST_SHARERS: u16 = 0x3fff;
 /// A server's message.
 pub(super) fn message(message: Message) -> Frame {
     match message {
-        Message::Granted(grant) => Frame::bare(Kind::Granted, packed(grant)),
+        Message::Granted(grant) => {
+            let granted = Frame::bare(Kind::Granted, packed(grant));
+            // Who makes no notes may not know what it means.
+            let known = grant.met != Note::default();
+            if known { Frame::bare(Kind::Met, grant.met.0.into()).then(granted) } else { granted }
+        }
         Message::Recalled(token) => Frame::bare(Kind::Recalled, token.0.into()),
         Message::Alone(slots) => Frame::bare(Kind::Sharing, slots.max(1).into()),
         Message::Shared => Frame::bare(Kind::Sharing, 0),
     }
 }
 
-/// What a server's frame says; `None` if it is not about tokens.
-pub(super) fn read_message(header: &Header) -> Option<Message> {
+/// What a server's frame says, after those before it; `None` if it is not about tokens, or the next one belongs to it.
+pub(super) fn read_message(header: &Header, met: &mut Note) -> Option<Message> {
     match header.kind {
-        Kind::Granted => Some(Message::Granted(unpacked(header.id))),
+        Kind::Met => {
+            *met = Note(header.id as u32);
+            None
+        }
+        Kind::Granted => Some(Message::Granted(Grant { met: std::mem::take(met), ..unpacked(header.id) })),
         Kind::Recalled => Some(Message::Recalled(Token(header.id as u32))),
         Kind::Sharing if header.id == 0 => Some(Message::Shared),
         Kind::Sharing => Some(Message::Alone(u16::try_from(header.id).unwrap_or(u16::MAX))),
@@ -47,18 +57,18 @@ pub(super) fn read_message(header: &Header) -> Option<Message> {
 /// A client's wish. To a server that knows no shares all wishes for a model are one: it is told of those that come, and not
 /// that one of them goes.
 pub(super) fn order(order: &Order<Wish>, shares: bool) -> Option<Result<Frame, Error>> {
-    let (kind, wish, class) = match order {
+    let (kind, wish, class, note) = match order {
         Order::GiveBack(token) => return Some(Ok(Frame::bare(Kind::GiveBack, token.0.into()))),
-        Order::Reserve(wish, class) => (Kind::Reserve, wish, Some(class)),
+        Order::Reserve(wish, class, note) => (Kind::Reserve, wish, Some(class), note.0),
         Order::Withdraw(Wish { share: Some(_), .. }) if !shares => return None,
-        Order::Withdraw(wish) => (Kind::Withdraw, wish, None),
+        Order::Withdraw(wish) => (Kind::Withdraw, wish, None, 0),
     };
     let share = wish.share.as_deref().filter(|_| shares);
     let mut builder = Builder::new(32 + wish.model.len() + share.map_or(0, str::len));
     put_text(builder.head(), &wish.model);
     class.iter().for_each(|class| builder.head().put_u8(class.byte()));
     share.iter().for_each(|share| put_text(builder.head(), share));
-    Some(builder.finish(kind, 0, std::iter::empty(), usize::MAX))
+    Some(builder.finish(kind, note.into(), std::iter::empty(), usize::MAX))
 }
 
 /// What a client's frame says; `None` if it is not a wish.
@@ -71,7 +81,7 @@ pub(super) fn read_order(header: &Header, body: &Bytes) -> Option<Result<Order<W
         head.finish()?;
         data.finish()?;
         Ok(match class {
-            Some(class) => Order::Reserve(wish, class),
+            Some(class) => Order::Reserve(wish, class, Note(header.id as u32)),
             None => Order::Withdraw(wish),
         })
     };
@@ -89,7 +99,7 @@ pub(super) fn redeem(token: Token) -> Frame {
 }
 
 fn packed(grant: Grant) -> u64 {
-    let Grant { token, lease, contended, reserved, sharers } = grant;
+    let Grant { token, lease, contended, reserved, sharers, met: _ } = grant;
     let (contended, reserved) = (u64::from(contended) << 63, u64::from(reserved) << 62);
     let lease = lease.map_or(0, |lease| lease.as_millis().clamp(1, u128::from(u16::MAX)) as u64);
     u64::from(token.0) | lease << 32 | u64::from(sharers.min(MOST_SHARERS)) << 48 | reserved | contended
@@ -103,6 +113,7 @@ fn unpacked(id: u64) -> Grant {
         contended: id >> 63 == 1,
         reserved: id >> 62 & 1 == 1,
         sharers: (id >> 48) as u16 & MOST_SHARERS,
+        met: Note::default(),
     }
 }
 
@@ -124,14 +135,21 @@ mod tests {
     #[test]
     fn every_message_survives_the_wire() {
         let all = Some(Duration::from_millis(100));
-        let grants = [(None, false, false, 1), (all, true, false, MOST_SHARERS), (all, false, true, 2)];
-        let grants = grants.map(|(lease, contended, reserved, sharers)| {
-            Message::Granted(Grant { token: Token(u32::MAX), lease, contended, reserved, sharers })
+        let grants =
+            [(None, false, false, 1, 0), (all, true, false, MOST_SHARERS, 1), (all, false, true, 2, !0)];
+        let grants = grants.map(|(lease, contended, reserved, sharers, met)| {
+            let (token, met) = (Token(u32::MAX), Note(met));
+            Message::Granted(Grant { token, lease, contended, reserved, sharers, met })
         });
         for sent in
             grants.into_iter().chain([Message::Recalled(Token(7)), Message::Alone(3), Message::Shared])
         {
-            assert_eq!(read_message(&header(&message(sent))), Some(sent));
+            let frame = message(sent);
+            let mut met = Note::default();
+            let read = frame.chunks.iter().filter_map(|chunk| {
+                read_message(&Header::from_bytes(chunk.first_chunk().unwrap()).unwrap(), &mut met)
+            });
+            assert_eq!(read.collect::<Vec<_>>(), [sent]);
         }
     }
 
@@ -139,8 +157,8 @@ mod tests {
     fn every_wish_survives_the_wire_and_a_broken_one_is_malformed() {
         let of_a_share = Wish { model: "model".into(), share: Some("share".into()) };
         let wishes = [
-            Order::Reserve(Wish::of("model"), Class::Late),
-            Order::Reserve(of_a_share.clone(), Class::Query),
+            Order::Reserve(Wish::of("model"), Class::Late, Note::default()),
+            Order::Reserve(of_a_share.clone(), Class::Query, Note(u32::MAX)),
             Order::Withdraw(Wish::of("model")),
             Order::Withdraw(of_a_share.clone()),
             Order::GiveBack(Token(9)),
@@ -149,8 +167,9 @@ mod tests {
             assert_eq!(received(&wish, true), Some(wish));
         }
         // Where the server knows no shares.
-        let reserve = Order::Reserve(of_a_share.clone(), Class::Query);
-        assert_eq!(received(&reserve, false), Some(Order::Reserve(Wish::of("model"), Class::Query)));
+        let reserve = |wish| Order::Reserve(wish, Class::Query, Note(1));
+        let all_are_one = reserve(Wish::of("model"));
+        assert_eq!(received(&reserve(of_a_share.clone()), false), Some(all_are_one));
         assert_eq!(received(&Order::Withdraw(of_a_share), false), None, "others may wait for the model");
         let header = Header { kind: Kind::Reserve, id: 0, body: 8 };
         assert!(read_order(&header, &Bytes::from_static(&[255; 8])).unwrap().is_err());

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use parm_protocol::InferResponse;
 use parm_protocol::fleet::{Caller, Giver, Mailbox, News, SHARE, Watcher, Wish};
-use parm_tokens::{Class, Frontend, Grant, Message, Order, Token};
+use parm_tokens::{Class, Frontend, Grant, Message, Note, Order, Token};
 use tokio::sync::mpsc;
 
 use super::*;
@@ -134,13 +134,14 @@ async fn tokens_and_wishes(
     connection.watch(3, &watcher);
     assert_eq!(told.recv().await, Some((3, News::Offered)));
     assert_eq!(hears.recv().await, Some(Heard::Joined));
-    let wish = Order::Reserve(Wish { share: Some("s".into()), ..Wish::of("m") }, Class::Late);
+    let wish = Order::Reserve(Wish { share: Some("s".into()), ..Wish::of("m") }, Class::Late, Note(8));
     connection.tell(&wish);
     assert_eq!(hears.recv().await, Some(Heard::Told(wish)));
 
     let lease = Some(Duration::from_millis(9));
-    let grant = Grant { token: Token(5), lease, contended: true, reserved: true, sharers: 2 };
-    for message in [Message::Granted(grant), Message::Recalled(Token(5))] {
+    let grant = Grant { token: Token(5), lease, contended: true, reserved: true, sharers: 2, met: Note(8) };
+    let unasked = Grant { met: Note::default(), ..grant };
+    for message in [Message::Granted(grant), Message::Granted(unasked), Message::Recalled(Token(5))] {
         giving.mailbox.get().unwrap().post(message, true);
         assert_eq!(told.recv().await, Some((3, News::Told(message))));
     }
