@@ -145,16 +145,16 @@ def measure(targets, script, rounds, seconds):
     return results
 
 
-def table(results):
+def table(results, floats):
     direct = statistics.median(results["direct"]["p50"])
     envoy_rate = statistics.median(results["envoy"]["per_core"]) if "envoy" in results else None
     lines = ["| through | p50, 1 in flight (us) | added p50 (us) | p99, 1 in flight (us) | requests/s, 16 in flight "
-             "| requests per CPU second of the proxy | against Envoy |", "|---|---|---|---|---|---|---|"]
+             "| MB/s | requests per CPU second of the proxy | against Envoy |", "|---|---|---|---|---|---|---|---|"]
     for name, result in results.items():
         p50, p99, per_core, rate = (statistics.median(result[key]) for key in ("p50", "p99", "per_core", "rate"))
         proxy = name != "direct"
         ratio = f"{per_core / envoy_rate:.2f}x" if proxy and envoy_rate else ""
-        lines.append(f"| {name} | {p50:.0f} | {f'{p50 - direct:.0f}' if proxy else ''} | {p99:.0f} | {rate:.0f} | "
+        lines.append(f"| {name} | {p50:.0f} | {f'{p50 - direct:.0f}' if proxy else ''} | {p99:.0f} | {rate:.0f} | {rate * 4 * floats / 1e6:.0f} | "
                      f"{f'{per_core:.0f}' if proxy else ''} | {ratio} |")
     return "\n".join(lines)
 
@@ -169,7 +169,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         script = wrk_script(folder, options.floats)
-        worker_config = pathlib.Path(__file__).parent / "null-worker.toml"
+        worker_config = pathlib.Path(folder) / "worker.toml"
+        null = (pathlib.Path(__file__).parent / "null-worker.toml").read_text()
+        worker_config.write_text(null.replace("[784]", f"[{options.floats}]"))
         with Parm("worker", "--config", str(worker_config)) as worker:
             worker.wait_for_model(MODEL)
             # One thread, as nginx and Envoy get one; only the proxies are limited, not the worker.
@@ -201,7 +203,7 @@ def with_proxies(makers, targets, folder, upstream, then):
 
 def report(results, options):
     print(f"{options.floats} FP32 values a request, {options.rounds} rounds of {options.seconds} s, medians\n")
-    print(table(results))
+    print(table(results, options.floats))
 
 
 if __name__ == "__main__":

@@ -44,6 +44,25 @@ fn an_agent_answers_as_the_server_does_and_gives_tokens_for_it() {
 }
 
 #[test]
+fn many_at_once_are_answered_by_instances_that_are_tasks_and_by_those_that_are_threads() {
+    let server = Parm::worker(&[]);
+    let upstream = format!("http://{}", server.http);
+    for kind in [&[][..], &["--set", "backend.batching.max_batch=8"], &["--set", "backend.faults=true"]] {
+        let arguments =
+            [&["worker", "--instances", "3", "--upstream", &*upstream][..], &OFTEN, kind].concat();
+        let agent = Parm::listening(&arguments);
+        agent.until_model_ready();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    (0..25).for_each(|_| assert_eq!(ask(&agent), 200, "{kind:?}: {}", agent.log()))
+                });
+            }
+        });
+    }
+}
+
+#[test]
 fn models_that_the_server_loads_and_unloads_come_and_go() {
     let server = Parm::worker(&[]);
     let agent = agent(&format!("http://{}", server.http));

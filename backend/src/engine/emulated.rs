@@ -105,6 +105,10 @@ impl Model for Emulation {
         &self.signature
     }
 
+    fn is_steady(&self) -> bool {
+        matches!(self.spec.time_ms, Distribution::Constant { .. })
+    }
+
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
         let started = Instant::now();
         let [input] = inputs else {

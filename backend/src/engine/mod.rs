@@ -15,10 +15,12 @@ mod upstream;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
+use parm_protocol::client::BoxFuture;
 use parm_protocol::{Shape, Tensor};
 
 pub use emulated::{Emulated, Spec};
 pub use guard::guarded;
+pub(crate) use guard::guarded_future;
 pub use signature::{Declared, Signature};
 pub use upstream::Upstream;
 pub(crate) use upstream::{Channel, Description};
@@ -42,9 +44,19 @@ pub trait Model: Send {
     /// Runs inputs in declared order; returns outputs in declared order.
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error>;
 
+    /// A run that another server does, and that is only to be waited for. `None` where it is done here, or by a thread.
+    fn ask(&self, _inputs: &[Tensor]) -> Option<BoxFuture<'static, Result<Vec<Tensor>, Error>>> {
+        None
+    }
+
     /// Rows of a run at most; 0 where the first dimension is no batch though it varies. Where nobody knows it is unbounded.
     fn most_rows(&self) -> usize {
         usize::MAX
+    }
+
+    /// Whether runs of one shape take about the same time, and wait for nobody.
+    fn is_steady(&self) -> bool {
+        true
     }
 
     /// Makes runs of inputs with these shapes fast ahead of time, where the engine compiles for shapes.

@@ -1,9 +1,10 @@
 //! Models of another server: a run is a request to it.
 //!
 //! Beside a server that cannot do what our workers do (Triton, MLServer) a worker with an upstream is its agent: it has the
-//! queue that orders by urgency and shares, tokens for frontends, faults and metrics, and the server has the models. Each
-//! replica has connections of its own and a small runtime that the instance's thread drives, so that a request is not
-//! handed from thread to thread on its way, and tensors are passed on as they came.
+//! queue that orders by urgency and shares, tokens for frontends, faults and metrics, and the server has the models. Mostly its
+//! instances are tasks, which await the server on the runtime that reads and writes sockets, so that a request is never handed
+//! from thread to thread; tensors are passed on as they came. Where an instance has a thread (for batches, or to suffer injected
+//! faults) each replica has connections of its own and a small runtime that the thread drives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::validate::has_batch_dimension;
 use parm_protocol::{
-    Code, DataType, Error as Refusal, InferRequest, ModelMetadata, ModelRef, NamedTensor, Parameters, Tensor,
-    TensorMetadata,
+    Code, DataType, Error as Refusal, InferRequest, InferResponse, ModelMetadata, ModelRef, NamedTensor,
+    Parameters, Tensor, TensorMetadata,
 };
 use parm_wire::client::{self, Endpoint, Prefer, Scheme};
 use schemars::JsonSchema;
@@ -56,18 +57,35 @@ pub(crate) struct Channel {
 
 struct Remote {
     channel: Channel,
+    question: Arc<Question>,
+    /// For tasks, which must not wait on a runtime of their own.
+    client: Option<Arc<dyn Client>>,
+}
+
+/// What the other server is asked, and how its answer is read.
+struct Question {
+    peer: String,
     description: Description,
     longest: Duration,
 }
 
 impl Upstream {
+    /// A client for tasks, on the runtime that this is called in. Nothing is sent yet.
+    pub(crate) fn client(&self) -> Result<Arc<dyn Client>, Error> {
+        let url = self.address()?;
+        let config = client::Config { transport: Prefer::Http, ..self.client.clone() };
+        client::connect(url, &config).map_err(|error| Error::Upstream { peer: url.to_string(), error })
+    }
+
+    fn address(&self) -> Result<&Endpoint, Error> {
+        let message = "backend.upstream.url is missing".into();
+        let missing = Error::Upstream { peer: String::new(), error: Refusal::Malformed { message } };
+        self.url.as_ref().ok_or(missing)
+    }
+
     /// Opens a channel. Nothing is sent yet.
     pub(crate) fn channel(&self) -> Result<Channel, Error> {
-        let Some(url) = &self.url else {
-            let message = "backend.upstream.url is missing".into();
-            return Err(Error::Upstream { peer: String::new(), error: Refusal::Malformed { message } });
-        };
-        let config = client::Config { transport: Prefer::Http, ..self.client.clone() };
+        let url = self.address()?;
         // HTTP/1 has nothing to do between requests; HTTP/2 and frames answer pings.
         let mut builder = match url.scheme {
             Scheme::Http => Builder::new_current_thread(),
@@ -75,12 +93,11 @@ impl Upstream {
         };
         let runtime = builder.worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| Error::Thread { message: error.to_string() })?;
-        let peer = url.to_string();
         let client = {
             let _inside = runtime.enter();
-            client::connect(url, &config).map_err(|error| Error::Upstream { peer: peer.clone(), error })?
+            self.client()?
         };
-        Ok(Channel { upstream: self.clone(), peer, client, runtime: Some(runtime) })
+        Ok(Channel { upstream: self.clone(), peer: url.to_string(), client, runtime: Some(runtime) })
     }
 }
 
@@ -97,10 +114,6 @@ impl Channel {
         answer.map_err(|error| Error::Upstream { peer: self.peer.clone(), error })
     }
 
-    fn refused(&self, message: String) -> Error {
-        Error::Upstream { peer: self.peer.clone(), error: Refusal::Unavailable { message } }
-    }
-
     /// Names of the models that it may serve: of those that are chosen, or of all if none is.
     pub(crate) fn models(&self, chosen: &[String]) -> Result<BTreeSet<String>, Error> {
         if !chosen.is_empty() {
@@ -108,7 +121,7 @@ impl Channel {
         }
         match self.ask(|client| client.repository_index()) {
             Err(Error::Upstream { error, .. }) if is_absent(&error) => {
-                Err(self.refused("it does not list its models: name them in backend.load".into()))
+                Err(refused(&self.peer, "it does not list its models: name them in backend.load".into()))
             }
             // Servers that know no states list what they serve.
             Ok(index) => {
@@ -164,6 +177,10 @@ impl Drop for Channel {
     }
 }
 
+fn refused(peer: &str, message: String) -> Error {
+    Error::Upstream { peer: peer.into(), error: Refusal::Unavailable { message } }
+}
+
 /// Whether the server has no such endpoint.
 fn is_absent(error: &Refusal) -> bool {
     matches!(error.code(), Code::Unimplemented | Code::NotFound)
@@ -186,25 +203,23 @@ impl Description {
         &self.platform
     }
 
-    /// The model, asked on a channel of its own. A request takes no longer than `longest`.
-    pub(crate) fn model(&self, upstream: &Upstream, longest: Duration) -> Result<Box<dyn Model>, Error> {
-        Ok(Box::new(Remote { channel: upstream.channel()?, description: self.clone(), longest }))
+    /// The model, asked on a channel of its own, and by tasks through `client`. A request takes no longer than `longest`.
+    pub(crate) fn model(
+        &self,
+        upstream: &Upstream,
+        longest: Duration,
+        client: Option<&Arc<dyn Client>>,
+    ) -> Result<Box<dyn Model>, Error> {
+        let channel = upstream.channel()?;
+        let question = Question { peer: channel.peer.clone(), description: self.clone(), longest };
+        Ok(Box::new(Remote { channel, question: Arc::new(question), client: client.cloned() }))
     }
 }
 
-impl Model for Remote {
-    fn signature(&self) -> &Signature {
-        &self.description.signature
-    }
-
-    fn most_rows(&self) -> usize {
-        self.description.most_rows
-    }
-
-    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
-        let declared = &self.description.signature;
-        let named = declared.inputs.iter().zip(inputs);
-        let request = InferRequest {
+impl Question {
+    fn request(&self, inputs: &[Tensor]) -> InferRequest {
+        let named = self.description.signature.inputs.iter().zip(inputs);
+        InferRequest {
             model: self.description.model.clone(),
             id: String::new(),
             parameters: Parameters::new(),
@@ -212,19 +227,56 @@ impl Model for Remote {
                 .map(|(declared, tensor)| NamedTensor::new(&*declared.name, tensor.clone()))
                 .collect(),
             outputs: Vec::new(),
-        };
-        let context = CallContext { deadline: Some(Instant::now() + self.longest), ..CallContext::default() };
-        let mut outputs = self.channel.ask(|client| client.infer(request, context))?.outputs;
+        }
+    }
+
+    fn context(&self) -> CallContext {
+        CallContext { deadline: Some(Instant::now() + self.longest), ..CallContext::default() }
+    }
+
+    /// The answer's tensors in declared order.
+    fn outputs(&self, answer: InferResponse) -> Result<Vec<Tensor>, Error> {
+        let mut outputs = answer.outputs;
         let output = |wanted: &Declared| {
             let place = outputs.iter().position(|output| output.name == wanted.name);
             let place = place
-                .ok_or_else(|| self.channel.refused(format!("its answer lacks output '{}'", wanted.name)))?;
+                .ok_or_else(|| refused(&self.peer, format!("its answer lacks output '{}'", wanted.name)))?;
             Ok(outputs.swap_remove(place).tensor)
         };
-        declared.outputs.iter().map(output).collect()
+        self.description.signature.outputs.iter().map(output).collect()
+    }
+}
+
+impl Model for Remote {
+    fn signature(&self) -> &Signature {
+        &self.question.description.signature
+    }
+
+    fn most_rows(&self) -> usize {
+        self.question.description.most_rows
+    }
+
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+        let (request, context) = (self.question.request(inputs), self.question.context());
+        self.question.outputs(self.channel.ask(|client| client.infer(request, context))?)
+    }
+
+    fn is_steady(&self) -> bool {
+        false
+    }
+
+    fn ask(&self, inputs: &[Tensor]) -> Option<BoxFuture<'static, Result<Vec<Tensor>, Error>>> {
+        let (client, question) = (self.client.clone()?, self.question.clone());
+        let request = question.request(inputs);
+        Some(Box::pin(async move {
+            let answer = client.infer(request, question.context()).await;
+            let answer = answer.map_err(|error| Error::Upstream { peer: question.peer.clone(), error })?;
+            question.outputs(answer)
+        }))
     }
 
     fn replica(&self) -> Option<Box<dyn Model>> {
-        self.description.model(&self.channel.upstream, self.longest).ok()
+        let Question { description, longest, .. } = &*self.question;
+        description.model(&self.channel.upstream, *longest, self.client.as_ref()).ok()
     }
 }

@@ -50,6 +50,7 @@ impl Host {
             },
             version,
             payer: Payer::of_model(name, &self.shares),
+            quick: warm.limit == 1 && is_quick(&**replicas[0].lock(), &warm),
             batch_limit: warm.limit,
             statistics,
             replicas,
@@ -69,7 +70,8 @@ impl Host {
             }
             Source::Emulated(spec) => (Emulated.platform(), Box::new(|| spec.clone().model())),
             Source::Upstream(description) => {
-                let read = || description.model(&self.config.upstream, self.config.max_wait);
+                let client = self.origin.as_ref().and_then(|origin| origin.client.as_ref());
+                let read = move || description.model(&self.config.upstream, self.config.max_wait, client);
                 (description.platform(), Box::new(read))
             }
         })
@@ -163,6 +165,16 @@ struct Warm {
     speedup: Option<f64>,
     /// Times of runs of [`MEASURED_ROWS`], as far as they were measured.
     times: Vec<Duration>,
+}
+
+/// A thread that reads sockets may be kept from them for so long.
+const QUICK: Duration = Duration::from_micros(100);
+
+/// Whether runs of one row are quick, whatever row it is: other sizes may be slow, or be compiled first.
+fn is_quick(model: &dyn Model, warm: &Warm) -> bool {
+    let inputs = &model.signature().inputs;
+    let fixed = inputs.iter().all(|input| input.shape.iter().skip(1).all(|dim| *dim >= 0));
+    fixed && model.is_steady() && warm.times.first().is_some_and(|alone| *alone <= QUICK)
 }
 
 /// Median time of so many runs on blank inputs, after one that is not counted; of fewer, but one, where they take too long.

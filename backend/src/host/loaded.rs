@@ -1,6 +1,7 @@
 //! A model in memory.
 
 use parking_lot::Mutex;
+use parm_protocol::client::BoxFuture;
 use parm_protocol::{ModelConfig, ModelMetadata, Rows, Tensor};
 
 use crate::Error;
@@ -20,15 +21,34 @@ pub(crate) struct Loaded {
     /// Rows that batching may put together; 1 where it does not pay.
     pub(crate) batch_limit: usize,
     pub(crate) statistics: Statistics,
-    /// By instance. A lock is only ever taken by its own instance, so it is never waited for.
+    /// A run of one row is so quick and so even that it is done where the request is read.
+    pub(super) quick: bool,
+    /// As many as there are runs at a time, so that a run always finds one that is free: mostly its instance's own.
     pub(super) replicas: Vec<Mutex<Box<dyn Model>>>,
 }
 
 impl Loaded {
     /// Runs on an instance's replica.
     pub(crate) fn run(&self, instance: usize, inputs: &[Tensor]) -> Result<Vec<Tensor>, Error> {
-        let mut model = self.replicas[instance % self.replicas.len()].lock();
+        let own = instance % self.replicas.len();
+        let (before, after) = self.replicas.split_at(own);
+        let free = after.iter().chain(before).find_map(Mutex::try_lock);
+        let mut model = free.unwrap_or_else(|| self.replicas[own].lock());
         guarded(|| model.run(inputs))
+    }
+
+    /// Has another server run it, where it is another's and need only be waited for.
+    pub(crate) fn ask(
+        &self,
+        instance: usize,
+        inputs: &[Tensor],
+    ) -> Option<BoxFuture<'static, Result<Vec<Tensor>, Error>>> {
+        self.replicas[instance % self.replicas.len()].lock().ask(inputs)
+    }
+
+    /// Whether a run of so many rows is done where the request is read.
+    pub(super) fn is_quick(&self, rows: usize) -> bool {
+        self.quick && rows == 1
     }
 
     /// What of a request counts as rows: none where the model's first dimension is no batch.

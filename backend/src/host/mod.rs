@@ -4,6 +4,7 @@
 //! worker:    requests -> one queue -> N threads             an idle instance takes what has waited longest
 //! embedded:  requests -> N queues  -> one thread each       the dispatcher chooses the instance
 //! ```
+//! An agent's instances, which only wait for another server, are tasks instead of threads.
 //! Both load a model once and share its weights between threads where the engine can.
 
 mod catalogue;
@@ -58,6 +59,8 @@ pub(crate) struct Host {
     shares: Table,
     orders: Orders,
     queues: Vec<Arc<Queue>>,
+    /// An instance of each queue, for what is run where it was read.
+    runners: Vec<Setup>,
     started: AtomicBool,
     draining: AtomicBool,
     /// Held so that dropping the host ends the threads.
@@ -81,16 +84,23 @@ impl Host {
             tracing::info!(engine = chosen.name, "models run on {}", chosen.about);
         }
         let origin = upstream::Origin::of(&config)?;
+        let tasks = origin.as_ref().and_then(upstream::Origin::runtime);
         let faults = config.faults.then(Arc::<Faults>::default);
         let count = if layout == Layout::Shared { 1 } else { config.instances.get() };
         let queues: Vec<_> = (0..count)
             .map(|_| Arc::new(Queue::new(&config, config.instances.get() / count, &metrics)))
             .collect();
-        let instances = (0..config.instances.get()).map(|number| {
+        let setups = (0..config.instances.get()).map(|number| {
             let (queue, faults) = (queues[number % count].clone(), faults.clone());
-            Instance::start(Setup { number, queue, batching: config.batching.clone(), faults })
+            Setup { number, queue, batching: config.batching.clone(), faults }
+        });
+        let setups: Vec<_> = setups.collect();
+        let instances = setups.iter().cloned().map(|setup| match &tasks {
+            Some(runtime) => Ok(Instance::start_task(setup, runtime)),
+            None => Instance::start(setup),
         });
         let instances = instances.collect::<Result<_, _>>()?;
+        let runners = setups.into_iter();
         Ok(Arc::new(Self {
             shares: Table::new(&config.shares),
             config,
@@ -100,6 +110,7 @@ impl Host {
             origin,
             catalogue: Catalogue::default(),
             orders: Orders::default(),
+            runners: runners.take(count).collect(),
             queues,
             started: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -174,7 +185,9 @@ impl Host {
         let payer = self.payer(model, &request.parameters);
         let order = Order { model: model.clone(), payer, inputs, rows, priority, arrived, deadline, caller };
         let (job, answer) = Job::new(order);
-        self.queues[queue].push(job)?;
+        let at_once = model.is_quick(rows) && self.faults.is_none();
+        let job = if at_once { self.runners[queue].run_at_once(job).err() } else { Some(job) };
+        job.map_or(Ok(()), |job| self.queues[queue].push(job))?;
         let late = || Refusal::DeadlineExceeded { waited: arrived.elapsed() };
         let lost = |_| Refusal::Unavailable { message: "the instance is gone: try another".into() };
         let answer = tokio::time::timeout_at(deadline.into(), answer).await.map_err(|_| late())?;

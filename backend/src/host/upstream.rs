@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use parm_protocol::Error as Refusal;
+use parm_protocol::client::Client;
+use tokio::runtime::Handle;
 
 use super::Host;
 use super::load::Source;
@@ -24,6 +26,8 @@ type Served = BTreeMap<String, BTreeMap<u64, Description>>;
 /// The other server.
 pub(super) struct Origin {
     channel: Mutex<Channel>,
+    /// By which tasks ask, where instances are such.
+    pub(super) client: Option<Arc<dyn Client>>,
     /// What it served when it was last looked at, as far as it could be loaded.
     served: Mutex<Served>,
 }
@@ -36,7 +40,15 @@ impl Origin {
         if let Some((field, _)) = beside.into_iter().find(|(_, is_set)| *is_set) {
             return Err(Error::NotBesideUpstream { url: url.to_string(), field });
         }
-        Ok(Some(Self { channel: Mutex::new(config.upstream.channel()?), served: Mutex::default() }))
+        let computes = config.faults || config.batching.max_batch.get() > 1;
+        let client =
+            if computes || Handle::try_current().is_err() { None } else { Some(config.upstream.client()?) };
+        Ok(Some(Self { channel: Mutex::new(config.upstream.channel()?), client, served: Mutex::default() }))
+    }
+
+    /// The runtime on which instances are tasks, where they are.
+    pub(super) fn runtime(&self) -> Option<Handle> {
+        self.client.as_ref().and_then(|_| Handle::try_current().ok())
     }
 
     /// The versions of a model that are to be served.

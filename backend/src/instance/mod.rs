@@ -1,9 +1,10 @@
-//! Instances: threads that run batches, and the bounded queues that feed them.
+//! Instances: threads that run batches, or tasks where another server runs them, and the bounded queues that feed them.
 //!
 //! A request makes one hand-off each way: into the queue, which wakes a thread, and back through a one-shot channel.
 //! Several threads may pull from one queue (a worker's instances: an idle one takes what has waited longest) or each
 //! from its own (instances that a dispatcher of ours addresses singly).
 
+mod arrivals;
 mod batch;
 mod counter;
 mod job;

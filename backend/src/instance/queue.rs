@@ -12,13 +12,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 use parm_protocol::Error;
 use parm_protocol::fleet::{Mailbox, Wish};
 use parm_tokens::{Frontend, Order};
 use tokio::sync::Notify;
 
 use super::Job;
+use super::arrivals::Arrivals;
 use super::state::{Letter, State, Ticket, drop_useless};
 use crate::{Config, Metrics};
 
@@ -27,7 +28,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 pub(crate) struct Queue {
     state: Mutex<State>,
-    arrived: Condvar,
+    arrived: Arrivals,
     idle: Notify,
     /// Told whenever a thread is done with what it took.
     done: Notify,
@@ -36,12 +37,19 @@ pub(crate) struct Queue {
     capacity: usize,
 }
 
+/// What an instance does next.
+enum Next {
+    Job(Job, Ticket),
+    Wait,
+    Closed,
+}
+
 impl Queue {
     /// The queue of so many threads.
     pub(crate) fn new(config: &Config, threads: usize, metrics: &Metrics) -> Self {
         Self {
             state: Mutex::new(State::new(config, threads, metrics.clone())),
-            arrived: Condvar::new(),
+            arrived: Arrivals::default(),
             idle: Notify::new(),
             done: Notify::new(),
             sooner: Arc::default(),
@@ -57,7 +65,7 @@ impl Queue {
         }
         let Some(job) = state.redeem(job) else {
             drop(state);
-            self.arrived.notify_one();
+            self.arrived.one();
             return Ok(());
         };
         if state.waiting >= self.capacity {
@@ -72,9 +80,27 @@ impl Queue {
             self.settle(state);
         } else {
             drop(state);
-            self.arrived.notify_one();
+            self.arrived.one();
         }
         Ok(())
+    }
+
+    /// Takes a job at once, for who runs it where it is, if an instance is free and nobody comes before; else gives it back.
+    pub(crate) fn begin(&self, job: Job) -> Result<(Job, Ticket), Job> {
+        let mut state = self.state.lock();
+        if !state.may_begin_at_once() {
+            return Err(job);
+        }
+        let ticket = state.begin(&job, false);
+        self.post(&mut state);
+        drop(state);
+        Ok((job, ticket))
+    }
+
+    /// That job has been answered, and ran for so long: an instance may have slept while it ran.
+    pub(crate) fn done_at_once(&self, ticket: Ticket, took: Duration) {
+        self.done(ticket, took);
+        self.arrived.one();
     }
 
     /// The next job, once there is one; `None` once the queue is closed and empty. The caller counts as busy until it
@@ -82,32 +108,59 @@ impl Queue {
     pub(crate) fn take(&self) -> Option<(Job, Ticket)> {
         let mut state = self.state.lock();
         loop {
+            match self.next(&mut state) {
+                Next::Job(job, ticket) => return Some((job, ticket)),
+                Next::Closed => return None,
+                Next::Wait => self.arrived.wait(&mut state),
+            }
+        }
+    }
+
+    /// The same, for an instance that is a task.
+    pub(crate) async fn taken(&self) -> Option<(Job, Ticket)> {
+        loop {
+            let arrival = self.arrived.next();
+            tokio::pin!(arrival);
+            // Enabled before the look, so that what comes in between is not missed.
+            arrival.as_mut().enable();
+            match self.next(&mut self.state.lock()) {
+                Next::Job(job, ticket) => return Some((job, ticket)),
+                Next::Closed => return None,
+                Next::Wait => {}
+            }
+            arrival.await;
+        }
+    }
+
+    /// What an instance without a job does next.
+    fn next(&self, state: &mut MutexGuard<'_, State>) -> Next {
+        loop {
+            if state.open && state.is_full() {
+                return Next::Wait; // its place is taken by what runs where it was read
+            }
             if let Some(job) = state.pop_promised() {
                 let ticket = state.begin(&job, true);
-                return Some((job, ticket));
+                return Next::Job(job, ticket);
             }
             while let Some(job) = state.pop() {
                 if !job.is_useless(Instant::now()) {
                     let ticket = state.begin(&job, false);
                     if state.desk.is_used() && state.waiting > 0 {
                         // Several may have waited for one promise.
-                        self.arrived.notify_one();
+                        self.arrived.one();
                     }
-                    self.post(&mut state);
-                    return Some((job, ticket));
+                    self.post(state);
+                    return Next::Job(job, ticket);
                 }
                 drop_useless(job);
             }
-            if self.post(&mut state) {
+            if self.post(state) {
                 continue; // the lock was let go of
             }
             if state.busy == 0 {
                 self.idle.notify_waiters();
             }
-            if !state.open {
-                return None;
-            }
-            self.arrived.wait(&mut state);
+            return if state.open { Next::Wait } else { Next::Closed };
         }
     }
 
@@ -163,7 +216,7 @@ impl Queue {
             }
             // What came for another model must not wait for this batch: pass the wake-up on to an idle thread.
             if state.waiting > 0 {
-                self.arrived.notify_one();
+                self.arrived.one();
             }
             self.arrived.wait_until(&mut state, until);
         }
@@ -195,7 +248,7 @@ impl Queue {
         let frontends: Vec<_> = std::mem::take(&mut state.mailboxes).into_keys().collect();
         frontends.into_iter().for_each(|frontend| state.desk.leave(frontend));
         drop(state);
-        self.arrived.notify_all();
+        self.arrived.all();
     }
 
     /// A frontend takes part. Whether it is the first that ever did.
@@ -238,7 +291,7 @@ impl Queue {
         let at = state.tick.map(|at| state.instant(at));
         drop(state);
         if runs {
-            self.arrived.notify_one();
+            self.arrived.one();
         }
         deliver(letters);
         at
@@ -250,7 +303,7 @@ impl Queue {
         let letters = self.written(&mut state, None);
         drop(state);
         if runs {
-            self.arrived.notify_one();
+            self.arrived.one();
         }
         deliver(letters);
     }

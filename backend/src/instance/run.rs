@@ -1,12 +1,19 @@
-//! An instance's thread: take, run, answer.
+//! An instance: take, run, answer.
+//!
+//! What computes has a thread of its own. Where the model is another server's and nothing is to be done but wait for it, an
+//! instance is a task beside those that read and write sockets: handing each request from thread to thread and back costs
+//! more than the rest of its way. Batches and injected faults make an instance wait with its thread, so with them it has one.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use parm_protocol::Tensor;
+use tokio::runtime::Handle;
 
 use super::state::Ticket;
 use super::{Job, Queue, batch};
+use crate::engine::guarded_future;
+use crate::host::Loaded;
 use crate::statistics::Phases;
 use crate::{Batching, Error, Faults, pause};
 
@@ -28,6 +35,13 @@ pub(crate) struct Setup {
 }
 
 impl Instance {
+    /// Starts it as a task.
+    pub(crate) fn start_task(setup: Setup, runtime: &Handle) -> Self {
+        let queue = setup.queue.clone();
+        runtime.spawn(setup.serve_asking());
+        Self { queue }
+    }
+
     /// Starts the thread.
     pub(crate) fn start(setup: Setup) -> Result<Self, Error> {
         let queue = setup.queue.clone();
@@ -45,6 +59,18 @@ impl Drop for Instance {
 }
 
 impl Setup {
+    /// Runs a job on the thread that read it, if an instance is free; else gives it back.
+    ///
+    /// For a run of microseconds, two threads that wake each other take longer than the run.
+    pub(crate) fn run_at_once(&self, job: Job) -> Result<(), Job> {
+        let (mut job, mut ticket) = self.queue.begin(job)?;
+        job.begin();
+        let began = Instant::now();
+        self.run(vec![job], &mut ticket);
+        self.queue.done_at_once(ticket, began.elapsed());
+        Ok(())
+    }
+
     fn serve(self) {
         pause::make_precise();
         while let Some((first, mut ticket)) = self.queue.take() {
@@ -52,6 +78,30 @@ impl Setup {
             jobs.iter_mut().for_each(Job::begin);
             let began = Instant::now();
             self.run(jobs, &mut ticket);
+            self.queue.done(ticket, began.elapsed());
+        }
+    }
+
+    /// The same, where another server does the work.
+    async fn serve_asking(self) {
+        while let Some((mut job, mut ticket)) = self.queue.taken().await {
+            job.begin();
+            let began = Instant::now();
+            let outputs = match job.model.ask(self.number, &job.inputs) {
+                Some(answer) => guarded_future(answer).await,
+                None => Err(Error::Thread { message: "a model that computes has no thread here".into() }),
+            };
+            match outputs {
+                Ok(outputs) => {
+                    let phases = Phases { infer: began.elapsed(), ..Phases::default() };
+                    job.model.statistics.executed(job.rows, phases);
+                    self.answer(vec![job], vec![outputs], (began, phases), &mut ticket);
+                }
+                Err(error) => {
+                    note_panic(&job.model, &error);
+                    job.answer(Err(error.into()));
+                }
+            }
             self.queue.done(ticket, began.elapsed());
         }
     }
@@ -69,25 +119,32 @@ impl Setup {
 
     fn run(&self, jobs: Vec<Job>, ticket: &mut Ticket) {
         let started = Instant::now();
-        let alone = jobs.len() == 1;
         match self.execute(&jobs) {
-            Ok((parts, phases)) => {
-                // First, so that a token can go with the answer.
-                if alone {
-                    self.queue.hand_on(ticket);
-                }
-                for (job, outputs) in jobs.into_iter().zip(parts) {
-                    let statistics = &job.model.statistics;
-                    statistics.answered(job.arrived.elapsed(), started - job.arrived, phases);
-                    job.answer(Ok(outputs));
-                }
-            }
+            Ok((parts, phases)) => self.answer(jobs, parts, (started, phases), ticket),
             // One request that breaks the model must not take its neighbours along.
-            Err(error) if !alone => {
+            Err(error) if jobs.len() > 1 => {
                 tracing::debug!(%error, "a batch failed: running its requests one by one");
                 jobs.into_iter().for_each(|job| self.run(vec![job], ticket));
             }
             Err(error) => jobs.into_iter().for_each(|job| job.answer(Err(error.clone()))),
+        }
+    }
+
+    fn answer(
+        &self,
+        jobs: Vec<Job>,
+        parts: Vec<Vec<Tensor>>,
+        (started, phases): (Instant, Phases),
+        ticket: &mut Ticket,
+    ) {
+        // First, so that a token can go with the answer.
+        if jobs.len() == 1 {
+            self.queue.hand_on(ticket);
+        }
+        for (job, outputs) in jobs.into_iter().zip(parts) {
+            let statistics = &job.model.statistics;
+            statistics.answered(job.arrived.elapsed(), started - job.arrived, phases);
+            job.answer(Ok(outputs));
         }
     }
 
@@ -99,14 +156,17 @@ impl Setup {
         let stacked = Instant::now();
         let run = || model.run(self.number, &inputs);
         let outputs = self.faults.as_ref().map_or_else(run, |faults| faults.around(self.number, run));
-        if let Err(Error::Panicked { .. }) = &outputs {
-            model.statistics.metrics().panics.inc();
-        }
-        let outputs = outputs?;
+        let outputs = outputs.inspect_err(|error| note_panic(model, error))?;
         let ran = Instant::now();
         let parts = if jobs.len() == 1 { vec![outputs] } else { batch::split(&outputs, &rows)? };
         let phases = Phases { input: stacked - began, infer: ran - stacked, output: ran.elapsed() };
         model.statistics.executed(rows.iter().sum(), phases);
         Ok((parts, phases))
+    }
+}
+
+fn note_panic(model: &Loaded, error: &Error) {
+    if let Error::Panicked { .. } = error {
+        model.statistics.metrics().panics.inc();
     }
 }
