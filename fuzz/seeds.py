@@ -181,14 +181,31 @@ def copies():
     save("settings", "keys", keys.encode())
 
 
+def kubernetes():
+    endpoint = {"addresses": ["10.0.0.1"], "conditions": {"ready": True, "serving": True, "terminating": False}}
+    endpoint |= {"nodeName": "n1", "zone": "a", "targetRef": {"kind": "Pod", "name": "w-1"}}
+    ports = [{"name": "http", "port": 8000, "protocol": "TCP"}, {"name": "metrics", "port": 8002}]
+    slice = {"metadata": {"name": "w-1", "resourceVersion": "7"}, "addressType": "IPv4", "endpoints": [endpoint], "ports": ports}
+    six = slice | {"metadata": {"name": "w-2"}, "addressType": "IPv6", "endpoints": [{"addresses": ["fd00::1"]}]}
+    empty = slice | {"metadata": {"name": "w-3"}, "endpoints": None, "ports": None}
+    page = {"metadata": {"resourceVersion": "9", "continue": "x"}, "items": [slice, six, empty]}
+    said = {"page": page, "modified": {"type": "MODIFIED", "object": slice}, "deleted": {"type": "DELETED", "object": six}}
+    said["bookmark"] = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "8"}}}
+    said["error"] = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}}
+    for name, what in said.items():
+        save("kubernetes", name, json.dumps(what).encode())
+
+
 def workers():
     lines = ["# a comment", "", "http://a:1  # the first", "grpc://[::1]:2", "unix:/run/parm.sock"]
     lines += ["dns+http://workers.example:8000", "srv+http://_parm._tcp.example"]
+    lines += ["http://a:1 node=rack-4 zone=eu-1a", "kubernetes+http://workers.ml:http", "kubernetes+grpc://workers:8001"]
     save("workers", "every_kind", "\n".join(lines).encode())
 
 
 frames()
 copies()
+kubernetes()
 workers()
 rest_json()
 rest_binary()

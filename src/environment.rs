@@ -6,6 +6,15 @@ pub fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
+/// Where Kubernetes says to its pods that its API server is.
+#[allow(clippy::disallowed_methods)]
+pub fn kubernetes() -> Option<String> {
+    let host = std::env::var("KUBERNETES_SERVICE_HOST").ok().filter(|host| !host.is_empty())?;
+    let port = std::env::var("KUBERNETES_SERVICE_PORT").unwrap_or_else(|_| "443".to_owned());
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    Some(format!("https://{host}:{port}"))
+}
+
 /// The usual variable for log filters.
 #[allow(clippy::disallowed_methods)]
 pub fn rust_log() -> Option<String> {

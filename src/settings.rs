@@ -9,6 +9,7 @@
 use anyhow::anyhow;
 use figment::providers::{Env, Format, Serialized, Toml};
 use figment::{Figment, Source};
+use parm_frontend::discovery::kubernetes::Service;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +75,10 @@ impl Settings {
         }
         let settings = extract(figment)?;
         let mut settings = if settings.embeds() { settings.with_models()? } else { settings };
+        let is_service = |url: &String| Service::read(url).is_some();
+        if settings.frontend.kubernetes.server.is_none() && settings.frontend.workers.iter().any(is_service) {
+            settings.frontend.kubernetes.server = crate::environment::kubernetes();
+        }
         // Models that are served from a folder have their bundles there.
         if settings.frontend.bundles.is_none() {
             settings.frontend.bundles = settings.backend.models.clone();
@@ -193,6 +198,8 @@ fn layers(flags: &Common) -> Result<Figment, Invalid> {
     flag!(flags.models, "backend.models");
     flag!(flags.instances, "backend.instances");
     flag!(flags.engine, "backend.engine.name");
+    flag!(flags.node, "backend.node");
+    flag!(flags.zone, "backend.zone");
     flag!(flags.log_format, "log.format");
     flag!(flags.otlp, "log.otlp");
     for assignment in &flags.set {

@@ -1,8 +1,10 @@
-//! Workers that are not there, not yet, or found by name.
+//! Workers that are not there, not yet, or found by name or by a Service of Kubernetes.
 
 use std::net::Ipv4Addr;
 
+use crate::support::api_server::Api;
 use crate::support::names::{Names, Zone};
+use crate::support::process::command;
 use crate::support::{Parm, http};
 
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
@@ -64,4 +66,63 @@ fn a_service_brings_hosts_and_ports_of_the_first_priority() {
     parm.until("both workers have joined", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 2.0);
     parm.until_model_ready();
     assert_eq!(members(&parm), 2.0);
+}
+
+/// A slice of one pod on this machine, which is a worker's port.
+fn slice(worker: &Parm, conditions: &str) -> String {
+    let port = worker.http.port();
+    format!(
+        r#"{{"metadata": {{"name": "w-{port}", "resourceVersion": "1"}}, "addressType": "IPv4",
+        "endpoints": [{{"addresses": ["127.0.0.1"], "conditions": {conditions}, "nodeName": null, "zone": "eu-1a"}}],
+        "ports": [{{"name": "http", "port": {port}, "protocol": "TCP"}}]}}"#
+    )
+    .replace('\n', "")
+}
+
+#[test]
+fn a_service_of_kubernetes_brings_its_pods_and_each_says_on_which_node_it_stands() {
+    let workers = [Parm::worker(&["--node", "n1"]), Parm::worker(&["--node", "n2", "--zone", "elsewhere"])];
+    let slices = workers.each_ref().map(|worker| slice(worker, "{}"));
+    let api = Api::start(200, &slices.join(","));
+    let server = format!("frontend.kubernetes.server=\"http://{}\"", api.address);
+    let service = "kubernetes+http://workers.ml:http";
+    let parm = Parm::listening(&["serve", "--worker", service, "--set", &server, "--admin", "127.0.0.1:0"]);
+    parm.until_model_ready();
+    parm.until("both have joined", |parm| parm.metric("parm_instances", &["state=\"ready\""]) == 2.0);
+    let told = http::get(parm.admin.unwrap(), "/admin/v1/instances").body_text();
+    // What the cluster says is believed first, what it leaves open is the worker's to say.
+    for words in [r#""source":"kubernetes","node":"n1","zone":"eu-1a""#, r#""node":"n2","zone":"eu-1a""#] {
+        assert!(told.contains(words), "{words} is missing in {told}");
+    }
+    assert_eq!(parm.metric("parm_kubernetes_current", &[service]), 1.0);
+    api.until_watched();
+    api.tell(&format!(
+        r#"{{"type": "MODIFIED", "object": {}}}"#,
+        slice(&workers[0], r#"{"terminating": true}"#)
+    ));
+    parm.until("the pod that ends is gone", |parm| members(parm) == 1.0);
+    assert_eq!(status(&parm), 200);
+}
+
+#[test]
+fn a_check_says_whether_a_service_of_kubernetes_can_be_followed() {
+    let worker = Parm::worker(&[]);
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("parm.toml");
+    let check = |api: &Api| {
+        let config = format!(
+            "[frontend]\nworkers = [\"kubernetes+http://workers.ml:http\"]\nkubernetes.server = \"http://{}\"\n",
+            api.address
+        );
+        std::fs::write(&file, config).unwrap();
+        let output = command().arg("check").arg(&file).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let told = check(&Api::start(200, &slice(&worker, "{}")));
+    assert!(told.contains("ok   workers: kubernetes+http://workers.ml:http stands for 1"), "{told}");
+    assert!(told.contains(&format!("ok   worker http://127.0.0.1:{}: ", worker.http.port())), "{told}");
+    let told = check(&Api::start(200, ""));
+    assert!(told.contains("it has no pods") && told.contains("kubectl get endpointslices"), "{told}");
+    let told = check(&Api::start(403, ""));
+    assert!(told.contains("FAIL workers") && told.contains("bind a Role"), "{told}");
 }

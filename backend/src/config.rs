@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use parm_durations::{Micros, Millis, PositiveMillis};
+use parm_protocol::{Place, place};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,14 @@ use crate::engine::{Options, Spec, Upstream};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// The machine that this process stands on, such as the name of a Kubernetes node. Frontends are told it with the server's
+    /// metadata: they keep copies, parities and stand-ins of a query away from the node that holds it, and say which node
+    /// is slow. Default: none, which leaves them the address.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "place::setting")]
+    pub node: Option<String>,
+    /// The zone of that machine: those of one zone fail together. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "place::setting")]
+    pub zone: Option<String>,
     /// Folder of models, `NAME/VERSION/model.onnx`. Default: none, which leaves the emulated models.
     pub models: Option<PathBuf>,
     /// Names of the models to load at start. Default: empty, which means all.
@@ -145,6 +154,8 @@ pub struct Batching {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            node: None,
+            zone: None,
             models: None,
             load: Vec::new(),
             versions: VersionPolicy::default(),
@@ -165,6 +176,13 @@ impl Default for Config {
             reload: Duration::from_secs(5),
             faults: false,
         }
+    }
+}
+
+impl Config {
+    /// Where this process stands.
+    pub(crate) fn place(&self) -> Place {
+        Place { node: self.node.clone(), zone: self.zone.clone() }
     }
 }
 
@@ -201,5 +219,10 @@ mod tests {
         let error = toml::from_str::<Config>("[batching]\nmax_bach = 2").unwrap_err();
         assert!(error.to_string().contains("max_bach"), "{error}");
         assert!(toml::from_str::<Config>("instances = 0").is_err());
+        // As variables of the environment come.
+        let read = |text| toml::from_str::<Config>(text).map(|config| config.node);
+        assert_eq!(read("node = 12"), Ok(Some("12".into())));
+        assert_eq!(read("node = \"\""), Ok(None));
+        assert!(read("node = \"two words\"").unwrap_err().to_string().contains("one word"));
     }
 }

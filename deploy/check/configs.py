@@ -51,7 +51,8 @@ def settings(parm, objects, scratch):
         for file, text in mounted.items():
             (scratch / file).write_text(text)
         args = [str(scratch / pathlib.Path(arg).name) if arg.startswith("/etc/parm/") else arg for arg in container["args"]]
-        env = {each["name"]: each["value"] for each in container.get("env", [])}
+        # What a pod is told of itself is known when it runs.
+        env = {each["name"]: each.get("value", "told-to-the-pod") for each in container.get("env", [])}
         yield name, grace, ready, dumped(parm, args, env, scratch)
 
 

@@ -58,6 +58,14 @@ OURS = [
     ("an autoscaler of nobody", lambda o: named(o, "HorizontalPodAutoscaler", "parm-frontend")["spec"]["scaleTargetRef"].update(name="x"), "target"),
     ("replicas that two set", lambda o: named(o, "Deployment", "parm-frontend")["spec"].update(replicas=2), "set back"),
     ("Service links", lambda o: pod(o).pop("enableServiceLinks"), "variables"),
+    ("a token without need", lambda o: pod(o).pop("automountServiceAccountToken"), "gets a token"),
+]
+# Of rights towards the API server:
+RIGHTS = [
+    ("a verb too many", lambda o: named(o, "Role", "parm-frontend")["rules"][0]["verbs"].append("delete"), "more or less"),
+    ("a Role that is not bound", lambda o: named(o, "RoleBinding", "parm-frontend")["roleRef"].update(name="x"), "more or less"),
+    ("another's account", lambda o: named(o, "RoleBinding", "parm-frontend")["subjects"][0].update(name="x"), "more or less"),
+    ("an account without a token", lambda o: pod(o, "parm-frontend").update(automountServiceAccountToken=False), "no token of it"),
 ]
 # Of configurations and times:
 CONFIGS = [
@@ -94,10 +102,10 @@ def main(tools, promtool, parm=None):
     base = render.kustomized(render.DEPLOY / "kubernetes/base")
     missed, count = [], 0
 
-    def broken(title, how, check, word):
+    def broken(title, how, check, word, well=base):
         nonlocal count, missed
         count += 1
-        objects = copy.deepcopy(base)
+        objects = copy.deepcopy(well)
         how(objects)
         missed += told(title, list(check(objects)), word)
 
@@ -106,6 +114,9 @@ def main(tools, promtool, parm=None):
         broken(title, how, pairs, word)
     for title, how, word in OURS:
         broken(title, how, rules_of_ours.problems, word)
+    slices = render.composition(scratch, "base with endpoint slices", *render.COMPOSITIONS["base with endpoint slices"])
+    for title, how, word in RIGHTS:
+        broken(title, how, rules_of_ours.problems, word, slices)
     for title, how, word in CONFIGS if parm else []:
         broken(title, how, lambda objects: configs.problems(parm, objects, scratch), word)
 

@@ -17,6 +17,7 @@ def main(tools, parm=None):
     made = render.everything(scratch)
     bad = list(render.problems_of_the_chart())
     bad += rules_of_ours.as_in_the_base(made["base"], made["chart"])
+    bad += rules_of_ours.as_in_the_base(made["base with endpoint slices"], made["chart with endpoint slices"])
     kserve = schemas.KServe(pathlib.Path(tools) / "kserve")
     skipped = set()
     for name, objects in made.items():

@@ -12,7 +12,8 @@ DEPLOY = pathlib.Path(__file__).resolve().parent.parent
 KUSTOMIZATIONS = ["base", "overlays/triton", "overlays/kserve", "overlays/gateway"]
 # What components add, and to what.
 COMPOSITIONS = {
-    "base with all components": ("base", ["monitoring", "models-claim", "autoscale-workers"]),
+    "base with all components": ("base", ["monitoring", "models-claim", "autoscale-workers", "endpoint-slices"]),
+    "base with endpoint slices": ("base", ["endpoint-slices"]),
     "triton with monitoring": ("overlays/triton", ["monitoring"]),
     "kserve with monitoring": ("overlays/kserve", ["monitoring"]),
 }
@@ -20,6 +21,7 @@ COMPOSITIONS = {
 CHARTS = {
     "chart": ("parm", {}),
     "chart, called otherwise": ("inference", {"networkPolicy": {"enabled": False}}),
+    "chart with endpoint slices": ("parm", {"frontend": {"endpointSlices": True}}),
     "chart with everything": (
         "parm",
         {
@@ -51,6 +53,8 @@ REFUSED = [
     {"frontend": {"settings": {"frontent.dispatch.policy": "hedge"}}},
     {"frontend": {"worker": ["http://a:1"]}},
     {"frontend": {"workers": ["a:8000"]}},
+    {"frontend": {"workers": ["kubernetes://a:8000"]}},
+    {"frontend": {"endpointSlices": "yes"}},
     {"worker": {"replicas": 0}},
 ]
 

@@ -18,15 +18,38 @@ def pods(objects):
         yield found["metadata"]["name"], template["metadata"]["labels"], template["spec"]
 
 
-def rights(name, spec):
+# All that a token of ours is for.
+NEEDED = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}
+
+
+def grants(objects, account):
+    """What a service account may do."""
+    if ("ServiceAccount", account) not in {(found["kind"], found["metadata"]["name"]) for found in objects}:
+        return []
+    roles = {found["metadata"]["name"]: found["rules"] for found in by_kind(objects, "Role")}
+    bound = [
+        binding["roleRef"]["name"]
+        for binding in by_kind(objects, "RoleBinding")
+        if any((subject["kind"], subject["name"]) == ("ServiceAccount", account) for subject in binding["subjects"])
+    ]
+    wide = ["everything" for _ in by_kind(objects, "ClusterRole", "ClusterRoleBinding")]
+    return wide + [rule for name in bound for rule in roles.get(name, [])]
+
+
+def rights(objects, name, spec):
     """A pod is nobody special, and writes nowhere."""
     context = spec.get("securityContext", {})
     if not (context.get("runAsNonRoot") and context.get("runAsUser", 0) > 0):
         yield f"{name}: may be root"
     if context.get("seccompProfile", {}).get("type") != "RuntimeDefault":
         yield f"{name}: no seccomp profile"
-    if spec.get("automountServiceAccountToken") is not False or spec.get("enableServiceLinks") is not False:
-        yield f"{name}: gets a token or variables of Services"
+    if spec.get("enableServiceLinks") is not False:
+        yield f"{name}: gets variables of Services"
+    token = spec.get("automountServiceAccountToken") is not False
+    if token and grants(objects, spec.get("serviceAccountName")) != [NEEDED]:
+        yield f"{name}: gets a token that may do more or less than read EndpointSlices"
+    if not token and spec.get("serviceAccountName"):
+        yield f"{name}: has a service account and no token of it"
     for container in spec["containers"]:
         context = container.get("securityContext", {})
         good = (
@@ -110,7 +133,7 @@ def references(objects):
 def problems(objects):
     """All of it."""
     for name, _, spec in pods(objects):
-        yield from rights(name, spec)
+        yield from rights(objects, name, spec)
     yield from references(objects)
 
 

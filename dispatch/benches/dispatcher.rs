@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parm_dispatch::{
     Accept, Action, Actions, Dispatcher, Event, GroupId, InstanceId, InstanceSpec, JobId, PolicyKind, PoolId,
-    PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, Time,
+    PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, Site, Time,
 };
 
 const EVENTS: u64 = 3_000_000;
@@ -40,7 +40,7 @@ fn run(policy: PolicyKind, instances: u32) -> u64 {
     let mut dispatcher = Dispatcher::new(Settings::uniform(settings), 1);
     let (mut actions, mut answers, mut random) = (Actions::new(), 0, 1u64);
     for id in 0..instances {
-        let spec = InstanceSpec { serves: vec![Served::all(PoolId(0))], slots: 1, node: None };
+        let spec = InstanceSpec { serves: vec![Served::all(PoolId(0))], slots: 1, site: Site::default() };
         dispatcher.on_event(Time::ZERO, Event::InstanceJoined(InstanceId(id), spec), &mut actions);
     }
     let between = SERVICE_NS * 10 / (u64::from(instances) * 6);

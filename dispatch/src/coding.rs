@@ -83,9 +83,9 @@ impl Dispatcher {
         let Some(group) = self.groups.get_mut(key) else { return };
         let job = &mut self.jobs[job_key];
         job.group = Some(key);
-        let node = self.instances.get(job.instance).and_then(|instance| instance.node);
+        let site = self.instances.get(job.instance).map(|instance| instance.site).unwrap_or_default();
         group.jobs.push(job_key);
-        group.places.push((job.instance, node));
+        group.places.push((job.instance, site));
     }
 
     /// An open group is old: it is coded as it is, or not at all.

@@ -5,8 +5,8 @@ use std::num::NonZeroU16;
 use parm_tokens::{Grant, Token};
 
 use super::{
-    GroupId, InForce, InstanceId, JobId, NodeId, Output, Pair, PoolId, PoolSettings, QueryId, ShapeId,
-    ShareId, Time,
+    GroupId, InForce, InstanceId, JobId, Output, Pair, PoolId, PoolSettings, QueryId, ShapeId, ShareId, Site,
+    Time,
 };
 
 /// Whether a client takes an approximate answer.
@@ -77,8 +77,8 @@ pub struct InstanceSpec {
     pub serves: Vec<Served>,
     /// Jobs it may hold at a time (1 unless configured): with pull, a hung instance holds this many and no more.
     pub slots: u16,
-    /// The machine it stands on, where discovery knows.
-    pub node: Option<NodeId>,
+    /// Where it stands, as far as discovery knows.
+    pub site: Site,
 }
 
 /// What parities say of a prediction.

@@ -13,6 +13,7 @@ use super::group::Stage;
 use super::instance::Instance;
 use super::pool::Pool;
 use super::query::{Aid, Keys, Query};
+use super::site::farthest;
 use super::tokens::Tokens;
 use super::{Role, Time};
 
@@ -169,15 +170,20 @@ impl Dispatcher {
         self.start(Start { pool, instance, role, rows, class, fresh: false });
     }
 
-    /// An instance with room for an extra job; for a parity, on a node without its members if there is one.
+    /// An instance with room for an extra job, apart from those that hold its queries or the members of its group if there
+    /// is one.
     fn choose(&mut self, key: Key<Pool>, extra: &Extra, leaves: bool) -> Option<Key<Instance>> {
+        let others = self.sites_of(extra);
         let pool = &mut self.pools[key];
         let idle = if extra.redundant() { &mut pool.redundancy_idle } else { &mut pool.idle };
         let mut idle = std::mem::take(idle);
-        let fits = |instance: &Key<Instance>| self.suits(key, extra, *instance, leaves);
-        let suits = |index| self.instances.key_at(index).filter(fits);
-        let apart = |index| suits(index).is_some_and(|instance| self.node_is_apart(extra, instance));
-        let chosen = idle.next(apart).or_else(|| idle.next(|index| suits(index).is_some()));
+        let suits = |index, wish| {
+            self.instances.key_at(index).is_some_and(|instance| {
+                let apart = self.instances[instance].site.apart_from_all(&others);
+                apart >= wish && self.suits(key, extra, instance, leaves)
+            })
+        };
+        let chosen = farthest(&others, |wish| idle.next(|index| suits(index, wish)));
         let chosen = chosen.and_then(|index| self.instances.key_at(index));
         let pool = &mut self.pools[key];
         *(if extra.redundant() { &mut pool.redundancy_idle } else { &mut pool.idle }) = idle;
@@ -213,14 +219,6 @@ impl Dispatcher {
                 serves.takes_queries() && !failed_here && !extra.rows.iter().any(holds)
             }
         }
-    }
-
-    /// Whether an instance is on another node than a parity's members, as far as nodes are known.
-    fn node_is_apart(&self, extra: &Extra, instance: Key<Instance>) -> bool {
-        let (Role::Parity(group, _), Some(node)) = (extra.role, self.instances[instance].node) else {
-            return true;
-        };
-        !self.groups[Key::from(group)].places.iter().any(|(_, place)| *place == Some(node))
     }
 }
 

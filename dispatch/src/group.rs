@@ -11,7 +11,7 @@ use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
 use super::query::Query;
-use super::{Fraction, GroupId, NodeId, Part, Payer, QueryId, Source, Time, Unsure};
+use super::{Fraction, GroupId, Part, Payer, QueryId, Site, Source, Time, Unsure};
 
 /// A group from its first member until nobody needs it any more.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Group {
     /// Jobs that were started for its members, and may still run.
     pub(super) jobs: SmallVec<[Key<Job>; 4]>,
     /// Where a member or a parity is or was.
-    pub(super) places: SmallVec<[(Key<Instance>, Option<NodeId>); 4]>,
+    pub(super) places: SmallVec<[(Key<Instance>, Site); 4]>,
     pub(super) opened: Time,
     /// When it was full or old.
     pub(super) closed: Option<Time>,

@@ -37,6 +37,10 @@ id!(
     NodeId(u32)
 );
 id!(
+    /// A zone that instances stand in: nodes that fail together. Chosen by the driver.
+    ZoneId(u32)
+);
+id!(
     /// The shape of one query's inputs; only queries of one shape share a batch or a coding group.
     ShapeId(u32)
 );

@@ -9,13 +9,13 @@ use super::idle::Room;
 use super::job::Job;
 use super::pool::Pool;
 use super::tokens::Tokens;
-use super::{InstanceId, NodeId, Time};
+use super::{InstanceId, Site, Time};
 
 /// An instance that joined and has not left.
 #[derive(Debug)]
 pub(super) struct Instance {
     pub(super) id: InstanceId,
-    pub(super) node: Option<NodeId>,
+    pub(super) site: Site,
     pub(super) slots: u16,
     /// Batches that it may hold for each slot.
     pub(super) ahead: u16,

@@ -52,6 +52,7 @@ mod query;
 mod queue;
 mod reading;
 mod shelf;
+mod site;
 mod stand_ins;
 mod timers;
 mod tokens;
@@ -66,7 +67,7 @@ pub use counters::Counters;
 pub use dispatcher::{Dispatcher, Held, PoolStatus};
 pub use event::{Accept, Cost, Event, Failure, InstanceSpec, Judgement, QuerySpec, Served, Verdict};
 pub use health::Reason;
-pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId, ShareId};
+pub use ids::{GroupId, InstanceId, JobId, NodeId, PoolId, QueryId, ShapeId, ShareId, ZoneId};
 pub use in_force::{Coding, InForce};
 pub use parm_shares::{Account, Terms};
 pub use parm_tokens::{Class, Grant, Note, Order, Token};
@@ -77,4 +78,5 @@ pub use settings::{
     Fraction, GraceSettings, HedgeSettings, NotAFraction, ParmPlusSettings, PolicyKind, PoolSettings,
     ReplicateSettings, Settings, StandInSettings, TokenSettings, Unsure, Usual,
 };
+pub use site::Site;
 pub use time::Time;

@@ -40,11 +40,11 @@ impl Dispatcher {
                 doubt: Default::default(),
             });
         }
-        let (node, slots) = (spec.node, spec.slots.max(1));
+        let (site, slots) = (spec.site, spec.slots.max(1));
         if let Some(key) = known {
             self.withdraw(key);
             let instance = &mut self.instances[key];
-            (instance.slots, instance.node, instance.draining) = (slots, node, false);
+            (instance.slots, instance.site, instance.draining) = (slots, site, false);
             for before in mem::replace(&mut instance.serves, serves) {
                 self.recount(before.pool);
             }
@@ -54,7 +54,7 @@ impl Dispatcher {
         let (health, jobs) = (Health::new(), Default::default());
         let (draining, tokens, warm_at) = (false, None, None);
         let instance =
-            Instance { id, node, slots, ahead: 1, serves, jobs, draining, health, tokens, warm_at };
+            Instance { id, site, slots, ahead: 1, serves, jobs, draining, health, tokens, warm_at };
         let key = self.instances.insert(instance);
         self.instance_names.insert(id, key);
         self.warm_up(key);

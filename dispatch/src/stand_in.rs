@@ -14,6 +14,7 @@ use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
 use super::query::{Aid, Keys, Query};
+use super::site::{Apart, farthest};
 use super::stand_ins::{Outlook, StandInLine};
 use super::timers::Timer;
 use super::tokens::Tokens;
@@ -95,16 +96,20 @@ impl Dispatcher {
             // would not tell who is wrong.
             let chance = self.random();
             let idle = &self.pools[pool].idle;
+            let others = self.sites_of_query(first);
             let suits = |index: usize| {
                 self.instances.key_at(index).is_some_and(|key| self.may_stand_in_for(pool, key, first, line))
             };
-            // One that was slow may well be slow again.
-            let well = |index: usize| {
+            // One that was slow may well be slow again, and what stands beside the one that holds the query slow with it.
+            let well = |index: usize, wish: Apart| {
                 let instance = self.instances.key_at(index).and_then(|key| self.instances.get(key));
-                instance.is_some_and(|instance| !instance.health.was_slow())
+                instance.is_some_and(|instance| {
+                    !instance.health.was_slow() && instance.site.apart_from_all(&others) >= wish
+                })
             };
             let chosen =
-                idle.any(chance, |index| well(index) && suits(index)).or_else(|| idle.any(chance, suits));
+                farthest(&others, |wish| idle.any(chance, |index| well(index, wish) && suits(index)))
+                    .or_else(|| idle.any(chance, suits));
             let chosen = chosen.and_then(|index| self.instances.key_at(index));
             let Some(instance) = chosen else { return };
             if !self.stand_in(pool, instance, line) {

@@ -12,6 +12,7 @@ use parm_wire::client;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::discovery::kubernetes;
 use crate::{admin, capture, record};
 
 /// The frontend's configuration.
@@ -20,10 +21,13 @@ use crate::{admin, capture, record};
 pub struct Config {
     /// Servers to send work to: `http://HOST:PORT`, `grpc://HOST:PORT`, `frames://HOST:PORT` or `unix:/PATH`; or names that
     /// stand for several and are looked up again and again: `dns+http://HOST:PORT` (every address of the host) and
-    /// `srv+http://_SERVICE._tcp.DOMAIN` (SRV records, those of the first priority). Default: none.
+    /// `srv+http://_SERVICE._tcp.DOMAIN` (SRV records, those of the first priority); or Services of Kubernetes,
+    /// `kubernetes+http://SERVICE[.NAMESPACE][:PORT]`, whose pods are followed with the nodes and zones that they stand on, the
+    /// port by its name in the Service or by its number in the pods. Default: none.
     pub workers: Vec<String>,
-    /// A file of such URLs, one a line (`#` starts a comment), that is watched for changes. A change counts once two looks
-    /// in a row saw it, and a file that names nobody changes nothing. Default: none.
+    /// A file of servers' URLs, one a line (`#` starts a comment), that is watched for changes. Behind a URL may stand
+    /// `node=NAME` and `zone=NAME`: where the server stands, if it does not say so itself or is wrong about it. A change counts
+    /// once two looks in a row saw it, and a file that names nobody changes nothing. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers_file: Option<PathBuf>,
     /// Bundles of codes, parity models and stand-ins, for the policies `parm`, `parm+` and `stand-in`: a model repository
@@ -41,6 +45,8 @@ pub struct Config {
     pub requests: Requests,
     /// How instances are connected to, watched and used.
     pub instances: Instances,
+    /// The API server of Kubernetes, where workers are its Services.
+    pub kubernetes: kubernetes::Config,
     /// How to speak with workers.
     pub client: client::Config,
     /// The admin API.
@@ -147,6 +153,7 @@ impl Default for Config {
             unbatched: Vec::new(),
             requests: Requests::default(),
             instances: Instances::default(),
+            kubernetes: kubernetes::Config::default(),
             client: client::Config::default(),
             admin: admin::Config::default(),
             recording: record::Config::default(),

@@ -16,6 +16,8 @@ pub enum Error {
     TooManyInstances { limit: u32 },
     #[error("'{url}' is no address of a server: {reason}")]
     BadUrl { url: String, reason: String },
+    #[error("'{url}' cannot be followed: {reason}")]
+    Service { url: String, reason: String },
     #[error("embedded instances cannot be removed: drain instance {id} instead")]
     Embedded { id: u32 },
     #[error("unknown model '{name}': list the served models with POST /v2/repository/index")]

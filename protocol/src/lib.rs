@@ -13,6 +13,7 @@ pub mod grpc;
 mod infer;
 mod metadata;
 mod parameter;
+pub mod place;
 pub mod rest;
 mod run_times;
 mod service;
@@ -27,6 +28,7 @@ pub use metadata::{
     ModelParameter, ModelStatistics, ServerMetadata, TensorMetadata,
 };
 pub use parameter::{Parameter, Parameters};
+pub use place::Place;
 pub use run_times::MEASURED_ROWS;
 pub use service::{Context, InferenceService, Transport};
 pub use tensor::{Shape, Tensor};

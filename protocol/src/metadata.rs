@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::Place;
+
 /// `GET /v2`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerMetadata {
@@ -14,6 +16,9 @@ pub struct ServerMetadata {
     /// Protocol extensions that the server speaks.
     #[serde(default)]
     pub extensions: Vec<String>,
+    /// Where it stands. An addition of ours; other servers say nothing.
+    #[serde(flatten)]
+    pub place: Place,
 }
 
 /// A tensor of a model; -1 marks a dimension that varies.

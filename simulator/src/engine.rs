@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Action, Actions, Answer, Event, Failure, GroupId, InstanceId, InstanceSpec, JobId, JobSpec,
-    Judgement, Order, Output, Pair, PolicyKind, PoolId, QueryId, QuerySpec, Role, Served, ShapeId, Time,
+    Judgement, Order, Output, Pair, PolicyKind, PoolId, QueryId, QuerySpec, Role, Served, ShapeId, Site,
+    Time,
 };
 use parm_tokens::Message;
 use parm_workload::arrivals;
@@ -236,7 +237,7 @@ impl<'a> Engine<'a> {
         let parity_only = instance >= shape.instances - shape.parity_only;
         let well = !parity_only;
         let served = Served { deployed: well, backup: well, stand_in: well, ..Served::all(POOL) };
-        let spec = InstanceSpec { serves: vec![served], slots: shape.slots, node: None };
+        let spec = InstanceSpec { serves: vec![served], slots: shape.slots, site: Site::default() };
         if let Some(at) = self.cluster.next_crash(instance, self.now) {
             self.note(at, Happening::Crash(instance));
         }

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use clap::Parser;
+use parm_frontend::discovery::kubernetes::{ApiServer, Service};
 use parm_frontend::discovery::{Connect, Name, Wire};
 use parm_parity_models::bundle;
 use parm_parity_models::repository::Repository;
@@ -198,8 +200,15 @@ fn repository(folder: &Path) -> Vec<Finding> {
 async fn workers(settings: &Settings) -> Vec<Finding> {
     let wire = Wire::new(settings.frontend.client.clone())
         .with_name_servers(settings.frontend.instances.name_servers.clone());
+    let wire = Arc::new(wire);
     let (mut findings, mut urls) = (Vec::new(), Vec::new());
     for url in &settings.frontend.workers {
+        if let Some(service) = Service::read(url) {
+            let (said, found) = pods(settings, wire.clone(), url, service).await;
+            findings.extend(said);
+            urls.extend(found);
+            continue;
+        }
         match Name::read(url) {
             None => urls.push(url.clone()),
             Some(Err(problem)) => {
@@ -218,7 +227,7 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
     }
     let mut known: BTreeMap<String, (String, String)> = BTreeMap::new();
     for url in urls {
-        match offer(&wire, &url).await {
+        match offer(&*wire, &url).await {
             Err(error) => findings.push(Finding::fails(
                 format!("worker {url}: {error}"),
                 "start it, or correct frontend.workers; the frontend starts without it and goes on looking",
@@ -243,6 +252,42 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Whether a Service of Kubernetes can be followed: the API server is there, we may ask it, and it knows some pods. These are
+/// the second.
+async fn pods(
+    settings: &Settings,
+    connect: Arc<Wire>,
+    url: &str,
+    service: Result<Service, String>,
+) -> (Vec<Finding>, Vec<String>) {
+    let config = &settings.frontend.kubernetes;
+    let wrong = |problem: String| {
+        let remedy = "correct frontend.workers or [frontend.kubernetes], or the service account's rights";
+        (vec![Finding::fails(format!("workers: {url}: {problem}"), remedy)], Vec::new())
+    };
+    let api = match service.map(|service| ApiServer::open(config, &service, connect)) {
+        Ok(Ok(api)) => api,
+        Ok(Err(trouble)) => return wrong(trouble.to_string()),
+        Err(problem) => return wrong(problem),
+    };
+    match api.look().await {
+        Err(trouble) => wrong(trouble.to_string()),
+        Ok((found, Some(problem))) => {
+            let remedy = "correct the port in frontend.workers, or the Service";
+            (vec![Finding::fails(format!("workers: {url}: {problem}"), remedy)], found)
+        }
+        Ok((found, None)) if found.is_empty() => {
+            let remedy =
+                "see that the Service exists in that namespace and selects pods: kubectl get endpointslices";
+            (vec![Finding::fails(format!("workers: {url}: it has no pods"), remedy)], found)
+        }
+        Ok((found, None)) => {
+            let what = format!("workers: {url} stands for {}, and may be watched", found.len());
+            (vec![Finding::well(what)], found)
+        }
+    }
 }
 
 fn unresolved(url: &str, problem: &str) -> Finding {

@@ -247,6 +247,13 @@ pub struct Common {
     /// Engine that runs models: tract (built in) or ort (ONNX Runtime, loaded at run time)
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
+    /// Machine that this process stands on: redundancy keeps away from the node that holds a query [default: none, frontends
+    /// take a worker's address for its node]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// Zone of that machine [default: none]
+    #[arg(long, value_name = "NAME")]
+    pub zone: Option<String>,
     /// Log lines for people or for machines
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub log_format: Option<crate::logging::Format>,
@@ -266,10 +273,11 @@ pub struct Serve {
     pub common: Common,
     /// A server to send work to (repeat): http://HOST:PORT, grpc://HOST:PORT or unix:/PATH; with TLS https:// and grpcs://
     /// (see section `tls` of the configuration). With http, https and unix the framed transport is used where the server offers it. dns+http://HOST:PORT and srv+http://_SERVICE._tcp.DOMAIN stand for all
-    /// servers of that name, which is looked up every few seconds
+    /// servers of that name, which is looked up every few seconds; kubernetes+http://SERVICE[.NAMESPACE][:PORT] for the pods of
+    /// a Service, which the API server tells of
     #[arg(long, value_name = "URL")]
     pub worker: Vec<String>,
-    /// A file of such URLs, one a line, that is watched for changes
+    /// A file of servers' URLs, one a line, with `node=NAME` and `zone=NAME` behind each if wanted; it is watched for changes
     #[arg(long, value_name = "FILE")]
     pub workers_file: Option<PathBuf>,
     /// How redundancy is used: none, equal, replicate, hedge, parm, parm+, approximate-backup or stand-in

@@ -1,6 +1,7 @@
 //! What the integration tests share: the running binary, load on it, and the model whose answers they can compute.
 
 pub mod affine;
+pub mod api_server;
 pub mod authority;
 pub mod http;
 pub mod load;

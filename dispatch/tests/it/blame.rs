@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, BatchSettings, BudgetSettings, EjectionSettings, Event, Failure, Fraction, InstanceId,
-    InstanceSpec, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId,
+    InstanceSpec, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, Site,
 };
 
 use super::script::Step::*;
@@ -115,7 +115,10 @@ fn an_instance_that_hangs_goes_for_what_others_have_though_it_alone_has_another_
     let mut world = World::new(Settings::uniform(plain()), 7);
     let joins = |world: &mut World, id, pools: &[u32]| {
         let serves = pools.iter().map(|pool| Served::deployed(PoolId(*pool))).collect();
-        world.send(Event::InstanceJoined(InstanceId(id), InstanceSpec { serves, slots: 1, node: None }));
+        world.send(Event::InstanceJoined(
+            InstanceId(id),
+            InstanceSpec { serves, slots: 1, site: Site::default() },
+        ));
     };
     joins(&mut world, 1, &[0]);
     act(&mut world, &Warm(32));
@@ -205,7 +208,10 @@ fn a_model_that_nobody_asks_for_keeps_no_slow_instance_in_service() {
     let mut ids = 0..;
     for id in 1..=3 {
         let serves = pools.map(Served::deployed).to_vec();
-        world.send(Event::InstanceJoined(InstanceId(id), InstanceSpec { serves, slots: 1, node: None }));
+        world.send(Event::InstanceJoined(
+            InstanceId(id),
+            InstanceSpec { serves, slots: 1, site: Site::default() },
+        ));
     }
     // Instance 1 takes five times as long as the others, and nobody asks for the second model.
     for _ in 0..30 {
@@ -307,7 +313,10 @@ fn a_model_that_fails_on_an_instance_goes_there_and_the_others_stay() {
     let pools = [PoolId(0), PoolId(1)];
     for id in 1..=2 {
         let serves = pools.map(Served::deployed).to_vec();
-        world.send(Event::InstanceJoined(InstanceId(id), InstanceSpec { serves, slots: 1, node: None }));
+        world.send(Event::InstanceJoined(
+            InstanceId(id),
+            InstanceSpec { serves, slots: 1, site: Site::default() },
+        ));
     }
     let ask = |world: &mut World, pool| {
         let last = world.queries.len() as u64 + 1;

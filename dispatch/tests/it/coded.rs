@@ -42,6 +42,18 @@ fn check_on_three(settings: PoolSettings, steps: &[Step], expect: &[&str]) {
     check(settings, &[&THREE, steps].concat(), expect);
 }
 
+#[test]
+fn a_parity_goes_where_no_member_of_its_group_stands() {
+    for (others, parity) in [
+        (&[JoinAt(3, 1, 1), JoinAt(4, 3, 1), JoinAt(5, 4, 2)][..], "0 parity 0 on 5"),
+        (&[JoinAt(3, 1, 1), JoinAt(4, 3, 1)], "0 parity 0 on 4"),
+        (&[JoinAt(3, 1, 1)], "0 parity 0 on 3"),
+    ] {
+        let steps = [&[JoinAt(1, 1, 1), JoinAt(2, 2, 1)], others, &GROUP].concat();
+        check(plus(2, 1), &steps, &["0 run 1 on 1", "0 run 2 on 2", "0 encode 1|2", parity]);
+    }
+}
+
 const GROUP: [Step; 3] = [Query(1), Query(2), Encoded];
 const STARTED: [&str; 4] = ["0 run 1 on 1", "0 run 2 on 2", "0 encode 1|2", "0 parity 0 on 3"];
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parm_dispatch::{
     Accept, Action, Actions, Answer, Class, Cost, Dispatcher, Event, InstanceId, InstanceSpec, JobId,
     JobSpec, Judgement, Order, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Reject, Served,
-    Settings, ShapeId, Time, Token,
+    Settings, ShapeId, Site, Time, Token,
 };
 use parm_tokens::{Desk, Frontend, Message};
 use proptest::prelude::*;
@@ -182,7 +182,7 @@ impl Fleet {
                 let spec = InstanceSpec {
                     serves: vec![Served::all(POOL)],
                     slots: self.plan.slots as u16,
-                    node: None,
+                    site: Site::default(),
                 };
                 let id = InstanceId(worker as u32);
                 self.tell(front, Event::InstanceJoined(id, spec));

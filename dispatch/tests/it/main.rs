@@ -9,6 +9,7 @@ mod overload;
 mod properties;
 mod script;
 mod shares;
+mod sites;
 mod stand_in;
 mod twins;
 mod world;

@@ -7,7 +7,7 @@ use parm_dispatch::{
     Accept, AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, Cost, DetectionSettings, Event,
     Failure, Fraction, GraceSettings, HedgeSettings, InstanceId, InstanceSpec, Judgement, NodeId,
     ParmPlusSettings, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId,
-    ShareId, StandInSettings, Terms, Unsure, Verdict,
+    ShareId, Site, StandInSettings, Terms, Unsure, Verdict, ZoneId,
 };
 use parm_encoder::Kind;
 use proptest::collection::vec;
@@ -238,7 +238,9 @@ fn world(settings: PoolSettings, instances: u32) -> World {
 fn join(world: &mut World, id: u32, slots: u16, pools: u32, node: u32) {
     let serves =
         (0..POOLS).filter(|pool| pools & 1 << pool != 0).map(|pool| Served::all(PoolId(pool))).collect();
-    let spec = InstanceSpec { serves, slots, node: Some(NodeId(node)) };
+    // Two nodes in one zone, and one of which the zone is not known.
+    let zone = (node < 2).then_some(ZoneId(0));
+    let spec = InstanceSpec { serves, slots, site: Site { node: Some(NodeId(node)), zone } };
     world.send(Event::InstanceJoined(InstanceId(id), spec));
 }
 

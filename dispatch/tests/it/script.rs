@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Answer, Cost, Event, Failure, InForce, InstanceId, InstanceSpec, JobId, Judgement, Part,
-    PolicyKind, PoolSettings, QueryId, QuerySpec, Role, Rows, Served, Settings, ShapeId, Source, Time,
-    Urgency, Verdict,
+    Accept, Action, Answer, Cost, Event, Failure, InForce, InstanceId, InstanceSpec, JobId, Judgement,
+    NodeId, Part, PolicyKind, PoolSettings, QueryId, QuerySpec, Role, Rows, Served, Settings, ShapeId, Site,
+    Source, Time, Urgency, Verdict, ZoneId,
 };
 
 use super::world::{POOL, World};
@@ -16,6 +16,8 @@ pub(crate) enum Step {
     /// Time passes, in milliseconds.
     Wait(u64),
     Join(u32),
+    /// An instance joins on this node, in this zone.
+    JoinAt(u32, u32, u32),
     Leave(u32),
     Drain(u32),
     /// A query with a deadline a second away.
@@ -101,9 +103,9 @@ pub(crate) fn act(world: &mut World, step: &Step) {
     let ms = Duration::from_millis;
     match *step {
         Step::Wait(time) => world.advance(ms(time)),
-        Step::Join(id) => {
-            let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, node: None };
-            world.send(Event::InstanceJoined(InstanceId(id), spec));
+        Step::Join(id) => join(world, id, Site::default()),
+        Step::JoinAt(id, node, zone) => {
+            join(world, id, Site { node: Some(NodeId(node)), zone: Some(ZoneId(zone)) });
         }
         Step::Leave(id) => world.send(Event::InstanceLeft(InstanceId(id))),
         Step::Drain(id) => world.send(Event::InstanceDraining(InstanceId(id))),
@@ -195,6 +197,11 @@ pub(crate) fn act(world: &mut World, step: &Step) {
 
 fn arrive(world: &mut World, query: QuerySpec) {
     world.send(Event::QueryArrived(query));
+}
+
+fn join(world: &mut World, id: u32, site: Site) {
+    let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site };
+    world.send(Event::InstanceJoined(InstanceId(id), spec));
 }
 
 fn query(id: u64, deadline: Time) -> QuerySpec {

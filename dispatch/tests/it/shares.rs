@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Action, EjectionSettings, Event, Grant, InstanceId, InstanceSpec, Note, Order, Payer, PolicyKind,
-    PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Terms, Token,
+    PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, Terms, Token,
 };
 
 use super::world::World;
@@ -62,7 +62,8 @@ fn with_shares(shares: &[(f64, u32)], pools: PoolSettings) -> Settings {
 fn one_instance(settings: Settings) -> World {
     let mut world = World::new(settings, 7);
     let serves = vec![Served::all(HEAVY), Served::all(LIGHT)];
-    world.send(Event::InstanceJoined(InstanceId(1), InstanceSpec { serves, slots: 1, node: None }));
+    world
+        .send(Event::InstanceJoined(InstanceId(1), InstanceSpec { serves, slots: 1, site: Site::default() }));
     world
 }
 

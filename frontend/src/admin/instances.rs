@@ -7,6 +7,7 @@ use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use parm_protocol::Place;
 use parm_wire::keys::Caller;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,11 @@ pub(super) struct Entry {
     number: u32,
     address: String,
     source: Source,
+    /// The machine that it stands on, and the zone of that, as far as is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zone: Option<String>,
     /// `connecting`, `ready`, `draining`, `ejected` or `refused`.
     state: discovery::MemberState,
     /// Whether it takes work: a ready instance does not while the dispatcher has it ejected.
@@ -133,10 +139,13 @@ fn entry(frontend: &Frontend, member: &Arc<Member>) -> Entry {
         version: pool.version.clone(),
         in_service: instance.is_some_and(|instance| driver.takes(instance.id, pool.id)),
     };
+    let Place { node, zone } = member.place();
     Entry {
         number: member.number,
         address: member.name.clone(),
         source: member.source,
+        node,
+        zone,
         state: view.state,
         in_service: instance.is_some_and(|instance| driver.in_service(instance.id)),
         inflight: instance.map_or(0, |instance| instance.inflight()),

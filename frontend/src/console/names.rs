@@ -1,6 +1,7 @@
 //! What seldom changes: which models and instances there are, and what they say of themselves.
 
 use parm_dispatch::PolicyKind;
+use parm_protocol::Place;
 use serde::Serialize;
 
 use super::moment::INSTANCES;
@@ -29,6 +30,7 @@ pub(super) struct InstanceName {
     address: String,
     source: Source,
     node: Option<String>,
+    zone: Option<String>,
     models: Vec<u32>,
     problem: Option<String>,
 }
@@ -63,11 +65,13 @@ pub(super) fn instances(frontend: &Frontend) -> Vec<InstanceName> {
     let instance = |member: &std::sync::Arc<crate::discovery::Member>| {
         let view = member.view();
         let pools = view.instance.map(|instance| instance.pools()).unwrap_or_default();
+        let Place { node, zone } = member.place();
         InstanceName {
             number: member.number,
             address: member.name.clone(),
             source: member.source,
-            node: member.node_name(),
+            node,
+            zone,
             models: pools.iter().map(|pool| pool.id.0).collect(),
             problem: view.problem,
         }

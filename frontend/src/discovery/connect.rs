@@ -1,9 +1,13 @@
 //! How a server is reached. A trait, so that tests script the servers.
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parm_protocol::Error;
 use parm_protocol::client::{BoxFuture, Client};
+use parm_wire::client::Pipe;
+use parm_wire::tls::Outgoing;
 
 use super::name::Name;
 
@@ -18,6 +22,16 @@ pub trait Connect: Send + Sync + 'static {
     /// The servers that a name stands for now, as `HOST:PORT`; else what went wrong.
     fn resolve<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<Vec<String>, String>> {
         Box::pin(async move { Err(format!("{name} cannot be looked up here")) })
+    }
+
+    /// Opens a connection to the API server of Kubernetes at `HOST:PORT`.
+    fn dial<'a>(
+        &'a self,
+        outgoing: &'a Outgoing,
+        authority: &'a str,
+        patience: Duration,
+    ) -> BoxFuture<'a, io::Result<Box<dyn Pipe>>> {
+        Box::pin(async move { Ok(Box::new(outgoing.dial(authority, patience).await?) as Box<dyn Pipe>) })
     }
 }
 

@@ -7,15 +7,17 @@ use std::future::Future;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use parm_protocol::client::Client;
-use parm_protocol::{Code, Error, ModelConfig, ModelIndex, ModelRef};
+use parm_protocol::{Code, Error, ModelConfig, ModelIndex, ModelRef, Place};
 use tokio::time::timeout;
 
 use crate::config::Instances;
 use crate::serve::Description;
 
-/// What a server has.
+/// What a server has, and where it stands.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Offer {
+    /// Where it says that it stands.
+    pub(super) place: Place,
     /// Models that can be used now.
     pub(super) models: Vec<Description>,
     /// Models that it knows and does not serve, with its reasons.
@@ -29,6 +31,7 @@ pub(super) async fn offer(client: &dyn Client, limits: &Instances) -> Result<Off
         Err(error) if is_missing(&error) => Vec::new(),
         Err(error) => return Err(error),
     };
+    let place = place(client, limits).await?;
     let listed = !index.is_empty();
     let (ready, absent): (Vec<_>, Vec<_>) = index.into_iter().partition(is_ready);
     let wanted: Vec<ModelRef> = if listed {
@@ -38,7 +41,19 @@ pub(super) async fn offer(client: &dyn Client, limits: &Instances) -> Result<Off
     };
     let answers = stream::iter(wanted).map(|model| described(client, limits, model));
     let answers: Vec<_> = answers.buffered(limits.questions.get().into()).try_collect().await?;
-    Ok(Offer { models: answers.into_iter().flatten().collect(), absent })
+    Ok(Offer { place, models: answers.into_iter().flatten().collect(), absent })
+}
+
+/// Where a server says that it stands. One that cannot say it stands somewhere all the same.
+async fn place(client: &dyn Client, limits: &Instances) -> Result<Place, Error> {
+    match within(client, limits, client.server_metadata()).await {
+        Ok(metadata) => Ok(metadata.place),
+        Err(error) if is_of_the_server(&error) => Err(error),
+        Err(error) => {
+            tracing::debug!(server = client.peer(), %error, "cannot tell where it stands");
+            Ok(Place::default())
+        }
+    }
 }
 
 /// A model's description; none if it has none that can be used, which keeps no other from being served.

@@ -1,20 +1,22 @@
-//! A file of addresses, one a line, that is watched for changes.
+//! A file of servers, one a line, that is watched for changes.
 //!
 //! It is read whole at an interval: files of this kind are replaced by tools in ways that file events miss (renames,
 //! mounted config maps). Many tools empty a file before they write it, so a text is believed once two looks in a row saw
 //! it, and one that names nobody changes nothing, as with names: it takes longer to write an empty list by mistake than
 //! to stop a frontend on purpose. Neither does a file that cannot be read: the instances that it named last stay. A line
-//! that is no address is reported and skipped, and costs no other line anything.
+//! that lists none is reported and skipped, and costs no other line anything.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parm_protocol::Place;
 use parm_wire::Settling;
 
 use super::fleet::Fleet;
+use super::listed::Listed;
 use super::member::Source;
 use crate::error::Error;
 
@@ -54,14 +56,12 @@ fn read(path: &Path) -> Result<String, String> {
 
 /// Makes the fleet what the file says.
 fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str) {
-    let mut wanted = BTreeSet::new();
+    let mut wanted = BTreeMap::new();
     let mut bad = 0;
     for (number, line) in text.lines().enumerate() {
-        let Some(url) = address(line) else { continue };
-        match fleet.connect.check(url) {
-            Ok(()) => {
-                wanted.insert(url);
-            }
+        let Some(read) = Listed::read(line) else { continue };
+        match read.and_then(|listed| take(fleet, &mut wanted, listed)) {
+            Ok(()) => {}
             Err(reason) => {
                 bad += 1;
                 tracing::warn!(file = %path.display(), line = number + 1, %reason, "skipped a line of the workers file");
@@ -75,13 +75,16 @@ fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str) {
     }
     let members = fleet.members();
     for member in members.iter().filter(|member| member.source == Source::File) {
-        if !wanted.contains(member.name.as_str()) {
-            // Gone meanwhile is gone too.
-            let _ = fleet.remove(member.number);
+        match wanted.get(&member.name) {
+            Some(place) => member.tell_place(place.clone()),
+            None => {
+                // Gone meanwhile is gone too.
+                let _ = fleet.remove(member.number);
+            }
         }
     }
-    for url in wanted {
-        match fleet.add(url, Source::File) {
+    for (url, place) in wanted {
+        match fleet.add_at(&url, Source::File, place) {
             // It stays from before, or another source named it too.
             Ok(_) | Err(Error::DuplicateInstance { .. }) => {}
             Err(error) => tracing::warn!(%error, "skipped a line of the workers file"),
@@ -89,26 +92,17 @@ fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str) {
     }
 }
 
-/// What a line names: nothing if it is empty or a comment.
-fn address(line: &str) -> Option<&str> {
-    let line = line.split_once('#').map_or(line, |(before, _)| before).trim();
-    (!line.is_empty()).then_some(line)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn comments_and_blank_lines_name_nothing() {
-        let cases = [
-            ("http://a:1", Some("http://a:1")),
-            ("  http://a:1  # the first", Some("http://a:1")),
-            ("# http://a:1", None),
-            ("   ", None),
-        ];
-        for (line, expected) in cases {
-            assert_eq!(address(line), expected, "{line:?}");
+/// Takes in what a line lists, if it can be one and no line before says something else of it.
+fn take(fleet: &Fleet, wanted: &mut BTreeMap<String, Place>, listed: Listed) -> Result<(), String> {
+    let Listed { url, place } = listed;
+    fleet.connect.check(&url)?;
+    match wanted.get(&url) {
+        Some(other) if *other != place => {
+            Err(format!("a line above says of '{url}' that it stands elsewhere: list it once"))
+        }
+        _ => {
+            wanted.insert(url, place);
+            Ok(())
         }
     }
 }

@@ -1,21 +1,23 @@
 //! The members: who they are, added and removed by the sources and the admin API.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use parm_dispatch::NodeId;
 use parm_protocol::client::Client;
-use parm_protocol::{Code, Error as WireError, ModelIndex};
+use parm_protocol::{Code, Error as WireError, ModelIndex, Place};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
-use super::connect::{self, Connect};
+use super::atlas::Atlas;
+use super::connect::Connect;
 use super::dns;
 use super::file;
-use super::member::{Identity, Member, MemberState, Node, Source, Wish};
+use super::kubernetes::{self, ApiServer, Service};
+use super::member::{Identity, Member, MemberState, Source, Wish};
 use super::name::Name;
 use super::reminder;
 use super::supervisor::Supervisor;
@@ -27,6 +29,7 @@ use crate::serve::Core;
 pub struct Fleet {
     pub(super) core: Arc<Core>,
     pub(super) connect: Arc<dyn Connect>,
+    pub(super) atlas: Arc<Atlas>,
     runtime: Handle,
     members: Mutex<Members>,
 }
@@ -34,7 +37,6 @@ pub struct Fleet {
 #[derive(Default)]
 struct Members {
     by_number: BTreeMap<u32, Arc<Member>>,
-    nodes: HashMap<String, NodeId>,
     next: u32,
     embedded: u32,
 }
@@ -49,12 +51,14 @@ enum LoadOrder {
 impl Fleet {
     /// Adds the configured members and watches the configured file.
     pub(crate) fn start(core: Arc<Core>, connect: Arc<dyn Connect>) -> Result<Arc<Self>, Error> {
-        let fleet = Arc::new(Self { core, connect, runtime: Handle::current(), members: Mutex::default() });
+        let (runtime, atlas) = (Handle::current(), Arc::default());
+        let fleet = Arc::new(Self { core, connect, atlas, runtime, members: Mutex::default() });
         let config = &fleet.core.config;
         for url in &config.workers {
-            match Name::read(url) {
-                Some(name) => fleet.follow(url, name)?,
-                None => fleet.add(url, Source::Static).map(|_| ())?,
+            match (Service::read(url), Name::read(url)) {
+                (Some(service), _) => fleet.follow_service(url, service)?,
+                (None, Some(name)) => fleet.follow(url, name)?,
+                (None, None) => fleet.add(url, Source::Static).map(|_| ())?,
             }
         }
         if let Some(path) = &config.workers_file {
@@ -76,6 +80,26 @@ impl Fleet {
         Ok(())
     }
 
+    /// Adds the endpoints of a Service of Kubernetes, now and later.
+    fn follow_service(self: &Arc<Self>, url: &str, service: Result<Service, String>) -> Result<(), Error> {
+        let bad = |reason| Error::BadUrl { url: url.to_owned(), reason };
+        let service = service.map_err(bad)?;
+        self.connect.check(&service.url("host", 1)).map_err(bad)?;
+        let config = &self.core.config.kubernetes;
+        let api = ApiServer::open(config, &service, self.connect.clone());
+        let api =
+            api.map_err(|trouble| Error::Service { url: url.to_owned(), reason: trouble.to_string() })?;
+        let tls = api.tls();
+        let weak = Arc::downgrade(self);
+        self.spawn("the look at a Service of Kubernetes", async move {
+            let ended = CancellationToken::new();
+            let _ends = ended.clone().drop_guard();
+            tokio::spawn(tls.follow(ended));
+            kubernetes::follow(weak, api, service).await;
+        });
+        Ok(())
+    }
+
     /// Spawns what discovery cannot do without.
     fn spawn(&self, part: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.core.driver.lifelines.spawn(&self.runtime, part, task);
@@ -93,8 +117,18 @@ impl Fleet {
 
     /// Adds a server by its address.
     pub(crate) fn add(self: &Arc<Self>, url: &str, source: Source) -> Result<Arc<Member>, Error> {
+        self.add_at(url, source, Place::default())
+    }
+
+    /// Adds a server by its address, and where it stands as far as whoever names it knows.
+    pub(super) fn add_at(
+        self: &Arc<Self>,
+        url: &str,
+        source: Source,
+        place: Place,
+    ) -> Result<Arc<Member>, Error> {
         self.connect.check(url).map_err(|reason| Error::BadUrl { url: url.to_owned(), reason })?;
-        self.insert(url, source, connect::node(url), None)
+        self.insert(url, source, place, None)
     }
 
     /// Adds an instance of this process.
@@ -108,14 +142,15 @@ impl Fleet {
             members.embedded += 1;
             members.embedded - 1
         };
-        self.insert(&format!("embedded:{number}"), Source::Embedded, node, Some(client))
+        let place = Place { node: node.map(str::to_owned), zone: None };
+        self.insert(&format!("embedded:{number}"), Source::Embedded, place, Some(client))
     }
 
     fn insert(
         self: &Arc<Self>,
         name: &str,
         source: Source,
-        node: Option<&str>,
+        place: Place,
         embedded: Option<Arc<dyn Client>>,
     ) -> Result<Arc<Member>, Error> {
         let member = {
@@ -127,11 +162,11 @@ impl Fleet {
             if members.by_number.len() >= limit as usize {
                 return Err(Error::TooManyInstances { limit });
             }
-            let node = node.map(|name| Node { id: members.node(name), name: name.into() });
             members.next += 1;
             let number = members.next;
-            let identity = Identity { number, name: name.to_owned(), source, node, embedded };
+            let identity = Identity { number, name: name.to_owned(), source, place, embedded };
             let member = Arc::new(Member::new(identity));
+            member.locate(&self.atlas, Place::default());
             members.by_number.insert(number, member.clone());
             member
         };
@@ -140,6 +175,7 @@ impl Fleet {
             connect: self.connect.clone(),
             wish: member.wish.subscribe(),
             member: member.clone(),
+            atlas: self.atlas.clone(),
             fleet: Arc::downgrade(self),
         };
         self.spawn("the supervisor of an instance", supervisor.run());
@@ -193,7 +229,7 @@ impl Fleet {
     pub(crate) fn paces(&self) -> Vec<Pace> {
         let pace = |member: &Arc<Member>| {
             let slowness = member.view().instance?.slowness()?;
-            let node = member.node_name().unwrap_or_default();
+            let node = member.place().node.unwrap_or_default();
             Some(Pace { instance: member.name.clone(), node, slowness })
         };
         self.members().iter().filter_map(pace).collect()
@@ -288,12 +324,5 @@ fn verdict(answers: Vec<Result<Arc<Member>, WireError>>) -> Result<Vec<Arc<Membe
         (Some(error), _) => Err(error),
         (None, Some(error)) if done.is_empty() => Err(error),
         _ => Ok(done),
-    }
-}
-
-impl Members {
-    fn node(&mut self, name: &str) -> NodeId {
-        let next = NodeId(self.nodes.len() as u32);
-        *self.nodes.entry(name.to_owned()).or_insert(next)
     }
 }

@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use parm_dispatch::NodeId;
+use parm_dispatch::Site;
+use parm_protocol::Place;
 use parm_protocol::client::Client;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use super::atlas::{Atlas, Stand};
+use super::connect;
 use crate::serve::Instance;
 
 /// Who named a member.
@@ -24,6 +27,8 @@ pub(crate) enum Source {
     File,
     /// A name that DNS knows.
     Dns,
+    /// A Service of Kubernetes.
+    Kubernetes,
     /// The admin API.
     Admin,
 }
@@ -64,7 +69,9 @@ pub(crate) struct Member {
     /// Its address; `embedded:N` for a thread of this process.
     pub(crate) name: String,
     pub(crate) source: Source,
-    pub(crate) node: Option<Node>,
+    /// Where it stands, in the words of whoever named it.
+    told: Mutex<Place>,
+    stand: Mutex<Stand>,
     /// The client of an embedded member.
     pub(crate) embedded: Option<Arc<dyn Client>>,
     pub(crate) wish: watch::Sender<Wish>,
@@ -93,25 +100,20 @@ pub(crate) struct Identity {
     pub(crate) number: u32,
     pub(crate) name: String,
     pub(crate) source: Source,
-    pub(crate) node: Option<Node>,
+    /// Where it stands, in the words of whoever named it.
+    pub(crate) place: Place,
     pub(crate) embedded: Option<Arc<dyn Client>>,
-}
-
-/// The machine that a member stands on, as far as is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
-    pub(crate) id: NodeId,
-    pub(crate) name: Arc<str>,
 }
 
 impl Member {
     pub(crate) fn new(identity: Identity) -> Self {
-        let Identity { number, name, source, node, embedded } = identity;
+        let Identity { number, name, source, place, embedded } = identity;
         Self {
             number,
             name,
             source,
-            node,
+            told: Mutex::new(place),
+            stand: Mutex::default(),
             embedded,
             wish: watch::channel(Wish::Serve).0,
             refresh: Notify::new(),
@@ -126,9 +128,27 @@ impl Member {
         self.view.lock().clone()
     }
 
-    /// The machine that it stands on, by name.
-    pub(crate) fn node_name(&self) -> Option<String> {
-        self.node.as_ref().map(|node| node.name.to_string())
+    /// Where it stands, as far as is known.
+    pub(crate) fn place(&self) -> Place {
+        self.stand.lock().place()
+    }
+
+    /// Whoever named it says where it stands now; it is looked at again if that is news.
+    pub(super) fn tell_place(&self, place: Place) {
+        if std::mem::replace(&mut *self.told.lock(), place.clone()) != place {
+            self.refresh.notify_one();
+        }
+    }
+
+    /// Finds out where it stands: who named it is believed before what it says itself, and without either the host in its
+    /// address counts as its node.
+    pub(super) fn locate(&self, atlas: &Atlas, announced: Place) -> Site {
+        let told = self.told.lock().clone();
+        let host = connect::node(&self.name).map(str::to_owned);
+        let stand = atlas.find(told.or(announced).or(Place { node: host, zone: None }));
+        let site = stand.site();
+        *self.stand.lock() = stand;
+        site
     }
 
     /// How long until it is connected to again, if that is due.

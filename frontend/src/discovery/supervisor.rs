@@ -4,18 +4,20 @@
 //! an interval, or at once when a job failed in transport. A refused connection means that it is gone; silence may be a
 //! pause, so it takes several silent checks. One that says that it is not ready drains: it ends what it holds.
 //!
-//! What it serves is looked at beside that, however long it takes to tell: at an interval, when somebody asked for another
+//! What it serves, and where it stands, is looked at beside that, however long it takes to tell: at an interval, when somebody asked for another
 //! model, or when it did not know one. A model that was refused because others serve it in another shape is tried again
 //! with every look, and as soon as the last of the others is gone.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parm_dispatch::Site;
 use parm_protocol::Error as WireError;
 use parm_protocol::client::{BoxFuture, Client};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use super::atlas::Atlas;
 use super::connect::Connect;
 use super::describe::{self, Offer};
 use super::fleet::Fleet;
@@ -29,6 +31,7 @@ pub(super) struct Supervisor {
     pub(super) core: Arc<Core>,
     pub(super) connect: Arc<dyn Connect>,
     pub(super) member: Arc<Member>,
+    pub(super) atlas: Arc<Atlas>,
     pub(super) wish: watch::Receiver<Wish>,
     pub(super) fleet: Weak<Fleet>,
 }
@@ -37,6 +40,8 @@ pub(super) struct Supervisor {
 struct Ward {
     instance: Arc<Instance>,
     offer: Offer,
+    /// Where it stands.
+    site: Site,
     /// What of it was refused.
     refused: Vec<Error>,
     /// It says that it is ready.
@@ -143,7 +148,8 @@ impl Supervisor {
         let metrics = self.core.metrics.instance(&self.member.name);
         let name = (self.core.next_instance(), self.member.number);
         let instance = Arc::new(Instance::new(name, self.member.name.clone(), client, metrics));
-        let mut ward = Ward { instance, offer, refused: Vec::new(), ready: true, silent: 0 };
+        let site = Site::default();
+        let mut ward = Ward { instance, offer, site, refused: Vec::new(), ready: true, silent: 0 };
         self.joined(&mut ward);
         ward
     }
@@ -151,11 +157,8 @@ impl Supervisor {
     /// Joins an instance with its models as they are now, unless it should not work.
     fn joined(&self, ward: &mut Ward) {
         ward.instance.set_absent(ward.offer.absent.clone());
-        let refused = self.core.join(
-            &ward.instance,
-            self.member.node.as_ref().map(|node| node.id),
-            ward.offer.models.clone(),
-        );
+        ward.site = self.member.locate(&self.atlas, ward.offer.place.clone());
+        let refused = self.core.join(&ward.instance, ward.site, ward.offer.models.clone());
         let new = refused.iter().filter(|error| !ward.refused.contains(error)).count();
         self.core.metrics.disagreements.inc_by(new as u64);
         ward.refused = refused;
@@ -280,7 +283,10 @@ impl Supervisor {
     /// Takes over what a look saw. A failure to tell is left to the health check.
     fn saw(&self, ward: &mut Ward, offer: Result<Offer, WireError>) {
         match offer {
-            Ok(offer) if offer != ward.offer => {
+            Ok(offer)
+                if offer != ward.offer
+                    || self.member.locate(&self.atlas, offer.place.clone()) != ward.site =>
+            {
                 ward.offer = offer;
                 self.joined(ward);
             }

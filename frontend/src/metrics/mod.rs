@@ -9,6 +9,7 @@ mod coding;
 mod counts;
 mod pace;
 mod series;
+mod services;
 mod shares;
 mod stand_ins;
 
@@ -30,6 +31,7 @@ pub(crate) use coding::Coding;
 use counts::{Count, Counted, Counts};
 pub(crate) use pace::Pace;
 use series::Series;
+pub(crate) use services::ServiceMetrics;
 
 const MODEL: &[&str] = &["model", "version"];
 
@@ -110,6 +112,7 @@ pub(crate) struct Metrics {
     failures: IntCounterVec,
     instances: IntGaugeVec,
     paces: pace::PaceFamilies,
+    services: services::ServiceFamilies,
     shares: shares::ShareFamilies,
     coding: coding::CodingFamilies,
     stand_ins: stand_ins::StandInFamilies,
@@ -225,6 +228,7 @@ impl Metrics {
             stand_ins: stand_ins::StandInFamilies::new(&registry),
             captured: capture::CaptureFamily::new(&registry),
             paces: pace::PaceFamilies::new(&registry),
+            services: services::ServiceFamilies::new(&registry),
             shares: shares::ShareFamilies::new(&registry),
             instances: gauge("parm_instances", "Instances by state", &["state"]),
             disagreements: register(&registry, IntCounter::with_opts(single)),
@@ -236,6 +240,11 @@ impl Metrics {
     /// The page.
     pub(crate) fn text(&self) -> String {
         TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+    }
+
+    /// Handles of a Service of Kubernetes that is followed.
+    pub(crate) fn service(&self, name: &str) -> ServiceMetrics {
+        self.services.of(name)
     }
 
     /// Counters of what is captured.

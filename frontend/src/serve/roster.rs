@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use parm_dispatch::{Cost, Event, InstanceId, InstanceSpec, NodeId, PoolId, Served};
+use parm_dispatch::{Cost, Event, InstanceId, InstanceSpec, PoolId, Served, Site};
 
 use super::catalog::Catalog;
 use super::coding::cost;
@@ -27,7 +27,7 @@ pub(crate) struct Roster {
 /// An instance that has joined.
 pub(crate) struct Joined {
     instance: Arc<Instance>,
-    node: Option<NodeId>,
+    site: Site,
     models: Vec<Description>,
     slots: u16,
     draining: bool,
@@ -37,13 +37,8 @@ pub(crate) struct Joined {
 
 impl Joined {
     /// An instance with these models, not draining.
-    pub(crate) fn new(
-        instance: Arc<Instance>,
-        node: Option<NodeId>,
-        models: Vec<Description>,
-        slots: u16,
-    ) -> Self {
-        Self { instance, node, models, slots, draining: false, told: None }
+    pub(crate) fn new(instance: Arc<Instance>, site: Site, models: Vec<Description>, slots: u16) -> Self {
+        Self { instance, site, models, slots, draining: false, told: None }
     }
 
     /// What it is to these pools, and what is wrong with its parity models and stand-ins.
@@ -67,7 +62,7 @@ impl Joined {
                 serves.push(Served { pool: pool.id, deployed, parity, backup, stand_in });
             }
         }
-        (InstanceSpec { serves, slots: self.slots, node: self.node }, problems)
+        (InstanceSpec { serves, slots: self.slots, site: self.site }, problems)
     }
 }
 

@@ -237,6 +237,7 @@ impl InferenceService for Frontend {
             name: "parm".into(),
             version: env!("CARGO_PKG_VERSION").into(),
             extensions: EXTENSIONS.map(str::to_owned).to_vec(),
+            ..ServerMetadata::default()
         }
     }
 

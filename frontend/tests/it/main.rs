@@ -3,9 +3,11 @@
 mod admin;
 mod bundles;
 mod capture;
+mod cluster;
 mod coded;
 mod console;
 mod instances;
+mod kubernetes;
 mod metrics;
 mod neighbours;
 mod recording;

@@ -1,6 +1,7 @@
 //! A frontend under test, on the runtime's own (paused) time.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,26 +14,34 @@ use parm_protocol::{
     Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, NamedTensor, Parameter,
     Parameters, RequestedOutput, Tensor, Transport,
 };
+use parm_wire::client::Pipe;
+use parm_wire::tls::Outgoing;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::cluster::Cluster;
 use crate::scripted::Scripted;
 
-/// Servers by address; an address without a server refuses connections. And what names stand for.
-pub(crate) struct Network(Mutex<BTreeMap<String, Arc<Scripted>>>, Mutex<Answer>);
+/// Servers by address; an address without a server refuses connections. What names stand for, and a cluster's API server.
+pub(crate) struct Network(Mutex<BTreeMap<String, Arc<Scripted>>>, Mutex<Answer>, Mutex<Option<Arc<Cluster>>>);
 
 /// What is said of every name.
 type Answer = Result<Vec<String>, String>;
 
 impl Network {
     pub(crate) fn with(servers: &[&Arc<Scripted>]) -> Arc<Self> {
-        let network = Self(Mutex::default(), Mutex::new(Ok(Vec::new())));
+        let network = Self(Mutex::default(), Mutex::new(Ok(Vec::new())), Mutex::default());
         servers.iter().for_each(|server| network.start(server));
         Arc::new(network)
     }
 
     pub(crate) fn start(&self, server: &Arc<Scripted>) {
         self.0.lock().insert(server.peer().into(), server.clone());
+    }
+
+    /// It has the API server of this cluster.
+    pub(crate) fn has(&self, cluster: &Arc<Cluster>) {
+        *self.2.lock() = Some(cluster.clone());
     }
 
     /// Every name stands for this from now on.
@@ -61,6 +70,16 @@ impl Connect for Network {
     fn resolve<'a>(&'a self, _: &'a Name) -> BoxFuture<'a, Result<Vec<String>, String>> {
         let answer = self.1.lock().clone();
         Box::pin(async { answer })
+    }
+
+    fn dial<'a>(
+        &'a self,
+        _: &'a Outgoing,
+        _: &'a str,
+        _: Duration,
+    ) -> BoxFuture<'a, io::Result<Box<dyn Pipe>>> {
+        let cluster = self.2.lock().clone().expect("there is a cluster");
+        Box::pin(async move { Ok(Box::new(cluster.dialled()?) as Box<dyn Pipe>) })
     }
 }
 
@@ -190,9 +209,15 @@ pub(crate) async fn patch(
 
 /// What the admin API shows at a path: status and answer.
 pub(crate) async fn get(frontend: &Frontend, path: &str) -> (u16, serde_json::Value) {
+    ask("GET", frontend, path).await
+}
+
+/// What the admin API makes of a request without a body: status and answer.
+pub(crate) async fn ask(method: &str, frontend: &Frontend, path: &str) -> (u16, serde_json::Value) {
     use http_body_util::BodyExt;
     use tower::ServiceExt;
-    let request = axum::http::Request::get(format!("/admin/v1{path}")).body(axum::body::Body::empty());
+    let request = axum::http::Request::builder().method(method).uri(format!("/admin/v1{path}"));
+    let request = request.body(axum::body::Body::empty());
     let response = frontend.admin().router().oneshot(request.unwrap()).await.unwrap();
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();

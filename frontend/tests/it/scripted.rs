@@ -10,7 +10,7 @@ use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::fleet::{News, Watcher, Wish};
 use parm_protocol::{
     Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor,
-    Parameters, ServerMetadata, Tensor, TensorMetadata,
+    Parameters, Place, ServerMetadata, Tensor, TensorMetadata,
 };
 use parm_tokens::{Order, Token};
 
@@ -53,6 +53,8 @@ pub(crate) struct Scripted {
     /// What it says that runs of its models take.
     run_times: Mutex<BTreeMap<String, Vec<Duration>>>,
     ready: Mutex<Result<bool, Error>>,
+    /// Where it says that it stands.
+    place: Mutex<Place>,
     /// Requests as they came.
     pub(crate) seen: Mutex<Vec<InferRequest>>,
     /// Requests that were given up before an answer.
@@ -83,6 +85,7 @@ impl Scripted {
             config: Mutex::default(),
             run_times: Mutex::default(),
             ready: Mutex::new(Ok(true)),
+            place: Mutex::default(),
             seen: Mutex::default(),
             cancelled: AtomicUsize::new(0),
             orders: Mutex::default(),
@@ -114,6 +117,11 @@ impl Scripted {
 
     pub(crate) fn then(&self, act: Act) {
         self.script.lock().push_back(act);
+    }
+
+    /// Says from now on that it stands here.
+    pub(crate) fn stands_at(&self, node: &str, zone: &str) {
+        *self.place.lock() = Place::announced(node, zone);
     }
 
     /// Does nothing any more but what it does otherwise.
@@ -276,7 +284,8 @@ impl Client for Scripted {
     }
 
     fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Error>> {
-        Box::pin(async { Ok(ServerMetadata::default()) })
+        let place = self.place.lock().clone();
+        Box::pin(async { Ok(ServerMetadata { place, ..ServerMetadata::default() }) })
     }
 
     fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {

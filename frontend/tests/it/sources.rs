@@ -8,7 +8,7 @@ use std::time::Duration;
 use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Error, Frontend, Timers};
 
-use crate::rig::{Network, column, config, infer, metric, ready, request, start, until};
+use crate::rig::{Network, column, config, get, infer, metric, ready, request, start, until};
 use crate::scripted::Scripted;
 
 struct Watched {
@@ -146,4 +146,77 @@ async fn a_bad_address_in_the_configuration_is_an_error_at_once() {
     let config = Config { workers: vec!["nonsense".into()], ..config(PolicyKind::None) };
     let error = Frontend::start(config, Network::with(&[]), Timers::Runtime).err().unwrap();
     assert_eq!(error, Error::BadUrl { url: "nonsense".into(), reason: "it is not of the tests".into() });
+}
+
+/// Where each instance stands, by address: node and zone.
+async fn places(frontend: &Frontend) -> Vec<(String, String, String)> {
+    let (_, instances) = get(frontend, "/instances").await;
+    let word = |one: &serde_json::Value, name: &str| one[name].as_str().unwrap_or("-").to_owned();
+    let of = |one| (word(one, "address"), word(one, "node"), word(one, "zone"));
+    instances.as_array().unwrap().iter().map(of).collect()
+}
+
+fn stands(address: &str, node: &str, zone: &str) -> (String, String, String) {
+    (address.into(), node.into(), zone.into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_says_where_it_stands_and_the_file_knows_better() {
+    let servers = ["test://a:1", "test://b:1", "test://c:1"].map(|name| Scripted::quick(name, 1));
+    servers[0].stands_at("n1", "eu-1a");
+    servers[1].stands_at("n1", "eu-1a");
+    let lines = "test://a:1\ntest://b:1 node=rack-4 # a wrong setting there\ntest://c:1\ntest://d:1 nod=n\n";
+    let watched = Watched::start(lines, &servers.each_ref());
+    watched.until_ready(3.0).await;
+    assert_eq!(metric(&watched.frontend, "parm_workers_file_bad_lines", &[]), 1.0);
+    // Without a word of either the address counts, as it always did.
+    let expected = [
+        stands("test://a:1", "n1", "eu-1a"),
+        stands("test://b:1", "rack-4", "eu-1a"),
+        stands("test://c:1", "c", "-"),
+    ];
+    assert_eq!(places(&watched.frontend).await, expected);
+    // The file says something else, and a worker that is moved says so itself.
+    watched.write("test://a:1 zone=eu-1b\ntest://b:1\ntest://c:1\n");
+    servers[2].stands_at("n3", "");
+    let expected = [
+        stands("test://a:1", "n1", "eu-1b"),
+        stands("test://b:1", "n1", "eu-1a"),
+        stands("test://c:1", "n3", "-"),
+    ];
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(places(&watched.frontend).await, expected);
+    assert_eq!(ready(&watched.frontend), 3.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_is_listed_once_or_says_the_same_twice() {
+    let servers = [Scripted::quick("test://a:1", 1), Scripted::quick("test://b:1", 1)];
+    let lines = "test://a:1 node=n1\ntest://b:1\ntest://b:1\ntest://a:1 node=n2\n";
+    let watched = Watched::start(lines, &servers.each_ref());
+    watched.until_ready(2.0).await;
+    assert_eq!(metric(&watched.frontend, "parm_workers_file_bad_lines", &[]), 1.0);
+    assert_eq!(places(&watched.frontend).await[0].1, "n1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_goes_to_another_machine_than_the_original() {
+    // Six workers on two machines, whose addresses do not tell it, as in Kubernetes.
+    let names: [_; 6] = std::array::from_fn(|number| format!("test://10.0.0.{number}:1"));
+    let servers = names.each_ref().map(|name| Scripted::quick(name, 10));
+    for (number, server) in servers.iter().enumerate() {
+        server.stands_at(if number < 3 { "n1" } else { "n2" }, "");
+    }
+    let mut config = Config { workers: names.to_vec(), ..config(PolicyKind::Replicate) };
+    config.dispatch.replicate.copies = 2.try_into().unwrap();
+    let frontend = Frontend::start(config, Network::with(&servers.each_ref()), Timers::Runtime).unwrap();
+    until("all joined", || ready(&frontend) == 6.0).await;
+    for _ in 0..24 {
+        let before = servers.each_ref().map(|server| server.seen.lock().len());
+        infer(&frontend, request(&[1.0])).await.unwrap();
+        let seen = |server: usize| servers[server].seen.lock().len() - before[server];
+        assert_eq!([(0..3).map(seen).sum::<usize>(), (3..6).map(seen).sum()], [1, 1], "one on each machine");
+        // The other one ends as well.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

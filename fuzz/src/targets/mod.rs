@@ -3,6 +3,7 @@
 
 pub mod frames;
 pub mod grpc_convert;
+pub mod kubernetes;
 pub mod manifest;
 pub mod onnx;
 pub mod rest_binary;
@@ -15,9 +16,10 @@ pub mod workers;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its folder of seeds.
-pub const ALL: [(&str, Target); 8] = [
+pub const ALL: [(&str, Target); 9] = [
     ("frames", frames::run),
     ("grpc_convert", grpc_convert::run),
+    ("kubernetes", kubernetes::run),
     ("manifest", manifest::run),
     ("onnx", onnx::run),
     ("rest_binary", rest_binary::run),

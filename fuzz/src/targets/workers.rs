@@ -1,14 +1,20 @@
-//! Any text as a workers file: a line is an address of a server, a name that stands for several, or nothing.
+//! Any text as a workers file: a line is an address of a server with where it stands, a name that stands for several, or nothing.
 
-use parm_frontend::discovery::{Connect, Name, Wire};
+use parm_frontend::discovery::kubernetes::Service;
+use parm_frontend::discovery::{Connect, Listed, Name, Wire};
 
 /// One run.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let wire = Wire::default();
     for line in text.lines() {
-        let line = line.split_once('#').map_or(line, |(before, _)| before).trim();
+        let Some(Ok(listed)) = Listed::read(line) else { continue };
+        assert_eq!(Listed::read(&listed.to_string()), Some(Ok(listed.clone())));
+        let line = listed.url.as_str();
         let _ = wire.check(line);
+        if let Some(Ok(service)) = Service::read(line) {
+            assert_eq!(Service::read(&service.to_string()), Some(Ok(service)));
+        }
         if let Some(Ok(name)) = Name::read(line) {
             assert_eq!(Name::read(&name.to_string()), Some(Ok(name)));
         }

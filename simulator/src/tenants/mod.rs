@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Action, Actions, Answer, Dispatcher, Event, InstanceId, InstanceSpec, JobId, JobSpec, Order,
-    Payer, PoolId, PoolSettings, QueryId, QuerySpec, Role, Served, Settings, ShapeId, ShareId, Terms, Time,
-    Wanted,
+    Payer, PoolId, PoolSettings, QueryId, QuerySpec, Role, Served, Settings, ShapeId, ShareId, Site, Terms,
+    Time, Wanted,
 };
 use parm_tokens::{Frontend, Message};
 use parm_workload::Random;
@@ -168,7 +168,10 @@ impl<'a> House<'a> {
             .flat_map(|front| (0..self.run.instances).map(move |instance| (front, InstanceId(instance))))
         {
             let serves = models.iter().map(|model| Served::all(*model)).collect();
-            self.tell(front, Event::InstanceJoined(id, InstanceSpec { serves, slots: 1, node: None }));
+            self.tell(
+                front,
+                Event::InstanceJoined(id, InstanceSpec { serves, slots: 1, site: Site::default() }),
+            );
             if self.run.frontends > 1 {
                 self.workers[id.0 as usize].desk.join(Frontend(front as u64));
                 self.tell(front, Event::TokensOffered(id));

@@ -8,6 +8,7 @@ mod endpoint;
 mod frames;
 mod grpc;
 mod http;
+mod inquiry;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ pub use self::endpoint::{DialAddress, Endpoint, Scheme};
 pub use self::frames::Frames;
 pub use self::grpc::Grpc;
 pub use self::http::Http;
+pub use self::inquiry::{Hearing, Inquiry, Pipe};
 pub use self::token::Token;
 
 use parm_protocol::Error;

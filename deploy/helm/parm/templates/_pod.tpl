@@ -5,7 +5,12 @@
 {{- $values := index $root.Values $component }}
 # The variables of a Service called `parm` (PARM_PORT, ...) are ignored by parm; nobody here needs them.
 enableServiceLinks: false
+{{- if $values.endpointSlices }}
+serviceAccountName: {{ include "parm.name" $root }}-frontend
+automountServiceAccountToken: true
+{{- else }}
 automountServiceAccountToken: false
+{{- end }}
 terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
 {{- with $root.Values.imagePullSecrets }}
 imagePullSecrets: {{ toYaml . | nindent 2 }}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parm_dispatch::{InstanceId, NodeId};
+use parm_dispatch::{InstanceId, Site};
 
 use super::Core;
 use crate::console::{Happening, Kind};
@@ -28,12 +28,12 @@ impl Core {
         InstanceId(self.instances.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// An instance joins with these models, or serves these from now on. Models that are not what other instances serve
+    /// An instance joins with these models, or serves these from now on, or stands elsewhere. Models that are not what other instances serve
     /// are refused; without any model left the instance does not join. Returns what was refused.
     pub(crate) fn join(
         self: &Arc<Self>,
         instance: &Arc<Instance>,
-        node: Option<NodeId>,
+        site: Site,
         models: Vec<Description>,
     ) -> Vec<Error> {
         let mut refused = Vec::new();
@@ -51,7 +51,7 @@ impl Core {
             self.driver.leave(instance.id);
         } else {
             let slots = self.config.instances.slots.get();
-            self.roster.join(Joined::new(instance.clone(), node, models, slots));
+            self.roster.join(Joined::new(instance.clone(), site, models, slots));
             self.roster.settle(&self.driver, &self.catalog);
             self.examine();
         }

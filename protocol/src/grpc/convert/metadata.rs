@@ -3,17 +3,25 @@
 use crate::grpc::inference as pb;
 use crate::{
     BatchStatistics, DurationStatistics, ModelConfig, ModelConfigTensor, ModelIndex, ModelMetadata,
-    ModelParameter, ModelStatistics, ServerMetadata, TensorMetadata,
+    ModelParameter, ModelStatistics, Place, ServerMetadata, TensorMetadata,
 };
 
 /// Server metadata to its message.
 pub fn server_to_message(from: ServerMetadata) -> pb::ServerMetadataResponse {
-    pb::ServerMetadataResponse { name: from.name, version: from.version, extensions: from.extensions }
+    let Place { node, zone } = from.place;
+    pb::ServerMetadataResponse {
+        name: from.name,
+        version: from.version,
+        extensions: from.extensions,
+        node: node.unwrap_or_default(),
+        zone: zone.unwrap_or_default(),
+    }
 }
 
 /// Server metadata from its message.
 pub fn server_from_message(from: pb::ServerMetadataResponse) -> ServerMetadata {
-    ServerMetadata { name: from.name, version: from.version, extensions: from.extensions }
+    let place = Place::announced(&from.node, &from.zone);
+    ServerMetadata { name: from.name, version: from.version, extensions: from.extensions, place }
 }
 
 /// Model metadata to its message.
@@ -188,6 +196,7 @@ mod tests {
             name: "parm".into(),
             version: "1".into(),
             extensions: vec!["binary_tensor_data".into()],
+            place: Place { node: Some("n1".into()), zone: None },
         };
         assert_eq!(server_from_message(server_to_message(server.clone())), server);
     }

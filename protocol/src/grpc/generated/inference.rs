@@ -36,6 +36,11 @@ pub struct ServerMetadataResponse {
     pub version: ::prost::alloc::string::String,
     #[prost(string, repeated, tag = "3")]
     pub extensions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Ours, far from what the protocol may yet add: the machine and the zone that the server stands on.
+    #[prost(string, tag = "1001")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(string, tag = "1002")]
+    pub zone: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelMetadataRequest {

@@ -89,7 +89,12 @@ impl InferenceService for Script {
     }
 
     fn server_metadata(&self) -> ServerMetadata {
-        ServerMetadata { name: "script".into(), version: "9".into(), extensions: vec!["statistics".into()] }
+        ServerMetadata {
+            name: "script".into(),
+            version: "9".into(),
+            extensions: vec!["statistics".into()],
+            ..ServerMetadata::default()
+        }
     }
 
     fn model_metadata(&self, model: &ModelRef) -> Result<ModelMetadata, Error> {

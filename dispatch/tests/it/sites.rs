@@ -1,0 +1,72 @@
+//! Where the dispatcher sends what is to save a query: away from the machines and zones that hold it, where it can.
+
+use std::num::NonZeroU8;
+use std::time::Duration;
+
+use parm_dispatch::{PolicyKind, PoolSettings, ReplicateSettings, StandInSettings};
+
+use super::script::Step::*;
+use super::script::{Step, check};
+
+fn settings(policy: PolicyKind) -> PoolSettings {
+    let mut settings = PoolSettings { policy, ..PoolSettings::default() };
+    // The scripts say who is idle, not who is new.
+    settings.ejection.slow_start = Duration::ZERO;
+    settings
+}
+
+fn replicating() -> PoolSettings {
+    let copies = const { NonZeroU8::new(2).unwrap() };
+    PoolSettings { replicate: ReplicateSettings { copies }, ..settings(PolicyKind::Replicate) }
+}
+
+/// By turns the copy would go to 2, which stands beside 1.
+const BESIDE: [Step; 2] = [JoinAt(1, 1, 1), JoinAt(2, 1, 1)];
+
+#[test]
+fn a_copy_goes_to_another_zone_else_to_another_node_else_wherever_there_is_room() {
+    for (others, expected) in [
+        (&[JoinAt(3, 2, 1), JoinAt(4, 3, 2)][..], "0 copy 1 on 4"),
+        (&[JoinAt(3, 2, 1)], "0 copy 1 on 3"),
+        (&[], "0 copy 1 on 2"),
+        // Where nothing is known it may stand anywhere.
+        (&[Join(3)], "0 copy 1 on 3"),
+    ] {
+        let steps = [&BESIDE, others, &[Query(1)]].concat();
+        check(replicating(), &steps, &["0 run 1 on 1", expected]);
+    }
+}
+
+#[test]
+fn a_hedge_stays_away_from_the_node_of_the_late_job() {
+    let nodes = [JoinAt(1, 1, 1), Warm(32), JoinAt(2, 2, 1), JoinAt(3, 2, 1), JoinAt(4, 2, 1)];
+    let steps = [&nodes[..], &[Quiet, Query(1), Wait(30)]].concat();
+    check(settings(PolicyKind::Hedge), &steps, &["640 run 1 on 2", "665 copy 1 on 1"]);
+}
+
+#[test]
+fn a_retry_stays_away_from_the_node_where_it_failed() {
+    let steps = [&BESIDE[..], &[JoinAt(3, 2, 1), Query(1), Fail(1)]].concat();
+    check(settings(PolicyKind::None), &steps, &["0 run 1 on 1", "0 run 1 on 3"]);
+}
+
+#[test]
+fn a_late_job_need_not_wait_for_a_node_that_is_apart() {
+    let nodes = [JoinAt(1, 1, 1), Warm(32), JoinAt(2, 2, 1), JoinAt(3, 2, 1)];
+    let steps = [&nodes[..], &[Query(1), Query(2), Query(3), Quiet, Wait(25), Done(3), Wait(5)]].concat();
+    // All are busy when the first is late; the instance that frees up stands beside it, and is better than none.
+    check(settings(PolicyKind::Hedge), &steps, &["665 answer 2 exact", "665 copy 1 on 3"]);
+}
+
+#[test]
+fn a_stand_in_is_made_on_another_node_than_its_query_runs() {
+    let standing_in =
+        || PoolSettings { stand_in: StandInSettings::default(), ..settings(PolicyKind::StandIn) };
+    for apart in [1, 3, 4] {
+        let node = |id: u32| JoinAt(id, u32::from(id == apart), 1);
+        let nodes = [Cost([25, 50, 100, 200]), node(1), Warm(32), node(2), node(3), node(4), Quiet];
+        let steps = [&nodes[..], &[Query(1)]].concat();
+        let stand_in = format!("640 stand-in 1 on {apart}");
+        check(standing_in(), &steps, &["640 run 1 on 2", &stand_in]);
+    }
+}

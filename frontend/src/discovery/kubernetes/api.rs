@@ -1,0 +1,338 @@
+//! Asks the API server: a list in pages, and a watch line by line.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use parm_wire::client::{Hearing, Inquiry, Token};
+use parm_wire::tls::{self, Outgoing, Spoken, Tls};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::census::Census;
+use super::config::Config;
+use super::service::{Service, is_label};
+use super::slice::{Page, Rebuff};
+use super::trouble::Trouble;
+use crate::discovery::connect::Connect;
+
+/// Where the API server is by DNS, in every cluster.
+const USUAL: &str = "https://kubernetes.default.svc";
+
+/// Slices in a page of a list. Each has a hundred endpoints as a rule.
+const PAGE: usize = 50;
+
+/// Longest page, in bytes: a slice may have a megabyte and a half at most, and has 50 kilobytes as a rule.
+const PAGE_BYTES: usize = 32 << 20;
+
+/// Most pages of a list.
+const PAGES: usize = 1000;
+
+/// Longest line of a watch, in bytes: one slice.
+const LINE_BYTES: usize = 4 << 20;
+
+/// Longest refusal that is read, in bytes.
+const REFUSAL_BYTES: usize = 16 << 10;
+
+/// Longest token, in bytes.
+const TOKEN_BYTES: u64 = 64 << 10;
+
+/// A whole list may take so many times as long as the beginning of an answer.
+const LIST_PATIENCE: u32 = 6;
+
+/// How long after the time that we asked for a watch must have ended.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The API server, as far as one Service is concerned.
+pub struct ApiServer {
+    connect: Arc<dyn Connect>,
+    config: Config,
+    authority: String,
+    outgoing: Outgoing,
+    tls: Tls,
+    secured: bool,
+    namespace: String,
+    service: Service,
+}
+
+/// A watch that is open.
+pub(super) struct Lines {
+    hearing: Hearing,
+    rest: BytesMut,
+    /// So much of the rest holds no end of a line.
+    searched: usize,
+    until: Instant,
+}
+
+impl ApiServer {
+    /// Reads what is needed to ask, apart from the token. Nothing is asked yet.
+    pub fn open(config: &Config, service: &Service, connect: Arc<dyn Connect>) -> Result<Self, Trouble> {
+        let (authority, secured) = server(config.server.as_deref().unwrap_or(USUAL))?;
+        let account = |reason: String| Trouble::Account { reason };
+        let tls = match secured {
+            false => Tls::default(),
+            true => {
+                let ca = Some(config.service_account.join("ca.crt"));
+                let files = tls::Config { ca, ..tls::Config::default() };
+                Tls::open(&files).map_err(|error| account(error.to_string()))?
+            }
+        };
+        let outgoing = tls.outgoing(&authority, secured, Spoken::Http1);
+        let outgoing = outgoing.map_err(|error| account(error.to_string()))?;
+        let namespace = match &service.namespace {
+            Some(namespace) => namespace.clone(),
+            None => {
+                let file = config.service_account.join("namespace");
+                let read = read(&file).map_err(|reason| {
+                    account(format!("no namespace is given with the Service, and {reason}"))
+                })?;
+                match read.trim() {
+                    name if is_label(name, 63) => name.to_owned(),
+                    _ => return Err(account(format!("{} holds no name", file.display()))),
+                }
+            }
+        };
+        let (config, service) = (config.clone(), service.clone());
+        Ok(Self { connect, config, authority, outgoing, tls, secured, namespace, service })
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// TLS towards the API server, whose authorities' file should be followed.
+    pub(in crate::discovery) fn tls(&self) -> Tls {
+        self.tls.clone()
+    }
+
+    /// All endpoints, and from which version a watch goes on.
+    pub(super) async fn list(&self) -> Result<(Census, String), Trouble> {
+        let patience = self.config.timeout * LIST_PATIENCE;
+        let listed = timeout(patience, self.pages()).await;
+        listed.unwrap_or(Err(Trouble::Silent { waited: patience }))
+    }
+
+    async fn pages(&self) -> Result<(Census, String), Trouble> {
+        let mut census = Census::new(self.service.clone());
+        let mut rest: Option<String> = None;
+        for _ in 0..PAGES {
+            let mut query = format!("&limit={PAGE}");
+            if let Some(rest) = &rest {
+                query.push_str("&continue=");
+                escape(&mut query, rest);
+            }
+            let mut hearing = self.ask(&query).await?;
+            let body = self.whole(&mut hearing, "a page of a list", PAGE_BYTES).await?;
+            let page: Page = serde_json::from_slice(&body).map_err(Trouble::unreadable)?;
+            for slice in page.items {
+                census.put(slice)?;
+            }
+            rest = page.metadata.rest.filter(|rest| !rest.is_empty());
+            if rest.is_none() {
+                return Ok((census, page.metadata.resource_version));
+            }
+        }
+        Err(Trouble::TooLong { what: "a list", limit: PAGES * PAGE_BYTES })
+    }
+
+    /// What changes from a version on.
+    pub(super) async fn watch(&self, version: &str) -> Result<Lines, Trouble> {
+        let seconds = self.config.watch.as_secs().max(1);
+        let mut query =
+            format!("&watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion=");
+        escape(&mut query, version);
+        let hearing = self.ask(&query).await?;
+        let until = Instant::now() + Duration::from_secs(seconds) + GRACE;
+        Ok(Lines { hearing, rest: BytesMut::new(), searched: 0, until })
+    }
+
+    /// The addresses of all endpoints that do not end, for whoever wants to know whether this would work: whether we may
+    /// watch is seen too. What of it cannot be used is the second.
+    pub async fn look(&self) -> Result<(Vec<String>, Option<String>), Trouble> {
+        let (census, version) = self.list().await?;
+        self.watch(&version).await?;
+        let urls = census.found().into_iter().filter(|(_, found)| !found.terminating).map(|(url, _)| url);
+        Ok((urls.collect(), census.problem().map(str::to_owned)))
+    }
+
+    /// Asks for the slices of the Service, with something more in the query.
+    async fn ask(&self, query: &str) -> Result<Hearing, Trouble> {
+        let token = self.token().await?;
+        let path = format!(
+            "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D{}{query}",
+            self.namespace, self.service.name
+        );
+        let (authority, waited) = (self.authority.as_str(), self.config.timeout);
+        let asked = async {
+            let pipe = self.connect.dial(&self.outgoing, authority, waited).await?;
+            Inquiry { authority, path: &path, token: token.as_ref() }.ask(pipe).await
+        };
+        let asked = timeout(waited, asked).await.map_err(|_| Trouble::Silent { waited })?;
+        let hearing = asked.map_err(|error| Trouble::Unreachable {
+            server: self.authority.clone(),
+            reason: error.to_string(),
+        })?;
+        match hearing.status() {
+            200 => Ok(hearing),
+            status => Err(self.refusal(hearing, status).await),
+        }
+    }
+
+    /// The token, as it is now: it is replaced while we run. In plain it would be anybody's.
+    async fn token(&self) -> Result<Option<Token>, Trouble> {
+        if !self.secured {
+            return Ok(None);
+        }
+        let file = self.config.service_account.join("token");
+        let read = tokio::task::spawn_blocking(move || read(&file)).await;
+        let read = read.unwrap_or_else(|error| Err(error.to_string()));
+        read.map(|text| Some(Token::new(text.trim()))).map_err(|reason| Trouble::Account { reason })
+    }
+
+    async fn refusal(&self, mut hearing: Hearing, status: u16) -> Trouble {
+        let body = self.whole(&mut hearing, "a refusal", REFUSAL_BYTES).await.unwrap_or_default();
+        let said: Rebuff = serde_json::from_slice(&body).unwrap_or_else(|_| Rebuff {
+            message: String::from_utf8_lossy(&body).chars().take(200).collect(),
+            code: None,
+        });
+        self.refused(status, said.message)
+    }
+
+    /// What a status means, that of an answer or of a line.
+    pub(super) fn refused(&self, status: u16, message: String) -> Trouble {
+        match status {
+            401 => Trouble::Unauthenticated,
+            403 => Trouble::Forbidden { namespace: self.namespace.clone(), message },
+            410 => Trouble::Expired,
+            _ => Trouble::Refused { status, message },
+        }
+    }
+
+    async fn whole(
+        &self,
+        hearing: &mut Hearing,
+        what: &'static str,
+        limit: usize,
+    ) -> Result<BytesMut, Trouble> {
+        let waited = self.config.timeout;
+        let mut body = BytesMut::new();
+        loop {
+            let chunk = timeout(waited, hearing.chunk()).await.map_err(|_| Trouble::Silent { waited })?;
+            let Some(chunk) = chunk.map_err(severed)? else { return Ok(body) };
+            if body.len() + chunk.len() > limit {
+                return Err(Trouble::TooLong { what, limit });
+            }
+            body.extend_from_slice(&chunk);
+        }
+    }
+}
+
+impl Lines {
+    /// The next line; none where the API server ended the watch, as it was asked to. May be dropped and called again.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
+        loop {
+            if let Some(end) = self.rest[self.searched..].iter().position(|byte| *byte == b'\n') {
+                let line = self.rest.split_to(self.searched + end).freeze();
+                self.rest.advance(1);
+                self.searched = 0;
+                if line.is_empty() {
+                    continue;
+                }
+                return Ok(Some(line));
+            }
+            self.searched = self.rest.len();
+            if self.rest.len() > LINE_BYTES {
+                return Err(Trouble::TooLong { what: "a line", limit: LINE_BYTES });
+            }
+            let chunk = timeout_at(self.until, self.hearing.chunk()).await;
+            let chunk =
+                chunk.map_err(|_| Trouble::Severed { reason: "it should have ended by now".into() })?;
+            match chunk.map_err(severed)? {
+                Some(chunk) => self.rest.extend_from_slice(&chunk),
+                None if self.rest.is_empty() => return Ok(None),
+                None => return Err(Trouble::Severed { reason: "in the midst of a line".into() }),
+            }
+        }
+    }
+}
+
+/// Host and port of an address, and whether TLS is spoken there.
+fn server(text: &str) -> Result<(String, bool), Trouble> {
+    let bad = || Trouble::BadServer { server: text.to_owned() };
+    let (rest, secured, port) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+        (Some(rest), _) => (rest, true, 443),
+        (None, Some(rest)) => (rest, false, 80),
+        (None, None) => return Err(bad()),
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let odd =
+        |char: char| char == '/' || char == '?' || char == '@' || char.is_whitespace() || char.is_control();
+    if rest.is_empty() || rest.contains(odd) {
+        return Err(bad());
+    }
+    let after_host = rest.rsplit_once(']').map_or(rest, |(_, after)| after);
+    match after_host.rsplit_once(':') {
+        None => Ok((format!("{rest}:{port}"), secured)),
+        Some((_, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) => Ok((rest.to_owned(), secured)),
+        Some(_) => Err(bad()),
+    }
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    let failed = |error: std::io::Error| format!("cannot read {}: {error}", file.display());
+    let mut text = String::new();
+    let opened = fs::File::open(file).map_err(failed)?;
+    opened.take(TOKEN_BYTES).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+/// What an answer says is put into the next question as it is.
+fn escape(path: &mut String, text: &str) {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(path, "%{byte:02X}");
+        }
+    }
+}
+
+fn severed(error: std::io::Error) -> Trouble {
+    Trouble::Severed { reason: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_a_host_with_a_port_or_the_usual_one() {
+        for (text, expected) in [
+            (USUAL, Some(("kubernetes.default.svc:443", true))),
+            ("https://10.96.0.1:6443/", Some(("10.96.0.1:6443", true))),
+            ("https://[fd00::1]", Some(("[fd00::1]:443", true))),
+            ("https://[fd00::1]:6443", Some(("[fd00::1]:6443", true))),
+            ("http://127.0.0.1:8001", Some(("127.0.0.1:8001", false))),
+            ("127.0.0.1:8001", None),
+            ("https://", None),
+            ("https://a:b", None),
+            ("https://a:0", None),
+            ("https://a/apis", None),
+            ("https://me@a", None),
+        ] {
+            let read = server(text);
+            assert_eq!(read.as_ref().ok().map(|(at, secured)| (at.as_str(), *secured)), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_server_says_cannot_add_to_the_question() {
+        let mut path = String::new();
+        escape(&mut path, "a-1&watch=x y/é");
+        assert_eq!(path, "a-1%26watch%3Dx%20y%2F%C3%A9");
+    }
+}

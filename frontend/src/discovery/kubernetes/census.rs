@@ -1,0 +1,266 @@
+//! All endpoints of a Service, put together from its slices.
+//!
+//! A Service with many endpoints, or with two families of addresses, has several slices, and while Kubernetes moves an
+//! endpoint from one to another it stands in both. So slices are kept by name, and what is known of an address is put
+//! together from all of them. Pods with addresses of both families would be found twice: as with DNS, IPv6 counts where there
+//! is no IPv4.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use parm_protocol::{Place, place};
+
+use super::service::{Port, Service};
+use super::slice::{Endpoint, EndpointPort, EndpointSlice};
+use super::trouble::Trouble;
+
+/// Most endpoints of one Service. What says more is no Service of workers, and would cost memory without end.
+const MOST: usize = 100_000;
+
+/// What is known of a Service's endpoints.
+#[derive(Debug)]
+pub(super) struct Census {
+    service: Service,
+    slices: BTreeMap<String, Portion>,
+    endpoints: usize,
+}
+
+/// What one slice says.
+#[derive(Debug, Default)]
+struct Portion {
+    found: Vec<(IpAddr, u16, Found)>,
+    /// Why some or all of it cannot be used.
+    problem: Option<String>,
+}
+
+/// An endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) place: Place,
+    /// Kubernetes would send it requests.
+    pub(super) serving: bool,
+    /// It is about to end.
+    pub(super) terminating: bool,
+}
+
+impl Census {
+    pub(super) fn new(service: Service) -> Self {
+        Self { service, slices: BTreeMap::new(), endpoints: 0 }
+    }
+
+    /// Adds a slice, or puts it in the place of what it said before.
+    pub(super) fn put(&mut self, slice: EndpointSlice) -> Result<(), Trouble> {
+        let name = slice.metadata.name.clone();
+        let portion = self.portion(slice);
+        self.remove(&name);
+        self.endpoints += portion.found.len();
+        self.slices.insert(name, portion);
+        if self.endpoints > MOST || self.slices.len() > MOST {
+            return Err(Trouble::TooMany { limit: MOST });
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, name: &str) {
+        let gone = self.slices.remove(name);
+        self.endpoints -= gone.map_or(0, |portion| portion.found.len());
+    }
+
+    /// Every endpoint by its address.
+    pub(super) fn found(&self) -> BTreeMap<String, Found> {
+        let all = || self.slices.values().flat_map(|portion| &portion.found);
+        let has_ipv4 = all().any(|(host, ..)| host.is_ipv4());
+        let mut by_url: BTreeMap<String, Found> = BTreeMap::new();
+        for (host, port, found) in all().filter(|(host, ..)| host.is_ipv4() || !has_ipv4) {
+            let host = match host {
+                IpAddr::V4(host) => host.to_string(),
+                IpAddr::V6(host) => format!("[{host}]"),
+            };
+            let known = by_url.entry(self.service.url(&host, *port)).or_default();
+            known.place = std::mem::take(&mut known.place).or(found.place.clone());
+            known.serving |= found.serving;
+            // Nobody takes that back; what says nothing of it is older.
+            known.terminating |= found.terminating;
+        }
+        by_url
+    }
+
+    /// Why some of it cannot be used, if so.
+    pub(super) fn problem(&self) -> Option<&str> {
+        self.slices.values().find_map(|portion| portion.problem.as_deref())
+    }
+
+    fn portion(&self, slice: EndpointSlice) -> Portion {
+        let mut portion = Portion::default();
+        if slice.endpoints.is_empty() {
+            return portion;
+        }
+        let name = &slice.metadata.name;
+        let port = match self.port(&slice.ports) {
+            Ok(port) => port,
+            Err(reason) => {
+                portion.problem = Some(format!("slice {name}: {reason}"));
+                return portion;
+            }
+        };
+        for endpoint in slice.endpoints {
+            // One without an address is not there yet.
+            let Some(address) = endpoint.addresses.first() else { continue };
+            match address.parse() {
+                Ok(host) => portion.found.push((host, port, found(endpoint))),
+                Err(_) => {
+                    portion.problem = Some(format!(
+                        "slice {name}: {} address '{address}' is no IP address",
+                        slice.address_type
+                    ));
+                }
+            }
+        }
+        portion
+    }
+
+    fn port(&self, ports: &[EndpointPort]) -> Result<u16, String> {
+        let tcp = |port: &&EndpointPort| port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
+        let numbered = |port: &EndpointPort| port.port.filter(|number| *number > 0);
+        let mut usable =
+            ports.iter().filter(tcp).filter_map(|port| Some((port.name.as_str(), numbered(port)?)));
+        let list = || {
+            let names = ports.iter().filter(tcp).map(|port| port.name.as_str());
+            names.collect::<Vec<_>>().join(", ")
+        };
+        match &self.service.port {
+            Port::Number(number) => Ok(*number),
+            Port::Named(wanted) => {
+                usable.find(|(name, _)| name == wanted).map(|(_, number)| number).ok_or_else(|| {
+                    format!("the Service has no port '{wanted}': name one of its own ({})", list())
+                })
+            }
+            Port::Only => match (usable.next(), usable.next()) {
+                (Some((_, number)), None) => Ok(number),
+                (None, _) => Err("the Service has no port: give one by its number".to_owned()),
+                (Some(_), Some(_)) => {
+                    Err(format!("the Service has several ports ({}): name one of them", list()))
+                }
+            },
+        }
+    }
+}
+
+fn found(endpoint: Endpoint) -> Found {
+    let Endpoint { conditions, node_name, zone, .. } = endpoint;
+    let named = |text: Option<String>| place::name(&text.unwrap_or_default()).unwrap_or_default();
+    Found {
+        place: Place { node: named(node_name), zone: named(zone) },
+        // Servers before 1.26 may say `ready` alone.
+        serving: conditions.serving.or(conditions.ready).unwrap_or(true),
+        terminating: conditions.terminating.unwrap_or(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn census(service: &str) -> Census {
+        Census::new(Service::read(service).unwrap().unwrap())
+    }
+
+    fn slice(name: &str, endpoints: Value) -> EndpointSlice {
+        let ports = json!([{"name": "grpc", "port": 8001}, {"name": "http", "port": 8000, "protocol": "TCP"},
+            {"name": "http", "port": 53, "protocol": "UDP"}]);
+        read(
+            &json!({"metadata": {"name": name}, "addressType": "IPv4", "endpoints": endpoints, "ports": ports}),
+        )
+    }
+
+    fn read(slice: &Value) -> EndpointSlice {
+        serde_json::from_value(slice.clone()).unwrap()
+    }
+
+    fn urls(census: &Census) -> Vec<String> {
+        census.found().into_keys().collect()
+    }
+
+    #[test]
+    fn slices_of_one_service_are_put_together_with_what_each_knows() {
+        let mut census = census("kubernetes+http://w:http");
+        let first = json!([{"addresses": ["10.0.0.1", "10.9.9.9"], "nodeName": "n1", "zone": "a"},
+            {"addresses": ["10.0.0.2"], "conditions": {"ready": true, "serving": true, "terminating": false}}]);
+        census.put(slice("w-1", first)).unwrap();
+        // The second stands in both while it is moved, and by now it ends.
+        let moved = json!([{"addresses": ["10.0.0.2"], "nodeName": "n2",
+            "conditions": {"ready": true, "serving": true, "terminating": true}}]);
+        census.put(slice("w-2", moved)).unwrap();
+        let found = census.found();
+        let place =
+            |node: &str, zone: Option<&str>| Place { node: Some(node.into()), zone: zone.map(str::to_owned) };
+        let one = Found { place: place("n1", Some("a")), serving: true, terminating: false };
+        let two = Found { place: place("n2", None), serving: true, terminating: true };
+        let expected = [("http://10.0.0.1:8000".to_owned(), one), ("http://10.0.0.2:8000".to_owned(), two)];
+        assert_eq!(found, BTreeMap::from(expected));
+        census.remove("w-1");
+        assert_eq!(urls(&census), ["http://10.0.0.2:8000"]);
+    }
+
+    #[test]
+    fn ipv6_counts_where_there_is_no_ipv4() {
+        let mut census = census("kubernetes+grpc://w:8001");
+        census.put(slice("v6", json!([{"addresses": ["fd00::1"]}, {"addresses": ["fd00::2"]}]))).unwrap();
+        assert_eq!(urls(&census), ["grpc://[fd00::1]:8001", "grpc://[fd00::2]:8001"]);
+        census.put(slice("v4", json!([{"addresses": ["10.0.0.1"]}]))).unwrap();
+        assert_eq!(urls(&census), ["grpc://10.0.0.1:8001"]);
+    }
+
+    #[test]
+    fn a_port_is_the_named_one_or_the_only_one_or_a_number_of_the_pods() {
+        let with = |service: &str, ports: Value| {
+            let mut census = census(service);
+            let endpoints = json!([{"addresses": ["10.0.0.1"]}]);
+            census
+                .put(read(&json!({"metadata": {"name": "s"}, "endpoints": endpoints, "ports": ports})))
+                .unwrap();
+            census.found().into_keys().next().ok_or_else(|| census.problem().unwrap_or_default().to_owned())
+        };
+        let [one, two] =
+            [json!([{"name": "", "port": 81}]), json!([{"name": "a", "port": 1}, {"name": "b", "port": 2}])];
+        assert_eq!(with("kubernetes+http://w", one), Ok("http://10.0.0.1:81".into()));
+        assert_eq!(with("kubernetes+http://w:b", two.clone()), Ok("http://10.0.0.1:2".into()));
+        assert_eq!(with("kubernetes+http://w:9", json!(null)), Ok("http://10.0.0.1:9".into()));
+        let told = |told: Result<String, String>, word: &str| {
+            let told = told.unwrap_err();
+            assert!(told.contains(word), "{told}");
+        };
+        told(with("kubernetes+http://w", two.clone()), "several ports (a, b)");
+        told(with("kubernetes+http://w:http", two), "no port 'http'");
+        told(with("kubernetes+http://w", json!(null)), "by its number");
+    }
+
+    #[test]
+    fn what_is_left_out_is_well_and_what_is_no_address_is_told() {
+        let mut census = census("kubernetes+http://w:http");
+        census.put(read(&json!({"metadata": {"name": "empty"}, "endpoints": null, "ports": null}))).unwrap();
+        assert_eq!((urls(&census).len(), census.problem()), (0, None));
+        let endpoints = json!([{"addresses": null}, {"addresses": ["example.com"]},
+            {"addresses": ["10.0.0.1"], "conditions": null, "nodeName": null, "zone": "not one word"},
+            {"addresses": ["10.0.0.2"], "conditions": {"ready": false}}]);
+        census.put(slice("s", endpoints)).unwrap();
+        let found = census.found();
+        assert_eq!(found["http://10.0.0.1:8000"], Found { serving: true, ..Found::default() });
+        assert_eq!(found["http://10.0.0.2:8000"], Found::default());
+        assert!(census.problem().unwrap().contains("example.com"));
+    }
+
+    #[test]
+    fn a_census_without_end_is_refused() {
+        let mut census = census("kubernetes+http://w:http");
+        let mut put = |name: &str, count: usize| {
+            let endpoints: Vec<_> = (0..count).map(|_| json!({"addresses": ["10.0.0.1"]})).collect();
+            census.put(slice(name, Value::Array(endpoints)))
+        };
+        put("a", MOST).unwrap();
+        put("a", MOST).unwrap();
+        assert_eq!(put("b", 1), Err(Trouble::TooMany { limit: MOST }));
+    }
+}

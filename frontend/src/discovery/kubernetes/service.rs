@@ -1,0 +1,131 @@
+//! A Service that stands for workers, as it is written among `frontend.workers`.
+
+use std::fmt;
+
+/// A Service, and the port of its pods to speak with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    scheme: String,
+    /// The Service's name.
+    pub name: String,
+    /// Its namespace, if not our own.
+    pub namespace: Option<String>,
+    /// The port.
+    pub port: Port,
+}
+
+/// Which port of an endpoint is spoken to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// The only one there is.
+    Only,
+    /// The one that the Service calls so.
+    Named(String),
+    /// This one of the pods.
+    Number(u16),
+}
+
+/// What addresses of this kind begin with.
+const KIND: &str = "kubernetes+";
+
+impl Service {
+    /// Reads `kubernetes+SCHEME://SERVICE[.NAMESPACE][:PORT]`; `None` is another kind of address.
+    pub fn read(text: &str) -> Option<Result<Self, String>> {
+        let (scheme, rest) = text.strip_prefix(KIND)?.split_once("://")?;
+        Some(parse(scheme, rest))
+    }
+
+    /// The address of one endpoint, from its host (IPv6 addresses in brackets) and port.
+    pub fn url(&self, host: &str, port: u16) -> String {
+        format!("{}://{host}:{port}", self.scheme)
+    }
+}
+
+fn parse(scheme: &str, rest: &str) -> Result<Service, String> {
+    let bad = || {
+        format!(
+            "'{rest}' is no SERVICE[.NAMESPACE][:PORT]: write kubernetes+http://workers.my-namespace:http, the port by its name in \
+             the Service or by its number in the pods"
+        )
+    };
+    let (name, port) = match rest.split_once(':') {
+        None => (rest, Port::Only),
+        Some((name, port)) => match port.parse::<u16>() {
+            Ok(1..) => (name, Port::Number(port.parse().map_err(|_| bad())?)),
+            Err(_) if is_label(port, 63) => (name, Port::Named(port.to_owned())),
+            _ => return Err(bad()),
+        },
+    };
+    let (name, namespace) = match name.split_once('.') {
+        None => (name, None),
+        Some((name, namespace)) => (name, Some(namespace)),
+    };
+    // Both become part of a path: nothing but a DNS label may.
+    if !is_label(name, 63) || namespace.is_some_and(|name| !is_label(name, 63)) {
+        return Err(bad());
+    }
+    Ok(Service {
+        scheme: scheme.to_owned(),
+        name: name.to_owned(),
+        namespace: namespace.map(str::to_owned),
+        port,
+    })
+}
+
+/// Whether a text is a label of DNS, as Kubernetes' names are.
+pub(super) fn is_label(text: &str, most: usize) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=most).contains(&text.len())
+        && text.bytes().all(plain)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{KIND}{}://{}", self.scheme, self.name)?;
+        if let Some(namespace) = &self.namespace {
+            write!(to, ".{namespace}")?;
+        }
+        match &self.port {
+            Port::Only => Ok(()),
+            Port::Named(name) => write!(to, ":{name}"),
+            Port::Number(number) => write!(to, ":{number}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_read_and_shown_again() {
+        for (text, name, namespace, port) in [
+            ("kubernetes+http://workers", "workers", None, Port::Only),
+            ("kubernetes+grpc://workers.ml:grpc", "workers", Some("ml"), Port::Named("grpc".into())),
+            ("kubernetes+https://w-1:8443", "w-1", None, Port::Number(8443)),
+        ] {
+            let service = Service::read(text).unwrap().unwrap();
+            assert_eq!(
+                (&*service.name, service.namespace.as_deref(), &service.port),
+                (name, namespace, &port)
+            );
+            assert_eq!(service.to_string(), text);
+        }
+        let service = Service::read("kubernetes+http://w:http").unwrap().unwrap();
+        assert_eq!(service.url("[fd00::1]", 8000), "http://[fd00::1]:8000");
+        assert_eq!(Service::read("dns+http://w:1"), None);
+        assert_eq!(Service::read("kubernetes+nonsense"), None);
+    }
+
+    #[test]
+    fn what_is_no_service_says_what_is_one() {
+        for bad in
+            ["", "W", "w.a.b", "w:0", "w:99999", "w:", "-w", "w/../secrets", "w?x", ".ml", "w.:1", "w:a b"]
+        {
+            let told = Service::read(&format!("kubernetes+http://{bad}")).unwrap().unwrap_err();
+            assert!(told.contains("kubernetes+http://workers.my-namespace:http"), "{bad}: {told}");
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! A scripted API server of Kubernetes: HTTP over pipes in the process, the EndpointSlices of one Service, and what can go
+//! wrong with them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// What it does to whoever asks.
+#[derive(Clone, Debug)]
+pub(crate) enum Manner {
+    Answers,
+    /// Nobody is there.
+    Away,
+    Refuses(u16, &'static str),
+    /// It takes questions and says nothing.
+    Silent,
+    /// It answers lists without end.
+    Endless,
+    /// It answers with this text.
+    Babbles(&'static str),
+}
+
+/// The server.
+pub(crate) struct Cluster(Mutex<State>);
+
+struct State {
+    version: u64,
+    slices: BTreeMap<String, Value>,
+    /// What a watch is told, with the version from which on it is old.
+    log: Vec<(u64, String)>,
+    /// Versions before this one are forgotten.
+    oldest: u64,
+    /// It says so in the head of the answer, and not in a line.
+    says_at_once: bool,
+    page: usize,
+    manner: Manner,
+    /// The token that it knows.
+    token: Option<String>,
+    watches: Vec<UnboundedSender<Word>>,
+    asked: Vec<String>,
+}
+
+/// What a watch is told.
+enum Word {
+    Line(String),
+    End,
+    Sever,
+}
+
+/// A pod as an endpoint; `more` is put over it.
+pub(crate) fn pod(address: &str, node: &str, more: Value) -> Value {
+    let conditions = json!({"ready": true, "serving": true, "terminating": false});
+    let mut pod = json!({"addresses": [address], "nodeName": node, "zone": "z", "conditions": conditions});
+    for (name, value) in more.as_object().into_iter().flatten() {
+        pod[name] = value.clone();
+    }
+    pod
+}
+
+/// The conditions of a pod that was deleted, and still answers or does not.
+pub(crate) fn ending(serving: bool) -> Value {
+    json!({"conditions": {"ready": false, "serving": serving, "terminating": true}})
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State {
+            version: 100,
+            slices: BTreeMap::new(),
+            log: Vec::new(),
+            oldest: 0,
+            says_at_once: false,
+            page: usize::MAX,
+            manner: Manner::Answers,
+            token: None,
+            watches: Vec::new(),
+            asked: Vec::new(),
+        })))
+    }
+
+    /// A slice is this from now on, and watches are told.
+    pub(crate) fn put(&self, name: &str, endpoints: &[Value]) {
+        let mut state = self.0.lock();
+        let kind = if state.slices.contains_key(name) { "MODIFIED" } else { "ADDED" };
+        let slice = state.change(name, endpoints);
+        state.tell(kind, &slice);
+    }
+
+    /// The same, and no watch is told.
+    pub(crate) fn put_silently(&self, name: &str, endpoints: &[Value]) {
+        self.0.lock().change(name, endpoints);
+    }
+
+    pub(crate) fn delete(&self, name: &str) {
+        let mut state = self.0.lock();
+        state.version += 1;
+        let mut slice = state.slices.remove(name).expect("it is there");
+        slice["metadata"]["resourceVersion"] = json!(state.version.to_string());
+        state.tell("DELETED", &slice);
+    }
+
+    /// Watches are told how far they are.
+    pub(crate) fn bookmark(&self) {
+        let mut state = self.0.lock();
+        state.version += 1;
+        let object =
+            json!({"kind": "EndpointSlice", "metadata": {"resourceVersion": state.version.to_string()}});
+        state.tell("BOOKMARK", &object);
+    }
+
+    /// Watches are told this, whatever it is.
+    pub(crate) fn says(&self, line: &str) {
+        self.0.lock().say(|| Word::Line(line.to_owned()));
+    }
+
+    /// All watches end as they should.
+    pub(crate) fn ends_watches(&self) {
+        self.0.lock().say(|| Word::End);
+    }
+
+    /// The connections of all watches break.
+    pub(crate) fn severs(&self) {
+        self.0.lock().say(|| Word::Sever);
+    }
+
+    /// What was is forgotten: watches from before are too old, and are told at once or in a line.
+    pub(crate) fn forgets(&self, at_once: bool) {
+        let mut state = self.0.lock();
+        state.version += 1;
+        (state.oldest, state.says_at_once) = (state.version, at_once);
+    }
+
+    pub(crate) fn is(&self, manner: Manner) {
+        self.0.lock().manner = manner;
+    }
+
+    /// Lists come in pages of so many slices.
+    pub(crate) fn pages(&self, slices: usize) {
+        self.0.lock().page = slices;
+    }
+
+    /// From now on it knows this token and no other.
+    pub(crate) fn knows(&self, token: &str) {
+        self.0.lock().token = Some(token.to_owned());
+    }
+
+    /// The paths that it was asked for and that contain this.
+    pub(crate) fn asked(&self, part: &str) -> Vec<String> {
+        self.0.lock().asked.iter().filter(|path| path.contains(part)).cloned().collect()
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.0.lock().version
+    }
+
+    /// Watches that are open.
+    pub(crate) fn watches(&self) -> usize {
+        let mut state = self.0.lock();
+        state.watches.retain(|watch| !watch.is_closed());
+        state.watches.len()
+    }
+
+    /// Somebody connects.
+    pub(crate) fn dialled(self: &Arc<Self>) -> io::Result<DuplexStream> {
+        if matches!(self.0.lock().manner, Manner::Away) {
+            return Err(io::Error::from(io::ErrorKind::ConnectionRefused));
+        }
+        let (theirs, ours) = tokio::io::duplex(64 << 10);
+        let cluster = self.clone();
+        // Whoever asked may be gone.
+        tokio::spawn(async move { drop(cluster.serve(ours).await) });
+        Ok(theirs)
+    }
+
+    async fn serve(&self, mut pipe: DuplexStream) -> io::Result<()> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(pipe.read_u8().await?);
+        }
+        let head = String::from_utf8(head).expect("a head is text");
+        let path = head.split(' ').nth(1).expect("a path").to_owned();
+        let bearer =
+            |line: &str| line.to_lowercase().strip_prefix("authorization: bearer ").map(str::to_owned);
+        let token = head.lines().find_map(bearer);
+        let (manner, known) = {
+            let mut state = self.0.lock();
+            state.asked.push(path.clone());
+            (state.manner.clone(), state.token.clone())
+        };
+        if known.is_some() && known != token {
+            return refuse(&mut pipe, 401, "Unauthorized").await;
+        }
+        match manner {
+            Manner::Away => Ok(()),
+            Manner::Refuses(status, message) => refuse(&mut pipe, status, message).await,
+            Manner::Silent => {
+                // Until whoever asks goes away.
+                pipe.read_u8().await.map(drop)
+            }
+            Manner::Babbles(text) => whole(&mut pipe, 200, text).await,
+            Manner::Endless if !path.contains("watch=true") => endless(&mut pipe).await,
+            Manner::Answers | Manner::Endless if path.contains("watch=true") => {
+                self.watch(
+                    &mut pipe,
+                    number(&path, "resourceVersion").expect("a watch goes on from somewhere"),
+                )
+                .await
+            }
+            Manner::Answers | Manner::Endless => {
+                let page = self.0.lock().list(number(&path, "continue").unwrap_or(0) as usize);
+                whole(&mut pipe, 200, &page.to_string()).await
+            }
+        }
+    }
+
+    async fn watch(&self, pipe: &mut DuplexStream, from: u64) -> io::Result<()> {
+        let gone = json!({"kind": "Status", "code": 410, "message": "too old resource version", "reason": "Expired"});
+        let (heard, is_old, says_at_once) = {
+            let mut state = self.0.lock();
+            let is_old = from < state.oldest;
+            (if is_old { None } else { Some(state.join(from)) }, is_old, state.says_at_once)
+        };
+        if is_old && says_at_once {
+            return refuse(pipe, 410, "too old resource version").await;
+        }
+        pipe.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await?;
+        let Some(mut heard) = heard else {
+            chunk(pipe, &format!("{}\n", json!({"type": "ERROR", "object": gone}))).await?;
+            return pipe.write_all(b"0\r\n\r\n").await;
+        };
+        while let Some(word) = next(&mut heard, pipe).await {
+            match word {
+                Word::Line(line) => chunk(pipe, &format!("{line}\n")).await?,
+                Word::End => return pipe.write_all(b"0\r\n\r\n").await,
+                Word::Sever => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The next word, unless whoever watches is gone.
+async fn next(heard: &mut UnboundedReceiver<Word>, pipe: &mut DuplexStream) -> Option<Word> {
+    tokio::select! {
+        biased;
+        word = heard.recv() => word,
+        _ = pipe.read_u8() => None,
+    }
+}
+
+impl State {
+    fn change(&mut self, name: &str, endpoints: &[Value]) -> Value {
+        self.version += 1;
+        let metadata = json!({"name": name, "resourceVersion": self.version.to_string()});
+        let ports =
+            json!([{"name": "http", "port": 8000, "protocol": "TCP"}, {"name": "metrics", "port": 8002}]);
+        let slice =
+            json!({"metadata": metadata, "addressType": "IPv4", "endpoints": endpoints, "ports": ports});
+        self.slices.insert(name.to_owned(), slice.clone());
+        slice
+    }
+
+    fn tell(&mut self, kind: &str, object: &Value) {
+        let line = json!({"type": kind, "object": object}).to_string();
+        self.log.push((self.version, line.clone()));
+        self.say(|| Word::Line(line.clone()));
+    }
+
+    fn say(&mut self, word: impl Fn() -> Word) {
+        self.watches.retain(|watch| watch.send(word()).is_ok());
+    }
+
+    fn join(&mut self, from: u64) -> UnboundedReceiver<Word> {
+        let (tell, heard) = unbounded_channel();
+        for (_, line) in self.log.iter().filter(|(version, _)| *version > from) {
+            tell.send(Word::Line(line.clone())).expect("it listens");
+        }
+        self.watches.push(tell);
+        heard
+    }
+
+    fn list(&self, from: usize) -> Value {
+        let items: Vec<_> = self.slices.values().skip(from).take(self.page).collect();
+        let end = from + items.len();
+        let rest = if end < self.slices.len() { end.to_string() } else { String::new() };
+        json!({"kind": "EndpointSliceList", "metadata": {"resourceVersion": self.version.to_string(), "continue": rest},
+            "items": items})
+    }
+}
+
+fn number(path: &str, name: &str) -> Option<u64> {
+    let pairs = path.split_once('?')?.1.split('&');
+    pairs.filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name)?.1.parse().ok()
+}
+
+async fn refuse(pipe: &mut DuplexStream, status: u16, message: &str) -> io::Result<()> {
+    let said = json!({"kind": "Status", "status": "Failure", "message": message, "code": status});
+    whole(pipe, status, &said.to_string()).await
+}
+
+async fn whole(pipe: &mut DuplexStream, status: u16, body: &str) -> io::Result<()> {
+    let head = format!("HTTP/1.1 {status} So\r\ncontent-length: {}\r\n\r\n", body.len());
+    pipe.write_all(head.as_bytes()).await?;
+    pipe.write_all(body.as_bytes()).await
+}
+
+async fn endless(pipe: &mut DuplexStream) -> io::Result<()> {
+    pipe.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await?;
+    chunk(pipe, r#"{"metadata": {"resourceVersion": "1"}, "items": ["#).await?;
+    let slice =
+        json!({"metadata": {"name": "s"}, "endpoints": [{"addresses": ["10.0.0.9"]}]}).to_string() + ",";
+    let many = slice.repeat((1 << 20) / slice.len());
+    loop {
+        chunk(pipe, &many).await?;
+    }
+}
+
+async fn chunk(pipe: &mut DuplexStream, text: &str) -> io::Result<()> {
+    pipe.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes()).await
+}
