@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use parm_protocol::rest;
 use serde_json::json;
 
 use crate::error::Error;
@@ -74,7 +75,9 @@ impl From<QueryRejection> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.status, self.headers, Json(json!({ "error": self.message }))).into_response()
+        let mut message = self.message;
+        rest::shorten(&mut message);
+        (self.status, self.headers, Json(json!({ "error": message }))).into_response()
     }
 }
 

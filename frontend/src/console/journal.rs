@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use parm_dispatch::PoolId;
+use parm_protocol::rest;
 use serde::{Serialize, Serializer};
 
 /// Events that are kept.
@@ -78,7 +79,9 @@ impl Journal {
         if pages.events.len() >= KEPT {
             pages.events.pop_front();
         }
-        let Happening { instance, model, text, by } = what;
+        let Happening { instance, model, mut text, by } = what;
+        // It may quote what a caller sent, and whoever watches is told all that are kept in one line.
+        rest::shorten(&mut text);
         pages.events.push_back(Event { at, kind, instance, model, text: text.into(), by });
         pages.next += 1;
     }
@@ -125,6 +128,14 @@ mod tests {
         let (news, next) = journal.since(next);
         assert_eq!((news.len(), news[0].kind, next), (1, Kind::Left, 251));
         assert!(journal.since(next).0.is_empty());
+    }
+
+    #[test]
+    fn what_an_event_quotes_at_length_is_cut() {
+        let journal = Journal::default();
+        journal.tell(0, Kind::Settings, Happening { text: "é".repeat(1_000_000), ..Happening::default() });
+        let (events, _) = journal.since(0);
+        assert!(events[0].text.len() < 5000, "{} bytes", events[0].text.len());
     }
 
     #[test]

@@ -25,6 +25,9 @@ use crate::error::Error;
 use crate::metrics::{InstanceCounts, Pace};
 use crate::serve::Core;
 
+/// Bytes of an address. Everybody who watches is told all addresses in one line.
+const LONGEST_URL: usize = 2000;
+
 /// All members, known to whoever adds and removes them.
 pub struct Fleet {
     pub(super) core: Arc<Core>,
@@ -127,7 +130,12 @@ impl Fleet {
         source: Source,
         place: Place,
     ) -> Result<Arc<Member>, Error> {
-        self.connect.check(url).map_err(|reason| Error::BadUrl { url: url.to_owned(), reason })?;
+        let bad = |reason| Error::BadUrl { url: url.to_owned(), reason };
+        if url.len() > LONGEST_URL {
+            let reason = format!("it has {} bytes, and may have {LONGEST_URL}", url.len());
+            return Err(Error::BadUrl { url: url.chars().take(80).collect(), reason });
+        }
+        self.connect.check(url).map_err(bad)?;
         self.insert(url, source, place, None)
     }
 

@@ -48,6 +48,29 @@ async fn instances_are_listed_with_how_they_do() {
     assert_eq!(call(&frontend, "GET", "/instances/1", json!(null)).await.1["number"], json!(1));
 }
 
+/// Pages and `parm top` give a stream up whose lines are too long.
+#[tokio::test(start_paused = true)]
+async fn what_callers_send_at_length_is_told_to_nobody_at_length() {
+    let frontend = fleet(&[&Scripted::quick("test://a", 20)]);
+    until("it joined", || ready(&frontend) == 1.0).await;
+    let long = "x".repeat(1 << 19);
+    for (method, path, body, status) in [
+        ("PATCH", "/settings", json!({ "policy": long }), StatusCode::BAD_REQUEST),
+        ("POST", "/instances", json!({ "url": format!("test://{long}") }), StatusCode::BAD_REQUEST),
+        ("PATCH", "/settings/double", json!({ "backup_model": long }), StatusCode::OK),
+    ] {
+        let (is, answer) = call(&frontend, method, path, body).await;
+        assert_eq!(is, status, "{path}");
+        assert!(status == StatusCode::OK || answer["error"].as_str().unwrap().len() <= 2000, "{path}");
+    }
+    let request = Request::get("/admin/v1/stream").body(Body::empty()).unwrap();
+    let mut lines = frontend.admin().router().oneshot(request).await.unwrap().into_body();
+    for _ in 0..4 {
+        let line = lines.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert!(line.len() < 10_000, "{} bytes", line.len());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn instances_are_added_and_removed_while_serving() {
     let (a, b) = (Scripted::quick("test://a", 20), Scripted::quick("test://b", 20));

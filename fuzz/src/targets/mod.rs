@@ -1,6 +1,7 @@
 //! Everything that decodes bytes of strangers, one file a target: any bytes must end in an error or in a value that
 //! survives being written and read again.
 
+pub mod admin;
 pub mod frames;
 pub mod grpc_convert;
 pub mod kubernetes;
@@ -11,12 +12,14 @@ pub mod rest_json;
 pub mod settings;
 mod trip;
 pub mod workers;
+mod world;
 
 /// A target: it panics where it finds something.
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its folder of seeds.
-pub const ALL: [(&str, Target); 9] = [
+pub const ALL: [(&str, Target); 10] = [
+    ("admin", admin::run),
     ("frames", frames::run),
     ("grpc_convert", grpc_convert::run),
     ("kubernetes", kubernetes::run),

@@ -18,7 +18,7 @@ mod statistics;
 mod tensor;
 
 pub use body::Encoded;
-pub use problem::{decode as decode_error, encode as encode_error};
+pub use problem::{decode as decode_error, encode as encode_error, shorten};
 pub use statistics::{decode as decode_statistics, encode as encode_statistics};
 
 /// The header that says how many bytes of the body are JSON, in the case that HTTP/2 wants.

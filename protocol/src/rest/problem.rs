@@ -15,7 +15,7 @@ pub fn encode(error: &Error) -> Bytes {
         error: &'a str,
     }
     let mut message = error.to_string();
-    cut(&mut message);
+    shorten(&mut message);
     Bytes::from(serde_json::to_vec(&Problem { error: &message }).unwrap_or_default())
 }
 
@@ -30,14 +30,15 @@ pub fn decode(code: Code, body: &[u8]) -> Error {
         Ok(problem) => problem.error,
         Err(_) => String::from_utf8_lossy(&body[..body.len().min(LONGEST_MESSAGE)]).trim().to_owned(),
     };
-    cut(&mut message);
+    shorten(&mut message);
     if message.is_empty() {
         message = format!("the server answered {code:?} without a message");
     }
     Error::Remote { code, message }
 }
 
-fn cut(message: &mut String) {
+/// Cuts a message that is longer than an error or a line of a log should be.
+pub fn shorten(message: &mut String) {
     if let Some((end, _)) = message.char_indices().nth(LONGEST_MESSAGE) {
         message.truncate(end);
     }

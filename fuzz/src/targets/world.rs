@@ -1,0 +1,203 @@
+//! A frontend whose admin API can be asked without a network: two instances, one model, a few answers given, and a clock
+//! that goes on only where somebody waits.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::service::Service;
+use hyper::{Request, StatusCode};
+use hyper_util::service::TowerToHyperService;
+use parm_frontend::discovery::Connect;
+use parm_frontend::{Config, Frontend, Timers};
+use parm_protocol::client::{BoxFuture, CallContext, Client};
+use parm_protocol::{
+    Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
+    ModelRef, NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata, Transport,
+};
+use parm_wire::keys::{Digest, Entry, Keys, Role};
+use tokio::runtime::Runtime;
+use tokio::time::{sleep, timeout};
+
+/// The only model.
+pub(super) const MODEL: &str = "double";
+
+/// Instances that are there from the start; those that are added have higher numbers.
+pub(super) const INSTANCES: usize = 2;
+
+/// A key that may look at everything and change nothing.
+pub(super) const READER: &str = "parm_reader";
+
+/// Streams go on as long as somebody reads. So many pieces, each waited for this long, show a frame and what is before it.
+const PIECES: usize = 8;
+const PATIENCE: Duration = Duration::from_millis(1100);
+
+/// Who answers requests: the admin API without keys, or with them.
+type Api = Box<dyn Fn(Request<Full<Bytes>>) -> Answered>;
+type Answered = Pin<Box<dyn Future<Output = (StatusCode, Bytes)>>>;
+
+/// The frontend, and its admin API twice.
+pub(super) struct World {
+    runtime: Runtime,
+    open: Api,
+    guarded: Api,
+}
+
+impl World {
+    pub(super) fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        let runtime = runtime.expect("a runtime of one thread can be made");
+        let frontend = runtime.block_on(frontend());
+        let reader = Entry::new("reader", Role::Read, Digest::of(READER.as_bytes()));
+        let open = TowerToHyperService::new(frontend.admin().router());
+        let guarded = TowerToHyperService::new(frontend.admin().guarded_by(Keys::of(&[reader])).router());
+        Self {
+            runtime,
+            open: Box::new(move |request| {
+                let answer = open.call(request);
+                Box::pin(async { whole(answer.await.expect("it always answers")).await })
+            }),
+            guarded: Box::new(move |request| {
+                let answer = guarded.call(request);
+                Box::pin(async { whole(answer.await.expect("it always answers")).await })
+            }),
+        }
+    }
+
+    /// What it says to a request.
+    pub(super) fn asked(&self, request: Request<Full<Bytes>>) -> (StatusCode, Bytes) {
+        self.runtime.block_on(async { (self.open)(request).await })
+    }
+
+    /// The same where keys are asked for.
+    pub(super) fn asked_for_a_key(&self, request: Request<Full<Bytes>>) -> (StatusCode, Bytes) {
+        self.runtime.block_on(async { (self.guarded)(request).await })
+    }
+
+    /// What was ordered is done a moment later.
+    pub(super) fn settles(&self) {
+        self.runtime.block_on(async { sleep(Duration::from_millis(1)).await });
+    }
+}
+
+async fn whole<B>(answer: hyper::Response<B>) -> (StatusCode, Bytes)
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Debug,
+{
+    let (head, body) = answer.into_parts();
+    let mut body = pin!(body);
+    let mut bytes = Vec::new();
+    for _ in 0..PIECES {
+        let Ok(Some(piece)) = timeout(PATIENCE, body.frame()).await else { break };
+        bytes.extend_from_slice(piece.expect("it can be read").data_ref().unwrap_or(&Bytes::new()));
+    }
+    (head.status, bytes.into())
+}
+
+async fn frontend() -> Frontend {
+    let mut config = Config::default();
+    // Few enough to be reached.
+    config.instances.limit = 6.try_into().expect("six is not zero");
+    let frontend =
+        Frontend::start(config, Arc::new(Nobody), Timers::Runtime).expect("the defaults can be used");
+    for _ in 0..INSTANCES {
+        frontend.embed(Arc::new(Doubler), None).expect("there is room");
+    }
+    while !frontend.is_ready() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    for _ in 0..10 {
+        let x = Tensor::from_f32([1, 2].as_slice(), &[1.0, 2.0]).expect("two values");
+        let request = InferRequest {
+            model: ModelRef::latest(MODEL),
+            id: "q".into(),
+            parameters: Parameters::new(),
+            inputs: vec![NamedTensor::new("x", x)],
+            outputs: Vec::new(),
+        };
+        let context = Context {
+            arrived: Instant::now(),
+            deadline: None,
+            transport: Transport::Http,
+            traceparent: None,
+            caller: None,
+            key: None,
+        };
+        frontend.infer(request, context).await.expect("it is answered");
+    }
+    frontend
+}
+
+/// Addresses of servers that are not there.
+struct Nobody;
+
+impl Connect for Nobody {
+    fn check(&self, url: &str) -> Result<(), String> {
+        if url.starts_with("http://") { Ok(()) } else { Err("it does not begin with http://".into()) }
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>> {
+        Box::pin(
+            async move { Err(Error::Transport { peer: url.into(), message: "connection refused".into() }) },
+        )
+    }
+}
+
+/// An instance that answers with what it was asked.
+struct Doubler;
+
+impl Client for Doubler {
+    fn peer(&self) -> &str {
+        "doubler"
+    }
+
+    fn infer(&self, request: InferRequest, _: CallContext) -> BoxFuture<'_, Result<InferResponse, Error>> {
+        let outputs =
+            request.inputs.iter().map(|input| NamedTensor::new("y", input.tensor.clone())).collect();
+        let response = InferResponse {
+            model_name: request.model.name,
+            model_version: "1".into(),
+            id: request.id,
+            parameters: Parameters::new(),
+            outputs,
+        };
+        Box::pin(std::future::ready(Ok(response)))
+    }
+
+    fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>> {
+        Box::pin(std::future::ready(Ok(true)))
+    }
+
+    fn server_metadata(&self) -> BoxFuture<'_, Result<ServerMetadata, Error>> {
+        Box::pin(std::future::ready(Ok(ServerMetadata::default())))
+    }
+
+    fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>> {
+        let tensor =
+            |name: &str| TensorMetadata { name: name.into(), datatype: "FP32".into(), shape: vec![-1, 2] };
+        let metadata = ModelMetadata {
+            name: MODEL.into(),
+            versions: vec!["1".into()],
+            platform: "fuzz".into(),
+            inputs: vec![tensor("x")],
+            outputs: vec![tensor("y")],
+        };
+        let unknown = || Error::UnknownModel { name: model.name.clone() };
+        Box::pin(std::future::ready((model.name == MODEL).then_some(metadata).ok_or_else(unknown)))
+    }
+
+    fn model_config<'a>(&'a self, _: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
+        Box::pin(std::future::ready(Err(Error::Unimplemented { what: "configuration".into() })))
+    }
+
+    fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>> {
+        let (name, version) = (MODEL.into(), "1".into());
+        let entry = ModelIndex { name, version, state: "READY".into(), reason: String::new() };
+        Box::pin(std::future::ready(Ok(vec![entry])))
+    }
+}
