@@ -5,7 +5,7 @@ import { h, keyed, s, say, set, show } from './dom.js';
 import { History } from './history.js';
 import { quantile, sum, total } from './histogram.js';
 import { Table } from './table.js';
-import { clock, count, share, time } from './words.js';
+import { clock, count, share, span, time } from './words.js';
 
 const [HEIGHT, LEFT, ENDS, TOP] = [360, 54, 76, 12];
 /** Where the plot ends, and where the strip below it begins and ends. */
@@ -13,6 +13,8 @@ const [PLOT, STRIP, FLOOR] = [262, 286, 332];
 /** Each point is of the queries of so many milliseconds: a second alone has too few for a tail. */
 const POINT = 10_000;
 const SHARES = [0.5, 0.9, 0.99, 0.999];
+/** The plot spans so much at the least, and from then on all that is known. */
+const LEAST = 60_000;
 const MARKED = ['ejected', 'returned', 'settings', 'withheld', 'suspect'];
 
 export class Bands {
@@ -71,7 +73,8 @@ export class Bands {
     this.width = Math.max(320, Math.min(840, this.plot.clientWidth));
     this.end = this.width - ENDS;
     set(this.svg, 'viewBox', `0 0 ${this.width} ${HEIGHT}`);
-    this.x = linear([last - hello.history_s * 1000, last], [LEFT, this.end]);
+    this.span = Math.min(hello.history_s * 1000, Math.max(LEAST, last - this.shown[0].at));
+    this.x = linear([last - this.span, last], [LEFT, this.end]);
     const [low, high] = bounds(drawn.flatMap(({ q, without }) => [q[0], q[3], without]));
     const y = logarithmic([low, high], [PLOT, TOP]);
     const series = (pick) => this.shown.map((point) => ({ at: point.at, y: pick(point) }));
@@ -82,7 +85,7 @@ export class Bands {
     this.axes(ticks(low, high), y, last);
     this.label(Object.values(lines).map(([name, pick]) => ({ name, y: y.at(pick(this.shown.at(-1)) ?? NaN) })));
     this.answers(hello.outcomes, gap);
-    const events = history.events.filter(({ kind, at, m: of }) => MARKED.includes(kind) && (of === null || of === m) && at > last - hello.history_s * 1000);
+    const events = history.events.filter(({ kind, at, m: of }) => MARKED.includes(kind) && (of === null || of === m) && at > last - this.span);
     this.marks.replaceChildren(...events.slice(-30).map(({ kind, at }) => s('path', { class: kind, d: `M${this.x.at(at).toFixed(1)} ${TOP}V${FLOOR}` })));
     set(this.slider, 'max', this.shown.length - 1);
     this.look(live ? this.shown.length - 1 : Number(this.slider.value));
@@ -97,9 +100,10 @@ export class Bands {
   }
 
   axes(values, y, last) {
-    const minutes = (this.width < 500 ? [0, 2, 4] : [0, 1, 2, 3, 4, 5]).map((ago) => [ago, this.x.at(last - ago * 60_000)]).filter(([, x]) => x >= LEFT - 1);
+    const step = ([15_000, 30_000, 60_000].find((step) => this.span <= step * 5.1) ?? this.span / 5) * (this.width < 500 ? 2 : 1);
+    const moments = Array.from({ length: Math.floor(this.span / step) + 1 }, (_, at) => [at * step, this.x.at(last - at * step)]);
     this.grid.replaceChildren(...values.flatMap((us) => [s('line', { x1: LEFT, x2: this.end, y1: y.at(us), y2: y.at(us) }), words(LEFT - 7, y.at(us) + 4, time(us), 'end')]),
-      ...minutes.map(([ago, x]) => words(x, HEIGHT - 8, ago ? `${ago} min ago` : 'now', ago === 5 ? 'start' : 'middle')));
+      ...moments.map(([ago, x]) => words(x, HEIGHT - 8, ago ? `${span(ago)} ago` : 'now', x < LEFT + 20 ? 'start' : 'middle')));
   }
 
   /** Names at the ends of lines, apart from each other. */

@@ -1,7 +1,7 @@
 // What happened, newest first.
 
 import { h, keyed, say, set, show } from './dom.js';
-import { clock } from './words.js';
+import { clock, count, span } from './words.js';
 
 const SHOWN = 60;
 const TONES = { ejected: 'bad', lost: 'bad', refused: 'bad', suspect: 'bad', withheld: 'bad', kept: 'warn', draining: 'warn', returned: 'good', joined: 'good', resumed: 'good' };
@@ -13,6 +13,23 @@ export function about({ instance, m }, instances, models) {
   return `instance ${instance}${node ? ` on ${node}` : ''}`;
 }
 
+/** A slow instance is tried again and goes again every second or two: what comes again within this time is told once, with how often. */
+const AGAIN = 60_000;
+
+/** Events, oldest first, with such repetitions as one: the latest, its `times` and when they began. */
+export function folded(events) {
+  const all = new Map();
+  for (const [at, event] of events.entries()) {
+    const key = (event.kind === 'ejected' || event.kind === 'returned') && event.by === null ? `${event.kind} ${event.instance}` : at;
+    const before = all.get(key);
+    const again = before && event.at - before.at < AGAIN;
+    if (before && !again) all.set(-1 - at, before);
+    all.delete(key);
+    all.set(key, { ...event, times: again ? before.times + 1 : 1, since: again ? before.since : event.at });
+  }
+  return [...all.values()].sort((a, b) => a.at - b.at);
+}
+
 export class Events {
   constructor(root) {
     this.empty = h('p.empty', 'Nothing happened yet.');
@@ -22,7 +39,7 @@ export class Events {
   }
 
   draw(history) {
-    const latest = history.events.slice(-SHOWN).reverse();
+    const latest = folded(history.events).slice(-SHOWN).reverse();
     show(this.empty, !latest.length);
     show(this.box, latest.length > 0);
     keyed(this.list, latest, (event) => `${event.at} ${event.kind} ${event.instance} ${event.text}`, (event) => {
@@ -32,7 +49,8 @@ export class Events {
       return li;
     }, (li, event) => {
       const who = about(event, history.instances, history.models);
-      say(li.lastChild, `${who}${who && event.text ? ': ' : ''}${event.text}${event.by ? `, by ${event.by}` : ''}`);
+      const often = event.times > 1 ? `; ${count(event.times)} times in ${span(event.at - event.since)}` : '';
+      say(li.lastChild, `${who}${who && event.text ? ': ' : ''}${event.text}${often}${event.by ? `, by ${event.by}` : ''}`);
     });
   }
 }

@@ -1,6 +1,8 @@
 // What the stream has said, within bounds: so many seconds of frames, so many events, a short series for each instance. What falls out
 // of them is gone, however long the page stays open.
 
+import { sound } from './sound.js';
+
 const SERIES = 60;
 
 export class History {
@@ -14,11 +16,17 @@ export class History {
     /** Slowness of instances over the last frames, by number. */
     this.series = new Map();
     this.dropped = 0;
+    /** Lines that were not understood. */
+    this.strange = 0;
   }
 
-  /** Takes a line of the stream; returns what it was. */
+  /** Takes a line of the stream; returns what it was, and `null` where that was not understood. */
   take(line) {
-    const [kind] = Object.keys(line);
+    const [kind, good] = sound(line, this.hello);
+    if (!good) {
+      this.strange += 1;
+      return null;
+    }
     this[`take_${kind}`]?.(line[kind]);
     return kind;
   }
@@ -36,8 +44,9 @@ export class History {
   }
 
   take_hello(hello) {
-    // Another frontend, or the same one started anew: its counts and numbers are others.
-    if (this.hello && this.hello.started_at !== hello.started_at) Object.assign(this, new History());
+    // Another frontend, or the same one started anew: its counts and numbers are others, and may mean something else.
+    const self = ({ at, role, key, ...rest }) => JSON.stringify(rest);
+    if (this.hello && self(this.hello) !== self(hello)) Object.assign(this, new History());
     this.hello = hello;
     this.anew = true;
   }

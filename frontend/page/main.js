@@ -135,8 +135,8 @@ function connection() {
   say(place('state'), words[is]);
   set(place('state'), 'data-is', is);
   say(place('clock'), history.last ? clock(history.last) : '');
-  const dropped = history.dropped;
-  say(place('dropped'), dropped ? `${many(dropped, 'frame')} dropped` : '');
+  const { dropped, strange } = history;
+  say(place('dropped'), [dropped && `${many(dropped, 'frame')} dropped`, strange && `${many(strange, 'line')} not understood`].filter(Boolean).join(', '));
   // Told until it is back, not only between two tries.
   if (is !== 'connecting') view.lost = is === 'lost' ? why : null;
   show(place('lost'), view.lost !== null);

@@ -41,7 +41,9 @@ export class Savings {
     const text = (at, y, words, anchor, kind) => s('text', { x: at, y, 'text-anchor': anchor, class: kind }, words);
     set(this.svg, 'viewBox', `0 0 ${WIDTH} ${floor + 14}`);
     set(this.svg, 'aria-label', rows.map(({ name, is, would }) => `${name} ${time(is)}, ${would === Infinity ? 'not known' : time(would)} without redundancy`).join('; '));
-    this.svg.replaceChildren(...ticks(low, high).map((us) => text(x.at(us), floor + 10, time(us), 'middle')), ...rows.flatMap(({ name, is, would }, at) => {
+    // Words of about this width must not touch.
+    const apart = ticks(low, high).reduce((kept, us) => (kept.length && x.at(us) - x.at(kept.at(-1)) < 48 ? kept : [...kept, us]), []);
+    this.svg.replaceChildren(...apart.map((us) => text(x.at(us), floor + 10, time(us), 'middle')), ...rows.flatMap(({ name, is, would }, at) => {
       const y = at * ROW + 16;
       const there = would && would !== Infinity;
       return [text(LEFT - 6, y + 4, name, 'end'), s('line.rail', { x1: LEFT + 8, x2: RIGHT, y1: y, y2: y }),
@@ -57,7 +59,7 @@ export class Savings {
     return [
       ['Extra work', extra === null ? '–' : `${share(extra)} on top`],
       ...Object.entries(ROLES).filter(([role]) => work[role]).map(([role, name]) => [`  by ${name}`, share(work[role] / work.deployed)]),
-      ['Approximate', given ? `${share(approximate)}, at most ${share(given[1] / given[2])}` : share(approximate)],
+      ['Approximate', given ? `${share(approximate)}; ${count(given[0])} of at most ${count(given[1])} in ${count(given[2])}` : share(approximate)],
       latest.agreement !== null && ['Agreement, live', `${share(latest.agreement)} say the same${latest.withheld ? ': withheld' : ''}`, latest.withheld && 'bad'],
       model.stand_in && ['Stand-ins', `${model.stand_in}: ${count(counts.stand_ins_spare)} early, ${count(counts.stand_ins_late)} late, ${count(counts.stand_ins_served)} given`],
       counts.hedges && ['Hedges', `${count(counts.hedges)}, of which ${count(counts.hedges_won)} answered first`],

@@ -85,8 +85,8 @@ export class Stream {
       if (done) throw new Error('the frontend ended the connection');
       if (this.run !== run) return;
       for (const line of lines.push(value)) {
-        interval = line.hello?.interval_ms ?? interval;
-        if (line.frame) {
+        if (line?.hello?.interval_ms > 0) interval = line.hello.interval_ms;
+        if (line?.frame) {
           this.tries = 0;
           this.onState({ is: 'live' });
         }

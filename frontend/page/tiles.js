@@ -53,7 +53,7 @@ export class Tiles {
       ['Queries', `${count(rate)} / s`, `${count(now.answered)} answered`, of('rate'), 1],
       ['Median', time(now.p50), latest?.service_us ? `a run takes ${time(latest.service_us[0])}` : '', of('p50'), 1],
       [NAMES.get(tail) ?? 'Tail', tail ? time(now.at(tail)) : '–', !tail ? 'too few queries' : !without || without === Infinity ? 'not known without' : `${time(without)} without`, of('p99'), 1],
-      ['Approximate', share(approximate), given ? `at most ${share(given[1] / given[2])}` : '', of('approximate'), 0.01],
+      ['Approximate', share(approximate), given ? `${count(given[0])} of at most ${count(given[1])}` : '', of('approximate'), 0.01],
       ['Extra work', share(extra), latest ? `${share(latest.busy / Math.max(1, slots))} busy` : '', of('extra'), 0.05],
       ['Waiting', count(waiting), `${usable} of ${members} in service`, of('waiting'), 10, waiting > Math.max(1, slots)],
     ];

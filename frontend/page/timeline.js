@@ -20,7 +20,7 @@ export function jobs({ timeline }) {
   return all;
 }
 
-const [WIDTH, LEFT, RIGHT, ROW, TOP] = [720, 152, 700, 26, 22];
+const [WIDTH, LEFT, RIGHT, ROW, TOP] = [720, 152, 700, 26, 36];
 
 function picture(query) {
   const end = Math.max(query.took_us, ...query.timeline.map(({ at_us }) => at_us ?? 0));
@@ -29,11 +29,12 @@ function picture(query) {
   const floor = TOP + rows.length * ROW;
   const text = (at, y, words, anchor, kind) => s('text', { x: at, y, 'text-anchor': anchor, class: kind }, words);
   const late = query.timeline.find(({ what }) => what === 'late');
-  const mark = (us, words, kind, anchor) => [s('line', { class: kind, x1: x.at(us), x2: x.at(us), y1: TOP - 6, y2: floor }), text(x.at(us) + (anchor === 'end' ? -4 : 4), TOP - 9, words, anchor, kind)];
+  // Each on a line of its own: they may be close to each other.
+  const mark = (us, words, kind, anchor, y) => [s('line', { class: kind, x1: x.at(us), x2: x.at(us), y1: y - 10, y2: floor }), text(x.at(us) + (anchor === 'end' ? -4 : 4), y, words, anchor, kind)];
   return s('svg', { viewBox: `0 0 ${WIDTH} ${floor + 20}`, role: 'img', 'aria-label': query.why, class: 'timeline' },
     rows.flatMap(({ kind, instance, from, to }, at) => [text(LEFT - 10, TOP + at * ROW + 17, `${JOBS[kind]}, instance ${instance}`, 'end'),
       s('rect', { class: `job ${kind}${to === null ? ' open' : ''}`, x: x.at(from), y: TOP + at * ROW + 4, width: Math.max(2, x.at(to ?? end * 1.02) - x.at(from)), height: ROW - 8, rx: 3 })]),
-    late ? mark(late.at_us, 'late', 'late', 'end') : [], mark(query.took_us, `answered, ${time(query.took_us)}`, 'answered', x.at(query.took_us) > RIGHT - 120 && !late ? 'end' : x.at(query.took_us) > RIGHT - 90 ? 'end' : 'start'),
+    late ? mark(late.at_us, 'late', 'late', 'end', TOP - 6) : [], mark(query.took_us, `answered, ${time(query.took_us)}`, 'answered', x.at(query.took_us) > RIGHT - 120 ? 'end' : 'start', TOP - 21),
     text(LEFT, floor + 15, '0', 'start'), text(RIGHT, floor + 15, time(end * 1.02), 'end'));
 }
 

@@ -13,7 +13,7 @@ const TYPES = { html: 'text/html; charset=utf-8', css: 'text/css; charset=utf-8'
 
 /** The files of the page. */
 export const FILES = ['style.css', 'icon.svg', 'main.js', 'bands.js', 'chart.js', 'confirm.js', 'controls.js', 'ctl.js', 'dom.js', 'events.js',
-  'groups.js', 'histogram.js', 'history.js', 'instances.js', 'key.js', 'nodes.js', 'queries.js', 'queue.js', 'savings.js', 'stream.js', 'summary.js', 'table.js', 'tiles.js',
+  'groups.js', 'histogram.js', 'history.js', 'instances.js', 'key.js', 'nodes.js', 'queries.js', 'queue.js', 'savings.js', 'sound.js', 'stream.js', 'summary.js', 'table.js', 'tiles.js',
   'timeline.js', 'verdict.js', 'words.js'];
 
 /** Sent with every asset. */

@@ -211,7 +211,7 @@ test('a_key_that_may_only_read_has_no_controls', async () => {
   other.mock.role = 'read';
   await other.page.click(`${row(3)} [data-order="drain"]`);
   await other.page.click('dialog[open] .main');
-  await says(other.page, 'dialog[open] .problem', 'may read only');
+  await says(other.page, 'dialog[open] .problem', 'has the role read');
   await other.page.keyboard.press('Escape');
   await until(async () => (await other.page.locator('#instances [data-order]:visible').count()) === 0);
 });
@@ -336,6 +336,21 @@ test('a_lost_connection_is_told_and_comes_back_by_itself', async () => {
   assert.equal(await page.isVisible('#lost'), false);
   const again = mock.calls.filter(({ path }) => path.startsWith('/admin/v1/stream')).at(-1).path;
   assert.match(again, /since=\d{13}/, 'only what is missing is asked for');
+});
+
+test('lines_that_are_none_are_told_and_the_page_goes_on', async () => {
+  const { page, mock, next } = await watch();
+  const garbled = mock.cluster.frame();
+  garbled.models[0].busy = 'much';
+  garbled.instances[0].length = 3;
+  for (const line of ['null', '[]', '{"frame":5}', '{"events":[{"at":1e300}]}', JSON.stringify({ frame: garbled })]) {
+    for (const watcher of mock.watchers) watcher.write(`${line}\n`);
+  }
+  await next();
+  await says(page, '#dropped', '^5 lines not understood$');
+  await says(page, '#sentence', 'p99.9 is');
+  assert.doesNotMatch(await text(page, 'body'), /NaN|undefined|Infinity/);
+  assert.deepEqual(page.faults, []);
 });
 
 test('a_hidden_tab_reads_nothing', async () => {

@@ -6,7 +6,7 @@ import { readFile, readdir } from 'node:fs/promises';
 import { bounds, line, linear, ticks } from '../chart.js';
 import { FIELDS, shown, value } from '../controls.js';
 import * as ctl from '../ctl.js';
-import { about } from '../events.js';
+import { about, folded } from '../events.js';
 import { deepest, quantile, slower, sum, total } from '../histogram.js';
 import { History } from '../history.js';
 import { remark, sorted, state, tone } from '../instances.js';
@@ -222,13 +222,21 @@ test('events_say_who_they_are_about', () => {
   assert.equal(about({ instance: null, m: 0 }, instances, [{ m: 0, name: 'resnet50' }]), 'resnet50');
 });
 
+test('an_instance_that_goes_and_comes_is_told_of_once', () => {
+  const event = (at, kind, instance, by = null) => ({ at, kind, instance, m: null, text: '', by });
+  const flaps = Array.from({ length: 20 }, (_, at) => event(at * 2000, at % 2 ? 'returned' : 'ejected', 3));
+  const all = folded([event(0, 'settings', null, 'ops'), ...flaps, event(50_000, 'ejected', 4), event(51_000, 'ejected', 3, 'ops'), event(200_000, 'ejected', 3)]);
+  assert.deepEqual(all.map(({ at, kind, instance, times, since }) => [at, kind, instance, times, at - since]), [[0, 'settings', null, 1, 0],
+    [36_000, 'ejected', 3, 10, 36_000], [38_000, 'returned', 3, 10, 36_000], [50_000, 'ejected', 4, 1, 0], [51_000, 'ejected', 3, 1, 0], [200_000, 'ejected', 3, 1, 0]]);
+});
+
 test('every_file_of_the_page_is_served_and_they_stay_small', async () => {
   const folder = new URL('../', import.meta.url);
   const kept = (await readdir(folder)).filter((name) => /\.(js|css|svg|html)$/.test(name));
   assert.deepEqual(kept.sort(), [...FILES, 'index.html'].sort());
   const texts = await Promise.all(kept.map((name) => readFile(new URL(name, folder), 'utf8')));
   const bytes = texts.reduce((all, text) => all + Buffer.byteLength(text), 0);
-  assert.ok(bytes < 105_000, `${bytes} bytes`);
+  assert.ok(bytes < 112_000, `${bytes} bytes`);
   for (const [at, text] of texts.entries()) {
     assert.doesNotMatch(text, /innerHTML|outerHTML|insertAdjacent|\beval\b|document\.write/, kept[at]);
     for (const [, name] of text.matchAll(/from '\.\/([\w.]+)'/g)) assert.ok(kept.includes(name), `${kept[at]} imports ${name}`);

@@ -47,6 +47,7 @@ const FILES: &[File] = &[
     file!("queries.js"),
     file!("queue.js"),
     file!("savings.js"),
+    file!("sound.js"),
     file!("stream.js"),
     file!("summary.js"),
     file!("table.js"),

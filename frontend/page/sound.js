@@ -1,0 +1,54 @@
+// Whether a line of the stream is what CONTRACT.md says. One that is not (of another version, or garbled on its way) is left out and counted:
+// else a single field would stop the whole page, or show as NaN.
+
+/** More than any count or time that there is, and still a number that can be added up. */
+const MOST = 1e15;
+/** The last bucket of a histogram, and what a group has at most. */
+const [BUCKETS, GROUP] = [400, 255];
+
+const number = (is) => Number.isFinite(is) && Math.abs(is) <= MOST;
+const positive = (is) => number(is) && is > 0;
+const whole = (most) => (is) => Number.isInteger(is) && is >= 0 && is <= most;
+const count = whole(MOST);
+const some = (is) => count(is) && is > 0;
+const text = (is) => typeof is === 'string';
+const or = (check) => (is) => is === null || check(is);
+const list = (check, least = 0) => (is) => Array.isArray(is) && is.length >= least && is.every(check);
+const tuple = (...checks) => (is) => Array.isArray(is) && checks.every((check, at) => check(is[at]));
+const fields = (checks) => (is) => is !== null && typeof is === 'object' && Object.entries(checks).every(([name, check]) => check(is[name]));
+
+const histogram = (is) => Array.isArray(is) && is.length % 2 === 0 && is.every((value, at) => (at % 2 ? count : whole(BUCKETS))(value));
+const pair = or(tuple(number, number));
+const letters = (is) => text(is) && is.length <= GROUP;
+const open = (is) => tuple(whole(GROUP), whole(GROUP), number)(is) && is[1] <= is[0];
+const groups = or(fields({ open: list(open), ended: list(tuple(whole(GROUP), whole(GROUP), letters, letters, number, number)), made: list(tuple(count, count)) }));
+
+const part = ({ outcomes, counts, rejections, roles }) => fields({
+  m: count, latency: list(histogram, outcomes.length), alone: histogram, alone_unknown: count, rejections: list(count, rejections.length), counts: list(count, counts.length),
+  work_us: list(count, roles.length), queue: list(count, 6), queue_limit: count, busy: or(number), service_us: or(tuple(number, number)), late_us: or(number),
+  budgets: tuple(pair, pair, pair), approximate: or(tuple(number, number, positive)), agreement: or(number), groups,
+});
+const known = new Set(['number', 'state', 'reason', 'inflight', 'slots', 'jobs', 'failures']);
+const row = ({ columns, states, reasons }) => {
+  const cells = columns.map((column) => ({ state: whole(states.length - 1), reason: whole(reasons.length - 1) })[column] ?? (known.has(column) ? count : or(number)));
+  return tuple(...cells);
+};
+
+const LINES = {
+  hello: () => fields({ at: count, started_at: count, version: text, interval_ms: some, history_s: some, outcomes: list(text, 8), roles: list(text, 1), counts: list(text), rejections: list(text),
+    columns: list(text), states: list(text), reasons: list(or(text)), policies: list(text), buckets: fields({ first_us: positive, per_octave: positive }),
+    bounds: fields({ instances: count, events: some, node_slow_factor: positive }) }),
+  models: () => list(fields({ m: count, name: text, version: text, policy: text, in_force: text, revision: count, stand_in: or(text), problem: or(text) })),
+  instances: () => list(fields({ number: count, address: text, node: or(text), models: list(count), problem: or(text) })),
+  events: () => list(fields({ at: count, kind: text, instance: or(count), m: or(count), text, by: or(text) })),
+  past: (hello) => fields({ at: count, over_ms: positive, models: list(part(hello)) }),
+  frame: (hello) => fields({ at: count, over_ms: positive, models: list(part(hello)), instances: list(row(hello)) }),
+  dropped: () => count,
+};
+
+/** `[kind, sound]`: of kinds that are not known nothing is said, as more may be added. */
+export function sound(line, hello) {
+  const [kind] = line !== null && typeof line === 'object' ? Object.keys(line) : [];
+  if (!Object.hasOwn(LINES, kind ?? '')) return [kind, kind !== undefined];
+  return [kind, (kind === 'hello' || hello !== null) && LINES[kind](hello)(line[kind])];
+}
