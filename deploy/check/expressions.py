@@ -26,7 +26,7 @@ FOREIGN = {"kube_pod_info"}
 SUFFIXES = ("_bucket", "_sum", "_count")
 WORDS = set(
     "sum rate increase by on and or unless min max count quantile histogram_quantile group_left group_right topk vector"
-    " max_over_time round le offset bool without".split()
+    " max_over_time round le offset bool without time".split()
 )
 ERRORS = re.compile(r"^\| `(\w+)` \|", re.M)
 

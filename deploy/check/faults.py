@@ -59,6 +59,8 @@ OURS = [
     ("replicas that two set", lambda o: named(o, "Deployment", "parm-frontend")["spec"].update(replicas=2), "set back"),
     ("Service links", lambda o: pod(o).pop("enableServiceLinks"), "variables"),
     ("a token without need", lambda o: pod(o).pop("automountServiceAccountToken"), "gets a token"),
+    ("probes in plain under TLS", lambda o: pod(o)["containers"][0]["args"].append("tls.mode=require"), "asks in plain"),
+    ("a key that everyone can read", lambda o: pod(o)["volumes"].append({"name": "tls", "secret": {"secretName": "parm-tls"}}), "read by everyone"),
 ]
 # Of rights towards the API server:
 RIGHTS = [

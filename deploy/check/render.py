@@ -14,6 +14,7 @@ KUSTOMIZATIONS = ["base", "overlays/triton", "overlays/kserve", "overlays/gatewa
 COMPOSITIONS = {
     "base with all components": ("base", ["monitoring", "models-claim", "autoscale-workers", "endpoint-slices"]),
     "base with endpoint slices": ("base", ["endpoint-slices"]),
+    "base with TLS": ("base", ["tls", "monitoring"]),
     "triton with monitoring": ("overlays/triton", ["monitoring"]),
     "kserve with monitoring": ("overlays/kserve", ["monitoring"]),
 }
@@ -40,6 +41,18 @@ CHARTS = {
             "imagePullSecrets": [{"name": "pull"}],
         },
     ),
+    "chart with TLS": (
+        "parm",
+        {
+            "tls": {"mode": "require", "secret": "parm-tls"},
+            "monitoring": {"enabled": True},
+            "frontend": {"settings": {"tls.max_handshakes": 256}},
+        },
+    ),
+    "chart with mutual TLS": (
+        "parm",
+        {"tls": {"mode": "require", "secret": "parm-tls", "clients": ["parm-workers.ml.svc", "spiffe://prod/gateway/*"]}},
+    ),
     "chart before other servers": (
         "parm",
         {
@@ -56,6 +69,8 @@ REFUSED = [
     {"frontend": {"workers": ["kubernetes://a:8000"]}},
     {"frontend": {"endpointSlices": "yes"}},
     {"worker": {"replicas": 0}},
+    {"tls": {"mode": "always", "secret": "parm-tls"}},
+    {"tls": {"mode": "require"}},
 ]
 
 

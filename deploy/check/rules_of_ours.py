@@ -80,6 +80,9 @@ def references(objects):
             config = volume.get("configMap", {}).get("name")
             if config and ("ConfigMap", config) not in names:
                 yield f"{name}: ConfigMap {config} is not there"
+            secret = volume.get("secret")
+            if secret and (secret.get("defaultMode", 0o644) & 0o007 or not spec["securityContext"].get("fsGroup")):
+                yield f"{name}: Secret {secret['secretName']} can be read by everyone, or not by the process"
         for container in spec["containers"]:
             for mount in container.get("volumeMounts", []):
                 if mount["name"] not in volumes or not mount.get("readOnly"):
@@ -130,8 +133,26 @@ def references(objects):
             yield f"runtime {runtime} is not there"
 
 
+def spoken(objects):
+    """Where only TLS is spoken nobody asks in plain: neither the kubelet nor Prometheus."""
+    only_tls = False
+    for name, _, spec in pods(objects):
+        for container in spec["containers"]:
+            env = {each["name"]: each.get("value") for each in container.get("env", [])}
+            if env.get("PARM_TLS__MODE") != "require" and "tls.mode=require" not in container.get("args", []):
+                continue
+            only_tls = True
+            for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                if "httpGet" in container[probe] and container[probe]["httpGet"].get("scheme") != "HTTPS":
+                    yield f"{name}: {probe} asks in plain where only TLS is spoken"
+    for monitor in by_kind(objects, "ServiceMonitor") if only_tls else []:
+        if any(endpoint.get("scheme") != "https" for endpoint in monitor["spec"]["endpoints"]):
+            yield f"ServiceMonitor {monitor['metadata']['name']} asks in plain where only TLS is spoken"
+
+
 def problems(objects):
     """All of it."""
+    yield from spoken(objects)
     for name, _, spec in pods(objects):
         yield from rights(objects, name, spec)
     yield from references(objects)

@@ -25,6 +25,10 @@ securityContext:
   runAsNonRoot: true
   runAsUser: 65532
   runAsGroup: 65532
+  {{- if ne $root.Values.tls.mode "off" }}
+  # So that the private key need not be readable for everyone.
+  fsGroup: 65532
+  {{- end }}
   seccompProfile:
     type: RuntimeDefault
 topologySpreadConstraints:
@@ -47,22 +51,16 @@ ports:
   - name: metrics
     containerPort: 8002
 startupProbe:
-  httpGet:
-    path: /v2/health/live
-    port: http
+  {{- include "parm.probe" (list . "live") | nindent 2 }}
   periodSeconds: 1
   failureThreshold: 30
 livenessProbe:
-  httpGet:
-    path: /v2/health/live
-    port: http
+  {{- include "parm.probe" (list . "live") | nindent 2 }}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
 readinessProbe:
-  httpGet:
-    path: /v2/health/ready
-    port: http
+  {{- include "parm.probe" (list . "ready") | nindent 2 }}
   periodSeconds: 2
   timeoutSeconds: 2
   failureThreshold: 2
@@ -71,4 +69,63 @@ securityContext:
   readOnlyRootFilesystem: true
   capabilities:
     drop: ["ALL"]
+{{- end }}
+
+{{/* What the kubelet asks: a list of the chart's scope and "live" or "ready". It has no certificate, so under mutual TLS it only connects. */}}
+{{- define "parm.probe" -}}
+{{- $tls := (index . 0).Values.tls -}}
+{{- if and (eq $tls.mode "require") $tls.clients -}}
+tcpSocket:
+  port: http
+{{- else -}}
+httpGet:
+  path: /v2/health/{{ index . 1 }}
+  port: http
+  {{- if eq $tls.mode "require" }}
+  scheme: HTTPS
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Settings of TLS, as flags. */}}
+{{- define "parm.tls.args" -}}
+{{- if ne .Values.tls.mode "off" }}
+- --set
+- tls.mode={{ .Values.tls.mode }}
+- --set
+- tls.certificate=/etc/parm-tls/tls.crt
+- --set
+- tls.key=/etc/parm-tls/tls.key
+- --set
+- tls.ca=/etc/parm-tls/ca.crt
+- --set
+- {{ printf "tls.worker_names=%s" (toJson (.Values.tls.workerNames | default (list (include "parm.tls.name" .)))) | quote }}
+{{- with .Values.tls.clients }}
+- --set
+- tls.client_ca=/etc/parm-tls/ca.crt
+- --set
+- {{ printf "tls.names=%s" (toJson .) | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "parm.tls.name" -}}
+{{ include "parm.name" . }}-workers.{{ .Release.Namespace }}.svc
+{{- end }}
+
+{{- define "parm.tls.mount" -}}
+{{- if ne .Values.tls.mode "off" }}
+- name: tls
+  mountPath: /etc/parm-tls
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "parm.tls.volume" -}}
+{{- if ne .Values.tls.mode "off" }}
+- name: tls
+  secret:
+    secretName: {{ .Values.tls.secret }}
+    defaultMode: 0440
+{{- end }}
 {{- end }}
