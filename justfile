@@ -73,6 +73,19 @@ page-test:
 page scenario="cluster":
     node frontend/page/test/mock.mjs {{scenario}}
 
+# README, quick start and "bring your own model" as a newcomer reads them: typed literally, with Chromium on the page. PICTURES=FOLDER keeps some.
+newcomer:
+    interop/newcomer.sh
+
+# What an open page costs a frontend at 1,000 queries a second.
+bench-page *arguments:
+    cargo build --release -p parm
+    PYTHONPATH=interop python3 bench/page.py {{arguments}}
+
+# docs/ as a book in target/book (needs mdbook).
+book:
+    mdbook build
+
 # One pass-through hop beside nginx, haproxy and Envoy.
 bench-hop:
     bench/hop.sh
@@ -116,7 +129,7 @@ bench-statistics:
     cargo run --release -p parm-loadgen --example coverage -- 1000 1000000
 
 # The fuzz targets, ten minutes each (needs a nightly toolchain and cargo-fuzz); what is found is left in fuzz/artifacts.
-fuzz seconds="600" targets="frames grpc_convert kubernetes manifest onnx rest_binary rest_json settings workers":
+fuzz seconds="600" targets="admin frames grpc_convert kubernetes manifest onnx rest_binary rest_json settings workers":
     cd fuzz && for target in {{targets}}; do mkdir -p corpus/$target && cargo +nightly fuzz run $target corpus/$target seeds/$target -- -dict=json.dict -max_len=65536 -timeout=10 -rss_limit_mb=2048 -max_total_time={{seconds}} -print_final_stats=1 || exit 1; done
 
 # Manifests, chart, rules, dashboard and packages of deploy/, without a cluster (needs pip, npm and apt; says what it skips).

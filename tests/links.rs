@@ -46,3 +46,15 @@ fn links_and_paths_in_the_documents_exist() {
         }
     }
 }
+
+#[test]
+fn the_book_has_every_page_once() {
+    let docs = root().join("docs");
+    let mut listed = link_targets(&fs::read_to_string(docs.join("SUMMARY.md")).unwrap());
+    listed.sort();
+    let pages = files(&docs, "md").into_iter().filter(|page| !page.ends_with("SUMMARY.md"));
+    let mut pages: Vec<_> =
+        pages.map(|page| page.strip_prefix(&docs).unwrap().display().to_string()).collect();
+    pages.sort();
+    assert_eq!(listed, pages, "docs/SUMMARY.md is the book's list of pages");
+}

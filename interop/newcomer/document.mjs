@@ -1,0 +1,63 @@
+// What a page of the documentation asks its reader to do, in order: blocks of a shell, files to save, and what to look at.
+//
+// ```console     Commands. Where lines begin with `$ ` these are the commands and the others what they print; else every line is a command.
+// ```python      A file, whose name is in its first line: `# NAME`.
+// <!-- see: NAME -->   What the text just before promises; `promises.mjs` has it by that name.
+
+/** `[{ kind: 'run', command, prints, at }, { kind: 'save', name, text, at }, { kind: 'see', name, at }]`, `at` a line of the page. */
+export function steps(page) {
+  const found = [];
+  let block = null;
+  for (const [index, line] of page.split('\n').entries()) {
+    const at = index + 1;
+    if (block) {
+      if (line !== '```') block.lines.push(line);
+      else {
+        found.push(...made(block));
+        block = null;
+      }
+    } else if (/^```\w/.test(line)) block = { kind: line.slice(3), lines: [], at: at + 1 };
+    else if (/^<!-- see: /.test(line)) found.push({ kind: 'see', name: line.slice(10, -4), at });
+  }
+  return found;
+}
+
+function made({ kind, lines, at }) {
+  if (kind === 'console') return commands(lines, at);
+  const name = kind === 'python' && /^# ([\w.-]+\.py)$/.exec(lines[0])?.[1];
+  return name ? [{ kind: 'save', name, text: `${lines.join('\n')}\n`, at }] : [];
+}
+
+function commands(lines, from) {
+  const told = lines.some((line) => line.startsWith('$ '));
+  const found = [];
+  let open = false;
+  for (const [index, line] of lines.entries()) {
+    const last = found.at(-1);
+    if (open) last.command += `\n${line}`;
+    else if (told && !line.startsWith('$ ')) {
+      if (line.trim()) last.prints.push(line);
+    } else found.push({ kind: 'run', command: told ? line.slice(2) : line, prints: [], at: from + index });
+    open = (open || !told || line.startsWith('$ ')) && line.endsWith('\\');
+  }
+  return found;
+}
+
+/** The lines that were promised and not printed. Figures are those of another run: digits, units, lengths of bars and gaps may differ. */
+export function missing(promised, printed) {
+  const lines = printed.split('\n').map((line) => line.trim());
+  let from = 0;
+  return promised.filter((line) => {
+    if (/^\s*\.\.\.\s*$/.test(line)) return false;
+    const at = lines.findIndex((real, index) => index >= from && pattern(line).test(real));
+    if (at >= 0) from = at + 1;
+    return at < 0;
+  });
+}
+
+function pattern(line) {
+  const [head, open] = line.trim().endsWith('...') ? [line.trim().slice(0, -3), true] : [line.trim(), false];
+  const plain = head.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
+  const loose = plain.replace(/\d+(?:\\?[.,]\d+)*(?:\s(?:ns|us|µs|ms|s)\b)?/g, '[\\d.,]+(?: (?:ns|us|µs|ms|s))?').replace(/\s+/g, '\\s+');
+  return new RegExp(`^${loose}${open ? '' : '$'}`);
+}
