@@ -28,15 +28,21 @@ const part = ({ outcomes, counts, rejections, roles }) => fields({
   work_us: list(count, roles.length), queue: list(count, 6), queue_limit: count, busy: or(number), service_us: or(tuple(number, number)), late_us: or(number),
   budgets: tuple(pair, pair, pair), approximate: or(tuple(number, number, positive)), agreement: or(number), groups,
 });
-const known = new Set(['number', 'state', 'reason', 'inflight', 'slots', 'jobs', 'failures']);
+const named = (names) => (is) => list(text)(is) && names.split(' ').every((name) => is.includes(name));
+/** Names that the page looks figures up by. */
+const OUTCOMES = 'exact hedged reconstructed stand-in backup default rejected failed';
+const COUNTS = `arrived hedges hedges_won hedges_refused retries retries_refused groups groups_partial groups_dissolved parities parities_late reconstructions_served
+reconstructions_unsure stand_ins_spare stand_ins_late stand_ins_served`.replace('\n', ' ');
+const COLUMNS = 'number state reason inflight slots jobs failures p50_us p99_us slowness oldest_ms agreed compared retry_in_ms';
+const known = new Set(COLUMNS.split(' ').slice(0, 7));
 const row = ({ columns, states, reasons }) => {
   const cells = columns.map((column) => ({ state: whole(states.length - 1), reason: whole(reasons.length - 1) })[column] ?? (known.has(column) ? count : or(number)));
   return tuple(...cells);
 };
 
 const LINES = {
-  hello: () => fields({ at: count, started_at: count, version: text, interval_ms: some, history_s: some, outcomes: list(text, 8), roles: list(text, 1), counts: list(text), rejections: list(text),
-    columns: list(text), states: list(text), reasons: list(or(text)), policies: list(text), buckets: fields({ first_us: positive, per_octave: positive }),
+  hello: () => fields({ at: count, started_at: count, version: text, interval_ms: some, history_s: some, outcomes: named(OUTCOMES), roles: named('deployed'), counts: named(COUNTS), rejections: list(text),
+    columns: named(COLUMNS), states: list(text), reasons: list(or(text)), policies: list(text), buckets: fields({ first_us: positive, per_octave: positive }),
     bounds: fields({ instances: count, events: some, node_slow_factor: positive }) }),
   models: () => list(fields({ m: count, name: text, version: text, policy: text, in_force: text, revision: count, stand_in: or(text), problem: or(text) })),
   instances: () => list(fields({ number: count, address: text, node: or(text), models: list(count), problem: or(text) })),
