@@ -4,6 +4,8 @@ use std::fs;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
+use parm_parity_models::onnx::{Builder, Value};
+
 use crate::support::process::{PATIENCE, command};
 
 /// A command that should end by itself; one that does not is killed, and its status tells.
@@ -161,6 +163,17 @@ fn a_missing_onnxruntime_says_how_to_get_it() {
     assert!(said.contains("pip install onnxruntime"), "{said}");
 }
 
+/// A file with so many nodes, one behind another.
+fn chain(nodes: usize) -> Vec<u8> {
+    let mut builder = Builder::new("chain", 1);
+    let mut last = builder.input(Value::batch_of_f32("x", &[1]));
+    for at in 0..nodes {
+        last = builder.node("Relu", &format!("n{at}"), &[&last]);
+    }
+    builder.output(Value::batch_of_f32(&last, &[1]));
+    builder.build().unwrap().bytes().to_vec()
+}
+
 #[test]
 fn a_search_for_a_stand_in_refuses_what_it_cannot_use_and_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
@@ -170,7 +183,10 @@ fn a_search_for_a_stand_in_refuses_what_it_cannot_use_and_says_what_to_do() {
     let size = (header.len() as u16).to_le_bytes();
     fs::write(&rows, [b"\x93NUMPY\x01\x00", &size[..], header.as_bytes(), &[0; 15]].concat()).unwrap();
     let rows = format!("npy:{}", rows.display());
+    let endless = folder.path().join("endless.onnx");
+    fs::write(&endless, chain(50_001)).unwrap();
     for (arguments, reason) in [
+        (vec![endless.to_str().unwrap(), "--data", images], "the graph has 50001 nodes, more than 50000"),
         (vec!["fashion-lenet", "--data", images, "--engine", "abacus"], "abacus"),
         (vec!["fashion-lenet", "--data", images, "--cost", "7"], "--cost"),
         (vec!["fashion-lenet", "--data", "parquet:rows"], "npy:FILE"),

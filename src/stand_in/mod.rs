@@ -15,7 +15,7 @@ use parm_parity_models::onnx::proto::tensor_proto::DataLocation;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::{Repository, check_name};
-use parm_stand_ins::{Error, Frontier, Place, Wish, Workshop, make, publish};
+use parm_stand_ins::{Error, Frontier, Place, Wish, Workshop, check_size, make, publish};
 
 use crate::Failure;
 use crate::cli::Output;
@@ -126,6 +126,7 @@ impl Original {
         let output = manifest.and_then(|manifest| manifest.deployed.outputs.into_iter().next());
         let meaning = output.map(|output| output.meaning);
         let model = Model::open(&path, &Limits::default()).with_context(|| path.display().to_string())?;
+        check_size(&model)?;
         let mut tensors = model.proto().graph.iter().flat_map(|graph| &graph.initializer);
         // Weights beside the file would stay behind when it is put into the repository.
         let bytes = match tensors.any(|tensor| tensor.data_location() == DataLocation::External) {

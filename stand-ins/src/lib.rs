@@ -25,5 +25,5 @@ pub use graph::Work;
 pub use measure::Share;
 pub use publish::{Place, publish};
 pub use rows::Rows;
-pub use search::{Candidate, Frontier, Refused, Setting, Wish, make};
+pub use search::{Candidate, Frontier, Refused, Setting, Wish, check_size, make};
 pub use workshop::{Progress, Runner, Workshop};

@@ -10,6 +10,7 @@
 //! the length: enough to follow channels through a graph, which must be in the same place in every run.
 
 mod axes;
+mod bias;
 mod cone;
 mod formula;
 mod links;
@@ -21,6 +22,7 @@ mod types;
 mod work;
 
 pub(crate) use axes::axes;
+pub(crate) use bias::{add_behind, add_bias};
 pub(crate) use cone::Cone;
 pub(crate) use formula::Formula;
 pub(crate) use links::Links;

@@ -60,10 +60,14 @@ fn of_node(draft: &Draft, node: &NodeProto, look: &Look) -> Option<f64> {
     let sizes = |name: &str| look.get(name).map(Vec::as_slice);
     let count = |dims: &[usize]| dims.iter().product::<usize>() as f64;
     let made = count(sizes(node.output.first()?)?);
+    let weight = |place: usize| Some(draft.constants.get(node.at(place)?)?.dims());
     let each = match node.op_type.as_str() {
-        "Conv" => {
-            let dims = draft.constants.get(node.at(1)?)?.dims();
-            count(dims.get(1..)?)
+        "Conv" => count(weight(1)?.get(1..)?),
+        "ConvTranspose" => return Some(count(sizes(node.at(0)?)?) * count(weight(1)?.get(1..)?)),
+        // Each step's input and state go through matrices.
+        "LSTM" | "GRU" | "RNN" => {
+            let (input, matrices) = (sizes(node.at(0)?)?, count(weight(1)?) + count(weight(2)?));
+            return Some(count(&input[..input.len().checked_sub(1)?]) * matrices);
         }
         "MatMul" => *sizes(node.at(0)?)?.last()? as f64,
         "Gemm" => {
@@ -76,4 +80,28 @@ fn of_node(draft: &Draft, node: &NodeProto, look: &Look) -> Option<f64> {
         _ => 1.0,
     };
     Some(made * each)
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_parity_models::onnx::{Builder, Tensor, Value};
+
+    use super::*;
+
+    #[test]
+    fn a_recurrent_layer_multiplies_each_step_with_its_matrices() {
+        let mut builder = Builder::new("recurrent", 1);
+        let x = builder.input(Value::batch_of_f32("x", &[2, 4]));
+        let input = builder.constant(Tensor::from_f32("w", &[1, 12, 4], &[0.1; 48]).unwrap());
+        let state = builder.constant(Tensor::from_f32("r", &[1, 12, 3], &[0.1; 36]).unwrap());
+        builder.node("LSTM", "states", &[&x, &input, &state]);
+        builder.node("Relu", "y", &["states"]);
+        builder.output(Value::batch_of_f32("y", &[1, 2, 3]));
+        let draft = Draft::new(&builder.build().unwrap()).unwrap();
+        let sizes = |name: &str, dims: &[usize]| (name.to_owned(), dims.to_vec());
+        let look =
+            Look::from([sizes("x", &[5, 2, 4]), sizes("states", &[5, 1, 2, 3]), sizes("y", &[5, 1, 2, 3])]);
+        let all: Vec<f64> = draft.nodes.iter().filter_map(|node| of_node(&draft, node, &look)).collect();
+        assert_eq!(all, [10.0 * 84.0, 30.0]);
+    }
 }

@@ -8,17 +8,20 @@
 //! What decides is the range of values that the 256 numbers stand for. Too wide, and all are rough; too narrow, and the
 //! largest, which matter most, are cut. The extremes of the rows seen are too wide: on magika they cost three points of
 //! agreement. A share of the values at either end is cut instead (percentile 99.99), and as the best share differs from
-//! network to network, a few are tried on the calibration rows and the one is taken that moves the answers least. Where all
-//! that is read of a value is its maximum, only the range of the maxima counts, so that is what is measured there.
+//! network to network, a few are tried on the calibration rows and the one is taken that moves the answers least; where there are
+//! few values, for each of them by itself (two of magika's want shares ten times apart: worth a point). Where all that is read
+//! of a value is its maximum, only the range of the maxima counts, so that is what is measured there.
 //!
 //! Rejected: ranges that minimise the squared error of each value, which take the range of maxima for noise; and ranges
 //! for each channel of values, which engines have no kernels for.
 
+mod correct;
 mod points;
 mod ranges;
 mod tally;
 mod weights;
 mod write;
 
-pub(crate) use ranges::{Ranges, gather};
+pub(crate) use correct::correct;
+pub(crate) use ranges::{Cuts, Ranges, gather, measured};
 pub(crate) use write::{Scope, quantise};

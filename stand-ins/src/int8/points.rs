@@ -108,19 +108,26 @@ fn measured_at(draft: &Draft, links: &Links, quantised: &BTreeSet<String>, value
     maxima(draft, links, value).to_owned()
 }
 
-/// What a global maximum makes of a value, where nothing else is read of it.
+/// What a global maximum makes of a value, where nothing else is read of it; else the value.
 fn maxima<'a>(draft: &'a Draft, links: &Links, value: &'a str) -> &'a str {
-    let mut at = value;
+    let last = to_maxima(draft, links, value).pop();
+    last.and_then(|at| draft.nodes[at].only_output()).unwrap_or(value)
+}
+
+/// The nodes from a value to a global maximum of it, where nothing else is read of it. None where there is no such maximum.
+pub(super) fn to_maxima(draft: &Draft, links: &Links, value: &str) -> Vec<usize> {
+    let (mut at, mut nodes) = (value, Vec::new());
     // On the way there values may only be moved.
-    while let Some(node) = links.only_reader(at).map(|at| &draft.nodes[at]) {
+    while let Some((place, node)) = links.only_reader(at).map(|place| (place, &draft.nodes[place])) {
         let Some(made) = node.only_output() else { break };
+        nodes.push(place);
         if node.is(&["GlobalMaxPool", "ReduceMax"]) {
-            return made;
+            return nodes;
         }
         if !node.is(&["Reshape", "Squeeze", "Unsqueeze", "Transpose"]) {
             break;
         }
         at = made;
     }
-    value
+    Vec::new()
 }

@@ -1,6 +1,7 @@
 //! The ranges of values, gathered by running the graph.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use parm_parity_models::onnx::rewrite::Draft;
 
@@ -15,6 +16,43 @@ use crate::workshop::Workshop;
 /// Rows that run together while values are gathered: the values of all of them are in memory at once.
 const TOGETHER: usize = 4;
 
+/// Shares of the values that ranges leave out: one for all of a graph's values, and others for some.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Cuts {
+    all: f64,
+    own: BTreeMap<String, f64>,
+}
+
+impl Cuts {
+    /// The same share for every value.
+    pub(crate) fn of(all: f64) -> Self {
+        Self { all, own: BTreeMap::new() }
+    }
+
+    /// The same, but for one value.
+    pub(crate) fn with(&self, value: &str, share: f64) -> Self {
+        let mut cuts = self.clone();
+        cuts.own.insert(value.to_owned(), share);
+        cuts
+    }
+
+    /// What is left out of a value.
+    pub(crate) fn share(&self, value: &str) -> f64 {
+        self.own.get(value).copied().unwrap_or(self.all)
+    }
+}
+
+impl fmt::Display for Cuts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: f64| (share * 1e5).round() / 1e3;
+        write!(f, "ranges leave out {} % of the values", percent(self.all))?;
+        let own: Vec<f64> =
+            self.own.values().copied().filter(|share| *share != self.all).map(percent).collect();
+        let listed: Vec<String> = own.iter().map(f64::to_string).collect();
+        if own.is_empty() { Ok(()) } else { write!(f, ", of some {}", listed.join(" and ")) }
+    }
+}
+
 /// What was seen of each value that a quantised graph wants to know the range of.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranges(BTreeMap<String, Tally>);
@@ -22,8 +60,8 @@ pub(crate) struct Ranges(BTreeMap<String, Tally>);
 impl Ranges {
     /// Scale and zero point that map the range of a value, less the share that is left out, to 0..=255. Zero is in every
     /// range, and exact: padding is made of zeros.
-    pub(super) fn mapping(&self, value: &str, left_out: f64) -> Option<(f32, u8)> {
-        let (low, high) = self.0.get(value)?.range(left_out)?;
+    pub(super) fn mapping(&self, value: &str, cuts: &Cuts) -> Option<(f32, u8)> {
+        let (low, high) = self.0.get(value)?.range(cuts.share(value))?;
         let (low, high) = (low.min(0.0), high.max(0.0));
         let scale = (high - low) / 255.0;
         if !scale.is_normal() {
@@ -31,6 +69,11 @@ impl Ranges {
         }
         Some((scale, (-low / scale).round_ties_even().clamp(0.0, 255.0) as u8))
     }
+}
+
+/// The values whose ranges decide what a copy says.
+pub(crate) fn measured(draft: &Draft, scope: Scope) -> BTreeSet<String> {
+    Points::of(draft, &Links::of(draft), scope).values.into_values().collect()
 }
 
 /// Runs the graph on calibration rows and tallies every value that a quantised copy has to know.

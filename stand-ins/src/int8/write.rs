@@ -7,7 +7,7 @@ use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor, Value};
 
 use super::points::{Layer, Points};
-use super::{Ranges, weights};
+use super::{Cuts, Ranges, weights};
 use crate::graph::{Links, NodeExt, sort};
 
 /// The first version of the operators whose `DequantizeLinear` has a scale for each channel.
@@ -35,50 +35,42 @@ impl Scope {
 }
 
 /// Scale and zero point of a value, as names of constants.
-type Mapping = [String; 2];
+pub(super) type Mapping = [String; 2];
 
-/// The copy, or `None` where no layer can be quantised. `left_out` is the share of values that ranges leave out.
+/// What becomes 8-bit numbers.
+pub(super) struct Plan {
+    /// Layers whose values' ranges are known.
+    pub(super) layers: Vec<Layer>,
+    /// For each value its scale and zero point.
+    pub(super) mappings: BTreeMap<String, Mapping>,
+}
+
+/// The copy, or `None` where no layer can be quantised. `cuts` are the shares of values that ranges leave out.
 pub(crate) fn quantise(
     draft: &Draft,
     ranges: &Ranges,
     scope: Scope,
-    left_out: f64,
+    cuts: &Cuts,
 ) -> Result<Option<Draft>, Defect> {
     let mut copy = draft.clone();
     if copy.opset() < PER_CHANNEL && !raise(&mut copy) {
         return Ok(None);
     }
     let links = Links::of(&copy);
-    let points = Points::of(&copy, &links, scope);
-    let mut mappings: BTreeMap<&str, Mapping> = BTreeMap::new();
-    // Ranges were gathered for all layers: what is only moved has the range of where it comes from in every scope.
-    let measured = Points::of(&copy, &links, Scope::All).values;
-    for value in points.values.keys() {
-        let mapping = measured.get(value).and_then(|measured| ranges.mapping(measured, left_out));
-        let Some((scale, zero)) = mapping else { continue };
-        let scale = Tensor::from_f32(&format!("{value}/scale"), &[], &[scale])?;
-        let zero = Tensor::new(&format!("{value}/zero"), DataType::Uint8, &[], vec![zero].into())?;
-        mappings.insert(value, [copy.add_constant(scale), copy.add_constant(zero)]);
-    }
-    let is_ready = |layer: &&Layer| {
-        let read = copy.nodes[layer.at].at(0).unwrap_or_default();
-        mappings.contains_key(read)
-            && layer.output.as_ref().is_none_or(|made| mappings.contains_key(made.as_str()))
-    };
-    let layers: Vec<Layer> = points.layers.iter().filter(is_ready).cloned().collect();
+    let Plan { layers, mappings } = plan(&mut copy, &links, ranges, (scope, cuts))?;
     if layers.is_empty() {
         return Ok(None);
     }
     for layer in &layers {
         let read = copy.nodes[layer.at].at(0).unwrap_or_default().to_owned();
-        let scale = copy.constants[&mappings[read.as_str()][0]].to_f32()?[0];
-        lighten(&mut copy, layer, scale)?;
+        let step = step(&copy, &mappings[&read])?;
+        lighten(&mut copy, layer, step)?;
     }
     for (value, mapping) in &mappings {
         // A value of a layer that is not quantised after all is left alone.
-        let is_wanted = layers.iter().any(|layer| {
-            layer.output.as_deref() == Some(*value) || copy.nodes[layer.at].at(0) == Some(*value)
-        });
+        let is_wanted = layers
+            .iter()
+            .any(|layer| layer.output.as_deref() == Some(value) || copy.nodes[layer.at].at(0) == Some(value));
         if is_wanted {
             round(&mut copy, &links, value, mapping);
         }
@@ -86,6 +78,37 @@ pub(crate) fn quantise(
     copy.forget(|_| true);
     sort(&mut copy);
     Ok(Some(copy))
+}
+
+/// Layers and values of a graph that become 8-bit ones; scales and zero points are added to its constants.
+pub(super) fn plan(
+    copy: &mut Draft,
+    links: &Links,
+    ranges: &Ranges,
+    (scope, cuts): (Scope, &Cuts),
+) -> Result<Plan, Defect> {
+    let points = Points::of(copy, links, scope);
+    // Ranges were gathered for all layers: what is only moved has the range of where it comes from in every scope.
+    let measured = Points::of(copy, links, Scope::All).values;
+    let mut mappings: BTreeMap<String, Mapping> = BTreeMap::new();
+    for value in points.values.into_keys() {
+        let mapping = measured.get(&value).and_then(|measured| ranges.mapping(measured, cuts));
+        let Some((scale, zero)) = mapping else { continue };
+        let scale = Tensor::from_f32(&format!("{value}/scale"), &[], &[scale])?;
+        let zero = Tensor::new(&format!("{value}/zero"), DataType::Uint8, &[], vec![zero].into())?;
+        mappings.insert(value, [copy.add_constant(scale), copy.add_constant(zero)]);
+    }
+    let is_ready = |layer: &Layer| {
+        let read = copy.nodes[layer.at].at(0).unwrap_or_default();
+        mappings.contains_key(read) && layer.output.as_ref().is_none_or(|made| mappings.contains_key(made))
+    };
+    let layers = points.layers.into_iter().filter(is_ready).collect();
+    Ok(Plan { layers, mappings })
+}
+
+/// What one step of a value is.
+pub(super) fn step(copy: &Draft, [scale, _]: &Mapping) -> Result<f32, Defect> {
+    Ok(copy.constants[scale].to_f32()?.first().copied().unwrap_or(1.0))
 }
 
 /// Puts a pair of nodes behind a value that rounds it to the numbers that 8 bits stand for.
@@ -102,7 +125,7 @@ fn round(copy: &mut Draft, links: &Links, value: &str, [scale, zero]: &Mapping) 
 }
 
 /// Stores a layer's weights in 8 bits, and its bias in the steps of its products.
-fn lighten(copy: &mut Draft, layer: &Layer, step: f32) -> Result<(), Defect> {
+pub(super) fn lighten(copy: &mut Draft, layer: &Layer, step: f32) -> Result<(), Defect> {
     let node = &copy.nodes[layer.at];
     let is_conv = node.is(&["Conv"]);
     let (weight, bias) = (copy.constants[&node.input[1]].clone(), node.at(2).map(str::to_owned));
@@ -243,7 +266,7 @@ mod tests {
         let rows = stage.rows(&model, &[array]);
         let draft = Draft::new(&model).unwrap();
         let ranges = gather(&stage.workshop, &draft, &rows).unwrap();
-        let copy = quantise(&draft, &ranges, scope, 0.0).unwrap().unwrap();
+        let copy = quantise(&draft, &ranges, scope, &Cuts::of(0.0)).unwrap().unwrap();
         let said = stage.answers(&model, &rows);
         let answers = stage.answers(&copy.clone().finish().unwrap(), &rows);
         let apart: f32 = said.iter().zip(&answers).map(|(a, b)| (a - b).powi(2)).sum();

@@ -6,6 +6,8 @@ use serde::Serialize;
 
 /// Lists of numbers say the same if they are no further apart than this share of their size.
 const TOLERANCE: f32 = 0.05;
+/// Below this, probabilities say nothing to each other.
+const UNLIKELY: f32 = 1e-6;
 /// The quantile of the normal distribution for 95 % intervals.
 const Z: f64 = 1.96;
 
@@ -86,18 +88,38 @@ pub(crate) fn right(answers: &[Tensor], labels: &[usize]) -> Vec<bool> {
     values.chunks(classes).zip(labels).map(|(row, label)| best(row) == Some(*label)).collect()
 }
 
-/// How far answers are from others on average, as a share of their size.
-pub(crate) fn mean_distance(deployed: &[Tensor], other: &[Tensor]) -> f64 {
+/// How far answers are from others on average, as a share of their size. Of scores and probabilities of classes it is what
+/// decides between them that counts: scores less their mean, which for probabilities are their logarithms.
+pub(crate) fn mean_distance(deployed: &[Tensor], other: &[Tensor], meaning: Meaning) -> f64 {
     let (mut sum, mut count) = (0.0, 0);
     for (a, b) in deployed.iter().zip(other) {
         let (Ok(a_values), Ok(b_values)) = (a.as_f32(), b.as_f32()) else { continue };
         let each = (a.len() / a.rows().max(1)).max(1);
+        let classes = a.shape().last().copied().unwrap_or(1).max(1);
+        let (a_values, b_values) = (scores(&a_values, classes, meaning), scores(&b_values, classes, meaning));
         for (a, b) in a_values.chunks(each).zip(b_values.chunks(each)) {
             sum += f64::from(distance(a, b));
             count += 1;
         }
     }
     if count == 0 { f64::INFINITY } else { sum / f64::from(count) }
+}
+
+/// What decides between classes.
+fn scores(values: &[f32], classes: usize, meaning: Meaning) -> Vec<f32> {
+    let scores: Vec<f32> = match meaning {
+        Meaning::Values => return values.to_vec(),
+        Meaning::Logits => values.to_vec(),
+        // `max` would make a number of what is none.
+        Meaning::Probabilities => {
+            values.iter().map(|&value| if value < UNLIKELY { UNLIKELY.ln() } else { value.ln() }).collect()
+        }
+    };
+    let centred = |row: &[f32]| {
+        let mean = row.iter().sum::<f32>() / row.len() as f32;
+        row.iter().map(|score| score - mean).collect::<Vec<f32>>()
+    };
+    scores.chunks(classes).flat_map(centred).collect()
 }
 
 fn distance(a: &[f32], b: &[f32]) -> f32 {
@@ -147,8 +169,20 @@ mod tests {
     }
 
     #[test]
+    fn between_classes_only_what_decides_is_a_distance() {
+        let same = mean_distance(&rows(&[2.0, 1.0]), &rows(&[7.0, 6.0]), Meaning::Logits);
+        assert!(same < 1e-6, "{same}");
+        let (sure, surer) = (rows(&[0.9, 0.1]), rows(&[0.99, 0.01]));
+        let far = mean_distance(&sure, &surer, Meaning::Probabilities);
+        assert!(far > 4.0 * mean_distance(&sure, &surer, Meaning::Values), "{far}");
+    }
+
+    #[test]
     fn a_distance_to_what_is_no_number_is_endless() {
-        assert_eq!(mean_distance(&rows(&[1.0, 0.0]), &rows(&[f32::NAN, 0.0])), f64::INFINITY);
-        assert_eq!(mean_distance(&rows(&[2.0, 0.0]), &rows(&[1.0, 0.0])), 0.5);
+        for meaning in [Meaning::Values, Meaning::Logits, Meaning::Probabilities] {
+            let none = mean_distance(&rows(&[1.0, 0.0]), &rows(&[f32::NAN, 0.0]), meaning);
+            assert_eq!(none, f64::INFINITY, "{meaning:?}");
+        }
+        assert_eq!(mean_distance(&rows(&[2.0, 0.0]), &rows(&[1.0, 0.0]), Meaning::Values), 0.5);
     }
 }

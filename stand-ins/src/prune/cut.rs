@@ -1,6 +1,5 @@
 //! Cutting a block to the channels that are left, and making up for those that are gone.
 
-use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Attribute, Defect, Tensor};
 
@@ -8,7 +7,7 @@ use super::fit::{Estimate, estimate};
 use super::gram::Gram;
 use super::linear::Linear;
 use super::region::{Block, Cut, Reader, Reading, Target};
-use crate::graph::NodeExt;
+use crate::graph::{NodeExt, add_behind, add_bias};
 
 /// Takes channels away from those who make them and from all on the way. Nodes keep their places.
 pub(super) fn narrow(draft: &mut Draft, block: &Block, kept: &[usize]) -> Result<(), Defect> {
@@ -118,59 +117,6 @@ impl Change<'_> {
         add_behind(draft, *at, Tensor::from_f32(&format!("{value}/shift"), &[], &[shift as f32])?);
         Ok(())
     }
-}
-
-/// Adds a summand for each output to what a linear operator makes.
-fn add_bias(draft: &mut Draft, at: usize, shift: &[f32]) -> Result<(), Defect> {
-    let node = &draft.nodes[at];
-    let made = node.only_output().unwrap_or_default().to_owned();
-    let bias = match node.at(2).map(|name| &draft.constants[name]) {
-        Some(bias) => {
-            let sums: Vec<f32> = bias.to_f32()?.iter().zip(shift).map(|(a, b)| a + b).collect();
-            bias.with_f32(&sums)?
-        }
-        None => Tensor::from_f32(&format!("{made}/bias"), &[shift.len()], shift)?,
-    };
-    if node.is(&["MatMul"]) {
-        return add_to_next(draft, at, (&made, bias));
-    }
-    let bias = draft.add_constant(bias);
-    let inputs = &mut draft.nodes[at].input;
-    inputs.resize(3, String::new());
-    inputs[2] = bias;
-    Ok(())
-}
-
-/// Puts a product's summand into the addition behind it, or where there is none behind it.
-fn add_to_next(draft: &mut Draft, at: usize, (made, bias): (&str, Tensor)) -> Result<(), Defect> {
-    let mut readers =
-        draft.nodes.iter().enumerate().filter(|(_, node)| node.input.iter().any(|name| name == made));
-    if let (Some((next, node)), None) = (readers.next(), readers.next()) {
-        let place = node.input.iter().position(|name| draft.constants.contains_key(name));
-        let constant = place.map(|place| &draft.constants[&node.input[place]]);
-        let fits =
-            |constant: &&Tensor| constant.len() == bias.len() && constant.dims().last() == Some(&bias.len());
-        let is_output = draft.graph().output.iter().any(|output| output.name == made);
-        if let (Some(place), Some(constant)) =
-            (place, constant.filter(fits).filter(|_| node.is(&["Add"]) && !is_output))
-        {
-            let sums: Vec<f32> = constant.to_f32()?.iter().zip(bias.to_f32()?).map(|(a, b)| a + b).collect();
-            let sum = constant.with_f32(&sums)?;
-            draft.nodes[next].input[place] = draft.add_constant(sum);
-            return Ok(());
-        }
-    }
-    add_behind(draft, at, bias);
-    Ok(())
-}
-
-/// Adds a constant to what a node makes.
-fn add_behind(draft: &mut Draft, at: usize, constant: Tensor) {
-    let made = draft.nodes[at].only_output().unwrap_or_default().to_owned();
-    let (before, constant) = (draft.fresh(&format!("{made}/before")), draft.add_constant(constant));
-    draft.nodes[at].output = vec![before.clone()];
-    let add: NodeProto = draft.make("Add", &[&before, &constant], &made, []);
-    draft.nodes.push(add);
 }
 
 /// A target of a `Reshape` that names the channels names those that are left.

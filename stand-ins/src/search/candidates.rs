@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parm_parity_models::bundle::Meaning;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_protocol::Tensor;
 
@@ -11,7 +12,7 @@ use super::{Refused, answers};
 use crate::Error;
 use crate::exact::{Maxima, rewrite};
 use crate::graph::{Links, Survey};
-use crate::int8::{Ranges, Scope, gather, quantise};
+use crate::int8::{Cuts, Ranges, Scope, correct, gather, measured, quantise};
 use crate::layers::{Shortcuts, repeats};
 use crate::measure::mean_distance;
 use crate::prune::Pruning;
@@ -22,6 +23,12 @@ use crate::workshop::{Progress, Runner, Workshop};
 const ROUNDING: f64 = 1e-4;
 /// Shares of the values that ranges leave out. The first is what mostly serves; the others are tried where there is time.
 const LEFT_OUT: [f64; 5] = [1e-4, 1e-3, 3e-4, 1e-5, 0.0];
+/// Of so few values the range of each is chosen by itself. Of more, none decides much alone, and all would take long to try.
+const FEW_VALUES: usize = 4;
+/// So many of the best choices are kept while the next value's is sought: the best range of one depends on that of another.
+const KEPT_ON: usize = 3;
+/// Ranges of single values are sought for so long.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Shares of the channels inside of blocks that candidates keep, in percent.
 const KEPT: [u32; 3] = [75, 50, 25];
 
@@ -34,8 +41,10 @@ pub(super) struct Made {
     /// How it was made, in a few words.
     pub(super) how: String,
     pub(super) model: Bytes,
-    /// How far its answers on calibration rows are from the deployed model's, as a share of their size.
+    /// How far its answers on calibration rows are from the deployed model's, by what they mean, as a share of their size.
     pub(super) distance: f64,
+    /// The same for the numbers as they are.
+    apart: f64,
     pub(super) runner: Runner,
 }
 
@@ -43,9 +52,10 @@ pub(super) struct Made {
 pub(super) struct Bench<'a> {
     pub(super) workshop: &'a Workshop,
     pub(super) deployed: Draft,
-    /// Calibration rows, and what the deployed model says of them.
+    /// Calibration rows, what the deployed model says of them, and what that means.
     pub(super) rows: Rows,
     pub(super) said: Vec<Tensor>,
+    pub(super) meaning: Meaning,
     /// Rows that weights are refitted on: those, and more where there are more.
     pub(super) fitted: Rows,
     pub(super) progress: &'a dyn Progress,
@@ -138,10 +148,9 @@ impl Bench<'_> {
         }
         let how = format!("{} nodes of {}", draft.nodes.len(), self.deployed.nodes.len());
         let Some(made) = found(&name, self.load(&name, how, &draft), refused)? else { return Ok(None) };
-        if made.distance > ROUNDING {
-            let distance = made.distance;
+        if made.apart > ROUNDING {
             let reason =
-                format!("its answers are {distance:.1e} of their size away from the deployed model's");
+                format!("its answers are {:.1e} of their size away from the deployed model's", made.apart);
             refused.push(Refused { name, reason });
             return Ok(None);
         }
@@ -163,7 +172,7 @@ impl Bench<'_> {
             ("int8-convolutions", Scope::Convolutions),
             ("int8-products", Scope::Products),
         ] {
-            let Some(draft) = quantise(base, &ranges, scope, LEFT_OUT[0])? else { continue };
+            let Some(draft) = quantise(base, &ranges, scope, &Cuts::of(LEFT_OUT[0]))? else { continue };
             // Of a graph without products, all of it are the convolutions.
             if seen.contains(&draft.nodes.len()) {
                 continue;
@@ -204,25 +213,50 @@ impl Bench<'_> {
         (ranges, scope): (&Ranges, Scope),
         shares: &[f64],
     ) -> Result<Option<Made>, Error> {
-        let mut best: Option<Made> = None;
-        for &left_out in shares {
-            let Some(draft) = quantise(base, ranges, scope, left_out)? else { continue };
-            let how = format!("ranges leave out {} % of the values", (left_out * 1e5).round() / 1e3);
-            let made = self.load(name, how, &draft)?;
-            if best.as_ref().is_none_or(|best| made.distance < best.distance) {
-                best = Some(made);
+        let copy = |cuts: &Cuts, of: &Draft, more: &str| -> Result<Option<Made>, Error> {
+            let Some(draft) = quantise(of, ranges, scope, cuts)? else { return Ok(None) };
+            self.load(name, format!("{cuts}{more}"), &draft).map(Some)
+        };
+        let started = Instant::now();
+        let mut best: Vec<(Cuts, Made)> = Vec::new();
+        for cuts in shares.iter().copied().map(Cuts::of) {
+            best.extend(copy(&cuts, base, "")?.map(|made| (cuts, made)));
+        }
+        let values = measured(base, scope);
+        for value in values.iter().filter(|_| values.len() <= FEW_VALUES && shares.len() > 1) {
+            nearest(&mut best);
+            let starts: Vec<Cuts> = best.iter().map(|(cuts, _)| cuts.clone()).collect();
+            let tried = starts.iter().flat_map(|cuts| shares.iter().map(move |&share| (cuts, share)));
+            for (cuts, share) in tried.filter(|(cuts, share)| cuts.share(value) != *share) {
+                if started.elapsed() > PATIENCE {
+                    break;
+                }
+                let cuts = cuts.with(value, share);
+                best.extend(copy(&cuts, base, "")?.map(|made| (cuts, made)));
             }
         }
-        Ok(best)
+        nearest(&mut best);
+        let Some((cuts, best)) = best.into_iter().next() else { return Ok(None) };
+        let corrected = correct(self.workshop, base, &self.rows, (ranges, scope, &cuts))?;
+        let made = copy(&cuts, &corrected, ", biases corrected")?;
+        Ok(made.filter(|made| made.distance < best.distance).or(Some(best)))
     }
 
     /// Loads a graph.
     fn load(&self, name: &str, how: String, draft: &Draft) -> Result<Made, Error> {
         let model = draft.clone().finish()?.bytes().clone();
         let mut runner = self.workshop.load(name, &model)?;
-        let distance = mean_distance(&self.said, &answers(&mut runner, &self.rows, self.progress)?);
-        Ok(Made { name: name.into(), how, model, distance, runner })
+        let answers = answers(&mut runner, &self.rows, self.progress)?;
+        let distance = mean_distance(&self.said, &answers, self.meaning);
+        let apart = mean_distance(&self.said, &answers, Meaning::Values);
+        Ok(Made { name: name.into(), how, model, distance, apart, runner })
     }
+}
+
+/// Leaves the copies that are nearest to the deployed model, the nearest first.
+fn nearest(copies: &mut Vec<(Cuts, Made)>) {
+    copies.sort_by(|(_, a), (_, b)| a.distance.total_cmp(&b.distance));
+    copies.truncate(KEPT_ON);
 }
 
 /// What a family found; what it could not make for a reason of its own is refused with that.

@@ -8,7 +8,7 @@ use parm_protocol::DataType;
 use super::*;
 use crate::exact::{Maxima, rewrite};
 use crate::graph::{Links, multiplications};
-use crate::int8::{Scope, gather, quantise};
+use crate::int8::{Cuts, Scope, gather, quantise};
 use crate::layers::{Shortcuts, repeats};
 use crate::prune::Pruning;
 use crate::testing::{Alone, Stage};
@@ -51,7 +51,7 @@ fn smaller(name: &str) -> (Vec<String>, Vec<f64>) {
         drafts.extend(shortcuts.cut(&base).unwrap().into_iter().map(|(_, _, draft)| draft));
     }
     let ranges = gather(workshop, &base, &rows).unwrap();
-    drafts.push(quantise(&base, &ranges, Scope::All, 1e-4).unwrap().unwrap());
+    drafts.push(quantise(&base, &ranges, Scope::All, &Cuts::of(1e-4)).unwrap().unwrap());
     let whole = multiplications(&base, &survey).unwrap();
     let mut left = Vec::new();
     for draft in drafts {

@@ -58,6 +58,12 @@ pub struct Wish {
     pub measure: Duration,
 }
 
+/// Whether a graph is small enough to be looked through: to be asked before an engine loads it, which takes far more memory.
+pub fn check_size(model: &Model) -> Result<(), Error> {
+    let nodes = model.proto().graph.as_ref().map_or(0, |graph| graph.node.len());
+    if nodes > MOST_NODES { Err(Error::TooManyNodes { nodes, limit: MOST_NODES }) } else { Ok(()) }
+}
+
 /// Searches a stand-in for the model in a file.
 pub fn make(
     workshop: &Workshop,
@@ -66,10 +72,7 @@ pub fn make(
     wish: &Wish,
     progress: &dyn Progress,
 ) -> Result<Frontier, Error> {
-    let nodes = model.proto().graph.as_ref().map_or(0, |graph| graph.node.len());
-    if nodes > MOST_NODES {
-        return Err(Error::TooManyNodes { nodes, limit: MOST_NODES });
-    }
+    check_size(model)?;
     if rows.len() < FEWEST_ROWS {
         return Err(Error::TooFewRows { given: rows.len(), wanted: FEWEST_ROWS });
     }
@@ -80,16 +83,17 @@ pub fn make(
     let said = answers(&mut deployed, &judged, progress)?;
     let draft = Draft::new(model)?;
     let work = work(&draft, &Survey::of(workshop, &draft, &calibration)?);
+    let meaning = wish.meaning.unwrap_or_else(|| meaning(&said));
     let bench = Bench {
         workshop,
         deployed: draft,
         said: answers(&mut deployed, &calibration, progress)?,
+        meaning,
         rows: calibration,
         fitted: rows.select(&[parts.calibration.as_slice(), &parts.fitted].concat())?,
         progress,
         is_light_faster: Cell::new(false),
     };
-    let meaning = wish.meaning.unwrap_or_else(|| meaning(&said));
     let (mut made, mut refused) = bench.candidates()?;
 
     progress.doing("measuring costs");

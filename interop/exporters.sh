@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Networks of many kinds by PyTorch's two exporters and by tf2onnx, and a stand-in for each. The first run installs PyTorch and
+# TensorFlow under .parm (gigabytes: PyTorch's package brings libraries for graphics cards that are not used).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [ -z "${PARM_BINARY:-}" ]; then
+    cargo build --release -p parm
+    export PARM_BINARY=$PWD/target/release/parm
+fi
+source interop/environment.sh
+graphs=$PWD/.parm/interop/graphs
+mkdir -p "$graphs"
+environment torch torch onnx onnxscript onnxruntime numpy
+export PYTHONPATH=interop PYTHONDONTWRITEBYTECODE=1
+for exporter in torchscript dynamo; do
+    "$VENV/bin/python" interop/export.py "$exporter" "$graphs"
+done
+library=$VENV
+environment keras tensorflow-cpu tf2onnx onnx numpy
+"$VENV/bin/python" interop/keras_networks.py "$graphs"
+# The engine finds the library of the active environment.
+VIRTUAL_ENV=$library "$library/bin/python" interop/exporters.py "$graphs" "$@"

@@ -1,0 +1,169 @@
+//! What rounding moves on average is given back by the biases.
+//!
+//! Rounded weights and cut ranges do not only make a layer's outputs rough: on average over rows, each output lies a little
+//! higher or lower than it should. That can be measured on the rows that ranges were gathered from, and taken off in the
+//! bias, which costs nothing. Each layer is compared with itself, both on the values that the whole graph gives it in 32 bits: so no
+//! layer is corrected for what another one did, all are measured in one pass, and what one layer's error does to the next
+//! is small once its mean is gone. Of a layer of which only the greatest outputs are read, those are compared.
+//!
+//! A mean over few rows is itself rough. It is shrunk by what it would be by chance: by as much as it differs from row to row.
+
+use std::collections::BTreeMap;
+
+use parm_parity_models::onnx::rewrite::Draft;
+use parm_protocol::Tensor;
+
+use super::points::{Layer, to_maxima};
+use super::write::{Plan, lighten, plan, step};
+use super::{Cuts, Ranges, Scope};
+use crate::Error;
+use crate::graph::{Links, NodeExt, add_bias, probe, sort, types};
+use crate::rows::Rows;
+use crate::workshop::Workshop;
+
+/// Rows that run together: the values of all of them are in memory at once, twice.
+const TOGETHER: usize = 4;
+
+/// Two values to be compared, and the layer that makes them.
+struct Pair {
+    at: usize,
+    /// In 32 bits and in 8.
+    values: [String; 2],
+    channels: usize,
+    /// Whether channels are at the end; otherwise they are behind the rows.
+    is_last: bool,
+}
+
+/// The graph in 32 bits with biases that make up for what its 8-bit copy will be off by on average.
+pub(crate) fn correct(
+    workshop: &Workshop,
+    draft: &Draft,
+    rows: &Rows,
+    (ranges, scope, cuts): (&Ranges, Scope, &Cuts),
+) -> Result<Draft, Error> {
+    let mut aside = draft.clone();
+    let pairs = compare(&mut aside, ranges, (scope, cuts))?;
+    sort(&mut aside);
+    let values: Vec<String> = pairs.iter().flat_map(|pair| pair.values.clone()).collect();
+    let mut runner = workshop.load("biases", probe(&aside, &values, &types(&aside))?.bytes())?;
+    let mut means: Vec<Vec<Mean>> = pairs.iter().map(|pair| vec![Mean::default(); pair.channels]).collect();
+    for start in (0..rows.len()).step_by(TOGETHER) {
+        let made = runner.run(rows, start..(start + TOGETHER).min(rows.len()))?;
+        for ((pair, means), made) in pairs.iter().zip(&mut means).zip(made.chunks(2)) {
+            if let [whole, rounded] = made {
+                add(means, pair, (whole, rounded))?;
+            }
+        }
+    }
+    let mut corrected = draft.clone();
+    for (pair, means) in pairs.iter().zip(&means) {
+        let shift: Vec<f32> = means.iter().map(|mean| mean.shrunk() as f32).collect();
+        if shift.iter().any(|value| *value != 0.0) {
+            add_bias(&mut corrected, pair.at, &shift)?;
+        }
+    }
+    sort(&mut corrected);
+    Ok(corrected)
+}
+
+/// Gives every layer a copy in 8 bits that reads what the layer reads.
+fn compare(aside: &mut Draft, ranges: &Ranges, settings: (Scope, &Cuts)) -> Result<Vec<Pair>, Error> {
+    let links = Links::of(aside);
+    let Plan { layers, mappings } = plan(aside, &links, ranges, settings)?;
+    let mut rounded: BTreeMap<String, String> = BTreeMap::new();
+    let mut pairs = Vec::new();
+    for layer in layers {
+        let (Some(read), Some(made)) =
+            (aside.nodes[layer.at].at(0), aside.nodes[layer.at].only_output().map(str::to_owned))
+        else {
+            continue;
+        };
+        let (read, mapping) = (read.to_owned(), &mappings[read]);
+        let name = match rounded.get(&read) {
+            Some(name) => name.clone(),
+            None => {
+                let [scale, zero] = mapping;
+                let (bytes, back) =
+                    (aside.fresh(&format!("{read}/bytes")), aside.fresh(&format!("{read}/rounded")));
+                let to = aside.make("QuantizeLinear", &[&read, scale, zero], &bytes, []);
+                let from = aside.make("DequantizeLinear", &[&bytes, scale, zero], &back, []);
+                aside.nodes.extend([to, from]);
+                rounded.insert(read.clone(), back.clone());
+                back
+            }
+        };
+        let weight = aside.constants[&aside.nodes[layer.at].input[1]].dims().to_vec();
+        let is_last = !aside.nodes[layer.at].is(&["Conv"]);
+        let mut node = aside.nodes[layer.at].clone();
+        node.name = aside.fresh(&node.name);
+        node.input[0] = name;
+        node.output = vec![aside.fresh(&made)];
+        let mut other = node.output[0].clone();
+        aside.nodes.push(node);
+        let copy = Layer { at: aside.nodes.len() - 1, ..layer.clone() };
+        let scale = step(aside, mapping)?;
+        lighten(aside, &copy, scale)?;
+        // What leads to maxima, once more behind the copy.
+        let mut whole = made;
+        for at in to_maxima(aside, &links, &whole) {
+            let mut node = aside.nodes[at].clone();
+            whole = node.only_output().unwrap_or_default().to_owned();
+            node.name = aside.fresh(&node.name);
+            node.input[0] = other;
+            other = aside.fresh(&whole);
+            node.output = vec![other.clone()];
+            aside.nodes.push(node);
+        }
+        pairs.push(Pair { at: layer.at, values: [whole, other], channels: weight[layer.axis], is_last });
+    }
+    Ok(pairs)
+}
+
+/// Adds how far the values of each row are apart on average, channel by channel.
+fn add(means: &mut [Mean], pair: &Pair, (whole, rounded): (&Tensor, &Tensor)) -> Result<(), Error> {
+    let (whole_values, rounded_values) = (whole.as_f32()?, rounded.as_f32()?);
+    let (count, each) = (pair.channels, whole_values.len() / whole.rows().max(1));
+    // Maxima may have lost the axes behind the channels, or before them.
+    let axes: Vec<usize> = (1..whole.shape().len()).filter(|&axis| whole.shape()[axis] == count).collect();
+    let axis = if pair.is_last { axes.last() } else { axes.first() };
+    let Some(&axis) = axis else { return Ok(()) };
+    let inner: usize = whole.shape()[axis + 1..].iter().product();
+    for (whole, rounded) in whole_values.chunks(each).zip(rounded_values.chunks(each)) {
+        let mut sums = vec![0.0f64; count];
+        for (place, (whole, rounded)) in whole.iter().zip(rounded).enumerate() {
+            sums[place / inner % count] += f64::from(whole - rounded);
+        }
+        let share = count as f64 / each as f64;
+        means.iter_mut().zip(sums).for_each(|(mean, sum)| mean.add(sum * share));
+    }
+    Ok(())
+}
+
+/// A mean, and what is needed to see how sure it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    count: f64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        if value.is_finite() {
+            self.count += 1.0;
+            self.sum += value;
+            self.squares += value * value;
+        }
+    }
+
+    /// The mean, less as much of it as chance would make of nothing.
+    fn shrunk(self) -> f64 {
+        if self.count < 2.0 {
+            return 0.0;
+        }
+        let mean = self.sum / self.count;
+        let variance = (self.squares / self.count - mean * mean).max(0.0) / (self.count - 1.0);
+        let square = mean * mean;
+        if square <= variance { 0.0 } else { mean * (1.0 - variance / square) }
+    }
+}
