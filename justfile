@@ -65,6 +65,14 @@ interop-engines:
 interop-quantise:
     interop/quantise.sh
 
+# A network of PyTorch's: captured from while it serves, stood in for, served with workers that stop, graded.
+interop-stand-in:
+    interop/stand_in.sh
+
+# Networks of many kinds as PyTorch's two exporters and tf2onnx write them, and a stand-in for each.
+interop-exporters *names:
+    interop/exporters.sh {{names}}
+
 # The operators' page: its modules in node, and all of it in Chromium over a frontend that is played.
 page-test:
     interop/page.sh

@@ -12,7 +12,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import numpy
 import tensorflow
 import tf2onnx
-from keras import Input, Model, layers, utils
+from keras import Input, Model, layers, ops, utils
 
 OPSET, ROWS, FRESH = 17, 320, 48
 PICTURE, LENGTH, WORDS = (64, 64, 3), 32, 500
@@ -56,12 +56,17 @@ def unet():
     return Model(picture, layers.Conv2D(4, 1)(a))
 
 
+def gelu(x):
+    """By the error function: of Keras's own, tf2onnx does not know the operator Erfc."""
+    return 0.5 * x * (1.0 + ops.erf(x / 2**0.5))
+
+
 def transformer():
     words = Input((LENGTH,), dtype="int32")
     x = layers.Embedding(WORDS, 192)(words)
     for _ in range(3):
         x = layers.LayerNormalization()(layers.Add()([x, layers.MultiHeadAttention(6, 32)(x, x)]))
-        feed = layers.Dense(192)(layers.Dense(768, activation="gelu")(x))
+        feed = layers.Dense(192)(layers.Activation(gelu)(layers.Dense(768)(x)))
         x = layers.LayerNormalization()(layers.Add()([x, feed]))
     return Model(words, layers.Dense(20)(layers.GlobalAveragePooling1D()(x)))
 

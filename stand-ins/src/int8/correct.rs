@@ -167,3 +167,64 @@ impl Mean {
         if square <= variance { 0.0 } else { mean * (1.0 - variance / square) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use parm_parity_models::onnx::{Builder, Dense, Model, Value};
+
+    use super::*;
+    use crate::int8::{gather, quantise};
+    use crate::testing::Stage;
+
+    const OUTPUTS: usize = 5;
+
+    fn product() -> Model {
+        let mut builder = Builder::new("product", 7);
+        let x = builder.input(Value::batch_of_f32("x", &[24]));
+        builder.dense("y", &x, Dense { inputs: 24, outputs: OUTPUTS }).unwrap();
+        builder.output(Value::batch_of_f32("y", &[OUTPUTS]));
+        builder.build().unwrap()
+    }
+
+    #[test]
+    fn what_rounding_moves_outputs_by_on_average_is_given_back() {
+        let (stage, model) = (Stage::new(), product());
+        // Numbers that are never negative: then rounded weights move all rows the same way.
+        let values: Vec<f32> = parm_random::Random::new(5)
+            .normals(64 * 24)
+            .iter()
+            .map(|value| 1.0 + 0.1 * value.abs())
+            .collect();
+        let rows =
+            stage.rows(&model, &[parm_protocol::Tensor::from_f32([64, 24].as_slice(), &values).unwrap()]);
+        let draft = Draft::new(&model).unwrap();
+        let (ranges, cuts) = (gather(&stage.workshop, &draft, &rows).unwrap(), Cuts::of(0.0));
+        let said = stage.answers(&model, &rows);
+        let off = |draft: &Draft| {
+            let copy = quantise(draft, &ranges, Scope::All, &cuts).unwrap().unwrap();
+            let answers = stage.answers(&copy.finish().unwrap(), &rows);
+            let mut sums = [0.0f32; OUTPUTS];
+            for (place, (a, b)) in said.iter().zip(&answers).enumerate() {
+                sums[place % OUTPUTS] += a - b;
+            }
+            sums.iter().map(|sum| sum.abs()).sum::<f32>()
+        };
+        let corrected = correct(&stage.workshop, &draft, &rows, (&ranges, Scope::All, &cuts)).unwrap();
+        let (before, after) = (off(&draft), off(&corrected));
+        assert!(before > 0.0 && after < 0.1 * before, "{before} became {after}");
+    }
+
+    #[test]
+    fn a_mean_that_may_be_chance_is_taken_for_less() {
+        let mean = |values: &[f64]| {
+            let mut mean = Mean::default();
+            values.iter().for_each(|value| mean.add(*value));
+            mean.shrunk()
+        };
+        assert_eq!(mean(&[1.0; 20]), 1.0);
+        assert_eq!(mean(&[5.0, -4.9, 5.0, -5.0]), 0.0);
+        assert_eq!(mean(&[3.0]), 0.0);
+        let unsure = mean(&[1.0, 3.0, 2.0, f64::NAN, 0.0]);
+        assert!(unsure > 0.9 && unsure < 1.4, "{unsure}");
+    }
+}

@@ -106,3 +106,16 @@ pub(crate) fn gather(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<
     }
     Ok(ranges)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_with_a_share_of_its_own_is_said_so() {
+        let cuts = Cuts::of(1e-4).with("x", 1e-3).with("y", 1e-4);
+        assert_eq!((cuts.share("x"), cuts.share("y"), cuts.share("z")), (1e-3, 1e-4, 1e-4));
+        assert_eq!(cuts.to_string(), "ranges leave out 0.01 % of the values, of some 0.1");
+        assert_eq!(Cuts::of(0.0).to_string(), "ranges leave out 0 % of the values");
+    }
+}

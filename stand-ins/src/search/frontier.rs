@@ -9,6 +9,9 @@ use serde::Serialize;
 use crate::graph::Work;
 use crate::measure::{Share, Shares};
 
+/// What agrees less often is wrong more often than right, however little it costs.
+const LEAST_AGREEMENT: f64 = 0.5;
+
 /// A stand-in that is faster than the deployed model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
@@ -40,7 +43,7 @@ pub struct Refused {
 /// Under what it was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Setting {
-    /// Median time of a query on the deployed model, in microseconds.
+    /// Time of a query on the deployed model, in microseconds: that of the quickest quarter of runs.
     pub deployed_us: f64,
     /// Rows that candidates were made from.
     pub calibration_rows: usize,
@@ -84,7 +87,9 @@ impl Frontier {
         refused: Vec<Refused>,
     ) -> Self {
         candidates.sort_by(|a, b| a.cost[0].total_cmp(&b.cost[0]));
-        let fitting = candidates.iter().filter(|candidate| candidate.cost[0] <= limit);
+        let fitting = candidates
+            .iter()
+            .filter(|candidate| candidate.cost[0] <= limit && candidate.agreement.value >= LEAST_AGREEMENT);
         // The first of those that agree as often is the cheapest of them.
         let chosen = fitting.rev().max_by(|a, b| a.agreement.value.total_cmp(&b.agreement.value));
         let chosen = chosen.map(|candidate| candidate.name.clone());
@@ -114,7 +119,16 @@ impl Frontier {
             let (name, cost) = (&chosen.name, chosen.cost[0]);
             return format!("{name} costs {cost:.2} and says the same of {}", percent(chosen.agreement));
         }
-        let advice = match self.candidates.first() {
+        let advice = match self
+            .candidates
+            .iter()
+            .find(|candidate| candidate.agreement.value >= LEAST_AGREEMENT)
+        {
+            None if !self.candidates.is_empty() => format!(
+                "nothing pays: what is faster says something else of more than {:.0} % of the rows; hedge instead (--policy \
+                 hedge), or give more rows",
+                100.0 * (1.0 - LEAST_AGREEMENT)
+            ),
             Some(cheapest) => format!(
                 "nothing costs {} or less: the cheapest is {}, at {:.2} with {}; ask for --cost {:.2}, or hedge \
                  (--policy hedge)",
@@ -231,6 +245,9 @@ mod tests {
     fn when_nothing_fits_or_pays_a_sentence_says_what_to_do() {
         let dear = frontier(0.25, vec![candidate("exact", 0.744, 1.0)]).verdict();
         assert!(dear.contains("exact, at 0.74") && dear.contains("--cost 0.75"), "{dear}");
+        let wrong = frontier(0.25, vec![candidate("pruned-25", 0.1, 0.2)]);
+        let said = wrong.verdict();
+        assert!(wrong.chosen.is_none() && said.contains("something else of more than 50 %"), "{said}");
         let none = frontier(0.25, Vec::new()).verdict();
         assert!(
             none.starts_with("nothing pays") && none.contains("30 us") && none.contains("hedge"),
