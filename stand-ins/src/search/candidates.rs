@@ -75,7 +75,9 @@ impl Bench<'_> {
         };
         made.extend(exact.map(|(_, made)| made));
         self.eight_bits(&base, &mut made, &mut refused)?;
-        self.is_light_faster.set(self.faster_in_8_bits(&base, &mut made)?);
+        if let Some(light) = made.iter_mut().find(|made| made.name == "int8") {
+            self.is_light_faster.set(self.is_faster(light, &base)?);
+        }
         self.pruned(&base, &mut made, &mut refused)?;
         self.shortened(&base, &mut made, &mut refused)?;
         Ok((made, refused))
@@ -189,11 +191,11 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Whether the 8-bit copy of the whole is faster than it is in 32 bits: on many engines and processors it is not, and then
-    /// those of smaller graphs need not be made. The best of a few runs each; what they really cost is measured later.
-    fn faster_in_8_bits(&self, base: &Draft, made: &mut [Made]) -> Result<bool, Error> {
-        let Some(light) = made.iter_mut().find(|made| made.name == "int8") else { return Ok(false) };
-        let mut whole = self.workshop.load("base", base.clone().finish()?.bytes())?;
+    /// Whether an 8-bit copy is faster than what it is a copy of: on many engines and processors it is not, and then its
+    /// ranges need not be the best, nor copies of smaller graphs be made. The best of a few runs each; what candidates really cost is
+    /// measured later.
+    fn is_faster(&self, light: &mut Made, whole: &Draft) -> Result<bool, Error> {
+        let mut whole = self.workshop.load("base", whole.clone().finish()?.bytes())?;
         let mut least = [Duration::MAX; 2];
         for _ in 0..5 {
             for (runner, least) in [&mut light.runner, &mut whole].into_iter().zip(&mut least) {
@@ -222,9 +224,13 @@ impl Bench<'_> {
         for cuts in shares.iter().copied().map(Cuts::of) {
             best.extend(copy(&cuts, base, "")?.map(|made| (cuts, made)));
         }
-        let values = measured(base, scope);
-        for value in values.iter().filter(|_| values.len() <= FEW_VALUES && shares.len() > 1) {
-            nearest(&mut best);
+        nearest(&mut best);
+        let mut values = measured(base, scope);
+        let Some((_, first)) = best.first_mut() else { return Ok(None) };
+        if values.len() > FEW_VALUES || shares.len() < 2 || !self.is_faster(first, base)? {
+            values.clear();
+        }
+        for value in &values {
             let starts: Vec<Cuts> = best.iter().map(|(cuts, _)| cuts.clone()).collect();
             let tried = starts.iter().flat_map(|cuts| shares.iter().map(move |&share| (cuts, share)));
             for (cuts, share) in tried.filter(|(cuts, share)| cuts.share(value) != *share) {
@@ -234,8 +240,8 @@ impl Bench<'_> {
                 let cuts = cuts.with(value, share);
                 best.extend(copy(&cuts, base, "")?.map(|made| (cuts, made)));
             }
+            nearest(&mut best);
         }
-        nearest(&mut best);
         let Some((cuts, best)) = best.into_iter().next() else { return Ok(None) };
         let corrected = correct(self.workshop, base, &self.rows, (ranges, scope, &cuts))?;
         let made = copy(&cuts, &corrected, ", biases corrected")?;
