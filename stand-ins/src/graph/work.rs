@@ -25,7 +25,7 @@ pub(crate) fn work(draft: &Draft, survey: &Survey) -> Vec<Work> {
     let Some(look) = survey.looks().first() else { return Vec::new() };
     let mut kinds: BTreeMap<String, f64> = BTreeMap::new();
     for node in &draft.nodes {
-        *kinds.entry(kind(draft, node)).or_default() += of_node(draft, node, look).unwrap_or(0.0);
+        *kinds.entry(kind(draft, node)).or_default() += of_node(node, look).unwrap_or(0.0);
     }
     let total: f64 = kinds.values().sum();
     let mut all: Vec<Work> = kinds
@@ -42,7 +42,7 @@ pub(crate) fn work(draft: &Draft, survey: &Survey) -> Vec<Work> {
 #[cfg(test)]
 pub(crate) fn multiplications(draft: &Draft, survey: &Survey) -> Option<f64> {
     let look = survey.looks().first()?;
-    let all = draft.nodes.iter().filter_map(|node| of_node(draft, node, look));
+    let all = draft.nodes.iter().filter_map(|node| of_node(node, look));
     Some(all.sum()).filter(|count| *count > 0.0)
 }
 
@@ -56,11 +56,12 @@ fn kind(draft: &Draft, node: &NodeProto) -> String {
     }
 }
 
-fn of_node(draft: &Draft, node: &NodeProto, look: &Look) -> Option<f64> {
+fn of_node(node: &NodeProto, look: &Look) -> Option<f64> {
     let sizes = |name: &str| look.get(name).map(Vec::as_slice);
     let count = |dims: &[usize]| dims.iter().product::<usize>() as f64;
     let made = count(sizes(node.output.first()?)?);
-    let weight = |place: usize| Some(draft.constants.get(node.at(place)?)?.dims());
+    // Some exporters put weights together from slices: their sizes are known all the same.
+    let weight = |place: usize| sizes(node.at(place)?);
     let each = match node.op_type.as_str() {
         "Conv" => count(weight(1)?.get(1..)?),
         "ConvTranspose" => return Some(count(sizes(node.at(0)?)?) * count(weight(1)?.get(1..)?)),
@@ -101,7 +102,7 @@ mod tests {
         let sizes = |name: &str, dims: &[usize]| (name.to_owned(), dims.to_vec());
         let look =
             Look::from([sizes("x", &[5, 2, 4]), sizes("states", &[5, 1, 2, 3]), sizes("y", &[5, 1, 2, 3])]);
-        let all: Vec<f64> = draft.nodes.iter().filter_map(|node| of_node(&draft, node, &look)).collect();
+        let all: Vec<f64> = draft.nodes.iter().filter_map(|node| of_node(node, &look)).collect();
         assert_eq!(all, [10.0 * 84.0, 30.0]);
     }
 }
