@@ -14,7 +14,7 @@ use parm_parity_models::onnx::rewrite::Draft;
 use parm_protocol::Tensor;
 
 use super::points::{Layer, to_maxima};
-use super::write::{Plan, lighten, plan, step};
+use super::write::{Layout, lay_out, lighten, step};
 use super::{Cuts, Ranges, Scope};
 use crate::Error;
 use crate::graph::{Links, NodeExt, add_bias, probe, sort, types};
@@ -69,7 +69,7 @@ pub(crate) fn correct(
 /// Gives every layer a copy in 8 bits that reads what the layer reads.
 fn compare(aside: &mut Draft, ranges: &Ranges, settings: (Scope, &Cuts)) -> Result<Vec<Pair>, Error> {
     let links = Links::of(aside);
-    let Plan { layers, mappings } = plan(aside, &links, ranges, settings)?;
+    let Layout { layers, mappings } = lay_out(aside, &links, ranges, settings)?;
     let mut rounded: BTreeMap<String, String> = BTreeMap::new();
     let mut pairs = Vec::new();
     for layer in layers {

@@ -38,7 +38,7 @@ impl Scope {
 pub(super) type Mapping = [String; 2];
 
 /// What becomes 8-bit numbers.
-pub(super) struct Plan {
+pub(super) struct Layout {
     /// Layers whose values' ranges are known.
     pub(super) layers: Vec<Layer>,
     /// For each value its scale and zero point.
@@ -57,7 +57,7 @@ pub(crate) fn quantise(
         return Ok(None);
     }
     let links = Links::of(&copy);
-    let Plan { layers, mappings } = plan(&mut copy, &links, ranges, (scope, cuts))?;
+    let Layout { layers, mappings } = lay_out(&mut copy, &links, ranges, (scope, cuts))?;
     if layers.is_empty() {
         return Ok(None);
     }
@@ -81,12 +81,12 @@ pub(crate) fn quantise(
 }
 
 /// Layers and values of a graph that become 8-bit ones; scales and zero points are added to its constants.
-pub(super) fn plan(
+pub(super) fn lay_out(
     copy: &mut Draft,
     links: &Links,
     ranges: &Ranges,
     (scope, cuts): (Scope, &Cuts),
-) -> Result<Plan, Defect> {
+) -> Result<Layout, Defect> {
     let points = Points::of(copy, links, scope);
     // Ranges were gathered for all layers: what is only moved has the range of where it comes from in every scope.
     let measured = Points::of(copy, links, Scope::All).values;
@@ -103,7 +103,7 @@ pub(super) fn plan(
         mappings.contains_key(read) && layer.output.as_ref().is_none_or(|made| mappings.contains_key(made))
     };
     let layers = points.layers.into_iter().filter(is_ready).collect();
-    Ok(Plan { layers, mappings })
+    Ok(Layout { layers, mappings })
 }
 
 /// What one step of a value is.
