@@ -227,7 +227,7 @@ async fn workers(settings: &Settings) -> Vec<Finding> {
     }
     let mut known: BTreeMap<String, (String, String)> = BTreeMap::new();
     for url in urls {
-        match offer(&*wire, &url).await {
+        match offer(&wire, &url).await {
             Err(error) => findings.push(Finding::fails(
                 format!("worker {url}: {error}"),
                 "start it, or correct frontend.workers; the frontend starts without it and goes on looking",

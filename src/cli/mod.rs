@@ -273,8 +273,8 @@ pub struct Serve {
     pub common: Common,
     /// A server to send work to (repeat): http://HOST:PORT, grpc://HOST:PORT or unix:/PATH; with TLS https:// and grpcs://
     /// (see section `tls` of the configuration). With http, https and unix the framed transport is used where the server offers it. dns+http://HOST:PORT and srv+http://_SERVICE._tcp.DOMAIN stand for all
-    /// servers of that name, which is looked up every few seconds; kubernetes+http://SERVICE[.NAMESPACE][:PORT] for the pods of
-    /// a Service, which the API server tells of
+    /// servers of that name, which is looked up every few seconds; kubernetes+http://SERVICE:PORT for the pods of
+    /// a Service (elsewhere SERVICE.NAMESPACE), which the API server tells of
     #[arg(long, value_name = "URL")]
     pub worker: Vec<String>,
     /// A file of servers' URLs, one a line, with `node=NAME` and `zone=NAME` behind each if wanted; it is watched for changes

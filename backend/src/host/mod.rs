@@ -186,7 +186,7 @@ impl Host {
         let order = Order { model: model.clone(), payer, inputs, rows, priority, arrived, deadline, caller };
         let (job, answer) = Job::new(order);
         let at_once = model.is_quick(rows) && self.faults.is_none();
-        let job = if at_once { self.runners[queue].run_at_once(job).err() } else { Some(job) };
+        let job = if at_once { self.runners[queue].run_at_once(job) } else { Some(job) };
         job.map_or(Ok(()), |job| self.queues[queue].push(job))?;
         let late = || Refusal::DeadlineExceeded { waited: arrived.elapsed() };
         let lost = |_| Refusal::Unavailable { message: "the instance is gone: try another".into() };

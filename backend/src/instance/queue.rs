@@ -10,6 +10,7 @@
 //! promised to one of them at a time: see the crate `tokens`, and `state` beside this.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -35,13 +36,6 @@ pub(crate) struct Queue {
     /// Told when the tokens are to be looked at sooner than was said.
     pub(super) sooner: Arc<Notify>,
     capacity: usize,
-}
-
-/// What an instance does next.
-enum Next {
-    Job(Job, Ticket),
-    Wait,
-    Closed,
 }
 
 impl Queue {
@@ -85,16 +79,12 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes a job at once, for who runs it where it is, if an instance is free and nobody comes before; else gives it back.
-    pub(crate) fn begin(&self, job: Job) -> Result<(Job, Ticket), Job> {
+    /// Begins a job at once, for who runs it where it is, if an instance is free and nobody comes before.
+    pub(crate) fn begin(&self, job: &Job) -> Option<Ticket> {
         let mut state = self.state.lock();
-        if !state.may_begin_at_once() {
-            return Err(job);
-        }
-        let ticket = state.begin(&job, false);
+        let ticket = state.may_begin_at_once().then(|| state.begin(job, false))?;
         self.post(&mut state);
-        drop(state);
-        Ok((job, ticket))
+        Some(ticket)
     }
 
     /// That job has been answered, and ran for so long: an instance may have slept while it ran.
@@ -109,9 +99,8 @@ impl Queue {
         let mut state = self.state.lock();
         loop {
             match self.next(&mut state) {
-                Next::Job(job, ticket) => return Some((job, ticket)),
-                Next::Closed => return None,
-                Next::Wait => self.arrived.wait(&mut state),
+                Poll::Ready(next) => return next,
+                Poll::Pending => self.arrived.wait(&mut state),
             }
         }
     }
@@ -123,24 +112,22 @@ impl Queue {
             tokio::pin!(arrival);
             // Enabled before the look, so that what comes in between is not missed.
             arrival.as_mut().enable();
-            match self.next(&mut self.state.lock()) {
-                Next::Job(job, ticket) => return Some((job, ticket)),
-                Next::Closed => return None,
-                Next::Wait => {}
+            if let Poll::Ready(next) = self.next(&mut self.state.lock()) {
+                return next;
             }
             arrival.await;
         }
     }
 
-    /// What an instance without a job does next.
-    fn next(&self, state: &mut MutexGuard<'_, State>) -> Next {
+    /// What an instance without a job does next: waits, or takes a job, or ends where there will be none.
+    fn next(&self, state: &mut MutexGuard<'_, State>) -> Poll<Option<(Job, Ticket)>> {
         loop {
             if state.open && state.is_full() {
-                return Next::Wait; // its place is taken by what runs where it was read
+                return Poll::Pending; // its place is taken by what runs where it was read
             }
             if let Some(job) = state.pop_promised() {
                 let ticket = state.begin(&job, true);
-                return Next::Job(job, ticket);
+                return Poll::Ready(Some((job, ticket)));
             }
             while let Some(job) = state.pop() {
                 if !job.is_useless(Instant::now()) {
@@ -150,7 +137,7 @@ impl Queue {
                         self.arrived.one();
                     }
                     self.post(state);
-                    return Next::Job(job, ticket);
+                    return Poll::Ready(Some((job, ticket)));
                 }
                 drop_useless(job);
             }
@@ -160,7 +147,7 @@ impl Queue {
             if state.busy == 0 {
                 self.idle.notify_waiters();
             }
-            return if state.open { Next::Wait } else { Next::Closed };
+            return if state.open { Poll::Pending } else { Poll::Ready(None) };
         }
     }
 

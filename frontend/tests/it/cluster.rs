@@ -8,7 +8,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+/// Words that a watch may have before it.
+const MOST: usize = 4096;
 
 /// What it does to whoever asks.
 #[derive(Clone, Debug)]
@@ -41,7 +45,7 @@ struct State {
     manner: Manner,
     /// The token that it knows.
     token: Option<String>,
-    watches: Vec<UnboundedSender<Word>>,
+    watches: Vec<Sender<Word>>,
     asked: Vec<String>,
 }
 
@@ -245,7 +249,7 @@ impl Cluster {
 }
 
 /// The next word, unless whoever watches is gone.
-async fn next(heard: &mut UnboundedReceiver<Word>, pipe: &mut DuplexStream) -> Option<Word> {
+async fn next(heard: &mut Receiver<Word>, pipe: &mut DuplexStream) -> Option<Word> {
     tokio::select! {
         biased;
         word = heard.recv() => word,
@@ -272,13 +276,17 @@ impl State {
     }
 
     fn say(&mut self, word: impl Fn() -> Word) {
-        self.watches.retain(|watch| watch.send(word()).is_ok());
+        self.watches.retain(|watch| match watch.try_send(word()) {
+            Ok(()) => true,
+            Err(TrySendError::Closed(_)) => false,
+            Err(TrySendError::Full(_)) => panic!("a test says more than {MOST} words at once"),
+        });
     }
 
-    fn join(&mut self, from: u64) -> UnboundedReceiver<Word> {
-        let (tell, heard) = unbounded_channel();
+    fn join(&mut self, from: u64) -> Receiver<Word> {
+        let (tell, heard) = channel(MOST);
         for (_, line) in self.log.iter().filter(|(version, _)| *version > from) {
-            tell.send(Word::Line(line.clone())).expect("it listens");
+            tell.try_send(Word::Line(line.clone())).expect("there is room");
         }
         self.watches.push(tell);
         heard

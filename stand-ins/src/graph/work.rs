@@ -100,8 +100,9 @@ mod tests {
         builder.output(Value::batch_of_f32("y", &[1, 2, 3]));
         let draft = Draft::new(&builder.build().unwrap()).unwrap();
         let sizes = |name: &str, dims: &[usize]| (name.to_owned(), dims.to_vec());
-        let look =
-            Look::from([sizes("x", &[5, 2, 4]), sizes("states", &[5, 1, 2, 3]), sizes("y", &[5, 1, 2, 3])]);
+        let values = [sizes("x", &[5, 2, 4]), sizes("states", &[5, 1, 2, 3]), sizes("y", &[5, 1, 2, 3])];
+        let weights = [sizes("w", &[1, 12, 4]), sizes("r", &[1, 12, 3])];
+        let look: Look = values.into_iter().chain(weights).collect();
         let all: Vec<f64> = draft.nodes.iter().filter_map(|node| of_node(node, &look)).collect();
         assert_eq!(all, [10.0 * 84.0, 30.0]);
     }

@@ -109,7 +109,7 @@ mod tests {
         let header = Header { kind: Kind::Cancel, id: u64::MAX - 1, body: 4096 };
         let bytes = header.to_bytes();
         assert_eq!(Header::from_bytes(&bytes), Some(header));
-        for (at, wrong) in [(0, 1), (4, 0), (4, 15), (5, b'x'), (7, 0)] {
+        for (at, wrong) in [(0, 1), (4, 0), (4, 16), (5, b'x'), (7, 0)] {
             let mut garbage = bytes;
             garbage[at] = wrong;
             assert_eq!(Header::from_bytes(&garbage), None, "byte {at} = {wrong}");

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// Its address, `https://HOST[:PORT]`, or `http://` where a proxy such as `kubectl proxy` stands before it; no token is
     /// sent in plain. Default: none, that is what Kubernetes tells its pods (KUBERNETES_SERVICE_HOST and ..._PORT), else
-    /// https://kubernetes.default.svc.
+    /// `https://kubernetes.default.svc`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
     /// The folder of the service account: `token`, which is read again for every question as it is replaced from time to time,

@@ -4,7 +4,7 @@
 //! end, and that a new one is there, the API server tells at once.
 //!
 //! Choice: a list, then a watch from where the list was taken, by hand on the client that is linked anyway. What is seen is
-//! a [`Census`](census::Census), and the fleet is made what it says. Whatever is in doubt (a watch that is too old, a line
+//! a `Census`, and the fleet is made what it says. Whatever is in doubt (a watch that is too old, a line
 //! that cannot be read, three failures in a row) ends in another list, and so does a lapse of time: a list shows what a
 //! watch lost. An API server that is away changes nothing: workers that are known go on, and our own health checks tell
 //! who is dead.

@@ -52,7 +52,10 @@ fn parse(scheme: &str, rest: &str) -> Result<Service, String> {
         None => (rest, Port::Only),
         Some((name, port)) => match port.parse::<u16>() {
             Ok(1..) => (name, Port::Number(port.parse().map_err(|_| bad())?)),
-            Err(_) if is_label(port, 63) => (name, Port::Named(port.to_owned())),
+            // Names of ports have a letter at least.
+            Err(_) if is_label(port, 15) && port.bytes().any(|byte| byte.is_ascii_lowercase()) => {
+                (name, Port::Named(port.to_owned()))
+            }
             _ => return Err(bad()),
         },
     };
