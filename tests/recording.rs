@@ -40,7 +40,7 @@ fn a_second_of_a_running_frontend_is_recorded_and_summed_up() {
 
     let again = record.output().unwrap();
     assert!(!again.status.success(), "a recording is not overwritten");
-    let simulate = ["simulate", "--policy", "equal", "--queries", "1000", "--recording"];
+    let simulate = ["simulate", "--policy", "equal", "--queries", "20000", "--recording"];
     let few = command().args(simulate).arg(&file).output().unwrap();
     let said = String::from_utf8_lossy(&few.stderr).into_owned();
     assert!(
