@@ -157,6 +157,8 @@ impl Dispatcher {
         let predicts = matches!(job.role, Role::Deployed | Role::Copy);
         let verdict = match failure {
             _ if job.dropped => self.gave_up(&job),
+            // Successes of stand-ins say nothing of predictions, so neither do their failures: they would add up over hours.
+            Failure::Instance if matches!(job.role, Role::StandIn(_)) => None,
             Failure::Instance => self.blame(&job, failure),
             // Once is enough of a query that fails wherever it is tried.
             Failure::Model if predicts && !broke_before => self.blame(&job, failure),

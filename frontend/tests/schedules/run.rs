@@ -296,6 +296,7 @@ fn known(instance: &Instance, steady_at: Instant) -> Server {
     Server {
         temper: Temper::Well,
         temper_since: now,
+        silent_since: None,
         member: true,
         steady_at,
         models: instance.models.lock().iter().map(|own| (*own, steady_at)).collect(),

@@ -48,6 +48,8 @@ pub(crate) struct Row {
 pub(crate) struct Server {
     pub(crate) temper: Temper,
     pub(crate) temper_since: Instant,
+    /// It has told nobody anything since then.
+    pub(crate) silent_since: Option<Instant>,
     pub(crate) member: bool,
     /// From then on nothing excuses that it is not used.
     pub(crate) steady_at: Instant,
@@ -266,9 +268,24 @@ impl Truth {
         let now = Instant::now();
         self.lied |= matches!(temper, Temper::Wrong);
         let own = &mut self.servers[server];
+        // What one that tells nobody was given meanwhile is found out from now on.
+        let since = own.silent_since.take();
+        let unknown =
+            own.models.iter().filter(|(_, at)| since.is_some_and(|since| **at >= since + DISCOVERY));
+        let unknown: Vec<Model> = unknown.map(|(serving, _)| serving.model).collect();
+        if matches!(temper, Temper::Deaf | Temper::NotReady | Temper::Gone) {
+            own.silent_since = Some(since.unwrap_or(now));
+        }
         (own.temper, own.temper_since, own.fed_in_vain) = (temper, now, 0);
         own.failures.clear();
         own.steady_at = own.steady_at.max(now + RECOVERY);
+        unknown.into_iter().for_each(|model| self.unsettles_if_asked(model));
+    }
+
+    fn unsettles_if_asked(&mut self, model: Model) {
+        if let Model::Asked(model) = model {
+            self.unsettles(model);
+        }
     }
 
     /// A server is asked for a model that it has no more: it may go for that.
@@ -291,6 +308,10 @@ impl Truth {
     pub(crate) fn serves(&mut self, server: usize, models: &[Serving]) {
         let now = Instant::now();
         let had = std::mem::take(&mut self.servers[server].models);
+        if self.servers[server].silent_since.is_some() {
+            // Nobody can know: requests may go to what only this one had.
+            had.keys().filter(|own| !models.contains(own)).for_each(|own| self.unsettles_if_asked(own.model));
+        }
         self.servers[server].models =
             models.iter().map(|model| (*model, had.get(model).copied().unwrap_or(now + DISCOVERY))).collect();
     }
