@@ -10,6 +10,7 @@ Run by `just frontends`; the status is 1 where three frontends' p99 is more than
 
 import argparse
 import csv
+import json
 import re
 import statistics
 import subprocess
@@ -20,7 +21,7 @@ import urllib.request
 
 import fleet
 from fleet import MODEL, Frontend, workers
-from processes import PARM
+from processes import PARM, free_port
 
 WORKERS, SERVICE_MS, RATE = 12, 20.0, 240.0
 MOST_P99, MOST_P999, MOST_LATE_MS = 1.1, 1.25, 100.0
@@ -54,16 +55,22 @@ def quantile(sorted_times, share):
     return sorted_times[min(int(len(sorted_times) * share), len(sorted_times) - 1)]
 
 
-def start(count, hosts, policy, arguments=()):
-    fronts = [Frontend(policy, hosts, *arguments) for _ in range(count)]
+def start(count, hosts, policy, arguments=(), neighbours=False):
+    """Frontends; as neighbours they tell each other what they hold."""
+    admins = [f"127.0.0.1:{free_port()}" for _ in range(count)] if neighbours else [None] * count
+    fronts = []
+    for own in admins:
+        others = json.dumps([f"http://{admin}" for admin in admins if admin != own])
+        more = ("--admin", own, "--set", f"frontend.neighbours.urls={others}") if neighbours else ()
+        fronts.append(Frontend(policy, hosts, *arguments, *more))
     for front in fronts:
         front.start()
     return fronts
 
 
-def shared(count, hosts, options, arguments=()):
+def shared(count, hosts, options, arguments=(), neighbours=False):
     """The quantiles of all queries at so many frontends."""
-    fronts = start(count, hosts, options.policy, arguments)
+    fronts = start(count, hosts, options.policy, arguments, neighbours)
     loads = [Load(front, RATE / count, options.seconds, seed) for seed, front in enumerate(fronts, 1)]
     took = sorted(took for load in loads for took in times(load.rows()))
     for front in fronts:
@@ -107,12 +114,14 @@ def main():
             worker.suffer(delay_ms={"kind": "uniform", "min": 4 * SERVICE_MS, "max": 9 * SERVICE_MS}, delay_rate=0.01)
     print("| frontends | p50 | p90 | p99 | p99.9 (ms) | queries |\n|---|---|---|---|---|---|")
     found = {}
-    runs = [("one", 1, ()), ("three", 3, ())]
+    runs = [("one", 1, (), False), ("three", 3, (), False)]
     if options.without:
         # Plain HTTP: as to a server that knows nothing of tokens.
-        runs.append(("three, without tokens", 3, ("--set", "frontend.client.transport=http")))
-    for name, count, more in runs:
-        *found[name], number = shared(count, hosts, options, more)
+        plain = ("--set", "frontend.client.transport=http")
+        runs.append(("three, without tokens", 3, plain, False))
+        runs.append(("three, without tokens, told of each other", 3, plain, True))
+    for name, count, more, neighbours in runs:
+        *found[name], number = shared(count, hosts, options, more, neighbours)
         print(f"| {name} | " + " | ".join(f"{value:.1f}" for value in found[name]) + f" | {number} |", flush=True)
     late, failed, left = killed(hosts, options)
     print(f"\nOne of two killed: the other's latest query {late:.1f} ms above the median, {failed} failed; "

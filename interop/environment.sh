@@ -1,4 +1,6 @@
-# Sourced by the recipes: `environment NAME PACKAGE...` makes (once) a Python environment under .parm/interop.
+# Sourced by the recipes.
+
+# `environment NAME PACKAGE...` makes (once) a Python environment under .parm/interop, VENV.
 environment() {
     VENV=$PWD/.parm/interop/$1
     shift
@@ -7,4 +9,14 @@ environment() {
         "$VENV/bin/pip" install -q --disable-pip-version-check setuptools wheel "$@"
         touch "$VENV/complete"
     fi
+}
+
+# `binary FLAG...` makes PARM_BINARY the binary: one that is named, or this tree's, built with these flags.
+binary() {
+    if [ -z "${PARM_BINARY:-}" ]; then
+        cargo build --release -p parm "$@"
+        PARM_BINARY=$PWD/target/release/parm
+    fi
+    PARM_BINARY=$(realpath "$PARM_BINARY")
+    export PARM_BINARY
 }

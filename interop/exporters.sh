@@ -3,11 +3,8 @@
 # TensorFlow under .parm (gigabytes: PyTorch's package brings libraries for graphics cards that are not used).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if [ -z "${PARM_BINARY:-}" ]; then
-    cargo build --release -p parm
-    export PARM_BINARY=$PWD/target/release/parm
-fi
 source interop/environment.sh
+binary
 graphs=$PWD/.parm/interop/graphs
 mkdir -p "$graphs"
 environment torch torch onnx onnxscript onnxruntime numpy

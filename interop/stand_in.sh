@@ -3,11 +3,8 @@
 # installs PyTorch under .parm (gigabytes: its package brings libraries for graphics cards that are not used).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-if [ -z "${PARM_BINARY:-}" ]; then
-    cargo build --release -p parm
-    export PARM_BINARY=$PWD/target/release/parm
-fi
 source interop/environment.sh
+binary
 environment torch torch onnx onnxscript onnxruntime numpy
 folder=$PWD/.parm/interop/stand-in
 mkdir -p "$folder"

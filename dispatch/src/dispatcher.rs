@@ -40,6 +40,8 @@ pub struct Dispatcher {
     pub(super) shelf: Shelf,
     /// Instances that give tokens.
     pub(super) givers: u32,
+    /// Instances where others hold something.
+    pub(super) crowded: u32,
     /// Pools that reserve at them.
     pub(super) asking: Vec<Key<Pool>>,
     /// The wake that the driver was asked for and has not yet given.
@@ -114,6 +116,7 @@ impl Dispatcher {
             timers: Timers::new(),
             shelf: Shelf::default(),
             givers: 0,
+            crowded: 0,
             asking: Vec::new(),
             wake: None,
             book,
@@ -148,6 +151,7 @@ impl Dispatcher {
             Event::TokenRecalled(id, token) => self.recalled(id, token),
             Event::TokensShared(id, alone) => self.tokens_shared(id, alone),
             Event::TokensEnded(id) => self.tokens_ended(id),
+            Event::HeldElsewhere(id, elsewhere) => self.held_elsewhere(id, elsewhere),
             Event::InstanceDraining(id) => self.draining(id),
             Event::InstanceLeft(id) => self.left(id),
             Event::ProbeAnswered(id, pool, works) => self.probe_answered(id, pool, works),
@@ -253,6 +257,7 @@ impl Dispatcher {
                 Timer::Warm(instance) => self.warmed_up(instance),
                 Timer::Lease(instance) => self.lease_is_over(instance),
                 Timer::Widen(pool) => self.widen(pool),
+                Timer::Neighbours(pool) => self.neighbours_or_not(pool),
                 Timer::Elsewhere(pool) => self.nowhere_else(pool),
             }
         }
@@ -268,7 +273,7 @@ impl Dispatcher {
             Timer::Age(group) | Timer::Watch(group) => groups.contains(group),
             Timer::Late(job) | Timer::StillLate(job) => jobs.contains(job),
             Timer::Batch(pool) | Timer::NoInstance(pool) => pools.contains(pool),
-            Timer::Elsewhere(pool) | Timer::Widen(pool) => pools.contains(pool),
+            Timer::Elsewhere(pool) | Timer::Widen(pool) | Timer::Neighbours(pool) => pools.contains(pool),
             Timer::Probe(instance) | Timer::Warm(instance) => instances.contains(instance),
             Timer::Lease(instance) => instances.contains(instance),
         });

@@ -5,8 +5,8 @@ use std::num::NonZeroU16;
 use parm_tokens::{Grant, Token};
 
 use super::{
-    GroupId, InForce, InstanceId, JobId, Output, Pair, PoolId, PoolSettings, QueryId, ShapeId, ShareId, Site,
-    Time,
+    Elsewhere, GroupId, InForce, InstanceId, JobId, Output, Pair, PoolId, PoolSettings, QueryId, ShapeId,
+    ShareId, Site, Time,
 };
 
 /// Whether a client takes an approximate answer.
@@ -131,6 +131,8 @@ pub enum Event {
     TokensShared(InstanceId, Option<NonZeroU16>),
     /// The connection is gone on which an instance gave tokens, and they with it; it is sent jobs as it comes.
     TokensEnded(InstanceId),
+    /// What other frontends have to do with an instance changed.
+    HeldElsewhere(InstanceId, Elsewhere),
     /// An instance wants no more work; what it holds will still be completed.
     InstanceDraining(InstanceId),
     /// An instance is gone, and what it held with it.

@@ -198,6 +198,10 @@ impl Dispatcher {
         if reserved && serves.takes_queries() && extra.role != Role::Deployed {
             return false;
         }
+        let spare = !extra.hedge && extra.role != Role::Deployed;
+        if spare && !self.instances[instance].elsewhere.is_idle() {
+            return false;
+        }
         match extra.role {
             Role::Parity(group, _) => {
                 let group = &self.groups[Key::from(group)];

@@ -7,6 +7,7 @@ use super::doubt::Doubt;
 use super::health::Health;
 use super::idle::Room;
 use super::job::Job;
+use super::neighbours::Elsewhere;
 use super::pool::Pool;
 use super::tokens::Tokens;
 use super::{InstanceId, Site, Time};
@@ -26,6 +27,8 @@ pub(super) struct Instance {
     pub(super) health: Health,
     /// Of an instance that gives tokens: it is sent no job without, unless it is of a fast model.
     pub(super) tokens: Option<Tokens>,
+    /// What other frontends that are known have to do with it.
+    pub(super) elsewhere: Elsewhere,
     /// Until when it gets only what others have no room for.
     pub(super) warm_at: Option<Time>,
 }
@@ -66,11 +69,16 @@ impl Instance {
     pub(super) fn room(&self) -> Room {
         let room = match &self.tokens {
             Some(tokens) if tokens.are_needed() => tokens.is_there() || self.has_room_ahead(tokens.sharers()),
-            _ => self.jobs.len() < self.most_held(),
+            _ => self.jobs.len() + usize::from(self.elsewhere.jobs) < self.most_held(),
         };
         match self.jobs.len() {
             _ if !room || !self.usable() => Room::None,
-            0 if self.warm_at.is_none() && self.tokens.as_ref().is_none_or(Tokens::is_ready) => Room::Empty,
+            0 if self.warm_at.is_none()
+                && self.elsewhere.is_idle()
+                && self.tokens.as_ref().is_none_or(Tokens::is_ready) =>
+            {
+                Room::Empty
+            }
             _ => Room::Partial,
         }
     }

@@ -17,8 +17,8 @@ use super::load::Load;
 use super::policy::{self, Policy};
 use super::quantile::Quantiles;
 use super::queue::Queue;
+use super::reservations::Asking;
 use super::stand_ins::StandIns;
-use super::tokens::Asking;
 use super::{Cost, InForce, PolicyKind, PoolId, PoolSettings, ShapeId, Time};
 
 /// A pool and everything that is known about it.
@@ -66,6 +66,8 @@ pub(super) struct Pool {
     pub(super) told_cost: Option<Cost>,
     /// Its reservations at instances that give tokens.
     pub(super) asking: Asking,
+    /// A timer is set after which it waits for neighbours no longer.
+    pub(super) bears_neighbours: bool,
     /// What batches take that have an instance to themselves.
     pub(super) alone: Alone,
     pub(super) hedges: Budget,
@@ -114,6 +116,7 @@ impl Pool {
             response: Quantiles::new(usual_quantile(&settings, in_force.policy)),
             load: Load::default(),
             asking: Asking::default(),
+            bears_neighbours: false,
             alone: Alone::default(),
             hedges,
             retries,

@@ -14,6 +14,7 @@ use super::dispatcher::Dispatcher;
 use super::health::{Due, Health, Reason};
 use super::idle::Room;
 use super::instance::{Instance, Serves};
+use super::neighbours::Elsewhere;
 use super::pool::Pool;
 use super::timers::Timer;
 use super::{Action, EjectionSettings, Failure, InstanceId, InstanceSpec, PoolId};
@@ -52,9 +53,19 @@ impl Dispatcher {
             return;
         }
         let (health, jobs) = (Health::new(), Default::default());
-        let (draining, tokens, warm_at) = (false, None, None);
-        let instance =
-            Instance { id, site, slots, ahead: 1, serves, jobs, draining, health, tokens, warm_at };
+        let instance = Instance {
+            id,
+            site,
+            slots,
+            ahead: 1,
+            serves,
+            jobs,
+            draining: false,
+            health,
+            tokens: None,
+            elsewhere: Elsewhere::default(),
+            warm_at: None,
+        };
         let key = self.instances.insert(instance);
         self.instance_names.insert(id, key);
         self.warm_up(key);
@@ -75,6 +86,7 @@ impl Dispatcher {
         self.withdraw(key);
         self.forget_tokens(key);
         let Some(instance) = self.instances.remove(key) else { return };
+        self.crowded -= u32::from(instance.elsewhere.jobs > 0);
         for serves in &instance.serves {
             self.recount(serves.pool);
         }

@@ -184,7 +184,8 @@ impl Dispatcher {
     ) -> bool {
         let instance_of = &self.instances[instance];
         // What is spare must not wait at an instance behind anything.
-        let free = line == StandInLine::Late || instance_of.jobs.is_empty();
+        let idle = instance_of.jobs.is_empty() && instance_of.elsewhere.is_idle();
+        let free = line == StandInLine::Late || idle;
         let serves = instance_of.serves(pool).is_some_and(|serves| serves.data && serves.stand_in);
         let reserved = instance_of.tokens.as_ref().is_some_and(Tokens::are_reserved);
         free && serves && !reserved && !self.holds(instance, query)

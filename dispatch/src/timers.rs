@@ -49,6 +49,8 @@ pub(super) enum Timer {
     Lease(Key<Instance>),
     /// A pool that asks for instances is to ask for more.
     Widen(Key<Pool>),
+    /// A pool's work has waited for neighbours long enough.
+    Neighbours(Key<Pool>),
     /// An ejected instance is to be probed, or its probe is overdue.
     Probe(Key<Instance>),
     /// An instance has had its time to warm up.
@@ -181,7 +183,8 @@ impl Timer {
             Timer::Overdue(_) => Some(5),
             Timer::Batch(_) | Timer::NoInstance(_) | Timer::Elsewhere(_) => None,
             Timer::Lease(_) => Some(6),
-            Timer::StillLate(_) | Timer::Probe(_) | Timer::Warm(_) | Timer::Widen(_) => None,
+            Timer::StillLate(_) | Timer::Probe(_) | Timer::Warm(_) => None,
+            Timer::Widen(_) | Timer::Neighbours(_) => None,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The cells of an experiment: one policy under one scenario at one load.
 
+use std::time::Duration;
+
 use parm_simulator::{Fleet, Run, Shape, StandIn};
 use parm_workload::{SCENARIOS, Scenario};
 
@@ -99,7 +101,9 @@ impl Config {
         }
         let Contender { frontends, tokens, .. } = *contender;
         let tokens = tokens && frontends.get() > 1;
-        Ok(Fleet { frontends: frontends.get(), tokens, delay: self.delay, loss: self.loss })
+        let neighbours = contender.neighbours && !tokens && frontends.get() > 1;
+        let neighbours = neighbours.then_some(Duration::from_millis(1));
+        Ok(Fleet { frontends: frontends.get(), tokens, neighbours, delay: self.delay, loss: self.loss })
     }
 
     fn batches(&self) -> Vec<Option<std::num::NonZeroU16>> {

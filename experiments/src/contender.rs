@@ -19,12 +19,15 @@ pub struct Contender {
     pub frontends: NonZeroU32,
     /// The instances give tokens, and frontends reserve. Default true; it matters where there are several.
     pub tokens: bool,
+    /// Where they give none, frontends tell each other what they hold. Default false.
+    pub neighbours: bool,
 }
 
 impl Default for Contender {
     fn default() -> Self {
         let dispatch = PoolSettings::default();
-        Self { dispatch, instances: None, parity_only: 0, frontends: NonZeroU32::MIN, tokens: true }
+        let frontends = NonZeroU32::MIN;
+        Self { dispatch, instances: None, parity_only: 0, frontends, tokens: true, neighbours: false }
     }
 }
 

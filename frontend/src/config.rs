@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::discovery::kubernetes;
-use crate::{admin, capture, record};
+use crate::{admin, capture, neighbours, record};
 
 /// The frontend's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -47,6 +47,8 @@ pub struct Config {
     pub instances: Instances,
     /// The API server of Kubernetes, where workers are its Services.
     pub kubernetes: kubernetes::Config,
+    /// Other frontends over the same servers.
+    pub neighbours: neighbours::Config,
     /// How to speak with workers.
     pub client: client::Config,
     /// The admin API.
@@ -154,6 +156,7 @@ impl Default for Config {
             requests: Requests::default(),
             instances: Instances::default(),
             kubernetes: kubernetes::Config::default(),
+            neighbours: neighbours::Config::default(),
             client: client::Config::default(),
             admin: admin::Config::default(),
             recording: record::Config::default(),

@@ -67,6 +67,10 @@ pub enum Error {
     UnknownQuery { name: String },
     #[error("{limit} watch already, no more are let in: close a page, or another parm top")]
     TooManyWatchers { limit: usize },
+    #[error("{limit} frontends are told already what this one holds, no more are let in")]
+    TooManyFollowers { limit: usize },
+    #[error("'{url}' is no address of a neighbour: {reason}")]
+    BadNeighbour { url: String, reason: String },
     #[error("cannot record to {path}: {reason}")]
     Recording { path: std::path::PathBuf, reason: String },
     #[error("cannot capture queries in {path}: {reason}")]

@@ -11,6 +11,7 @@ pub mod discovery;
 mod error;
 mod lifelines;
 mod metrics;
+pub mod neighbours;
 pub mod record;
 mod serve;
 

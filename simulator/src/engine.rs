@@ -58,6 +58,8 @@ pub(crate) enum Happening {
     Tick(InstanceId),
     Crash(u32),
     Restart(u32),
+    /// A frontend tells its neighbours what it holds.
+    Tells(u32),
 }
 
 /// What is to happen to a frontend.
@@ -76,6 +78,12 @@ pub(crate) enum ToFront {
     Checked(Pair, bool),
     Probed(InstanceId, Option<PoolId>),
     Token(InstanceId, Message),
+    /// What another frontend holds at an instance.
+    Heard {
+        from: u32,
+        instance: u32,
+        jobs: u16,
+    },
 }
 
 /// What a probe takes when all is well.
@@ -193,12 +201,14 @@ impl<'a> Engine<'a> {
             Some(Happening::Given(id, work)) => self.given(id, work),
             Some(Happening::Told(id, front, order)) => self.told(id, front, order),
             Some(Happening::Tick(id)) => self.tick(id),
+            Some(Happening::Tells(front)) => self.tells(front),
             Some(Happening::Crash(instance)) => {
                 let id = self.cluster.id(instance);
                 let back = self.cluster.crash(instance, self.now);
                 self.note(back, Happening::Restart(instance));
                 for front in 0..self.fronts.len() {
                     self.fronts[front].held.retain(|_, held| held.instance != instance);
+                    self.loses(front as u32, instance);
                     self.tell(front as u32, Event::InstanceLeft(id));
                 }
             }
@@ -217,7 +227,14 @@ impl<'a> Engine<'a> {
                 self.answered_by(number, job, wrong);
                 return;
             }
-            ToFront::TakenBack(job) => Event::JobFailed(job, Failure::Instance),
+            ToFront::Heard { from, instance, jobs } => {
+                self.heard(number, from, instance, jobs);
+                return;
+            }
+            ToFront::TakenBack(job) => {
+                self.lets_go(number, job);
+                Event::JobFailed(job, Failure::Instance)
+            }
             ToFront::Encoded(group) => Event::GroupEncoded(group),
             ToFront::Decoded(group, query) => Event::SlotDecoded { group, query, confidence: None },
             ToFront::Compared(group) => Event::Compared(group, front.comparisons.report(group)),
@@ -247,6 +264,8 @@ impl<'a> Engine<'a> {
             if self.run.fleet.tokens {
                 self.cluster.take_part(instance, front);
                 self.tell(front, Event::TokensOffered(id));
+            } else {
+                self.minds_neighbours(front, instance);
             }
             if self.run.settings.policy == PolicyKind::StandIn {
                 self.tell(front, Event::StandInCost(POOL, self.run.stand_in.cost));
@@ -279,8 +298,13 @@ impl<'a> Engine<'a> {
         if wrong {
             front.comparisons.note_wrong(job);
         }
+        self.lets_go(number, job);
         self.tell(number, Event::JobCompleted(job));
         self.fronts[number as usize].wrong = None;
+    }
+
+    pub(crate) fn front(&mut self, number: u32) -> &mut Front {
+        &mut self.fronts[number as usize]
     }
 
     /// A job that starts ends at some time.
@@ -371,6 +395,7 @@ impl<'a> Engine<'a> {
             let (given, ended) = (self.now, self.now);
             front.held.insert(job.id, Execution { instance, role: job.role, rows, given, ended });
         }
+        self.holds(number, job.id, instance);
         let ticket = Ticket { front: number, job: job.id };
         let work = Work { job: ticket, class: job.class, token: job.token, rows, share };
         if self.run.fleet.delay.is_zero() {

@@ -8,6 +8,7 @@ use parm_workload::clock::Moment;
 use crate::Run;
 use crate::comparisons::Comparisons;
 use crate::in_flight::InFlight;
+use crate::neighbours::Neighbours;
 use crate::witness::Execution;
 
 /// A frontend.
@@ -23,6 +24,7 @@ pub(crate) struct Front {
     pub(crate) wrong: Option<JobId>,
     /// Jobs that instances hold, where somebody watches: with the moment each was given.
     pub(crate) held: BTreeMap<JobId, Execution>,
+    pub(crate) neighbours: Neighbours,
 }
 
 /// A group as it was encoded.
@@ -45,6 +47,7 @@ impl Front {
             comparisons: Comparisons::default(),
             wrong: None,
             held: BTreeMap::new(),
+            neighbours: Neighbours::default(),
         }
     }
 }

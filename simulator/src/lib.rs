@@ -14,6 +14,7 @@ mod error;
 mod fleet;
 mod front;
 mod in_flight;
+mod neighbours;
 mod progress;
 mod run;
 mod tally;

@@ -79,6 +79,8 @@ pub struct Fleet {
     pub frontends: u32,
     /// The instances give tokens.
     pub tokens: bool,
+    /// Where there are no tokens frontends tell each other what they hold, so often at most.
+    pub neighbours: Option<Duration>,
     /// What a message takes each way.
     pub delay: Duration,
     /// Share of the messages about tokens that are lost.
@@ -88,7 +90,7 @@ pub struct Fleet {
 /// One frontend, next to its instances.
 impl Default for Fleet {
     fn default() -> Self {
-        Self { frontends: 1, tokens: false, delay: Duration::ZERO, loss: 0.0 }
+        Self { frontends: 1, tokens: false, neighbours: None, delay: Duration::ZERO, loss: 0.0 }
     }
 }
 

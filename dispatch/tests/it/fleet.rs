@@ -7,8 +7,8 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Actions, Answer, Class, Cost, Dispatcher, Event, InstanceId, InstanceSpec, JobId,
-    JobSpec, Judgement, Order, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Reject, Served,
+    Accept, Action, Actions, Answer, Class, Cost, Dispatcher, Elsewhere, Event, InstanceId, InstanceSpec,
+    JobId, JobSpec, Judgement, Order, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Reject, Served,
     Settings, ShapeId, Site, Time, Token,
 };
 use parm_tokens::{Desk, Frontend, Message};
@@ -40,6 +40,8 @@ struct Plan {
     dying_worker: Option<usize>,
     /// A frontend that knows nothing of tokens.
     old_front: Option<usize>,
+    /// Nobody gives tokens, and frontends tell each other what they hold.
+    told: bool,
 }
 
 fn plans() -> impl Strategy<Value = Plan> {
@@ -68,6 +70,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             dying_front: deaths.0,
             dying_worker: deaths.1,
             old_front: deaths.2,
+            told: false,
         },
     )
 }
@@ -86,6 +89,8 @@ enum Happens {
     Tick(usize),
     FrontDies(usize),
     WorkerDies(usize),
+    /// A frontend hears what another holds at a worker.
+    Beside(usize, usize, usize, u16),
 }
 
 struct Work {
@@ -113,6 +118,9 @@ struct Fleet {
     events: BTreeMap<u64, Happens>,
     fronts: Vec<Option<Dispatcher>>,
     workers: Vec<Worker>,
+    /// Jobs that frontends hold, and what they have heard of others', by listener, teller and worker.
+    held: BTreeMap<(usize, JobId), usize>,
+    heard: BTreeMap<(usize, usize, usize), u16>,
     /// Queries without an answer, by frontend.
     open: BTreeSet<(usize, QueryId)>,
 }
@@ -144,6 +152,8 @@ impl Fleet {
             order: 0,
             heap: BinaryHeap::new(),
             events: BTreeMap::new(),
+            held: BTreeMap::new(),
+            heard: BTreeMap::new(),
             open: BTreeSet::new(),
             plan,
         }
@@ -187,7 +197,9 @@ impl Fleet {
                 let id = InstanceId(worker as u32);
                 self.tell(front, Event::InstanceJoined(id, spec));
                 self.tell(front, Event::StandInCost(POOL, Cost::linear(0.25)));
-                if self.plan.old_front != Some(front) {
+                if self.plan.told {
+                    self.hears(front, worker);
+                } else if self.plan.old_front != Some(front) {
                     self.workers[worker].desk.join(Frontend(front as u64));
                     self.tell(front, Event::TokensOffered(id));
                 }
@@ -224,7 +236,7 @@ impl Fleet {
             // A frontend that is alone keeps them.
             let takes_part =
                 self.plan.fronts - usize::from(self.plan.old_front.is_some_and(|at| at < self.plan.fronts));
-            if takes_part > 1 && !somebody_died {
+            if takes_part > 1 && !somebody_died && !self.plan.told {
                 assert_eq!((worker.desk.out(), worker.desk.home()), (0, self.plan.slots));
                 assert!(worker.desk.reservations().is_empty());
             }
@@ -253,7 +265,15 @@ impl Fleet {
                 }
             }
             Happens::Wake(front) => self.tell(front, Event::TimerFired),
-            Happens::Ends(front, job) => self.tell(front, Event::JobCompleted(job)),
+            Happens::Ends(front, job) => {
+                let worker = self.held.remove(&(front, job));
+                worker.into_iter().for_each(|worker| self.says(front, worker));
+                self.tell(front, Event::JobCompleted(job));
+            }
+            Happens::Beside(front, other, worker, jobs) => {
+                self.heard.insert((front, other, worker), jobs);
+                self.hears(front, worker);
+            }
             Happens::Token(front, worker, Message::Granted(grant)) => {
                 self.tell(front, Event::TokenGranted(InstanceId(worker as u32), grant));
             }
@@ -281,6 +301,8 @@ impl Fleet {
             Happens::FrontDies(front) => {
                 self.fronts[front] = None;
                 self.open.retain(|(of, _)| *of != front);
+                self.held.retain(|(of, _), _| *of != front);
+                self.heard.retain(|(_, other, _), _| *other != front);
                 for worker in 0..self.workers.len() {
                     let here = &mut self.workers[worker];
                     here.desk.leave(Frontend(front as u64));
@@ -289,10 +311,12 @@ impl Fleet {
                     here.promised.retain(|work| work.front != front);
                     (here.promised.len()..before).for_each(|_| here.desk.let_go());
                     self.proceed(worker, None);
+                    (0..self.fronts.len()).for_each(|other| self.hears(other, worker));
                 }
             }
             Happens::WorkerDies(worker) => {
                 self.workers[worker].alive = false;
+                self.held.retain(|_, at| *at != worker);
                 for front in 0..self.fronts.len() {
                     self.tell(front, Event::InstanceLeft(InstanceId(worker as u32)));
                 }
@@ -307,6 +331,9 @@ impl Fleet {
         for action in actions {
             match action {
                 Action::Run(job, _) => {
+                    let worker = job.instance.0 as usize;
+                    self.held.insert((front, job.id), worker);
+                    self.says(front, worker);
                     let delay = self.draw(self.plan.delay_us);
                     self.at(self.now + delay, Happens::Job(job.instance.0 as usize, front, job));
                 }
@@ -337,6 +364,28 @@ impl Fleet {
                 Action::Probe(id, pool) => self.tell(front, Event::ProbeAnswered(id, pool, true)),
                 _ => {}
             }
+        }
+    }
+
+    /// A frontend tells the others what it holds at a worker; that may come late, twice or never.
+    fn says(&mut self, front: usize, worker: usize) {
+        if self.plan.told {
+            let held = self.held.iter().filter(|((of, _), at)| *of == front && **at == worker).count();
+            let others = (0..self.plan.fronts).filter(|other| *other != front);
+            let others: Vec<_> = others.collect();
+            others
+                .into_iter()
+                .for_each(|other| self.mail(&Happens::Beside(other, front, worker, held as u16)));
+        }
+    }
+
+    /// What a frontend has heard of a worker goes to its dispatcher.
+    fn hears(&mut self, front: usize, worker: usize) {
+        if self.plan.told {
+            let jobs =
+                (0..self.plan.fronts).filter_map(|other| self.heard.get(&(front, other, worker))).sum();
+            let home = worker % self.plan.fronts == front;
+            self.tell(front, Event::HeldElsewhere(InstanceId(worker as u32), Elsewhere { jobs, home }));
         }
     }
 
@@ -428,5 +477,10 @@ proptest! {
     #[test]
     fn whatever_becomes_of_messages_every_query_is_answered_once_and_tokens_come_home(plan in plans()) {
         Fleet::new(plan).run();
+    }
+
+    #[test]
+    fn whatever_neighbours_hear_of_each_other_nobody_starves(plan in plans()) {
+        Fleet::new(Plan { told: true, ..plan }).run();
     }
 }

@@ -5,6 +5,7 @@ mod blame;
 mod coded;
 mod fleet;
 mod groups;
+mod neighbours;
 mod overload;
 mod properties;
 mod script;

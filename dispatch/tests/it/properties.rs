@@ -4,10 +4,10 @@ use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, Cost, DetectionSettings, Event,
-    Failure, Fraction, GraceSettings, HedgeSettings, InstanceId, InstanceSpec, Judgement, NodeId,
-    ParmPlusSettings, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId,
-    ShareId, Site, StandInSettings, Terms, Unsure, Verdict, ZoneId,
+    Accept, AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, Cost, DetectionSettings,
+    Elsewhere, Event, Failure, Fraction, GraceSettings, HedgeSettings, InstanceId, InstanceSpec, Judgement,
+    NodeId, ParmPlusSettings, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings,
+    ShapeId, ShareId, Site, StandInSettings, Terms, Unsure, Verdict, ZoneId,
 };
 use parm_encoder::Kind;
 use proptest::collection::vec;
@@ -65,6 +65,11 @@ enum Happening {
         agrees: Option<bool>,
     },
     Costing(f64),
+    Beside {
+        instance: usize,
+        jobs: u16,
+        home: bool,
+    },
     /// In 100 us.
     Time(u64),
     Change(Box<PoolSettings>),
@@ -216,6 +221,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         8 => (any::<usize>(), prop::option::weighted(0.9, prop::bool::weighted(0.7)))
             .prop_map(|(pair, agrees)| Happening::Checking { pair, agrees }),
         1 => (0.05..1.5f64).prop_map(Happening::Costing),
+        2 => (any::<usize>(), 0..3u16, any::<bool>())
+            .prop_map(|(instance, jobs, home)| Happening::Beside { instance, jobs, home }),
         8 => prop_oneof![4 => 0..100u64, 1 => 0..3000u64].prop_map(Happening::Time),
         1 => settings().prop_map(|settings| Happening::Change(Box::new(settings))),
         1 => (0..POOLS).prop_map(Happening::Remove),
@@ -293,6 +300,13 @@ fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
                 choose(world.instances.len(), which).and_then(|at| world.instances.keys().nth(at))
             {
                 world.send(Event::InstanceDraining(*id));
+            }
+        }
+        Happening::Beside { instance, jobs, home } => {
+            if let Some(id) =
+                choose(world.instances.len(), instance).and_then(|at| world.instances.keys().nth(at))
+            {
+                world.send(Event::HeldElsewhere(*id, Elsewhere { jobs, home }));
             }
         }
         Happening::ProbeAnswer { probe, works } => {
@@ -414,7 +428,8 @@ proptest! {
     ) {
         // One at a time, so that what is idle is plain.
         let settings = PoolSettings { policy: PolicyKind::None, ahead: Duration::ZERO, ..PoolSettings::default() };
-        let schedule: Vec<_> = schedule.into_iter().filter(|what| !matches!(what, Happening::Change(_))).collect();
+        let other = |what: &Happening| matches!(what, Happening::Change(_) | Happening::Beside { .. });
+        let schedule: Vec<_> = schedule.into_iter().filter(|what| !other(what)).collect();
         let world = run(&settings, instances, &schedule);
         for pool in (0..POOLS).map(PoolId) {
             let queued = world.dispatcher.status(pool).map_or(0, |status| status.queued);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, Answer, Cost, Event, Failure, InForce, InstanceId, InstanceSpec, JobId, Judgement,
-    NodeId, Part, PolicyKind, PoolSettings, QueryId, QuerySpec, Role, Rows, Served, Settings, ShapeId, Site,
-    Source, Time, Urgency, Verdict, ZoneId,
+    Accept, Action, Answer, Cost, Elsewhere, Event, Failure, InForce, InstanceId, InstanceSpec, JobId,
+    Judgement, NodeId, Part, PolicyKind, PoolSettings, QueryId, QuerySpec, Role, Rows, Served, Settings,
+    ShapeId, Site, Source, Time, Urgency, Verdict, ZoneId,
 };
 
 use super::world::{POOL, World};
@@ -53,6 +53,8 @@ pub(crate) enum Step {
     Judged(Option<u8>),
     /// The driver has compared every prediction with its stand-in that it was asked to: they agree or not.
     Checked(bool),
+    /// Other frontends hold so many jobs at an instance, which is home to us or to one of them.
+    Elsewhere(u32, u16, bool),
     /// What the stand-in costs, in percent of a query, for 1, 2, 4 and 8 rows.
     Cost([u16; 4]),
     /// So many queries one after the other, each answered by instance 1 after 20 ms: the pool's times become known.
@@ -131,6 +133,9 @@ pub(crate) fn act(world: &mut World, step: &Step) {
         Step::Checked(agrees) => {
             let pairs: Vec<_> = world.twins.checking.iter().copied().collect();
             pairs.into_iter().for_each(|pair| world.send(Event::Checked(pair, Some(agrees))));
+        }
+        Step::Elsewhere(id, jobs, home) => {
+            world.send(Event::HeldElsewhere(InstanceId(id), Elsewhere { jobs, home }));
         }
         Step::Cost(percent) => {
             let rows = percent.map(|percent| f64::from(percent) / 100.0);

@@ -38,7 +38,8 @@ impl From<Error> for Refusal {
             Error::DuplicateInstance { .. } | Error::Embedded { .. } => StatusCode::CONFLICT,
             Error::TooManyInstances { .. }
             | Error::TooManyRecordings { .. }
-            | Error::TooManyWatchers { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            | Error::TooManyWatchers { .. }
+            | Error::TooManyFollowers { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Error::BadUrl { .. } | Error::BadSettings { .. } | Error::RecordingLength { .. } => {
                 StatusCode::BAD_REQUEST
             }
@@ -85,7 +86,7 @@ impl IntoResponse for Refusal {
 pub(super) fn unknown_path(uri: &Uri) -> Refusal {
     let message = format!(
         "unknown path '{}': the admin API has /admin/v1/instances, /admin/v1/settings, /admin/v1/stream, \
-         /admin/v1/queries and /admin/v1/recording",
+         /admin/v1/queries, /admin/v1/held and /admin/v1/recording",
         uri.path()
     );
     Refusal::new(StatusCode::NOT_FOUND, message)

@@ -24,7 +24,7 @@ pub trait Connect: Send + Sync + 'static {
         Box::pin(async move { Err(format!("{name} cannot be looked up here")) })
     }
 
-    /// Opens a connection to the API server of Kubernetes at `HOST:PORT`.
+    /// Opens a connection to what is no instance at `HOST:PORT`: the API server of Kubernetes, or another frontend.
     fn dial<'a>(
         &'a self,
         outgoing: &'a Outgoing,
@@ -51,9 +51,50 @@ pub(super) fn node(url: &str) -> Option<&str> {
     (!local && !host.is_empty()).then_some(host)
 }
 
+/// Host and port of an `http://` or `https://` address, and whether TLS is spoken there.
+pub(crate) fn authority(text: &str) -> Option<(String, bool)> {
+    let (rest, secured, port) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+        (Some(rest), _) => (rest, true, 443),
+        (None, Some(rest)) => (rest, false, 80),
+        (None, None) => return None,
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let odd =
+        |char: char| char == '/' || char == '?' || char == '@' || char.is_whitespace() || char.is_control();
+    if rest.is_empty() || rest.contains(odd) {
+        return None;
+    }
+    let after_host = rest.rsplit_once(']').map_or(rest, |(_, after)| after);
+    match after_host.rsplit_once(':') {
+        None => Some((format!("{rest}:{port}"), secured)),
+        Some((_, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) => Some((rest.to_owned(), secured)),
+        Some(_) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_is_a_host_with_a_port_or_the_usual_one() {
+        for (text, expected) in [
+            ("https://kubernetes.default.svc", Some(("kubernetes.default.svc:443", true))),
+            ("https://10.96.0.1:6443/", Some(("10.96.0.1:6443", true))),
+            ("https://[fd00::1]", Some(("[fd00::1]:443", true))),
+            ("https://[fd00::1]:6443", Some(("[fd00::1]:6443", true))),
+            ("http://127.0.0.1:8001", Some(("127.0.0.1:8001", false))),
+            ("127.0.0.1:8001", None),
+            ("https://", None),
+            ("https://a:b", None),
+            ("https://a:0", None),
+            ("https://a/apis", None),
+            ("https://me@a", None),
+        ] {
+            let read = authority(text);
+            assert_eq!(read.as_ref().map(|(at, secured)| (at.as_str(), *secured)), expected, "{text}");
+        }
+    }
 
     #[test]
     fn the_node_is_the_host_unless_it_is_this_machine() {

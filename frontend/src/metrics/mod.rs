@@ -119,6 +119,8 @@ pub(crate) struct Metrics {
     captured: capture::CaptureFamily,
     /// Instances turned away because their model is not the others'.
     pub(crate) disagreements: IntCounter,
+    /// Other frontends that are heard.
+    pub(crate) neighbours: IntGauge,
     /// Lines of the watched file that are no addresses, now.
     pub(crate) bad_lines: IntGauge,
 }
@@ -181,6 +183,7 @@ impl Metrics {
             "parm_instances_refused_total",
             "Instances turned away because their model is not the one that others serve",
         );
+        let neighbours = Opts::new("parm_neighbours", "Other frontends that tell this one what they hold");
         let lines =
             Opts::new("parm_workers_file_bad_lines", "Lines of the workers file that are no addresses");
         Self {
@@ -232,6 +235,7 @@ impl Metrics {
             shares: shares::ShareFamilies::new(&registry),
             instances: gauge("parm_instances", "Instances by state", &["state"]),
             disagreements: register(&registry, IntCounter::with_opts(single)),
+            neighbours: register(&registry, IntGauge::with_opts(neighbours)),
             bad_lines: register(&registry, IntGauge::with_opts(lines)),
             registry,
         }

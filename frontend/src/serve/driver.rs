@@ -9,7 +9,7 @@
 //! Actions are carried out in order per ledger, but effects of two events may overtake each other between the locks: a
 //! job may be told to stop before it was started. Its stop signal is made under the lock, so it is not lost.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 
@@ -41,6 +41,7 @@ use crate::console::moment::Glance;
 use crate::console::{Happening, Journal, KeptQuery, Kind, Wanted};
 use crate::error::Error;
 use crate::lifelines::Lifelines;
+use crate::neighbours::Told;
 use crate::record::{Note, Recorder};
 
 /// The dispatcher with what it needs to act.
@@ -56,6 +57,7 @@ pub(crate) struct Driver {
     pub(super) stock: Arc<Stock>,
     pub(super) desk: Desk,
     pub(crate) lifelines: Lifelines,
+    pub(crate) neighbours: Told,
     alarm: Alarm,
     state: Mutex<State>,
 }
@@ -98,6 +100,7 @@ impl Driver {
             stock: Arc::default(),
             desk: Desk::default(),
             lifelines: Lifelines::default(),
+            neighbours: Told::by(timers.seed()),
             alarm: Alarm::new(timers),
             state: Mutex::new(state),
         });
@@ -166,6 +169,7 @@ impl Driver {
             state.react(self, Event::InstanceJoined(instance.id, spec), &mut effects);
         }
         self.act(effects);
+        self.neighbours.know(|known| known.joined(&instance.name, instance.id), |event| self.on(event));
     }
 
     /// An instance is gone.
@@ -177,6 +181,7 @@ impl Driver {
             state.ledger.instances.remove(&instance);
         }
         self.act(effects);
+        self.neighbours.know(|known| known.left(instance), |event| self.on(event));
     }
 
     /// A job ended, well or not.
@@ -254,6 +259,14 @@ impl Driver {
         let state = self.state.lock();
         let (ledger, dispatched) = (state.ledger.held(), state.dispatcher.held());
         Held { ledger, dispatched }
+    }
+
+    /// Jobs that servers hold which give no tokens, by their addresses.
+    pub(crate) fn held_without_tokens(&self) -> BTreeMap<String, u16> {
+        let state = self.state.lock();
+        let instances = &state.ledger.instances;
+        let held = state.dispatcher.held_without_tokens();
+        held.filter_map(|(id, jobs)| Some((instances.get(&id)?.name.clone(), jobs))).collect()
     }
 
     /// How shares stand.

@@ -39,6 +39,7 @@ mod trace;
 pub use clock::Timers;
 pub use coding::LoadNets;
 pub(crate) use core::{Core, Departure, PoolSettingsByModel};
+pub(crate) use driver::Driver;
 pub use held::{Held, Kept};
 pub(crate) use instance::{Instance, Quantiles};
 pub use outcome::Outcome;

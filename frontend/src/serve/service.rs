@@ -30,6 +30,7 @@ use super::trace;
 use crate::admin;
 use crate::config::Config;
 use crate::discovery::{Connect, Fleet};
+use crate::neighbours;
 
 /// What the server says that it can do beside the protocol's base.
 const EXTENSIONS: [&str; 5] =
@@ -46,8 +47,7 @@ impl Frontend {
     /// Starts a frontend that finds the configured workers through `connect`. Must be called inside a runtime.
     pub fn start(config: Config, connect: Arc<dyn Connect>, timers: Timers) -> Result<Self, crate::Error> {
         let core = Core::start(config, timers, None)?;
-        let fleet = Fleet::start(core.clone(), connect)?;
-        Ok(Self { core, fleet })
+        Self::over(core, connect)
     }
 
     /// The same for bundles with learned codes too, whose nets are loaded by `nets`.
@@ -58,7 +58,12 @@ impl Frontend {
         nets: Arc<dyn LoadNets>,
     ) -> Result<Self, crate::Error> {
         let core = Core::start(config, timers, Some(nets))?;
-        let fleet = Fleet::start(core.clone(), connect)?;
+        Self::over(core, connect)
+    }
+
+    fn over(core: Arc<Core>, connect: Arc<dyn Connect>) -> Result<Self, crate::Error> {
+        let fleet = Fleet::start(core.clone(), connect.clone())?;
+        neighbours::follow(&core, &connect)?;
         Ok(Self { core, fleet })
     }
 

@@ -73,6 +73,7 @@ impl State {
             self.close_failing(effects);
             next = self.follow_up.pop_front();
         }
+        driver.neighbours.may_have_changed();
     }
 
     /// One row's failure is its request's: nobody waits for the other rows any more.

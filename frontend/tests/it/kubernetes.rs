@@ -8,87 +8,11 @@ use std::time::Duration;
 use parm_dispatch::PolicyKind;
 use parm_frontend::discovery::kubernetes::{ApiServer, Service, Trouble};
 use parm_frontend::{Config, Error, Frontend, Timers};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cluster::{Cluster, Manner, ending, pod};
-use crate::rig::{Network, ask, config, get, infer, metric, ready, request, start, until};
-use crate::scripted::Scripted;
-
-const SERVICE: &str = "kubernetes+test://workers.ml:http";
-
-/// A frontend that follows a Service, and three workers that may be its pods.
-struct Followed {
-    cluster: Arc<Cluster>,
-    workers: [Arc<Scripted>; 3],
-    network: Arc<Network>,
-    frontend: Frontend,
-}
-
-impl Followed {
-    fn start(cluster: Arc<Cluster>) -> Self {
-        Self::start_with(cluster, |_| {})
-    }
-
-    fn start_with(cluster: Arc<Cluster>, change: impl FnOnce(&mut Config)) -> Self {
-        let workers = [1, 2, 3].map(|number| Scripted::quick(&format!("test://10.0.0.{number}:8000"), 40));
-        let network = Network::with(&workers.each_ref());
-        network.has(&cluster);
-        let mut config = Config { workers: vec![SERVICE.into()], ..config(PolicyKind::None) };
-        config.kubernetes.server = Some("http://api.test".into());
-        change(&mut config);
-        let frontend = Frontend::start(config, network.clone(), Timers::Runtime).unwrap();
-        Self { cluster, workers, network, frontend }
-    }
-
-    /// A cluster with the first so many of the workers, each on a node of its own, all in one slice.
-    async fn with(pods: usize) -> Self {
-        let cluster = Cluster::new();
-        cluster.put("w-1", &well(pods));
-        let followed = Self::start(cluster);
-        followed.until_ready(pods).await;
-        followed.until_watched().await;
-        followed
-    }
-
-    async fn until_ready(&self, count: usize) {
-        until("the Service is followed", || ready(&self.frontend) == count as f64).await;
-    }
-
-    async fn until_watched(&self) {
-        until("it is watched", || self.cluster.watches() == 1).await;
-    }
-
-    async fn until_current(&self, current: bool) {
-        let expected = if current { 1.0 } else { 0.0 };
-        until("it is known how it stands", || self.metric("parm_kubernetes_current") == expected).await;
-    }
-
-    fn metric(&self, name: &str) -> f64 {
-        metric(&self.frontend, name, &[&format!("service=\"{SERVICE}\"")])
-    }
-
-    fn lists(&self) -> usize {
-        self.cluster.asked("limit=").len()
-    }
-
-    /// Where a worker stands, as the admin API says.
-    async fn place(&self, address: &str) -> (Value, Value) {
-        let (_, instances) = get(&self.frontend, "/instances").await;
-        let own = instances.as_array().unwrap().iter().find(|one| one["address"] == address);
-        let own = own.unwrap_or_else(|| panic!("{address} is not known: {instances}"));
-        assert_eq!(own["source"], "kubernetes");
-        (own["node"].clone(), own["zone"].clone())
-    }
-
-    async fn works(&self) {
-        infer(&self.frontend, request(&[1.0])).await.unwrap();
-    }
-}
-
-/// The first so many workers as pods that are well, each on its own node.
-fn well(pods: usize) -> Vec<Value> {
-    (1..=pods).map(|number| pod(&format!("10.0.0.{number}"), &format!("n{number}"), json!({}))).collect()
-}
+use crate::followed::{Followed, SERVICE, well};
+use crate::rig::{Network, ask, config, get, metric, ready, request, start, until};
 
 #[tokio::test(start_paused = true)]
 async fn pods_are_found_with_their_nodes_and_new_ones_at_once() {

@@ -6,6 +6,8 @@ mod capture;
 mod cluster;
 mod coded;
 mod console;
+mod followed;
+mod frontends;
 mod instances;
 mod kubernetes;
 mod metrics;

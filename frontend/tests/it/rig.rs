@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::serve::Listener;
 use parking_lot::Mutex;
 use parm_dispatch::{PolicyKind, PoolSettings};
 use parm_frontend::discovery::{Connect, Name};
@@ -16,43 +17,69 @@ use parm_protocol::{
 };
 use parm_wire::client::Pipe;
 use parm_wire::tls::Outgoing;
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::Cluster;
 use crate::scripted::Scripted;
 
 /// Servers by address; an address without a server refuses connections. What names stand for, and a cluster's API server.
-pub(crate) struct Network(Mutex<BTreeMap<String, Arc<Scripted>>>, Mutex<Answer>, Mutex<Option<Arc<Cluster>>>);
+#[derive(Default)]
+pub(crate) struct Network {
+    servers: Mutex<BTreeMap<String, Arc<Scripted>>>,
+    names: Mutex<Option<Answer>>,
+    cluster: Mutex<Option<Arc<Cluster>>>,
+    /// Connections to the admin APIs of frontends, by address.
+    admins: Mutex<BTreeMap<String, mpsc::Sender<DuplexStream>>>,
+    wires: Mutex<Vec<AbortOnDropHandle<()>>>,
+}
 
 /// What is said of every name.
 type Answer = Result<Vec<String>, String>;
 
 impl Network {
     pub(crate) fn with(servers: &[&Arc<Scripted>]) -> Arc<Self> {
-        let network = Self(Mutex::default(), Mutex::new(Ok(Vec::new())), Mutex::default());
+        let network = Self::default();
         servers.iter().for_each(|server| network.start(server));
         Arc::new(network)
     }
 
+    /// It has a frontend whose admin API is at this `HOST:PORT`, until it is gone.
+    pub(crate) fn listens(&self, authority: &str, frontend: &Frontend) -> AbortOnDropHandle<()> {
+        let (dialled, pipes) = mpsc::channel(8);
+        self.admins.lock().insert(authority.into(), dialled);
+        let router = frontend.admin().router();
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            axum::serve(Pipes(pipes), router).await.expect("it has no reason to end");
+        }))
+    }
+
     pub(crate) fn start(&self, server: &Arc<Scripted>) {
-        self.0.lock().insert(server.peer().into(), server.clone());
+        self.servers.lock().insert(server.peer().into(), server.clone());
+    }
+
+    /// Connections to admin APIs break.
+    pub(crate) fn severs(&self) {
+        self.wires.lock().clear();
     }
 
     /// It has the API server of this cluster.
     pub(crate) fn has(&self, cluster: &Arc<Cluster>) {
-        *self.2.lock() = Some(cluster.clone());
+        *self.cluster.lock() = Some(cluster.clone());
     }
 
     /// Every name stands for this from now on.
     pub(crate) fn resolves(&self, answer: Result<&[&str], &str>) {
         let owned = |servers: &[&str]| servers.iter().map(|server| (*server).to_owned()).collect();
-        *self.1.lock() = answer.map(owned).map_err(str::to_owned);
+        *self.names.lock() = Some(answer.map(owned).map_err(str::to_owned));
     }
 
     /// No one can connect to it any more; those connected find it gone.
     pub(crate) fn kill(&self, server: &Scripted) {
-        self.0.lock().remove(server.peer());
+        self.servers.lock().remove(server.peer());
         server.set_ready(Err(gone(server.peer())));
     }
 }
@@ -63,23 +90,56 @@ impl Connect for Network {
     }
 
     fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, Result<Arc<dyn Client>, Error>> {
-        let server = self.0.lock().get(url).cloned();
+        let server = self.servers.lock().get(url).cloned();
         Box::pin(async move { server.map(|server| server as Arc<dyn Client>).ok_or_else(|| gone(url)) })
     }
 
     fn resolve<'a>(&'a self, _: &'a Name) -> BoxFuture<'a, Result<Vec<String>, String>> {
-        let answer = self.1.lock().clone();
+        let answer = self.names.lock().clone().unwrap_or_else(|| Ok(Vec::new()));
         Box::pin(async { answer })
     }
 
     fn dial<'a>(
         &'a self,
         _: &'a Outgoing,
-        _: &'a str,
+        authority: &'a str,
         _: Duration,
     ) -> BoxFuture<'a, io::Result<Box<dyn Pipe>>> {
-        let cluster = self.2.lock().clone().expect("there is a cluster");
-        Box::pin(async move { Ok(Box::new(cluster.dialled()?) as Box<dyn Pipe>) })
+        let (admin, cluster) = (self.admins.lock().get(authority).cloned(), self.cluster.lock().clone());
+        Box::pin(async move {
+            let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+            Ok(match (admin, cluster) {
+                (Some(admin), _) => {
+                    let (ours, mut near) = tokio::io::duplex(64 << 10);
+                    let (mut far, theirs) = tokio::io::duplex(64 << 10);
+                    admin.send(theirs).await.map_err(|_| refused())?;
+                    let wire = async move { drop(tokio::io::copy_bidirectional(&mut near, &mut far).await) };
+                    self.wires.lock().push(AbortOnDropHandle::new(tokio::spawn(wire)));
+                    Box::new(ours) as Box<dyn Pipe>
+                }
+                (None, Some(cluster)) => Box::new(cluster.dialled()?),
+                (None, None) => return Err(refused()),
+            })
+        })
+    }
+}
+
+/// A listener of connections that tests open.
+struct Pipes(mpsc::Receiver<DuplexStream>);
+
+impl Listener for Pipes {
+    type Io = DuplexStream;
+    type Addr = ();
+
+    async fn accept(&mut self) -> (DuplexStream, ()) {
+        match self.0.recv().await {
+            Some(pipe) => (pipe, ()),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -29,7 +29,7 @@ fn gap(tally: &Tally) -> f64 {
 /// `load` is a share of what two thirds of the instances could do.
 fn fleet(instances: u32, frontends: u32, load: f64, tokens: bool) -> Tally {
     let time_ms = Distribution::Lognormal { median: 20.0, sigma: 0.05 };
-    let fleet = Fleet { frontends, tokens, delay: DELAY, loss: 0.0 };
+    let fleet = Fleet { frontends, tokens, delay: DELAY, ..Fleet::default() };
     let service = Service { time_ms, ..Service::default() };
     simulate(&Run { queries: 120_000, fleet, service, ..run(instances, load * 2.0 / 3.0) })
 }
@@ -63,9 +63,29 @@ fn near_the_capacity_messages_are_bounded_and_the_tail_is_still_that_of_one() {
 #[test]
 fn lost_messages_cost_time_and_no_query() {
     let time_ms = Distribution::Lognormal { median: 20.0, sigma: 0.05 };
-    let fleet = Fleet { frontends: 3, tokens: true, delay: DELAY, loss: 0.02 };
+    let fleet = Fleet { frontends: 3, tokens: true, delay: DELAY, loss: 0.02, ..Fleet::default() };
     let service = Service { time_ms, ..Service::default() };
     let tally = simulate(&Run { queries: 120_000, fleet, service, ..run(18, 0.5 * 2.0 / 3.0) });
     assert_eq!(tally.count(), tally.expected());
     assert!(gap(&tally) < 8.0, "{}", gap(&tally));
+}
+
+/// The same where instances give no tokens and frontends tell each other what they hold, a millisecond apart at least.
+#[test]
+fn neighbours_who_tell_what_they_hold_are_nearly_as_good_as_tokens() {
+    for (instances, frontends, load) in [(18, 2, 0.5), (18, 3, 0.5), (18, 3, 0.7)] {
+        let [one, blind, _] = compared(instances, frontends, load).map(|tally| gap(&tally));
+        let neighbours = Some(Duration::from_millis(1));
+        let fleet = Fleet { frontends, neighbours, delay: DELAY, ..Fleet::default() };
+        let time_ms = Distribution::Lognormal { median: 20.0, sigma: 0.05 };
+        let service = Service { time_ms, ..Service::default() };
+        let told = simulate(&Run { queries: 120_000, fleet, service, ..run(instances, load * 2.0 / 3.0) });
+        let said = format!(
+            "{instances} {frontends} {load}: {one} {blind} {}, {} messages",
+            gap(&told),
+            told.messages()
+        );
+        println!("{said}");
+        assert!(gap(&told) < 0.6 * blind, "{said}");
+    }
 }

@@ -9,6 +9,7 @@ mod frames;
 mod grpc;
 mod http;
 mod inquiry;
+mod lines;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ pub use self::frames::Frames;
 pub use self::grpc::Grpc;
 pub use self::http::Http;
 pub use self::inquiry::{Hearing, Inquiry, Pipe};
+pub use self::lines::Lines;
 pub use self::token::Token;
 
 use parm_protocol::Error;

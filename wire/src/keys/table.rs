@@ -96,6 +96,7 @@ pub static ROUTES: &[Route] = &[
     page(Method::PUT, "/faults", Access::Control),
     admin(GET, "/", Access::Everyone),
     admin(GET, "/page/{name}", Access::Everyone),
+    admin(GET, "/admin/v1/held", Access::Read),
     admin(GET, "/admin/v1/instances", Access::Read),
     admin(POST, "/admin/v1/instances", Access::Control),
     admin(GET, "/admin/v1/instances/{number}", Access::Read),

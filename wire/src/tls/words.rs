@@ -66,12 +66,13 @@ fn refused(reason: &CertificateError) -> String {
         }
         Reason::BadSignature => "it is not signed by the authority that it names".into(),
         Reason::NotValidForNameContext { expected, presented } => format!(
-            "it is of {}, not of {}; dial it by its name, or set tls.worker_names",
+            "it is of {}, not of {}; dial it by its name, or, if it is a worker's, name it in tls.worker_names",
             if presented.is_empty() { "no host".to_owned() } else { hosts(presented) },
             expected.to_str()
         ),
         Reason::NotValidForName => {
-            "it is of another name; dial it by its name, or set tls.worker_names".into()
+            "it is of another name; dial it by its name, or, if it is a worker's, name it in tls.worker_names"
+                .into()
         }
         Reason::InvalidPurpose | Reason::InvalidPurposeContext { .. } => {
             "it was issued for another use; callers need client authentication, servers that of servers"

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Read as _;
-use std::path::Path;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
-use parm_wire::client::{Hearing, Inquiry, Token};
+use bytes::{Bytes, BytesMut};
+use parm_wire::client::{Hearing, Inquiry, Lines, Token};
 use parm_wire::tls::{self, Outgoing, Spoken, Tls};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -17,7 +17,7 @@ use super::config::Config;
 use super::service::{Service, is_label};
 use super::slice::{Page, Rebuff};
 use super::trouble::Trouble;
-use crate::discovery::connect::Connect;
+use crate::discovery::connect::{Connect, authority};
 
 /// Where the API server is by DNS, in every cluster.
 const USUAL: &str = "https://kubernetes.default.svc";
@@ -59,23 +59,22 @@ pub struct ApiServer {
 }
 
 /// A watch that is open.
-pub(super) struct Lines {
-    hearing: Hearing,
-    rest: BytesMut,
-    /// So much of the rest holds no end of a line.
-    searched: usize,
+pub(super) struct Watch {
+    lines: Lines,
     until: Instant,
 }
 
 impl ApiServer {
     /// Reads what is needed to ask, apart from the token. Nothing is asked yet.
     pub fn open(config: &Config, service: &Service, connect: Arc<dyn Connect>) -> Result<Self, Trouble> {
-        let (authority, secured) = server(config.server.as_deref().unwrap_or(USUAL))?;
+        let server = config.server.as_deref().unwrap_or(USUAL);
+        let (authority, secured) =
+            authority(server).ok_or_else(|| Trouble::BadServer { server: server.to_owned() })?;
         let account = |reason: String| Trouble::Account { reason };
         let tls = match secured {
             false => Tls::default(),
             true => {
-                let ca = Some(config.service_account.join("ca.crt"));
+                let ca = Some(authorities(config));
                 let files = tls::Config { ca, ..tls::Config::default() };
                 Tls::open(&files).map_err(|error| account(error.to_string()))?
             }
@@ -139,14 +138,14 @@ impl ApiServer {
     }
 
     /// What changes from a version on.
-    pub(super) async fn watch(&self, version: &str) -> Result<Lines, Trouble> {
+    pub(super) async fn watch(&self, version: &str) -> Result<Watch, Trouble> {
         let seconds = self.config.watch.as_secs().max(1);
         let mut query =
             format!("&watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion=");
         escape(&mut query, version);
         let hearing = self.ask(&query).await?;
         let until = Instant::now() + Duration::from_secs(seconds) + GRACE;
-        Ok(Lines { hearing, rest: BytesMut::new(), searched: 0, until })
+        Ok(Watch { lines: Lines::of(hearing, LINE_BYTES), until })
     }
 
     /// The addresses of all endpoints that do not end, for whoever wants to know whether this would work: whether we may
@@ -173,7 +172,10 @@ impl ApiServer {
         let asked = timeout(waited, asked).await.map_err(|_| Trouble::Silent { waited })?;
         let hearing = asked.map_err(|error| Trouble::Unreachable {
             server: self.authority.clone(),
-            reason: error.to_string(),
+            reason: match self.secured {
+                true => format!("{error}; believed is who {} names", authorities(&self.config).display()),
+                false => error.to_string(),
+            },
         })?;
         match hearing.status() {
             200 => Ok(hearing),
@@ -230,59 +232,25 @@ impl ApiServer {
     }
 }
 
-impl Lines {
+impl Watch {
     /// The next line; none where the API server ended the watch, as it was asked to. May be dropped and called again.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
-        loop {
-            if let Some(end) = self.rest[self.searched..].iter().position(|byte| *byte == b'\n') {
-                let line = self.rest.split_to(self.searched + end).freeze();
-                self.rest.advance(1);
-                self.searched = 0;
-                if line.is_empty() {
-                    continue;
-                }
-                return Ok(Some(line));
-            }
-            self.searched = self.rest.len();
-            if self.rest.len() > LINE_BYTES {
-                return Err(Trouble::TooLong { what: "a line", limit: LINE_BYTES });
-            }
-            let chunk = timeout_at(self.until, self.hearing.chunk()).await;
-            let chunk =
-                chunk.map_err(|_| Trouble::Severed { reason: "it should have ended by now".into() })?;
-            match chunk.map_err(severed)? {
-                Some(chunk) => self.rest.extend_from_slice(&chunk),
-                None if self.rest.is_empty() => return Ok(None),
-                None => return Err(Trouble::Severed { reason: "in the midst of a line".into() }),
-            }
-        }
+        let next = timeout_at(self.until, self.lines.next()).await;
+        let next = next.map_err(|_| Trouble::Severed { reason: "it should have ended by now".into() })?;
+        next.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => Trouble::TooLong { what: "a line", limit: LINE_BYTES },
+            _ => severed(error),
+        })
     }
 }
 
-/// Host and port of an address, and whether TLS is spoken there.
-fn server(text: &str) -> Result<(String, bool), Trouble> {
-    let bad = || Trouble::BadServer { server: text.to_owned() };
-    let (rest, secured, port) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
-        (Some(rest), _) => (rest, true, 443),
-        (None, Some(rest)) => (rest, false, 80),
-        (None, None) => return Err(bad()),
-    };
-    let rest = rest.strip_suffix('/').unwrap_or(rest);
-    let odd =
-        |char: char| char == '/' || char == '?' || char == '@' || char.is_whitespace() || char.is_control();
-    if rest.is_empty() || rest.contains(odd) {
-        return Err(bad());
-    }
-    let after_host = rest.rsplit_once(']').map_or(rest, |(_, after)| after);
-    match after_host.rsplit_once(':') {
-        None => Ok((format!("{rest}:{port}"), secured)),
-        Some((_, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) => Ok((rest.to_owned(), secured)),
-        Some(_) => Err(bad()),
-    }
+/// Whose certificates are believed.
+fn authorities(config: &Config) -> PathBuf {
+    config.service_account.join("ca.crt")
 }
 
 fn read(file: &Path) -> Result<String, String> {
-    let failed = |error: std::io::Error| format!("cannot read {}: {error}", file.display());
+    let failed = |error: io::Error| format!("cannot read {}: {error}", file.display());
     let mut text = String::new();
     let opened = fs::File::open(file).map_err(failed)?;
     opened.take(TOKEN_BYTES).read_to_string(&mut text).map_err(failed)?;
@@ -301,33 +269,13 @@ fn escape(path: &mut String, text: &str) {
     }
 }
 
-fn severed(error: std::io::Error) -> Trouble {
+fn severed(error: io::Error) -> Trouble {
     Trouble::Severed { reason: error.to_string() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_server_is_a_host_with_a_port_or_the_usual_one() {
-        for (text, expected) in [
-            (USUAL, Some(("kubernetes.default.svc:443", true))),
-            ("https://10.96.0.1:6443/", Some(("10.96.0.1:6443", true))),
-            ("https://[fd00::1]", Some(("[fd00::1]:443", true))),
-            ("https://[fd00::1]:6443", Some(("[fd00::1]:6443", true))),
-            ("http://127.0.0.1:8001", Some(("127.0.0.1:8001", false))),
-            ("127.0.0.1:8001", None),
-            ("https://", None),
-            ("https://a:b", None),
-            ("https://a:0", None),
-            ("https://a/apis", None),
-            ("https://me@a", None),
-        ] {
-            let read = server(text);
-            assert_eq!(read.as_ref().ok().map(|(at, secured)| (at.as_str(), *secured)), expected, "{text}");
-        }
-    }
 
     #[test]
     fn what_the_server_says_cannot_add_to_the_question() {

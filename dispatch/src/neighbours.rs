@@ -1,0 +1,120 @@
+//! Instances that other frontends use as well and that give no tokens: what those hold there counts as held.
+//!
+//! Problem: servers that are not ours (Triton, MLServer) take what comes. Two frontends that each know only of their own jobs
+//! send to the same instance while others are idle, and the tail grows with every frontend. Prequal asks servers how many
+//! requests they hold; these have no such question (what Triton counts as pending does not hold what runs), and what one's own
+//! answers tell is older than the jobs that it is about.
+//!
+//! Choice: frontends tell each other what they hold; the driver brings it. An instance has room as long as ours and theirs
+//! together leave any, so what waits stays here, where it can still go to whoever is free first. What is told is late by a
+//! message, so two may still meet; therefore each instance is *home* to one of the frontends, which takes it first, and
+//! another takes it where its own are busy. Work that must not be in anybody's way (copies, early stand-ins) counts only
+//! homes as idle.
+//!
+//! Who is busy enough would keep an instance for ever: its own queries are there first whenever one ends. So what has waited for
+//! as long as a batch takes goes to whoever has the least, one job for each instance, whatever the others hold there.
+//!
+//! Rejected: to share instances out (the tail of a third of a pool is much longer than that of a whole one); to ask a neighbour
+//! before each job (a round trip for every query, and who answers while it is away?).
+
+use std::time::Duration;
+
+use super::InstanceId;
+use super::arena::Key;
+use super::dispatcher::Dispatcher;
+use super::instance::Instance;
+use super::pool::Pool;
+use super::timers::Timer;
+
+/// How long work waits for an instance that neighbours keep busy, while nobody knows what a batch takes.
+const COLD: Duration = Duration::from_millis(10);
+
+/// And at least: a timer for every run of a model of microseconds would cost more than it brings.
+const LEAST: Duration = Duration::from_millis(1);
+
+/// What other frontends have to do with an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Jobs that they hold there.
+    pub jobs: u16,
+    /// It is ours to use first.
+    pub home: bool,
+}
+
+impl Default for Elsewhere {
+    /// There are no others.
+    fn default() -> Self {
+        Self { jobs: 0, home: true }
+    }
+}
+
+impl Elsewhere {
+    /// Nobody else is in the way, nor do we get in anybody's.
+    pub(super) fn is_idle(self) -> bool {
+        self.home && self.jobs == 0
+    }
+}
+
+impl Instance {
+    /// Nothing but what others hold there keeps a job away.
+    fn others_fill_it(&self) -> bool {
+        self.elsewhere.jobs > 0
+            && self.jobs.len() < self.most_held()
+            && self.usable()
+            && self.tokens.as_ref().is_none_or(|tokens| !tokens.are_needed())
+    }
+}
+
+impl Dispatcher {
+    /// What others hold at an instance changed.
+    pub(super) fn held_elsewhere(&mut self, id: InstanceId, elsewhere: Elsewhere) {
+        let Some(key) = self.instance_names.get(id) else { return };
+        let before = std::mem::replace(&mut self.instances[key].elsewhere, elsewhere);
+        self.crowded += u32::from(elsewhere.jobs > 0);
+        self.crowded -= u32::from(before.jobs > 0);
+        self.refresh(key);
+        self.feed_instance(key);
+    }
+
+    /// Jobs at instances that give no tokens, where there are any: what neighbours are to know.
+    pub fn held_without_tokens(&self) -> impl Iterator<Item = (InstanceId, u16)> {
+        let open = |instance: &&Instance| instance.tokens.is_none() && !instance.jobs.is_empty();
+        let held = |instance: &Instance| u16::try_from(instance.jobs.len()).unwrap_or(u16::MAX);
+        let instances = self.instances.iter().map(|(_, instance)| instance);
+        instances.filter(open).map(move |instance| (instance.id, held(instance)))
+    }
+
+    /// A pool's work has found no room: it does not wait for neighbours for ever.
+    pub(super) fn bear_neighbours(&mut self, key: Key<Pool>) {
+        let pool = &mut self.pools[key];
+        if self.crowded > 0 && !std::mem::replace(&mut pool.bears_neighbours, true) {
+            let patience = pool.service.reading().map_or(COLD, |reading| reading.median.max(LEAST));
+            self.timers.set(self.now + patience, Timer::Neighbours(key));
+        }
+    }
+
+    /// It has waited long enough: what waits goes to those where neighbours hold least, a job each.
+    pub(super) fn neighbours_or_not(&mut self, key: Key<Pool>) {
+        let Some(pool) = self.pools.get_mut(key) else { return };
+        pool.bears_neighbours = false;
+        let serves = |instance: &Instance| instance.serves(key).is_some_and(|serves| serves.takes_queries());
+        let mut filled: Vec<_> = self
+            .instances
+            .iter()
+            .filter(|(_, instance)| instance.others_fill_it() && serves(instance))
+            .map(|(key, instance)| (instance.jobs.len() + usize::from(instance.elsewhere.jobs), key))
+            .collect();
+        // Frontends whose patience ends together must not all begin with the same.
+        if !filled.is_empty() {
+            let from = (self.random() * filled.len() as f64) as usize;
+            filled.rotate_left(from);
+        }
+        filled.sort_by_key(|(held, _)| *held);
+        for (_, instance) in filled {
+            if !self.take_what_waits(instance) {
+                return;
+            }
+        }
+        self.bear_neighbours(key);
+    }
+}

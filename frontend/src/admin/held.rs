@@ -1,0 +1,28 @@
+//! What this frontend holds, for its neighbours.
+
+use std::convert::Infallible;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures::stream;
+use parm_wire::keys::{Access, Caller};
+
+use super::refusal::Refusal;
+use crate::neighbours::Telling;
+use crate::serve::Frontend;
+
+pub(super) async fn tell(
+    State(frontend): State<Frontend>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Refusal> {
+    let telling = Telling::begin(frontend.core.clone())?;
+    let lines = stream::unfold((telling, caller), |(mut telling, caller)| async {
+        let line = telling.next().await?;
+        // A key that is taken out ends what it began.
+        caller.still_opens(Access::Read).then_some((Ok::<_, Infallible>(line), (telling, caller)))
+    });
+    Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
+}

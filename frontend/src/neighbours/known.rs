@@ -1,0 +1,193 @@
+//! What is known of neighbours, and what it means for the servers here.
+
+use std::collections::BTreeMap;
+
+use parm_dispatch::{Elsewhere, Event, InstanceId};
+
+use super::line::Line;
+
+/// Servers of which one neighbour is believed: more than any frontend may have.
+const MOST: usize = 16_384;
+
+/// Why a neighbour is not listened to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needless {
+    /// It is this frontend.
+    Own,
+    /// It is heard by another address.
+    Twice,
+}
+
+/// Neighbours, and the servers here.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    own: String,
+    /// What neighbours hold, by their name and the server's address.
+    others: BTreeMap<String, BTreeMap<String, u16>>,
+    ours: BTreeMap<String, Ours>,
+}
+
+/// A server here.
+#[derive(Debug)]
+struct Ours {
+    id: InstanceId,
+    home: bool,
+    /// What the dispatcher knows.
+    told: Elsewhere,
+}
+
+impl Known {
+    pub(super) fn of(own: String) -> Self {
+        Self { own, ..Self::default() }
+    }
+
+    /// The name that this frontend gives itself.
+    pub(super) fn own(&self) -> &str {
+        &self.own
+    }
+
+    /// How many neighbours are heard.
+    pub(crate) fn neighbours(&self) -> usize {
+        self.others.len()
+    }
+
+    /// A server joined the dispatcher, or another in its place.
+    pub(crate) fn joined(&mut self, address: &str, id: InstanceId) -> Vec<Event> {
+        if self.ours.get(address).is_some_and(|ours| ours.id == id) {
+            return Vec::new();
+        }
+        let told = Elsewhere::default();
+        self.ours.insert(address.to_owned(), Ours { id, home: true, told });
+        self.settle_all()
+    }
+
+    /// It left.
+    pub(crate) fn left(&mut self, id: InstanceId) -> Vec<Event> {
+        self.ours.retain(|_, ours| ours.id != id);
+        self.settle_all()
+    }
+
+    /// A neighbour is listened to from now on.
+    pub(super) fn begins(&mut self, name: &str) -> Result<(), Needless> {
+        if name == self.own {
+            return Err(Needless::Own);
+        }
+        if self.others.contains_key(name) {
+            return Err(Needless::Twice);
+        }
+        self.others.insert(name.to_owned(), BTreeMap::new());
+        Ok(())
+    }
+
+    /// It said something.
+    pub(super) fn heard(&mut self, line: &Line, is_first: bool) -> Vec<Event> {
+        let Some(holds) = self.others.get_mut(&line.frontend) else { return Vec::new() };
+        for (address, jobs) in &line.holds {
+            if *jobs == 0 {
+                holds.remove(address);
+            } else if holds.len() < MOST || holds.contains_key(address) {
+                holds.insert(address.clone(), *jobs);
+            }
+        }
+        if is_first { self.settle_all() } else { self.settle(line.holds.keys()) }
+    }
+
+    /// It is not heard any more.
+    pub(super) fn lost(&mut self, name: &str) -> Vec<Event> {
+        self.others.remove(name);
+        self.settle_all()
+    }
+
+    /// Whose home each server is may have changed.
+    fn settle_all(&mut self) -> Vec<Event> {
+        // Everybody who knows the same frontends and servers comes to the same end.
+        let names = self.others.len() + 1;
+        let own = self.others.keys().filter(|name| **name < self.own).count();
+        self.ours.values_mut().zip(0..).for_each(|(ours, place)| ours.home = place % names == own);
+        let others = &self.others;
+        self.ours.iter_mut().filter_map(|(address, ours)| ours.settle(others, address)).collect()
+    }
+
+    fn settle<'a>(&mut self, addresses: impl Iterator<Item = &'a String>) -> Vec<Event> {
+        let (ours, others) = (&mut self.ours, &self.others);
+        addresses.filter_map(|address| ours.get_mut(address)?.settle(others, address)).collect()
+    }
+}
+
+impl Ours {
+    /// What the dispatcher is to be told, if it does not know.
+    fn settle(&mut self, others: &BTreeMap<String, BTreeMap<String, u16>>, address: &str) -> Option<Event> {
+        let held = others.values().filter_map(|holds| holds.get(address));
+        let jobs = held.fold(0, |sum: u16, jobs| sum.saturating_add(*jobs));
+        let elsewhere = Elsewhere { jobs, home: self.home };
+        let is_news = std::mem::replace(&mut self.told, elsewhere) != elsewhere;
+        is_news.then_some(Event::HeldElsewhere(self.id, elsewhere))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(frontend: &str, holds: &[(&str, u16)]) -> Line {
+        let holds = holds.iter().map(|(address, jobs)| ((*address).to_owned(), *jobs)).collect();
+        Line { frontend: frontend.into(), holds }
+    }
+
+    fn told(id: u32, jobs: u16, home: bool) -> Event {
+        Event::HeldElsewhere(InstanceId(id), Elsewhere { jobs, home })
+    }
+
+    /// Three servers, and a neighbour that is heard.
+    fn beside_one() -> Known {
+        let mut known = Known::of("m".into());
+        for (address, id) in [("a", 1), ("b", 2), ("c", 3)] {
+            assert_eq!(known.joined(address, InstanceId(id)), [], "alone everything is home");
+        }
+        known.begins("z").unwrap();
+        assert_eq!(
+            known.heard(&line("z", &[("a", 2), ("x", 1)]), true),
+            [told(1, 2, true), told(2, 0, false)]
+        );
+        known
+    }
+
+    #[test]
+    fn what_neighbours_hold_is_added_up_and_forgotten_with_them() {
+        let mut known = beside_one();
+        known.begins("b").unwrap();
+        let all = known.heard(&line("b", &[("a", 1), ("c", 1)]), true);
+        assert_eq!(all, [told(1, 3, false), told(2, 0, true), told(3, 1, false)]);
+        assert_eq!(known.heard(&line("b", &[("a", 1), ("c", 0)]), false), [told(3, 0, false)]);
+        assert_eq!(known.lost("z"), [told(1, 1, false)], "b is before m: a and c are its home");
+        assert_eq!(known.lost("b"), [told(1, 0, true), told(3, 0, true)]);
+        assert_eq!(known.neighbours(), 0);
+    }
+
+    #[test]
+    fn a_server_that_joins_later_is_known_to_be_held_and_one_that_left_is_no_home() {
+        let mut known = beside_one();
+        assert_eq!(known.joined("x", InstanceId(4)), [told(4, 1, false)]);
+        assert_eq!(known.joined("x", InstanceId(4)), [], "it serves something else, and is the same");
+        assert_eq!(known.joined("x", InstanceId(5)), [told(5, 1, false)], "another in its place");
+        assert_eq!(known.left(InstanceId(1)), [told(2, 0, true), told(3, 0, false), told(5, 1, true)]);
+    }
+
+    #[test]
+    fn nobody_listens_to_itself_nor_to_one_neighbour_twice() {
+        let mut known = beside_one();
+        assert_eq!(known.begins("m"), Err(Needless::Own));
+        assert_eq!(known.begins("z"), Err(Needless::Twice));
+        assert_eq!(known.heard(&line("never seen", &[("a", 9)]), false), []);
+    }
+
+    #[test]
+    fn a_neighbour_cannot_make_us_remember_without_end() {
+        let mut known = beside_one();
+        for at in 0..2 * MOST {
+            known.heard(&line("z", &[(&format!("http://{at}"), 1)]), false);
+        }
+        assert_eq!(known.others["z"].len(), MOST);
+        assert_eq!(known.heard(&line("z", &[("a", 0)]), false), [told(1, 0, true)]);
+    }
+}
