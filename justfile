@@ -85,6 +85,10 @@ page scenario="cluster":
 newcomer:
     interop/newcomer.sh
 
+# The pictures of docs/concepts.md, from real runs.
+timelines:
+    bash -c 'set -e; source interop/environment.sh; binary; python3 interop/timelines.py'
+
 # What an open page costs a frontend at 1,000 queries a second.
 bench-page *arguments:
     cargo build --release -p parm

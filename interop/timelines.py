@@ -1,13 +1,14 @@
 """The pictures of docs/concepts.md: queries of a real run, drawn from what the frontend's admin API tells of them.
 
-Eight workers emulate a model, `big`, that sleeps for 20 ms and answers linearly, and a stand-in of it, `small`, that takes a quarter
-of that. One run in fifty takes 60 ms longer. A frontend over them is asked 180 times a second, for some seconds under each policy.
-Of the queries that show what a picture is about, the one that was answered neither soonest nor latest is drawn.
+Eight workers emulate a model, `big`, that sleeps for 20 ms and answers linearly, and a stand-in of it, `small`, that takes a
+quarter of that. Three runs of a hundred take 60 ms longer. A frontend over them is asked 180 times a second, for some seconds
+under each policy. Of the queries that show what a picture is about, the one of middle latency is drawn.
 
-Run by `just timelines`, half a minute. It prints what it drew.
+Run by `just timelines`, about a minute. It prints what it drew.
 """
 
 import collections
+import contextlib
 import html
 import json
 import pathlib
@@ -19,7 +20,7 @@ import urllib.request
 from processes import PARM, ROOT, Parm, free_port
 
 PICTURES = ROOT / "docs" / "pictures"
-WORKERS, RATE, SECONDS, STRAGGLERS, TRIES = 8, 180, 6, 0.02, 5
+WORKERS, RATE, SECONDS, STRAGGLERS, TRIES = 8, 180, 6, 0.03, 8
 MODELS = "".join(f"""
 [backend.emulated.{name}]
 input = [16]
@@ -27,16 +28,16 @@ outputs = 4
 time_ms = {{ kind = "lognormal", median = {time_ms}, sigma = 0.05 }}
 """ for name, time_ms in (("big", 20.0), ("small", 5.0)))
 
-# The defaults, but for what makes a picture: the model is linear, so `mds` codes it without a bundle; with a budget of nearly all, every
-# query counts as slower than most, so the frontend keeps what happened to a late one's neighbours too (late is 1.25 medians with it
-# or without); and with no spare stand-ins late ones are what stragglers get.
+# The defaults, but for what makes a picture. The model is linear, so `mds` codes it without a bundle. With a budget of a half
+# every query slower than the median counts as slow, and the frontend keeps what happened to it: so it knows a late one's
+# neighbours too (late is 1.25 medians with it or without). With no spare stand-ins late ones are what stragglers get.
 HEDGE = {"policy": "hedge"}
-CODED = {"policy": "parm+", "coding": {"code": "mds"}, "hedge": {"budget": {"ratio": 0.99}}}
+CODED = {"policy": "parm+", "coding": {"code": "mds"}, "hedge": {"budget": {"ratio": 0.5}}}
 SPARE = {"policy": "stand-in", "stand_in": {"model": "small"}, "hedge": None}
 LATE = {"policy": "stand-in", "stand_in": {"model": "small", "spare": False}, "hedge": None}
 
-# What is too early by less than this is not worth a picture.
-WORTH_US = 20_000
+# An answer that is sooner by less is not worth a picture, nor is a group that fills in less.
+WORTH_US, FILLS_US = 20_000, 3_000
 
 
 # The run.
@@ -51,35 +52,33 @@ def ask(url, body=None, method=None):
 class Fleet:
     """The workers and the frontend over them."""
 
-    def __init__(self, folder):
-        config = pathlib.Path(folder) / "worker.toml"
+    def __init__(self, stack):
+        config = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / "worker.toml"
         config.write_text(MODELS)
-        self.workers, self.front = [], None
-        for seed in range(WORKERS):
-            self.workers.append(Parm("worker", "--config", str(config), "--instances", "1", "--faults", log=subprocess.DEVNULL))
+        start = lambda *arguments: stack.enter_context(Parm(*arguments, log=subprocess.DEVNULL))  # noqa: E731
+        workers = [start("worker", "--config", str(config), "--instances", "1", "--faults") for _ in range(WORKERS)]
+        for seed, worker in enumerate(workers):
             straggle = {"seed": seed, "delay_ms": {"kind": "constant", "value": 60.0}, "delay_rate": STRAGGLERS}
-            ask(f"http://{self.workers[-1].metrics}/faults", straggle)
-        urls = [word for worker in self.workers for word in ("--worker", f"http://{worker.http}")]
+            ask(f"http://{worker.metrics}/faults", straggle)
+        urls = [word for worker in workers for word in ("--worker", f"http://{worker.http}")]
         address = f"127.0.0.1:{free_port()}"
         self.admin = f"http://{address}/admin/v1"
-        self.front = Parm("serve", *urls, "--admin", address, log=subprocess.DEVNULL)
+        self.front = start("serve", *urls, "--admin", address)
+        until = time.monotonic() + 30
         while sum(one["state"] == "ready" for one in ask(f"{self.admin}/instances")) < WORKERS:
+            if time.monotonic() > until:
+                raise SystemExit(f"not all of {WORKERS} workers joined within 30 s")
             time.sleep(0.05)
 
     def stories(self, settings):
         """What the frontend keeps of some seconds under these settings."""
         ask(f"{self.admin}/settings", settings, "PATCH")
         began = time.time() * 1e3
-        subprocess.run([PARM, "load", f"http://{self.front.http}", "--model", "big", "--rate", str(RATE), "--seconds", str(SECONDS)],
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        load = [PARM, "load", f"http://{self.front.http}", "--model", "big", "--rate", str(RATE), "--seconds", str(SECONDS)]
+        subprocess.run(load, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)  # its verdict is about p99.9
         time.sleep(0.5)  # predictions that come after all
         kept = ask(f"{self.admin}/queries?model=big&limit=1024")["queries"]
         return [ask(f"{self.admin}/queries/{query['id']}") for query in kept if query["at"] > began]
-
-    def stop(self):
-        for process in [self.front, *self.workers]:
-            if process:
-                process.stop()
 
 
 # What fits.
@@ -105,17 +104,23 @@ def rescued(stories, outcome, *path):
 
 
 def groups(stories):
-    """Coding groups of three of which all members are known, one of them reconstructed and the others answered exactly."""
+    """Coding groups of three or more of which all members are known, one of them reconstructed and the others answered exactly."""
     members = collections.defaultdict(dict)
     for query in stories:
         if "grouped" in steps(query) and "parity_given" in steps(query):
             joined = step(query, "grouped")
             members[joined["group"], joined["k"]][joined["slot"]] = query
-    full = [[slots[slot] for slot in sorted(slots)] for (_, k), slots in members.items() if k == 3 and len(slots) == k]
+    full = [[slots[slot] for slot in sorted(slots)] for (_, k), slots in members.items() if k > 2 and len(slots) == k]
     plain = {"queued", "hedged", "failed", "retried"}
-    return [group for group in full if sorted(query["outcome"] for query in group) == ["exact", "exact", "reconstructed"]
+    return [group for group in full if sorted(query["outcome"] for query in group)[-2:] == ["exact", "reconstructed"]
             and not any(plain.intersection(steps(query)) for query in group) and "late" in steps(lost_of(group))
-            and lost_of(group)["alone_us"] - lost_of(group)["took_us"] > WORTH_US]
+            and lost_of(group)["alone_us"] - lost_of(group)["took_us"] > WORTH_US and filled(group) > FILLS_US]
+
+
+def filled(group):
+    """How long a group took to fill: from its first member's arrival to its last one's, as the parity's start tells."""
+    since = [step(query, "parity_given")["at_us"] for query in group]
+    return max(since) - min(since)
 
 
 def lost_of(group):
@@ -128,46 +133,47 @@ def middle(found, took):
 
 # The drawing. Colours are those of the frontend's page; no variables, which not every viewer of SVG knows.
 
-WIDTH, LEFT, RIGHT, LANE, TOP = 760, 128, 736, 30, 52
+WIDTH, LEFT, RIGHT, LANE, ROW = 760, 166, 736, 30, 18
+# Marks that are closer share their words.
+CLOSE_US = 1_000
 KINDS = {"prediction": ("#5b6470", "#a7b0bd"), "hedge": ("#1f77b4", "#62b0ee"), "parity": ("#d1620a", "#ff9d4d"),
          "stand-in": ("#2b8a3e", "#63cf7c")}
+SHADES = {"back": ("#ffffff", "#14161a"), "text": ("#1d1f23", "#e6e8ec"), "soft": ("#5a606a", "#a2aab5"),
+          "line": ("#dcdfe4", "#343a44"), "late": ("#8a5c00", "#e0b04a")}
 
 
 def style():
+    """Shapes first, then colours for light and for dark."""
     def colours(at):
-        back, text, soft, line, late, inside = [("#ffffff", "#14161a"), ("#1d1f23", "#e6e8ec"), ("#5a606a", "#a2aab5"),
-                                                ("#dcdfe4", "#343a44"), ("#8a5c00", "#e0b04a"), ("#ffffff", "#14161a")]
-        pick = lambda pair: pair[at]
-        bars = "".join(f".{kind}{{fill:{pick(pair)};stroke:{pick(pair)}}}" for kind, pair in KINDS.items())
-        return (f".back{{fill:{pick(back)}}}text{{fill:{pick(text)}}}.soft{{fill:{pick(soft)}}}.grid{{stroke:{pick(line)}}}"
-                f".lane{{stroke:{pick(line)}}}.band{{fill:{pick(line)}}}.late{{stroke:{pick(late)}}}text.late{{fill:{pick(late)}}}"
-                f".answered{{stroke:{pick(text)}}}.dot{{fill:{pick(text)}}}text.inside{{fill:{pick(inside)}}}{bars}")
-    return ("text{font:13px system-ui,'DejaVu Sans',sans-serif;stroke:none}.bold{font-weight:600}.soft{font-size:12px}"
-            "rect.job{stroke:none}rect.after{stroke:none;opacity:.35}.band{opacity:.55}line.late{stroke-dasharray:3 3}"
-            "line.answered{stroke-width:1.6}.thin{fill:none;stroke-width:1.4;stroke-dasharray:2 3}.way{fill:none;stroke-width:1.4}"
-            f"{colours(0)}@media(prefers-color-scheme:dark){{{colours(1)}}}")
+        back, text, soft, line, late = (shade[at] for shade in SHADES.values())
+        bars = "".join(f"rect.{kind}{{fill:{pair[at]}}}path.{kind}{{stroke:{pair[at]}}}" for kind, pair in KINDS.items())
+        return (f".back{{fill:{back}}}text,.dot{{fill:{text}}}text.soft{{fill:{soft}}}text.late{{fill:{late}}}.band{{fill:{line}}}"
+                f"line.grid{{stroke:{line}}}line.late{{stroke:{late}}}line.answered{{stroke:{text}}}{bars}")
+    return ("text{font:13px system-ui,'DejaVu Sans',sans-serif}.bold{font-weight:600}.soft{font-size:12px}rect.pale{opacity:.3}"
+            ".band{opacity:.55}line.late{stroke-dasharray:3 3}line.answered{stroke-width:1.6}path{fill:none;stroke-width:1.4}"
+            f"path.held{{stroke-dasharray:2 3}}{colours(0)}@media(prefers-color-scheme:dark){{{colours(1)}}}")
 
 
 class Picture:
-    """Lanes under each other over an axis in milliseconds."""
+    """Lanes under each other over an axis in milliseconds, with rows for words above them."""
 
-    def __init__(self, lanes, end_us):
-        self.lanes, self.end = lanes, end_us * 1.03
-        self.floor = TOP + len(lanes) * LANE
+    def __init__(self, lanes, rows, end_us):
+        self.end, self.top = end_us * 1.03, 12 + ROW * rows
+        self.floor = self.top + len(lanes) * LANE
         self.parts = []
-        tick = next(ms for ms in (5, 10, 20, 50, 100) if self.end / 1e3 / ms <= 10)
-        for ms in range(0, int(self.end / 1e3) + 1, tick):
-            x = self.x(ms * 1e3)
-            self.put(f'<line class="grid" x1="{x}" x2="{x}" y1="{TOP}" y2="{self.floor}"/>')
-            self.text(x, self.floor + 17, f"{ms} ms" if ms else "0", "soft", "middle")
-        for at, label in enumerate(lanes):
-            self.text(LEFT - 10, self.y(at) + 4.5, label, "", "end")
+        tick = next(tick for tick in (5, 10, 20, 50, 100) if self.end / 1e3 / tick <= 10)
+        for at in range(0, int(self.end / 1e3) + 1, tick):
+            x = self.x(at * 1e3)
+            self.put(f'<line class="grid" x1="{x}" x2="{x}" y1="{self.top}" y2="{self.floor}"/>')
+            self.text(x, self.floor + 17, f"{at} ms" if at else "0", "soft", "middle")
+        for lane, label in enumerate(lanes):
+            self.text(LEFT - 12, self.y(lane) + 4.5, label, "", "end")
 
     def x(self, us):
         return round(LEFT + us / self.end * (RIGHT - LEFT), 1)
 
     def y(self, lane):
-        return TOP + lane * LANE + LANE / 2
+        return self.top + lane * LANE + LANE / 2
 
     def put(self, part):
         self.parts.append(part)
@@ -176,39 +182,35 @@ class Picture:
         kind = f' class="{kind}"' if kind else ""
         self.put(f'<text{kind} x="{x}" y="{y}" text-anchor="{anchor}">{html.escape(words)}</text>')
 
-    def job(self, lane, kind, begun, ended, words, needed=None):
-        """A bar for a job; what nobody waits for any more is pale."""
-        needed = ended if needed is None else min(needed, ended)
-        top, begin, until, end = self.y(lane) - 10, self.x(begun), self.x(needed), self.x(ended)
-        self.put(f'<rect class="job {kind}" x="{begin}" y="{top}" width="{max(2, round(until - begin, 1))}" height="20" rx="3"/>')
-        if end > until:
-            self.put(f'<rect class="after {kind}" x="{until}" y="{top}" width="{round(end - until, 1)}" height="20" rx="3"/>')
-        if until - begin > 7.2 * len(words) + 10:
-            self.text(begin + 7, self.y(lane) + 4.5, words, "inside")
-        else:
-            self.text(end + 6, self.y(lane) + 4.5, words)
+    def bar(self, lane, kind, begun, ended):
+        begin, end = self.x(begun), self.x(ended)
+        width = max(2, round(end - begin, 1))
+        self.put(f'<rect class="{kind}" x="{begin}" y="{self.y(lane) - 10}" width="{width}" height="20" rx="3"/>')
 
-    def waits(self, lane, us, until):
-        """A query, from its arrival to its answer."""
-        x, end, y = self.x(us), self.x(until), self.y(lane)
-        self.put(f'<line class="answered" x1="{x}" x2="{end}" y1="{y}" y2="{y}"/>')
-        self.put(f'<circle class="dot" cx="{x}" cy="{y}" r="4"/><circle class="dot" cx="{end}" cy="{y}" r="4"/>')
+    def in_vain(self, lane, kind, answered, ended):
+        """What is left of a job when its query was answered."""
+        self.bar(lane, f"{kind} pale", answered, ended)
+        self.text(self.x(answered) + 8, self.y(lane) + 4.5, f"comes at {ms(ended)}, too late")
 
-    def mark(self, kind, us, words, anchor, row, first=0):
-        """A line across the lanes, with its words above them."""
-        x, y = self.x(us), TOP - 8 - 18 * row
-        self.put(f'<line class="{kind}" x1="{x}" x2="{x}" y1="{y - 11}" y2="{self.floor if first == 0 else self.y(first)}"/>')
-        self.text(x + (-6 if anchor == "end" else 6), y, words, f"{kind} bold" if kind == "late" else "bold", anchor)
+    def dot(self, lane, us):
+        self.put(f'<circle class="dot" cx="{self.x(us)}" cy="{self.y(lane)}" r="4"/>')
+
+    def mark(self, kind, us, words, row, anchor="start"):
+        """A line across the lanes, with its words in a row above them, the lowest being 0, on the other side if they must."""
+        x, y = self.x(us), self.top - 7 - ROW * row
+        anchor = "end" if x + 6 + 8 * len(words) > WIDTH else anchor
+        self.put(f'<line class="{kind}" x1="{x}" x2="{x}" y1="{y - 11}" y2="{self.floor}"/>')
+        self.text(x + (-6 if anchor == "end" else 6), y, words, f"{kind} bold", anchor)
 
     def save(self, name, title, description):
         height = self.floor + 28
         body = "\n".join(self.parts)
-        drawn = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" '
-                 f'aria-labelledby="title desc">\n<title id="title">{html.escape(title)}</title>\n'
+        drawn = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+                 f'role="img" aria-labelledby="title desc">\n<title id="title">{html.escape(title)}</title>\n'
                  f'<desc id="desc">{html.escape(description)}</desc>\n<style>{style()}</style>\n'
                  f'<rect class="back" width="{WIDTH}" height="{height}" rx="6"/>\n{body}\n</svg>\n')
         (PICTURES / name).write_text(drawn)
-        print(f"docs/pictures/{name}: {len(drawn)} bytes. {description}")
+        print(f"docs/pictures/{name}, {len(drawn)} bytes: {description}")
 
 
 def ms(us):
@@ -220,63 +222,72 @@ def told(query):
     return " ".join(f"{ms(step['at_us'])}: {step['text']}" for step in query["timeline"])
 
 
-def second_try(name, title, query, kind, begun):
-    """A late query, whose prediction comes after something else has answered it."""
-    given, other, came = step(query, "given"), step(query, begun), step(query, "prediction_in")["at_us"]
-    picture = Picture(["query", f"instance {given['instance']}", f"instance {other['instance']}"], came)
-    done = end_of(query, other["job"])
+def rescue(name, title, query, kind, began):
+    """A late query, and what answered it before its prediction came."""
+    given, other, came = step(query, "given"), step(query, began), step(query, "prediction_in")["at_us"]
     late = next((step["at_us"] for step in query["timeline"] if step["what"] == "late"), None)
-    picture.job(1, "prediction", given["at_us"], came, "prediction", query["took_us"])
-    picture.job(2, kind, other["at_us"], done, kind)
-    if query["took_us"] - done > 2_000:
-        x, y = picture.x(done), picture.y(2)
-        picture.put(f'<path class="thin {kind}" d="M{x} {y + 13}H{picture.x(query["took_us"])}"/>')
-        picture.text(picture.x(query["took_us"]) + 6, y + 4.5, "held back until its grace is over", "soft")
+    answered, done = query["took_us"], end_of(query, other["job"])
+    lanes = ["query", f"prediction, instance {given['instance']}", f"{kind}, instance {other['instance']}"]
+    picture = Picture(lanes, 1 if late is None else 2, came)
+    picture.bar(1, "prediction", given["at_us"], answered)
+    picture.in_vain(1, "prediction", answered, came)
+    picture.bar(2, kind, other["at_us"], done)
     if late is not None:
-        picture.mark("late", late, f"late, {ms(late)}", "end", 0)
-    picture.mark("answered", query["took_us"], f"answered, {ms(query['took_us'])}", "start", 1 if late else 0)
-    picture.waits(0, 0, query["took_us"])
+        picture.mark("late", late, f"late, {ms(late)}", 0, "end")
+    picture.mark("answered", answered, f"answered, {ms(answered)}", 0 if late is None else 1)
+    if answered - done > CLOSE_US:
+        picture.put(f'<path class="held {kind}" d="M{picture.x(done)} {picture.y(2)}H{picture.x(answered)}"/>')
+        picture.text(picture.x(answered) + 8, picture.y(2) + 4.5, "held back until its grace is over", "soft")
+    picture.put(f'<line class="answered" x1="{picture.x(0)}" x2="{picture.x(answered)}" y1="{picture.y(0)}" y2="{picture.y(0)}"/>')
+    picture.dot(0, 0)
+    picture.dot(0, answered)
     picture.save(name, title, f"{query['why']} {told(query)}")
 
 
-def group(name, title, members):
-    """A coding group as it fills, and the decoding of the member that is late."""
-    parity = [step(query, "parity_given") for query in members]
-    # Each query tells times since its own arrival; the parity's start is the same moment for all.
-    since = [max(p["at_us"] for p in parity) - p["at_us"] for p in parity]
-    lost = next(at for at, query in enumerate(members) if query["outcome"] == "reconstructed")
-    late, answer = since[lost] + step(members[lost], "late")["at_us"], since[lost] + members[lost]["took_us"]
-    ends = [at + end_of(query, step(query, "given")["job"]) for at, query in zip(since, members)]
-    picture = Picture([f"{n + 1}: instance {step(query, 'given')['instance']}" for n, query in enumerate(members)]
-                      + [f"instance {parity[0]['instance']}"], max(ends))
-    joined = [at + step(query, "grouped")["at_us"] for at, query in zip(since, members)]
-    x, full = picture.x(min(joined)), picture.x(max(joined))
-    picture.put(f'<rect class="band" x="{x}" y="{TOP}" width="{round(full - x, 1)}" height="{picture.floor - TOP}"/>')
-    picture.text(x, TOP - 8, "the group fills", "soft")
-    begun, done = since[0] + parity[0]["at_us"], since[lost] + step(members[lost], "parity_in")["at_us"]
-    for lane, query in enumerate(members):
-        words = "prediction" if lane != lost else "prediction of the late one"
-        picture.job(lane, "prediction", since[lane] + step(query, "given")["at_us"], ends[lane], words, answer if lane == lost else None)
-    picture.job(len(members), "parity", begun, done, "parity of all three")
-    picture.mark("late", late, f"late, {ms(late - since[lost])} old", "end", 0)
-    picture.mark("answered", answer, "decoded and answered", "start", 1)
-    for lane, end in [*enumerate(ends), (len(members), done)]:
+def decoding(name, title, members):
+    """A coding group as it fills, and what its late member is answered from."""
+    parities = [step(query, "parity_given") for query in members]
+    # Every query's times count from its own arrival; the parity's start is the same moment for all.
+    arrived = [parities[0]["at_us"] - parity["at_us"] for parity in parities]
+    lost, parity_lane = members.index(lost_of(members)), len(members)
+    late, answered = (arrived[lost] + us for us in (step(members[lost], "late")["at_us"], members[lost]["took_us"]))
+    begun = [at + step(query, "given")["at_us"] for at, query in zip(arrived, members)]
+    ended = [at + end_of(query, step(query, "given")["job"]) for at, query in zip(arrived, members)]
+    encoded, parity_in = parities[0]["at_us"], arrived[lost] + step(members[lost], "parity_in")["at_us"]
+    lanes = [f"query {lane + 1}, instance {step(query, 'given')['instance']}" for lane, query in enumerate(members)]
+    apart = answered - late > CLOSE_US
+    picture = Picture([*lanes, f"parity, instance {parities[0]['instance']}"], 2 + apart, max(ended))
+    open_at, full_at = (picture.x(end(begun)) for end in (min, max))
+    picture.put(f'<rect class="band" x="{open_at}" y="{picture.top}" width="{round(full_at - open_at, 1)}" '
+                f'height="{picture.floor - picture.top}"/>')
+    picture.text(open_at, picture.top - 7, "the group fills", "soft")
+    for lane in range(len(members)):
+        picture.bar(lane, "prediction", begun[lane], answered if lane == lost else ended[lane])
+    picture.in_vain(lost, "prediction", answered, ended[lost])
+    picture.bar(parity_lane, "parity", encoded, parity_in)
+    if apart:
+        picture.mark("late", late, f"query {lost + 1} is late", 1, "end")
+    picture.mark("answered", answered, f"query {lost + 1} decoded and answered, {ms(members[lost]['took_us'])} old", 1 + apart)
+    for lane, end in [*enumerate(ended), (parity_lane, parity_in)]:
         if lane != lost:
-            picture.put(f'<path class="way parity" style="fill:none" d="M{picture.x(end)} {picture.y(lane)}L{picture.x(answer)} {picture.y(lost)}"/>')
-    for lane, at in enumerate(since):
-        picture.put(f'<circle class="dot" cx="{picture.x(at)}" cy="{picture.y(lane)}" r="4"/>')
-    picture.put(f'<circle class="dot" cx="{picture.x(answer)}" cy="{picture.y(lost)}" r="4"/>')
-    picture.save(name, title, f"{members[lost]['why']} Of member {lost + 1}: {told(members[lost])}")
+            picture.put(f'<path class="parity" d="M{picture.x(end)} {picture.y(lane)}L{picture.x(answered)} {picture.y(lost)}"/>')
+    if answered - max(parity_in, *(end for lane, end in enumerate(ended) if lane != lost)) > CLOSE_US:
+        picture.text(picture.x(answered) + 8, picture.y(parity_lane) + 4.5, "held back until its grace is over", "soft")
+    for lane, at in enumerate(arrived):
+        picture.dot(lane, at)
+    picture.dot(lost, answered)
+    picture.save(name, title, f"{members[lost]['why']} Of query {lost + 1}: {told(members[lost])}")
 
 
 WANTED = [
     (HEDGE, lambda kept: rescued(kept, "hedged", "given", "late", "hedged", "answered"),
-     lambda query: second_try("hedge.svg", "A hedge", query, "hedge", "hedged")),
-    (CODED, groups, lambda members: group("group.svg", "A coding group, and a reconstruction", members)),
+     lambda query: rescue("hedge.svg", "A hedge", query, "hedge", "hedged")),
+    (CODED, groups, lambda members: decoding("group.svg", "A coding group, and a reconstruction", members)),
     (SPARE, lambda kept: rescued(kept, "stand-in", "given", "stand_in_given", "stand_in_in", "held_back", "answered"),
-     lambda query: second_try("stand-in-spare.svg", "A spare stand-in", query, "stand-in", "stand_in_given")),
-    (LATE, lambda kept: rescued(kept, "stand-in", "given", "late", "stand_in_given", "stand_in_in", "answered"),
-     lambda query: second_try("stand-in-late.svg", "A late stand-in", query, "stand-in", "stand_in_given")),
+     lambda query: rescue("stand-in-spare.svg", "A spare stand-in", query, "stand-in", "stand_in_given")),
+    # Late for its stand-in, and a little later for a hedge.
+    (LATE, lambda kept: rescued(kept, "stand-in", "given", "late", "stand_in_given", "late", "stand_in_in", "answered"),
+     lambda query: rescue("stand-in-late.svg", "A late stand-in", query, "stand-in", "stand_in_given")),
 ]
 
 
@@ -289,14 +300,11 @@ def draw(kept, fitting, drawing):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as folder:
-        fleet = Fleet(folder)
-        try:
-            for settings, fitting, drawing in WANTED:
-                if not any(draw(fleet.stories(settings), fitting, drawing) for _ in range(TRIES)):
-                    raise SystemExit(f"nothing to draw under {settings['policy']} in {TRIES} tries")
-        finally:
-            fleet.stop()
+    with contextlib.ExitStack() as stack:
+        fleet = Fleet(stack)
+        for settings, fitting, drawing in WANTED:
+            if not any(draw(fleet.stories(settings), fitting, drawing) for _ in range(TRIES)):
+                raise SystemExit(f"nothing to draw under {settings['policy']} in {TRIES} tries")
 
 
 if __name__ == "__main__":

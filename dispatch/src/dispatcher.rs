@@ -42,6 +42,8 @@ pub struct Dispatcher {
     pub(super) givers: u32,
     /// Instances where others hold something.
     pub(super) crowded: u32,
+    /// Instances that are home to others.
+    pub(super) abroad: u32,
     /// Pools that reserve at them.
     pub(super) asking: Vec<Key<Pool>>,
     /// The wake that the driver was asked for and has not yet given.
@@ -117,6 +119,7 @@ impl Dispatcher {
             shelf: Shelf::default(),
             givers: 0,
             crowded: 0,
+            abroad: 0,
             asking: Vec::new(),
             wake: None,
             book,

@@ -46,8 +46,7 @@ impl Dispatcher {
         if !batch || pool.queue.waiting() > 0 {
             return false;
         }
-        let Some(index) = pool.idle.next(|_| true) else { return false };
-        let instance = self.instances.key_at(index).expect("only instances that are there have room");
+        let Some(instance) = self.next_with_room(key) else { return false };
         let mut rows = Keys::new();
         rows.push(query);
         self.start_batch(key, instance, rows);
@@ -58,12 +57,11 @@ impl Dispatcher {
     /// Gives queries that wait, and what goes with them, to whoever has room.
     pub(super) fn feed_queue(&mut self, key: Key<Pool>) {
         while let Some((_, lane)) = self.next_lane(key) {
-            let Some(index) = self.pools[key].idle.next(|_| true) else {
+            let Some(instance) = self.next_with_room(key) else {
                 self.seek(key);
                 self.recall(key);
                 return;
             };
-            let instance = self.instances.key_at(index).expect("only instances that are there have room");
             self.start_batch_of(key, instance, lane);
         }
         self.wait_for_company(key);

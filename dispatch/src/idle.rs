@@ -77,6 +77,15 @@ impl Idle {
         if index + 1 < self.words.len() * 64 { index + 1 } else { 0 }
     }
 
+    /// Those that have a slot left, but are not idle.
+    pub(super) fn partial(&self) -> impl Iterator<Item = usize> {
+        let bits = |(at, word): (usize, &Word)| {
+            let partial = word.partial;
+            (0..64).filter(move |bit| partial >> bit & 1 == 1).map(move |bit| at * 64 + bit)
+        };
+        self.words.iter().enumerate().flat_map(bits)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.empty == 0 && self.partial == 0
     }

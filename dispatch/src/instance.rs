@@ -29,6 +29,8 @@ pub(super) struct Instance {
     pub(super) tokens: Option<Tokens>,
     /// What other frontends that are known have to do with it.
     pub(super) elsewhere: Elsewhere,
+    /// When they last held nothing there any more.
+    pub(super) let_go: Time,
     /// Until when it gets only what others have no room for.
     pub(super) warm_at: Option<Time>,
 }

@@ -8,8 +8,8 @@
 //! Choice: frontends tell each other what they hold; the driver brings it. An instance has room as long as ours and theirs
 //! together leave any, so what waits stays here, where it can still go to whoever is free first. What is told is late by a
 //! message, so two may still meet; therefore each instance is *home* to one of the frontends, which takes it first, and
-//! another takes it where its own are busy. Work that must not be in anybody's way (copies, early stand-ins) counts only
-//! homes as idle.
+//! another takes it where its own are busy: of such the one that its frontend let go of last, as that goes round and comes back
+//! to this one after all others. Work that must not be in anybody's way (copies, early stand-ins) counts only homes as idle.
 //!
 //! Who is busy enough would keep an instance for ever: its own queries are there first whenever one ends. So what has waited for
 //! as long as a batch takes goes to whoever has the least, one job for each instance, whatever the others hold there.
@@ -66,12 +66,34 @@ impl Instance {
 }
 
 impl Dispatcher {
+    /// An instance with room for a pool's query. Where ours are busy it is the one that its own frontend let go of last: that one
+    /// goes round, as we do, and comes back to it after all others.
+    pub(super) fn next_with_room(&mut self, key: Key<Pool>) -> Option<Key<Instance>> {
+        let idle = &mut self.pools[key].idle;
+        let index = if self.abroad == 0 || idle.more_than(0) {
+            idle.next(|_| true)
+        } else {
+            let instances = &self.instances;
+            let since = |index: &usize| {
+                let instance = instances.key_at(*index).map(|key| &instances[key]);
+                instance.map(|instance| {
+                    (instance.jobs.is_empty() && instance.elsewhere.jobs == 0, instance.let_go)
+                })
+            };
+            idle.partial().max_by_key(since)
+        };
+        Some(self.instances.key_at(index?).expect("only instances that are there have room"))
+    }
+
     /// What others hold at an instance changed.
     pub(super) fn held_elsewhere(&mut self, id: InstanceId, elsewhere: Elsewhere) {
         let Some(key) = self.instance_names.get(id) else { return };
         let before = std::mem::replace(&mut self.instances[key].elsewhere, elsewhere);
-        self.crowded += u32::from(elsewhere.jobs > 0);
-        self.crowded -= u32::from(before.jobs > 0);
+        self.crowded = self.crowded + u32::from(elsewhere.jobs > 0) - u32::from(before.jobs > 0);
+        self.abroad = self.abroad + u32::from(!elsewhere.home) - u32::from(!before.home);
+        if before.jobs > 0 && elsewhere.jobs == 0 {
+            self.instances[key].let_go = self.now;
+        }
         self.refresh(key);
         self.feed_instance(key);
     }

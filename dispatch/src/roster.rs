@@ -64,6 +64,7 @@ impl Dispatcher {
             health,
             tokens: None,
             elsewhere: Elsewhere::default(),
+            let_go: self.now,
             warm_at: None,
         };
         let key = self.instances.insert(instance);
@@ -87,6 +88,7 @@ impl Dispatcher {
         self.forget_tokens(key);
         let Some(instance) = self.instances.remove(key) else { return };
         self.crowded -= u32::from(instance.elsewhere.jobs > 0);
+        self.abroad -= u32::from(!instance.elsewhere.home);
         for serves in &instance.serves {
             self.recount(serves.pool);
         }

@@ -1,6 +1,7 @@
 //! What coding and stand-ins cost the frontend: the same open traffic of 3 KB queries with and without a code of k = 4 or a stand-in
-//! of a quarter of the cost, over instances that take a fixed time and do nothing in it. Prints the processor time of the whole process per query, and the latency that
-//! clients see. A plain program: `cargo bench -p parm-frontend --bench coded`.
+//! of a quarter of the cost, over instances that take a fixed time and do nothing in it. Prints the processor time of the frontend's
+//! threads per query, and the latency that clients see. Clients and instances have threads of their own, which are not counted, and are
+//! precise: tokio's timers would have everything happen at once every millisecond, and nothing in between. A plain program: `cargo bench -p parm-frontend --bench coded`, six minutes; `-- stand-in` compares that one only.
 //!
 //! Instances are in the process, so there is no wire on either side: against the whole cost of a query in a real frontend
 //! the share that is printed is too large, never too small. Runs of the ways alternate.
@@ -8,8 +9,11 @@
 #![allow(clippy::print_stdout, missing_docs)]
 #![allow(clippy::disallowed_methods)] // a benchmark reads the machine's clock
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::DirEntry;
 use std::num::NonZeroU8;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use parm_dispatch::PolicyKind;
@@ -20,6 +24,9 @@ use parm_protocol::{
     Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
     ModelRef, NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata, Transport,
 };
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 const SERVICE: Duration = Duration::from_millis(5);
 const INSTANCES: usize = 16;
@@ -32,7 +39,56 @@ const MODEL: &str = "slow";
 const STAND_IN: &str = "small";
 
 /// Answers after a while.
-struct Slow(Tensor);
+struct Slow(Tensor, mpsc::Sender<Due>);
+
+/// An answer that is due at a time.
+type Due = (Instant, oneshot::Sender<()>);
+
+/// The time of all instances passes in this thread.
+fn pass(given: &mpsc::Receiver<Due>) {
+    let mut waiting = BinaryHeap::new();
+    let mut number = 0u64;
+    loop {
+        let next = waiting.peek().map(|Reverse((at, ..)): &Reverse<(Instant, u64, Finish)>| *at);
+        let patience = next.map_or(SERVICE, |at| at.saturating_duration_since(Instant::now()));
+        match given.recv_timeout(patience) {
+            Ok((at, finish)) => {
+                number += 1;
+                waiting.push(Reverse((at, number, Finish(Some(finish)))));
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+        }
+        while waiting.peek().is_some_and(|Reverse((at, ..))| *at <= Instant::now()) {
+            let Some(Reverse((.., Finish(Some(finish))))) = waiting.pop() else { continue };
+            // Nobody may wait for it any more.
+            let _ = finish.send(());
+        }
+    }
+}
+
+/// Its place in the order is its number's.
+struct Finish(Option<oneshot::Sender<()>>);
+
+impl PartialEq for Finish {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Finish {}
+
+impl PartialOrd for Finish {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Finish {
+    fn cmp(&self, _: &Self) -> std::cmp::Ordering {
+        std::cmp::Ordering::Equal
+    }
+}
 
 impl Client for Slow {
     fn peer(&self) -> &str {
@@ -41,7 +97,10 @@ impl Client for Slow {
 
     fn infer(&self, request: InferRequest, _: CallContext) -> BoxFuture<'_, Result<InferResponse, Error>> {
         Box::pin(async move {
-            tokio::time::sleep(if request.model.name == STAND_IN { SERVICE / 4 } else { SERVICE }).await;
+            let took = if request.model.name == STAND_IN { SERVICE / 4 } else { SERVICE };
+            let (finish, finished) = oneshot::channel();
+            self.1.send((Instant::now() + took, finish)).unwrap();
+            finished.await.unwrap();
             Ok(InferResponse {
                 model_name: request.model.name,
                 model_version: "1".into(),
@@ -121,12 +180,14 @@ async fn frontend(way: Way) -> Frontend {
     let answer = Tensor::from_f32([1, 10].as_slice(), &[0.1; 10]).unwrap();
     // The paper's split costs instances: 16 serve queries whatever the policy.
     let instances = if way.policy == PolicyKind::Parm { INSTANCES * 5 / 4 } else { INSTANCES };
+    let (give, given) = mpsc::channel();
+    std::thread::Builder::new().name("instances".into()).spawn(move || pass(&given)).unwrap();
     for _ in 0..instances {
-        frontend.embed(Arc::new(Slow(answer.clone())), None).unwrap();
+        frontend.embed(Arc::new(Slow(answer.clone(), give.clone())), None).unwrap();
     }
     // Coded once it is known to be linear, as a constant is.
     let sets_up = |page: String| {
-        (!way.coded || page.contains("parm_codes{")) && (!stands_in || page.contains("parm_stand_ins_total{"))
+        (!way.coded || page.contains("parm_codes{")) && (!stands_in || page.contains("parm_stand_in_cost{"))
     };
     while !frontend.is_settled() || !sets_up(frontend.metrics()) {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -164,7 +225,19 @@ async fn run(way: Way) -> Run {
 
 /// Queries at a steady pace, whatever becomes of them; all that the generator does is the same every way.
 async fn send(frontend: &Frontend, count: usize) -> Vec<Duration> {
-    let start = tokio::time::Instant::now();
+    let (frontend, runtime) = (frontend.clone(), Handle::current());
+    let (sent, all) = oneshot::channel();
+    let clients = std::thread::Builder::new().name("clients".into());
+    clients.spawn(move || drop(sent.send(send_all(&frontend, &runtime, count)))).unwrap();
+    let mut times = Vec::with_capacity(count);
+    for asked in all.await.unwrap() {
+        times.push(asked.await.unwrap());
+    }
+    times
+}
+
+fn send_all(frontend: &Frontend, runtime: &Handle, count: usize) -> Vec<JoinHandle<Duration>> {
+    let start = Instant::now();
     let data: Vec<f32> = (0..784).map(|i| (i % 29) as f32 / 29.0).collect();
     let tensor = Tensor::from_f32([1, 784].as_slice(), &data).unwrap();
     let request = InferRequest {
@@ -177,11 +250,9 @@ async fn send(frontend: &Frontend, count: usize) -> Vec<Duration> {
     let mut asked = Vec::with_capacity(count);
     for index in 0..count {
         let due = start + GAP * index as u32;
-        if due > tokio::time::Instant::now() {
-            tokio::time::sleep_until(due).await;
-        }
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let (frontend, request) = (frontend.clone(), request.clone());
-        asked.push(tokio::spawn(async move {
+        asked.push(runtime.spawn(async move {
             let arrived = Instant::now();
             let context = Context {
                 arrived,
@@ -195,32 +266,30 @@ async fn send(frontend: &Frontend, count: usize) -> Vec<Duration> {
             arrived.elapsed()
         }));
     }
-    let mut times = Vec::with_capacity(count);
-    for asked in asked {
-        times.push(asked.await.unwrap());
-    }
-    times
+    asked
 }
 
-/// Processor time of this process, user and system.
+/// Processor time of the frontend's threads, user and system.
 fn cpu() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
-    let own: u64 = stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let all: u64 = threads
-        .filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok())
-        .filter_map(|stat| stat.split(' ').next()?.parse::<u64>().ok())
-        .sum();
-    Duration::from_nanos(all.max(own))
+    let read =
+        |thread: &DirEntry, file| std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+    let own = threads.filter(|thread| !matches!(read(thread, "comm").trim(), "clients" | "instances"));
+    let spent = own.filter_map(|thread| read(&thread, "schedstat").split(' ').next()?.parse::<u64>().ok());
+    Duration::from_nanos(spent.sum())
 }
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     println!("| way | CPU us per query | beside hedge | p50 ms | p99 ms | parities or stand-ins per query |");
     println!("|---|---|---|---|---|---|");
-    let mut all: [Vec<Run>; 4] = Default::default();
+    // Of the ways beside the first only those with a name that is given, or all.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let is_wanted = |way: &Way| wanted.is_empty() || wanted.iter().any(|word| way.name.starts_with(word));
+    let ways: Vec<Way> = WAYS.into_iter().filter(|way| way.name == "hedge" || is_wanted(way)).collect();
+    let mut all: Vec<Vec<Run>> = ways.iter().map(|_| Vec::new()).collect();
     for _ in 0..ROUNDS {
-        for (way, runs) in WAYS.iter().zip(&mut all) {
+        for (way, runs) in ways.iter().zip(&mut all) {
             runs.push(runtime.block_on(async { tokio::spawn(run(*way)).await.unwrap() }));
         }
     }
@@ -230,7 +299,7 @@ fn main() {
         values[values.len() / 2]
     };
     let plain = middle(&all[0], |run| run.cpu_us);
-    for (way, runs) in WAYS.iter().zip(&all) {
+    for (way, runs) in ways.iter().zip(&all) {
         let cpu = middle(runs, |run| run.cpu_us);
         println!(
             "| {} | {cpu:.1} | {:+.1} % | {:.2} | {:.2} | {:.2} |",

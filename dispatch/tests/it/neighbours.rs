@@ -21,12 +21,15 @@ fn what_others_hold_counts_as_held() {
 
 #[test]
 fn ones_own_come_first_and_others_where_those_are_busy() {
-    let others = [Join(1), Join(2), Join(3), Elsewhere(1, 0, false), Elsewhere(2, 0, false)];
-    let steps: Vec<_> = others.into_iter().chain([Query(1), Done(3), Query(2), Query(3)]).collect();
+    let others = [Join(1), Join(2), Join(3), Elsewhere(1, 1, false), Elsewhere(2, 1, false)];
+    // The neighbour has just done with 1: it will come back to it after 2.
+    let let_go = [Elsewhere(2, 0, false), Wait(1), Elsewhere(1, 0, false)];
+    let queries = [Query(1), Done(3), Query(2), Query(3)];
+    let steps: Vec<_> = others.into_iter().chain(let_go).chain(queries).collect();
     check(
         settings(PolicyKind::None),
         &steps,
-        &["0 run 1 on 3", "0 answer 1 exact", "0 run 2 on 3", "0 run 3 on 1"],
+        &["1 run 1 on 3", "1 answer 1 exact", "1 run 2 on 3", "1 run 3 on 1"],
     );
 }
 

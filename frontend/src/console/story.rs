@@ -112,23 +112,29 @@ impl Story {
             "failed" => return format!("It got no answer in {}.", time(took)),
             other => by(other),
         };
-        let given = self.steps.iter().find_map(|(_, step)| match step {
-            Step::Given(at, _) => Some(format!(" from instance {}", at.instance)),
+        let late = self.steps.iter().enumerate().find_map(|(at, (_, step))| match step {
+            Step::Late(after) => Some((at, format!(" after {}", time(*after)))),
             _ => None,
         });
-        let late = self.steps.iter().find_map(|(_, step)| match step {
-            Step::Late(after) => Some(format!(" after {}", time(*after))),
+        // What ran only later was not what was late.
+        let until = late.as_ref().map_or(self.steps.len(), |(at, _)| *at);
+        let given = self.steps[..until].iter().find_map(|(_, step)| match step {
+            Step::Given(at, _) => Some(at.instance),
             _ => None,
         });
+        let what = match given {
+            Some(instance) => format!("Its prediction from instance {instance}"),
+            None if late.is_some() => "It still waited for an instance and".to_owned(),
+            None => "Its prediction".to_owned(),
+        };
         let came = alone.map_or("has not come yet".to_owned(), |alone| format!("came after {}", time(alone)));
         let end = match alone.and_then(|alone| alone.checked_sub(took)).filter(|saved| !saved.is_zero()) {
             Some(saved) => format!(", {} sooner than the prediction, which {came}", time(saved)),
             None => format!("; the prediction {came}"),
         };
         format!(
-            "Its prediction{} was late{}, so {answered} answered it after {}{end}.",
-            given.unwrap_or_default(),
-            late.unwrap_or_default(),
+            "{what} was late{}, so {answered} answered it after {}{end}.",
+            late.map(|(_, after)| after).unwrap_or_default(),
             time(took)
         )
     }
@@ -211,6 +217,8 @@ impl Step {
             confidence.map(|sure| format!(", {} sure", share(f64::from(sure)))).unwrap_or_default()
         };
         match self {
+            Self::Queued(0) => "It had to wait for an instance.".to_owned(),
+            Self::Queued(1) => "It had to wait: one was before it.".to_owned(),
             Self::Queued(waiting) => format!("It had to wait: {waiting} were before it."),
             Self::Given(at, _) => format!("Instance {} got it.", at.instance),
             Self::Hedged(at, _) => format!("Instance {} got it too, as a hedge.", at.instance),
@@ -312,6 +320,23 @@ mod tests {
         let why = story.why("stand-in", Duration::from_millis(25), Some(Duration::from_millis(98)));
         let expected = "Its prediction from instance 3 was late after 22 ms, so a stand-in answered it after 25 ms, \
                         73 ms sooner than the prediction, which came after 98 ms.";
+        assert_eq!(why, expected);
+    }
+
+    #[test]
+    fn a_query_that_was_late_while_it_waited_does_not_blame_who_got_it_later() {
+        let mut story = Story::default();
+        let (own, other) = (At { instance: 3, job: 7 }, At { instance: 5, job: 8 });
+        story.push(at(0), Step::Queued(1));
+        story.push(at(4), Step::Late(Duration::from_millis(4)));
+        story.push(at(5), Step::StandInGiven(other, Urgency::Late));
+        story.push(at(9), Step::StandInIn(other, None));
+        story.push(at(11), Step::Given(own, 1));
+        story.push(at(12), Step::Answered("stand-in", None));
+        assert_eq!(story.told(at(0))[1]["text"], "It had to wait: one was before it.");
+        let why = story.why("stand-in", Duration::from_millis(12), None);
+        let expected = "It still waited for an instance and was late after 4.0 ms, so a stand-in answered it after 12 ms; \
+                        the prediction has not come yet.";
         assert_eq!(why, expected);
     }
 

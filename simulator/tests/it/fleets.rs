@@ -73,7 +73,7 @@ fn lost_messages_cost_time_and_no_query() {
 /// The same where instances give no tokens and frontends tell each other what they hold, a millisecond apart at least.
 #[test]
 fn neighbours_who_tell_what_they_hold_are_nearly_as_good_as_tokens() {
-    for (instances, frontends, load) in [(18, 2, 0.5), (18, 3, 0.5), (18, 3, 0.7)] {
+    for (instances, frontends, load) in [(18, 2, 0.5), (18, 3, 0.7), (180, 10, 0.5)] {
         let [one, blind, _] = compared(instances, frontends, load).map(|tally| gap(&tally));
         let neighbours = Some(Duration::from_millis(1));
         let fleet = Fleet { frontends, neighbours, delay: DELAY, ..Fleet::default() };
@@ -85,7 +85,6 @@ fn neighbours_who_tell_what_they_hold_are_nearly_as_good_as_tokens() {
             gap(&told),
             told.messages()
         );
-        println!("{said}");
-        assert!(gap(&told) < 0.6 * blind, "{said}");
+        assert!(gap(&told) <= 1.4 * one && blind > 5.0 * one, "{said}");
     }
 }
