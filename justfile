@@ -98,9 +98,18 @@ bench-page *arguments:
 book:
     mdbook build
 
+# What we say of speed, measured again beside what was recorded: a ratio that is worse by a fifth is named.
+bench *arguments:
+    bench/ratios.sh {{arguments}}
+
 # One pass-through hop beside nginx, haproxy and Envoy.
-bench-hop:
-    bench/hop.sh
+bench-hop *arguments:
+    bench/hop.sh {{arguments}}
+
+# What many instances, models and idle connections cost a frontend.
+bench-scale *arguments:
+    cargo build --release -p parm
+    PYTHONPATH=interop:bench python3 bench/scale.py {{arguments}}
 
 # Half an hour of rolling faults at half load: nothing lost, nothing leaked (docs/results/chaos.md).
 soak *arguments:

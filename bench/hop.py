@@ -6,6 +6,7 @@ medians over the rounds are printed. Run by `just bench-hop`; needs wrk, nginx a
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -166,44 +167,45 @@ def main():
     arguments.add_argument("--floats", type=int, default=784, help="FP32 values in a request (784 are 3 KB)")
     arguments.add_argument("--envoy", help="path of an envoy binary; left out when absent")
     options = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    found = run(options)
+    print(f"{options.floats} FP32 values a request, {options.rounds} rounds of {options.seconds} s, medians\n")
+    print(table(found, options.floats))
+
+
+def run(options):
+    """The readings of every proxy, by name."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as running:
         os.chmod(folder, 0o755)
         script = wrk_script(folder, options.floats)
         worker_config = pathlib.Path(folder) / "worker.toml"
         null = (pathlib.Path(__file__).parent / "null-worker.toml").read_text()
         worker_config.write_text(null.replace("[784]", f"[{options.floats}]"))
-        with Parm("worker", "--config", str(worker_config)) as worker:
+        # Frontends before the same worker would share it, and each has it to itself here.
+        workers = [running.enter_context(Parm("worker", "--config", str(worker_config))) for _ in range(4)]
+        for worker in workers:
             worker.wait_for_model(MODEL)
-            # One thread, as nginx and Envoy get one; only the proxies are limited, not the worker.
-            os.environ["TOKIO_WORKER_THREADS"] = "1"
-            serve = ["serve", "--worker", f"http://{worker.http}"]
-            agent = ["worker", "--upstream", f"http://{worker.http}", "--instances", "16"]
-            with Parm(*serve, *PASS_THROUGH) as through, Parm(*serve) as hedging, Parm(*agent) as beside:
-                through.wait_for_model(MODEL)
-                hedging.wait_for_model(MODEL)
-                beside.wait_for_model(MODEL)
-                targets = {"direct": worker, "parm": through, "parm, as it comes": hedging, "parm, as an agent": beside}
-                targets = {name: (server.http, server.process.pid) for name, server in targets.items()}
-                makers = {"nginx": nginx, "haproxy": haproxy}
-                if options.envoy:
-                    makers["envoy"] = lambda *a: [options.envoy, *envoy(*a)[1:]]
-                with_proxies(makers, targets, folder, worker.http,
-                             lambda: report(measure(targets, script, options.rounds, options.seconds), options))
-
-
-def with_proxies(makers, targets, folder, upstream, then):
-    if not makers:
-        return then()
-    (name, maker), *rest = makers.items()
-    port = free_port()
-    with Server(maker(folder, port, upstream), f"http://127.0.0.1:{port}/v2/health/ready") as proxy:
-        targets[name] = (f"127.0.0.1:{port}", proxy.process.pid)
-        return with_proxies(dict(rest), targets, folder, upstream, then)
-
-
-def report(results, options):
-    print(f"{options.floats} FP32 values a request, {options.rounds} rounds of {options.seconds} s, medians\n")
-    print(table(results, options.floats))
+        direct, *others = (worker.http for worker in workers)
+        # One thread, as nginx and Envoy get one; only the proxies are limited, not the workers.
+        os.environ["TOKIO_WORKER_THREADS"] = "1"
+        ways = {
+            "parm": lambda http: ["serve", "--worker", f"http://{http}", *PASS_THROUGH],
+            "parm, as it comes": lambda http: ["serve", "--worker", f"http://{http}"],
+            "parm, as an agent": lambda http: ["worker", "--upstream", f"http://{http}", "--instances", "16"],
+        }
+        targets = {"direct": (direct, workers[0].process.pid)}
+        for (name, way), http in zip(ways.items(), others):
+            proxy = running.enter_context(Parm(*way(http)))
+            proxy.wait_for_model(MODEL)
+            targets[name] = (proxy.http, proxy.process.pid)
+        makers = {"nginx": nginx, "haproxy": haproxy}
+        if options.envoy:
+            makers["envoy"] = lambda *a: [options.envoy, *envoy(*a)[1:]]
+        for name, maker in makers.items():
+            port = free_port()
+            proxy = Server(maker(folder, port, direct), f"http://127.0.0.1:{port}/v2/health/ready")
+            targets[name] = (f"127.0.0.1:{port}", running.enter_context(proxy).process.pid)
+        del os.environ["TOKIO_WORKER_THREADS"]
+        return measure(targets, script, options.rounds, options.seconds)
 
 
 if __name__ == "__main__":

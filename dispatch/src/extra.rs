@@ -199,7 +199,10 @@ impl Dispatcher {
             return false;
         }
         let spare = !extra.hedge && extra.role != Role::Deployed;
-        if spare && !self.instances[instance].elsewhere.is_idle() {
+        // Where no queries go nobody comes first.
+        let of = &self.instances[instance];
+        let free = if serves.takes_queries() { of.is_ours() } else { of.elsewhere.jobs == 0 };
+        if spare && !free {
             return false;
         }
         match extra.role {

@@ -257,7 +257,7 @@ impl Dispatcher {
     /// Sets the timer for a batch that waits for company while there is room for it.
     fn wait_for_company(&mut self, key: Key<Pool>) {
         let pool = &mut self.pools[key];
-        if pool.queue.waiting() == 0 || (pool.idle.is_empty() && self.givers == 0) {
+        if pool.queue.waiting() == 0 || (pool.idle.is_empty() && self.givers == 0 && self.crowded == 0) {
             return;
         }
         let Some(at) = pool.queue.ready_at(&pool.in_force.batch) else { return };

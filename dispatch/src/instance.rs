@@ -76,7 +76,7 @@ impl Instance {
         match self.jobs.len() {
             _ if !room || !self.usable() => Room::None,
             0 if self.warm_at.is_none()
-                && self.elsewhere.is_idle()
+                && self.is_ours()
                 && self.tokens.as_ref().is_none_or(Tokens::is_ready) =>
             {
                 Room::Empty

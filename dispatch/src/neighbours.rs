@@ -17,13 +17,16 @@
 //! Rejected: to share instances out (the tail of a third of a pool is much longer than that of a whole one); to ask a neighbour
 //! before each job (a round trip for every query, and who answers while it is away?).
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::InstanceId;
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
+use super::extra::Extra;
 use super::instance::Instance;
 use super::pool::Pool;
+use super::stand_ins::StandIns;
 use super::timers::Timer;
 
 /// How long work waits for an instance that neighbours keep busy, while nobody knows what a batch takes.
@@ -56,6 +59,11 @@ impl Elsewhere {
 }
 
 impl Instance {
+    /// No neighbour is in the way, nor do we get in anybody's. Tokens say it better.
+    pub(super) fn is_ours(&self) -> bool {
+        self.tokens.is_some() || self.elsewhere.is_idle()
+    }
+
     /// Nothing but what others hold there keeps a job away.
     fn others_fill_it(&self) -> bool {
         self.elsewhere.jobs > 0
@@ -77,7 +85,10 @@ impl Dispatcher {
             let since = |index: &usize| {
                 let instance = instances.key_at(*index).map(|key| &instances[key]);
                 instance.map(|instance| {
-                    (instance.jobs.is_empty() && instance.elsewhere.jobs == 0, instance.let_go)
+                    let held = instance.jobs.len() + usize::from(instance.elsewhere.jobs);
+                    // Who warms up comes after those that are idle, and where none is those that hold least come first.
+                    let idle = held == 0 && instance.warm_at.is_none();
+                    (idle, Reverse(held), instance.elsewhere.home, instance.let_go)
                 })
             };
             idle.partial().max_by_key(since)
@@ -96,6 +107,41 @@ impl Dispatcher {
         }
         self.refresh(key);
         self.feed_instance(key);
+        // What waits may have begun to when nobody else was here.
+        if elsewhere.jobs > 0 {
+            self.bear_neighbours_of(key);
+        }
+    }
+
+    /// Whatever waits for an instance that others hold waits for them no longer than that.
+    pub(super) fn bear_neighbours_of(&mut self, key: Key<Instance>) {
+        for index in 0..self.instances[key].serves.len() {
+            let pool = self.instances[key].serves[index].pool;
+            if self.crowded > 0 && self.presses(pool) {
+                self.bear_neighbours(pool);
+            }
+        }
+    }
+
+    /// Whether more than so many instances have nothing to do, neighbours' homes among them.
+    pub(super) fn more_idle_than(&self, key: Key<Pool>, count: u32) -> bool {
+        let idle = &self.pools[key].idle;
+        let free = |index: &usize| {
+            let instance = self.instances.key_at(*index).map(|key| &self.instances[key]);
+            instance.is_some_and(|of| !of.elsewhere.home && of.jobs.is_empty() && of.elsewhere.jobs == 0)
+        };
+        let abroad = if self.abroad == 0 { 0 } else { idle.partial().filter(free).count() as u32 };
+        abroad > count || idle.more_than(count - abroad)
+    }
+
+    /// Whether anything of a pool waits that must not wait for ever.
+    fn presses(&self, key: Key<Pool>) -> bool {
+        let Some(pool) = self.pools.get(key) else { return false };
+        let late = |own: &StandIns| own.late.iter().any(|query| self.queries.contains(*query));
+        let urgent = |extra: &Extra| extra.rows.iter().any(|query| self.queries.contains(*query));
+        pool.queue.waiting() > 0
+            || pool.urgent.iter().any(urgent)
+            || pool.stand_ins.as_deref().is_some_and(late)
     }
 
     /// Jobs at instances that give no tokens, where there are any: what neighbours are to know.
@@ -133,10 +179,14 @@ impl Dispatcher {
         }
         filled.sort_by_key(|(held, _)| *held);
         for (_, instance) in filled {
-            if !self.take_what_waits(instance) {
+            if !self.presses(key) {
                 return;
             }
+            // One that takes nothing may only be one that does not suit.
+            self.take_what_waits(instance);
         }
-        self.bear_neighbours(key);
+        if self.presses(key) {
+            self.bear_neighbours(key);
+        }
     }
 }

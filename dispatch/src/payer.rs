@@ -66,9 +66,9 @@ impl Dispatcher {
     /// Whether redundancy of a pool may take an instance without taking one that a share has reserved: others stay free, or a
     /// query would take it.
     pub(super) fn leaves_reserved(&self, key: Key<Pool>) -> bool {
-        let (unused, pool) = (self.book.unused(), &self.pools[key]);
+        let unused = self.book.unused();
         // Where instances give tokens those say it.
-        unused == 0 || self.givers > 0 || pool.idle.more_than(unused) || self.next_lane(key).is_some()
+        unused == 0 || self.givers > 0 || self.more_idle_than(key, unused) || self.next_lane(key).is_some()
     }
 }
 

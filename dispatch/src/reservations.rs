@@ -65,6 +65,7 @@ impl ByPayer {
 impl Dispatcher {
     /// An instance that gives tokens takes work (again): what waits in its pools may reserve there.
     pub(super) fn seek_for_all(&mut self, key: Key<Instance>) {
+        self.bear_neighbours_of(key);
         if self.givers > 0 {
             let serves = &self.instances[key].serves;
             let pools: SmallVec<[_; 2]> = serves.iter().map(|serves| serves.pool).collect();

@@ -90,7 +90,7 @@ impl Dispatcher {
 
     /// Gives a pool's stand-ins to whoever has room for them.
     pub(super) fn feed_stand_ins(&mut self, pool: Key<Pool>, line: StandInLine) {
-        while self.may_stand_in(pool, line) {
+        while !self.pools[pool].idle.is_empty() && self.may_stand_in(pool, line) {
             let Some(first) = self.first_without(pool, line) else { return };
             // By chance: in turns with queries an instance would always stand in for the same other one, and comparing the two
             // would not tell who is wrong.
@@ -147,7 +147,7 @@ impl Dispatcher {
     fn may_stand_in(&mut self, key: Key<Pool>, line: StandInLine) -> bool {
         let pool = &mut self.pools[key];
         let Some(stand_ins) = &mut pool.stand_ins else { return false };
-        if stand_ins.waiting(line).is_empty() || pool.idle.is_empty() || !self.leaves_reserved(key) {
+        if stand_ins.waiting(line).is_empty() || !self.leaves_reserved(key) {
             return false;
         }
         let pool = &mut self.pools[key];
@@ -184,9 +184,9 @@ impl Dispatcher {
     ) -> bool {
         let instance_of = &self.instances[instance];
         // What is spare must not wait at an instance behind anything.
-        let idle = instance_of.jobs.is_empty() && instance_of.elsewhere.is_idle();
+        let idle = instance_of.jobs.is_empty() && instance_of.is_ours();
         let free = line == StandInLine::Late || idle;
-        let serves = instance_of.serves(pool).is_some_and(|serves| serves.data && serves.stand_in);
+        let serves = instance_of.serves(pool).is_some_and(|serves| serves.takes_queries() && serves.stand_in);
         let reserved = instance_of.tokens.as_ref().is_some_and(Tokens::are_reserved);
         free && serves && !reserved && !self.holds(instance, query)
     }

@@ -313,3 +313,9 @@ fn what_has_no_confidence_is_not_given_where_a_least_one_is_asked_for() {
     };
     check_group(with(plus(2, 1), least), &steps, &[&started[..], &["40 answer 2 exact"]].concat());
 }
+
+#[test]
+fn an_instance_kept_for_parities_takes_them_whosever_home_it_is() {
+    let steps = [&[Elsewhere(3, 0, false)][..], &GROUP].concat();
+    check_on_three(parm(), &steps, &STARTED);
+}

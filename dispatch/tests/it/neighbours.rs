@@ -1,11 +1,16 @@
 //! Instances that other frontends use as well and that give no tokens.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
-use parm_dispatch::{EjectionSettings, PolicyKind, PoolSettings};
+use parm_dispatch::{
+    Action, BatchSettings, EjectionSettings, Event, Grant, InstanceId, InstanceSpec, Note, PolicyKind,
+    PoolSettings, Served, Settings, Site, Token,
+};
 
 use super::script::Step::*;
-use super::script::check;
+use super::script::{act, check, play, words};
+use super::world::{POOL, World};
 
 /// Who joins gets its share at once, so that who comes next is plain.
 fn settings(policy: PolicyKind) -> PoolSettings {
@@ -72,4 +77,88 @@ fn copies_are_not_put_in_anybodys_way() {
     let steps = [Join(1), Join(2), Join(3), Elsewhere(2, 1, true), Elsewhere(3, 0, false), Query(1), Wait(1)];
     let expect = ["0 run 1 on 1"];
     check(settings(PolicyKind::Replicate), &steps, &expect);
+}
+
+#[test]
+fn what_waited_before_a_neighbour_came_is_not_left_behind_it() {
+    let steps = [Join(1), Query(1), Query(2), Wait(2), Elsewhere(1, 1, true), Wait(3), Done(1), Wait(30)];
+    check(settings(PolicyKind::None), &steps, &["0 run 1 on 1", "5 answer 1 exact", "12 run 2 on 1"]);
+}
+
+#[test]
+fn a_retry_that_avoids_the_least_held_goes_to_the_next() {
+    let steps = [Join(1), Join(2), Query(1), Elsewhere(1, 1, true), Elsewhere(2, 2, true), Fail(1), Wait(30)];
+    check(settings(PolicyKind::None), &steps, &["0 run 1 on 1", "10 run 1 on 2"]);
+}
+
+#[test]
+fn a_retry_that_has_nowhere_else_to_go_is_not_forgotten() {
+    // The only other one is busy with a query of ours until after the time for which the retry avoids 1.
+    let steps = [Join(1), Join(2), Query(1), Query(2), Elsewhere(1, 1, true), Fail(1), Wait(150)];
+    let world = play(settings(PolicyKind::None), &steps);
+    let said = words(&world);
+    assert_eq!(said.iter().filter(|word| word.ends_with("run 1 on 1")).count(), 2, "{said:?}");
+}
+
+#[test]
+fn a_batch_that_is_not_full_does_not_wait_for_neighbours_for_ever() {
+    let max_size = NonZeroU16::new(4).expect("positive");
+    let batch = BatchSettings { max_size, max_delay: Duration::from_millis(5) };
+    let settings = PoolSettings { batch, ..settings(PolicyKind::None) };
+    // Old after 5 ms, and then as patient as anybody.
+    check(settings, &[Join(1), Elsewhere(1, 1, true), Query(1), Wait(50)], &["15 run 1 on 1"]);
+}
+
+#[test]
+fn a_server_that_comes_back_and_is_held_is_waited_for_no_longer_than_any() {
+    let steps = [Join(1), Elsewhere(1, 1, true), Drain(1), Query(1), Wait(5), Join(1), Wait(50)];
+    check(settings(PolicyKind::None), &steps, &["15 run 1 on 1"]);
+}
+
+#[test]
+fn nobody_is_woken_for_neighbours_while_nothing_waits() {
+    // It drains here for ever, and is busy elsewhere for ever.
+    let steps = [Join(1), Elsewhere(1, 1, true), Query(1), Wait(11), Drain(1), Done(1), Quiet, Wait(900)];
+    let world = play(settings(PolicyKind::None), &steps);
+    let wakes = world.log.iter().filter(|(_, action)| matches!(action, Action::WakeAt(_))).count();
+    assert!(wakes < 5, "{wakes} wakes");
+}
+
+#[test]
+fn where_instances_give_tokens_it_is_nobodys_home() {
+    let settings = PoolSettings { ahead: Duration::ZERO, ..settings(PolicyKind::Replicate) };
+    let mut world = World::new(Settings::uniform(settings), 7);
+    for id in [1, 2] {
+        act(&mut world, &Join(id));
+        world.send(Event::TokensOffered(InstanceId(id)));
+        act(&mut world, &Elsewhere(id, 0, false));
+        let (token, met) = (Token(id), Note(0));
+        let grant = Grant { token, lease: None, contended: false, reserved: false, sharers: 2, met };
+        world.send(Event::TokenGranted(InstanceId(id), grant));
+    }
+    act(&mut world, &Query(1));
+    assert_eq!(words(&world), ["0 run 1 on 1", "0 copy 1 on 2"]);
+}
+
+#[test]
+fn of_servers_with_a_slot_left_the_one_that_holds_least_is_next() {
+    let settings = PoolSettings { ahead: Duration::ZERO, ..settings(PolicyKind::None) };
+    let mut world = World::new(Settings::uniform(settings), 7);
+    for id in 1..=3 {
+        let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 4, site: Site::default() };
+        world.send(Event::InstanceJoined(InstanceId(id), spec));
+        act(&mut world, &Elsewhere(id, 0, id == 1));
+    }
+    (1..=6).for_each(|id| act(&mut world, &Query(id)));
+    let on = |id| world.running().filter(|(_, held)| held.job.instance == InstanceId(id)).count();
+    assert_eq!([on(1), on(2), on(3)], [2, 2, 2]);
+}
+
+#[test]
+fn one_that_has_just_joined_comes_after_idle_ones_of_neighbours() {
+    let settings = PoolSettings { policy: PolicyKind::None, ..PoolSettings::default() };
+    let steps =
+        [Join(1), Join(2), Warm(32), Elsewhere(2, 0, false), Wait(2000), Quiet, Join(3), Query(1), Query(2)];
+    let said = words(&play(settings, &steps));
+    assert_eq!(said, ["2640 run 1 on 1", "2640 run 2 on 2"]);
 }

@@ -5,11 +5,13 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use parm_dispatch::{
-    BudgetSettings, Event, Fraction, InstanceId, PolicyKind, PoolSettings, Role, StandInSettings, Unsure,
+    BudgetSettings, Event, Fraction, InstanceId, PolicyKind, PoolSettings, Role, Settings, ShareId,
+    StandInSettings, Terms, Unsure,
 };
 
 use super::script::Step::*;
 use super::script::{Step, act, check, play, words};
+use super::world::World;
 
 fn standing_in() -> PoolSettings {
     let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..PoolSettings::default() };
@@ -252,4 +254,22 @@ fn a_stand_in_that_is_lost_is_made_again() {
     let steps = [Query(1), Wait(24), Quiet, Fail(3)];
     let words = words(&play(with(|stand_in| stand_in.hedge = false), &[&WARM[..], &steps].concat()));
     assert!(words.len() == 1 && words[0].starts_with("664 late stand-in 1"), "{words:?}");
+}
+
+#[test]
+fn a_late_query_is_stood_in_for_where_neighbours_are_busy_too() {
+    let steps = [Query(1), Elsewhere(1, 2, true), Elsewhere(3, 1, true), Wait(100)];
+    let said = words(&play(late(), &[&WARM[..], &steps].concat()));
+    assert!(said.iter().any(|word| word.ends_with("late stand-in 1 on 3")), "{said:?}");
+}
+
+#[test]
+fn what_is_idle_at_a_neighbour_leaves_reserved_instances_free_as_well() {
+    let shares = [(ShareId(0), Terms { weight: 1.0, reserved: 1 })].into_iter().collect();
+    let settings = PoolSettings { ahead: Duration::ZERO, ..late() };
+    let mut world = World::new(Settings { shares, ..Settings::uniform(settings) }, 7);
+    let steps = [Elsewhere(1, 0, false), Elsewhere(3, 0, false), Query(1), Wait(100)];
+    [&WARM[..], &steps].concat().iter().for_each(|step| act(&mut world, step));
+    let said = words(&world);
+    assert!(said.iter().any(|word| word.contains("late stand-in 1 on")), "{said:?}");
 }

@@ -9,6 +9,9 @@ use super::line::Line;
 /// Servers of which one neighbour is believed: more than any frontend may have.
 const MOST: usize = 16_384;
 
+/// Longest address that is remembered, in bytes: of servers here none is longer.
+const LONGEST: usize = 2000;
+
 /// Why a neighbour is not listened to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needless {
@@ -31,6 +34,8 @@ pub(crate) struct Known {
 #[derive(Debug)]
 struct Ours {
     id: InstanceId,
+    /// What it serves: homes are dealt among servers of the same.
+    models: String,
     home: bool,
     /// What the dispatcher knows.
     told: Elsewhere,
@@ -52,12 +57,15 @@ impl Known {
     }
 
     /// A server joined the dispatcher, or another in its place.
-    pub(crate) fn joined(&mut self, address: &str, id: InstanceId) -> Vec<Event> {
-        if self.ours.get(address).is_some_and(|ours| ours.id == id) {
-            return Vec::new();
+    pub(crate) fn joined(&mut self, address: &str, models: String, id: InstanceId) -> Vec<Event> {
+        match self.ours.get_mut(address).filter(|ours| ours.id == id) {
+            Some(ours) if ours.models == models => return Vec::new(),
+            Some(ours) => ours.models = models,
+            None => {
+                let ours = Ours { id, models, home: true, told: Elsewhere::default() };
+                self.ours.insert(address.to_owned(), ours);
+            }
         }
-        let told = Elsewhere::default();
-        self.ours.insert(address.to_owned(), Ours { id, home: true, told });
         self.settle_all()
     }
 
@@ -85,7 +93,7 @@ impl Known {
         for (address, jobs) in &line.holds {
             if *jobs == 0 {
                 holds.remove(address);
-            } else if holds.len() < MOST || holds.contains_key(address) {
+            } else if address.len() <= LONGEST && (holds.len() < MOST || holds.contains_key(address)) {
                 holds.insert(address.clone(), *jobs);
             }
         }
@@ -103,7 +111,12 @@ impl Known {
         // Everybody who knows the same frontends and servers comes to the same end.
         let names = self.others.len() + 1;
         let own = self.others.keys().filter(|name| **name < self.own).count();
-        self.ours.values_mut().zip(0..).for_each(|(ours, place)| ours.home = place % names == own);
+        let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+        for Ours { models, home, .. } in self.ours.values_mut() {
+            let place = places.entry(models).or_default();
+            *home = *place % names == own;
+            *place += 1;
+        }
         let others = &self.others;
         self.ours.iter_mut().filter_map(|(address, ours)| ours.settle(others, address)).collect()
     }
@@ -142,7 +155,7 @@ mod tests {
     fn beside_one() -> Known {
         let mut known = Known::of("m".into());
         for (address, id) in [("a", 1), ("b", 2), ("c", 3)] {
-            assert_eq!(known.joined(address, InstanceId(id)), [], "alone everything is home");
+            assert_eq!(known.joined(address, "m".into(), InstanceId(id)), [], "alone everything is home");
         }
         known.begins("z").unwrap();
         assert_eq!(
@@ -167,10 +180,25 @@ mod tests {
     #[test]
     fn a_server_that_joins_later_is_known_to_be_held_and_one_that_left_is_no_home() {
         let mut known = beside_one();
-        assert_eq!(known.joined("x", InstanceId(4)), [told(4, 1, false)]);
-        assert_eq!(known.joined("x", InstanceId(4)), [], "it serves something else, and is the same");
-        assert_eq!(known.joined("x", InstanceId(5)), [told(5, 1, false)], "another in its place");
+        assert_eq!(known.joined("x", "m".into(), InstanceId(4)), [told(4, 1, false)]);
+        assert_eq!(
+            known.joined("x", "m".into(), InstanceId(4)),
+            [],
+            "it serves something else, and is the same"
+        );
+        assert_eq!(known.joined("x", "m".into(), InstanceId(5)), [told(5, 1, false)], "another in its place");
         assert_eq!(known.left(InstanceId(1)), [told(2, 0, true), told(3, 0, false), told(5, 1, true)]);
+    }
+
+    #[test]
+    fn homes_are_dealt_among_servers_of_the_same_models() {
+        let mut known = Known::of("m".into());
+        for (address, id, models) in [("a", 1, "A"), ("b", 2, "B"), ("c", 3, "A"), ("d", 4, "B")] {
+            known.joined(address, models.into(), InstanceId(id));
+        }
+        known.begins("z").unwrap();
+        assert_eq!(known.heard(&line("z", &[]), true), [told(3, 0, false), told(4, 0, false)]);
+        assert_eq!(known.joined("d", "A".into(), InstanceId(4)), [told(4, 0, true)]);
     }
 
     #[test]
@@ -188,6 +216,8 @@ mod tests {
             known.heard(&line("z", &[(&format!("http://{at}"), 1)]), false);
         }
         assert_eq!(known.others["z"].len(), MOST);
+        known.heard(&line("z", &[(&"x".repeat(1 << 20), 1)]), false);
+        assert!(known.others["z"].keys().all(|address| address.len() <= LONGEST));
         assert_eq!(known.heard(&line("z", &[("a", 0)]), false), [told(1, 0, true)]);
     }
 }

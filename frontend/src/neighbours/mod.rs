@@ -22,4 +22,5 @@ mod telling;
 
 pub use config::Config;
 pub(crate) use following::follow;
+pub(crate) use known::Known;
 pub(crate) use telling::{Telling, Told};

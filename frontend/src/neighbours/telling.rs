@@ -93,10 +93,11 @@ impl Telling {
             let changed = told.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
+            let looked = Instant::now();
             let held = core.driver.held_without_tokens();
             let news = self.news(&held);
             let over = Instant::now() >= beat;
-            if over && core.activity.is_draining() && held.is_empty() {
+            if (over || self.last.is_none()) && core.activity.is_draining() && held.is_empty() {
                 return None;
             }
             if !news.is_empty() || self.last.is_none() || over {
@@ -106,6 +107,8 @@ impl Telling {
             }
             // Whether it came or the time is over is seen above.
             let _ = timeout(beat.saturating_duration_since(Instant::now()), changed).await;
+            // What was no news is looked at no more often than what was.
+            sleep_until(looked + GAP).await;
         }
     }
 

@@ -41,7 +41,7 @@ use crate::console::moment::Glance;
 use crate::console::{Happening, Journal, KeptQuery, Kind, Wanted};
 use crate::error::Error;
 use crate::lifelines::Lifelines;
-use crate::neighbours::Told;
+use crate::neighbours::{Known, Told};
 use crate::record::{Note, Recorder};
 
 /// The dispatcher with what it needs to act.
@@ -169,7 +169,12 @@ impl Driver {
             state.react(self, Event::InstanceJoined(instance.id, spec), &mut effects);
         }
         self.act(effects);
-        self.neighbours.know(|known| known.joined(&instance.name, instance.id), |event| self.on(event));
+        if instance.may_be_shared() {
+            let mut models: Vec<_> = instance.pools().iter().map(|pool| pool.model.name.clone()).collect();
+            models.sort_unstable();
+            let joined = |known: &mut Known| known.joined(&instance.name, models.join("\n"), instance.id);
+            self.neighbours.know(joined, |event| self.on(event));
+        }
     }
 
     /// An instance is gone.
@@ -266,7 +271,8 @@ impl Driver {
         let state = self.state.lock();
         let instances = &state.ledger.instances;
         let held = state.dispatcher.held_without_tokens();
-        held.filter_map(|(id, jobs)| Some((instances.get(&id)?.name.clone(), jobs))).collect()
+        let shared = |id| instances.get(&id).filter(|instance| instance.may_be_shared());
+        held.filter_map(|(id, jobs)| Some((shared(id)?.name.clone(), jobs))).collect()
     }
 
     /// How shares stand.

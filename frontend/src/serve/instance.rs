@@ -114,6 +114,11 @@ impl Instance {
         *self.absent.write() = models;
     }
 
+    /// Whether other frontends may have it too: a thread of this process is ours alone, whatever it is called elsewhere.
+    pub(super) fn may_be_shared(&self) -> bool {
+        !self.name.starts_with("embedded:")
+    }
+
     /// Jobs that it holds.
     pub(crate) fn inflight(&self) -> u32 {
         self.inflight.load(Ordering::Relaxed)

@@ -34,6 +34,19 @@ impl Two {
     }
 
     async fn start_with(change: impl Fn(&mut Config)) -> Self {
+        let two = Self::new(change);
+        for frontend in &two.frontends {
+            until("all servers are there", || ready(frontend) == 4.0).await;
+        }
+        two
+    }
+
+    /// The same without servers.
+    fn over_none() -> Self {
+        Self::new(|config| config.workers.clear())
+    }
+
+    fn new(change: impl Fn(&mut Config)) -> Self {
         let servers = SERVERS.map(|name| Scripted::quick(name, 40)).to_vec();
         let network = Network::with(&servers.iter().collect::<Vec<_>>());
         let frontends = ["http://10.0.0.2:8003", "http://10.0.0.1:8003"].map(|neighbour| {
@@ -43,9 +56,6 @@ impl Two {
         });
         let admins = frontends.iter().zip(["10.0.0.1:8003", "10.0.0.2:8003"]);
         let admins = admins.map(|(frontend, at)| network.listens(at, frontend)).collect();
-        for frontend in &frontends {
-            until("all servers are there", || ready(frontend) == 4.0).await;
-        }
         Self { servers, network, frontends, admins }
     }
 
@@ -89,6 +99,23 @@ async fn two_frontends_meet_nowhere_while_there_is_another_server() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn threads_of_a_process_are_its_own_though_another_has_some_of_the_same_name() {
+    let two = Two::over_none();
+    for (frontend, server) in two.frontends.iter().zip(&two.servers) {
+        frontend.embed(server.clone(), None).unwrap();
+        until("it is there", || ready(frontend) == 1.0).await;
+    }
+    two.until_heard([1.0, 1.0]).await;
+    let asked = start(&two.frontends[0], request(&[1.0]));
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let other = start(&two.frontends[1], request(&[1.0]));
+    tokio::time::sleep(Duration::from_millis(3)).await;
+    assert_eq!(two.seen(), [1, 1, 0, 0], "nobody waits for the other's");
+    asked.await.unwrap().unwrap();
+    other.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_neighbour_that_is_gone_holds_nothing() {
     let mut two = Two::start().await;
     two.until_heard([1.0, 1.0]).await;
@@ -105,6 +132,18 @@ async fn a_neighbour_that_is_gone_holds_nothing() {
     two.until_heard([1.0, 1.0]).await;
     for answer in asked {
         answer.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_ends_and_holds_nothing_is_not_heard_again() {
+    let two = Two::start().await;
+    two.until_heard([1.0, 1.0]).await;
+    two.frontends[0].start_draining();
+    two.until_heard([1.0, 0.0]).await;
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert_eq!(metric(&two.frontends[1], "parm_neighbours", &[]), 0.0);
     }
 }
 
