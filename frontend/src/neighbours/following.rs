@@ -12,8 +12,8 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::known::Needless;
 use super::line::Line;
+use super::neighbourhood::Needless;
 use crate::discovery::{Connect, Name, authority};
 use crate::error::Error;
 use crate::serve::{Core, Driver};

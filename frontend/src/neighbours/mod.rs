@@ -8,7 +8,7 @@
 //! neighbour that is silent for half a second, or whose answer ends, holds nothing as far as anybody knows: what is forgotten
 //! too early costs a wait behind somebody else's job, what is believed too long keeps a server idle.
 //!
-//! Reading order: `telling` (what is told), `following` (how it is heard), `known` (what is made of it).
+//! Reading order: `telling` (what is told), `following` (how it is heard), `neighbourhood` (what is made of it).
 //!
 //! Rejected: datagrams, which would want keys and encryption of their own; telling by request, as then anybody with a key for
 //! inference could make servers seem busy; more than numbers, as whose queries go first cannot be agreed upon without a round
@@ -16,11 +16,11 @@
 
 mod config;
 mod following;
-mod known;
 mod line;
+mod neighbourhood;
 mod telling;
 
 pub use config::Config;
 pub(crate) use following::follow;
-pub(crate) use known::Known;
+pub(crate) use neighbourhood::Neighbourhood;
 pub(crate) use telling::{Telling, Told};

@@ -11,8 +11,8 @@ use parm_dispatch::Event;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::known::Known;
 use super::line::Line;
+use super::neighbourhood::Neighbourhood;
 use crate::error::Error;
 use crate::serve::Core;
 
@@ -29,7 +29,7 @@ const FOLLOWERS: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     /// Locked before the dispatcher is.
-    pub(super) known: Mutex<Known>,
+    pub(super) known: Mutex<Neighbourhood>,
     followers: AtomicUsize,
     changed: Notify,
 }
@@ -40,7 +40,7 @@ impl Told {
         // Frontends of one process may have begun with the same.
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self { known: Mutex::new(Known::of(format!("{number:016x}-{count}"))), ..Self::default() }
+        Self { known: Mutex::new(Neighbourhood::of(format!("{number:016x}-{count}"))), ..Self::default() }
     }
 
     /// What is held may have changed.
@@ -51,7 +51,11 @@ impl Told {
     }
 
     /// Changes what is known and tells the dispatcher of it, in the order in which it came.
-    pub(crate) fn know(&self, change: impl FnOnce(&mut Known) -> Vec<Event>, mut tell: impl FnMut(Event)) {
+    pub(crate) fn know(
+        &self,
+        change: impl FnOnce(&mut Neighbourhood) -> Vec<Event>,
+        mut tell: impl FnMut(Event),
+    ) {
         let mut known = self.known.lock();
         change(&mut known).into_iter().for_each(&mut tell);
     }

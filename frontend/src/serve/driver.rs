@@ -41,7 +41,7 @@ use crate::console::moment::Glance;
 use crate::console::{Happening, Journal, KeptQuery, Kind, Wanted};
 use crate::error::Error;
 use crate::lifelines::Lifelines;
-use crate::neighbours::{Known, Told};
+use crate::neighbours::{Neighbourhood, Told};
 use crate::record::{Note, Recorder};
 
 /// The dispatcher with what it needs to act.
@@ -172,7 +172,8 @@ impl Driver {
         if instance.may_be_shared() {
             let mut models: Vec<_> = instance.pools().iter().map(|pool| pool.model.name.clone()).collect();
             models.sort_unstable();
-            let joined = |known: &mut Known| known.joined(&instance.name, models.join("\n"), instance.id);
+            let joined =
+                |known: &mut Neighbourhood| known.joined(&instance.name, models.join("\n"), instance.id);
             self.neighbours.know(joined, |event| self.on(event));
         }
     }

@@ -64,6 +64,22 @@ impl Joined {
         }
         (InstanceSpec { serves, slots: self.slots, site: self.site }, problems)
     }
+
+    /// Tells the dispatcher what it is to the pools, if it is something new.
+    fn settle(&mut self, driver: &Arc<Driver>, pools: &[Arc<Pool>]) {
+        let (spec, problems) = self.spec(pools);
+        if self.told.as_ref() == Some(&spec) {
+            return;
+        }
+        for problem in problems {
+            tracing::warn!(instance = %self.instance.name, %problem, "it takes no parities, or no stand-ins");
+        }
+        self.told = Some(spec.clone());
+        driver.join(&self.instance, spec);
+        if self.draining {
+            driver.on(Event::InstanceDraining(self.instance.id));
+        }
+    }
 }
 
 impl Roster {
@@ -102,19 +118,15 @@ impl Roster {
         // One at a time: what is told last must be what is known last.
         let mut all = self.joined.lock();
         let pools = catalog.all();
-        for (id, joined) in all.iter_mut() {
-            let (spec, problems) = joined.spec(&pools);
-            if joined.told.as_ref() != Some(&spec) {
-                for problem in problems {
-                    tracing::warn!(instance = %joined.instance.name, %problem, "it takes no parities, or no stand-ins");
-                }
-                joined.told = Some(spec.clone());
-                driver.join(&joined.instance, spec);
-                if joined.draining {
-                    driver.on(Event::InstanceDraining(*id));
-                }
-            }
-        }
+        all.values_mut().for_each(|joined| joined.settle(driver, &pools));
+        self.tell_costs(driver, &pools, &all);
+    }
+
+    /// The same where only this instance is new: a thousand that join would else be looked at a million times.
+    pub(crate) fn settle_one(&self, driver: &Arc<Driver>, catalog: &Catalog, instance: InstanceId) {
+        let mut all = self.joined.lock();
+        let pools = catalog.all();
+        all.get_mut(&instance).into_iter().for_each(|joined| joined.settle(driver, &pools));
         self.tell_costs(driver, &pools, &all);
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parm_dispatch::{InstanceId, Site};
+use parm_dispatch::{InstanceId, PoolId, Site};
 
 use super::Core;
 use crate::console::{Happening, Kind};
@@ -38,6 +38,7 @@ impl Core {
     ) -> Vec<Error> {
         let mut refused = Vec::new();
         let mut pools = Vec::new();
+        let known = self.pool_ids();
         for description in &models {
             match self.admit(description.clone(), instance) {
                 Ok(pool) => pools.push(pool),
@@ -52,7 +53,11 @@ impl Core {
         } else {
             let slots = self.config.instances.slots.get();
             self.roster.join(Joined::new(instance.clone(), site, models, slots));
-            self.roster.settle(&self.driver, &self.catalog);
+            if self.pool_ids() == known {
+                self.roster.settle_one(&self.driver, &self.catalog, instance.id);
+            } else {
+                self.roster.settle(&self.driver, &self.catalog);
+            }
             self.examine();
         }
         for pool in before.iter().filter(|pool| !pools.iter().any(|kept| kept.id == pool.id)) {
@@ -61,6 +66,10 @@ impl Core {
         }
         self.weigh(before.iter().chain(&pools));
         refused
+    }
+
+    fn pool_ids(&self) -> Vec<PoolId> {
+        self.catalog.all().iter().map(|pool| pool.id).collect()
     }
 
     fn admit(&self, description: Description, instance: &Instance) -> Result<Arc<Pool>, Error> {

@@ -23,7 +23,7 @@ pub(crate) enum Needless {
 
 /// Neighbours, and the servers here.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct Neighbourhood {
     own: String,
     /// What neighbours hold, by their name and the server's address.
     others: BTreeMap<String, BTreeMap<String, u16>>,
@@ -41,7 +41,7 @@ struct Ours {
     told: Elsewhere,
 }
 
-impl Known {
+impl Neighbourhood {
     pub(super) fn of(own: String) -> Self {
         Self { own, ..Self::default() }
     }
@@ -152,8 +152,8 @@ mod tests {
     }
 
     /// Three servers, and a neighbour that is heard.
-    fn beside_one() -> Known {
-        let mut known = Known::of("m".into());
+    fn beside_one() -> Neighbourhood {
+        let mut known = Neighbourhood::of("m".into());
         for (address, id) in [("a", 1), ("b", 2), ("c", 3)] {
             assert_eq!(known.joined(address, "m".into(), InstanceId(id)), [], "alone everything is home");
         }
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn homes_are_dealt_among_servers_of_the_same_models() {
-        let mut known = Known::of("m".into());
+        let mut known = Neighbourhood::of("m".into());
         for (address, id, models) in [("a", 1, "A"), ("b", 2, "B"), ("c", 3, "A"), ("d", 4, "B")] {
             known.joined(address, models.into(), InstanceId(id));
         }
