@@ -103,14 +103,14 @@ def row(what, front, seconds, base):
 
 
 def beyond(name, sizes, readings):
-    """Whether what the largest takes is more than linear, from the smallest and the middle."""
+    """Whether what each one of the largest takes is more than what each one of the middle does."""
     said = []
     for index, what in enumerate(("time to join", "memory", "processor time at rest")):
         low, middle, high = (reading[index] for reading in readings)
-        slope = max((middle - low) / (sizes[1] - sizes[0]), 1e-9)
-        expected = middle + slope * (sizes[2] - sizes[1])
-        if high > BEYOND * expected:
-            said.append(f"{what} by {name}: {high:.3f}, linear would be {expected:.3f}")
+        each = [(value - low) / size for value, size in ((middle, sizes[1]), (high, sizes[2]))]
+        # Below that it is the floor of what can be told.
+        if each[1] > BEYOND * max(each[0], (0.01, 1.0, 0.001)[index] / sizes[1]):
+            said.append(f"{what} by {name}: {1e3 * each[0]:.3f} for each thousand of {sizes[1]}, {1e3 * each[1]:.3f} of {sizes[2]}")
     return said
 
 

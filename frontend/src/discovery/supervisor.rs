@@ -15,7 +15,7 @@ use parm_dispatch::Site;
 use parm_protocol::Error as WireError;
 use parm_protocol::client::{BoxFuture, Client};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::atlas::Atlas;
 use super::connect::Connect;
@@ -181,8 +181,8 @@ impl Supervisor {
 
     async fn watch(&mut self, ward: &mut Ward) -> End {
         let limits = self.core.config.instances.clone();
-        let mut health = ticks(limits.health_interval);
-        let mut models = ticks(limits.models_interval);
+        let mut health = ticks(limits.health_interval, self.member.number);
+        let mut models = ticks(limits.models_interval, self.member.number);
         let mut look: Option<Look> = None;
         let mut looked = Instant::now();
         loop {
@@ -361,10 +361,12 @@ async fn seen(look: &mut Option<Look>) -> Result<Offer, WireError> {
     }
 }
 
-/// Ticks from one interval on; what was missed is not made up for.
-fn ticks(every: Duration) -> tokio::time::Interval {
-    let mut ticks = interval(every);
+/// Ticks from one interval on, or a little earlier: a thousand members that joined together are not all to be looked at in the
+/// same moment. What was missed is not made up for.
+fn ticks(every: Duration, number: u32) -> tokio::time::Interval {
+    // Multiples of the golden section lie apart, however many there are.
+    let part = (f64::from(number) * 0.618_033_988_749_895).fract();
+    let mut ticks = interval_at(Instant::now() + every.mul_f64(1.0 - part / 2.0), every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks.reset();
     ticks
 }
