@@ -12,8 +12,8 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::line::Line;
 use super::neighbourhood::Needless;
+use super::tidings::Tidings;
 use crate::discovery::{Connect, Name, authority};
 use crate::error::Error;
 use crate::serve::{Core, Driver};
@@ -213,7 +213,7 @@ struct Listening {
 }
 
 impl Listening {
-    fn hear(&self, line: &Line, is_first: bool) {
+    fn hear(&self, line: &Tidings, is_first: bool) {
         self.driver.neighbours.know(|known| known.heard(line, is_first), |event| self.driver.on(event));
     }
 }
@@ -224,7 +224,7 @@ impl Drop for Listening {
     }
 }
 
-async fn next(lines: &mut Lines) -> io::Result<Line> {
+async fn next(lines: &mut Lines) -> io::Result<Tidings> {
     let next = timeout(SILENCE, lines.next()).await;
     let next =
         next.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, format!("silent for {SILENCE:?}")))??;

@@ -16,11 +16,11 @@
 
 mod config;
 mod following;
-mod line;
 mod neighbourhood;
 mod telling;
+mod tidings;
 
 pub use config::Config;
 pub(crate) use following::follow;
 pub(crate) use neighbourhood::Neighbourhood;
-pub(crate) use telling::{Telling, Told};
+pub(crate) use telling::{Exchange, Telling};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use parm_dispatch::{Elsewhere, Event, InstanceId};
 
-use super::line::Line;
+use super::tidings::Tidings;
 
 /// Servers of which one neighbour is believed: more than any frontend may have.
 const MOST: usize = 16_384;
@@ -88,7 +88,7 @@ impl Neighbourhood {
     }
 
     /// It said something.
-    pub(super) fn heard(&mut self, line: &Line, is_first: bool) -> Vec<Event> {
+    pub(super) fn heard(&mut self, line: &Tidings, is_first: bool) -> Vec<Event> {
         let Some(holds) = self.others.get_mut(&line.frontend) else { return Vec::new() };
         for (address, jobs) in &line.holds {
             if *jobs == 0 {
@@ -142,9 +142,9 @@ impl Ours {
 mod tests {
     use super::*;
 
-    fn line(frontend: &str, holds: &[(&str, u16)]) -> Line {
+    fn line(frontend: &str, holds: &[(&str, u16)]) -> Tidings {
         let holds = holds.iter().map(|(address, jobs)| ((*address).to_owned(), *jobs)).collect();
-        Line { frontend: frontend.into(), holds }
+        Tidings { frontend: frontend.into(), holds }
     }
 
     fn told(id: u32, jobs: u16, home: bool) -> Event {

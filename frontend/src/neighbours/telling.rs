@@ -11,8 +11,8 @@ use parm_dispatch::Event;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::line::Line;
 use super::neighbourhood::Neighbourhood;
+use super::tidings::Tidings;
 use crate::error::Error;
 use crate::serve::Core;
 
@@ -27,14 +27,14 @@ const FOLLOWERS: usize = 64;
 
 /// What neighbours are told, and what they told.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Exchange {
     /// Locked before the dispatcher is.
     pub(super) known: Mutex<Neighbourhood>,
     followers: AtomicUsize,
     changed: Notify,
 }
 
-impl Told {
+impl Exchange {
     /// For a frontend that gives itself a name of this number.
     pub(crate) fn by(number: u64) -> Self {
         // Frontends of one process may have begun with the same.
@@ -132,7 +132,7 @@ impl Drop for Telling {
 }
 
 fn line(own: &str, holds: BTreeMap<String, u16>) -> Bytes {
-    let line = Line { frontend: own.to_owned(), holds };
+    let line = Tidings { frontend: own.to_owned(), holds };
     // Names and numbers: there is nothing in it that has no text.
     let mut text = serde_json::to_vec(&line).unwrap_or_default();
     text.push(b'\n');

@@ -41,7 +41,7 @@ use crate::console::moment::Glance;
 use crate::console::{Happening, Journal, KeptQuery, Kind, Wanted};
 use crate::error::Error;
 use crate::lifelines::Lifelines;
-use crate::neighbours::{Neighbourhood, Told};
+use crate::neighbours::{Exchange, Neighbourhood};
 use crate::record::{Note, Recorder};
 
 /// The dispatcher with what it needs to act.
@@ -57,7 +57,7 @@ pub(crate) struct Driver {
     pub(super) stock: Arc<Stock>,
     pub(super) desk: Desk,
     pub(crate) lifelines: Lifelines,
-    pub(crate) neighbours: Told,
+    pub(crate) neighbours: Exchange,
     alarm: Alarm,
     state: Mutex<State>,
 }
@@ -100,7 +100,7 @@ impl Driver {
             stock: Arc::default(),
             desk: Desk::default(),
             lifelines: Lifelines::default(),
-            neighbours: Told::by(timers.seed()),
+            neighbours: Exchange::by(timers.seed()),
             alarm: Alarm::new(timers),
             state: Mutex::new(state),
         });
