@@ -357,7 +357,8 @@ impl Dispatcher {
             // Of what hardly anybody asks for no time is known, and it keeps nobody busy.
             let busy = pool.busy(self.now);
             left > 0
-                && !pool.backlogged()
+                // Or it would be called back at once.
+                && pool.queue.waiting() <= left
                 && busy
                     <= (f64::from(left) - lost * f64::from(weak))
                         * pool.settings.ejection.max_utilisation.get()

@@ -31,8 +31,6 @@ pub(crate) struct World {
     pub(crate) tally: Tally,
     wake: Option<Time>,
     actions: Actions,
-    /// Instances that the event at hand puts back into service.
-    back: BTreeSet<InstanceId>,
     /// Jobs that an instance may hold for each of its slots.
     most_for_a_slot: usize,
 }
@@ -106,7 +104,6 @@ impl World {
             tally: Tally::default(),
             wake: None,
             actions: Actions::new(),
-            back: BTreeSet::new(),
             most_for_a_slot: 1,
         }
     }
@@ -169,8 +166,6 @@ impl World {
         }
         let mut actions = std::mem::take(&mut self.actions);
         self.dispatcher.on_event(self.now, event, &mut actions);
-        let back = |action: &Action| if let Action::Readmitted(id) = action { Some(*id) } else { None };
-        self.back = actions.iter().filter_map(back).collect();
         for action in actions.drain(..) {
             self.obey(&action);
             self.log.push((self.now, action));
@@ -261,9 +256,7 @@ impl World {
                 assert!(self.instances.contains_key(instance), "{instance:?} is gone")
             }
             Action::Ejected(id, pool, _) => {
-                // Where so much waits that nobody can be spared it may be called back in the same moment.
-                let out = self.back.contains(id) || !self.dispatcher.takes(*id, *pool);
-                assert!(out, "{id:?} was ejected and takes work");
+                assert!(!self.dispatcher.takes(*id, *pool), "{id:?} was ejected and takes work");
             }
             Action::Readmitted(id) => assert!(self.instances.contains_key(id), "{id:?} is gone"),
             Action::Kept(..) | Action::Trace(..) => {}
