@@ -190,12 +190,19 @@ impl Dispatcher {
         chosen
     }
 
+    /// Whether the queries of an extra job have somebody else. A retry's have not, nor have a hedge's whose first job failed while
+    /// it waited.
+    fn is_redundancy(&self, extra: &Extra) -> bool {
+        let forsaken = |query: &Key<Query>| self.queries.get(*query).is_some_and(|of| of.jobs.is_empty());
+        let only = extra.role == Role::Deployed || (extra.hedge && extra.rows.iter().any(forsaken));
+        !only
+    }
+
     /// Whether an instance may take an extra job, room aside. Where `leaves` is false its queries' instances are reserved.
     fn suits(&self, pool: Key<Pool>, extra: &Extra, instance: Key<Instance>, leaves: bool) -> bool {
         let Some(serves) = self.instances[instance].serves(pool) else { return false };
         let reserved = self.instances[instance].tokens.as_ref().map_or(!leaves, Tokens::are_reserved);
-        // A retry is no redundancy: its query has nobody else.
-        if reserved && serves.takes_queries() && extra.role != Role::Deployed {
+        if reserved && serves.takes_queries() && self.is_redundancy(extra) {
             return false;
         }
         let spare = !extra.hedge && extra.role != Role::Deployed;

@@ -197,3 +197,23 @@ fn a_token_is_used_for_the_share_that_had_reserved_it_and_for_others_where_that_
         assert_eq!(payer, Payer::Share(ShareId(u32::from(!cancelled))), "the worker knows who is due");
     }
 }
+
+#[test]
+fn a_hedge_that_waited_for_what_is_reserved_is_no_redundancy_any_more_when_its_first_job_fails() {
+    let pools = PoolSettings { policy: PolicyKind::Hedge, ..plain() };
+    let mut world = one_instance(with_shares(&[(1.0, 1), (1.0, 0)], pools));
+    for id in 0..300 {
+        ask_as(&mut world, id, LIGHT, Some(0), 0);
+        end(&mut world);
+    }
+    let serves = vec![Served::all(HEAVY), Served::all(LIGHT)];
+    let other = InstanceSpec { serves, slots: 1, site: Site::default() };
+    world.send(Event::InstanceJoined(InstanceId(2), other));
+    ask_as(&mut world, 1000, LIGHT, Some(1), 0);
+    world.advance(Duration::from_millis(50));
+    let at: Vec<_> = world.running().map(|(_, held)| held.job.instance).collect();
+    let &[first] = &at[..] else { panic!("a hedge took the instance that is reserved: {at:?}") };
+    world.send(Event::InstanceLeft(first));
+    assert_eq!(world.running().count(), 1, "nobody else has the query");
+    end(&mut world);
+}
