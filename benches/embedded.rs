@@ -1,11 +1,13 @@
 //! What a frontend with its models inside costs a query, beside calling the engine in a loop: `cargo bench -p parm --bench embedded`.
 //!
-//! The LeNet-5 of `models/`, of one row (some tens of microseconds) and of as many rows as take about a millisecond; at one in
-//! flight, and at all cores. Both ways alternate, and medians over the rounds are printed.
+//! Two models of one row: the LeNet-5 of `models/`, of some tens of microseconds, and a made one of about a millisecond; one in flight,
+//! and as many as there are cores (twice as many callers of the frontend, so that one waits for each core). Both ways alternate, and
+//! medians over the rounds are printed. The loop runs plans for the very shape, as instances do.
 
 #![allow(clippy::print_stdout, missing_docs)]
 #![allow(clippy::disallowed_methods)] // a benchmark reads the machine's clock
 
+use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,12 +17,14 @@ use parm_backend::engine::{self, Model, Options};
 use parm_backend::{Config as BackendConfig, Embedded, Metrics};
 use parm_frontend::discovery::Wire;
 use parm_frontend::{Config, Frontend, Timers};
+use parm_parity_models::onnx::{Builder, Conv, Dense, Value};
 use parm_protocol::{
-    Context, InferRequest, InferenceService, ModelRef, NamedTensor, Parameters, Tensor, Transport,
+    Context, InferRequest, InferenceService, ModelRef, NamedTensor, Parameters, Shape, Tensor, Transport,
 };
 use prometheus::Registry;
 
-const MODEL: &str = "fashion-lenet";
+const QUICK: &str = "fashion-lenet";
+const SLOW: &str = "convolutions";
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(700);
 
@@ -34,25 +38,25 @@ fn main() {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(cores).enable_all().build().unwrap();
-    let frontend = runtime.block_on(frontend(cores));
-    let rows = (1_000.0 / run_engine(&input(1), 1).median).round().max(1.0) as usize;
+    let folder = tempfile::tempdir().unwrap();
+    make_models(folder.path());
+    let frontend = runtime.block_on(frontend(folder.path(), cores));
     println!(
-        "| rows | at once | engine alone: us, queries/s | embedded: us, queries/s | added us | rate to the engine's |\n|---|---|---|---|---|---|"
+        "| model | at once | engine alone: us, queries/s | embedded: us, queries/s | added us | rate to the engine's |\n|---|---|---|---|---|---|"
     );
-    for rows in [1, rows] {
-        let input = input(rows);
+    for name in [QUICK, SLOW] {
         for (loops, callers) in [(1, 1), (cores, 2 * cores)] {
             let mut readings: [Vec<Reading>; 2] = Default::default();
             for _ in 0..ROUNDS {
-                readings[0].push(run_engine(&input, loops));
-                readings[1].push(runtime.block_on(ask(&frontend, &input, callers)));
+                readings[0].push(run_engine(&folder.path().join(name), loops));
+                readings[1].push(runtime.block_on(ask(&frontend, name, callers)));
             }
             let [alone, inside] = readings.map(|all| {
                 let of = |value: fn(&Reading) -> f64| median(all.iter().map(value).collect());
                 Reading { rate: of(|one| one.rate), median: of(|one| one.median) }
             });
             println!(
-                "| {rows} | {loops} | {:.1}, {:.0} | {:.1}, {:.0} | {:.1} | {:.3} |",
+                "| {name} | {loops} | {:.1}, {:.0} | {:.1}, {:.0} | {:.1} | {:.3} |",
                 alone.median,
                 alone.rate,
                 inside.median,
@@ -64,26 +68,45 @@ fn main() {
     }
 }
 
-fn models() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/models"))
+/// The shipped network, and one of three convolutions of 32 channels.
+fn make_models(folder: &Path) {
+    let shipped = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/models")).join(QUICK).join("1/model.onnx");
+    let mut net = Builder::new(SLOW, 1);
+    let mut value = net.input(Value::batch_of_f32("input", &[1, 28, 28]));
+    for (at, inputs) in [1, 32, 32].into_iter().enumerate() {
+        value = net.conv(&format!("conv{at}"), &value, Conv::same(inputs, 32, 3)).unwrap();
+        value = net.node("Relu", &format!("relu{at}"), &[&value]);
+    }
+    value = net.node("GlobalAveragePool", "average", &[&value]);
+    value = net.node("Flatten", "flat", &[&value]);
+    net.dense("output", &value, Dense { inputs: 32, outputs: 10 }).unwrap();
+    net.output(Value::batch_of_f32("output", &[10]));
+    for (name, bytes) in [(QUICK, fs::read(shipped).unwrap()), (SLOW, net.build().unwrap().bytes().to_vec())]
+    {
+        let version = folder.join(name).join("1");
+        fs::create_dir_all(&version).unwrap();
+        fs::write(version.join("model.onnx"), bytes).unwrap();
+    }
 }
 
-fn input(rows: usize) -> Tensor {
-    let values: Vec<f32> = (0..rows * 784).map(|at| (at % 251) as f32 / 251.0).collect();
-    Tensor::from_f32([rows, 1, 28, 28].as_slice(), &values).unwrap()
+fn input() -> Tensor {
+    let values: Vec<f32> = (0..784).map(|at| (at % 251) as f32 / 251.0).collect();
+    Tensor::from_f32([1, 1, 28, 28].as_slice(), &values).unwrap()
 }
 
-fn model() -> Box<dyn Model> {
+fn model(folder: &Path) -> Box<dyn Model> {
     let options = Options::default();
     let engine = engine::choose("tract", &options).unwrap().engine;
-    engine.load(&models().join(MODEL).join("1/model.onnx"), &options).unwrap()
+    let mut model = engine.load(&folder.join("1/model.onnx"), &options).unwrap();
+    model.prepare(&[Shape::from(input().shape())]).unwrap();
+    model
 }
 
 /// So many threads call the engine in a loop.
-fn run_engine(input: &Tensor, loops: usize) -> Reading {
+fn run_engine(folder: &Path, loops: usize) -> Reading {
     let one = || {
-        let mut model = model();
-        let inputs = [input.clone()];
+        let mut model = model(folder);
+        let inputs = [input()];
         (0..20).for_each(|_| drop(model.run(&inputs).unwrap()));
         move || {
             let mut times = Vec::new();
@@ -106,11 +129,11 @@ fn run_engine(input: &Tensor, loops: usize) -> Reading {
 }
 
 /// So many callers ask the frontend, each again when it is answered.
-async fn ask(frontend: &Frontend, input: &Tensor, callers: usize) -> Reading {
+async fn ask(frontend: &Frontend, name: &str, callers: usize) -> Reading {
     let began = Instant::now();
     let callers: Vec<_> = (0..callers)
         .map(|_| {
-            let (frontend, request) = (frontend.clone(), request(input));
+            let (frontend, request) = (frontend.clone(), request(name));
             tokio::spawn(async move {
                 let mut times = Vec::new();
                 let until = Instant::now() + ROUND;
@@ -130,12 +153,12 @@ async fn ask(frontend: &Frontend, input: &Tensor, callers: usize) -> Reading {
     reading(times, began.elapsed())
 }
 
-fn request(input: &Tensor) -> InferRequest {
+fn request(name: &str) -> InferRequest {
     InferRequest {
-        model: ModelRef::latest(MODEL),
+        model: ModelRef::latest(name),
         id: String::new(),
         parameters: Parameters::new(),
-        inputs: vec![NamedTensor::new("input", input.clone())],
+        inputs: vec![NamedTensor::new("input", input())],
         outputs: Vec::new(),
     }
 }
@@ -145,10 +168,10 @@ fn context(arrived: Instant) -> Context {
     Context { arrived, deadline: None, transport, traceparent: None, caller: None, key: None }
 }
 
-async fn frontend(instances: usize) -> Frontend {
+async fn frontend(models: &Path, instances: usize) -> Frontend {
     let mut config = BackendConfig {
-        models: Some(models().into()),
-        load: vec![MODEL.into()],
+        models: Some(models.into()),
+        load: vec![QUICK.into(), SLOW.into()],
         instances: NonZeroUsize::new(instances).unwrap(),
         ..BackendConfig::default()
     };
@@ -160,9 +183,11 @@ async fn frontend(instances: usize) -> Frontend {
     for instance in inside {
         frontend.embed(Arc::new(instance), None).unwrap();
     }
-    let all = format!("parm_usable_instances{{model=\"{MODEL}\",version=\"1\"}} {instances}");
-    while !frontend.metrics().contains(&all) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    for name in [QUICK, SLOW] {
+        let all = format!("parm_usable_instances{{model=\"{name}\",version=\"1\"}} {instances}");
+        while !frontend.metrics().contains(&all) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
     frontend
 }

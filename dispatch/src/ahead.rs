@@ -15,15 +15,23 @@
 //! long as throughput does (it must be searched under load, and an instance that hangs is noticed late); what the server says
 //! of its model's times (it does not know the way).
 //!
-//! Off unless it is set: a fast instance that hangs then holds sixteen batches instead of one, and what it holds is not hedged as
-//! surely yet as one batch is.
+//! "A hung instance holds one batch" stays true: where a job is late and its instance has done nothing for as long as all that it
+//! holds should take, what waits there behind the jobs that run goes to others, before what is queued and without asking the hedge
+//! budget: it was bound to that instance only because the model is fast. Until the instance does something it gets one at a
+//! time. What is moved runs twice if the instance comes back, so at most `ahead_us` of work is done once more for each time that an
+//! instance is silent for at least as long; and nothing is moved in a crowd, where everybody waits. Policies under which nobody looks
+//! whether a job is late, or whose groups live by their members' being apart, give nothing ahead; but for `none`, which is asked for by who
+//! wants a pass-through.
 //!
 //! Cold start: one at a time until sixteen were measured.
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
+use super::extra::{Class, Extra, Purpose};
 use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
@@ -71,13 +79,50 @@ impl Dispatcher {
     pub(super) fn note_alone(&mut self, job: &Job, now: Time) {
         let pool = &mut self.pools[job.pool];
         if job.alone && job.role == Role::Deployed {
-            pool.alone.add(now.since(job.started), pool.settings.ahead);
+            pool.alone.add(now.since(job.started), pool.ahead());
         }
         let allowed = pool.alone.allowed;
         let Some(instance) = self.instances.get_mut(job.instance) else { return };
         if instance.allow(job.pool, allowed) {
             self.refresh(job.instance);
         }
+    }
+}
+
+impl Dispatcher {
+    /// A job is late. If its instance is silent, what was given it ahead of time goes to others.
+    pub(super) fn take_back(&mut self, late: Key<Job>) {
+        let Some(job) = self.jobs.get(late) else { return };
+        let (pool, key) = (job.pool, job.instance);
+        let of = &self.pools[pool];
+        let Some(instance) = self.instances.get_mut(key) else { return };
+        let slots = usize::from(instance.slots_told());
+        let silent = instance.ahead > 1 && self.now.since(instance.heard) >= of.settings.ahead;
+        if !silent || instance.jobs.len() <= slots || of.usable < 2 || of.crowded() || of.removed {
+            return;
+        }
+        instance.silent = true;
+        let behind: SmallVec<[Key<Job>; 16]> = instance.jobs[slots..].iter().copied().collect();
+        self.refresh(key);
+        for job in behind {
+            let Some(Job { pool, rows, role: Role::Deployed, .. }) = self.jobs.get(job) else { continue };
+            let (pool, mut rows) = (*pool, rows.clone());
+            rows.retain(|query| {
+                self.queries.get(*query).is_some_and(|query| query.extras == 0 && query.jobs.len() == 1)
+            });
+            if !rows.is_empty() {
+                self.pools[pool].counters.moved += 1;
+                self.add_extra(pool, Class::Urgent, Extra { purpose: Purpose::Moved, ..Extra::copy(rows) });
+            }
+        }
+        self.feed_extras(pool, Class::Urgent);
+    }
+}
+
+impl Pool {
+    /// What an instance may be given ahead of time, under this policy.
+    pub(super) fn ahead(&self) -> Duration {
+        if self.policy.gives_ahead() { self.settings.ahead } else { Duration::ZERO }
     }
 }
 
@@ -97,13 +142,17 @@ impl Instance {
 
     /// Batches that it may hold, tokens aside.
     pub(super) fn most_held(&self) -> usize {
-        let told = self.tokens.as_ref().map_or(0, Tokens::slots);
-        usize::from(self.slots.max(told)) * usize::from(self.ahead)
+        usize::from(self.slots_told()) * usize::from(if self.silent { 1 } else { self.ahead })
+    }
+
+    /// Jobs that it runs at a time, as far as is known.
+    fn slots_told(&self) -> u16 {
+        self.slots.max(self.tokens.as_ref().map_or(0, Tokens::slots))
     }
 
     /// Whether it may be sent a batch ahead of time without a token.
     pub(super) fn has_room_ahead(&self, sharers: u16) -> bool {
-        self.ahead > 1 && self.jobs.len() < self.most_held() / usize::from(sharers.max(1))
+        self.ahead > 1 && !self.silent && self.jobs.len() < self.most_held() / usize::from(sharers.max(1))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
-use super::extra::{Class, Extra};
+use super::extra::{Class, Extra, Purpose};
 use super::job::Job;
 use super::pool::Pool;
 use super::query::{Keys, Query};
@@ -14,7 +14,11 @@ impl Dispatcher {
         rows.retain(|query| self.queries[*query].accept == Accept::Any);
         let pool = &self.pools[key];
         if !rows.is_empty() && pool.spare.len() < pool.settings.spare_limit.get() as usize {
-            self.add_extra(key, Class::Spare, Extra { role: Role::Backup, rows, avoid: None, hedge: false });
+            self.add_extra(
+                key,
+                Class::Spare,
+                Extra { role: Role::Backup, rows, avoid: None, purpose: Purpose::Spare },
+            );
         }
     }
 

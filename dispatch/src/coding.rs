@@ -5,7 +5,7 @@
 
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
-use super::extra::{Class, Extra};
+use super::extra::{Class, Extra, Purpose};
 use super::group::{Code, Decoding, Group, Member, Parity, Place, Slot, Stage, Watch};
 use super::job::Job;
 use super::policy::Along;
@@ -139,8 +139,12 @@ impl Dispatcher {
                 self.groups[key].parities[usize::from(index)] = Parity::Lost;
                 continue;
             }
-            let extra =
-                Extra { role: Role::Parity(key.id(), index), rows: Keys::new(), avoid: None, hedge: false };
+            let extra = Extra {
+                role: Role::Parity(key.id(), index),
+                rows: Keys::new(),
+                avoid: None,
+                purpose: Purpose::Spare,
+            };
             self.add_extra(pool_key, class, extra);
         }
         self.compare(key);

@@ -38,6 +38,8 @@ counters! {
     hedges_refused,
     /// Queries answered by a copy.
     hedges_won,
+    /// Jobs given ahead of time to an instance that then did nothing, and given to another.
+    moved,
     /// Coding groups that were encoded.
     groups,
     /// Of these, groups that were not full.

@@ -25,8 +25,20 @@ pub(super) struct Extra {
     pub(super) rows: Keys,
     /// Where it failed before, and until when it goes elsewhere.
     pub(super) avoid: Option<(Key<Instance>, Time)>,
-    /// It was paid for out of the hedge budget, which gets its token back if the job is never started.
-    pub(super) hedge: bool,
+    pub(super) purpose: Purpose,
+}
+
+/// What an extra job is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It may help.
+    Spare,
+    /// Its queries have nobody else.
+    Retry,
+    /// Its queries are late. It was paid for out of the hedge budget, which gets its token back if the job is never started.
+    Hedge,
+    /// Its queries were given to an instance ahead of time that does nothing any more.
+    Moved,
 }
 
 /// Such jobs, oldest first.
@@ -61,7 +73,7 @@ impl Extra {
 
     /// The same queries once more.
     pub(super) fn copy(rows: Keys) -> Self {
-        Self { role: Role::Copy, rows, avoid: None, hedge: false }
+        Self { role: Role::Copy, rows, avoid: None, purpose: Purpose::Spare }
     }
 }
 
@@ -143,7 +155,7 @@ impl Dispatcher {
                 return Some(extra);
             }
             self.pools[key].counters.parities_unsent += u64::from(matches!(extra.role, Role::Parity(..)));
-            if extra.hedge {
+            if extra.purpose == Purpose::Hedge {
                 self.pools[key].hedges.refund();
             }
         }
@@ -194,8 +206,12 @@ impl Dispatcher {
     /// it waited.
     fn is_redundancy(&self, extra: &Extra) -> bool {
         let forsaken = |query: &Key<Query>| self.queries.get(*query).is_some_and(|of| of.jobs.is_empty());
-        let only = extra.role == Role::Deployed || (extra.hedge && extra.rows.iter().any(forsaken));
-        !only
+        match extra.purpose {
+            // Who was moved would not have been where it is but for its model's speed.
+            Purpose::Retry | Purpose::Moved => false,
+            Purpose::Hedge => !extra.rows.iter().any(forsaken),
+            Purpose::Spare => true,
+        }
     }
 
     /// Whether an instance may take an extra job, room aside. Where `leaves` is false its queries' instances are reserved.
@@ -205,7 +221,7 @@ impl Dispatcher {
         if reserved && serves.takes_queries() && self.is_redundancy(extra) {
             return false;
         }
-        let spare = !extra.hedge && extra.role != Role::Deployed;
+        let spare = extra.purpose == Purpose::Spare;
         // Where no queries go nobody comes first.
         let of = &self.instances[instance];
         let free = if serves.takes_queries() { of.is_ours() } else { of.elsewhere.jobs == 0 };

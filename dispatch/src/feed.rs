@@ -217,6 +217,9 @@ impl Dispatcher {
         }
         let count = ids.len();
         let instance = &mut self.instances[instance_key];
+        if alone {
+            instance.heard = self.now;
+        }
         instance.jobs.push(key);
         let token = instance.tokens.as_mut().and_then(|tokens| tokens.spend(role));
         let (id, pool) = (key.id(), self.pools[pool_key].id);

@@ -20,6 +20,10 @@ pub(super) struct Instance {
     pub(super) slots: u16,
     /// Batches that it may hold for each slot.
     pub(super) ahead: u16,
+    /// When it last did something, or was given something to do.
+    pub(super) heard: Time,
+    /// What it was given ahead of time was taken back, and it has done nothing since.
+    pub(super) silent: bool,
     pub(super) serves: SmallVec<[Serves; 2]>,
     pub(super) jobs: SmallVec<[Key<Job>; 2]>,
     pub(super) draining: bool,

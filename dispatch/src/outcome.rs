@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
-use super::extra::{Class, Extra};
+use super::extra::{Class, Extra, Purpose};
 use super::health::Reason;
 use super::instance::Instance;
 use super::job::Job;
@@ -216,7 +216,7 @@ impl Dispatcher {
         }
         // That a query was refused says nothing of the instance.
         let elsewhere = (!refused).then(|| (job.instance, self.now + pool.patience()));
-        let extra = |rows| Extra { role: Role::Deployed, rows, avoid: elsewhere, hedge: false };
+        let extra = |rows| Extra { role: Role::Deployed, rows, avoid: elsewhere, purpose: Purpose::Retry };
         if spoiled {
             for query in again {
                 self.add_extra(job.pool, Class::Urgent, extra(Keys::from_slice(&[query])));
@@ -239,6 +239,7 @@ impl Dispatcher {
         let (rows, after) = (job.rows.clone(), self.now.since(job.started));
         rows.iter().for_each(|query| self.trace(*query, Step::Late(after)));
         self.hedge_job(key, Ask::First);
+        self.take_back(key);
     }
 
     /// A late job still runs: what it holds may be worth a copy by now.
@@ -276,7 +277,7 @@ impl Dispatcher {
             return;
         }
         pool.counters.hedges += 1;
-        self.add_extra(key, Class::Urgent, Extra { hedge: true, ..Extra::copy(rows) });
+        self.add_extra(key, Class::Urgent, Extra { purpose: Purpose::Hedge, ..Extra::copy(rows) });
         self.feed_extras(key, Class::Urgent);
     }
 
@@ -294,6 +295,7 @@ impl Dispatcher {
         self.book.end(&job.payer, &self.pools[pool].id, job.charge, self.now.since(job.started));
         if let Some(instance) = self.instances.get_mut(instance_key) {
             instance.jobs.retain(|held| *held != key);
+            (instance.heard, instance.silent) = (self.now, false);
             self.refresh(instance_key);
         }
         (pool, instance_key)

@@ -137,7 +137,6 @@ impl Pool {
     pub(super) fn change(&mut self, settings: PoolSettings, in_force: InForce) {
         self.policy = policy::build(&settings, &in_force);
         self.service.set_high(late_quantile(&settings));
-        self.alone.allow(settings.ahead);
         self.response.set_high(usual_quantile(&settings, in_force.policy));
         self.hedges.change(&settings.hedge.budget);
         self.retries.change(&settings.retry);
@@ -152,6 +151,7 @@ impl Pool {
         }
         self.settings = settings;
         self.in_force = in_force;
+        self.alone.allow(self.ahead());
     }
 }
 

@@ -58,6 +58,8 @@ impl Dispatcher {
             site,
             slots,
             ahead: 1,
+            heard: self.now,
+            silent: false,
             serves,
             jobs,
             draining: false,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
-use super::extra::{Class, Extra};
+use super::extra::{Class, Extra, Purpose};
 use super::feed::Start;
 use super::instance::Instance;
 use super::job::Job;
@@ -285,7 +285,11 @@ impl Dispatcher {
             return;
         }
         let rows = Keys::from_slice(&[key]);
-        self.add_extra(pool, Class::Urgent, Extra { role: Role::Deployed, rows, avoid: None, hedge: false });
+        self.add_extra(
+            pool,
+            Class::Urgent,
+            Extra { role: Role::Deployed, rows, avoid: None, purpose: Purpose::Retry },
+        );
         if self.pools[pool].usable == 0 {
             self.wait_for_instances(pool);
         }

@@ -22,6 +22,10 @@ impl Hedge {
 }
 
 impl Policy for Hedge {
+    fn gives_ahead(&self) -> bool {
+        true
+    }
+
     fn late_after(&self, recent: Option<Reading>) -> Option<Duration> {
         let Reading { median, high } = recent?;
         Some(high.max(median.mul_f64(self.median_factor)).max(self.min_delay))

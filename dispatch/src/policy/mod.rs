@@ -26,6 +26,11 @@ pub(super) trait Policy: Send {
         None
     }
 
+    /// Whether instances of fast models are given some ahead of time.
+    fn gives_ahead(&self) -> bool {
+        false
+    }
+
     /// How many of a pool's instances are kept for parities or backups.
     fn dedicated(&self, _instances: u32) -> u32 {
         0

@@ -71,6 +71,10 @@ impl StandIn {
 }
 
 impl Policy for StandIn {
+    fn gives_ahead(&self) -> bool {
+        true
+    }
+
     fn late_after(&self, recent: Option<Reading>) -> Option<Duration> {
         self.settings.hedge.then(|| self.hedge.late_after(recent)).flatten()
     }

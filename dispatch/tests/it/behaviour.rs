@@ -10,7 +10,7 @@ use parm_dispatch::{
 
 use super::script::Step::*;
 use super::script::{check, play, play_ahead, words};
-use super::world::POOL;
+use super::world::{POOL, World};
 
 fn plain() -> PoolSettings {
     PoolSettings { policy: PolicyKind::None, ejection: at_once(), ..PoolSettings::default() }
@@ -63,9 +63,44 @@ fn an_instance_of_a_fast_model_is_given_several_at_a_time() {
     let given = PoolSettings { ahead: Duration::from_millis(1), ..plain() };
     assert_eq!(ahead(given.clone(), 15), 1, "its times are not known yet");
     assert_eq!(ahead(given.clone(), 16), 16);
-    assert_eq!(ahead(plain(), 16), 1, "unless it is set, one at a time");
+    let apart = PoolSettings { policy: PolicyKind::Replicate, ..given.clone() };
+    assert_eq!(ahead(apart, 16), 1, "copies are to be elsewhere");
+    assert_eq!(ahead(PoolSettings { ahead: Duration::ZERO, ..given.clone() }, 16), 1);
     let slow = [Join(1), Warm(16), Quiet, Query(101), Query(102)];
     assert_eq!(words(&play_ahead(given, &slow)), ["320 run 101 on 1"], "a model of 20 ms");
+}
+
+#[test]
+fn what_a_silent_instance_was_given_ahead_of_time_goes_to_others() {
+    let budget = BudgetSettings { ratio: Fraction::percent(0), burst: 1 };
+    let hedge = HedgeSettings { budget, ..HedgeSettings::default() };
+    let hedging =
+        PoolSettings { policy: PolicyKind::Hedge, ahead: Duration::from_millis(1), hedge, ..plain() };
+    let quick = (1..=64).flat_map(|query| [Query(query), Done(1)]);
+    let held = [Query(101), Query(102), Query(103), Join(2), Quiet, Wait(2), Done(2), Done(2), Done(2)];
+    let steps: Vec<_> = [Join(1)].into_iter().chain(quick).chain(held).collect();
+    let world = play_ahead(hedging.clone(), &steps);
+    let moved = |world: &World| world.dispatcher.status(POOL).expect("it has been used").counters.moved;
+    assert_eq!(moved(&world), 2);
+    let expected = [
+        "1 copy 101 on 2", // by the only hedge that is allowed
+        "2 answer 101 hedged",
+        "2 drop 101 on 1",
+        "2 copy 102 on 2",
+        "2 copy 103 on 2",
+        "2 answer 103 hedged",
+        "2 drop 103 on 1",
+        "2 answer 102 hedged",
+        "2 drop 102 on 1",
+    ];
+    assert_eq!(words(&world), expected);
+    // It holds more than one and gets none, until it does something again.
+    let next = [Quiet, Query(104), Query(105), Done(1), Query(106)];
+    let next: Vec<_> = steps.iter().cloned().chain(next).collect();
+    let expected = ["2 run 104 on 2", "2 run 105 on 2", "2 run 106 on 1"];
+    assert_eq!(words(&play_ahead(hedging.clone(), &next)), expected);
+    let patient = PoolSettings { ahead: Duration::from_millis(5), ..hedging };
+    assert_eq!(moved(&play_ahead(patient, &steps[..steps.len() - 2])), 0, "it may yet be at work");
 }
 
 #[test]

@@ -68,6 +68,12 @@ const DISPATCHED: &[Count] = &[
         counts: &[("", |c| c.hedges_refused)],
     },
     Count {
+        name: "parm_moved_total",
+        help: "Jobs of a fast model given ahead of time to an instance that fell silent, and given to another",
+        label: "",
+        counts: &[("", |c| c.moved)],
+    },
+    Count {
         name: "parm_retries_total",
         help: "Failed jobs whose queries were tried again",
         label: "",

@@ -39,7 +39,7 @@ impl Timers {
     }
 
     /// What chance starts from. Frontends started together should not probe in step.
-    pub(super) fn seed(self) -> u64 {
+    pub(crate) fn seed(self) -> u64 {
         use std::hash::{BuildHasher, RandomState};
         match self {
             Self::Simulated { seed } => seed,

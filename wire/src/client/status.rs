@@ -68,6 +68,25 @@ pub(super) fn from_grpc(status: &tonic::Status, peer: &str) -> Error {
     Error::Remote { code, message: status.message().into() }
 }
 
+/// Whether a request met a connection that was going away, and its server has certainly not looked at it: then it may be sent
+/// again on another.
+pub(super) fn was_not_read(status: &tonic::Status) -> bool {
+    let mut links = std::iter::successors(std::error::Error::source(status), |link| link.source());
+    links.any(|link| {
+        let left = link.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
+        let refused = link.downcast_ref::<h2::Error>().is_some_and(|error| {
+            // What comes after the last stream that a server names when it takes its leave.
+            error.is_remote()
+                && match error.reason() {
+                    Some(h2::Reason::REFUSED_STREAM) => true,
+                    Some(h2::Reason::NO_ERROR) => error.is_go_away(),
+                    _ => false,
+                }
+        });
+        left || refused
+    })
+}
+
 /// The connection could not be made, which the innermost error says in our own words, or it broke, or
 /// time ran out.
 fn broken(mut error: &(dyn std::error::Error + 'static), peer: &str) -> Error {

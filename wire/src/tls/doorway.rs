@@ -12,7 +12,7 @@ use super::{Spoken, Tls, Welcome};
 use crate::frames::Socket;
 
 /// Callers who are being agreed with at a time; more wait in the kernel's queue.
-const MOST: usize = 64;
+pub(super) const MOST: usize = 64;
 
 /// How long to wait when the process is out of file descriptors.
 const EXHAUSTED: Duration = Duration::from_millis(50);

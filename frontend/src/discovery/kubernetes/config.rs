@@ -30,7 +30,8 @@ pub struct Config {
     /// Milliseconds between two lists, whatever the watch says: a list shows what a watch lost. Default 300000.
     #[serde(rename = "list_ms", with = "PositiveMillis")]
     pub list: Duration,
-    /// Milliseconds before the second try after a failure; doubles with every failure. Default 1000.
+    /// Milliseconds before the second try after a failure; doubles with every failure. Waits are shorter by up to a half, by
+    /// chance. Default 1000.
     #[serde(rename = "backoff_min_ms", with = "PositiveMillis")]
     pub backoff_min: Duration,
     /// Milliseconds that the wait between two tries never exceeds. Default 30000.

@@ -17,6 +17,9 @@ use crate::metrics::ServiceMetrics;
 /// Failures in a row after which what is known is not built upon any more.
 const DOUBTFUL: u32 = 3;
 
+/// The fractional part of the golden ratio, of 2^64: its multiples are spread evenly.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// How following a Service stands.
 struct Following {
     fleet: Weak<Fleet>,
@@ -29,6 +32,8 @@ struct Following {
     /// When all is listed again.
     list_at: Instant,
     failures: u32,
+    /// What pauses are shortened by, of 2^64: frontends that lost one server must not all come back at once.
+    sooner: u64,
     /// Since when it works.
     well_since: Option<Instant>,
     /// What was told last of what is wrong.
@@ -49,9 +54,10 @@ enum Halt {
 
 /// Follows a Service until the fleet is gone.
 pub(in crate::discovery) async fn follow(fleet: Weak<Fleet>, api: ApiServer, service: Service) {
-    let Some(metrics) = fleet.upgrade().map(|fleet| fleet.core.metrics.service(&service.to_string())) else {
-        return;
-    };
+    let known = fleet
+        .upgrade()
+        .map(|fleet| (fleet.core.metrics.service(&service.to_string()), fleet.core.driver.timers.seed()));
+    let Some((metrics, sooner)) = known else { return };
     let mut following = Following {
         fleet,
         api,
@@ -61,6 +67,7 @@ pub(in crate::discovery) async fn follow(fleet: Weak<Fleet>, api: ApiServer, ser
         version: None,
         list_at: Instant::now(),
         failures: 0,
+        sooner,
         well_since: None,
         told: None,
         footing: Footing::default(),
@@ -200,7 +207,10 @@ impl Following {
         }
         self.metrics.failures.inc();
         self.metrics.current.set(0);
-        let pause = least.saturating_mul(1 << (self.failures - 1).min(16)).min(most);
+        self.sooner = self.sooner.wrapping_add(GOLDEN);
+        let share = self.sooner as f64 / u64::MAX as f64;
+        let pause =
+            least.saturating_mul(1 << (self.failures - 1).min(16)).min(most).mul_f64(1.0 - share / 2.0);
         if self.told.as_ref() != Some(&trouble) {
             tracing::warn!(service = %self.service, reason = %trouble, next_try = ?pause, "cannot follow the Service: nothing changes");
             self.told = Some(trouble);

@@ -74,15 +74,24 @@ impl Grpc {
     }
 
     async fn send(&self, request: InferRequest, context: CallContext) -> Result<InferResponse, Error> {
-        let mut message = self.message(convert::request::encode(request));
-        if let Some(deadline) = context.deadline {
-            message.set_timeout(deadline.saturating_duration_since(Instant::now().into_std()));
-        }
-        if let Some(value) = context.traceparent.and_then(|value| MetadataValue::try_from(value).ok()) {
-            message.metadata_mut().insert("traceparent", value);
-        }
-        let answer =
-            self.client.clone().model_infer(message).await.map_err(|status| self.explain(&status))?;
+        let encoded = convert::request::encode(request);
+        let parent = context.traceparent.and_then(|value| MetadataValue::try_from(value).ok());
+        let mut again = TRIES;
+        let answer = loop {
+            let mut message = self.message(encoded.clone());
+            if let Some(deadline) = context.deadline {
+                message.set_timeout(deadline.saturating_duration_since(Instant::now().into_std()));
+            }
+            if let Some(value) = &parent {
+                message.metadata_mut().insert("traceparent", value.clone());
+            }
+            again -= 1;
+            match self.client.clone().model_infer(message).await {
+                Ok(answer) => break answer,
+                Err(status) if again > 0 && status::was_not_read(&status) => {}
+                Err(status) => return Err(self.explain(&status)),
+            }
+        };
         convert::response::decode(answer.into_inner())
             .map_err(|error| self.dialer.transport(format!("unreadable answer: {error}")))
     }
@@ -118,6 +127,9 @@ impl Grpc {
 
 /// Room for a large tensor in flight before the server must wait for us.
 const WINDOW: u32 = 4 << 20;
+
+/// A connection may go away just when a request is given to it, and so may the next one.
+const TRIES: u32 = 3;
 
 impl Client for Grpc {
     fn peer(&self) -> &str {

@@ -143,6 +143,42 @@ async fn a_silent_server_costs_no_more_than_the_deadline() {
 }
 
 #[tokio::test]
+async fn no_request_is_lost_with_a_connection_whose_server_takes_its_leave() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("grpc://{}", listener.local_addr().unwrap()).parse().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let service =
+                hyper::service::service_fn(async |request: ::http::Request<hyper::body::Incoming>| {
+                    let unary = tower::service_fn(|_: Request<ModelInferRequest>| {
+                        std::future::ready(Ok(Response::new(ModelInferResponse::default())))
+                    });
+                    let mut grpc = tonic::server::Grpc::new(ProstCodec::default());
+                    Ok::<_, Infallible>(grpc.unary(unary, request).await)
+                });
+            let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            let connection = http.serve_connection(TokioIo::new(stream), service);
+            tokio::spawn(async move {
+                let mut connection = std::pin::pin!(connection);
+                let old = tokio::time::timeout(Duration::from_millis(2), connection.as_mut()).await;
+                if old.is_err() {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await.ok();
+                }
+            });
+        }
+    });
+    let client = connect(&endpoint, &Config::default()).unwrap();
+    let callers = (0..8).map(|_| async {
+        for _ in 0..500 {
+            client.infer(request(), CallContext::default()).await.unwrap();
+        }
+    });
+    futures::future::join_all(callers).await;
+}
+
+#[tokio::test]
 async fn a_server_that_hangs_up_is_a_transport_error() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("grpc://{}", listener.local_addr().unwrap()).parse().unwrap();

@@ -4,6 +4,7 @@
 // Shared with the tests of the binary, where it is public.
 #[allow(unreachable_pub)]
 mod authority;
+mod doorway;
 mod modes;
 mod mutual;
 mod refusals;
