@@ -18,7 +18,8 @@
 //! "A hung instance holds one batch" stays true: where a job is late and its instance has done nothing for as long as all that it
 //! holds should take, what waits there behind the jobs that run goes to others, before what is queued and without asking the hedge
 //! budget: it was bound to that instance only because the model is fast. Until the instance does something it gets one at a
-//! time. What is moved runs twice if the instance comes back, so at most `ahead_us` of work is done once more for each time that an
+//! time. Where it was this process that was away nobody counts as silent. One silence is one bad answer, however many of those
+//! that were there come late or fail. What is moved runs twice if the instance comes back, so at most `ahead_us` of work is done once more for each time that an
 //! instance is silent for at least as long; and nothing is moved in a crowd, where everybody waits. Policies under which nobody looks
 //! whether a job is late, or whose groups live by their members' being apart, give nothing ahead; but for `none`, which is asked for by who
 //! wants a pass-through.
@@ -36,11 +37,16 @@ use super::instance::Instance;
 use super::job::Job;
 use super::pool::Pool;
 use super::quantile::Quantiles;
+use super::query::Query;
+use super::timers::Timer;
 use super::tokens::Tokens;
 use super::{Role, Time};
 
 /// Batches that an instance may hold for each of its slots: enough to keep both ends busy.
 const MOST: u16 = 16;
+
+/// Silence is looked at again after no less.
+const LEAST: Duration = Duration::from_millis(1);
 
 /// What batches of a pool take where they have an instance to themselves.
 pub(super) struct Alone {
@@ -90,32 +96,102 @@ impl Dispatcher {
 }
 
 impl Dispatcher {
-    /// A job is late. If its instance is silent, what was given it ahead of time goes to others.
-    pub(super) fn take_back(&mut self, late: Key<Job>) {
-        let Some(job) = self.jobs.get(late) else { return };
-        let (pool, key) = (job.pool, job.instance);
-        let of = &self.pools[pool];
+    /// Sets a timer for when an instance that holds more than it runs counts as silent.
+    pub(super) fn watch_silence(&mut self, key: Key<Instance>) {
+        let Some(instance) = self.instances.get(key) else { return };
+        if instance.watched || !instance.holds_more_than_it_runs() {
+            return;
+        }
+        let at = instance.heard + self.longest_ahead(key);
+        self.instances[key].watched = true;
+        self.timers.set(at, Timer::Silence(key));
+    }
+
+    /// An instance may be silent: then what was given it ahead of time goes to others.
+    pub(super) fn nothing_heard(&mut self, key: Key<Instance>) {
+        let longest = self.longest_ahead(key);
         let Some(instance) = self.instances.get_mut(key) else { return };
-        let slots = usize::from(instance.slots_told());
-        let silent = instance.ahead > 1 && self.now.since(instance.heard) >= of.settings.ahead;
-        if !silent || instance.jobs.len() <= slots || of.usable < 2 || of.crowded() || of.removed {
+        instance.watched = false;
+        if !instance.holds_more_than_it_runs() {
+            return;
+        }
+        if self.behind > longest / 2 {
+            // It was us who were away: answers may be here that nobody has looked at.
+            instance.heard = self.now;
+        }
+        if self.now.since(instance.heard) < longest {
+            self.watch_silence(key);
             return;
         }
         instance.silent = true;
-        let behind: SmallVec<[Key<Job>; 16]> = instance.jobs[slots..].iter().copied().collect();
         self.refresh(key);
+        if self.move_ahead(key) {
+            self.instances[key].watched = true;
+            self.timers.set(self.now + longest.max(LEAST), Timer::Silence(key));
+        }
+    }
+
+    /// Gives what waits at a silent instance to others. Whether some of it stays, for now.
+    fn move_ahead(&mut self, key: Key<Instance>) -> bool {
+        let instance = &self.instances[key];
+        let behind: SmallVec<[Key<Job>; 16]> =
+            instance.jobs.iter().skip(usize::from(instance.slots_told())).copied().collect();
+        let (mut stays, mut pools) = (false, SmallVec::<[Key<Pool>; 2]>::new());
         for job in behind {
-            let Some(Job { pool, rows, role: Role::Deployed, .. }) = self.jobs.get(job) else { continue };
+            let Some(Job { pool, rows, role: Role::Deployed | Role::Copy, .. }) = self.jobs.get(job) else {
+                continue;
+            };
             let (pool, mut rows) = (*pool, rows.clone());
-            rows.retain(|query| {
-                self.queries.get(*query).is_some_and(|query| query.extras == 0 && query.jobs.len() == 1)
-            });
-            if !rows.is_empty() {
-                self.pools[pool].counters.moved += 1;
-                self.add_extra(pool, Class::Urgent, Extra { purpose: Purpose::Moved, ..Extra::copy(rows) });
+            let of = &self.pools[pool];
+            if of.removed || of.policy.late_after(of.service.reading()).is_none() {
+                continue;
+            }
+            rows.retain(|query| self.queries.get(*query).is_some_and(|query| self.is_stuck(query)));
+            if rows.is_empty() {
+                continue;
+            }
+            if of.crowded() || self.usable_without(key, pool) == 0 {
+                stays = true;
+                continue;
+            }
+            self.pools[pool].counters.moved += 1;
+            self.add_extra(pool, Class::Urgent, Extra { purpose: Purpose::Moved, ..Extra::copy(rows) });
+            if !pools.contains(&pool) {
+                pools.push(pool);
             }
         }
-        self.feed_extras(pool, Class::Urgent);
+        pools.into_iter().for_each(|pool| self.feed_extras(pool, Class::Urgent));
+        stays
+    }
+
+    /// Whether what a job says against its instance was said already, when an earlier one ended there that it was given beside. If
+    /// not, it is said for all that the instance holds.
+    pub(super) fn is_excused(&mut self, job: &Job) -> bool {
+        let Some(instance) = self.instances.get(job.instance).filter(|of| of.ahead > 1) else { return false };
+        if !job.excused {
+            for held in &instance.jobs {
+                if let Some(held) = self.jobs.get_mut(*held) {
+                    held.excused = true;
+                }
+            }
+        }
+        job.excused
+    }
+
+    /// All that a query has is at instances that are silent.
+    fn is_stuck(&self, query: &Query) -> bool {
+        let silent = |job: &Key<Job>| {
+            let instance = self.jobs.get(*job).and_then(|job| self.instances.get(job.instance));
+            instance.is_some_and(|instance| instance.silent)
+        };
+        query.extras == 0 && query.jobs.iter().all(silent)
+    }
+
+    /// What an instance holds takes no longer than this, however many models it is of.
+    fn longest_ahead(&self, key: Key<Instance>) -> Duration {
+        let Some(instance) = self.instances.get(key) else { return Duration::ZERO };
+        let held = instance.jobs.iter().filter_map(|job| self.jobs.get(*job));
+        held.map(|job| self.pools[job.pool].settings.ahead).max().unwrap_or_default()
     }
 }
 
@@ -124,11 +200,16 @@ impl Pool {
     pub(super) fn ahead(&self) -> Duration {
         if self.policy.gives_ahead() { self.settings.ahead } else { Duration::ZERO }
     }
+
+    /// Batches that an instance may hold for each of its slots, as far as this pool goes.
+    pub(super) fn allowed_ahead(&self) -> u16 {
+        self.alone.allowed
+    }
 }
 
 impl Instance {
     /// Notes what one of its pools allows. Whether that changes what it may hold.
-    fn allow(&mut self, pool: Key<Pool>, allowed: u16) -> bool {
+    pub(super) fn allow(&mut self, pool: Key<Pool>, allowed: u16) -> bool {
         let Some(serves) = self.serves.iter_mut().find(|serves| serves.pool == pool) else { return false };
         if serves.allowed == Some(allowed) {
             return false;
@@ -148,6 +229,10 @@ impl Instance {
     /// Jobs that it runs at a time, as far as is known.
     fn slots_told(&self) -> u16 {
         self.slots.max(self.tokens.as_ref().map_or(0, Tokens::slots))
+    }
+
+    fn holds_more_than_it_runs(&self) -> bool {
+        self.jobs.len() > usize::from(self.slots_told())
     }
 
     /// Whether it may be sent a batch ahead of time without a token.

@@ -6,6 +6,7 @@
 //! It cannot fail: an event about something that is gone is ignored, as the driver may report it a moment too late.
 
 use std::mem;
+use std::time::Duration;
 
 use parm_shares::{Book, Terms};
 
@@ -48,6 +49,8 @@ pub struct Dispatcher {
     pub(super) asking: Vec<Key<Pool>>,
     /// The wake that the driver was asked for and has not yet given.
     wake: Option<Time>,
+    /// How much later than it asked for it was woken.
+    pub(super) behind: Duration,
     /// The accounts of all shares of the instances' time.
     pub(super) book: Book<Payer, PoolId>,
     /// The token at hand is of an instance that a share has reserved.
@@ -122,6 +125,7 @@ impl Dispatcher {
             abroad: 0,
             asking: Vec::new(),
             wake: None,
+            behind: Duration::ZERO,
             book,
             for_reserved: false,
             met: None,
@@ -138,7 +142,9 @@ impl Dispatcher {
     pub fn on_event(&mut self, now: Time, event: Event, actions: &mut Actions) {
         self.now = self.now.max(now);
         self.out = mem::take(actions);
-        if self.wake.is_some_and(|at| at <= self.now) {
+        self.behind = Duration::ZERO;
+        if let Some(at) = self.wake.filter(|at| *at <= self.now) {
+            self.behind = self.now.since(at);
             self.wake = None;
             self.timers.look_again();
             self.fire_timers();
@@ -262,6 +268,7 @@ impl Dispatcher {
                 Timer::Widen(pool) => self.widen(pool),
                 Timer::Neighbours(pool) => self.neighbours_or_not(pool),
                 Timer::Elsewhere(pool) => self.nowhere_else(pool),
+                Timer::Silence(instance) => self.nothing_heard(instance),
             }
         }
     }
@@ -278,7 +285,7 @@ impl Dispatcher {
             Timer::Batch(pool) | Timer::NoInstance(pool) => pools.contains(pool),
             Timer::Elsewhere(pool) | Timer::Widen(pool) | Timer::Neighbours(pool) => pools.contains(pool),
             Timer::Probe(instance) | Timer::Warm(instance) => instances.contains(instance),
-            Timer::Lease(instance) => instances.contains(instance),
+            Timer::Lease(instance) | Timer::Silence(instance) => instances.contains(instance),
         });
         let Some(at) = earliest else { return };
         if self.wake.is_none_or(|asked| at < asked) {

@@ -190,6 +190,7 @@ impl Dispatcher {
             group: None,
             ended: false,
             dropped: false,
+            excused: false,
             twins: Vec::new(),
         });
         let rows = &self.jobs[key].rows;
@@ -221,7 +222,13 @@ impl Dispatcher {
             instance.heard = self.now;
         }
         instance.jobs.push(key);
+        instance.allow(pool_key, self.pools[pool_key].allowed_ahead());
         let token = instance.tokens.as_mut().and_then(|tokens| tokens.spend(role));
+        if role == Role::Copy && !alone {
+            // Nobody looks whether a copy is late.
+            self.watch_silence(instance_key);
+        }
+        let instance = &mut self.instances[instance_key];
         let (id, pool) = (key.id(), self.pools[pool_key].id);
         let job = super::JobSpec { id, instance: instance.id, pool, role, payer, class, token };
         self.out.push(Action::Run(job, ids));

@@ -22,8 +22,10 @@ pub(super) struct Instance {
     pub(super) ahead: u16,
     /// When it last did something, or was given something to do.
     pub(super) heard: Time,
-    /// What it was given ahead of time was taken back, and it has done nothing since.
+    /// It holds work that it was given ahead of time, and has done nothing for too long.
     pub(super) silent: bool,
+    /// A timer is set to see whether it is silent.
+    pub(super) watched: bool,
     pub(super) serves: SmallVec<[Serves; 2]>,
     pub(super) jobs: SmallVec<[Key<Job>; 2]>,
     pub(super) draining: bool,

@@ -123,7 +123,7 @@ impl Dispatcher {
         let spoiled = failure == Failure::Query || repeated || (broke_before && (batch || nobody_else));
         // What another query did to its batch is no attempt of a query's own: it is tried alone next.
         let own = !(spoiled && batch);
-        let mut again = Keys::new();
+        let (mut again, mut carried) = (Keys::new(), Keys::new());
         let tried = match job.role {
             Role::Backup | Role::StandIn(_) => &[],
             _ => job.rows.as_slice(),
@@ -133,6 +133,9 @@ impl Dispatcher {
             waiting.jobs.retain(|holder| *holder != key);
             waiting.failures = waiting.failures.saturating_add(u8::from(own));
             let held = !waiting.jobs.is_empty() || waiting.extras > 0;
+            if waiting.jobs.is_empty() && waiting.extras > 0 {
+                carried.push(*query);
+            }
             let most = self.pools[job.pool].settings.max_attempts.get();
             if failure == Failure::Model && waiting.failed_at.len() < 2 {
                 waiting.failed_at.push(job.instance);
@@ -175,6 +178,9 @@ impl Dispatcher {
             _ => {}
         }
         self.retry(&job, Retry { rows: again, spoiled, refused: failure == Failure::Query });
+        if !carried.is_empty() {
+            self.carry_elsewhere(&job, &carried);
+        }
         self.done(job.pool, job.instance);
     }
 
@@ -233,13 +239,27 @@ impl Dispatcher {
         self.feed(job.pool);
     }
 
+    /// Copies that wait are all that some queries of a failed job have left: they are its retries, and go elsewhere as those do.
+    fn carry_elsewhere(&mut self, job: &Job, queries: &Keys) {
+        let pool = &mut self.pools[job.pool];
+        let until = self.now + pool.patience();
+        for extra in pool.urgent.iter_mut().filter(|extra| extra.rows.iter().any(|row| queries.contains(row)))
+        {
+            extra.avoid.get_or_insert((job.instance, until));
+        }
+        self.timers.set(until, Timer::Elsewhere(job.pool));
+        self.feed(job.pool);
+    }
+
     /// A job is late: those of its queries that no parity will save may be worth a copy elsewhere.
     pub(super) fn late(&mut self, key: Key<Job>) {
         let Some(job) = self.jobs.get(key) else { return };
         let (rows, after) = (job.rows.clone(), self.now.since(job.started));
         rows.iter().for_each(|query| self.trace(*query, Step::Late(after)));
         self.hedge_job(key, Ask::First);
-        self.take_back(key);
+        if let Some(job) = self.jobs.get(key) {
+            self.watch_silence(job.instance);
+        }
     }
 
     /// A late job still runs: what it holds may be worth a copy by now.
@@ -318,7 +338,10 @@ impl Dispatcher {
         }
         let settings = &pool.settings.ejection;
         let slow = recent.is_some_and(|recent| is_slow(took, recent.median, settings));
-        let verdict = self.instances.get_mut(job.instance)?.health.answered(slow, settings);
+        let said = slow && self.is_excused(job);
+        let settings = &self.pools[job.pool].settings.ejection;
+        let instance = self.instances.get_mut(job.instance)?;
+        let verdict = if said { None } else { instance.health.answered(slow, settings) };
         self.note_alone(job, self.now);
         self.works(job.instance, job.pool);
         verdict
@@ -331,17 +354,23 @@ impl Dispatcher {
         let settings = &pool.settings.ejection;
         let took = self.now.since(job.started);
         let slow = pool.service.rough_median().is_some_and(|median| is_slow(took, median, settings));
-        let instance = self.instances.get_mut(job.instance).filter(|_| slow)?;
-        instance.health.gave_nothing(settings)
+        if !slow || self.is_excused(job) {
+            return None;
+        }
+        let settings = &self.pools[job.pool].settings.ejection;
+        self.instances.get_mut(job.instance)?.health.gave_nothing(settings)
     }
 
     /// Notes a failure of a pool's model, and whether that makes the instance one to eject. That a model fails may be due to
     /// what is asked of it, until another instance has answered that; where nothing is tried twice nobody can tell.
     fn blame(&mut self, job: &Job, failure: Failure) -> Option<Reason> {
+        if self.is_excused(job) {
+            return None;
+        }
         let settings = &self.pools[job.pool].settings;
         let certain = failure == Failure::Instance || settings.max_attempts.get() == 1;
-        let serves = &mut self.instances.get_mut(job.instance)?.serves;
-        let health = &mut serves.iter_mut().find(|serves| serves.pool == job.pool)?.health;
+        let instance = self.instances.get_mut(job.instance)?;
+        let health = &mut instance.serves.iter_mut().find(|serves| serves.pool == job.pool)?.health;
         if certain { health.failed(&settings.ejection) } else { health.suspect(&settings.ejection) }
     }
 

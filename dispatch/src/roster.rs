@@ -45,7 +45,7 @@ impl Dispatcher {
         if let Some(key) = known {
             self.withdraw(key);
             let instance = &mut self.instances[key];
-            (instance.slots, instance.site, instance.draining) = (slots, site, false);
+            (instance.slots, instance.site, instance.draining, instance.ahead) = (slots, site, false, 1);
             for before in mem::replace(&mut instance.serves, serves) {
                 self.recount(before.pool);
             }
@@ -60,6 +60,7 @@ impl Dispatcher {
             ahead: 1,
             heard: self.now,
             silent: false,
+            watched: false,
             serves,
             jobs,
             draining: false,

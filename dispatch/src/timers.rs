@@ -57,6 +57,8 @@ pub(super) enum Timer {
     Warm(Key<Instance>),
     /// A retry has waited long enough for another instance than the one that failed it.
     Elsewhere(Key<Pool>),
+    /// An instance that was given work ahead of time may be silent.
+    Silence(Key<Instance>),
 }
 
 /// The lanes and the heap.
@@ -184,7 +186,7 @@ impl Timer {
             Timer::Batch(_) | Timer::NoInstance(_) | Timer::Elsewhere(_) => None,
             Timer::Lease(_) => Some(6),
             Timer::StillLate(_) | Timer::Probe(_) | Timer::Warm(_) => None,
-            Timer::Widen(_) | Timer::Neighbours(_) => None,
+            Timer::Widen(_) | Timer::Neighbours(_) | Timer::Silence(_) => None,
         }
     }
 }

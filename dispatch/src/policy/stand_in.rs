@@ -72,7 +72,8 @@ impl StandIn {
 
 impl Policy for StandIn {
     fn gives_ahead(&self) -> bool {
-        true
+        // Else nobody looks whether jobs are late.
+        self.settings.hedge
     }
 
     fn late_after(&self, recent: Option<Reading>) -> Option<Duration> {

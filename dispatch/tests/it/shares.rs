@@ -5,8 +5,9 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, EjectionSettings, Event, Grant, InstanceId, InstanceSpec, Note, Order, Payer, PolicyKind,
-    PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, Terms, Token,
+    Accept, Action, BudgetSettings, EjectionSettings, Event, Failure, Fraction, Grant, HedgeSettings,
+    InstanceId, InstanceSpec, Note, Order, Payer, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec,
+    Served, Settings, ShapeId, ShareId, Site, Terms, Token,
 };
 
 use super::world::World;
@@ -198,22 +199,77 @@ fn a_token_is_used_for_the_share_that_had_reserved_it_and_for_others_where_that_
     }
 }
 
-#[test]
-fn a_hedge_that_waited_for_what_is_reserved_is_no_redundancy_any_more_when_its_first_job_fails() {
+/// A world with a query whose hedge waits for the only other instance, which is reserved.
+fn hedge_that_waits() -> (World, InstanceId) {
     let pools = PoolSettings { policy: PolicyKind::Hedge, ..plain() };
     let mut world = one_instance(with_shares(&[(1.0, 1), (1.0, 0)], pools));
     for id in 0..300 {
         ask_as(&mut world, id, LIGHT, Some(0), 0);
         end(&mut world);
     }
-    let serves = vec![Served::all(HEAVY), Served::all(LIGHT)];
-    let other = InstanceSpec { serves, slots: 1, site: Site::default() };
-    world.send(Event::InstanceJoined(InstanceId(2), other));
+    join_both(&mut world, 2);
     ask_as(&mut world, 1000, LIGHT, Some(1), 0);
     world.advance(Duration::from_millis(50));
     let at: Vec<_> = world.running().map(|(_, held)| held.job.instance).collect();
     let &[first] = &at[..] else { panic!("a hedge took the instance that is reserved: {at:?}") };
+    (world, first)
+}
+
+fn join_both(world: &mut World, id: u32) {
+    let serves = vec![Served::all(HEAVY), Served::all(LIGHT)];
+    world.send(Event::InstanceJoined(
+        InstanceId(id),
+        InstanceSpec { serves, slots: 1, site: Site::default() },
+    ));
+}
+
+#[test]
+fn a_hedge_that_waited_for_what_is_reserved_is_no_redundancy_any_more_when_its_first_job_fails() {
+    let (mut world, first) = hedge_that_waits();
     world.send(Event::InstanceLeft(first));
     assert_eq!(world.running().count(), 1, "nobody else has the query");
     end(&mut world);
+    let (mut world, first) = hedge_that_waits();
+    let job = *world.running().next().expect("it runs").0;
+    world.send(Event::JobFailed(job, Failure::Instance));
+    let at: Vec<_> = world.running().map(|(_, held)| held.job.instance).collect();
+    assert!(at.len() == 1 && at[0] != first, "{at:?} after {first:?}");
+}
+
+#[test]
+fn a_model_whose_times_are_unknown_is_given_one_at_a_time_beside_a_fast_one() {
+    let mut world = World::new(Settings::uniform(plain()), 7).given_ahead();
+    join_both(&mut world, 1);
+    for id in 0..64 {
+        ask(&mut world, id, LIGHT);
+        let job = *world.running().next().expect("it runs").0;
+        world.send(Event::JobCompleted(job));
+    }
+    (100..120).for_each(|id| ask(&mut world, id, HEAVY));
+    assert_eq!(world.running().count(), 1);
+}
+
+#[test]
+fn what_is_moved_of_another_model_starts_at_once() {
+    let hedged = |ms| {
+        let budget = BudgetSettings { ratio: Fraction::percent(0), burst: 0 };
+        let hedge =
+            HedgeSettings { budget, min_delay: Duration::from_millis(ms), ..HedgeSettings::default() };
+        PoolSettings { policy: PolicyKind::Hedge, hedge, ..plain() }
+    };
+    let mut settings = Settings::uniform(hedged(1));
+    settings.pools.insert(HEAVY, hedged(500));
+    let mut world = World::new(settings, 7).given_ahead();
+    join_both(&mut world, 1);
+    for id in 0..128 {
+        ask(&mut world, id, if id % 2 == 0 { HEAVY } else { LIGHT });
+        let job = *world.running().next().expect("it runs").0;
+        world.send(Event::JobCompleted(job));
+    }
+    ask(&mut world, 1000, LIGHT);
+    ask(&mut world, 1001, HEAVY);
+    join_both(&mut world, 2);
+    world.advance(Duration::from_millis(5));
+    assert_eq!(world.dispatcher.status(HEAVY).expect("it is used").counters.moved, 1);
+    assert_eq!(world.tally.copies, 1, "instance 2 is idle");
 }
