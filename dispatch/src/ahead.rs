@@ -4,9 +4,9 @@
 //! answered otherwise, and an instance that hangs holds one batch. For a model of microseconds the way there and back takes
 //! longer than the run: the instance idles between two batches, and each end of the way is woken for every one of them.
 //!
-//! Choice: an instance may hold what it does in so long (`ahead_us`, of which a millisecond is plenty), sixteen batches for each of its slots at most. So
-//! nobody waits at an instance for longer than that while others are free, and a hedge, which is never made before a
-//! millisecond, comes no later. What a batch takes is the median of those that began where nothing else was: measured among
+//! Choice: an instance may hold what it does in so long (`ahead_us`), sixteen batches for each of its slots at most. So
+//! nobody waits at an instance for longer than that while others are free. Where all hold some, it goes to one that has just done something, of
+//! two the one with less; behind a batch that takes long nothing is put. What a batch takes is the median of those that began where nothing else was: measured among
 //! others it would hold their time too, and the more an instance was given the slower it would seem. Where instances are
 //! shared with other frontends that time is shared as well. An instance that serves several models is given ahead of
 //! time what the slowest of those in use allows.
@@ -44,6 +44,9 @@ use super::{Role, Time};
 
 /// Batches that an instance may hold for each of its slots: enough to keep both ends busy.
 const MOST: u16 = 16;
+
+/// An instance that is to be given more than it runs has done something within so many times what a batch usually takes.
+const LIVELY: f64 = 1.5;
 
 /// Silence is looked at again after no less.
 const LEAST: Duration = Duration::from_millis(1);
@@ -201,6 +204,11 @@ impl Pool {
         if self.policy.gives_ahead() { self.settings.ahead } else { Duration::ZERO }
     }
 
+    /// How long ago an instance may have done something last that is given work ahead of time.
+    pub(super) fn longest_pause(&self) -> Option<Duration> {
+        self.alone.median().map(|median| median.mul_f64(LIVELY))
+    }
+
     /// Batches that an instance may hold for each of its slots, as far as this pool goes.
     pub(super) fn allowed_ahead(&self) -> u16 {
         self.alone.allowed
@@ -229,6 +237,24 @@ impl Instance {
     /// Jobs that it runs at a time, as far as is known.
     fn slots_told(&self) -> u16 {
         self.slots.max(self.tokens.as_ref().map_or(0, Tokens::slots))
+    }
+
+    /// Whether it can begin at once, or does what it has as fast as usual: nothing is to wait behind a batch that takes long.
+    pub(super) fn is_lively(&self, now: Time, longest: Option<Duration>) -> bool {
+        self.jobs.len() < usize::from(self.slots_told())
+            || longest.is_none_or(|longest| now.since(self.heard) <= longest)
+    }
+
+    /// Whether a job that it holds runs, and does not wait there behind others.
+    pub(super) fn runs(&self, job: Key<Job>) -> bool {
+        self.jobs.iter().take(usize::from(self.slots_told())).any(|held| *held == job)
+    }
+
+    /// Takes a job off. Returns the one whose turn that makes it, if any waited.
+    pub(super) fn let_go(&mut self, job: Key<Job>) -> Option<Key<Job>> {
+        let ran = self.runs(job);
+        self.jobs.retain(|held| *held != job);
+        self.jobs.get(usize::from(self.slots_told()) - 1).copied().filter(|_| ran)
     }
 
     fn holds_more_than_it_runs(&self) -> bool {

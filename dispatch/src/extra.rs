@@ -216,7 +216,12 @@ impl Dispatcher {
 
     /// Whether an instance may take an extra job, room aside. Where `leaves` is false its queries' instances are reserved.
     fn suits(&self, pool: Key<Pool>, extra: &Extra, instance: Key<Instance>, leaves: bool) -> bool {
-        let Some(serves) = self.instances[instance].serves(pool) else { return false };
+        let of = &self.instances[instance];
+        let Some(serves) =
+            of.serves(pool).filter(|_| of.is_lively(self.now, self.pools[pool].longest_pause()))
+        else {
+            return false;
+        };
         let reserved = self.instances[instance].tokens.as_ref().map_or(!leaves, Tokens::are_reserved);
         if reserved && serves.takes_queries() && self.is_redundancy(extra) {
             return false;

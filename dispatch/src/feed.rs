@@ -190,6 +190,7 @@ impl Dispatcher {
             group: None,
             ended: false,
             dropped: false,
+            began: self.now,
             excused: false,
             twins: Vec::new(),
         });
@@ -246,12 +247,23 @@ impl Dispatcher {
             }
         }
         pool.counters.parities += u64::from(matches!(role, Role::Parity(..)));
-        if role == Role::Deployed
+        // What waits there behind others is late after its turn came.
+        if self.instances[instance_key].runs(key) {
+            self.set_late(key);
+        }
+        key
+    }
+
+    /// Sets the timer for when a job is late that begins now.
+    pub(super) fn set_late(&mut self, key: Key<Job>) {
+        let Some(job) = self.jobs.get_mut(key) else { return };
+        job.began = self.now;
+        let pool = &self.pools[job.pool];
+        if job.role == Role::Deployed
             && let Some(after) = pool.policy.late_after(pool.service.reading())
         {
             self.timers.set(self.now + after, Timer::Late(key));
         }
-        key
     }
 
     /// Who pays for a job.

@@ -31,6 +31,8 @@ pub(super) struct Job {
     pub(super) ended: bool,
     /// Nobody waits for it: the driver was told to drop it.
     pub(super) dropped: bool,
+    /// When its instance had nothing else to do before it, as far as is known: as it was sent, unless that was ahead of time.
+    pub(super) began: Time,
     /// Its instance was found slow or failing while it was there already.
     pub(super) excused: bool,
     /// Answers from elsewhere to be compared with its own.

@@ -77,9 +77,21 @@ impl Dispatcher {
     /// An instance with room for a pool's query. Where ours are busy it is the one that its own frontend let go of last: that one
     /// goes round, as we do, and comes back to it after all others.
     pub(super) fn next_with_room(&mut self, key: Key<Pool>) -> Option<Key<Instance>> {
-        let idle = &mut self.pools[key].idle;
-        let index = if self.abroad == 0 || idle.more_than(0) {
+        let pool = &mut self.pools[key];
+        let (longest, idle) = (pool.longest_pause(), &mut pool.idle);
+        let index = if idle.more_than(0) {
             idle.next(|_| true)
+        } else if self.abroad == 0 {
+            // Of two in turn the one that holds less: what it is given waits there for what it holds.
+            let instances = &self.instances;
+            let mut lively = |index| {
+                let instance = instances.key_at(index).map(|key| &instances[key]);
+                instance.is_some_and(|instance| instance.is_lively(self.now, longest))
+            };
+            let (first, second) = (idle.next(&mut lively), idle.next(&mut lively));
+            let held =
+                |index: &usize| instances.key_at(*index).map_or(usize::MAX, |key| instances[key].jobs.len());
+            first.into_iter().chain(second).min_by_key(held)
         } else {
             let instances = &self.instances;
             let since = |index: &usize| {

@@ -254,7 +254,7 @@ impl Dispatcher {
     /// A job is late: those of its queries that no parity will save may be worth a copy elsewhere.
     pub(super) fn late(&mut self, key: Key<Job>) {
         let Some(job) = self.jobs.get(key) else { return };
-        let (rows, after) = (job.rows.clone(), self.now.since(job.started));
+        let (rows, after) = (job.rows.clone(), self.now.since(job.began));
         rows.iter().for_each(|query| self.trace(*query, Step::Late(after)));
         self.hedge_job(key, Ask::First);
         if let Some(job) = self.jobs.get(key) {
@@ -314,8 +314,9 @@ impl Dispatcher {
         let (pool, instance_key) = (job.pool, job.instance);
         self.book.end(&job.payer, &self.pools[pool].id, job.charge, self.now.since(job.started));
         if let Some(instance) = self.instances.get_mut(instance_key) {
-            instance.jobs.retain(|held| *held != key);
+            let next = instance.let_go(key);
             (instance.heard, instance.silent) = (self.now, false);
+            next.into_iter().for_each(|next| self.set_late(next));
             self.refresh(instance_key);
         }
         (pool, instance_key)
@@ -331,7 +332,7 @@ impl Dispatcher {
     /// Notes how long a job took, and whether that makes its instance one to eject.
     fn judge(&mut self, job: &Job) -> Option<Reason> {
         let pool = &mut self.pools[job.pool];
-        let took = self.now.since(job.started);
+        let took = self.now.since(job.began);
         let recent = pool.service.reading();
         if !matches!(job.role, Role::Parity(..)) {
             pool.service.add(took);
@@ -352,7 +353,7 @@ impl Dispatcher {
     fn gave_up(&mut self, job: &Job) -> Option<Reason> {
         let pool = &self.pools[job.pool];
         let settings = &pool.settings.ejection;
-        let took = self.now.since(job.started);
+        let took = self.now.since(job.began);
         let slow = pool.service.rough_median().is_some_and(|median| is_slow(took, median, settings));
         if !slow || self.is_excused(job) {
             return None;

@@ -57,7 +57,7 @@ pub struct PoolSettings {
     /// Microseconds of work that an instance may hold. A model that takes longer is sent one batch at a time for each slot, a
     /// faster one as many as fit, at most 16; what is still there when it falls silent for as long is given to others. Under
     /// `none`, `hedge` and `stand-in`; the other policies, which count on a group's or a query's jobs being apart, always send
-    /// one. 0 is one for all. Default 1000.
+    /// one. 0 is one for all. Default 2000.
     #[serde(rename = "ahead_us", with = "Micros")]
     pub ahead: Duration,
     /// Times a query may be tried when instances fail it, the first included: a query that kills instances must not
@@ -125,7 +125,7 @@ impl Default for PoolSettings {
             default_priority: const { NonZeroU8::new(128).unwrap() },
             weight: NonZeroU16::MIN,
             batch: BatchSettings::default(),
-            ahead: Duration::from_millis(1),
+            ahead: Duration::from_millis(2),
             max_attempts: const { NonZeroU8::new(3).unwrap() },
             retry_elsewhere: Duration::from_millis(100),
             retry: BudgetSettings { ratio: Fraction::percent(20), burst: 100 },

@@ -199,6 +199,19 @@ mod tests {
         Ok(request.inputs[0].tensor.clone())
     }
 
+    /// One way in and out of this process: what was read is what is written.
+    #[test]
+    fn large_tensors_are_not_copied_between_the_body_that_came_and_the_one_that_is_sent_on() {
+        let values = vec![7; 4 * 150_528];
+        let json = br#"{"inputs":[{"name":"x","shape":[1,150528],"datatype":"FP32","parameters":{"binary_data_size":602112}}]}"#;
+        let body = Bytes::from([&json[..], &values].concat());
+        let came = body.as_ptr_range();
+        let (request, _) = decode(ModelRef::latest("m"), Some(json.len()), body).unwrap();
+        assert_eq!(request.inputs[0].tensor.data().as_ptr(), came.start.wrapping_add(json.len()));
+        let sent = encode(&request, Form::Binary).unwrap();
+        assert_eq!(sent.chunks().last().unwrap().as_ptr(), came.start.wrapping_add(json.len()));
+    }
+
     #[test]
     fn a_raw_body_is_one_row_of_the_models_input() {
         for (shape, expected) in [
