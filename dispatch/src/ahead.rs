@@ -45,6 +45,9 @@ use super::{Role, Time};
 /// Batches that an instance may hold for each of its slots: enough to keep both ends busy.
 const MOST: u16 = 16;
 
+/// Where fewer fit, what waits behind a batch that takes long loses more than the way there costs.
+const FEWEST: u16 = 4;
+
 /// An instance that is to be given more than it runs has done something within so many times what a batch usually takes.
 const LIVELY: f64 = 1.5;
 
@@ -74,7 +77,8 @@ impl Alone {
     pub(super) fn allow(&mut self, ahead: Duration) {
         let allowed = |median: Duration| ahead.as_nanos() / median.as_nanos().max(1);
         let allowed = self.times.reading().map_or(1, |reading| allowed(reading.median));
-        self.allowed = u16::try_from(allowed).unwrap_or(MOST).clamp(1, MOST);
+        let allowed = u16::try_from(allowed).unwrap_or(MOST).clamp(1, MOST);
+        self.allowed = if allowed < FEWEST { 1 } else { allowed };
     }
 
     /// The median, where instances are given more than one at a time.
@@ -280,7 +284,7 @@ mod tests {
     #[test]
     fn an_instance_is_given_what_it_does_in_so_long() {
         assert_eq!(allowed(20_000, 1000), 1, "a model of milliseconds has one");
-        assert_eq!(allowed(1500, 1000), 1);
+        assert_eq!((allowed(1500, 1000), allowed(300, 1000)), (1, 1));
         assert_eq!(allowed(240, 1000), 4);
         assert_eq!(allowed(10, 1000), MOST);
         assert_eq!(allowed(0, 1000), MOST);

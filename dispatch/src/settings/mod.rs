@@ -54,8 +54,8 @@ pub struct PoolSettings {
     pub weight: NonZeroU16,
     /// How queries are put together into batches.
     pub batch: BatchSettings,
-    /// Microseconds of work that an instance may hold. A model that takes longer is sent one batch at a time for each slot, a
-    /// faster one as many as fit, at most 16; what is still there when it falls silent for as long is given to others. Under
+    /// Microseconds of work that an instance may hold. A model of which fewer than four batches fit is sent one at a time for each
+    /// slot, a faster one as many as fit, at most 16; what is still there when it falls silent for as long is given to others. Under
     /// `none`, `hedge` and `stand-in`; the other policies, which count on a group's or a query's jobs being apart, always send
     /// one. 0 is one for all. Default 2000.
     #[serde(rename = "ahead_us", with = "Micros")]
