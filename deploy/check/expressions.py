@@ -20,7 +20,7 @@ TARGET = {"namespace", "pod", "node", "app_kubernetes_io_component", "exported_i
 # Values of labels that the page cannot list, since they come as they happen.
 OUTCOMES = {"exact", "hedged", "reconstructed", "stand-in", "backup", "default"}
 # What docs/metrics.md lists without labels, since it is not there before it happens.
-RARE = {"event", "kind", "stage", "rows", "instance", "model", "version"}
+RARE = {"event", "kind", "stage", "rows", "instance", "model", "service", "version"}
 # Of other programs: kube-state-metrics, asked only in a text, which does without.
 FOREIGN = {"kube_pod_info"}
 SUFFIXES = ("_bucket", "_sum", "_count")
