@@ -4,13 +4,13 @@ use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use parm_dispatch::{
-    Action, BatchSettings, BudgetSettings, EjectionSettings, Event, Fraction, HedgeSettings, InstanceId,
-    PolicyKind, PoolSettings, ReplicateSettings, StandInSettings,
+    BatchSettings, BudgetSettings, EjectionSettings, Fraction, HedgeSettings, PolicyKind, PoolSettings,
+    ReplicateSettings,
 };
 
-use super::script::Step::{self, *};
-use super::script::{check, play, play_ahead, words};
-use super::world::{Fate, POOL, World};
+use super::script::Step::*;
+use super::script::{check, play, words};
+use super::world::POOL;
 
 fn plain() -> PoolSettings {
     PoolSettings { policy: PolicyKind::None, ejection: at_once(), ..PoolSettings::default() }
@@ -48,128 +48,6 @@ fn a_query_runs_at_once_on_an_idle_instance() {
 fn queries_wait_for_the_first_free_instance() {
     let steps = [Join(1), Join(2), Query(1), Query(2), Query(3), Wait(5), Done(2)];
     check(plain(), &steps, &["0 run 1 on 1", "0 run 2 on 2", "5 answer 2 exact", "5 run 3 on 2"]);
-}
-
-/// What runs of twenty queries at one instance, after so many that took no time at all.
-fn ahead(settings: PoolSettings, before: u64) -> usize {
-    let quick = (1..=before).flat_map(|query| [Query(query), Done(1)]);
-    let steps: Vec<_> =
-        [Join(1)].into_iter().chain(quick).chain([Quiet]).chain((101..=120).map(Query)).collect();
-    words(&play_ahead(settings, &steps)).len()
-}
-
-#[test]
-fn an_instance_of_a_fast_model_is_given_several_at_a_time() {
-    let given = PoolSettings { ahead: Duration::from_millis(1), ..plain() };
-    assert_eq!(ahead(given.clone(), 15), 1, "its times are not known yet");
-    assert_eq!(ahead(given.clone(), 16), 16);
-    let apart = PoolSettings { policy: PolicyKind::Replicate, ..given.clone() };
-    assert_eq!(ahead(apart, 16), 1, "copies are to be elsewhere");
-    assert_eq!(ahead(PoolSettings { ahead: Duration::ZERO, ..given.clone() }, 16), 1);
-    let off = StandInSettings { hedge: false, ..StandInSettings::default() };
-    let unseen = PoolSettings { policy: PolicyKind::StandIn, stand_in: off, ..given.clone() };
-    assert_eq!(ahead(unseen, 16), 1, "nobody would look whether they are late");
-    let slow = [Join(1), Warm(16), Quiet, Query(101), Query(102)];
-    assert_eq!(words(&play_ahead(given, &slow)), ["320 run 101 on 1"], "a model of 20 ms");
-}
-
-#[test]
-fn what_a_silent_instance_was_given_ahead_of_time_goes_to_others() {
-    let budget = BudgetSettings { ratio: Fraction::percent(0), burst: 1 };
-    let hedge = HedgeSettings { budget, ..HedgeSettings::default() };
-    let hedging =
-        PoolSettings { policy: PolicyKind::Hedge, ahead: Duration::from_millis(1), hedge, ..plain() };
-    let quick = (1..=64).flat_map(|query| [Query(query), Done(1)]);
-    let held = [Query(101), Query(102), Query(103), Join(2), Quiet, Wait(1), Done(2), Done(2), Done(2)];
-    let steps: Vec<_> = [Join(1)].into_iter().chain(quick).chain(held).collect();
-    let world = play_ahead(hedging.clone(), &steps);
-    assert_eq!(moved(&world), 2);
-    let expected = [
-        "1 copy 101 on 2", // by the only hedge that is allowed
-        "1 copy 102 on 2",
-        "1 copy 103 on 2",
-        "1 answer 101 hedged",
-        "1 drop 101 on 1",
-        "1 answer 102 hedged",
-        "1 drop 102 on 1",
-        "1 answer 103 hedged",
-        "1 drop 103 on 1",
-    ];
-    assert_eq!(words(&world), expected);
-    // It holds more than one and gets none, until it does something again.
-    let next = [Quiet, Query(104), Query(105), Done(1), Query(106)];
-    let next: Vec<_> = steps.iter().cloned().chain(next).collect();
-    let expected = ["1 run 104 on 2", "1 run 105 on 2", "1 run 106 on 1"];
-    assert_eq!(words(&play_ahead(hedging.clone(), &next)), expected);
-    let patient = PoolSettings { ahead: Duration::from_millis(5), ..hedging };
-    assert_eq!(moved(&play_ahead(patient, &steps[..steps.len() - 2])), 0, "it may yet be at work");
-}
-
-/// Hedges cost more than there is, and are not late before this.
-fn late_after(delay: Duration, ahead: Duration) -> PoolSettings {
-    let budget = BudgetSettings { ratio: Fraction::percent(0), burst: 0 };
-    let hedge = HedgeSettings { budget, min_delay: delay, ..HedgeSettings::default() };
-    PoolSettings { policy: PolicyKind::Hedge, ahead, hedge, ..plain() }
-}
-
-/// Instance 1 has answered so many queries that took no time, and then this happens.
-fn after_quick(queries: u64, then: &[Step]) -> Vec<Step> {
-    let quick = (1..=queries).flat_map(|query| [Query(query), Done(1)]);
-    [Join(1)].into_iter().chain(quick).chain(then.iter().cloned()).collect()
-}
-
-fn moved(world: &World) -> u64 {
-    world.dispatcher.status(POOL).expect("it has been used").counters.moved
-}
-
-#[test]
-fn what_waits_behind_a_hang_that_follows_an_answer_is_moved_too() {
-    let ms = Duration::from_millis;
-    let held = [Query(101), Query(102), Query(103), Join(2), Wait(1), Done(1), Wait(500)];
-    assert_eq!(moved(&play_ahead(late_after(ms(2), ms(2)), &after_quick(64, &held))), 1);
-    let drained = [Query(101), Query(102), Query(103), Join(2), Drain(1), Wait(50)];
-    assert_eq!(moved(&play_ahead(late_after(ms(1), ms(1)), &after_quick(64, &drained))), 2);
-}
-
-#[test]
-fn one_pause_is_one_bad_answer_however_much_was_given_ahead() {
-    let slow = [Query(101), Query(102), Join(2), Wait(20), Done(1), Done(1)];
-    let failing = [Query(101), Query(102), Query(103), Join(2), Fail(1), Fail(1), Fail(1)];
-    for held in [&slow[..], &failing] {
-        let world = play_ahead(plain(), &after_quick(64, held));
-        assert!(!world.log.iter().any(|(_, action)| matches!(action, Action::Ejected(..))), "{held:?}");
-    }
-}
-
-#[test]
-fn what_was_moved_to_an_instance_that_hangs_too_is_moved_again() {
-    let then: Vec<_> = [Join(2), Query(65), Done(2)]
-        .into_iter()
-        .chain((101..=108).map(Query))
-        .chain([Join(3), Wait(10)])
-        .collect();
-    let mut world = play_ahead(hedging(), &after_quick(64, &then));
-    let next = |world: &World| {
-        world.running().find(|(_, held)| held.job.instance == InstanceId(3)).map(|(job, _)| *job)
-    };
-    for _ in 0..50 {
-        while let Some(job) = next(&world) {
-            world.send(Event::JobCompleted(job));
-        }
-        world.advance(Duration::from_millis(1));
-    }
-    let open = world.queries.values().filter(|tracked| tracked.fate == Fate::Waiting).count();
-    assert!(open <= 2, "{open} wait at two that hang, beside one that is idle");
-}
-
-#[test]
-fn a_frontend_that_was_away_itself_takes_nobody_for_silent() {
-    let then: Vec<_> = (101..=108).map(Query).chain([Join(2)]).collect();
-    let mut world = play_ahead(hedging(), &after_quick(64, &then));
-    world.now = world.now + Duration::from_millis(5); // the answers are there, unread
-    let job = *world.running().next().expect("one of eight").0;
-    world.send(Event::JobCompleted(job));
-    assert_eq!(moved(&world), 0);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The dispatcher against scripted worlds: what it does in each situation, and what it never does in any.
 
+mod ahead;
 mod behaviour;
 mod blame;
 mod coded;
