@@ -69,6 +69,10 @@ interop-quantise:
 interop-stand-in:
     interop/stand_in.sh
 
+# Networks worth standing in for, taught, and their stand-ins, graded: sections, fashion, or a folder of CIFAR-10 as JPEG files.
+interop-teachers what:
+    interop/teachers.sh {{what}}
+
 # Networks of many kinds as PyTorch's two exporters and tf2onnx write them, and a stand-in for each.
 interop-exporters *names:
     interop/exporters.sh {{names}}

@@ -190,6 +190,20 @@ fn a_search_for_a_stand_in_refuses_what_it_cannot_use_and_says_what_to_do() {
         (vec!["fashion-lenet", "--data", images, "--engine", "abacus"], "abacus"),
         (vec!["fashion-lenet", "--data", images, "--cost", "7"], "--cost"),
         (vec!["fashion-lenet", "--data", "parquet:rows"], "npy:FILE"),
+        (vec!["fashion-lenet", "--data", images, "--test", "parquet:rows"], "--test parquet:rows"),
+        (vec!["fashion-lenet", "--data", images, "--from", "none.onnx"], "--from none.onnx"),
+        (
+            vec![
+                "fashion-lenet",
+                "--data",
+                images,
+                "--from",
+                "models/fashion-linear/1/model.onnx",
+                "--from",
+                "models/fashion-perceptron/1/model.onnx",
+            ],
+            "two files are called model",
+        ),
         (vec!["fashion-lenet", "--data", &rows], "takes rows of [1, 28, 28], the data has rows of [5]"),
         (vec!["no-such-model", "--data", images], "no-such-model"),
     ] {
@@ -228,6 +242,10 @@ fn a_search_for_a_stand_in_tells_what_every_family_is_worth_and_bundles_what_fit
         &path("runs"),
         "--models",
         models.to_str().unwrap(),
+        "--from",
+        "models/fashion-perceptron/1/model.onnx",
+        "--test",
+        data,
         "--picture",
         &path("frontier.svg"),
         "--output",
@@ -243,6 +261,11 @@ fn a_search_for_a_stand_in_tells_what_every_family_is_worth_and_bundles_what_fit
     };
     let families = [named("candidates"), named("refused")].concat();
     assert!(families.contains(&"int8".to_owned()), "{families:?}");
+    assert!(families.contains(&"from-model".to_owned()), "what was brought is measured too: {families:?}");
+    // What was graded is what none other beats; by labels, as the data has some.
+    let graded = found["grades"]["candidates"].as_array().unwrap();
+    assert_eq!(graded.is_empty(), named("candidates").is_empty(), "{found}");
+    assert!(graded.iter().all(|one| one["gap"]["high"].is_number()), "{found}");
     assert!(fs::read_to_string(path("frontier.svg")).unwrap().starts_with("<svg"));
     // Whether anything pays depends on the machine; what is chosen is bundled, and nothing else is written.
     let bundle = models.join("mine/parm.toml");

@@ -17,6 +17,8 @@ pub const EXAMPLES: &str = "Examples:
       several inputs: an array for each, in the model's order; says what there is and writes nothing
   parm stand-in my-model.onnx --name mine --data capture:captured
       from live traffic, which `parm serve --capture captured` kept
+  parm stand-in my-model.onnx --name mine --data npy:held.npy,labels.npy --test npy:test.npy,test-labels.npy --from small.onnx
+      measures a network of your own too, and grades what is found on rows that nothing was chosen by
 
 Stand-ins are judged on rows that made none of them. What is not faster than the deployed model on this engine and machine
 is refused. See docs/stand-ins.md.";
@@ -31,6 +33,13 @@ pub struct StandInSearch {
     /// ending; capture:FOLDER for what `parm serve --capture` kept, of which the newest is judged on. 24 rows at least, and a few hundred to tell good from better
     #[arg(long, value_name = "SOURCE")]
     pub data: String,
+    /// Rows that only grade: what is on the frontier is asked about them at the end, and nothing is made from them or chosen by
+    /// them. Same kinds as --data
+    #[arg(long, value_name = "SOURCE")]
+    pub test: Option<String>,
+    /// A stand-in that you made: it is measured beside the others, in 8 bits too. May be given several times
+    #[arg(long, value_name = "FILE")]
+    pub from: Vec<PathBuf>,
     /// The most that the stand-in may cost, as a share of a query's time on the deployed model
     #[arg(long, value_name = "SHARE", default_value_t = 0.25)]
     pub cost: f64,
@@ -85,4 +94,6 @@ pub enum Answers {
     Probabilities,
     /// Anything else: answers agree within 5 % of their size
     Values,
+    /// Vectors whose direction counts: they agree where the cosine is 0.95 or more
+    Embedding,
 }

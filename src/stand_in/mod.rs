@@ -9,13 +9,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use bytes::Bytes;
 use parm_backend::engine::Options;
 use parm_parity_models::bundle::{Manifest, Meaning};
 use parm_parity_models::onnx::proto::tensor_proto::DataLocation;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::{Repository, check_name};
-use parm_stand_ins::{Error, Frontier, Place, Wish, Workshop, check_size, make, publish};
+use parm_stand_ins::{
+    Apart, Error, Frontier, Grades, Place, Wish, Workshop, check_size, grade, make, publish,
+};
+use serde::Serialize;
 
 use crate::Failure;
 use crate::cli::Output;
@@ -42,6 +46,14 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
     let data::Asked { rows, labels, in_time } = data::read(&flags.data, named, flags.seed)
         .with_context(|| format!("--data {}", flags.data))
         .map_err(Failure::Configuration)?;
+    let test = match &flags.test {
+        Some(source) => Some(
+            data::read(source, named, flags.seed)
+                .with_context(|| format!("--test {source}"))
+                .map_err(Failure::Configuration)?,
+        ),
+        None => None,
+    };
     let wish = Wish {
         cost: flags.cost,
         meaning: flags.meaning.map(meaning).or(original.meaning),
@@ -52,11 +64,25 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         seed: flags.seed,
         in_time,
         measure: Duration::from_secs(flags.measure),
+        brought: brought(&flags.from).map_err(Failure::Configuration)?,
     };
     let watch = watch::Watch::new().map_err(Failure::Run)?;
     let found = make(workshop, (&original.path, &original.model), &rows, &wish, &watch);
+    let graded = found.and_then(|found| {
+        let apart = |test: &data::Asked| {
+            grade(
+                workshop,
+                &original.path,
+                &found,
+                Apart { rows: &test.rows, labels: test.labels.as_deref() },
+                &watch,
+            )
+        };
+        let grades = test.as_ref().map(apart).transpose()?;
+        Ok((found, grades))
+    });
     watch.done();
-    let found = found.map_err(|error| match error {
+    let (found, grades) = graded.map_err(|error| match error {
         Error::TooFewRows { .. } | Error::TooManyNodes { .. } => Failure::Configuration(error.into()),
         error => Failure::Run(error.into()),
     })?;
@@ -68,11 +94,15 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         rows: &rows,
         command: &command_line(),
     };
-    report(flags, &found, &place).map_err(Failure::Run)
+    report(flags, (&found, grades.as_ref()), &place).map_err(Failure::Run)
 }
 
 /// The table or the JSON, the picture, and the bundle.
-fn report(flags: &StandInSearch, found: &Frontier, place: &Place<'_>) -> anyhow::Result<()> {
+fn report(
+    flags: &StandInSearch,
+    (found, grades): (&Frontier, Option<&Grades>),
+    place: &Place<'_>,
+) -> anyhow::Result<()> {
     if let Some(path) = &flags.picture {
         std::fs::write(path, found.to_svg()).with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("wrote {}", path.display());
@@ -82,8 +112,11 @@ fn report(flags: &StandInSearch, found: &Frontier, place: &Place<'_>) -> anyhow:
         None => None,
     };
     let text = match flags.output {
-        Output::Json => serde_json::to_string_pretty(found)?,
-        Output::Text => found.to_string(),
+        Output::Json => serde_json::to_string_pretty(&Findings { found, grades })?,
+        Output::Text => match grades {
+            Some(grades) => format!("{found}\n\n{grades}"),
+            None => found.to_string(),
+        },
     };
     match writeln!(std::io::stdout(), "{text}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
@@ -94,6 +127,32 @@ fn report(flags: &StandInSearch, found: &Frontier, place: &Place<'_>) -> anyhow:
         eprintln!("wrote {}: serve it with `parm serve --policy stand-in`", path.display());
     }
     Ok(())
+}
+
+/// What programs are told.
+#[derive(Serialize)]
+struct Findings<'a> {
+    #[serde(flatten)]
+    found: &'a Frontier,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grades: Option<&'a Grades>,
+}
+
+/// Models that the user made, by the names of their files; no family's name begins as theirs.
+fn brought(files: &[PathBuf]) -> anyhow::Result<Vec<(String, Bytes)>> {
+    let mut models: Vec<(String, Bytes)> = Vec::new();
+    for path in files {
+        let model =
+            Model::open(path, &Limits::default()).with_context(|| format!("--from {}", path.display()))?;
+        check_size(&model)?;
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).context("--from: the file has no name")?;
+        let name = format!("from-{stem}");
+        if models.iter().any(|(other, _)| *other == name) {
+            bail!("--from: two files are called {stem}: rename one, so that they can be told apart");
+        }
+        models.push((name, Draft::new(&model)?.finish()?.bytes().clone()));
+    }
+    Ok(models)
 }
 
 /// The deployed model.
@@ -142,6 +201,7 @@ fn meaning(given: Answers) -> Meaning {
         Answers::Logits => Meaning::Logits,
         Answers::Probabilities => Meaning::Probabilities,
         Answers::Values => Meaning::Values,
+        Answers::Embedding => Meaning::Embedding,
     }
 }
 

@@ -22,8 +22,10 @@ mod workshop;
 
 pub use error::Error;
 pub use graph::Work;
-pub use measure::Share;
+pub use measure::{Gap, Share, Sureness};
 pub use publish::{Place, publish};
 pub use rows::Rows;
-pub use search::{Candidate, Frontier, Refused, Setting, Wish, check_size, make};
+pub use search::{
+    Apart, Candidate, Frontier, Grade, Grades, Refused, Setting, Wish, check_size, grade, make,
+};
 pub use workshop::{Progress, Runner, Workshop};

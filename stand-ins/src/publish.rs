@@ -55,7 +55,7 @@ pub fn publish(place: &Place<'_>, frontier: &Frontier, candidate: &Candidate) ->
         ),
         agreement: Some(candidate.agreement.value),
         accuracy,
-        calibration: None,
+        calibration: candidate.sureness.map(|found| found.calibration),
         costs,
     });
     manifest.write(&path)?;

@@ -25,7 +25,7 @@ const MS: Duration = Duration::from_millis(1);
 /// An entry whose model is called after the code, as `sum2`.
 fn parity(kind: Kind, k: usize) -> Parity {
     let model = ModelFile { name: format!("{kind}{k}"), version: 1, sha256: "0".repeat(64) };
-    let calibration = Some(Calibration { temperature: 1.0, threshold: 0.0 });
+    let calibration = Some(Calibration::default());
     let code = CodeSpec::new(kind, k, 1);
     Parity { code, models: vec![model], learned: None, training: None, accuracy: None, calibration }
 }
@@ -132,7 +132,7 @@ fn stand_in(name: &str, cost: f64, threshold: f32) -> StandIn {
         provenance: String::new(),
         agreement: None,
         accuracy: None,
-        calibration: Some(Calibration { temperature: 1.0, threshold }),
+        calibration: Some(Calibration { temperature: 1.0, threshold, curve: None }),
         costs: vec![MeasuredCost { engine: "tract".into(), rows: [1., 2., 4., 8.].map(|rows| rows * cost) }],
     }
 }
@@ -214,7 +214,7 @@ async fn every_slot_of_a_group_follows_from_one_parity_with_slots() {
 async fn a_reconstruction_that_is_not_sure_enough_is_not_given() {
     let folder = tempfile::tempdir().unwrap();
     let mut unsure = parity(Kind::Sum, 2);
-    unsure.calibration = Some(Calibration { temperature: 1.0, threshold: 0.8 });
+    unsure.calibration = Some(Calibration { temperature: 1.0, threshold: 0.8, curve: None });
     write(folder.path(), &manifest(vec![unsure]));
     for (then, outcomes) in
         [(Unsure::Wait, ["DeadlineExceeded", "exact"]), (Unsure::Hedge, ["exact", "hedged"])]

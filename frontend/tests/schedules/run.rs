@@ -353,7 +353,7 @@ fn bundle(folder: &Path, sizes: &[u8], millis: u64) {
         learned: None,
         training: None,
         accuracy: None,
-        calibration: Some(Calibration { temperature: 1.0, threshold: 0.0 }),
+        calibration: Some(Calibration::default()),
     };
     let range = Some(Range { low: -3000.0, high: 3000.0 });
     let mut manifest = Manifest::new(Deployed {

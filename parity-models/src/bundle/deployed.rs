@@ -67,6 +67,34 @@ pub enum Meaning {
     Probabilities,
     /// Anything else, such as coordinates: there is no confidence.
     Values,
+    /// A vector whose direction counts, such as the embedding of a sentence: there is no confidence.
+    Embedding,
+}
+
+/// Embeddings say the same if the cosine between them is this or more.
+const SAME_DIRECTION: f32 = 0.95;
+
+impl Meaning {
+    /// Whether values are of classes, so that one of them is the best.
+    pub fn has_classes(self) -> bool {
+        matches!(self, Self::Logits | Self::Probabilities)
+    }
+
+    /// Whether two embeddings, or two lists of them that are `size` long each, point the same way. What is no number does not.
+    pub fn same_directions(a: &[f32], b: &[f32], size: usize) -> bool {
+        let mut pairs = a.chunks(size.max(1)).zip(b.chunks(size.max(1)));
+        a.len() == b.len() && pairs.all(|(a, b)| cosine(a, b) >= SAME_DIRECTION)
+    }
+}
+
+/// The cosine between two vectors; 1 between two of zeros, 0 between such a one and another.
+pub fn cosine(a: &[f32], b: &[f32]) -> f32 {
+    let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+    let sizes = (product(a, a) * product(b, b)).sqrt();
+    match sizes {
+        0.0 => f32::from(u8::from(product(a, a) == product(b, b))),
+        _ => (product(a, b) / sizes) as f32,
+    }
 }
 
 /// A closed range of values.
@@ -107,5 +135,20 @@ mod text {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DataType, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn embeddings_are_the_same_where_they_point_the_same_way() {
+        assert!(Meaning::same_directions(&[1.0, 2.0], &[10.0, 21.0], 2));
+        assert!(!Meaning::same_directions(&[1.0, 2.0], &[2.0, 1.0], 2));
+        assert!(!Meaning::same_directions(&[1.0, 2.0, 1.0, 0.0], &[1.0, 2.0, 0.0, 1.0], 2), "each counts");
+        assert!(!Meaning::same_directions(&[1.0, 2.0], &[1.0], 2));
+        assert!(!Meaning::same_directions(&[f32::NAN, 2.0], &[1.0, 2.0], 2));
+        assert_eq!((cosine(&[0.0], &[0.0]), cosine(&[0.0], &[3.0])), (1.0, 0.0));
     }
 }

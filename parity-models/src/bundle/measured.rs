@@ -73,19 +73,3 @@ pub struct Scores {
     /// Accuracy of all answers.
     pub overall: f64,
 }
-
-/// How sure a reconstruction is, and how sure it must be.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Calibration {
-    /// What logits are divided by before the softmax whose largest value is the confidence. Default 1.
-    pub temperature: f32,
-    /// Reconstructions less confident than this are held back. Default 0: none is.
-    pub threshold: f32,
-}
-
-impl Default for Calibration {
-    fn default() -> Self {
-        Self { temperature: 1.0, threshold: 0.0 }
-    }
-}

@@ -5,6 +5,7 @@
 //! together and by which digests, how well it was measured to work, and how sure a reconstruction must be; and
 //! [`verify()`] holds the files to it before anything is served.
 
+mod calibration;
 mod deployed;
 mod manifest;
 mod measured;
@@ -16,9 +17,10 @@ mod signature;
 mod stand_in;
 mod verify;
 
-pub use deployed::{Deployed, Input, Meaning, Output, Preprocessing, Range};
+pub use calibration::{Calibration, Case, expected_error};
+pub use deployed::{Deployed, Input, Meaning, Output, Preprocessing, Range, cosine};
 pub use manifest::{FORMAT, Manifest};
-pub use measured::{Accuracy, Calibration, Scores, Start, Training};
+pub use measured::{Accuracy, Scores, Start, Training};
 pub use parity::{Learned, ModelFile, Parity};
 pub use problem::Problem;
 pub use publish::put_model;

@@ -39,13 +39,7 @@ impl Parity {
         if self.code.kind.runs_nets() != self.learned.is_some() {
             problems.push(Problem::Learned);
         }
-        if let Some(calibration) = self.calibration {
-            let (temperature, threshold) = (calibration.temperature, calibration.threshold);
-            let is_temperature = temperature.is_finite() && temperature > 0.0;
-            if !is_temperature || !(0.0..=1.0).contains(&threshold) {
-                problems.push(Problem::Calibration { temperature, threshold });
-            }
-        }
+        problems.extend(self.calibration.and_then(|calibration| calibration.check()));
         let fractions = self.accuracy.iter().flat_map(|accuracy| {
             let overall = accuracy.overall.iter();
             let overall = overall.flat_map(|at| [("unavailable", at.unavailable), ("overall", at.overall)]);

@@ -51,6 +51,10 @@ pub enum Problem {
         "the calibration has temperature {temperature} and threshold {threshold}: give one above 0 and one in 0..=1"
     )]
     Calibration { temperature: f32, threshold: f32 },
+    #[error(
+        "the calibration's curve does not rise from pair to pair of numbers in 0..=1: leave it out, or calibrate again"
+    )]
+    Curve,
     #[error("{what} is {value}: it is a fraction of 1")]
     Fraction { what: String, value: f64 },
 }

@@ -68,11 +68,7 @@ impl StandIn {
             problems.extend(fraction("the accuracy", accuracy.stand_in));
             problems.extend(fraction("the deployed model's accuracy beside that", accuracy.deployed));
         }
-        if let Some(Calibration { temperature, threshold }) = self.calibration
-            && !(temperature > 0.0 && temperature.is_finite() && (0.0..=1.0).contains(&threshold))
-        {
-            problems.push(Problem::Calibration { temperature, threshold });
-        }
+        problems.extend(self.calibration.and_then(|calibration| calibration.check()));
         let bad = |cost: &&MeasuredCost| !cost.rows.iter().all(|share| share.is_finite() && *share > 0.0);
         problems.extend(
             self.costs

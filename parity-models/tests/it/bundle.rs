@@ -65,7 +65,7 @@ fn whole(root: &Path) -> Manifest {
     let sum = put(root, "lenet.sum-k2", &parity_graph(1, 1));
     let mut measured = parity(CodeSpec::new(Kind::Slots, 2, 1), vec![slots]);
     measured.training = Some(Training { epochs: 20, dataset: "fashion-mnist".into(), ..Default::default() });
-    measured.calibration = Some(Calibration { temperature: 1.5, threshold: 0.6 });
+    measured.calibration = Some(Calibration { temperature: 1.5, threshold: 0.6, curve: None });
     measured.accuracy = Some(Accuracy {
         metric: "top-1".into(),
         available: 0.91,
@@ -120,7 +120,7 @@ fn stand_in(model: ModelFile) -> StandIn {
         provenance: "int8, static".into(),
         agreement: Some(0.985),
         accuracy: Some(StandInAccuracy { metric: "top-1".into(), deployed: 0.91, stand_in: 0.9 }),
-        calibration: Some(Calibration { temperature: 1.2, threshold: 0.5 }),
+        calibration: Some(Calibration { temperature: 1.2, threshold: 0.5, curve: None }),
         costs: vec![MeasuredCost { engine: "tract".into(), rows: [0.25, 0.4, 0.7, 1.3] }],
     }
 }
@@ -223,7 +223,8 @@ fn numbers_that_cannot_be_are_found() {
     let report = check(|_, manifest| {
         manifest.deployed.inputs[0].range = Some(Range { low: 1.0, high: f32::NAN });
         manifest.deployed.outputs[0].default_answer = Some(vec![1.0]);
-        manifest.parities[1].calibration = Some(Calibration { temperature: 0.0, threshold: 0.5 });
+        manifest.parities[1].calibration =
+            Some(Calibration { temperature: 0.0, threshold: 0.5, curve: None });
         manifest.parities[1].accuracy.as_mut().unwrap().degraded = 89.0;
     });
     let [Problem::Range { .. }, answer] = &report.problems[..] else { panic!("{report}") };

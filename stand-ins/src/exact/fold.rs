@@ -7,9 +7,16 @@ use parm_parity_models::onnx::{Defect, Tensor};
 use crate::graph::{Links, NodeExt};
 
 /// What follows a convolution: each channel times a factor, plus a summand.
-struct Affine {
+pub(super) struct Affine {
     factor: Vec<f32>,
     summand: Vec<f32>,
+}
+
+impl Affine {
+    /// Whether it keeps the order of numbers.
+    pub(super) fn rises(&self) -> bool {
+        self.factor.iter().all(|factor| *factor > 0.0)
+    }
 }
 
 /// Folds such nodes into the convolutions before them, one after another.
@@ -40,8 +47,18 @@ fn follower(draft: &Draft, links: &Links, at: usize) -> Result<Option<(usize, Af
     let weight = conv.at(1).and_then(|name| draft.constants.get(name)).filter(|_| conv.is(&["Conv"]));
     let (Some(weight), Some(made)) = (weight, conv.only_output()) else { return Ok(None) };
     let Some(next) = links.only_reader(made) else { return Ok(None) };
-    let (channels, rank) = (weight.dims()[0], weight.dims().len());
-    let affine = match &draft.nodes[next] {
+    let affine = follower_of(draft, next, made, (weight.dims()[0], weight.dims().len()))?;
+    Ok(affine.map(|affine| (next, affine)))
+}
+
+/// What a node does to each channel of a value of this rank, if that is all it does.
+pub(super) fn follower_of(
+    draft: &Draft,
+    next: usize,
+    made: &str,
+    (channels, rank): (usize, usize),
+) -> Result<Option<Affine>, Defect> {
+    Ok(match &draft.nodes[next] {
         node if node.is(&["BatchNormalization"]) && node.at(0) == Some(made) => normalisation(draft, node)?,
         node if node.is(&["Add", "Mul"]) => {
             let other =
@@ -55,8 +72,7 @@ fn follower(draft: &Draft, links: &Links, at: usize) -> Result<Option<(usize, Af
             })
         }
         _ => None,
-    };
-    Ok(affine.map(|affine| (next, affine)))
+    })
 }
 
 fn normalisation(draft: &Draft, node: &NodeProto) -> Result<Option<Affine>, Defect> {

@@ -95,9 +95,8 @@ impl Plan {
         let last = match self.keeps_axes {
             true => draft.make("Identity", &[&answer], &made, []),
             false => {
-                let axes = Attribute::Ints(self.axes.clone());
                 let last = draft.make("Squeeze", &[&answer], &made, []);
-                with_axes(draft, last, axes, 13)
+                with_axes(draft, last, self.axes.clone(), 13)
             }
         };
         draft.nodes[self.pool] = last;
@@ -111,7 +110,7 @@ impl Plan {
             true => draft.make("GlobalMaxPool", &[&self.root], &end, []),
             false => {
                 let node = draft.make(op, &[&self.root], &end, [("keepdims", Attribute::Int(1))]);
-                with_axes(draft, node, Attribute::Ints(self.axes.clone()), AXES_AS_INPUT)
+                with_axes(draft, node, self.axes.clone(), AXES_AS_INPUT)
             }
         };
         draft.nodes.push(node);
@@ -136,11 +135,15 @@ impl Plan {
 }
 
 /// Gives a node its axes as its version of the operators reads them.
-fn with_axes(draft: &mut Draft, mut node: NodeProto, axes: Attribute, as_input_from: i64) -> NodeProto {
-    let Attribute::Ints(numbers) = &axes else { return node };
+pub(super) fn with_axes(
+    draft: &mut Draft,
+    mut node: NodeProto,
+    numbers: Vec<i64>,
+    as_input_from: i64,
+) -> NodeProto {
     if draft.opset() < as_input_from {
-        node.attribute.push(axes.to_proto("axes"));
-    } else if let Ok(tensor) = Tensor::from_i64(&format!("{}/axes", node.name), &[numbers.len()], numbers) {
+        node.attribute.push(Attribute::Ints(numbers).to_proto("axes"));
+    } else if let Ok(tensor) = Tensor::from_i64(&format!("{}/axes", node.name), &[numbers.len()], &numbers) {
         node.input.push(draft.add_constant(tensor));
     }
     node

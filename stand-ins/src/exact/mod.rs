@@ -12,6 +12,8 @@ mod fold;
 mod idle;
 mod lookup;
 mod maximum;
+mod pool;
+mod sums;
 mod table;
 
 use parm_parity_models::onnx::rewrite::Draft;
@@ -38,6 +40,8 @@ pub(crate) fn rewrite(
     maxima: Maxima,
 ) -> Result<Draft, Error> {
     let mut draft = draft.clone();
+    pool::advance(&mut draft)?;
+    sort(&mut draft);
     fold::fold(&mut draft)?;
     let survey = Survey::of(workshop, &draft, rows)?;
     idle::settle(&mut draft, &survey)?;
@@ -45,6 +49,7 @@ pub(crate) fn rewrite(
     lookup::look_up(&mut draft, &survey)?;
     table::precompute(&mut draft)?;
     maximum::postpone(&mut draft, &survey, maxima);
+    sums::multiply(&mut draft, &survey)?;
     draft.forget(|_| true);
     sweep(&mut draft);
     sort(&mut draft);
@@ -54,7 +59,7 @@ pub(crate) fn rewrite(
 #[cfg(test)]
 mod tests {
     use parm_parity_models::onnx::{
-        Attribute, BatchNorm, Builder, Conv, DataType, Dim, Model, Tensor, Value,
+        Attribute, BatchNorm, Builder, Conv, DataType, Dim, Model, Pool, Tensor, Value,
     };
 
     use super::*;
@@ -159,6 +164,62 @@ mod tests {
         builder.output(Value::batch_of_f32("y", &[3, 5, 5]));
         let draft = rewritten(&builder.build().unwrap(), &[pictures()], Maxima::Proven);
         assert_eq!(operators(&draft), ["Conv"]);
+    }
+
+    #[test]
+    fn sums_over_the_axis_before_the_last_are_products_whether_or_not_the_axis_stays() {
+        for keepdims in [0, 1] {
+            let mut builder = Builder::new("sums", 3);
+            let x = builder.input(Value::batch_of_f32("x", &[20, 3]));
+            let axes = builder.constant(Tensor::from_i64("axes", &[1], &[-2]).unwrap());
+            let sum = builder.node_with("ReduceSum", "sum", &[&x, &axes], [("keepdims", keepdims.into())]);
+            let mean = [("axes", Attribute::Ints(vec![1])), ("keepdims", keepdims.into())];
+            let mean = builder.node_with("ReduceMean", "mean", &[&x], mean);
+            builder.node("Mul", "y", &[&sum, &mean]);
+            let shape: &[usize] = if keepdims == 1 { &[1, 3] } else { &[3] };
+            builder.output(Value::batch_of_f32("y", shape));
+            let values = parm_random::Random::new(5).normals(4 * 60);
+            let rows = parm_protocol::Tensor::from_f32([4, 20, 3].as_slice(), &values).unwrap();
+            let draft = rewritten(&builder.build().unwrap(), &[rows], Maxima::Proven);
+            let kinds = operators(&draft);
+            assert_eq!(kinds.iter().filter(|kind| *kind == "MatMul").count(), 2, "{kinds:?}");
+            assert!(!kinds.iter().any(|kind| kind.starts_with("Reduce")), "{kinds:?}");
+        }
+    }
+
+    #[test]
+    fn sums_over_rows_or_along_the_last_axis_stay() {
+        let mut builder = Builder::new("sums", 3);
+        let x = builder.input(Value::batch_of_f32("x", &[20, 30]));
+        let axes = builder.constant(Tensor::from_i64("axes", &[1], &[2]).unwrap());
+        builder.node("ReduceSum", "y", &[&x, &axes]);
+        builder.output(Value::batch_of_f32("y", &[20, 1]));
+        let values = parm_random::Random::new(5).normals(4 * 600);
+        let rows = parm_protocol::Tensor::from_f32([4, 20, 30].as_slice(), &values).unwrap();
+        assert_eq!(operators(&rewritten(&builder.build().unwrap(), &[rows], Maxima::Proven)), ["ReduceSum"]);
+    }
+
+    /// A convolution, a pool, a normalisation with this factor for one channel, and a rectifier.
+    fn pooled_first(factor: f32) -> Vec<String> {
+        let mut builder = Builder::new("pooled", 3);
+        let x = builder.input(Value::batch_of_f32("x", &[2, 6, 6]));
+        let conv = builder.conv("conv", &x, Conv::same(2, 3, 3)).unwrap();
+        let pool = builder.max_pool("pool", &conv, Pool { kernel: 2, stride: 2, padding: 0 });
+        let norm = builder.batch_norm("norm", &pool, BatchNorm { channels: 3 }).unwrap();
+        let sizes = builder.constant(Tensor::from_f32("sizes", &[3, 1, 1], &[1.0, factor, 0.2]).unwrap());
+        let sized = builder.node("Mul", "sized", &[&norm, &sizes]);
+        builder.node("Relu", "y", &[&sized]);
+        builder.output(Value::batch_of_f32("y", &[3, 3, 3]));
+        let values = parm_random::Random::new(5).normals(4 * 72);
+        let rows = parm_protocol::Tensor::from_f32([4, 2, 6, 6].as_slice(), &values).unwrap();
+        let draft = rewritten(&builder.build().unwrap(), &[rows], Maxima::Proven);
+        draft.nodes.iter().map(|node| node.op_type.clone()).collect()
+    }
+
+    #[test]
+    fn what_rises_goes_before_a_pool_and_what_falls_stays_behind_it() {
+        assert_eq!(pooled_first(0.5), ["Conv", "Relu", "MaxPool"]);
+        assert_eq!(pooled_first(-0.5), ["Conv", "MaxPool", "Mul", "Relu"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How often a candidate says what the deployed model says.
 
-use parm_parity_models::bundle::Meaning;
+use parm_parity_models::bundle::{Meaning, cosine};
 use parm_protocol::{DataType, Tensor};
 use serde::Serialize;
 
@@ -73,10 +73,25 @@ fn alike(a: &Tensor, b: &Tensor, meaning: Meaning) -> bool {
     let classes = a.shape().last().copied().unwrap_or(1).max(1);
     match meaning {
         Meaning::Values => distance(&a_values, &b_values) <= TOLERANCE,
+        Meaning::Embedding => Meaning::same_directions(&a_values, &b_values, classes),
         Meaning::Logits | Meaning::Probabilities => {
             a_values.chunks(classes).zip(b_values.chunks(classes)).all(|(a, b)| best(a) == best(b))
         }
     }
+}
+
+/// The mean cosine between embeddings, of all outputs.
+pub(crate) fn mean_cosine(deployed: &[Tensor], other: &[Tensor]) -> Option<f64> {
+    let (mut sum, mut count) = (0.0, 0usize);
+    for (a, b) in deployed.iter().zip(other) {
+        let (Ok(a_values), Ok(b_values)) = (a.as_f32(), b.as_f32()) else { continue };
+        let size = a.shape().last().copied().unwrap_or(1).max(1);
+        for (a, b) in a_values.chunks(size).zip(b_values.chunks(size)) {
+            sum += f64::from(cosine(a, b));
+            count += 1;
+        }
+    }
+    (count > 0).then(|| sum / count as f64)
 }
 
 /// For each row, whether the first output's best class is the label.
@@ -108,7 +123,7 @@ pub(crate) fn mean_distance(deployed: &[Tensor], other: &[Tensor], meaning: Mean
 /// What decides between classes.
 fn scores(values: &[f32], classes: usize, meaning: Meaning) -> Vec<f32> {
     let scores: Vec<f32> = match meaning {
-        Meaning::Values => return values.to_vec(),
+        Meaning::Values | Meaning::Embedding => return values.to_vec(),
         Meaning::Logits => values.to_vec(),
         // `max` would make a number of what is none.
         Meaning::Probabilities => {

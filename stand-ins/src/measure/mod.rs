@@ -1,8 +1,13 @@
-//! What a candidate is worth: its cost and its agreement, measured.
+//! What a candidate is worth: its cost, its agreement, its accuracy and how sure it is, measured.
 
 mod agreement;
 mod cost;
+mod gap;
+mod sureness;
 
 pub use agreement::Share;
-pub(crate) use agreement::{judge, mean_distance, meaning, right};
+pub(crate) use agreement::{judge, mean_cosine, mean_distance, meaning, right};
 pub(crate) use cost::{Costs, Shares, costs};
+pub use gap::Gap;
+pub use sureness::Sureness;
+pub(crate) use sureness::{Truth, calibration_error, sureness};

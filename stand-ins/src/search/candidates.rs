@@ -4,8 +4,9 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parm_parity_models::bundle::Meaning;
+use parm_parity_models::bundle::{Meaning, Signature, misfit};
 use parm_parity_models::onnx::rewrite::Draft;
+use parm_parity_models::onnx::{Limits, Model};
 use parm_protocol::Tensor;
 
 use super::{Refused, answers};
@@ -58,6 +59,8 @@ pub(super) struct Bench<'a> {
     pub(super) meaning: Meaning,
     /// Rows that weights are refitted on: those, and more where there are more.
     pub(super) fitted: Rows,
+    /// ONNX files that somebody else made, by name.
+    pub(super) brought: &'a [(String, Bytes)],
     pub(super) progress: &'a dyn Progress,
     /// Whether 8-bit copies are worth making of smaller graphs too.
     pub(super) is_light_faster: Cell<bool>,
@@ -80,7 +83,22 @@ impl Bench<'_> {
         }
         self.pruned(&base, &mut made, &mut refused)?;
         self.shortened(&base, &mut made, &mut refused)?;
+        self.brought(&mut made, &mut refused)?;
         Ok((made, refused))
+    }
+
+    /// What somebody else made, if it takes and gives what the deployed model does.
+    fn brought(&self, made: &mut Vec<Made>, refused: &mut Vec<Refused>) -> Result<(), Error> {
+        let deployed = Signature::from(&self.deployed.clone().finish()?.inspect());
+        for (name, file) in self.brought {
+            let model = Model::from_bytes(file.clone(), &Limits::default())?;
+            if let Some(problem) = misfit(&deployed, &Signature::from(&model.inspect()), name) {
+                refused.push(Refused { name: name.clone(), reason: problem.to_string() });
+                continue;
+            }
+            self.smaller((name, "brought".into(), &Draft::new(&model)?), made, refused)?;
+        }
+        Ok(())
     }
 
     /// Fewer channels inside of blocks.

@@ -7,7 +7,7 @@ use parm_parity_models::bundle::Meaning;
 use serde::Serialize;
 
 use crate::graph::Work;
-use crate::measure::{Share, Shares};
+use crate::measure::{Share, Shares, Sureness};
 
 /// What agrees less often is wrong more often than right, however little it costs.
 const LEAST_AGREEMENT: f64 = 0.5;
@@ -26,6 +26,12 @@ pub struct Candidate {
     /// Share of the rows of which it says what their labels say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Share>,
+    /// The mean cosine between its answers and the deployed model's, where these are embeddings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cosine: Option<f64>,
+    /// How sure its answers are, where they are classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sureness: Option<Sureness>,
     /// The ONNX file.
     #[serde(skip)]
     pub model: Bytes,
@@ -58,6 +64,9 @@ pub struct Setting {
     /// The deployed model's accuracy, where labels were given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<Share>,
+    /// How sure the deployed model's answers are, where labels were given.
+    #[serde(rename = "deployed_sureness", skip_serializing_if = "Option::is_none")]
+    pub sureness: Option<Sureness>,
 }
 
 /// All that was found.
@@ -182,6 +191,9 @@ impl fmt::Display for Frontier {
         if let Some(accuracy) = accuracy {
             write!(f, "  ACCURACY, % (deployed {})", interval(accuracy))?;
         }
+        if self.setting.meaning == Meaning::Embedding {
+            write!(f, "  MEAN COSINE")?;
+        }
         for candidate in &self.candidates {
             let mark = match () {
                 () if self.chosen.as_ref() == Some(&candidate.name) => '*',
@@ -193,6 +205,9 @@ impl fmt::Display for Frontier {
             write!(f, "  {:17}", interval(&candidate.agreement))?;
             if let Some(accuracy) = &candidate.accuracy {
                 write!(f, "  {}", interval(accuracy))?;
+            }
+            if let Some(cosine) = candidate.cosine {
+                write!(f, "  {cosine:<11.4}")?;
             }
             write!(f, "  {}", candidate.how)?;
         }
@@ -214,6 +229,8 @@ mod tests {
             cost: [cost; 4],
             agreement: Share { value: agreement, low: agreement, high: agreement },
             accuracy: None,
+            cosine: None,
+            sureness: None,
             model: Bytes::new(),
         }
     }
@@ -227,6 +244,7 @@ mod tests {
             meaning: Meaning::Logits,
             work: vec![Work { operator: "Conv in groups".into(), share: 0.83 }],
             accuracy: None,
+            sureness: None,
         };
         Frontier::new("tract", limit, setting, candidates, Vec::new())
     }

@@ -4,12 +4,14 @@ mod candidates;
 #[cfg(test)]
 mod exported;
 mod frontier;
+mod grades;
 mod picture;
 
 use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
 use parm_parity_models::bundle::Meaning;
 use parm_parity_models::onnx::Model;
 use parm_parity_models::onnx::rewrite::Draft;
@@ -17,10 +19,11 @@ use parm_protocol::{MEASURED_ROWS, Tensor};
 use parm_random::Random;
 
 pub use frontier::{Candidate, Frontier, Refused, Setting};
+pub use grades::{Apart, Grade, Grades, grade};
 
 use crate::Error;
 use crate::graph::{Survey, work};
-use crate::measure::{Costs, Share, Shares, costs, judge, meaning, right};
+use crate::measure::{Costs, Share, Shares, Truth, costs, judge, mean_cosine, meaning, right, sureness};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Runner, Workshop};
 use candidates::{Bench, Made};
@@ -56,6 +59,8 @@ pub struct Wish {
     pub seed: u64,
     /// How long costs are measured, about.
     pub measure: Duration,
+    /// ONNX files that somebody else made, by name: they are measured with the others, and in 8 bits too.
+    pub brought: Vec<(String, Bytes)>,
 }
 
 /// Whether a graph is small enough to be looked through: to be asked before an engine loads it, which takes far more memory.
@@ -91,6 +96,7 @@ pub fn make(
         meaning,
         rows: calibration,
         fitted: rows.select(&[parts.calibration.as_slice(), &parts.fitted].concat())?,
+        brought: &wish.brought,
         progress,
         is_light_faster: Cell::new(false),
     };
@@ -122,7 +128,10 @@ pub fn make(
             judged_rows: parts.judged.len(),
             meaning,
             work,
-            accuracy: labels.map(|labels| Share::of(&right(&said, &labels))),
+            accuracy: labels.as_deref().map(|labels| Share::of(&right(&said, labels))),
+            sureness: labels
+                .as_deref()
+                .and_then(|labels| sureness(&said, &said, &Truth::Labels(labels), meaning)),
         },
         candidates,
         refused,
@@ -146,8 +155,16 @@ impl Bar<'_> {
         let answers = answers(&mut runner, self.rows, self.progress)?;
         let agreement = Share::of(&judge(self.said, &answers, self.meaning));
         let accuracy = self.labels.map(|labels| Share::of(&right(&answers, labels)));
-        Ok(Candidate { name, how, cost, agreement, accuracy, model })
+        let truth = self.labels.map_or(Truth::Deployed(self.said), Truth::Labels);
+        let sureness = sureness(self.said, &answers, &truth, self.meaning);
+        let cosine = cosine(self.said, &answers, self.meaning);
+        Ok(Candidate { name, how, cost, agreement, accuracy, cosine, sureness, model })
     }
+}
+
+/// How near embeddings are to the deployed model's, in the mean.
+fn cosine(said: &[Tensor], answers: &[Tensor], meaning: Meaning) -> Option<f64> {
+    mean_cosine(said, answers).filter(|_| meaning == Meaning::Embedding)
 }
 
 /// Why a candidate need not be judged: it is not faster, or another costs no more and is far nearer to the deployed model on the
@@ -235,6 +252,7 @@ mod tests {
         in_time: false,
         seed: 1,
         measure: Duration::from_millis(100),
+        brought: Vec::new(),
     };
 
     fn pictures(count: usize) -> Tensor {
@@ -242,15 +260,19 @@ mod tests {
         Tensor::from_f32([count, 1, 8, 8].as_slice(), &values).unwrap()
     }
 
-    fn found(count: usize, wish: &Wish) -> Result<Frontier, Error> {
+    fn classifier(classes: usize) -> Model {
         let mut builder = Builder::new("classifier", 7);
         let x = builder.input(Value::batch_of_f32("x", &[1, 8, 8]));
         let conv = builder.conv("conv", &x, Conv::same(1, 4, 3)).unwrap();
         let idle = builder.node("Identity", "idle", &[&conv]);
         let flat = builder.node("Flatten", "flat", &[&idle]);
-        builder.dense("y", &flat, Dense { inputs: 256, outputs: 3 }).unwrap();
-        builder.output(Value::batch_of_f32("y", &[3]));
-        let (model, stage) = (builder.build().unwrap(), Stage::new());
+        builder.dense("y", &flat, Dense { inputs: 256, outputs: classes }).unwrap();
+        builder.output(Value::batch_of_f32("y", &[classes]));
+        builder.build().unwrap()
+    }
+
+    fn found(count: usize, wish: &Wish) -> Result<Frontier, Error> {
+        let (model, stage) = (classifier(3), Stage::new());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
         std::fs::write(&path, model.bytes()).unwrap();
@@ -273,6 +295,65 @@ mod tests {
         }
         assert!(found.chosen().is_none_or(|chosen| chosen.cost[0] <= 0.9));
         assert!(found.to_svg().starts_with("<svg"));
+    }
+
+    #[test]
+    fn what_somebody_brought_is_measured_too_if_it_answers_as_the_deployed_model_does() {
+        let brought = [("from-same", 3), ("from-other", 4)]
+            .map(|(name, classes)| (name.to_owned(), classifier(classes).bytes().clone()));
+        let found = found(60, &Wish { brought: brought.to_vec(), ..WISH }).unwrap();
+        let other = found.refused.iter().find(|refused| refused.name == "from-other").unwrap();
+        assert!(other.reason.contains("from-other") && other.reason.contains('4'), "{}", other.reason);
+        // The same network is faster or slower by chance.
+        let judged = found.candidates.iter().find(|candidate| candidate.name == "from-same");
+        assert!(judged.is_none_or(|one| one.agreement.value == 1.0 && one.sureness.is_some()), "{found}");
+        assert!(judged.is_some() || found.refused.iter().any(|one| one.name == "from-same"), "{found}");
+    }
+
+    #[test]
+    fn only_what_is_on_the_frontier_is_graded_and_the_gap_is_that_of_pairs() {
+        let (model, stage) = (classifier(3), Stage::new());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.onnx");
+        std::fs::write(&path, model.bytes()).unwrap();
+        let rows = stage.rows(&model, &[pictures(40)]);
+        let said = stage.answers(&model, &rows);
+        let best = |row: &[f32]| (0..3).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
+        // One row in ten is labelled as neither says.
+        let label = |(at, row): (usize, &[f32])| if at % 10 == 0 { (best(row) + 1) % 3 } else { best(row) };
+        let labels: Vec<usize> = said.chunks(3).enumerate().map(label).collect();
+        let candidate = |name: &str, cost, agreement| Candidate {
+            name: name.into(),
+            how: String::new(),
+            cost: [cost; 4],
+            agreement: Share { value: agreement, low: agreement, high: agreement },
+            accuracy: None,
+            cosine: None,
+            sureness: None,
+            model: model.bytes().clone(),
+        };
+        let setting = Setting {
+            deployed_us: 30.0,
+            calibration_rows: 16,
+            fitted_rows: 0,
+            judged_rows: 40,
+            meaning: Meaning::Logits,
+            work: Vec::new(),
+            accuracy: None,
+            sureness: None,
+        };
+        let both = vec![candidate("dear", 0.5, 0.9), candidate("cheap", 0.2, 0.95)];
+        let frontier = Frontier::new("tract", 0.25, setting, both, Vec::new());
+        let apart = Apart { rows: &rows, labels: Some(&labels) };
+        let grades = grade(&stage.workshop, &path, &frontier, apart, &Alone).unwrap();
+        let [cheap] = &grades.candidates[..] else { panic!("{grades}") };
+        assert_eq!((cheap.name.as_str(), cheap.agreement.value, grades.rows), ("cheap", 1.0, 40));
+        assert_eq!(grades.deployed.map(|share| share.value), Some(0.9));
+        let gap = cheap.gap.unwrap();
+        assert!(gap.value == 0.0 && gap.high < 0.05, "{gap:?}");
+        assert!(grades.to_string().contains("right about 90.00 %"), "{grades}");
+        let unlabelled = grade(&stage.workshop, &path, &frontier, Apart { labels: None, ..apart }, &Alone);
+        assert_eq!(unlabelled.unwrap().candidates[0].gap, None);
     }
 
     #[test]

@@ -8,37 +8,20 @@ const POINTS: usize = 20;
 
 /// How the confidence of an output is found.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Confidence {
-    /// Outputs are raw scores: the largest of their softmax, after division by a temperature.
-    Logits {
-        /// The temperature.
-        temperature: f32,
-    },
-    /// Outputs are probabilities: the largest.
-    Probabilities,
+pub struct Confidence {
+    meaning: Meaning,
+    calibration: Calibration,
 }
 
 impl Confidence {
     /// For outputs of this meaning; `None` where they are no scores of classes.
     pub fn of(meaning: Meaning, calibration: Calibration) -> Option<Self> {
-        match meaning {
-            Meaning::Logits => Some(Self::Logits { temperature: calibration.temperature }),
-            Meaning::Probabilities => Some(Self::Probabilities),
-            Meaning::Values => None,
-        }
+        meaning.has_classes().then_some(Self { meaning, calibration })
     }
 
     /// The confidence of one output; 0 where it holds what is no number.
     pub fn measure(self, scores: &[f32]) -> f32 {
-        let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let confidence = match self {
-            Confidence::Probabilities => most,
-            Confidence::Logits { temperature } => {
-                let sum: f32 = scores.iter().map(|score| ((score - most) / temperature).exp()).sum();
-                sum.recip()
-            }
-        };
-        if confidence.is_finite() { confidence } else { 0.0 }
+        self.calibration.confidence(scores, scores.len(), self.meaning).unwrap_or(0.0)
     }
 }
 

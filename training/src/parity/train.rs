@@ -64,7 +64,7 @@ pub fn train(
     let teacher: &dyn Teacher = materials.teacher.unwrap_or(&deployed);
     let set = taught(materials, teacher)?;
     let meaning = recipe.meaning.unwrap_or_else(|| meaning(materials.graph));
-    let classes = meaning != Meaning::Values;
+    let classes = meaning.has_classes();
     hold(&set, classes)?;
 
     let code = recipe.code();
@@ -101,8 +101,7 @@ pub fn train(
     // A sum of probabilities is trained as such; what has a place of its own is raw.
     let raw = meaning != Meaning::Probabilities || coder.code().output_scale() > 1;
     let scores = if raw { Scores::Logits } else { Scores::Probabilities };
-    let calibration =
-        if classes { Some(calibrate(exam, coder, &lesson.networks, scores, meaning)?) } else { None };
+    let calibration = if classes { Some(calibrate(exam, coder, &lesson.networks, scores)?) } else { None };
     let models = finished(&lesson.networks, derived(End::AsDeployed), device)?;
     Ok(TrainedParities { code, models, marks, calibration, meaning, history, samples, groups })
 }
@@ -118,7 +117,7 @@ pub fn examine(
     let deployed = Network::new(copy(materials.graph)?, device)?;
     rows(&materials.samples.inputs, deployed.input()?)?;
     let set = taught(materials, materials.teacher.unwrap_or(&deployed))?;
-    let classes = trained.meaning != Meaning::Values;
+    let classes = trained.meaning.has_classes();
     hold(&set, classes)?;
     let code = trained.code.build()?;
     let groups = evaluate::Groups::draw(set.len(), trained.code.k, 1)?;

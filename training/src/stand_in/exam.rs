@@ -41,7 +41,7 @@ pub fn examine(
     let deployed = Network::new(copy(materials.graph)?, device)?;
     rows(&materials.samples.inputs, deployed.input()?)?;
     let set = taught(materials, materials.teacher.unwrap_or(&deployed))?;
-    let classes = meaning != Meaning::Values;
+    let classes = meaning.has_classes();
     hold(&set, classes)?;
     let model = Model::from_bytes(stand_in.clone(), &Limits::default())?;
     let answers = predictions(&Network::new(model, device)?, &set.inputs)?;

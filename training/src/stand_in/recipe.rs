@@ -49,7 +49,7 @@ impl Default for StandInRecipe {
 impl StandInRecipe {
     /// The loss for outputs of this meaning.
     pub(super) fn loss(&self, meaning: Meaning) -> Loss {
-        self.loss.unwrap_or(if meaning == Meaning::Values { Loss::Mse } else { Loss::Kl })
+        self.loss.unwrap_or(if meaning.has_classes() { Loss::Kl } else { Loss::Mse })
     }
 
     /// The graph as it is before the first step.

@@ -41,7 +41,7 @@ pub fn train(
     let teacher: &dyn Teacher = materials.teacher.unwrap_or(&deployed);
     let set = taught(materials, teacher)?;
     let meaning = recipe.meaning.unwrap_or_else(|| meaning(materials.graph));
-    let classes = meaning != Meaning::Values;
+    let classes = meaning.has_classes();
     hold(&set, classes)?;
 
     let seed = recipe.run.seed;
@@ -72,7 +72,7 @@ pub fn train(
         false => exam.regress(coder, &lesson.networks)?,
     };
     let calibration =
-        if classes { Some(calibrate(exam, coder, &lesson.networks, Scores::Logits, meaning)?) } else { None };
+        if classes { Some(calibrate(exam, coder, &lesson.networks, Scores::Logits)?) } else { None };
     let served = std::iter::once(recipe.derive(materials.graph, End::AsDeployed).map_err(Error::from));
     let model = finished(&lesson.networks, served, device)?.remove(0);
     Ok(TrainedStandIn { model, marks, calibration, meaning, history })

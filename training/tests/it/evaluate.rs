@@ -49,7 +49,7 @@ fn evaluated(spec: &CodeSpec, spoil: impl Fn(&mut [f32])) -> Report {
         parities: &parities.collect::<Vec<_>>(),
         truth: &truth,
         metric: Metric::TOP_1,
-        confidence: Some(Confidence::Logits { temperature: 1.0 }),
+        confidence: Confidence::of(Meaning::Logits, Calibration::default()),
         backup: None,
     };
     parity(&evaluation).unwrap()
@@ -159,7 +159,7 @@ fn the_surest_reconstructions_are_better_where_doubt_is_deserved() {
         parities: &[copies],
         truth: &Truth::Classes(labels.clone()),
         metric: Metric::TOP_1,
-        confidence: Some(Confidence::Logits { temperature: 1.0 }),
+        confidence: Confidence::of(Meaning::Logits, Calibration::default()),
         backup: None,
     })
     .unwrap();

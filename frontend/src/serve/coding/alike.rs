@@ -1,7 +1,7 @@
 //! Whether two answers say the same, as far as clients care.
 //!
 //! What the values mean decides. Scores of classes say the same where the same class is best, at every position. Numbers do
-//! where they are no further apart than a share of their size. Whole numbers, flags and strings must be equal. Where nobody
+//! where they are no further apart than a share of their size, embeddings where they point the same way. Whole numbers, flags and strings must be equal. Where nobody
 //! says what floats mean, either will do: scores of a smaller model are other numbers for the same class, and coordinates
 //! that are close need not have the same largest one. That is lenient, for who is too strict here takes good answers for
 //! wrong ones and withholds them.
@@ -24,6 +24,7 @@ pub(super) fn alike(a: &Tensor, b: &Tensor, meaning: Option<Meaning>, tolerance:
     let (a, b) = (floats(a)?, floats(b)?);
     Some(match meaning {
         Some(Meaning::Values) => near(&a, &b, tolerance),
+        Some(Meaning::Embedding) => Meaning::same_directions(&a, &b, classes),
         Some(Meaning::Logits | Meaning::Probabilities) => same_classes(&a, &b, classes),
         None => near(&a, &b, tolerance) || (classes > 1 && same_classes(&a, &b, classes)),
     })
@@ -90,6 +91,8 @@ mod tests {
         check(&[9.0, 9.1], &[9.1, 9.0], None, true);
         check(&[9.0, 1.0], &[1.0, 9.0], None, false);
         check(&[3.0], &[7.0], None, false);
+        check(&[1.0, 2.0], &[2.0, 4.2], Some(Meaning::Embedding), true);
+        check(&[1.0, 2.0], &[2.0, 1.0], Some(Meaning::Embedding), false);
         check(&[f32::NAN, 1.0], &[1.0, 1.0], values, false);
     }
 

@@ -136,6 +136,7 @@ impl Decoding {
             let classes = said.tensor.shape().last().copied().unwrap_or(1).max(1);
             let same = match self.meaning(declared) {
                 Meaning::Values => near(&a, &b, self.coder.tolerance()),
+                Meaning::Embedding => Meaning::same_directions(&a, &b, classes),
                 Meaning::Logits | Meaning::Probabilities => same_classes(&a, &b, classes),
             };
             if !same {

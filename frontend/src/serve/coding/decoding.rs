@@ -14,7 +14,6 @@ use parm_protocol::{DataType, NamedTensor, Parameters, Tensor, TensorMetadata};
 use smallvec::SmallVec;
 
 use super::coder::Coder;
-use super::confidence;
 use super::work::Scratch;
 use crate::error::Error;
 use crate::serve::inputs::Inputs;
@@ -114,8 +113,7 @@ impl Decoding {
         }
         let shape = self.shape(declared, parity, scale).ok_or_else(missing)?;
         let classes = shape.last().copied().unwrap_or(1);
-        let confidence =
-            confidence::of(&prediction, classes, self.meaning(declared), self.coder.calibration.temperature);
+        let confidence = self.coder.calibration.confidence(&prediction, classes, self.meaning(declared));
         Ok((Tensor::from_f32(shape, &prediction)?, confidence))
     }
 

@@ -11,7 +11,6 @@ mod codable;
 mod coder;
 mod codes;
 mod comparing;
-mod confidence;
 mod decoding;
 mod default;
 mod encoding;

@@ -8,7 +8,7 @@ use parm_parity_models::bundle::{Calibration, Meaning, misfit};
 use parm_protocol::{ModelConfig, ModelMetadata, ModelRef, Tensor};
 use smallvec::SmallVec;
 
-use super::{alike, confidence};
+use super::alike;
 use crate::serve::inputs::Inputs;
 use crate::serve::outputs::Outputs;
 use crate::serve::pool::{Description, Pool, takes_batches};
@@ -116,9 +116,10 @@ impl Judging {
                 return Judgement::Unfit;
             };
             let classes = tensor.shape().last().copied().unwrap_or(1);
-            let sure = self.stand_in.meaning(&declared.name).and_then(|meaning| {
-                confidence::of(&values, classes, meaning, self.stand_in.calibration.temperature)
-            });
+            let sure = self
+                .stand_in
+                .meaning(&declared.name)
+                .and_then(|meaning| self.stand_in.calibration.confidence(&values, classes, meaning));
             least = match (least, sure) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),

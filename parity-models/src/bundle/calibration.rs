@@ -1,0 +1,361 @@
+//! How sure an approximate answer is, and how sure it must be.
+//!
+//! Networks are surer than they are right. One number, by which scores are divided before the softmax, mends most of that: the one
+//! under which the truth of rows kept apart is least surprising. Networks that learned from softened labels are unsure where they are
+//! right and surer than they should be where they are not, which no one number mends: for them there is a curve too, from confidence
+//! to how often such answers are right. The threshold is the least confidence from which on approximate
+//! answers are about as right as predictions are; at most half of them are ever held back.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Meaning, Problem};
+
+/// Below this, a probability's logarithm says nothing; a decoder's may be slightly below zero.
+const UNLIKELY: f32 = 1e-30;
+/// How far below predictions the accuracy of what is not held back may be.
+const SLACK: f64 = 0.005;
+/// Halvings of the interval in which the temperature is sought.
+const HALVINGS: usize = 40;
+/// Classes of confidence in which it is compared with how often answers are right.
+const BINS: usize = 15;
+/// Pairs of a curve, and the fewest answers that each is made of.
+const KNOTS: usize = 8;
+const FEWEST: usize = 25;
+
+/// How sure an approximate answer is, and how sure it must be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Calibration {
+    /// What logits are divided by before the softmax whose largest value is the confidence. Default 1.
+    pub temperature: f32,
+    /// Answers less confident than this are held back. Default 0: none is.
+    pub threshold: f32,
+    /// What the confidence that the temperature leaves becomes: pairs of it and of how often such answers are right, both rising.
+    /// What lies between two pairs is between theirs. Default: nothing changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub curve: Option<[[f32; 2]; KNOTS]>,
+}
+
+impl Default for Calibration {
+    fn default() -> Self {
+        Self { temperature: 1.0, threshold: 0.0, curve: None }
+    }
+}
+
+/// An answer and the class that it should name.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'a> {
+    /// Scores or probabilities of the classes.
+    pub scores: &'a [f32],
+    /// The right class; one that has no score cannot be learned from.
+    pub truth: usize,
+}
+
+impl Calibration {
+    /// What fits answers whose truth is known. `available` is how often predictions are right. Nothing fits values that are no
+    /// classes.
+    pub fn fit(cases: &[Case<'_>], meaning: Meaning, available: f64) -> Self {
+        if !meaning.has_classes() {
+            return Self::default();
+        }
+        let logits: Vec<(Vec<f32>, usize)> = cases
+            .iter()
+            .filter(|case| case.truth < case.scores.len())
+            .map(|case| (logits(case.scores, meaning).collect(), case.truth))
+            .collect();
+        if logits.is_empty() {
+            return Self::default();
+        }
+        let temperature = coolest(&logits);
+        let cooled = Self { temperature, ..Self::default() };
+        let sure: Vec<(f32, bool)> = cases.iter().map(|case| cooled.sure(*case, meaning)).collect();
+        let fitted = Self { curve: curve_if_better(&sure), ..cooled };
+        let sure = cases.iter().map(|case| fitted.sure(*case, meaning)).collect();
+        Self { threshold: threshold(sure, available).clamp(0.0, 1.0), ..fitted }
+    }
+
+    /// What is wrong with its numbers.
+    pub(super) fn check(&self) -> Option<Problem> {
+        let Self { temperature, threshold, curve } = *self;
+        let is_share = |value: &f32| (0.0..=1.0).contains(value);
+        if !(temperature > 0.0 && temperature.is_finite() && is_share(&threshold)) {
+            return Some(Problem::Calibration { temperature, threshold });
+        }
+        let rises = |pair: &[[f32; 2]]| pair[0][0] <= pair[1][0] && pair[0][1] <= pair[1][1];
+        let is_sound = |curve: [[f32; 2]; KNOTS]| {
+            curve.as_flattened().iter().all(is_share) && curve.windows(2).all(rises)
+        };
+        curve.is_some_and(|curve| !is_sound(curve)).then_some(Problem::Curve)
+    }
+
+    /// The confidence of one output, over whose last axis of `classes` the classes lie; the least sure position counts. Values
+    /// that are no classes have none; what is no number is not sure at all.
+    pub fn confidence(&self, values: &[f32], classes: usize, meaning: Meaning) -> Option<f32> {
+        if !meaning.has_classes() || classes < 2 || values.len() < classes {
+            return None;
+        }
+        let top = |scores: &[f32]| {
+            let logits = || logits(scores, meaning).map(|logit| logit / self.temperature);
+            let largest = logits().fold(f32::NEG_INFINITY, f32::max);
+            let sure = 1.0 / logits().map(|logit| (logit - largest).exp()).sum::<f32>();
+            let sure = if sure.is_finite() { sure } else { 0.0 };
+            self.curve.map_or(sure, |curve| along(&curve, sure))
+        };
+        values.chunks_exact(classes).map(top).min_by(f32::total_cmp)
+    }
+
+    /// How sure an answer is, and whether it is right.
+    pub fn sure(&self, case: Case<'_>, meaning: Meaning) -> (f32, bool) {
+        let best = case.scores.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b));
+        let confidence = self.confidence(case.scores, case.scores.len(), meaning);
+        (confidence.unwrap_or(0.0), best.is_some_and(|(class, _)| class == case.truth))
+    }
+}
+
+/// The curve, where it brings rows that it was not made of nearer to the truth: each half of the answers judges the other's.
+fn curve_if_better(sure: &[(f32, bool)]) -> Option<[[f32; 2]; KNOTS]> {
+    let half = |odd: usize| sure.iter().copied().skip(odd).step_by(2).collect::<Vec<_>>();
+    let halves = [half(0), half(1)];
+    let off =
+        |(confidence, is_right): (f32, bool)| (f64::from(confidence) - f64::from(u8::from(is_right))).powi(2);
+    let (mut before, mut after) = (0.0, 0.0);
+    for (own, other) in [(0, 1), (1, 0)] {
+        let curve = curve(&halves[own])?;
+        for &(confidence, is_right) in &halves[other] {
+            before += off((confidence, is_right));
+            after += off((along(&curve, confidence), is_right));
+        }
+    }
+    if after < before { curve(sure) } else { None }
+}
+
+/// Answers in parts of one size by their confidence, and how often those of each part are right; where a surer part is right less
+/// often, the two are taken together.
+fn curve(sure: &[(f32, bool)]) -> Option<[[f32; 2]; KNOTS]> {
+    if sure.len() < KNOTS * FEWEST {
+        return None;
+    }
+    let mut sorted = sure.to_vec();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut knots = [[0.0f32; 2]; KNOTS];
+    let mut merged: Vec<(f64, usize)> = Vec::new();
+    for (at, knot) in knots.iter_mut().enumerate() {
+        let part = &sorted[at * sorted.len() / KNOTS..(at + 1) * sorted.len() / KNOTS];
+        let mean = |sum: f64| sum / part.len() as f64;
+        knot[0] = mean(part.iter().map(|(confidence, _)| f64::from(*confidence)).sum()) as f32;
+        let mut share = (mean(part.iter().filter(|(_, is_right)| *is_right).count() as f64), 1);
+        while let Some(below) = merged.pop_if(|below| below.0 > share.0) {
+            let count = below.1 + share.1;
+            share = ((below.0 * below.1 as f64 + share.0 * share.1 as f64) / count as f64, count);
+        }
+        merged.push(share);
+    }
+    let shares = merged.into_iter().flat_map(|(share, count)| std::iter::repeat_n(share as f32, count));
+    knots.iter_mut().zip(shares).for_each(|(knot, share)| knot[1] = share);
+    Some(knots)
+}
+
+/// The curve's share for a confidence; beyond its ends that of the end.
+fn along(curve: &[[f32; 2]; KNOTS], confidence: f32) -> f32 {
+    let above = curve.partition_point(|knot| knot[0] < confidence);
+    let [low, high] = [above.saturating_sub(1), above.min(KNOTS - 1)].map(|at| curve[at]);
+    match high[0] > low[0] {
+        true => low[1] + (high[1] - low[1]) * (confidence - low[0]) / (high[0] - low[0]),
+        false => high[1],
+    }
+}
+
+/// How far confidence is from how often answers are right: the mean over answers of the distance in their class of confidence,
+/// of which there are fifteen.
+pub fn expected_error(sure: &[(f32, bool)]) -> f64 {
+    let mut bins = [(0.0, 0.0); BINS];
+    for &(confidence, is_right) in sure {
+        let at = (confidence * BINS as f32) as usize;
+        let bin = &mut bins[at.min(BINS - 1)];
+        *bin = (bin.0 + f64::from(confidence), bin.1 + f64::from(u8::from(is_right)));
+    }
+    bins.iter().map(|(confidence, right)| (confidence - right).abs()).sum::<f64>() / sure.len().max(1) as f64
+}
+
+/// Scores as logits: tempering probabilities is tempering their logarithms.
+fn logits(scores: &[f32], meaning: Meaning) -> impl Iterator<Item = f32> + Clone + '_ {
+    let is_logit = meaning == Meaning::Logits;
+    scores.iter().map(move |&score| match () {
+        () if is_logit || score.is_nan() => score,
+        () => score.max(UNLIKELY).ln(),
+    })
+}
+
+/// The temperature of least surprise, by golden section over its logarithm.
+fn coolest(cases: &[(Vec<f32>, usize)]) -> f32 {
+    let surprise = |log: f64| -> f64 {
+        let inverse = (-log).exp();
+        let of = |(scores, truth): &(Vec<f32>, usize)| {
+            let largest = scores.iter().fold(f32::NEG_INFINITY, |a, &b| a.max(b));
+            let exp = |&score: &f32| (f64::from(score - largest) * inverse).exp();
+            let sum: f64 = scores.iter().map(exp).sum();
+            sum.ln() - f64::from(scores[*truth] - largest) * inverse
+        };
+        cases.iter().map(of).sum()
+    };
+    let golden = (5f64.sqrt() - 1.0) / 2.0;
+    let (mut low, mut high) = (0.05f64.ln(), 20f64.ln());
+    for _ in 0..HALVINGS {
+        let (left, right) = (high - golden * (high - low), low + golden * (high - low));
+        if surprise(left) < surprise(right) { high = right } else { low = left }
+    }
+    ((low + high) / 2.0).exp() as f32
+}
+
+/// The least confidence from which on answers are right as often as `available`, less some slack. Each is given as its
+/// confidence and whether it is right.
+fn threshold(mut sure: Vec<(f32, bool)>, available: f64) -> f32 {
+    sure.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let (mut right, mut kept) = (0, None);
+    for (at, (confidence, is_right)) in sure.iter().enumerate() {
+        right += usize::from(*is_right);
+        // Equal confidences are kept or held back together.
+        let is_last = sure.get(at + 1).is_none_or(|next| next.0 < *confidence);
+        if is_last && right as f64 >= (available - SLACK) * (at + 1) as f64 {
+            kept = Some((at + 1, *confidence));
+        }
+    }
+    match kept {
+        Some((count, _)) if count == sure.len() => 0.0,
+        Some((count, confidence)) if count * 2 >= sure.len() => confidence,
+        _ => sure.get(sure.len() / 2).map_or(0.0, |case| case.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn confidence_is_the_softmax_of_the_best_class() {
+        let check = |values: &[f32], classes, meaning, temperature, expect: Option<f32>| {
+            let had =
+                Calibration { temperature, ..Calibration::default() }.confidence(values, classes, meaning);
+            let same = had.zip(expect).map_or(had == expect, |(had, expect)| (had - expect).abs() < 1e-5);
+            assert!(same, "{values:?}: {had:?}, not {expect:?}");
+        };
+        check(&[0.0, 0.0], 2, Meaning::Logits, 1.0, Some(0.5));
+        check(&[3.0f32.ln(), 0.0], 2, Meaning::Logits, 1.0, Some(0.75));
+        check(&[2.0 * 3.0f32.ln(), 0.0], 2, Meaning::Logits, 2.0, Some(0.75));
+        check(&[0.75, 0.25], 2, Meaning::Probabilities, 1.0, Some(0.75));
+        check(&[1.01, -0.01], 2, Meaning::Probabilities, 1.0, Some(1.0));
+        check(&[90.0, 0.0, 0.0, 0.0], 2, Meaning::Logits, 1.0, Some(0.5));
+        check(&[f32::NAN, 0.0], 2, Meaning::Probabilities, 1.0, Some(0.0));
+        check(&[1.0, 2.0], 2, Meaning::Values, 1.0, None);
+        check(&[1.0], 1, Meaning::Logits, 1.0, None);
+    }
+
+    #[test]
+    fn a_boastful_network_is_cooled_to_what_it_gets_right() {
+        for (meaning, scores) in
+            [(Meaning::Logits, [9.0, 0.0]), (Meaning::Probabilities, [0.999_876_6, 0.000_123_4])]
+        {
+            // Scores that claim far more than the 70 % that are right.
+            let case = |at: usize| Case { scores: &scores, truth: usize::from(at % 10 >= 7) };
+            let cases: Vec<Case<'_>> = (0..1000).map(case).collect();
+            let fitted = Calibration::fit(&cases, meaning, 0.7);
+            let sure = fitted.confidence(&scores, 2, meaning).unwrap();
+            assert!((sure - 0.7).abs() < 0.01 && fitted.threshold == 0.0, "{meaning:?} {fitted:?}: {sure}");
+            let error = |calibration: Calibration| {
+                expected_error(&cases.iter().map(|case| calibration.sure(*case, meaning)).collect::<Vec<_>>())
+            };
+            let (before, after) = (error(Calibration::default()), error(fitted));
+            assert!((before - 0.3).abs() < 0.01 && after < 0.01, "{meaning:?}: {before}, {after}");
+        }
+    }
+
+    /// Answers of two kinds, as softened labels make them: half claim `low` and are right less often, half `high` and are so more often.
+    fn softened([low, high]: [(f32, usize); 2]) -> Vec<([f32; 2], usize)> {
+        let case = |at: usize| {
+            let (claimed, right) = if at / 20 % 2 == 0 { low } else { high };
+            ([claimed.ln(), (1.0 - claimed).ln()], usize::from(at % 20 / 2 >= right))
+        };
+        (0..2000).map(case).collect()
+    }
+
+    #[test]
+    fn a_curve_mends_what_no_temperature_does() {
+        let answers = softened([(0.7, 5), (0.85, 10)]);
+        let cases: Vec<Case<'_>> =
+            answers.iter().map(|(scores, truth)| Case { scores, truth: *truth }).collect();
+        let fitted = Calibration::fit(&cases, Meaning::Logits, 0.75);
+        let sure: Vec<(f32, bool)> = cases.iter().map(|case| fitted.sure(*case, Meaning::Logits)).collect();
+        let cooled = Calibration { curve: None, ..fitted };
+        let cooled: Vec<(f32, bool)> = cases.iter().map(|case| cooled.sure(*case, Meaning::Logits)).collect();
+        let (before, after) = (expected_error(&cooled), expected_error(&sure));
+        assert!(before > 0.08 && after < 0.02, "{before}, {after}: {fitted:?}");
+        let rises = |at: usize| fitted.curve.unwrap().windows(2).all(|pair| pair[0][at] <= pair[1][at]);
+        assert!(rises(0) && rises(1), "{fitted:?}");
+    }
+
+    #[test]
+    fn where_a_temperature_is_enough_or_answers_are_few_there_is_no_curve() {
+        let fit = |answers: &[([f32; 2], usize)]| {
+            let cases: Vec<Case<'_>> =
+                answers.iter().map(|(scores, truth)| Case { scores, truth: *truth }).collect();
+            Calibration::fit(&cases, Meaning::Logits, 0.75)
+        };
+        assert_eq!(fit(&softened([(0.7, 5), (0.85, 10)])[..300]).curve, None);
+        // Right as often as they claim to be: what a curve would say is chance.
+        assert_eq!(curve_if_better(&[(0.6, true), (0.6, false)].repeat(100)[..199]), None);
+    }
+
+    #[test]
+    fn a_curve_that_falls_or_leaves_the_shares_is_a_problem() {
+        let curve = |knots: [f32; 2]| {
+            let mut curve = [[0.5; 2]; KNOTS];
+            curve[KNOTS - 1] = knots;
+            Calibration { curve: Some(curve), ..Calibration::default() }.check()
+        };
+        assert_eq!(curve([0.6, 0.7]), None);
+        for wrong in [[0.4, 0.7], [0.6, 0.4], [0.6, 1.1], [0.6, f32::NAN]] {
+            assert_eq!(curve(wrong), Some(Problem::Curve), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_curve_is_followed_between_its_pairs_and_level_beyond_them() {
+        let mut curve = [[0.0; 2]; KNOTS];
+        for (at, knot) in curve.iter_mut().enumerate() {
+            *knot = [0.2 + 0.1 * at as f32, 0.1 * at as f32];
+        }
+        for (confidence, share) in [(0.0, 0.0), (0.2, 0.0), (0.25, 0.05), (0.5, 0.3), (0.9, 0.7), (1.0, 0.7)]
+        {
+            assert!((along(&curve, confidence) - share).abs() < 1e-5, "{confidence}");
+        }
+        assert_eq!(along(&[[0.5, 0.7]; KNOTS], 0.5), 0.7);
+    }
+
+    #[test]
+    fn what_cannot_be_learned_from_changes_nothing() {
+        let strange = [Case { scores: &[1.0, 0.0], truth: 7 }];
+        assert_eq!(Calibration::fit(&strange, Meaning::Logits, 1.0), Calibration::default());
+        let case = [Case { scores: &[1.0, 0.0], truth: 0 }];
+        assert_eq!(Calibration::fit(&case, Meaning::Values, 1.0), Calibration::default());
+    }
+
+    #[test]
+    fn nothing_is_held_back_where_all_is_as_right_as_predictions() {
+        let sure = (0..1000).map(|at| (0.9, at % 10 < 7)).collect();
+        assert_eq!(threshold(sure, 0.70), 0.0);
+    }
+
+    #[test]
+    fn what_is_unsure_and_wrong_is_held_back() {
+        let sure = (0..400).map(|at| if at % 4 == 0 { (0.62, false) } else { (0.99, true) });
+        assert_eq!(threshold(sure.collect(), 1.0), 0.99);
+    }
+
+    #[test]
+    fn answers_that_are_as_often_right_as_sure_have_no_error() {
+        let sure: Vec<(f32, bool)> = (0..100).map(|at| (0.8, at % 5 != 0)).collect();
+        assert!(expected_error(&sure) < 1e-6);
+        assert_eq!(expected_error(&[]), 0.0);
+        assert!((expected_error(&[(1.0, false)]) - 1.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,138 @@
+//! What was found, graded on rows that nothing was made from and nothing was chosen by.
+
+use std::fmt;
+use std::path::Path;
+
+use parm_parity_models::bundle::Meaning;
+use parm_protocol::Tensor;
+use serde::Serialize;
+
+use super::{Candidate, Frontier, answers, cosine};
+use crate::Error;
+use crate::measure::{Gap, Share, Truth, calibration_error, judge, right};
+use crate::rows::Rows;
+use crate::workshop::{Progress, Workshop};
+
+/// What candidates of a frontier are worth on other rows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Grades {
+    /// How many rows.
+    pub rows: usize,
+    /// The deployed model's accuracy, where there are labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deployed: Option<Share>,
+    /// How far the deployed model's own confidence is from how often it is right, in the mean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deployed_calibration_error: Option<f64>,
+    /// The candidates that none other beats in both cost and agreement, the cheapest first.
+    pub candidates: Vec<Grade>,
+}
+
+/// What one of them is worth.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Grade {
+    /// The candidate's name.
+    pub name: String,
+    /// The cost of one row.
+    pub cost: f64,
+    /// How often it says what the deployed model says.
+    pub agreement: Share,
+    /// The mean cosine between its answers and the deployed model's, where these are embeddings.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cosine: Option<f64>,
+    /// How often it is right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<Share>,
+    /// How much more often the deployed model is right on the same rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Gap>,
+    /// How far its confidence is from how often it is right, in the mean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calibration_error: Option<f64>,
+}
+
+/// Rows that only grade.
+#[derive(Clone, Copy, Debug)]
+pub struct Apart<'a> {
+    /// The rows.
+    pub rows: &'a Rows,
+    /// The class of each, where it is known.
+    pub labels: Option<&'a [usize]>,
+}
+
+/// Grades what is on the frontier.
+pub fn grade(
+    workshop: &Workshop,
+    deployed: &Path,
+    frontier: &Frontier,
+    apart: Apart<'_>,
+    progress: &dyn Progress,
+) -> Result<Grades, Error> {
+    progress.doing("asking the deployed model about the test rows");
+    let said = answers(&mut workshop.open(deployed)?, apart.rows, progress)?;
+    let meaning = frontier.setting.meaning;
+    let truth = || apart.labels.map_or(Truth::Deployed(&said), Truth::Labels);
+    let by_labels = apart.labels.map(|labels| right(&said, labels));
+    let mut candidates = Vec::new();
+    for candidate in frontier.candidates.iter().filter(|candidate| frontier.is_on(candidate)) {
+        progress.doing(&format!("grading {}", candidate.name));
+        let answers = answers(&mut workshop.load(&candidate.name, &candidate.model)?, apart.rows, progress)?;
+        let own = apart.labels.map(|labels| right(&answers, labels));
+        candidates.push(Grade {
+            name: candidate.name.clone(),
+            cost: candidate.cost[0],
+            agreement: Share::of(&judge(&said, &answers, meaning)),
+            cosine: cosine(&said, &answers, meaning),
+            accuracy: own.as_deref().map(Share::of),
+            gap: by_labels.as_deref().zip(own.as_deref()).map(|(deployed, own)| Gap::of(deployed, own)),
+            calibration_error: error_of(candidate, &answers, &truth(), meaning),
+        });
+    }
+    Ok(Grades {
+        rows: apart.rows.len(),
+        deployed: by_labels.as_deref().map(Share::of),
+        deployed_calibration_error: frontier.setting.sureness.zip(apart.labels).and_then(|(own, labels)| {
+            calibration_error(&said, &Truth::Labels(labels), own.calibration, meaning)
+        }),
+        candidates,
+    })
+}
+
+fn error_of(candidate: &Candidate, answers: &[Tensor], truth: &Truth<'_>, meaning: Meaning) -> Option<f64> {
+    calibration_error(answers, truth, candidate.sureness?.calibration, meaning)
+}
+
+impl fmt::Display for Grades {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let points = |share: f64| 100.0 * share;
+        write!(f, "graded on {} rows that nothing was made from or chosen by", self.rows)?;
+        if let Some(Share { value, low, high }) = self.deployed {
+            let [value, low, high] = [value, low, high].map(points);
+            write!(f, "; of these the deployed model is right about {value:.2} % ({low:.2}-{high:.2})")?;
+        }
+        let wide = self.candidates.iter().map(|one| one.name.len()).max().unwrap_or(0).max(9);
+        write!(f, "\n\n   {:wide$}  {:>6}  {:19}", "CANDIDATE", "1 ROW", "AGREEMENT, %")?;
+        if self.deployed.is_some() {
+            write!(f, "  {:11}  {:23}", "ACCURACY, %", "GAP, POINTS")?;
+        }
+        write!(f, "  CALIBRATION ERROR, %")?;
+        for Grade { name, cost, agreement, cosine, accuracy, gap, calibration_error } in &self.candidates {
+            let [value, low, high] = [agreement.value, agreement.low, agreement.high].map(points);
+            let agreement = format!("{value:.2} ({low:.2}-{high:.2})");
+            write!(f, "\n   {name:wide$}  {cost:>6.3}  {agreement:19}")?;
+            if let Some((accuracy, gap)) = accuracy.zip(*gap) {
+                let [value, low, high] = [gap.value, gap.low, gap.high].map(points);
+                let gap = format!("{value:+.2} ({low:+.2} to {high:+.2})");
+                write!(f, "  {:<11.2}  {gap:23}", points(accuracy.value))?;
+            }
+            match calibration_error {
+                Some(error) => write!(f, "  {:.1}", points(*error))?,
+                None => write!(f, "  -")?,
+            }
+            if let Some(cosine) = cosine {
+                write!(f, "  mean cosine {cosine:.4}")?;
+            }
+        }
+        Ok(())
+    }
+}
