@@ -272,7 +272,7 @@ mod tests {
     /// Answers of two kinds, as softened labels make them: half claim `low` and are right less often, half `high` and are so more often.
     fn softened([low, high]: [(f32, usize); 2]) -> Vec<([f32; 2], usize)> {
         let case = |at: usize| {
-            let (claimed, right) = if at / 20 % 2 == 0 { low } else { high };
+            let (claimed, right) = if (at / 20).is_multiple_of(2) { low } else { high };
             ([claimed.ln(), (1.0 - claimed).ln()], usize::from(at % 20 / 2 >= right))
         };
         (0..2000).map(case).collect()
