@@ -320,7 +320,8 @@ mod tests {
         let said = stage.answers(&model, &rows);
         let best = |row: &[f32]| (0..3).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
         // One row in ten is labelled as neither says.
-        let label = |(at, row): (usize, &[f32])| if at.is_multiple_of(10) { (best(row) + 1) % 3 } else { best(row) };
+        let label =
+            |(at, row): (usize, &[f32])| if at.is_multiple_of(10) { (best(row) + 1) % 3 } else { best(row) };
         let labels: Vec<usize> = said.chunks(3).enumerate().map(label).collect();
         let candidate = |name: &str, cost, agreement| Candidate {
             name: name.into(),
