@@ -54,6 +54,11 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         ),
         None => None,
     };
+    if test.as_ref().is_some_and(|test| test.rows.is_empty()) {
+        return Err(Failure::Configuration(anyhow::anyhow!(
+            "--test has no rows: give some that --data does not have"
+        )));
+    }
     let wish = Wish {
         cost: flags.cost,
         meaning: flags.meaning.map(meaning).or(original.meaning),
@@ -78,7 +83,16 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
                 &watch,
             )
         };
-        let grades = test.as_ref().map(apart).transpose()?;
+        // What was found is worth having without its grades too.
+        let grades = match test.as_ref().map(apart) {
+            Some(Ok(grades)) => Some(grades),
+            Some(Err(Error::Stopped)) => return Err(Error::Stopped),
+            Some(Err(error)) => {
+                eprintln!("--test: what was found could not be graded: {error}");
+                None
+            }
+            None => None,
+        };
         Ok((found, grades))
     });
     watch.done();
@@ -138,6 +152,9 @@ struct Findings<'a> {
     grades: Option<&'a Grades>,
 }
 
+/// How names of 8-bit copies end.
+const OF_EIGHT_BITS: &str = "-int8";
+
 /// Models that the user made, by the names of their files; no family's name begins as theirs.
 fn brought(files: &[PathBuf]) -> anyhow::Result<Vec<(String, Bytes)>> {
     let mut models: Vec<(String, Bytes)> = Vec::new();
@@ -149,6 +166,9 @@ fn brought(files: &[PathBuf]) -> anyhow::Result<Vec<(String, Bytes)>> {
         let name = format!("from-{stem}");
         if models.iter().any(|(other, _)| *other == name) {
             bail!("--from: two files are called {stem}: rename one, so that they can be told apart");
+        }
+        if stem.ends_with(OF_EIGHT_BITS) {
+            bail!("--from: {stem} is what the 8-bit copy of another would be called: rename it");
         }
         models.push((name, Draft::new(&model)?.finish()?.bytes().clone()));
     }

@@ -39,6 +39,10 @@ pub fn publish(place: &Place<'_>, frontier: &Frontier, candidate: &Candidate) ->
         let meaning = frontier.setting.meaning;
         Manifest::new(describe(place, (deployed.version, deployed.sha256), meaning))
     });
+    // What the search read of the bundle, or what was said in its place: agreement, confidence and live comparisons go by it.
+    if let Some(output) = manifest.deployed.outputs.first_mut() {
+        output.meaning = frontier.setting.meaning;
+    }
     let known = manifest.stand_ins.iter().find(|other| other.model == model);
     let elsewhere = known.map(|other| other.costs.clone()).unwrap_or_default();
     let costs = std::iter::once(MeasuredCost { engine: frontier.engine.clone(), rows: candidate.cost });

@@ -60,7 +60,8 @@ impl Calibration {
         }
         let logits: Vec<(Vec<f32>, usize)> = cases
             .iter()
-            .filter(|case| case.truth < case.scores.len())
+            .filter(|case| case.truth < case.scores.len() && case.scores[case.truth].is_finite())
+            .filter(|case| case.scores.iter().all(|score| *score < f32::INFINITY))
             .map(|case| (logits(case.scores, meaning).collect(), case.truth))
             .collect();
         if logits.is_empty() {
@@ -98,8 +99,10 @@ impl Calibration {
             let logits = || logits(scores, meaning).map(|logit| logit / self.temperature);
             let largest = logits().fold(f32::NEG_INFINITY, f32::max);
             let sure = 1.0 / logits().map(|logit| (logit - largest).exp()).sum::<f32>();
-            let sure = if sure.is_finite() { sure } else { 0.0 };
-            self.curve.map_or(sure, |curve| along(&curve, sure))
+            match sure.is_finite() {
+                true => self.curve.map_or(sure, |curve| along(&curve, sure)),
+                false => 0.0,
+            }
         };
         values.chunks_exact(classes).map(top).min_by(f32::total_cmp)
     }
@@ -139,12 +142,14 @@ fn curve(sure: &[(f32, bool)]) -> Option<[[f32; 2]; KNOTS]> {
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut knots = [[0.0f32; 2]; KNOTS];
     let mut merged: Vec<(f64, usize)> = Vec::new();
-    for (at, knot) in knots.iter_mut().enumerate() {
+    for at in 0..KNOTS {
         let part = &sorted[at * sorted.len() / KNOTS..(at + 1) * sorted.len() / KNOTS];
         let mean = |sum: f64| sum / part.len() as f64;
-        knot[0] = mean(part.iter().map(|(confidence, _)| f64::from(*confidence)).sum()) as f32;
+        knots[at][0] = mean(part.iter().map(|(confidence, _)| f64::from(*confidence)).sum()) as f32;
         let mut share = (mean(part.iter().filter(|(_, is_right)| *is_right).count() as f64), 1);
-        while let Some(below) = merged.pop_if(|below| below.0 > share.0) {
+        // Answers that are as sure as each other are right as often as all of them.
+        let is_same = at > 0 && knots[at - 1][0] == knots[at][0];
+        while let Some(below) = merged.pop_if(|below| below.0 > share.0 || (is_same && share.1 == 1)) {
             let count = below.1 + share.1;
             share = ((below.0 * below.1 as f64 + share.0 * share.1 as f64) / count as f64, count);
         }
@@ -303,6 +308,33 @@ mod tests {
         assert_eq!(fit(&softened([(0.7, 5), (0.85, 10)])[..300]).curve, None);
         // Right as often as they claim to be: what a curve would say is chance.
         assert_eq!(curve_if_better(&[(0.6, true), (0.6, false)].repeat(100)[..199]), None);
+    }
+
+    #[test]
+    fn equal_confidences_have_the_share_of_all_of_them() {
+        let right = |at: usize| {
+            if at < 200 { at.is_multiple_of(10) } else { at >= 600 || at % 10 < 6 }
+        };
+        let sure: Vec<(f32, bool)> =
+            (0..1000).map(|at| (if at < 200 { 0.5 } else { 0.9 }, right(at))).collect();
+        let share = along(&curve(&sure).unwrap(), 0.9);
+        assert!((share - 0.8).abs() < 0.02, "{share}");
+    }
+
+    #[test]
+    fn a_class_that_was_ruled_out_does_not_decide_the_temperature() {
+        let case = |at: usize| Case { scores: &[9.0, 0.0], truth: usize::from(at % 10 >= 7) };
+        let mut cases: Vec<Case<'_>> = (0..1000).map(case).collect();
+        cases.push(Case { scores: &[0.0, f32::NEG_INFINITY], truth: 1 });
+        cases.push(Case { scores: &[0.0, f32::NAN], truth: 0 });
+        let fitted = Calibration::fit(&cases, Meaning::Logits, 0.7);
+        assert!((fitted.temperature - 10.6).abs() < 0.3, "{fitted:?}");
+    }
+
+    #[test]
+    fn what_is_no_number_is_not_sure_under_a_curve_either() {
+        let curve = Calibration { curve: Some([[0.5, 0.7]; KNOTS]), ..Calibration::default() };
+        assert_eq!(curve.confidence(&[f32::NAN, 0.0], 2, Meaning::Logits), Some(0.0));
     }
 
     #[test]

@@ -89,7 +89,8 @@ impl Meaning {
 
 /// The cosine between two vectors; 1 between two of zeros, 0 between such a one and another.
 pub fn cosine(a: &[f32], b: &[f32]) -> f32 {
-    let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+    let product =
+        |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
     let sizes = (product(a, a) * product(b, b)).sqrt();
     match sizes {
         0.0 => f32::from(u8::from(product(a, a) == product(b, b))),
@@ -150,5 +151,6 @@ mod tests {
         assert!(!Meaning::same_directions(&[1.0, 2.0], &[1.0], 2));
         assert!(!Meaning::same_directions(&[f32::NAN, 2.0], &[1.0, 2.0], 2));
         assert_eq!((cosine(&[0.0], &[0.0]), cosine(&[0.0], &[3.0])), (1.0, 0.0));
+        assert_eq!((cosine(&[1e-23, 0.0], &[0.0, 1e-23]), cosine(&[3e19], &[3e19])), (0.0, 1.0));
     }
 }

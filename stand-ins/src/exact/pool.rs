@@ -14,44 +14,51 @@ use crate::graph::{Links, NodeExt};
 
 /// Moves what rises from behind pools to before them.
 pub(super) fn advance(draft: &mut Draft) -> Result<(), Defect> {
-    // Each move changes who reads what, and brings a node before its pool: there are no more of them than nodes.
-    for _ in 0..draft.nodes.len() {
-        let links = Links::of(draft);
-        let mut pair = None;
-        for at in 0..draft.nodes.len() {
-            pair = pair.or(risen(draft, &links, at)?.map(|next| (at, next)));
-        }
-        let Some((pool, next)) = pair else { break };
-        let (read, made) = (draft.nodes[pool].input[0].clone(), draft.nodes[next].output[0].clone());
+    let links = Links::of(draft);
+    for pool in 0..draft.nodes.len() {
+        let chain = risen(draft, &links, pool)?;
+        let (Some(&(first, place)), Some(&(last, _))) = (chain.first(), chain.last()) else { continue };
+        let (read, made) = (draft.nodes[pool].input[0].clone(), draft.nodes[last].output[0].clone());
         let between = draft.fresh(&format!("{made}/whole"));
-        let pooled = draft.nodes[pool].output[0].clone();
-        let place = draft.nodes[next].input.iter().position(|name| *name == pooled).unwrap_or(0);
-        draft.nodes[next].input[place] = read;
-        draft.nodes[next].output[0].clone_from(&between);
+        draft.nodes[first].input[place] = read;
+        draft.nodes[last].output[0].clone_from(&between);
         draft.nodes[pool].input[0] = between;
         draft.nodes[pool].output[0] = made;
     }
     Ok(())
 }
 
-/// The node behind a pool that rises, where a convolution is before the pool and nobody else reads what lies between.
-fn risen(draft: &Draft, links: &Links, pool: usize) -> Result<Option<usize>, Defect> {
-    let node = &draft.nodes[pool];
-    let (true, Some(read), Some(made)) = (node.is(&["MaxPool"]), node.at(0), node.only_output()) else {
-        return Ok(None);
+/// The nodes behind a pool that rise, one behind the other, each with the place of what it reads: where a convolution is before the
+/// pool that they can become part of, and nobody else reads what lies between.
+fn risen(draft: &Draft, links: &Links, pool: usize) -> Result<Vec<(usize, usize)>, Defect> {
+    let (node, mut chain) = (&draft.nodes[pool], Vec::new());
+    let (true, Some(read), Some(mut made)) = (node.is(&["MaxPool"]), node.at(0), node.only_output()) else {
+        return Ok(chain);
     };
-    let Some(next) = links.only_reader(made).filter(|_| links.only_reader(read) == Some(pool)) else {
-        return Ok(None);
+    let Some(channels) = channels(draft, links, read).filter(|_| links.only_reader(read) == Some(pool))
+    else {
+        return Ok(chain);
     };
-    let Some(channels) = channels(draft, links, read) else { return Ok(None) };
-    let rises = match follower_of(draft, next, made, channels)? {
-        Some(affine) => affine.rises(),
-        None => draft.nodes[next].is(&["Relu"]),
-    };
-    Ok(rises.then_some(next))
+    while let Some(next) = links.only_reader(made) {
+        let affine = follower_of(draft, next, made, channels)?;
+        // Behind a rectifier nothing becomes part of the weights any more.
+        let is_last = draft.nodes[next].is(&["Relu"]);
+        let (true, Some(after)) =
+            (is_last || affine.is_some_and(|affine| affine.rises()), draft.nodes[next].only_output())
+        else {
+            break;
+        };
+        let place = draft.nodes[next].input.iter().position(|name| name == made).unwrap_or(0);
+        chain.push((next, place));
+        if is_last {
+            break;
+        }
+        made = after;
+    }
+    Ok(chain)
 }
 
-/// Output channels and rank of the convolution that makes a value, through what was moved behind it already.
+/// Output channels and rank of the convolution that makes a value, with nothing between but what becomes part of it.
 fn channels(draft: &Draft, links: &Links, value: &str) -> Option<(usize, usize)> {
     let mut at = value;
     loop {
@@ -60,8 +67,11 @@ fn channels(draft: &Draft, links: &Links, value: &str) -> Option<(usize, usize)>
             let dims = draft.constants.get(node.at(1)?)?.dims();
             return Some((*dims.first()?, dims.len()));
         }
-        let is_passed = node.is(&["BatchNormalization", "Add", "Mul", "Relu"]);
-        at = node.input.iter().find(|name| is_passed && !draft.constants.contains_key(*name))?;
+        let mut varying = node.input.iter().filter(|name| !draft.constants.contains_key(*name));
+        at = varying.next().filter(|_| node.is(&["BatchNormalization", "Add", "Mul"]))?;
+        if varying.next().is_some() {
+            return None;
+        }
         links.only_reader(at)?;
     }
 }

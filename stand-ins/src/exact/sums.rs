@@ -5,18 +5,21 @@
 
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
-use parm_parity_models::onnx::{Defect, Tensor};
+use parm_parity_models::onnx::{DataType, Defect, Tensor};
 
 use super::maximum::with_axes;
-use crate::graph::{NodeExt, Size, Survey, axes};
+use crate::graph::{NodeExt, Size, Survey, axes, types};
 
 /// Shorter sums take no time.
 const FEWEST: usize = 16;
 
 /// Turns sums and means into products.
 pub(super) fn multiply(draft: &mut Draft, survey: &Survey) -> Result<(), Defect> {
+    let types = types(draft);
     for at in 0..draft.nodes.len() {
-        let Some((count, axis)) = summed(draft, survey, &draft.nodes[at]) else { continue };
+        let is_float = draft.nodes[at].at(0).and_then(|read| types.get(read)) == Some(&DataType::Float);
+        let summed = summed(draft, survey, &draft.nodes[at]).filter(|_| is_float);
+        let Some((count, axis)) = summed else { continue };
         let node = draft.nodes[at].clone();
         let (Some(read), Some(made)) = (node.at(0), node.only_output()) else { continue };
         let each = if node.is(&["ReduceMean"]) { 1.0 / count as f32 } else { 1.0 };

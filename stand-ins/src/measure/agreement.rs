@@ -123,7 +123,14 @@ pub(crate) fn mean_distance(deployed: &[Tensor], other: &[Tensor], meaning: Mean
 /// What decides between classes.
 fn scores(values: &[f32], classes: usize, meaning: Meaning) -> Vec<f32> {
     let scores: Vec<f32> = match meaning {
-        Meaning::Values | Meaning::Embedding => return values.to_vec(),
+        Meaning::Values => return values.to_vec(),
+        Meaning::Embedding => {
+            let unit = |row: &[f32]| {
+                let size = row.iter().map(|value| value * value).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
+                row.iter().map(|value| value / size).collect::<Vec<f32>>()
+            };
+            return values.chunks(classes).flat_map(unit).collect();
+        }
         Meaning::Logits => values.to_vec(),
         // `max` would make a number of what is none.
         Meaning::Probabilities => {
@@ -190,6 +197,12 @@ mod tests {
         let (sure, surer) = (rows(&[0.9, 0.1]), rows(&[0.99, 0.01]));
         let far = mean_distance(&sure, &surer, Meaning::Probabilities);
         assert!(far > 4.0 * mean_distance(&sure, &surer, Meaning::Values), "{far}");
+    }
+
+    #[test]
+    fn embeddings_of_another_length_are_not_apart() {
+        let far = mean_distance(&rows(&[1.0, 2.0]), &rows(&[10.0, 20.0]), Meaning::Embedding);
+        assert!(far < 1e-5, "{far}");
     }
 
     #[test]

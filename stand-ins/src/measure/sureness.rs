@@ -47,8 +47,9 @@ pub(crate) fn sureness(
     let cases: Vec<Case<'_>> = cases(classes, &values, truth);
     let part = |odd: usize| cases.iter().copied().skip(odd).step_by(2).collect::<Vec<_>>();
     let available = match truth {
-        Truth::Labels(labels) => Share::of(&right(said, labels)).value,
-        Truth::Deployed(_) => 0.0,
+        // The least sure of several outputs speaks for all of them, and the labels are of the first.
+        Truth::Labels(labels) if answers.len() == 1 => Share::of(&right(said, labels)).value,
+        _ => 0.0,
     };
     let of_half = Calibration::fit(&part(0), meaning, available);
     let calibration = Calibration::fit(&cases, meaning, available);
@@ -104,6 +105,16 @@ mod tests {
         assert_eq!(by_model.calibration.threshold, 0.0);
         assert_eq!(by_model.calibration.temperature, by_labels.calibration.temperature);
         assert_eq!(sureness(&said, &answers, &Truth::Deployed(&said), Meaning::Values), None);
+    }
+
+    #[test]
+    fn of_several_outputs_no_threshold_is_made() {
+        let two = |of: fn(usize) -> [f32; 2]| vec![answers(of).remove(0), answers(|_| [0.1, 0.0]).remove(0)];
+        let found = two(|row| if row % 8 < 2 { [0.1, 0.0] } else { [8.0, 0.0] });
+        let said = two(|row| if row % 8 < 2 { [0.0, 1.0] } else { [1.0, 0.0] });
+        let labels: Vec<usize> = (0..400).map(|row| usize::from(row % 8 < 2)).collect();
+        let sure = sureness(&said, &found, &Truth::Labels(&labels), Meaning::Logits).unwrap();
+        assert_eq!(sure.calibration.threshold, 0.0);
     }
 
     #[test]

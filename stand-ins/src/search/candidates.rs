@@ -11,7 +11,7 @@ use parm_protocol::Tensor;
 
 use super::{Refused, answers};
 use crate::Error;
-use crate::exact::{Maxima, rewrite};
+use crate::exact::{Maxima, quicken, rewrite};
 use crate::graph::{Links, Survey};
 use crate::int8::{Cuts, Ranges, Scope, correct, gather, measured, quantise};
 use crate::layers::{Shortcuts, repeats};
@@ -143,6 +143,7 @@ impl Bench<'_> {
             refused.push(Refused { name: name.into(), reason });
             return Ok(());
         }
+        let draft = &quicken(self.workshop, draft, &self.rows)?;
         let Some(smaller) = found(name, self.load(name, how.clone(), draft), refused)? else {
             return Ok(());
         };
@@ -163,11 +164,12 @@ impl Bench<'_> {
     fn rewritten(&self, maxima: Maxima, refused: &mut Vec<Refused>) -> Result<Option<(Draft, Made)>, Error> {
         let name = "exact".to_owned();
         let draft = rewrite(self.workshop, &self.deployed, &self.rows, maxima)?;
-        if draft.nodes == self.deployed.nodes {
+        let quick = quicken(self.workshop, &draft, &self.rows)?;
+        if quick.nodes == self.deployed.nodes {
             return Ok(None);
         }
-        let how = format!("{} nodes of {}", draft.nodes.len(), self.deployed.nodes.len());
-        let Some(made) = found(&name, self.load(&name, how, &draft), refused)? else { return Ok(None) };
+        let how = format!("{} nodes of {}", quick.nodes.len(), self.deployed.nodes.len());
+        let Some(made) = found(&name, self.load(&name, how, &quick), refused)? else { return Ok(None) };
         if made.apart > ROUNDING {
             let reason =
                 format!("its answers are {:.1e} of their size away from the deployed model's", made.apart);
@@ -184,6 +186,7 @@ impl Bench<'_> {
         refused: &mut Vec<Refused>,
     ) -> Result<(), Error> {
         self.progress.doing("gathering ranges of values");
+        let base = &quicken(self.workshop, base, &self.rows)?;
         let ranges = gather(self.workshop, base, &self.rows);
         let Some(ranges) = found("int8", ranges, refused)? else { return Ok(()) };
         let mut seen = Vec::new();

@@ -73,6 +73,8 @@ pub fn grade(
     let meaning = frontier.setting.meaning;
     let truth = || apart.labels.map_or(Truth::Deployed(&said), Truth::Labels);
     let by_labels = apart.labels.map(|labels| right(&said, labels));
+    // Confidence that was fitted to labels is not that of saying what the deployed model says.
+    let is_same_truth = frontier.setting.accuracy.is_some() == apart.labels.is_some();
     let mut candidates = Vec::new();
     for candidate in frontier.candidates.iter().filter(|candidate| frontier.is_on(candidate)) {
         progress.doing(&format!("grading {}", candidate.name));
@@ -85,7 +87,7 @@ pub fn grade(
             cosine: cosine(&said, &answers, meaning),
             accuracy: own.as_deref().map(Share::of),
             gap: by_labels.as_deref().zip(own.as_deref()).map(|(deployed, own)| Gap::of(deployed, own)),
-            calibration_error: error_of(candidate, &answers, &truth(), meaning),
+            calibration_error: error_of(candidate, &answers, &truth(), meaning).filter(|_| is_same_truth),
         });
     }
     Ok(Grades {
