@@ -12,6 +12,10 @@ use crate::measure::{Share, Shares, Sureness};
 /// What agrees less often is wrong more often than right, however little it costs.
 const LEAST_AGREEMENT: f64 = 0.5;
 
+/// So many times the cost that was wanted is a little more, and so much of the errors is far less.
+const LITTLE_MORE: f64 = 1.5;
+const FAR_LESS: f64 = 0.5;
+
 /// A stand-in that is faster than the deployed model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
@@ -126,7 +130,17 @@ impl Frontier {
         let percent = |share: Share| format!("{:.1} %", 100.0 * share.value);
         if let Some(chosen) = self.chosen() {
             let (name, cost) = (&chosen.name, chosen.cost[0]);
-            return format!("{name} costs {cost:.2} and says the same of {}", percent(chosen.agreement));
+            let said = format!("{name} costs {cost:.2} and says the same of {}", percent(chosen.agreement));
+            return match self.worth_more(chosen) {
+                Some(other) => format!(
+                    "{said}; {} costs {:.2} and says the same of {}: ask for --cost {:.2} if that is worth it",
+                    other.name,
+                    other.cost[0],
+                    percent(other.agreement),
+                    (other.cost[0] * 100.0).ceil() / 100.0
+                ),
+                None => said,
+            };
         }
         let advice = match self
             .candidates
@@ -154,6 +168,14 @@ impl Frontier {
             ),
         };
         advice + &self.whole()
+    }
+
+    /// A candidate that costs a little more than was wanted and errs far less than what was chosen; the cheapest such one.
+    fn worth_more(&self, chosen: &Candidate) -> Option<&Candidate> {
+        let errs = |candidate: &Candidate| 1.0 - candidate.agreement.value;
+        let dear = self.candidates.iter().filter(|candidate| candidate.cost[0] > self.limit);
+        let mut little = dear.filter(|candidate| candidate.cost[0] <= LITTLE_MORE * self.limit);
+        little.find(|candidate| errs(candidate) <= FAR_LESS * errs(chosen))
     }
 
     /// Where the deployed model's work is, in a sentence: what of it no family takes on stays whole.
@@ -257,6 +279,23 @@ mod tests {
         let found = frontier(0.25, all);
         let on: Vec<bool> = found.candidates.iter().map(|candidate| found.is_on(candidate)).collect();
         assert_eq!(on, [true, false, true]);
+    }
+
+    #[test]
+    fn what_costs_a_little_more_and_errs_far_less_is_named() {
+        let all = vec![
+            candidate("small", 0.24, 0.91),
+            candidate("light", 0.254, 0.99),
+            candidate("whole", 0.9, 1.0),
+        ];
+        let said = frontier(0.25, all.clone()).verdict();
+        assert!(said.starts_with("small costs 0.24") && said.contains("light costs 0.25"), "{said}");
+        assert!(said.contains("--cost 0.26"), "{said}");
+        // Nothing is named where it errs as often, or costs far more.
+        assert!(!frontier(0.1, all[..1].to_vec()).verdict().contains("worth"), "nothing fits");
+        let alike =
+            vec![candidate("small", 0.24, 0.91), candidate("light", 0.26, 0.92), candidate("dear", 0.5, 1.0)];
+        assert_eq!(frontier(0.25, alike).verdict(), "small costs 0.24 and says the same of 91.0 %");
     }
 
     #[test]
