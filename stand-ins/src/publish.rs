@@ -82,3 +82,40 @@ fn describe(place: &Place<'_>, (version, sha256): (u64, String), meaning: Meanin
     });
     Deployed { version, sha256, inputs: inputs.collect(), outputs: outputs.collect(), preprocessing: None }
 }
+
+#[cfg(test)]
+mod tests {
+    use parm_parity_models::onnx::{Builder, Dense, Value};
+    use parm_protocol::Tensor;
+
+    use super::*;
+    use crate::Setting;
+    use crate::testing::{Stage, candidate, setting};
+
+    #[test]
+    fn what_the_answers_mean_is_said_anew() {
+        let mut builder = Builder::new("m", 1);
+        let x = builder.input(Value::batch_of_f32("x", &[4]));
+        builder.dense("y", &x, Dense { inputs: 4, outputs: 3 }).unwrap();
+        builder.output(Value::batch_of_f32("y", &[3]));
+        let (model, stage, root) = (builder.build().unwrap(), Stage::new(), tempfile::tempdir().unwrap());
+        let rows = stage.rows(&model, &[Tensor::from_f32([2, 4].as_slice(), &[0.5; 8]).unwrap()]);
+        let runner = stage.workshop.load("m", model.bytes()).unwrap();
+        let (signature, deployed) = (runner.signature(), model.bytes());
+        let place =
+            Place { root: root.path(), name: "mine", deployed, signature, rows: &rows, command: "parm" };
+        let one = Candidate { model: model.bytes().clone(), ..candidate("exact", 0.2, 1.0) };
+        for meaning in [Meaning::Logits, Meaning::Embedding] {
+            let found = Frontier {
+                engine: "tract".into(),
+                limit: 1.0,
+                setting: Setting { meaning, ..setting() },
+                candidates: vec![one.clone()],
+                refused: Vec::new(),
+                chosen: Some("exact".into()),
+            };
+            let path = publish(&place, &found, &one).unwrap();
+            assert_eq!(Manifest::read(&path).unwrap().deployed.outputs[0].meaning, meaning);
+        }
+    }
+}

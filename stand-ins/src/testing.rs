@@ -1,11 +1,13 @@
 //! What tests of several families need: an engine in a folder of its own, and what models say there.
 
+use bytes::Bytes;
 use parm_backend::engine::Options;
+use parm_parity_models::bundle::Meaning;
 use parm_parity_models::onnx::Model;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_protocol::Tensor;
 
-use crate::{Progress, Rows, Workshop};
+use crate::{Candidate, Progress, Rows, Setting, Share, Work, Workshop};
 
 /// A workshop in a folder that goes away.
 pub(crate) struct Stage {
@@ -49,4 +51,32 @@ pub(crate) fn operators(draft: &Draft) -> Vec<String> {
     let mut operators: Vec<String> = draft.nodes.iter().map(|node| node.op_type.clone()).collect();
     operators.sort();
     operators
+}
+
+/// A candidate of which nothing but this is known.
+pub(crate) fn candidate(name: &str, cost: f64, agreement: f64) -> Candidate {
+    Candidate {
+        name: name.into(),
+        how: String::new(),
+        cost: [cost; 4],
+        agreement: Share { value: agreement, low: agreement, high: agreement },
+        accuracy: None,
+        cosine: None,
+        sureness: None,
+        model: Bytes::new(),
+    }
+}
+
+/// A small classifier's search, without labels.
+pub(crate) fn setting() -> Setting {
+    Setting {
+        deployed_us: 30.0,
+        calibration_rows: 64,
+        fitted_rows: 0,
+        judged_rows: 100,
+        meaning: Meaning::Logits,
+        work: vec![Work { operator: "Conv in groups".into(), share: 0.83 }],
+        accuracy: None,
+        sureness: None,
+    }
 }

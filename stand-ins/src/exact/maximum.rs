@@ -5,12 +5,12 @@
 //! constant for each channel that is added before commutes with both. How f runs is found by computing it on a dense grid,
 //! and not by its name: exporters write activations in a dozen nodes, each in its own way.
 
+use parm_parity_models::onnx::Attribute;
 use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
-use parm_parity_models::onnx::{Attribute, Tensor};
 
 use super::Maxima;
-use crate::graph::{Cone, Links, NodeExt, Survey, axes};
+use crate::graph::{Cone, Links, NodeExt, Survey, axes, with_axes};
 
 /// The first version of the operators whose reductions read axes as an input.
 const AXES_AS_INPUT: i64 = 18;
@@ -132,21 +132,6 @@ impl Plan {
         let mut inputs = draft.nodes[shift].input.iter();
         inputs.find(|name| !draft.constants.contains_key(*name)).cloned().unwrap_or_default()
     }
-}
-
-/// Gives a node its axes as its version of the operators reads them.
-pub(super) fn with_axes(
-    draft: &mut Draft,
-    mut node: NodeProto,
-    numbers: Vec<i64>,
-    as_input_from: i64,
-) -> NodeProto {
-    if draft.opset() < as_input_from {
-        node.attribute.push(Attribute::Ints(numbers).to_proto("axes"));
-    } else if let Ok(tensor) = Tensor::from_i64(&format!("{}/axes", node.name), &[numbers.len()], &numbers) {
-        node.input.push(draft.add_constant(tensor));
-    }
-    node
 }
 
 /// The addition that makes `value` of another and a constant that is the same along the axes, and that other.

@@ -7,8 +7,7 @@ use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{DataType, Defect, Tensor};
 
-use super::maximum::with_axes;
-use crate::graph::{NodeExt, Size, Survey, axes, types};
+use crate::graph::{NodeExt, Size, Survey, axes, types, with_axes};
 
 /// Shorter sums take no time.
 const FEWEST: usize = 16;

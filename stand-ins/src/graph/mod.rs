@@ -21,7 +21,7 @@ mod survey;
 mod types;
 mod work;
 
-pub(crate) use axes::axes;
+pub(crate) use axes::{axes, with_axes};
 pub(crate) use bias::{add_behind, add_bias};
 pub(crate) use cone::Cone;
 pub(crate) use formula::Formula;

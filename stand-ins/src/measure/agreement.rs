@@ -9,7 +9,7 @@ const TOLERANCE: f32 = 0.05;
 /// Below this, probabilities say nothing to each other.
 const UNLIKELY: f32 = 1e-6;
 /// The quantile of the normal distribution for 95 % intervals.
-const Z: f64 = 1.96;
+pub(super) const Z: f64 = 1.96;
 
 /// A share of the rows, with its 95 % interval (Wilson's, which holds near 0 and 1).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -80,8 +80,11 @@ fn alike(a: &Tensor, b: &Tensor, meaning: Meaning) -> bool {
     }
 }
 
-/// The mean cosine between embeddings, of all outputs.
-pub(crate) fn mean_cosine(deployed: &[Tensor], other: &[Tensor]) -> Option<f64> {
+/// The mean cosine between answers of all outputs, where these are embeddings.
+pub(crate) fn mean_cosine(deployed: &[Tensor], other: &[Tensor], meaning: Meaning) -> Option<f64> {
+    if meaning != Meaning::Embedding {
+        return None;
+    }
     let (mut sum, mut count) = (0.0, 0usize);
     for (a, b) in deployed.iter().zip(other) {
         let (Ok(a_values), Ok(b_values)) = (a.as_f32(), b.as_f32()) else { continue };
@@ -151,7 +154,8 @@ fn distance(a: &[f32], b: &[f32]) -> f32 {
     if a.len() != b.len() || !apart.is_finite() { f32::INFINITY } else { apart / size.max(1e-6) }
 }
 
-fn best(scores: &[f32]) -> Option<usize> {
+/// The class of the highest score.
+pub(super) fn best(scores: &[f32]) -> Option<usize> {
     let best = scores.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b));
     best.map(|(class, _)| class)
 }

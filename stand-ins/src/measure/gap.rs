@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-/// The quantile of the normal distribution for 95 % intervals.
-const Z: f64 = 1.96;
+use super::agreement::Z;
 
 /// A difference of two shares of the same rows, with its 95 % interval. Rows on which both are right, or both wrong, say nothing
 /// about it, so it is far narrower than those of the shares themselves.

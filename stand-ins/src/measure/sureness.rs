@@ -4,7 +4,7 @@ use parm_parity_models::bundle::{Calibration, Case, Meaning, expected_error};
 use parm_protocol::Tensor;
 use serde::Serialize;
 
-use super::agreement::{Share, right};
+use super::agreement::{Share, best, right};
 
 /// A calibration, and what one of every second row is worth on the others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -23,14 +23,13 @@ pub(crate) enum Truth<'a> {
 }
 
 impl Truth<'_> {
-    fn class(&self, row: usize) -> Option<usize> {
+    /// The class of each row.
+    fn classes(&self) -> Vec<usize> {
         match self {
-            Self::Labels(labels) => labels.get(row).copied(),
-            Self::Deployed(said) => {
-                let (classes, values) = scores(said)?;
-                let scores = values.chunks_exact(classes).nth(row)?;
-                scores.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(class, _)| class)
-            }
+            Self::Labels(labels) => labels.to_vec(),
+            Self::Deployed(said) => scores(said).map_or(Vec::new(), |(classes, values)| {
+                values.chunks_exact(classes).filter_map(best).collect()
+            }),
         }
     }
 }
@@ -72,8 +71,8 @@ fn error(cases: &[Case<'_>], calibration: Calibration, meaning: Meaning) -> f64 
 }
 
 fn cases<'a>(classes: usize, values: &'a [f32], truth: &Truth<'_>) -> Vec<Case<'a>> {
-    let rows = values.chunks_exact(classes).enumerate();
-    rows.filter_map(|(row, scores)| truth.class(row).map(|truth| Case { scores, truth })).collect()
+    let rows = values.chunks_exact(classes).zip(truth.classes());
+    rows.map(|(scores, truth)| Case { scores, truth }).collect()
 }
 
 /// The scores of the first output, if it has some for each row: their number, and all of them.

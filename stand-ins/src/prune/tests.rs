@@ -298,3 +298,23 @@ fn where_channels_are_mixed_the_reason_names_the_operator() {
     assert!(pruning.is_empty());
     assert_eq!(pruning.refusal(), "every layer's channels lead to Softmax (1)");
 }
+
+#[test]
+fn means_over_positions_keep_channels_apart_behind_exact_rewrites_too() {
+    let mut builder = Builder::new("mean", 1);
+    let x = builder.input(Value::batch_of_f32("x", &[20, 6]));
+    let wide = twice(&mut builder, "wide", &[6, 48], 1);
+    let features = builder.node("MatMul", "features", &[&x, &wide]);
+    let relu = builder.node("Relu", "relu", &[&features]);
+    let how = [("axes", Attribute::Ints(vec![1])), ("keepdims", 0.into())];
+    let mean = builder.node_with("ReduceMean", "mean", &[&relu], how);
+    let last = constant(&mut builder, "last", &[48, 5]);
+    builder.node("MatMul", "y", &[&mean, &last]);
+    builder.output(Value::batch_of_f32("y", &[5]));
+    let (model, stage) = (builder.build().unwrap(), Stage::new());
+    let held = stage.rows(&model, &[rows(&[20, 6], 64)]);
+    let draft = Draft::new(&model).unwrap();
+    let base = crate::exact::rewrite(&stage.workshop, &draft, &held, crate::exact::Maxima::Seen).unwrap();
+    let pruning = Pruning::of(&stage.workshop, &base, &held, &Alone).unwrap();
+    assert!(!pruning.is_empty(), "{}", pruning.refusal());
+}

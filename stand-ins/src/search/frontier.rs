@@ -243,32 +243,10 @@ impl fmt::Display for Frontier {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn candidate(name: &str, cost: f64, agreement: f64) -> Candidate {
-        Candidate {
-            name: name.into(),
-            how: String::new(),
-            cost: [cost; 4],
-            agreement: Share { value: agreement, low: agreement, high: agreement },
-            accuracy: None,
-            cosine: None,
-            sureness: None,
-            model: Bytes::new(),
-        }
-    }
+    use crate::testing::{candidate, setting};
 
     fn frontier(limit: f64, candidates: Vec<Candidate>) -> Frontier {
-        let setting = Setting {
-            deployed_us: 30.0,
-            calibration_rows: 64,
-            fitted_rows: 0,
-            judged_rows: 100,
-            meaning: Meaning::Logits,
-            work: vec![Work { operator: "Conv in groups".into(), share: 0.83 }],
-            accuracy: None,
-            sureness: None,
-        };
-        Frontier::new("tract", limit, setting, candidates, Vec::new())
+        Frontier::new("tract", limit, setting(), candidates, Vec::new())
     }
 
     #[test]

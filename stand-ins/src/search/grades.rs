@@ -7,9 +7,9 @@ use parm_parity_models::bundle::Meaning;
 use parm_protocol::Tensor;
 use serde::Serialize;
 
-use super::{Candidate, Frontier, answers, cosine};
+use super::{Candidate, Frontier, answers};
 use crate::Error;
-use crate::measure::{Gap, Share, Truth, calibration_error, judge, right};
+use crate::measure::{Gap, Share, Truth, calibration_error, judge, mean_cosine, right};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Workshop};
 
@@ -84,7 +84,7 @@ pub fn grade(
             name: candidate.name.clone(),
             cost: candidate.cost[0],
             agreement: Share::of(&judge(&said, &answers, meaning)),
-            cosine: cosine(&said, &answers, meaning),
+            cosine: mean_cosine(&said, &answers, meaning),
             accuracy: own.as_deref().map(Share::of),
             gap: by_labels.as_deref().zip(own.as_deref()).map(|(deployed, own)| Gap::of(deployed, own)),
             calibration_error: error_of(candidate, &answers, &truth(), meaning).filter(|_| is_same_truth),

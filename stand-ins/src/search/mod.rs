@@ -157,14 +157,9 @@ impl Bar<'_> {
         let accuracy = self.labels.map(|labels| Share::of(&right(&answers, labels)));
         let truth = self.labels.map_or(Truth::Deployed(self.said), Truth::Labels);
         let sureness = sureness(self.said, &answers, &truth, self.meaning);
-        let cosine = cosine(self.said, &answers, self.meaning);
+        let cosine = mean_cosine(self.said, &answers, self.meaning);
         Ok(Candidate { name, how, cost, agreement, accuracy, cosine, sureness, model })
     }
-}
-
-/// How near embeddings are to the deployed model's, in the mean.
-fn cosine(said: &[Tensor], answers: &[Tensor], meaning: Meaning) -> Option<f64> {
-    mean_cosine(said, answers).filter(|_| meaning == Meaning::Embedding)
 }
 
 /// Why a candidate need not be judged: it is not faster, or another costs no more and is far nearer to the deployed model on the
@@ -237,10 +232,12 @@ fn answers(runner: &mut Runner, rows: &Rows, progress: &dyn Progress) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use parm_parity_models::bundle::Calibration;
     use parm_parity_models::onnx::{Builder, Conv, Dense, Value};
 
     use super::*;
-    use crate::testing::{Alone, Stage};
+    use crate::measure::Sureness;
+    use crate::testing::{Alone, Stage, candidate, setting};
 
     const WISH: Wish = Wish {
         cost: 0.9,
@@ -324,27 +321,11 @@ mod tests {
             |(at, row): (usize, &[f32])| if at.is_multiple_of(10) { (best(row) + 1) % 3 } else { best(row) };
         let labels: Vec<usize> = said.chunks(3).enumerate().map(label).collect();
         let candidate = |name: &str, cost, agreement| Candidate {
-            name: name.into(),
-            how: String::new(),
-            cost: [cost; 4],
-            agreement: Share { value: agreement, low: agreement, high: agreement },
-            accuracy: None,
-            cosine: None,
-            sureness: None,
             model: model.bytes().clone(),
-        };
-        let setting = Setting {
-            deployed_us: 30.0,
-            calibration_rows: 16,
-            fitted_rows: 0,
-            judged_rows: 40,
-            meaning: Meaning::Logits,
-            work: Vec::new(),
-            accuracy: None,
-            sureness: None,
+            ..candidate(name, cost, agreement)
         };
         let both = vec![candidate("dear", 0.5, 0.9), candidate("cheap", 0.2, 0.95)];
-        let frontier = Frontier::new("tract", 0.25, setting, both, Vec::new());
+        let frontier = Frontier::new("tract", 0.25, setting(), both, Vec::new());
         let apart = Apart { rows: &rows, labels: Some(&labels) };
         let grades = grade(&stage.workshop, &path, &frontier, apart, &Alone).unwrap();
         let [cheap] = &grades.candidates[..] else { panic!("{grades}") };
@@ -355,6 +336,25 @@ mod tests {
         assert!(grades.to_string().contains("right about 90.00 %"), "{grades}");
         let unlabelled = grade(&stage.workshop, &path, &frontier, Apart { labels: None, ..apart }, &Alone);
         assert_eq!(unlabelled.unwrap().candidates[0].gap, None);
+    }
+
+    #[test]
+    fn confidence_that_means_being_right_is_not_graded_by_what_the_deployed_model_says() {
+        let (model, stage) = (classifier(3), Stage::new());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.onnx");
+        std::fs::write(&path, model.bytes()).unwrap();
+        let rows = stage.rows(&model, &[pictures(40)]);
+        let sureness = Some(Sureness { calibration: Calibration::default(), expected_error: 0.1 });
+        let one = Candidate { sureness, model: model.bytes().clone(), ..candidate("one", 0.2, 0.9) };
+        let share = Share { value: 0.9, low: 0.8, high: 1.0 };
+        for accuracy in [None, Some(share)] {
+            let setting = Setting { accuracy, ..setting() };
+            let frontier = Frontier::new("tract", 0.25, setting, vec![one.clone()], Vec::new());
+            let apart = Apart { rows: &rows, labels: None };
+            let grades = grade(&stage.workshop, &path, &frontier, apart, &Alone).unwrap();
+            assert_eq!(grades.candidates[0].calibration_error.is_some(), accuracy.is_none());
+        }
     }
 
     #[test]
