@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 what=${1:?say what: sections, fashion, or a folder of CIFAR-10}
 source interop/environment.sh
 binary
-environment teachers torch onnx onnxscript onnxruntime numpy pillow tokenizers
+environment teaching torch onnx onnxscript onnxruntime numpy pillow tokenizers
 PYTHON=$VENV/bin/python
 # The engine finds the library of the active environment.
 export VIRTUAL_ENV=$VENV PYTHONDONTWRITEBYTECODE=1
