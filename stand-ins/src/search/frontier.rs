@@ -175,7 +175,7 @@ impl Frontier {
         let errs = |candidate: &Candidate| 1.0 - candidate.agreement.value;
         let dear = self.candidates.iter().filter(|candidate| candidate.cost[0] > self.limit);
         let mut little = dear.filter(|candidate| candidate.cost[0] <= LITTLE_MORE * self.limit);
-        little.find(|candidate| errs(candidate) <= FAR_LESS * errs(chosen))
+        little.find(|candidate| errs(candidate) < FAR_LESS * errs(chosen))
     }
 
     /// Where the deployed model's work is, in a sentence: what of it no family takes on stays whole.
@@ -269,7 +269,9 @@ mod tests {
         let said = frontier(0.25, all.clone()).verdict();
         assert!(said.starts_with("small costs 0.24") && said.contains("light costs 0.25"), "{said}");
         assert!(said.contains("--cost 0.26"), "{said}");
-        // Nothing is named where it errs as often, or costs far more.
+        // Nothing is named where it errs as often, costs far more, or what was chosen never errs.
+        let never = vec![candidate("small", 0.24, 1.0), candidate("light", 0.26, 1.0)];
+        assert!(!frontier(0.25, never).verdict().contains("worth"), "nothing is better than never");
         assert!(!frontier(0.1, all[..1].to_vec()).verdict().contains("worth"), "nothing fits");
         let alike =
             vec![candidate("small", 0.24, 0.91), candidate("light", 0.26, 0.92), candidate("dear", 0.5, 1.0)];
