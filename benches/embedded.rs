@@ -1,7 +1,7 @@
 //! What a frontend with its models inside costs a query, beside calling the engine in a loop: `cargo bench -p parm --bench embedded`.
 //!
 //! Two models of one row: the LeNet-5 of `models/`, of some tens of microseconds, and a made one of about a millisecond; one in flight,
-//! and as many as there are cores (twice as many callers of the frontend, so that one waits for each core). Both ways alternate, and
+//! and as many as there are cores (twice as many callers of the frontend, so that one waits for each core; as in `parm serve`, one thread more). Both ways alternate, and
 //! medians over the rounds are printed. The loop runs plans for the very shape, as instances do.
 
 #![allow(clippy::print_stdout, missing_docs)]
@@ -37,7 +37,7 @@ struct Reading {
 fn main() {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(cores).enable_all().build().unwrap();
+        tokio::runtime::Builder::new_multi_thread().worker_threads(cores + 1).enable_all().build().unwrap();
     let folder = tempfile::tempdir().unwrap();
     make_models(folder.path());
     let frontend = runtime.block_on(frontend(folder.path(), cores));

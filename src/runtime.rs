@@ -1,6 +1,7 @@
 //! What `parm serve` and `parm worker` have in common around their services.
 
 use std::future::Future;
+use std::num::NonZeroUsize;
 
 use anyhow::Context;
 
@@ -20,18 +21,20 @@ pub fn dumped(flags: &Common, settings: &Settings) -> anyhow::Result<bool> {
     Ok(flags.dump_config)
 }
 
-/// Runs the command's future on a runtime, with logging installed until it ends.
+/// Runs the command's future on a runtime, with logging installed until it ends. `computes`: models run on its threads too, so there is
+/// one more than there are cores, for what else there is to do.
 pub fn run(
     settings: &Settings,
-    service: &'static str,
+    (service, computes): (&'static str, bool),
     command: impl Future<Output = Result<(), Failure>>,
 ) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    // Dropped after the command and before the runtime: the exporter's last spans need it.
-    let _inside = runtime.enter();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if computes {
+        builder.worker_threads(std::thread::available_parallelism().map_or(1, NonZeroUsize::get) + 1);
+    }
+    let runtime = builder.enable_all().build().context("cannot start the runtime")?;
+    // Left after the command and before the runtime ends: the exporter's last spans need it.
+    let inside = runtime.enter();
     let guard = crate::logging::install(&settings.log, service).map_err(Failure::Configuration)?;
     if !settings.ignored.is_empty() {
         tracing::debug!(variables = ?settings.ignored, "variables that name no section of the configuration are ignored");
@@ -39,6 +42,9 @@ pub fn run(
     raise_open_files();
     let outcome = runtime.block_on(command);
     drop(guard);
+    drop(inside);
+    // A model that hangs must not keep the process from ending, and it may do so on any thread.
+    runtime.shutdown_background();
     outcome
 }
 

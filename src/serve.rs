@@ -25,7 +25,7 @@ pub fn main(flags: &cli::Serve) -> Result<(), Failure> {
     if runtime::dumped(&flags.common, &settings)? {
         return Ok(());
     }
-    runtime::run(&settings, "parm-serve", serve(flags, settings.clone()))
+    runtime::run(&settings, ("parm-serve", settings.embeds()), serve(flags, settings.clone()))
 }
 
 async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure> {

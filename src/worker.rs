@@ -18,7 +18,7 @@ pub fn main(flags: &cli::Worker) -> Result<(), Failure> {
     if runtime::dumped(&flags.common, &settings)? {
         return Ok(());
     }
-    runtime::run(&settings, "parm-worker", serve(flags, settings.clone()))
+    runtime::run(&settings, ("parm-worker", false), serve(flags, settings.clone()))
 }
 
 async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failure> {

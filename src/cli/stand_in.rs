@@ -19,6 +19,8 @@ pub const EXAMPLES: &str = "Examples:
       from live traffic, which `parm serve --capture captured` kept
   parm stand-in my-model.onnx --name mine --data npy:held.npy,labels.npy --test npy:test.npy,test-labels.npy --from small.onnx
       measures a network of your own too, and grades what is found on rows that nothing was chosen by
+  parm stand-in my-model.onnx --name mine --data npy:unlabelled.npy --cost 0.1 --teach=20
+      teaches what it found, where minutes of training are worth a few points
 
 Stand-ins are judged on rows that made none of them. What is not faster than the deployed model on this engine and machine
 is refused. See docs/stand-ins.md.";
@@ -40,6 +42,10 @@ pub struct StandInSearch {
     /// A stand-in that you made: it is measured beside the others, in 8 bits too. May be given several times
     #[arg(long, value_name = "FILE")]
     pub from: Vec<PathBuf>,
+    /// Then teach the two best candidates that fit the cost what the model says, with all rows that nothing is judged on, for so
+    /// many epochs (10 if none are given). Takes minutes or hours; needs a build with `--features train`
+    #[arg(long, value_name = "EPOCHS", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
+    pub teach: Option<std::num::NonZeroU64>,
     /// The most that the stand-in may cost, as a share of a query's time on the deployed model
     #[arg(long, value_name = "SHARE", default_value_t = 0.25)]
     pub cost: f64,
@@ -74,7 +80,7 @@ pub struct StandInSearch {
     /// Draw agreement over cost into this file (SVG)
     #[arg(long, value_name = "FILE")]
     pub picture: Option<PathBuf>,
-    /// Folder for what is tried; it is taken away at the end
+    /// Folder for what is tried; it is taken away at the end. Teaching that was interrupted goes on from there
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     pub runs: PathBuf,
     /// Model repository

@@ -1,6 +1,11 @@
 //! `parm stand-in`: from any ONNX file and a few rows to a cheaper model that says nearly the same.
 
 mod data;
+#[cfg(feature = "train")]
+mod school;
+#[cfg(not(feature = "train"))]
+#[path = "no_school.rs"]
+mod school;
 mod traffic;
 mod watch;
 
@@ -71,8 +76,10 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         measure: Duration::from_secs(flags.measure),
         brought: brought(&flags.from).map_err(Failure::Configuration)?,
     };
+    let school = school::find(flags, &original.name)?;
     let watch = watch::Watch::new().map_err(Failure::Run)?;
-    let found = make(workshop, (&original.path, &original.model), &rows, &wish, &watch);
+    let from = (original.path.as_path(), &original.model);
+    let found = make(workshop, from, &rows, &wish, &watch, school.as_deref());
     let graded = found.and_then(|found| {
         let apart = |test: &data::Asked| {
             grade(

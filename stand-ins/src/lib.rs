@@ -26,6 +26,7 @@ pub use measure::{Gap, Share, Sureness};
 pub use publish::{Place, publish};
 pub use rows::Rows;
 pub use search::{
-    Apart, Candidate, Frontier, Grade, Grades, Refused, Setting, Wish, check_size, grade, make,
+    Apart, Candidate, Frontier, Grade, Grades, Lessons, Refused, School, Setting, Wish, check_size, grade,
+    make,
 };
 pub use workshop::{Progress, Runner, Workshop};

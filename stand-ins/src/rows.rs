@@ -51,6 +51,11 @@ impl Rows {
         })
     }
 
+    /// An array for each input, in the model's order.
+    pub fn inputs(&self) -> &[Tensor] {
+        &self.inputs
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.inputs.first().map_or(0, Tensor::rows)

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use parm_parity_models::repository::{Format, Version};
 use parm_protocol::{MEASURED_ROWS, Shape};
 
+use super::loaded::Site;
 use super::{Host, Loaded};
 use crate::Error;
 use crate::engine::{self, Description, Emulated, Engine, Model, Spec, guarded};
@@ -39,6 +40,7 @@ impl Host {
         }
         replicas.push(Mutex::new(model));
         tracing::info!(name, version, platform, took = ?started.elapsed(), "model loaded");
+        let site = site(&**replicas[0].lock(), &warm);
         let mut config = signature.config(name, platform, max_batch);
         config.set_run_times(&warm.times);
         Ok(Loaded {
@@ -50,7 +52,7 @@ impl Host {
             },
             version,
             payer: Payer::of_model(name, &self.shares),
-            quick: warm.limit == 1 && is_quick(&**replicas[0].lock(), &warm),
+            site,
             batch_limit: warm.limit,
             statistics,
             replicas,
@@ -169,12 +171,20 @@ struct Warm {
 
 /// A thread that reads sockets may be kept from them for so long.
 const QUICK: Duration = Duration::from_micros(100);
+/// Of what takes longer, a wake-up is too small a part to be saved.
+const BRISK: Duration = Duration::from_millis(20);
 
-/// Whether runs of one row are quick, whatever row it is: other sizes may be slow, or be compiled first.
-fn is_quick(model: &dyn Model, warm: &Warm) -> bool {
+/// Where runs of one row are done. Only what takes as long for every row is run where it was read: other sizes may be slow, or be
+/// compiled first, and requests that share a run have to meet somewhere.
+fn site(model: &dyn Model, warm: &Warm) -> Site {
     let inputs = &model.signature().inputs;
     let fixed = inputs.iter().all(|input| input.shape.iter().skip(1).all(|dim| *dim >= 0));
-    fixed && model.is_steady() && warm.times.first().is_some_and(|alone| *alone <= QUICK)
+    match warm.times.first() {
+        _ if !fixed || !model.is_steady() || warm.limit > 1 => Site::Apart,
+        Some(alone) if *alone <= QUICK => Site::Here,
+        Some(alone) if *alone <= BRISK => Site::LookedAfter,
+        _ => Site::Apart,
+    }
 }
 
 /// Median time of so many runs on blank inputs, after one that is not counted; of fewer, but one, where they take too long.

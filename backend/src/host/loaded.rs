@@ -21,10 +21,21 @@ pub(crate) struct Loaded {
     /// Rows that batching may put together; 1 where it does not pay.
     pub(crate) batch_limit: usize,
     pub(crate) statistics: Statistics,
-    /// A run of one row is so quick and so even that it is done where the request is read.
-    pub(super) quick: bool,
+    /// Where a run of one row is done.
+    pub(super) site: Site,
     /// As many as there are runs at a time, so that a run always finds one that is free: mostly its instance's own.
     pub(super) replicas: Vec<Mutex<Box<dyn Model>>>,
+}
+
+/// Where a model is run. Two threads that wake each other take longer than many a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Site {
+    /// On the thread that read the request: the run is so quick and so even that nothing else there waits for long.
+    Here,
+    /// There too, while another thread looks after sockets.
+    LookedAfter,
+    /// On a thread of the instance.
+    Apart,
 }
 
 impl Loaded {
@@ -46,9 +57,9 @@ impl Loaded {
         self.replicas[instance % self.replicas.len()].lock().ask(inputs)
     }
 
-    /// Whether a run of so many rows is done where the request is read.
-    pub(super) fn is_quick(&self, rows: usize) -> bool {
-        self.quick && rows == 1
+    /// Where a run of so many rows is done.
+    pub(super) fn site(&self, rows: usize) -> Site {
+        if rows == 1 { self.site } else { Site::Apart }
     }
 
     /// What of a request counts as rows: none where the model's first dimension is no batch.

@@ -27,11 +27,11 @@ use parm_protocol::{
 use parm_shares::Table;
 
 use catalogue::Catalogue;
-pub(crate) use loaded::Loaded;
+pub(crate) use loaded::{Loaded, Site};
 use order::Orders;
 
 use crate::engine;
-use crate::instance::{Counter, Instance, Job, Order, Queue, Setup, Unused};
+use crate::instance::{Counter, Instance, Job, Order, Queue, Seats, Setup, Unused};
 use crate::payer::Payer;
 use crate::{Config, Error, Faults, Metrics};
 
@@ -50,6 +50,7 @@ pub(crate) enum Layout {
 /// Models, queues and instances of one process.
 pub(crate) struct Host {
     config: Config,
+    layout: Layout,
     metrics: Metrics,
     faults: Option<Arc<Faults>>,
     repository: Option<Repository>,
@@ -61,6 +62,7 @@ pub(crate) struct Host {
     queues: Vec<Arc<Queue>>,
     /// An instance of each queue, for what is run where it was read.
     runners: Vec<Setup>,
+    seats: Seats,
     started: AtomicBool,
     draining: AtomicBool,
     /// Held so that dropping the host ends the threads.
@@ -104,6 +106,7 @@ impl Host {
         Ok(Arc::new(Self {
             shares: Table::new(&config.shares),
             config,
+            layout,
             metrics,
             faults,
             repository,
@@ -111,6 +114,7 @@ impl Host {
             catalogue: Catalogue::default(),
             orders: Orders::default(),
             runners: runners.take(count).collect(),
+            seats: Seats::default(),
             queues,
             started: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -185,8 +189,7 @@ impl Host {
         let payer = self.payer(model, &request.parameters);
         let order = Order { model: model.clone(), payer, inputs, rows, priority, arrived, deadline, caller };
         let (job, answer) = Job::new(order);
-        let at_once = model.is_quick(rows) && self.faults.is_none();
-        let job = if at_once { self.runners[queue].run_at_once(job) } else { Some(job) };
+        let job = self.run_where_read(queue, model.site(rows), job);
         job.map_or(Ok(()), |job| self.queues[queue].push(job))?;
         let late = || Refusal::DeadlineExceeded { waited: arrived.elapsed() };
         let lost = |_| Refusal::Unavailable { message: "the instance is gone: try another".into() };
@@ -204,6 +207,22 @@ impl Host {
             parameters: Parameters::new(),
             outputs: outputs.map(|(declared, tensor)| NamedTensor::new(&*declared.name, tensor)).collect(),
         })
+    }
+
+    /// Runs a job on this thread, if it may and an instance is free; else gives it back. What is not over in no time is run here only
+    /// for the frontend of this process: each of its jobs is a task of its own, so that whoever waits is told of a deadline, or of
+    /// another's answer, while this runs.
+    fn run_where_read(&self, queue: usize, site: Site, job: Job) -> Option<Job> {
+        let _seat = match site {
+            _ if self.faults.is_some() => return Some(job),
+            Site::Here => None,
+            Site::LookedAfter if self.layout == Layout::Separate => match self.seats.take() {
+                None => return Some(job),
+                seat => seat,
+            },
+            _ => return Some(job),
+        };
+        self.runners[queue].run_at_once(job)
     }
 
     /// Who pays for a request. What names nobody who is known here is charged to its model, as by workers that know no shares.

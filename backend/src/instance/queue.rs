@@ -87,10 +87,11 @@ impl Queue {
         Some(ticket)
     }
 
-    /// That job has been answered, and ran for so long: an instance may have slept while it ran.
+    /// That job has been answered, and ran for so long: an instance may have slept while it ran, though something waited.
     pub(crate) fn done_at_once(&self, ticket: Ticket, took: Duration) {
-        self.done(ticket, took);
-        self.arrived.one();
+        if self.done(ticket, took) {
+            self.arrived.one();
+        }
     }
 
     /// The next job, once there is one; `None` once the queue is closed and empty. The caller counts as busy until it
@@ -162,10 +163,11 @@ impl Queue {
         }
     }
 
-    /// A thread that took a job has answered it, and whoever ran beside it, in so long.
-    pub(crate) fn done(&self, ticket: Ticket, took: Duration) {
+    /// A thread that took a job has answered it, and whoever ran beside it, in so long. Whether there is something to take.
+    pub(crate) fn done(&self, ticket: Ticket, took: Duration) -> bool {
         let mut state = self.state.lock();
         state.end(ticket, took);
+        let more = state.has_more();
         if state.is_idle() {
             self.idle.notify_waiters();
         }
@@ -175,6 +177,7 @@ impl Queue {
             drop(state);
             deliver(letters);
         }
+        more
     }
 
     /// Waits until a thread that is at work now is done; of one thread, that is whatever it runs.

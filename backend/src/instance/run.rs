@@ -60,8 +60,6 @@ impl Drop for Instance {
 
 impl Setup {
     /// Runs a job on the thread that read it, if an instance is free; else gives it back.
-    ///
-    /// For a run of microseconds, two threads that wake each other take longer than the run.
     pub(crate) fn run_at_once(&self, mut job: Job) -> Option<Job> {
         let Some(mut ticket) = self.queue.begin(&job) else { return Some(job) };
         job.begin();

@@ -292,6 +292,11 @@ impl State {
             && self.desk.is_all_home()
     }
 
+    /// Whether a job may be there for an instance.
+    pub(super) fn has_more(&self) -> bool {
+        self.waiting > 0 || !self.promised.is_empty()
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.busy == 0 && self.waiting == 0 && self.promised.is_empty()
     }

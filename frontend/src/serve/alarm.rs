@@ -51,6 +51,8 @@ pub(crate) struct Shared {
 pub(crate) struct Target {
     at: Option<Instant>,
     turn: u64,
+    /// When the thread looks at this by itself; it need not be woken for what is later.
+    looked_at: Option<Instant>,
     ended: bool,
 }
 
@@ -95,7 +97,9 @@ impl Alarm {
     pub(crate) fn set(&self, at: Instant, turn: u64) {
         match self {
             Self::Thread(shared) => {
-                if shared.target.lock().set(at, turn) {
+                let mut target = shared.target.lock();
+                if target.set(at, turn) && target.looked_at.is_none_or(|looked_at| at < looked_at) {
+                    drop(target);
                     shared.changed.notify_one();
                 }
             }
@@ -163,12 +167,16 @@ impl Shared {
         loop {
             match target.at {
                 _ if target.ended => return false,
-                None => self.changed.wait(&mut target),
+                None => {
+                    target.looked_at = None;
+                    self.changed.wait(&mut target);
+                }
                 Some(at) if at <= Instant::now() => {
                     target.at = None;
                     return true;
                 }
                 Some(at) => {
+                    target.looked_at = Some(at);
                     self.changed.wait_until(&mut target, at.into_std());
                 }
             }

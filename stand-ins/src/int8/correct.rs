@@ -102,7 +102,7 @@ fn compare(aside: &mut Draft, ranges: &Ranges, settings: (Scope, &Cuts)) -> Resu
         aside.nodes.push(node);
         let copy = Layer { at: aside.nodes.len() - 1, ..layer.clone() };
         let scale = step(aside, mapping)?;
-        lighten(aside, &copy, scale)?;
+        lighten(aside, &copy, (scale, settings.1.steps))?;
         // What leads to maxima, once more behind the copy.
         let mut whole = made;
         for at in to_maxima(aside, &links, &whole) {

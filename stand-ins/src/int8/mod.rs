@@ -12,6 +12,10 @@
 //! few values, for each of them by itself (two of magika's want shares ten times apart: worth a point). Where all that is read
 //! of a value is its maximum, only the range of the maxima counts, so that is what is measured there.
 //!
+//! Processors without VNNI cut off sums of two products that do not fit into 16 bits: a residual network's copy agreed on 95 % of the
+//! pictures where with it it agrees on 99.8. So weights of half the steps are tried too ([`Steps`]), and are taken where that brings
+//! answers far nearer.
+//!
 //! Rejected: bringing each channel of which only maxima are read to the span that calibration rows show, which cuts what makes rare
 //! rows differ (2.6 points on magika); ranges that minimise the squared error of each value, which take the range of maxima for noise; and ranges
 //! for each channel of values, which engines have no kernels for.
@@ -25,4 +29,5 @@ mod write;
 
 pub(crate) use correct::correct;
 pub(crate) use ranges::{Cuts, Ranges, gather, measured};
+pub(crate) use weights::Steps;
 pub(crate) use write::{Scope, quantise};

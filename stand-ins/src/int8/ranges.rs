@@ -7,6 +7,7 @@ use parm_parity_models::onnx::rewrite::Draft;
 
 use super::points::Points;
 use super::tally::Tally;
+use super::weights::Steps;
 use super::write::Scope;
 use crate::Error;
 use crate::graph::{Links, probe, types};
@@ -16,17 +17,19 @@ use crate::workshop::Workshop;
 /// Rows that run together while values are gathered: the values of all of them are in memory at once.
 const TOGETHER: usize = 4;
 
-/// Shares of the values that ranges leave out: one for all of a graph's values, and others for some.
+/// What is cut off: shares of the values that ranges leave out (one for all of a graph's values, and others for some), and steps of
+/// weights.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Cuts {
     all: f64,
     own: BTreeMap<String, f64>,
+    pub(crate) steps: Steps,
 }
 
 impl Cuts {
     /// The same share for every value.
     pub(crate) fn of(all: f64) -> Self {
-        Self { all, own: BTreeMap::new() }
+        Self { all, own: BTreeMap::new(), steps: Steps::All }
     }
 
     /// The same, but for one value.
@@ -34,6 +37,11 @@ impl Cuts {
         let mut cuts = self.clone();
         cuts.own.insert(value.to_owned(), share);
         cuts
+    }
+
+    /// The same with such weights.
+    pub(crate) fn in_steps(&self, steps: Steps) -> Self {
+        Self { steps, ..self.clone() }
     }
 
     /// What is left out of a value.
@@ -49,7 +57,10 @@ impl fmt::Display for Cuts {
         let own: Vec<f64> =
             self.own.values().copied().filter(|share| *share != self.all).map(percent).collect();
         let listed: Vec<String> = own.iter().map(f64::to_string).collect();
-        if own.is_empty() { Ok(()) } else { write!(f, ", of some {}", listed.join(" and ")) }
+        if !own.is_empty() {
+            write!(f, ", of some {}", listed.join(" and "))?;
+        }
+        if self.steps == Steps::Half { write!(f, ", weights in 7 bits") } else { Ok(()) }
     }
 }
 

@@ -3,6 +3,26 @@
 use bytes::Bytes;
 use parm_parity_models::onnx::{DataType, Defect, Tensor};
 
+/// The greatest whole numbers that weights become.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Steps {
+    /// All that signed bytes have.
+    #[default]
+    All,
+    /// Half of them: processors without instructions for 8-bit products (VNNI) add up two in 16 bits, where 255 times 127 fits once
+    /// and not twice. What does not fit is cut off without a word.
+    Half,
+}
+
+impl Steps {
+    fn most(self) -> f32 {
+        match self {
+            Self::All => 127.0,
+            Self::Half => 64.0,
+        }
+    }
+}
+
 /// Weights in 8 bits.
 pub(super) struct Quantised {
     /// The bytes, of the weights' dimensions.
@@ -11,8 +31,9 @@ pub(super) struct Quantised {
     pub(super) scales: Vec<f32>,
 }
 
-/// Brings weights to -127..=127, so that the largest of each channel along `axis` is at an end.
-pub(super) fn quantise(weight: &Tensor, axis: usize) -> Result<Quantised, Defect> {
+/// Brings weights to as many steps on both sides of zero, so that the largest of each channel along `axis` is at an end.
+pub(super) fn quantise(weight: &Tensor, axis: usize, steps: Steps) -> Result<Quantised, Defect> {
+    let end = steps.most();
     let (dims, values) = (weight.dims(), weight.to_f32()?);
     let inner: usize = dims[axis + 1..].iter().product();
     let channel = |place: usize| place / inner.max(1) % dims[axis];
@@ -22,9 +43,9 @@ pub(super) fn quantise(weight: &Tensor, axis: usize) -> Result<Quantised, Defect
         *channel = channel.max(value.abs());
     }
     // A channel of zeros has any scale.
-    let scales: Vec<f32> = largest.iter().map(|&most| if most > 0.0 { most / 127.0 } else { 1.0 }).collect();
+    let scales: Vec<f32> = largest.iter().map(|&most| if most > 0.0 { most / end } else { 1.0 }).collect();
     let byte = |(place, value): (usize, &f32)| {
-        (value / scales[channel(place)]).round_ties_even().clamp(-127.0, 127.0) as i8 as u8
+        (value / scales[channel(place)]).round_ties_even().clamp(-end, end) as i8 as u8
     };
     let bytes: Vec<u8> = values.iter().enumerate().map(byte).collect();
     let name = format!("{}.int8", weight.name());
@@ -46,13 +67,16 @@ mod tests {
     #[test]
     fn each_channel_uses_the_whole_range() {
         let weight = Tensor::from_f32("w", &[2, 2], &[1.0, -0.5, 254.0, 2.0]).unwrap();
-        let by_row = quantise(&weight, 0).unwrap();
+        let by_row = quantise(&weight, 0, Steps::All).unwrap();
         assert_eq!(by_row.bytes.to_i64().unwrap(), [127, -64, 127, 1]);
         assert_eq!(by_row.scales, [1.0 / 127.0, 2.0]);
-        let by_column = quantise(&weight, 1).unwrap();
+        let by_column = quantise(&weight, 1, Steps::All).unwrap();
         assert_eq!(by_column.bytes.to_i64().unwrap(), [0, -32, 127, 127]);
+        let halved = quantise(&weight, 0, Steps::Half).unwrap();
+        assert_eq!(halved.bytes.to_i64().unwrap(), [64, -32, 64, 1]);
+        assert!(2 * 255 * 64 <= i32::from(i16::MAX), "two products fit into 16 bits");
         let zeros = Tensor::from_f32("w", &[1, 2], &[0.0, 0.0]).unwrap();
-        assert_eq!(quantise(&zeros, 0).unwrap().scales, [1.0]);
+        assert_eq!(quantise(&zeros, 0, Steps::All).unwrap().scales, [1.0]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor, Value};
 
 use super::points::{Layer, Points};
+use super::weights::Steps;
 use super::{Cuts, Ranges, weights};
 use crate::graph::{Links, NodeExt, sort};
 
@@ -64,7 +65,7 @@ pub(crate) fn quantise(
     for layer in &layers {
         let read = copy.nodes[layer.at].at(0).unwrap_or_default().to_owned();
         let step = step(&copy, &mappings[&read])?;
-        lighten(&mut copy, layer, step)?;
+        lighten(&mut copy, layer, (step, cuts.steps))?;
     }
     for (value, mapping) in &mappings {
         // A value of a layer that is not quantised after all is left alone.
@@ -125,11 +126,11 @@ fn round(copy: &mut Draft, links: &Links, value: &str, [scale, zero]: &Mapping) 
 }
 
 /// Stores a layer's weights in 8 bits, and its bias in the steps of its products.
-pub(super) fn lighten(copy: &mut Draft, layer: &Layer, step: f32) -> Result<(), Defect> {
+pub(super) fn lighten(copy: &mut Draft, layer: &Layer, (step, steps): (f32, Steps)) -> Result<(), Defect> {
     let node = &copy.nodes[layer.at];
     let is_conv = node.is(&["Conv"]);
     let (weight, bias) = (copy.constants[&node.input[1]].clone(), node.at(2).map(str::to_owned));
-    let quantised = weights::quantise(&weight, layer.axis)?;
+    let quantised = weights::quantise(&weight, layer.axis, steps)?;
     let scales = dequantised(copy, layer.at, 1, (&quantised.bytes, layer.axis, &quantised.scales))?;
     if let Some(bias) = bias.filter(|_| is_conv) {
         let steps: Vec<f32> = scales.iter().map(|scale| scale * step).collect();
@@ -260,13 +261,17 @@ mod tests {
     }
 
     fn copy(scope: Scope) -> (Draft, f64) {
+        copy_in(scope, Steps::All)
+    }
+
+    fn copy_in(scope: Scope, steps: Steps) -> (Draft, f64) {
         let (stage, model) = (Stage::new(), classifier());
         let values = parm_random::Random::new(5).normals(16 * 144);
         let array = parm_protocol::Tensor::from_f32([16, 1, 12, 12].as_slice(), &values).unwrap();
         let rows = stage.rows(&model, &[array]);
         let draft = Draft::new(&model).unwrap();
         let ranges = gather(&stage.workshop, &draft, &rows).unwrap();
-        let copy = quantise(&draft, &ranges, scope, &Cuts::of(0.0)).unwrap().unwrap();
+        let copy = quantise(&draft, &ranges, scope, &Cuts::of(0.0).in_steps(steps)).unwrap().unwrap();
         let said = stage.answers(&model, &rows);
         let answers = stage.answers(&copy.clone().finish().unwrap(), &rows);
         let apart: f32 = said.iter().zip(&answers).map(|(a, b)| (a - b).powi(2)).sum();
@@ -284,6 +289,15 @@ mod tests {
         assert!(apart > 0.0 && apart < 0.03, "{apart}");
         // Values: the input, what both rectifiers make, the pool between, the flat one. Weights and biases: five.
         assert_eq!((count(&copy, "QuantizeLinear"), count(&copy, "DequantizeLinear")), (5, 10));
+    }
+
+    #[test]
+    fn weights_of_half_the_steps_are_twice_as_rough_and_no_more() {
+        let (copy, apart) = copy_in(Scope::All, Steps::Half);
+        assert!(apart > 0.0 && apart < 0.05, "{apart}");
+        let weights = copy.constants.values().filter(|constant| constant.datatype() == DataType::Int8);
+        let largest = weights.flat_map(|weight| weight.to_i64().unwrap()).map(i64::abs).max();
+        assert_eq!(largest, Some(64));
     }
 
     #[test]

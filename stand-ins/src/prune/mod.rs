@@ -16,8 +16,10 @@
 //! (each place of the window by itself), for a layer behind a pool, and for the mean of a layer normalisation, which is a
 //! sum over all channels. How strong the ridge is, held-out rows say.
 //!
-//! The residual stream is never touched: what several layers add to, everybody reads ([`region`]). So nothing has to be
-//! followed through attention or concatenations; a block that is not understood stays whole, and is named.
+//! What several layers add to, everybody reads: the channels of such a residual stream say less about one another, and to cut
+//! them costs more than to cut those inside of blocks. So there are two depths ([`Depth`]): inside of blocks alone, and streams
+//! too, where all who add to one and all who read it are understood ([`region`]). Nothing is followed through attention or
+//! concatenations; a block that is not understood stays whole, and is named.
 //!
 //! Rejected: gradients (hours for what takes seconds here), and the refit of all blocks one after another on the outputs of
 //! those before, which takes as many runs as there are blocks. Cold start: with fewer rows than channels the matrix is
@@ -49,6 +51,15 @@ use crate::workshop::{Progress, Workshop};
 const BLOCK: usize = 8;
 /// The least share that any block is cut to.
 const LEAST: f64 = 0.25;
+
+/// How far cuts go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// Channels that one layer makes.
+    Inside,
+    /// Those too that several layers add to.
+    Streams,
+}
 
 /// What can be cut, and in which order channels go.
 pub(crate) struct Pruning {
@@ -89,32 +100,41 @@ impl Pruning {
         Ok(Self { draft: draft.clone(), blocks: ordered, whole })
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+    /// Whether there is something to cut at a depth that there is not at a lesser one.
+    pub(crate) fn reaches(&self, depth: Depth) -> bool {
+        self.blocks.iter().any(|(block, _)| block.is_stream == (depth == Depth::Streams))
     }
 
     /// The graph with this share of the channels in every block, and how many of them that are.
-    pub(crate) fn cut(&self, share: f64) -> Result<(Draft, String), Error> {
+    pub(crate) fn cut(&self, share: f64, depth: Depth) -> Result<(Draft, String), Error> {
         let mut draft = self.draft.clone();
-        let kept = |(block, Order { kept, .. }): &(Block, Order)| {
-            let mut kept = kept[..width(block.width, share).min(kept.len())].to_vec();
+        let blocks = self.blocks.iter().filter(|(block, _)| depth == Depth::Streams || !block.is_stream);
+        let kept = |(block, order): &'_ (Block, Order)| {
+            let mut kept = order.kept[..width(block.width, share).min(order.kept.len())].to_vec();
             kept.sort_unstable();
             kept
         };
-        let kept: Vec<Vec<usize>> = self.blocks.iter().map(kept).collect();
-        for ((block, _), kept) in self.blocks.iter().zip(&kept) {
+        let blocks: Vec<(&Block, &[Gram], Vec<usize>)> =
+            blocks.map(|all| (&all.0, &all.1.grams[..], kept(all))).collect();
+        for (block, _, kept) in &blocks {
             cut::narrow(&mut draft, block, kept)?;
         }
-        for ((block, Order { grams, .. }), kept) in self.blocks.iter().zip(&kept) {
+        for (block, grams, kept) in &blocks {
             cut::make_up(&mut draft, block, grams, kept)?;
         }
         draft.forget(|_| true);
         sort(&mut draft);
         sweep(&mut draft);
-        let left: usize = kept.iter().map(Vec::len).sum();
-        let all: usize = self.blocks.iter().map(|(block, _)| block.width).sum();
-        let plural = if self.blocks.len() == 1 { "" } else { "s" };
-        Ok((draft, format!("{left} of {all} channels inside of {} block{plural}", self.blocks.len())))
+        let left: usize = blocks.iter().map(|(_, _, kept)| kept.len()).sum();
+        let all: usize = blocks.iter().map(|(block, ..)| block.width).sum();
+        let count = |is_stream: bool, name: &str| {
+            let count = blocks.iter().filter(|(block, ..)| block.is_stream == is_stream).count();
+            let plural = if count == 1 { "" } else { "s" };
+            (count > 0).then(|| format!("{count} {name}{plural}"))
+        };
+        let counts = [count(false, "block"), count(true, "stream")].into_iter().flatten();
+        let counts = counts.collect::<Vec<_>>().join(" and ");
+        Ok((draft, format!("{left} of {all} channels inside of {counts}")))
     }
 
     /// Why there is no block, in a few words.

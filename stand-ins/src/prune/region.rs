@@ -2,8 +2,9 @@
 //!
 //! A region starts at what a linear operator makes and grows both ways. Forwards through operators that keep channels apart,
 //! until linear operators read them. Backwards where two values are multiplied: the gate of a squeeze-and-excitation or
-//! of a gated unit has channels of its own, which go with the others. It ends as no block where an operator mixes channels in
-//! a way that is not known, or where values of several layers are added up: that is a residual stream.
+//! of a gated unit has channels of its own, which go with the others. Where values of several layers are added up, all of these
+//! make the channels: that is a residual stream. A region ends as no block where an operator mixes channels in a way that is
+//! not known.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -77,6 +78,8 @@ pub(super) enum Reading {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block {
     pub(super) width: usize,
+    /// Whether several layers add to the channels, and not one makes them.
+    pub(super) is_stream: bool,
     pub(super) cuts: Vec<Cut>,
     /// Convolutions with a group for each channel.
     pub(super) grouped: Vec<usize>,
@@ -153,7 +156,7 @@ impl<'a> Region<'a> {
                 self.read(reader, &value)?;
             }
         }
-        self.check_sums()?;
+        self.block.is_stream = self.adds_up_layers();
         if self.block.readers.is_empty() { Err("nobody who reads it".into()) } else { Ok(self) }
     }
 
@@ -299,8 +302,8 @@ impl<'a> Region<'a> {
         Ok(())
     }
 
-    /// Only what the same layers made may be added up.
-    fn check_sums(&self) -> Result<(), String> {
+    /// Whether values that different layers made are added up.
+    fn adds_up_layers(&self) -> bool {
         let mut sources: HashMap<&str, BTreeSet<usize>> = HashMap::new();
         for &at in self.done.union(&self.makers) {
             let node = &self.draft.nodes[at];
@@ -310,7 +313,7 @@ impl<'a> Region<'a> {
             let own = match self.makers.contains(&at) {
                 true => BTreeSet::from([at]),
                 false if node.is(&SUMS) && read.windows(2).any(|pair| pair[0] != pair[1]) => {
-                    return Err("a sum of several layers".into());
+                    return true;
                 }
                 false => read.into_iter().flatten().collect(),
             };
@@ -318,7 +321,7 @@ impl<'a> Region<'a> {
                 sources.insert(made, own);
             }
         }
-        Ok(())
+        false
     }
 
     fn cut(&mut self, at: usize, place: usize, axis: usize) {

@@ -35,8 +35,8 @@ fn halved(model: &Model, inputs: &[parm_protocol::Tensor]) -> (f32, Draft) {
     let stage = Stage::new();
     let rows = stage.rows(model, inputs);
     let pruning = Pruning::of(&stage.workshop, &Draft::new(model).unwrap(), &rows, &Alone).unwrap();
-    assert!(!pruning.is_empty(), "{}", pruning.refusal());
-    let (draft, _) = pruning.cut(0.5).unwrap();
+    assert!(pruning.reaches(Depth::Inside), "{}", pruning.refusal());
+    let (draft, _) = pruning.cut(0.5, Depth::Inside).unwrap();
     (apart(&stage, model, &draft, &rows), draft)
 }
 
@@ -175,7 +175,7 @@ fn of_a_transformer_the_feed_forward_is_cut_whatever_the_length_and_the_rest_sta
     let fitted = stage.rows(&model, &[rows(&[12, 16], 24), rows(&[12], 24)]);
     let draft = Draft::new(&model).unwrap();
     let pruning = Pruning::of(&stage.workshop, &draft, &fitted, &Alone).unwrap();
-    let (cut, how) = pruning.cut(0.5).unwrap();
+    let (cut, how) = pruning.cut(0.5, Depth::Inside).unwrap();
     assert_eq!(how, "32 of 64 channels inside of 1 block");
     assert_eq!(operators(&cut), operators(&draft), "summands go into the additions that are there");
     assert_eq!((weight(&cut, "hidden"), weight(&cut, "q")), (&[16, 32][..], &[16, 16][..]));
@@ -260,10 +260,70 @@ fn residual() -> Model {
 }
 
 #[test]
-fn the_residual_stream_is_never_touched() {
+fn inside_of_blocks_the_residual_stream_stays() {
     let (_, draft) = halved(&residual(), &[rows(&[6], 300)]);
     assert_eq!((weight(&draft, "stream"), weight(&draft, "y")), (&[6, 24][..], &[24, 5][..]));
     assert_eq!(weight(&draft, "hidden"), [24, 32]);
+}
+
+/// Two convolutions whose sum a third one reads, as short wide residual networks have them: the second reads what the first
+/// adds, and of all channels the second half repeats the first.
+fn short_residual() -> Model {
+    let mut builder = Builder::new("short", 1);
+    let x = builder.input(Value::batch_of_f32("x", &[3, 6, 6]));
+    let pads = |builder: &mut Builder, name: &str, (read, weight): (&str, &str)| {
+        builder.node_with("Conv", name, &[read, weight], [("pads", vec![1, 1, 1, 1].into())])
+    };
+    let first = twice(&mut builder, "first.weight", &[32, 3, 3, 3], 0);
+    let first = pads(&mut builder, "first", (&x, &first));
+    let stream = builder.node("Relu", "stream", &[&first]);
+    let second = twice(&mut builder, "second.weight", &[32, 32, 3, 3], 0);
+    let second = pads(&mut builder, "second", (&stream, &second));
+    let scale = twice(&mut builder, "scale", &[32], 0);
+    let ones = builder.constant(Tensor::from_f32("ones", &[32], &[1.0; 32]).unwrap());
+    let normal = builder.node("BatchNormalization", "normal", &[&second, &scale, &scale, &scale, &ones]);
+    let added = builder.node("Relu", "added", &[&normal]);
+    let sum = builder.node("Add", "sum", &[&stream, &added]);
+    let pooled = builder.node("GlobalMaxPool", "pooled", &[&sum]);
+    let flat = builder.node("Flatten", "flat", &[&pooled]);
+    let last = constant(&mut builder, "last", &[32, 5]);
+    builder.node("MatMul", "y", &[&flat, &last]);
+    builder.output(Value::batch_of_f32("y", &[5]));
+    builder.build().unwrap()
+}
+
+#[test]
+fn a_stream_is_cut_at_all_who_add_to_it_and_all_who_read_it() {
+    let (model, stage) = (short_residual(), Stage::new());
+    let fitted = stage.rows(&model, &[rows(&[3, 6, 6], 40)]);
+    let pruning = Pruning::of(&stage.workshop, &Draft::new(&model).unwrap(), &fitted, &Alone).unwrap();
+    assert!(!pruning.reaches(Depth::Inside) && pruning.reaches(Depth::Streams));
+    let (whole, _) = pruning.cut(0.5, Depth::Inside).unwrap();
+    assert_eq!(weight(&whole, "second"), [32, 32, 3, 3]);
+    let (cut, how) = pruning.cut(0.5, Depth::Streams).unwrap();
+    assert_eq!(how, "16 of 32 channels inside of 1 stream");
+    assert_eq!((weight(&cut, "first"), weight(&cut, "second")), (&[16, 3, 3, 3][..], &[16, 16, 3, 3][..]));
+    assert_eq!(weight(&cut, "normal"), [16]);
+    let last = cut.nodes.iter().find(|node| node.op_type == "MatMul").unwrap();
+    assert_eq!(cut.constants[&last.input[1]].dims(), [16, 5]);
+    let fresh = stage.rows(&model, &[rows(&[3, 6, 6], 8)]);
+    let apart = apart(&stage, &model, &cut, &fresh);
+    assert!(apart < 2e-2, "{apart}");
+}
+
+#[test]
+fn streams_and_what_is_inside_of_their_blocks_are_cut_together() {
+    let (model, stage) = (residual(), Stage::new());
+    let fitted = stage.rows(&model, &[rows(&[6], 300)]);
+    let pruning = Pruning::of(&stage.workshop, &Draft::new(&model).unwrap(), &fitted, &Alone).unwrap();
+    let (cut, how) = pruning.cut(0.5, Depth::Streams).unwrap();
+    assert_eq!(how, "44 of 88 channels inside of 1 block and 1 stream");
+    let products = cut.nodes.iter().filter(|node| node.op_type == "MatMul");
+    let weights: Vec<&[usize]> = products.map(|node| cut.constants[&node.input[1]].dims()).collect();
+    assert_eq!(weights, [[6, 12], [12, 32], [32, 12], [12, 5]]);
+    // The stem is linear in six numbers: twelve channels say all that twenty-four do, up to what the block adds.
+    let apart = apart(&stage, &model, &cut, &fitted);
+    assert!(apart < 0.5, "{apart}");
 }
 
 #[test]
@@ -275,9 +335,11 @@ fn channels_chosen_by_least_squares_lose_less_than_the_first_ones() {
     let fresh = Random::new(99).normals(200 * 6);
     let fresh = parm_protocol::Tensor::from_f32([200, 6].as_slice(), &fresh).unwrap();
     let fresh = stage.rows(&model, &[fresh]);
-    let lost = |pruning: &Pruning| apart(&stage, &model, &pruning.cut(0.25).unwrap().0, &fresh);
+    let lost =
+        |pruning: &Pruning| apart(&stage, &model, &pruning.cut(0.25, Depth::Inside).unwrap().0, &fresh);
     let chosen = lost(&pruning);
-    pruning.blocks[0].1.kept.sort_unstable();
+    let inside = pruning.blocks.iter_mut().find(|(block, _)| !block.is_stream).unwrap();
+    inside.1.kept.sort_unstable();
     let first = lost(&pruning);
     assert!(chosen < 0.8 * first, "{chosen} is not much less than {first}");
 }
@@ -295,7 +357,7 @@ fn where_channels_are_mixed_the_reason_names_the_operator() {
     let (model, stage) = (builder.build().unwrap(), Stage::new());
     let rows = stage.rows(&model, &[rows(&[6], 24)]);
     let pruning = Pruning::of(&stage.workshop, &Draft::new(&model).unwrap(), &rows, &Alone).unwrap();
-    assert!(pruning.is_empty());
+    assert!(!pruning.reaches(Depth::Inside) && !pruning.reaches(Depth::Streams));
     assert_eq!(pruning.refusal(), "every layer's channels lead to Softmax (1)");
 }
 
@@ -316,5 +378,5 @@ fn means_over_positions_keep_channels_apart_behind_exact_rewrites_too() {
     let draft = Draft::new(&model).unwrap();
     let base = crate::exact::rewrite(&stage.workshop, &draft, &held, crate::exact::Maxima::Seen).unwrap();
     let pruning = Pruning::of(&stage.workshop, &base, &held, &Alone).unwrap();
-    assert!(!pruning.is_empty(), "{}", pruning.refusal());
+    assert!(pruning.reaches(Depth::Inside), "{}", pruning.refusal());
 }

@@ -13,10 +13,10 @@ use super::{Refused, answers};
 use crate::Error;
 use crate::exact::{Maxima, quicken, rewrite};
 use crate::graph::{Links, Survey};
-use crate::int8::{Cuts, Ranges, Scope, correct, gather, measured, quantise};
+use crate::int8::{Cuts, Ranges, Scope, Steps, correct, gather, measured, quantise};
 use crate::layers::{Shortcuts, repeats};
 use crate::measure::mean_distance;
-use crate::prune::Pruning;
+use crate::prune::{Depth, Pruning};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Runner, Workshop};
 
@@ -28,10 +28,14 @@ const LEFT_OUT: [f64; 5] = [1e-4, 1e-3, 3e-4, 1e-5, 0.0];
 const FEW_VALUES: usize = 4;
 /// So many of the best choices are kept while the next value's is sought: the best range of one depends on that of another.
 const KEPT_ON: usize = 3;
+/// Weights of half the steps are rougher: they are nearer to the deployed model only where sums of products were cut off, and then by far.
+const FAR_NEARER: f64 = 0.7;
 /// Ranges of single values are sought for so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Shares of the channels inside of blocks that candidates keep, in percent.
 const KEPT: [u32; 3] = [75, 50, 25];
+/// The same where streams are cut too: what is inside of a block and reads from a stream is cut at both ends.
+const KEPT_OF_ALL: [u32; 3] = [88, 75, 50];
 
 /// Most bytes of candidates' files together: all are loaded while costs are measured.
 const MOST_BYTES: usize = 2 << 30;
@@ -42,6 +46,8 @@ pub(super) struct Made {
     /// How it was made, in a few words.
     pub(super) how: String,
     pub(super) model: Bytes,
+    /// What it can be taught from, in 32 bits: of what has fewer channels or layers, or was brought.
+    pub(super) float: Option<Draft>,
     /// How far its answers on calibration rows are from the deployed model's, by what they mean, as a share of their size.
     pub(super) distance: f64,
     /// The same for the numbers as they are.
@@ -64,6 +70,8 @@ pub(super) struct Bench<'a> {
     pub(super) progress: &'a dyn Progress,
     /// Whether 8-bit copies are worth making of smaller graphs too.
     pub(super) is_light_faster: Cell<bool>,
+    /// Steps of weights in 8 bits that serve here.
+    pub(super) steps: Cell<Steps>,
 }
 
 impl Bench<'_> {
@@ -101,18 +109,21 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Fewer channels inside of blocks.
+    /// Fewer channels inside of blocks, and of streams.
     fn pruned(&self, base: &Draft, made: &mut Vec<Made>, refused: &mut Vec<Refused>) -> Result<(), Error> {
         self.progress.doing("choosing channels");
         let pruning = Pruning::of(self.workshop, base, &self.fitted, self.progress);
         let Some(pruning) = found("pruned", pruning, refused)? else { return Ok(()) };
-        if pruning.is_empty() {
+        let depths = [("pruned", Depth::Inside, KEPT), ("narrowed", Depth::Streams, KEPT_OF_ALL)];
+        let depths: Vec<_> = depths.into_iter().filter(|(_, depth, _)| pruning.reaches(*depth)).collect();
+        if depths.is_empty() {
             refused.push(Refused { name: "pruned".into(), reason: pruning.refusal() });
-            return Ok(());
         }
-        for percent in KEPT {
-            let (draft, how) = pruning.cut(f64::from(percent) / 100.0)?;
-            self.smaller((&format!("pruned-{percent}"), how, &draft), made, refused)?;
+        for (name, depth, shares) in depths {
+            for percent in shares {
+                let (draft, how) = pruning.cut(f64::from(percent) / 100.0, depth)?;
+                self.smaller((&format!("{name}-{percent}"), how, &draft), made, refused)?;
+            }
         }
         Ok(())
     }
@@ -131,7 +142,7 @@ impl Bench<'_> {
     }
 
     /// A smaller graph in 32 bits and in 8.
-    fn smaller(
+    pub(super) fn smaller(
         &self,
         (name, how, draft): (&str, String, &Draft),
         made: &mut Vec<Made>,
@@ -143,11 +154,12 @@ impl Bench<'_> {
             refused.push(Refused { name: name.into(), reason });
             return Ok(());
         }
+        let float = Some(draft.clone());
         let draft = &quicken(self.workshop, draft, &self.rows)?;
         let Some(smaller) = found(name, self.load(name, how.clone(), draft), refused)? else {
             return Ok(());
         };
-        made.push(smaller);
+        made.push(Made { float, ..smaller });
         if !self.is_light_faster.get() {
             return Ok(());
         }
@@ -241,11 +253,25 @@ impl Bench<'_> {
             self.load(name, format!("{cuts}{more}"), &draft).map(Some)
         };
         let started = Instant::now();
-        let mut best: Vec<(Cuts, Made)> = Vec::new();
-        for cuts in shares.iter().copied().map(Cuts::of) {
-            best.extend(copy(&cuts, base, "")?.map(|made| (cuts, made)));
+        let in_steps = |steps: Steps| -> Result<Vec<(Cuts, Made)>, Error> {
+            let mut made = Vec::new();
+            for cuts in shares.iter().map(|&share| Cuts::of(share).in_steps(steps)) {
+                made.extend(copy(&cuts, base, "")?.map(|made| (cuts, made)));
+            }
+            nearest(&mut made);
+            Ok(made)
+        };
+        let mut best = in_steps(self.steps.get())?;
+        // What the whole graph wants, its parts and smaller ones want too: it is the processor that decides.
+        if let Some((cuts, first)) =
+            best.first().filter(|(cuts, _)| cuts.steps == Steps::All && shares.len() > 1)
+        {
+            let half = copy(&cuts.in_steps(Steps::Half), base, "")?;
+            if half.is_some_and(|half| half.distance < FAR_NEARER * first.distance) {
+                self.steps.set(Steps::Half);
+                best = in_steps(Steps::Half)?;
+            }
         }
-        nearest(&mut best);
         let mut values = measured(base, scope);
         let Some((_, first)) = best.first_mut() else { return Ok(None) };
         if values.len() > FEW_VALUES || shares.len() < 2 || !self.is_faster(first, base)? {
@@ -276,7 +302,7 @@ impl Bench<'_> {
         let answers = answers(&mut runner, &self.rows, self.progress)?;
         let distance = mean_distance(&self.said, &answers, self.meaning);
         let apart = mean_distance(&self.said, &answers, Meaning::Values);
-        Ok(Made { name: name.into(), how, model, distance, apart, runner })
+        Ok(Made { name: name.into(), how, model, float: None, distance, apart, runner })
     }
 }
 

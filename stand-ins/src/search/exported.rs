@@ -10,7 +10,7 @@ use crate::exact::{Maxima, rewrite};
 use crate::graph::{Links, multiplications};
 use crate::int8::{Cuts, Scope, gather, quantise};
 use crate::layers::{Shortcuts, repeats};
-use crate::prune::Pruning;
+use crate::prune::{Depth, Pruning};
 use crate::testing::{Alone, Stage};
 
 /// Rows for any of them: pictures, or identifiers and a mask, twelve to a row.
@@ -45,7 +45,9 @@ fn smaller(name: &str) -> (Vec<String>, Vec<f64>) {
     let (rows, workshop) = (asked(&stage, &model), &stage.workshop);
     let base = rewrite(workshop, &Draft::new(&model).unwrap(), &rows, Maxima::Seen).unwrap();
     let survey = Survey::of(workshop, &base, &rows).unwrap();
-    let mut drafts = vec![Pruning::of(workshop, &base, &rows, &Alone).unwrap().cut(0.5).unwrap().0];
+    let pruning = Pruning::of(workshop, &base, &rows, &Alone).unwrap();
+    let depths = [Depth::Inside, Depth::Streams].into_iter().filter(|depth| pruning.reaches(*depth));
+    let mut drafts: Vec<Draft> = depths.map(|depth| pruning.cut(0.5, depth).unwrap().0).collect();
     if let Some(found) = repeats(&base, &Links::of(&base), &survey) {
         let shortcuts = Shortcuts::of(workshop, &base, &rows, (found, &survey, &Alone)).unwrap().unwrap();
         drafts.extend(shortcuts.cut(&base).unwrap().into_iter().map(|(_, _, draft)| draft));

@@ -6,8 +6,10 @@ mod exported;
 mod frontier;
 mod grades;
 mod picture;
+mod school;
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use parm_random::Random;
 
 pub use frontier::{Candidate, Frontier, Refused, Setting};
 pub use grades::{Apart, Grade, Grades, grade};
+pub use school::{Lessons, School};
 
 use crate::Error;
 use crate::graph::{Survey, work};
@@ -69,13 +72,14 @@ pub fn check_size(model: &Model) -> Result<(), Error> {
     if nodes > MOST_NODES { Err(Error::TooManyNodes { nodes, limit: MOST_NODES }) } else { Ok(()) }
 }
 
-/// Searches a stand-in for the model in a file.
+/// Searches a stand-in for the model in a file. Where there is a school, the best candidates go to it.
 pub fn make(
     workshop: &Workshop,
     (path, model): (&Path, &Model),
     rows: &Rows,
     wish: &Wish,
     progress: &dyn Progress,
+    school: Option<&dyn School>,
 ) -> Result<Frontier, Error> {
     check_size(model)?;
     if rows.len() < FEWEST_ROWS {
@@ -99,13 +103,18 @@ pub fn make(
         brought: &wish.brought,
         progress,
         is_light_faster: Cell::new(false),
+        steps: Cell::default(),
     };
     let (mut made, mut refused) = bench.candidates()?;
-
-    progress.doing("measuring costs");
-    let mut runners: Vec<&mut Runner> = vec![&mut deployed];
-    runners.extend(made.iter_mut().map(|made| &mut made.runner));
-    let Costs { deployed: time, shares } = costs(&mut runners, &judged, wish.measure, progress)?;
+    if let Some(school) = school {
+        let seen = rows.select(&parts.unjudged())?;
+        progress.doing("asking the deployed model what is to be taught");
+        let lessons =
+            Lessons { said: &answers(&mut deployed, &seen, progress)?, rows: &seen, meaning, progress };
+        let Costs { shares, .. } = measured(&mut deployed, &mut made, &judged, (wish, progress))?;
+        bench.taught((school, lessons), (&shares, wish.cost), &mut made, &mut refused)?;
+    }
+    let Costs { deployed: time, shares } = measured(&mut deployed, &mut made, &judged, (wish, progress))?;
 
     let labels =
         wish.labels.as_ref().map(|labels| parts.judged.iter().map(|&row| labels[row]).collect::<Vec<_>>());
@@ -136,6 +145,19 @@ pub fn make(
         candidates,
         refused,
     ))
+}
+
+/// What all candidates cost.
+fn measured(
+    deployed: &mut Runner,
+    made: &mut [Made],
+    rows: &Rows,
+    (wish, progress): (&Wish, &dyn Progress),
+) -> Result<Costs, Error> {
+    progress.doing("measuring costs");
+    let mut runners: Vec<&mut Runner> = vec![deployed];
+    runners.extend(made.iter_mut().map(|made| &mut made.runner));
+    costs(&mut runners, rows, wish.measure, progress)
 }
 
 /// What candidates are judged by.
@@ -184,6 +206,8 @@ struct Parts {
     calibration: Vec<usize>,
     fitted: Vec<usize>,
     judged: Vec<usize>,
+    /// All of them.
+    rows: usize,
 }
 
 impl Parts {
@@ -203,7 +227,13 @@ impl Parts {
         random.shuffle(&mut places);
         places.truncate(calibration + fitted);
         let fitted = places.split_off(calibration);
-        Self { calibration: places, fitted, judged }
+        Self { calibration: places, fitted, judged, rows }
+    }
+
+    /// Those that may be learned from.
+    fn unjudged(&self) -> Vec<usize> {
+        let judged: BTreeSet<usize> = self.judged.iter().copied().collect();
+        (0..self.rows).filter(|row| !judged.contains(row)).collect()
     }
 }
 
@@ -269,12 +299,16 @@ mod tests {
     }
 
     fn found(count: usize, wish: &Wish) -> Result<Frontier, Error> {
+        at_school(count, wish, None)
+    }
+
+    fn at_school(count: usize, wish: &Wish, school: Option<&dyn School>) -> Result<Frontier, Error> {
         let (model, stage) = (classifier(3), Stage::new());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
         std::fs::write(&path, model.bytes()).unwrap();
         let rows = stage.rows(&model, &[pictures(count)]);
-        make(&stage.workshop, (&path, &model), &rows, wish, &Alone)
+        make(&stage.workshop, (&path, &model), &rows, wish, &Alone, school)
     }
 
     #[test]
@@ -305,6 +339,34 @@ mod tests {
         let judged = found.candidates.iter().find(|candidate| candidate.name == "from-same");
         assert!(judged.is_none_or(|one| one.agreement.value == 1.0 && one.sureness.is_some()), "{found}");
         assert!(judged.is_some() || found.refused.iter().any(|one| one.name == "from-same"), "{found}");
+    }
+
+    /// Teaches everything at once, or nothing.
+    struct Knowing(Option<Bytes>);
+
+    impl School for Knowing {
+        fn teach(&self, name: &str, _: &Bytes, lessons: &Lessons<'_>) -> Result<Bytes, String> {
+            let judged = 24;
+            assert_eq!((name, lessons.rows.len()), ("from-forgetful", 60 - judged));
+            assert_eq!((lessons.said[0].shape(), lessons.meaning), (&[36, 3][..], Meaning::Logits));
+            self.0.clone().ok_or_else(|| "nobody teaches here".into())
+        }
+    }
+
+    #[test]
+    fn what_is_taught_is_measured_beside_what_it_was_and_what_cannot_be_taught_is_named() {
+        let forgetful = vec![("from-forgetful".to_owned(), classifier(3).bytes().clone())];
+        let wish = Wish { brought: forgetful, labels: Some(vec![0; 60]), ..WISH };
+        let all = Knowing(Some(classifier(3).bytes().clone()));
+        let found = at_school(60, &wish, Some(&all)).unwrap();
+        let name = "taught-from-forgetful";
+        let judged = found.candidates.iter().find(|candidate| candidate.name == name);
+        let how = "brought, then taught with 36 rows";
+        assert!(judged.is_none_or(|one| one.agreement.value == 1.0 && one.how == how), "{found}");
+        assert!(judged.is_some() != found.refused.iter().any(|one| one.name == name), "{found}");
+        let found = at_school(60, &wish, Some(&Knowing(None))).unwrap();
+        let refused = found.refused.iter().find(|refused| refused.name == name).unwrap();
+        assert_eq!(refused.reason, "nobody teaches here");
     }
 
     #[test]
@@ -373,7 +435,8 @@ mod tests {
         let (model, stage) = (builder.build().unwrap(), Stage::new());
         let signature = parm_backend::engine::Signature::default();
         let rows = Rows::new(&signature, &[]).unwrap();
-        let refused = make(&stage.workshop, (Path::new("none"), &model), &rows, &WISH, &Alone).unwrap_err();
+        let refused =
+            make(&stage.workshop, (Path::new("none"), &model), &rows, &WISH, &Alone, None).unwrap_err();
         assert_eq!(refused, Error::TooManyNodes { nodes: MOST_NODES + 1, limit: MOST_NODES });
     }
 

@@ -1,0 +1,91 @@
+//! Candidates that are taught what the deployed model says. Gradients are somebody else's business: this says who is sent to
+//! school, and with which rows.
+//!
+//! What is taught begins where pruning and refitting ended, so a few epochs do. Only a few candidates go: lessons take minutes
+//! where all else takes seconds. They are those that fit the cost that was wanted, for what costs more would not be taken however
+//! well it learned.
+
+use bytes::Bytes;
+use parm_parity_models::bundle::Meaning;
+use parm_parity_models::onnx::rewrite::Draft;
+use parm_parity_models::onnx::{Limits, Model};
+use parm_protocol::Tensor;
+
+use super::Refused;
+use super::candidates::{Bench, Made};
+use crate::Error;
+use crate::measure::Shares;
+use crate::rows::Rows;
+use crate::workshop::Progress;
+
+/// So many candidates are taught.
+const PUPILS: usize = 2;
+
+/// Somebody who can teach a graph.
+pub trait School {
+    /// The graph of a candidate after its lessons, with the same inputs and outputs; or why it cannot be taught.
+    fn teach(&self, name: &str, graph: &Bytes, lessons: &Lessons<'_>) -> Result<Bytes, String>;
+}
+
+/// What is taught.
+#[derive(Clone, Copy)]
+pub struct Lessons<'a> {
+    /// Rows, none of which anything is judged on.
+    pub rows: &'a Rows,
+    /// What the deployed model says of them.
+    pub said: &'a [Tensor],
+    /// What that means.
+    pub meaning: Meaning,
+    /// Who is told how it goes, and may want it to end.
+    pub progress: &'a dyn Progress,
+}
+
+impl Bench<'_> {
+    /// Adds what the best candidates become when they are taught; `shares` are the costs of those that there are, `limit` is the
+    /// most that is wanted.
+    pub(super) fn taught(
+        &self,
+        (school, lessons): (&dyn School, Lessons<'_>),
+        (shares, limit): (&[Shares], f64),
+        made: &mut Vec<Made>,
+        refused: &mut Vec<Refused>,
+    ) -> Result<(), Error> {
+        let pupils = pupils(made, shares, limit).into_iter();
+        let pupils = pupils
+            .filter_map(|at| Some((made[at].name.clone(), made[at].how.clone(), made[at].float.clone()?)));
+        for (pupil, how, draft) in pupils.collect::<Vec<_>>() {
+            let name = format!("taught-{pupil}");
+            let taught = school.teach(&pupil, draft.finish()?.bytes(), &lessons);
+            if lessons.progress.is_stopped() {
+                return Err(Error::Stopped);
+            }
+            match taught {
+                Ok(file) => {
+                    let draft = Draft::new(&Model::from_bytes(file, &Limits::default())?)?;
+                    let how = format!("{how}, then taught with {} rows", lessons.rows.len());
+                    self.smaller((&name, how, &draft), made, refused)?;
+                }
+                Err(reason) => refused.push(Refused { name, reason }),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Who is taught: of those that have lost something and fit the cost, in 32 bits or in 8, the nearest to the deployed model.
+/// Where none fits, the cheapest.
+fn pupils(made: &[Made], shares: &[Shares], limit: f64) -> Vec<usize> {
+    let cost = |at: usize| {
+        let light = format!("{}-int8", made[at].name);
+        let light = made.iter().position(|other| other.name == light);
+        light.map_or(shares[at][0], |light| shares[light][0].min(shares[at][0]))
+    };
+    let able = || (0..made.len()).filter(|&at| made[at].float.is_some());
+    let mut pupils: Vec<usize> = able().filter(|&at| cost(at) <= limit).collect();
+    pupils.sort_by(|&a, &b| made[a].distance.total_cmp(&made[b].distance));
+    pupils.truncate(PUPILS);
+    if pupils.is_empty() {
+        pupils.extend(able().min_by(|&a, &b| cost(a).total_cmp(&cost(b))));
+    }
+    pupils
+}
