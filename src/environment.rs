@@ -15,6 +15,12 @@ pub fn kubernetes() -> Option<String> {
     Some(format!("https://{host}:{port}"))
 }
 
+/// Whether the runtime's own variable says how many threads it has.
+#[allow(clippy::disallowed_methods)]
+pub fn sets_threads() -> bool {
+    std::env::var_os("TOKIO_WORKER_THREADS").is_some()
+}
+
 /// The usual variable for log filters.
 #[allow(clippy::disallowed_methods)]
 pub fn rust_log() -> Option<String> {

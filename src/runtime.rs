@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use anyhow::Context;
 
@@ -11,6 +12,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::Failure;
 use crate::cli::Common;
 use crate::settings::Settings;
+
+/// What is not over by then when the command is, is given up.
+const LONGEST_END: Duration = Duration::from_secs(2);
 
 /// Prints the configuration where that is all that was asked for: then there is nothing more to do.
 pub fn dumped(flags: &Common, settings: &Settings) -> anyhow::Result<bool> {
@@ -29,7 +33,7 @@ pub fn run(
     command: impl Future<Output = Result<(), Failure>>,
 ) -> Result<(), Failure> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if computes {
+    if computes && !crate::environment::sets_threads() {
         builder.worker_threads(std::thread::available_parallelism().map_or(1, NonZeroUsize::get) + 1);
     }
     let runtime = builder.enable_all().build().context("cannot start the runtime")?;
@@ -44,7 +48,7 @@ pub fn run(
     drop(guard);
     drop(inside);
     // A model that hangs must not keep the process from ending, and it may do so on any thread.
-    runtime.shutdown_background();
+    runtime.shutdown_timeout(LONGEST_END);
     outcome
 }
 

@@ -22,7 +22,7 @@ use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::{Repository, check_name};
 use parm_stand_ins::{
-    Apart, Error, Frontier, Grades, Place, Wish, Workshop, check_size, grade, make, publish,
+    Apart, Error, Frontier, Grades, Place, School, Wish, Workshop, check_size, grade, make, publish,
 };
 use serde::Serialize;
 
@@ -79,7 +79,8 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
     let school = school::find(flags, &original.name)?;
     let watch = watch::Watch::new().map_err(Failure::Run)?;
     let from = (original.path.as_path(), &original.model);
-    let found = make(workshop, from, &rows, &wish, &watch, school.as_deref());
+    let taught_by = school.as_ref().map(|class| class as &dyn School);
+    let found = make(workshop, from, &rows, &wish, &watch, taught_by);
     let graded = found.and_then(|found| {
         let apart = |test: &data::Asked| {
             grade(
@@ -107,6 +108,9 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         Error::TooFewRows { .. } | Error::TooManyNodes { .. } => Failure::Configuration(error.into()),
         error => Failure::Run(error.into()),
     })?;
+    if let Some(school) = school {
+        school.forget();
+    }
     let place = Place {
         root: &flags.models,
         name: &original.name,

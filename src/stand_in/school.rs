@@ -1,6 +1,6 @@
 //! Teaching candidates with Burn.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -8,10 +8,10 @@ use parm_parity_models::onnx::{Limits, Model};
 use parm_protocol::Tensor;
 use parm_stand_ins::{Lessons, Progress, School};
 use parm_training::data::Samples;
-use parm_training::fit::{Epoch, Files, Observer, Settings, Stop, Surroundings};
+use parm_training::fit::{CheckpointError, Epoch, Files, Observer, Settings, Stop, Surroundings};
 use parm_training::parity::Materials;
 use parm_training::stand_in::{StandInRecipe, train};
-use parm_training::{Array, Device};
+use parm_training::{Array, Device, Error};
 
 use crate::Failure;
 use crate::cli::stand_in::StandInSearch;
@@ -19,21 +19,22 @@ use crate::cli::stand_in::StandInSearch;
 /// With fewer rows a candidate would learn those, and not the model.
 const FEWEST: usize = 200;
 
+/// How names of checkpoints end.
+const CHECKPOINT: &str = ".checkpoint";
+
 /// The school, if one is wanted.
-pub fn find(flags: &StandInSearch, name: &str) -> Result<Option<Box<dyn School>>, Failure> {
+pub fn find(flags: &StandInSearch, name: &str) -> Result<Option<Class>, Failure> {
     let Some(epochs) = flags.teach else { return Ok(None) };
-    let class = Class {
-        settings: Settings { epochs: epochs.get(), seed: flags.seed, save_every: 1, ..Settings::default() },
-        runs: flags.runs.join(format!("{name}-taught")),
-    };
-    Ok(Some(Box::new(class)))
+    let settings = Settings { epochs: epochs.get(), seed: flags.seed, save_every: 1, ..Settings::default() };
+    Ok(Some(Class { settings, folder: flags.runs.clone(), name: format!("{name}-taught-") }))
 }
 
 /// Lessons on this machine's processor.
-struct Class {
+pub struct Class {
     settings: Settings,
-    /// Where checkpoints are, but for the candidate's name.
-    runs: PathBuf,
+    /// Where checkpoints are, and how their names begin.
+    folder: PathBuf,
+    name: String,
 }
 
 impl School for Class {
@@ -43,6 +44,18 @@ impl School for Class {
 }
 
 impl Class {
+    /// Takes all checkpoints away: what was learned is kept elsewhere.
+    pub fn forget(&self) {
+        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()) {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if name.starts_with(&self.name) && name.ends_with(CHECKPOINT) {
+                // One that stays behind is begun anew, or goes on where it was.
+                let _ = std::fs::remove_file(&path);
+            }
+        }
+    }
+
     fn lesson(&self, name: &str, graph: &Bytes, lessons: &Lessons<'_>) -> anyhow::Result<Bytes> {
         let ([rows], [said]) = (lessons.rows.inputs(), lessons.said) else {
             let (inputs, outputs) = (lessons.rows.inputs().len(), lessons.said.len());
@@ -50,32 +63,36 @@ impl Class {
         };
         if rows.rows() < FEWEST {
             let rows = rows.rows();
-            bail!("{rows} rows are too few to learn from: give {FEWEST} at least beside those to judge on");
+            bail!("{rows} rows are too few to learn from: give {FEWEST} at least beside the others");
+        }
+        if lessons.meaning.has_classes() && said.shape().len() != 2 {
+            bail!("a row has classes in {} dimensions, and the trainer knows one", said.shape().len() - 1);
         }
         let (samples, outputs) = (Samples::new(array(rows)?, None)?, array(said)?);
         let graph = Model::from_bytes(graph.clone(), &Limits::default())?;
+        let materials =
+            Materials { samples: &samples, graph: &graph, teacher: None, outputs: Some(&outputs) };
         let recipe = StandInRecipe {
             width: 1.0,
             meaning: Some(lessons.meaning),
             run: self.settings.clone(),
             ..StandInRecipe::default()
         };
+        let checkpoint = self.folder.join(format!("{}{name}{CHECKPOINT}", self.name));
+        let files = Files { checkpoint: Some(checkpoint.clone()), ..Files::default() };
         let stop = Stop::default();
-        let files = Files { checkpoint: Some(self.checkpoint(name)), ..Files::default() };
         let report = Report { name, epochs: self.settings.epochs, progress: lessons.progress, stop: &stop };
         report.say("");
         let around = Surroundings { observer: &report, stop: &stop, files: &files };
-        let materials =
-            Materials { samples: &samples, graph: &graph, teacher: None, outputs: Some(&outputs) };
-        let taught = train(materials, &recipe, Device::Cpu, around)?;
-        files.forget_checkpoint();
-        Ok(taught.model)
-    }
-
-    fn checkpoint(&self, name: &str) -> PathBuf {
-        let mut path = self.runs.clone().into_os_string();
-        path.push(format!("-{name}.checkpoint"));
-        Path::new(&path).to_owned()
+        let taught = match train(materials, &recipe, Device::Cpu, around) {
+            // Other rows, other epochs, another candidate of the same name: there is nothing to go on from.
+            Err(Error::Checkpoint(CheckpointError::OtherRun { .. } | CheckpointError::Damaged { .. })) => {
+                std::fs::remove_file(&checkpoint)?;
+                train(materials, &recipe, Device::Cpu, around)
+            }
+            done => done,
+        };
+        Ok(taught?.model)
     }
 }
 
@@ -110,5 +127,136 @@ impl Observer for Report<'_> {
     fn finished(&self, epoch: &Epoch) {
         let score = epoch.score.map_or(String::new(), |score| format!(", {score:.4} on rows held out"));
         self.say(&format!(": {} done in {:.0} s{score}", epoch.epoch, epoch.seconds));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_parity_models::bundle::Meaning;
+    use parm_parity_models::onnx::{Builder, Dense, Value};
+    use parm_random::Random;
+    use parm_stand_ins::Rows;
+
+    use super::*;
+
+    const ROWS: usize = 240;
+
+    /// Wants lessons to end after so many reports.
+    struct Patience(std::cell::Cell<u32>);
+
+    impl Progress for Patience {
+        fn doing(&self, _: &str) {
+            self.0.set(self.0.get().saturating_sub(1));
+        }
+
+        fn is_stopped(&self) -> bool {
+            self.0.get() == 0
+        }
+    }
+
+    /// Numbers through a layer and this activation.
+    fn network(activation: &str, outputs: usize, seed: u64) -> Model {
+        let mut builder = Builder::new("network", seed);
+        let x = builder.input(Value::batch_of_f32("x", &[6]));
+        let scores = builder.dense("scores", &x, Dense { inputs: 6, outputs }).unwrap();
+        builder.node(activation, "y", &[&scores]);
+        builder.output(Value::batch_of_f32("y", &[outputs]));
+        builder.build().unwrap()
+    }
+
+    fn answers(model: &[u8], rows: &Tensor) -> Tensor {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.onnx");
+        std::fs::write(&path, model).unwrap();
+        let options = parm_backend::engine::Options::default();
+        let engine = parm_backend::engine::choose("tract", &options).unwrap().engine;
+        engine.load(&path, &options).unwrap().run(std::slice::from_ref(rows)).unwrap().remove(0)
+    }
+
+    fn pictures() -> (Rows, Tensor) {
+        let values = Random::new(3).normals(ROWS * 6);
+        let rows = Tensor::from_f32([ROWS, 6].as_slice(), &values).unwrap();
+        let declared = |name: &str| parm_backend::engine::Declared {
+            name: name.into(),
+            datatype: parm_protocol::DataType::Fp32,
+            shape: vec![-1, 6],
+        };
+        let signature =
+            parm_backend::engine::Signature { inputs: vec![declared("x")], outputs: vec![declared("y")] };
+        (Rows::new(&signature, std::slice::from_ref(&rows)).unwrap(), rows)
+    }
+
+    fn class(folder: &std::path::Path, epochs: u64) -> Class {
+        let settings = Settings { epochs, save_every: 1, rate: 0.02, ..Settings::default() };
+        Class { settings, folder: folder.to_owned(), name: "m-taught-".into() }
+    }
+
+    /// How far the answers are from the deployed model's, in the mean, before lessons and behind them.
+    fn learned(activation: &str, outputs: usize, meaning: Meaning) -> [f32; 2] {
+        let (rows, tensor) = pictures();
+        let said = answers(network(activation, outputs, 1).bytes(), &tensor);
+        let candidate = network(activation, outputs, 2);
+        let patience = Patience(std::cell::Cell::new(u32::MAX));
+        let lessons =
+            Lessons { rows: &rows, said: std::slice::from_ref(&said), meaning, progress: &patience };
+        let folder = tempfile::tempdir().unwrap();
+        let taught = class(folder.path(), 30).teach("candidate", candidate.bytes(), &lessons).unwrap();
+        [candidate.bytes(), &taught].map(|model| {
+            let (said, learned) = (said.as_f32().unwrap(), answers(model, &tensor));
+            let learned = learned.as_f32().unwrap();
+            said.iter().zip(learned.iter()).map(|(a, b)| (a - b).abs()).sum::<f32>() / said.len() as f32
+        })
+    }
+
+    #[test]
+    fn candidates_learn_what_is_said_whatever_the_graph_ends_in() {
+        for (activation, outputs, meaning, left) in [
+            ("Sigmoid", 1, Meaning::Values, 0.3),
+            // Only the differences between classes are taught.
+            ("Sigmoid", 4, Meaning::Logits, 0.7),
+            ("Softmax", 4, Meaning::Probabilities, 0.3),
+            ("Identity", 4, Meaning::Embedding, 0.3),
+        ] {
+            let [before, after] = learned(activation, outputs, meaning);
+            assert!(after < left * before, "{activation} of {outputs}: {after} after {before}");
+        }
+    }
+
+    #[test]
+    fn lessons_that_are_interrupted_go_on_and_those_of_another_run_begin_anew() {
+        let (rows, tensor) = pictures();
+        let said = answers(network("Softmax", 4, 1).bytes(), &tensor);
+        let (candidate, folder) = (network("Softmax", 4, 2), tempfile::tempdir().unwrap());
+        let teach = |patience: u32, epochs: u64| {
+            let progress = Patience(std::cell::Cell::new(patience));
+            let (said, meaning) = (std::slice::from_ref(&said), Meaning::Probabilities);
+            let lessons = Lessons { rows: &rows, said, meaning, progress: &progress };
+            class(folder.path(), epochs).teach("candidate", candidate.bytes(), &lessons)
+        };
+        let path = folder.path().join("m-taught-candidate.checkpoint");
+        let whole = teach(u32::MAX, 4).unwrap();
+        class(folder.path(), 4).forget();
+        assert!(!path.exists());
+        assert!(teach(3, 4).unwrap_err().contains("epoch"), "it was stopped");
+        assert!(path.exists());
+        assert_eq!(teach(u32::MAX, 4).unwrap(), whole, "as if nothing had been");
+        assert!(teach(u32::MAX, 2).is_ok(), "the checkpoint is of four epochs");
+    }
+
+    #[test]
+    fn what_cannot_be_taught_is_refused_with_the_reason() {
+        let (rows, tensor) = pictures();
+        let (few, model) = (rows.select(&[0, 1, 2]).unwrap(), network("Softmax", 4, 1));
+        let said = answers(model.bytes(), &tensor);
+        let patience = Patience(std::cell::Cell::new(u32::MAX));
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |rows: &Rows, said: &[Tensor]| {
+            let lessons = Lessons { rows, said, meaning: Meaning::Probabilities, progress: &patience };
+            class(folder.path(), 2).teach("candidate", model.bytes(), &lessons).unwrap_err()
+        };
+        assert!(refused(&few, std::slice::from_ref(&said)).contains("3 rows are too few"));
+        assert!(refused(&rows, &[said.clone(), said.clone()]).contains("1 and 2"));
+        let cube = Tensor::new(said.datatype(), [ROWS, 2, 2].as_slice(), said.data().clone()).unwrap();
+        assert!(refused(&rows, &[cube]).contains("2 dimensions"));
     }
 }

@@ -209,20 +209,27 @@ impl Host {
         })
     }
 
-    /// Runs a job on this thread, if it may and an instance is free; else gives it back. What is not over in no time is run here only
-    /// for the frontend of this process: each of its jobs is a task of its own, so that whoever waits is told of a deadline, or of
-    /// another's answer, while this runs.
+    /// Runs a job on the threads that read requests, if it may and an instance is free; else gives it back. What is not over in no
+    /// time is run there only for the frontend of this process, which is told by its own timers who is late.
     fn run_where_read(&self, queue: usize, site: Site, job: Job) -> Option<Job> {
-        let _seat = match site {
-            _ if self.faults.is_some() => return Some(job),
-            Site::Here => None,
-            Site::LookedAfter if self.layout == Layout::Separate => match self.seats.take() {
-                None => return Some(job),
-                seat => seat,
-            },
-            _ => return Some(job),
-        };
-        self.runners[queue].run_at_once(job)
+        let is_ours = self.layout == Layout::Separate;
+        if site == Site::Apart || self.faults.is_some() || (site == Site::LookedAfter && !is_ours) {
+            return Some(job);
+        }
+        let seat = if is_ours { self.seats.take() } else { None };
+        if is_ours && seat.is_none() {
+            return Some(job);
+        }
+        let runner = &self.runners[queue];
+        let Some(ticket) = runner.begin(&job) else { return Some(job) };
+        match (site, seat) {
+            (Site::LookedAfter, Some(seat)) => {
+                let runner = runner.clone();
+                seat.spawn(move || runner.end(job, ticket));
+            }
+            (_, _seat) => runner.end(job, ticket),
+        }
+        None
     }
 
     /// Who pays for a request. What names nobody who is known here is charged to its model, as by workers that know no shares.

@@ -59,14 +59,17 @@ impl Drop for Instance {
 }
 
 impl Setup {
-    /// Runs a job on the thread that read it, if an instance is free; else gives it back.
-    pub(crate) fn run_at_once(&self, mut job: Job) -> Option<Job> {
-        let Some(mut ticket) = self.queue.begin(&job) else { return Some(job) };
+    /// Takes an instance for a job, if one is free and nobody comes before.
+    pub(crate) fn begin(&self, job: &Job) -> Option<Ticket> {
+        self.queue.begin(job)
+    }
+
+    /// Runs a job that an instance was taken for, here and now.
+    pub(crate) fn end(&self, mut job: Job, mut ticket: Ticket) {
         job.begin();
         let began = Instant::now();
         self.run(vec![job], &mut ticket);
         self.queue.done_at_once(ticket, began.elapsed());
-        None
     }
 
     fn serve(self) {

@@ -2,68 +2,58 @@
 //!
 //! A run where its request was read saves two wake-ups, of some fifty microseconds each where processors that sleep are slow to
 //! wake, as on virtual machines. What else that thread would have done waits meanwhile, and it may be the thread that waits for
-//! sockets on behalf of all. So another one, if it sleeps, is woken to look after them; and one thread at least never
-//! computes, so that requests are read and deadlines kept even if all models hang.
+//! sockets on behalf of all. So another one, if it sleeps, is woken to look after them; and one thread at least has no seat, so that
+//! requests are read and deadlines kept even if all models hang. A run is a task of its own: whoever waits for it is told of a
+//! deadline, and may give up, while it goes on.
 //!
 //! Rejected: `block_in_place`, which hands the other work over in the same way, but leaves a thread that may not go on with the answer:
-//! that takes a wake-up again. Measured in docs/results/hop.md.
+//! that takes a wake-up again. And to remember that somebody looks out already: a thread that does not sleep looks at the sockets
+//! now and then, and whoever goes to sleep just then does not wait for them. Measured in docs/results/hop.md.
 
-use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::runtime::{Handle, worker_index};
+use tokio::runtime::Handle;
 
 /// Runs that go on where requests are read.
-#[derive(Debug, Default)]
-pub(crate) struct Seats {
-    taken: AtomicUsize,
-}
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seats(Arc<AtomicUsize>);
 
 /// One of them.
 #[derive(Debug)]
-pub(crate) struct Seat<'a>(&'a Seats);
+pub(crate) struct Seat(Seats);
 
 impl Seats {
     /// A seat, if this thread may compute: it is one of several of a runtime, of which another one does not.
-    pub(crate) fn take(&self) -> Option<Seat<'_>> {
+    pub(crate) fn take(&self) -> Option<Seat> {
         let others = Handle::try_current().map_or(0, |runtime| runtime.metrics().num_workers() - 1);
         let next = |taken| (taken < others).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).ok()?;
-        let seat = Seat(self);
-        look_out();
-        Some(seat)
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).ok()?;
+        Some(Seat(self.clone()))
     }
 }
 
-impl Drop for Seat<'_> {
+impl Seat {
+    /// Does something in a task of its own, next on this thread, while another looks after sockets.
+    pub(crate) fn spawn(self, run: impl FnOnce() + Send + 'static) {
+        // Of tasks that a thread puts in its own line the last is for itself, and what is before that one is shown to who sleeps.
+        tokio::spawn(std::future::ready(()));
+        tokio::spawn(async move {
+            let _seat = self;
+            run();
+        });
+    }
+}
+
+impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-thread_local! {
-    /// How often this thread had slept when it last had another one look out.
-    static LOOKED_OUT: Cell<Option<u64>> = const { Cell::new(None) };
-}
-
-/// Has another thread, if one sleeps, look after sockets. One that was asked to does so for as long as this one does not sleep.
-///
-/// Of tasks that a thread puts in its own line the last is for itself, and what is before that one is shown to who sleeps: so it
-/// takes two, which do nothing.
-fn look_out() {
-    let slept = worker_index().map(|thread| Handle::current().metrics().worker_park_count(thread));
-    if slept.is_some() && LOOKED_OUT.replace(slept) == slept {
-        return;
-    }
-    for _ in 0..2 {
-        drop(tokio::spawn(std::future::ready(())));
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::sync::Arc;
     use std::sync::mpsc::sync_channel;
     use std::time::Duration;
 
@@ -87,9 +77,9 @@ mod tests {
             drop(second);
             let third = seats.take();
             assert!(third.is_some());
-            drop(first);
+            drop((first, third));
         });
-        assert_eq!(seats.taken.load(Ordering::Acquire), 0);
+        assert_eq!(seats.0.load(Ordering::Acquire), 0);
     }
 
     /// A connection's task gives the first byte to a run that ends only when another connection has been answered. The thread
@@ -99,7 +89,7 @@ mod tests {
         let runtime = runtime(2);
         let (told, ended) = sync_channel::<()>(1);
         let ended = Arc::new(parking_lot::Mutex::new(ended));
-        let seats = Arc::new(Seats::default());
+        let seats = Seats::default();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         runtime.spawn(async move {
@@ -108,8 +98,13 @@ mod tests {
                 tokio::spawn(async move {
                     while let Ok(byte) = TcpStream::read_u8(&mut stream).await {
                         if byte == b'r' {
-                            let _seat = seats.take().expect("the other thread is free");
-                            ended.lock().recv_timeout(Duration::from_secs(60)).expect("sockets were dead");
+                            let (done, is_done) = tokio::sync::oneshot::channel();
+                            let ended = ended.clone();
+                            seats.take().expect("the other thread is free").spawn(move || {
+                                let told = ended.lock().recv_timeout(Duration::from_secs(60));
+                                done.send(told.is_ok()).unwrap();
+                            });
+                            assert!(is_done.await.unwrap(), "sockets were dead");
                         }
                         stream.write_u8(byte).await.unwrap();
                     }

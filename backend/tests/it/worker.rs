@@ -1,13 +1,16 @@
 //! What a client of a worker sees.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
+use parm_backend::engine::Spec;
 use parm_backend::faults::{Plan, Wrong};
 use parm_backend::{Config, Embedded, Error, Metrics};
 use parm_protocol::client::{CallContext, Client};
 use parm_protocol::{Error as Refusal, InferenceService, ModelRef, Parameters, RequestedOutput};
+use parm_workload::distribution::Distribution;
 
-use crate::support::{LONG, Served, config, request, values, with};
+use crate::support::{LONG, Served, config, quick, request, values, with};
 
 #[tokio::test]
 async fn a_request_is_answered_with_its_id_model_and_version() {
@@ -44,6 +47,26 @@ async fn requests_are_held_to_the_metadata() {
     let unknown = parm_protocol::InferRequest { outputs: vec![wanted], ..request(&[0.; 4]) };
     let (model, name, expected) = ("m".into(), "y".into(), vec!["output".into()]);
     assert_eq!(served.infer(unknown).await, Err(Refusal::UnknownOutput { model, name, expected }));
+}
+
+/// A model that takes as long for every row, and less than twenty milliseconds, is run on a thread that reads requests.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_deadline_ends_the_wait_while_a_run_goes_on_where_it_was_read() {
+    let registry = prometheus::Registry::new();
+    let slow = Spec { time_ms: Distribution::Constant { value: 15.0 }, ..quick() };
+    let config = Config { emulated: BTreeMap::from([("m".into(), slow)]), faults: false, ..config() };
+    let started = move || Embedded::start(config, Metrics::embedded(&registry).unwrap());
+    let one = tokio::task::spawn_blocking(started).await.unwrap().unwrap().remove(0);
+    let asked = async move {
+        let context = CallContext { deadline: Some(Instant::now()), ..CallContext::default() };
+        let late = one.infer(request(&[0.; 4]), context).await;
+        // What runs goes on, and the next one waits for it.
+        let next = one.infer(request(&[1., 2., 3., 4.]), CallContext::default()).await;
+        (late, next)
+    };
+    let (late, next) = tokio::spawn(asked).await.unwrap();
+    assert!(matches!(late, Err(Refusal::DeadlineExceeded { .. })), "{late:?}");
+    assert_eq!(values(&next.unwrap()), [4., 6.]);
 }
 
 #[tokio::test]

@@ -230,6 +230,25 @@ mod tests {
         assert_eq!(rung.try_recv(), Err(mpsc::TryRecvError::Empty));
     }
 
+    #[test]
+    fn what_is_earlier_than_the_thread_looks_wakes_it_and_what_is_later_need_not() {
+        let (send, rung) = mpsc::sync_channel(4);
+        let bell = Arc::new(Bell(send));
+        let alarm = Alarm::new(Timers::Precise);
+        alarm.start(Arc::downgrade(&bell), &Lifelines::default()).unwrap();
+        let Alarm::Thread(shared) = &alarm else { unreachable!() };
+        alarm.set(Instant::now() + Duration::from_secs(3600), 1);
+        while shared.target.lock().looked_at.is_none() {
+            thread::yield_now();
+        }
+        let looked_at = shared.target.lock().looked_at;
+        alarm.set(Instant::now() + Duration::from_secs(7200), 2);
+        assert_eq!(shared.target.lock().looked_at, looked_at, "it sleeps on");
+        let soon = Instant::now() + Duration::from_millis(5);
+        alarm.set(soon, 3);
+        assert!(rung.recv_timeout(Duration::from_secs(60)).unwrap() >= soon);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_task_wakes_at_the_runtimes_time() {
         let (send, rung) = mpsc::sync_channel(4);

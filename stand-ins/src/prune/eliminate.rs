@@ -10,6 +10,7 @@ use parm_parity_models::onnx::rewrite::Draft;
 use super::gram::{Gram, of_rows};
 use super::matrix::{Square, dot};
 use super::region::{Block, Reader, Reading};
+use crate::workshop::Progress;
 
 /// Ridge while channels are chosen, as a share of a channel's power.
 const RIDGE: f64 = 1e-3;
@@ -23,13 +24,19 @@ struct View {
     power: f64,
 }
 
-/// The channels, those that stay longest first: all of them, in the order that elimination down to `least` found.
-pub(super) fn order(draft: &Draft, block: &Block, grams: &[Gram], least: usize) -> Vec<usize> {
+/// The channels, those that stay longest first: all of them, in the order that elimination down to `least` found; in any order where
+/// somebody wants it to end.
+pub(super) fn order(
+    draft: &Draft,
+    block: &Block,
+    grams: &[Gram],
+    (least, progress): (usize, &dyn Progress),
+) -> Vec<usize> {
     let mut views: Vec<View> =
         block.readers.iter().zip(grams).filter_map(|(reader, gram)| View::of(draft, reader, gram)).collect();
     let mut left: Vec<usize> = (0..block.width).collect();
     let mut gone = Vec::new();
-    while left.len() > least.max(1) && !views.is_empty() {
+    while left.len() > least.max(1) && !views.is_empty() && !progress.is_stopped() {
         let loss = |at: usize| -> f64 { views.iter().map(|view| view.loss(at)).sum() };
         let losses: Vec<f64> = (0..left.len()).map(loss).collect();
         let Some(at) = (0..left.len()).min_by(|&a, &b| losses[a].total_cmp(&losses[b])) else { break };

@@ -18,13 +18,18 @@ const TOGETHER: usize = 4;
 const FOR_EACH: usize = 4;
 const LEAST: usize = 4096;
 /// Most bytes of sums at a time; more blocks are gathered in several passes.
-const MOST_BYTES: usize = 512 << 20;
+pub(super) const MOST_BYTES: usize = 512 << 20;
+
+/// What the sums of a block take.
+pub(super) fn bytes(block: &Block) -> usize {
+    block.readers.len() * block.width * block.width * 2 * size_of::<f64>()
+}
 
 /// Blocks that are gathered in one pass.
 pub(super) fn batches(blocks: Vec<Block>) -> Vec<Vec<Block>> {
     let (mut batches, mut room) = (Vec::<Vec<Block>>::new(), 0usize);
     for block in blocks {
-        let bytes = block.readers.len() * block.width * block.width * 2 * size_of::<f64>();
+        let bytes = bytes(&block);
         match batches.last_mut().filter(|_| bytes <= room) {
             Some(batch) => {
                 room -= bytes;

@@ -93,7 +93,7 @@ impl Pruning {
                 if progress.is_stopped() {
                     return Err(Error::Stopped);
                 }
-                let kept = eliminate::order(draft, &block, &grams, width(block.width, LEAST));
+                let kept = eliminate::order(draft, &block, &grams, (width(block.width, LEAST), progress));
                 ordered.push((block, Order { kept, grams }));
             }
         }

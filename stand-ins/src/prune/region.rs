@@ -12,6 +12,7 @@ use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
 
 use super::follow::{Channels, Way, follow};
+use super::gather::{MOST_BYTES, bytes};
 use super::linear::{Linear, is_depthwise};
 use crate::graph::{Formula, Links, Look, NodeExt, Survey, axes};
 
@@ -157,7 +158,13 @@ impl<'a> Region<'a> {
             }
         }
         self.block.is_stream = self.adds_up_layers();
-        if self.block.readers.is_empty() { Err("nobody who reads it".into()) } else { Ok(self) }
+        match self.block.readers.len() {
+            0 => Err("nobody who reads it".into()),
+            readers if bytes(&self.block) > MOST_BYTES => {
+                Err(format!("{readers} readers, too many for {width} channels"))
+            }
+            _ => Ok(self),
+        }
     }
 
     /// From now on `value` is known to hold the channels.

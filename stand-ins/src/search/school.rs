@@ -30,7 +30,7 @@ pub trait School {
 /// What is taught.
 #[derive(Clone, Copy)]
 pub struct Lessons<'a> {
-    /// Rows, none of which anything is judged on.
+    /// Rows, none of which decides anything about candidates.
     pub rows: &'a Rows,
     /// What the deployed model says of them.
     pub said: &'a [Tensor],
@@ -80,12 +80,29 @@ fn pupils(made: &[Made], shares: &[Shares], limit: f64) -> Vec<usize> {
         let light = made.iter().position(|other| other.name == light);
         light.map_or(shares[at][0], |light| shares[light][0].min(shares[at][0]))
     };
-    let able = || (0..made.len()).filter(|&at| made[at].float.is_some());
-    let mut pupils: Vec<usize> = able().filter(|&at| cost(at) <= limit).collect();
-    pupils.sort_by(|&a, &b| made[a].distance.total_cmp(&made[b].distance));
-    pupils.truncate(PUPILS);
-    if pupils.is_empty() {
-        pupils.extend(able().min_by(|&a, &b| cost(a).total_cmp(&cost(b))));
+    let able = (0..made.len()).filter(|&at| made[at].float.is_some());
+    chosen(able.map(|at| (at, cost(at), made[at].distance)).collect(), limit)
+}
+
+/// Of candidates with their costs and distances.
+fn chosen(mut able: Vec<(usize, f64, f64)>, limit: f64) -> Vec<usize> {
+    able.sort_by(|(_, a, _), (_, b, _)| a.total_cmp(b));
+    let fitting = able.iter().take_while(|(_, cost, _)| *cost <= limit).count();
+    able.truncate(fitting.max(1));
+    able.sort_by(|(.., a), (.., b)| a.total_cmp(b));
+    able.iter().take(PUPILS).map(|(at, ..)| *at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_that_fit_the_cost_are_taught_or_else_the_cheapest() {
+        let able = vec![(0, 0.9, 0.01), (1, 0.5, 0.1), (2, 0.2, 0.3), (3, 0.25, 0.2), (4, 0.1, 0.4)];
+        assert_eq!(chosen(able.clone(), 0.25), [3, 2]);
+        assert_eq!(chosen(able.clone(), 0.1), [4]);
+        assert_eq!(chosen(able, 0.05), [4]);
+        assert!(chosen(Vec::new(), 0.5).is_empty());
     }
-    pupils
 }

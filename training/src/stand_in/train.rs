@@ -10,8 +10,10 @@ use crate::distil::{Aim, Augment, Coder, Exam, Lesson, LessonPlan, Marks, Split,
 use crate::fit::{self, Epoch, Surroundings};
 use crate::groups::Sampling;
 use crate::loss::Scores;
-use crate::parity::{Materials, calibrate, copy, fingerprint, finished, hold, meaning, rows, taught};
-use crate::{Device, Error, Network};
+use crate::parity::{
+    Materials, calibrate, copy, fingerprint, finished, hold, meaning as graph_meaning, rows, taught,
+};
+use crate::{Device, Error, Loss, Network};
 
 /// A trained stand-in.
 #[derive(Clone, Debug)]
@@ -40,12 +42,23 @@ pub fn train(
     rows(&materials.samples.inputs, deployed.input()?)?;
     let teacher: &dyn Teacher = materials.teacher.unwrap_or(&deployed);
     let set = taught(materials, teacher)?;
-    let meaning = recipe.meaning.unwrap_or_else(|| meaning(materials.graph));
+    let meaning = recipe.meaning.unwrap_or_else(|| graph_meaning(materials.graph));
     let classes = meaning.has_classes();
     hold(&set, classes)?;
 
     let seed = recipe.run.seed;
-    let student = Network::new(recipe.derive(materials.graph, End::Raw)?, device)?;
+    // Only a softmax is put back by the loss: whatever else makes the answers has to learn to make them.
+    let ends_in_softmax = graph_meaning(materials.graph) == Meaning::Probabilities;
+    let (end, scores) = match meaning {
+        Meaning::Probabilities if ends_in_softmax => (End::Raw, Scores::Logits),
+        Meaning::Probabilities => (End::AsDeployed, Scores::Probabilities),
+        _ => (End::AsDeployed, Scores::Logits),
+    };
+    let loss = match scores {
+        Scores::Logits => recipe.loss(meaning),
+        Scores::Probabilities => recipe.loss.unwrap_or(Loss::Mse),
+    };
+    let student = Network::new(recipe.derive(materials.graph, end)?, device)?;
     let fingerprint = fingerprint(&["stand-in", &format!("{recipe:?}")], &set, &[materials.graph]);
     let values = set.values();
     let (train, held_out) = Split::random(set.len(), recipe.held_out, seed).of(&set);
@@ -54,7 +67,7 @@ pub fn train(
     let plan = LessonPlan {
         sampling: Sampling { k: 1, groups: train.len(), blanks: 0.0, seed },
         batch: recipe.run.batch,
-        loss: recipe.loss(meaning),
+        loss,
         temperature: recipe.temperature,
         scores: if meaning == Meaning::Probabilities { Scores::Probabilities } else { Scores::Logits },
         classes,
@@ -71,8 +84,7 @@ pub fn train(
         true => exam.classify(coder, &lesson.networks)?,
         false => exam.regress(coder, &lesson.networks)?,
     };
-    let calibration =
-        if classes { Some(calibrate(exam, coder, &lesson.networks, Scores::Logits)?) } else { None };
+    let calibration = if classes { Some(calibrate(exam, coder, &lesson.networks, scores)?) } else { None };
     let served = std::iter::once(recipe.derive(materials.graph, End::AsDeployed).map_err(Error::from));
     let model = finished(&lesson.networks, served, device)?.remove(0);
     Ok(TrainedStandIn { model, marks, calibration, meaning, history })
