@@ -43,7 +43,7 @@ pub struct StandInSearch {
     #[arg(long, value_name = "FILE")]
     pub from: Vec<PathBuf>,
     /// Then teach the two best candidates that fit the cost what the model says (the cheapest where none fits), with all rows that
-    /// decide nothing, for so many epochs (10 if none are given). Takes minutes or hours; needs a build with `--features train`
+    /// decide nothing, for so many epochs (10 if none are given). Takes minutes or hours, and wants many thousands of rows; needs a build with `--features train`
     #[arg(long, value_name = "EPOCHS", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     pub teach: Option<std::num::NonZeroU64>,
     /// The most that the stand-in may cost, as a share of a query's time on the deployed model

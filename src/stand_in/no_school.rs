@@ -7,20 +7,20 @@ use crate::Failure;
 use crate::cli::stand_in::StandInSearch;
 
 /// There is none.
-pub enum Class {}
+pub enum NoClass {}
 
 /// Says how to get a trainer, if one is wanted.
-pub fn find(flags: &StandInSearch, _: &str) -> Result<Option<Class>, Failure> {
+pub fn find(flags: &StandInSearch, _: &str) -> Result<Option<NoClass>, Failure> {
     if flags.teach.is_some() { Err(crate::train::absent()) } else { Ok(None) }
 }
 
-impl School for Class {
+impl School for NoClass {
     fn teach(&self, _: &str, _: &Bytes, _: &Lessons<'_>) -> Result<Bytes, String> {
         match *self {}
     }
 }
 
-impl Class {
+impl NoClass {
     /// There is nothing to forget.
     pub fn forget(&self) {
         match *self {}

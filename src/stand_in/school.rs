@@ -19,6 +19,10 @@ use crate::cli::stand_in::StandInSearch;
 /// With fewer rows a candidate would learn those, and not the model.
 const FEWEST: usize = 200;
 
+/// Step size, and epochs in which it rises: what is taught is nearly right already, and larger steps forget more than a thousand
+/// rows teach again.
+const RATE: f32 = 1e-4;
+const WARM_UP: f32 = 0.5;
 /// How names of checkpoints end.
 const CHECKPOINT: &str = ".checkpoint";
 

@@ -100,7 +100,14 @@ mod tests {
                         if byte == b'r' {
                             let (done, is_done) = tokio::sync::oneshot::channel();
                             let ended = ended.clone();
-                            seats.take().expect("the other thread is free").spawn(move || {
+                            // The one before may be about to get up.
+                            let seat = loop {
+                                match seats.take() {
+                                    Some(seat) => break seat,
+                                    None => tokio::task::yield_now().await,
+                                }
+                            };
+                            seat.spawn(move || {
                                 let told = ended.lock().recv_timeout(Duration::from_secs(60));
                                 done.send(told.is_ok()).unwrap();
                             });
