@@ -3,8 +3,8 @@
 //! A run where its request was read saves two wake-ups, of some fifty microseconds each where processors that sleep are slow to
 //! wake, as on virtual machines. What else that thread would have done waits meanwhile, and it may be the thread that waits for
 //! sockets on behalf of all. So another one, if it sleeps, is woken to look after them; and one thread at least has no seat, so that
-//! requests are read and deadlines kept even if all models hang. A run is a task of its own: whoever waits for it is told of a
-//! deadline, and may give up, while it goes on.
+//! requests are read and deadlines kept even if all models hang. A run that is not over in no time is a task of its own: whoever waits
+//! for it is told of a deadline, and may give up, while it goes on.
 //!
 //! Rejected: `block_in_place`, which hands the other work over in the same way, but leaves a thread that may not go on with the answer:
 //! that takes a wake-up again. And to remember that somebody looks out already: a thread that does not sleep looks at the sockets
