@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use parm_training::data::known::{self, Checked, FileState, Known};
-use parm_training::data::{Limit, Samples, Source};
+use parm_training::data::{Limit, Samples, Source, Unusable};
 use serde::Serialize;
 
 use crate::Failure;
@@ -21,13 +21,18 @@ pub fn main(command: &DataCommand) -> Result<(), Failure> {
             let set = known::find(name).map_err(|error| Failure::Configuration(error.into()))?;
             check(set, folder.as_deref().unwrap_or(Path::new(set.folder)), *output).map_err(Failure::Run)
         }
-        DataCommand::Show { source, output } => {
-            let source: Source = source
-                .parse()
-                .map_err(|error: parm_training::data::Unusable| Failure::Configuration(error.into()))?;
-            show(&source, *output).map_err(Failure::Run)
-        }
+        DataCommand::Save { source, folder } => save(&parsed(source)?, folder).map_err(Failure::Run),
+        DataCommand::Show { source, output } => show(&parsed(source)?, *output).map_err(Failure::Run),
     }
+}
+
+fn parsed(source: &str) -> Result<Source, Failure> {
+    source.parse().map_err(|error: Unusable| Failure::Configuration(error.into()))
+}
+
+fn save(source: &Source, folder: &Path) -> anyhow::Result<()> {
+    let written = source.read(Limit::default())?.save(folder)?;
+    print(&written.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join("\n"))
 }
 
 fn list(output: Output) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use parm_encoder::{Code, CodeSpec, Kind, Learned, Requirement};
 use parm_parity_models::bundle::{Calibration, Manifest, Meaning, ModelFile, Parity};
+use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::Repository;
 use parm_training::data::{Limit, Samples, Source, normalise};
 use parm_training::evaluate::{self, Bench, Contender, Metric, Order, Pair, Report, Rules, Table, picture};
@@ -43,6 +44,12 @@ struct Bundle {
 impl Subject {
     fn open(flags: &Evaluate) -> anyhow::Result<Self> {
         let (path, bundle) = find(&flags.model, &flags.models)?;
+        let inputs = Model::open(&path, &Limits::default()).map_or(1, |model| model.inspect().inputs.len());
+        if inputs > 1 {
+            bail!(
+                "the model has {inputs} inputs, and codes mix the numbers of one: grade stand-ins with `parm stand-in --test`"
+            );
+        }
         let source: Source = flags.data.parse()?;
         let mut samples = source.read(Limit::default())?;
         let mut meaning = Meaning::Logits;

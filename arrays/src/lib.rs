@@ -57,6 +57,11 @@ pub fn read(path: &Path, limit: u64) -> Result<Array, Error> {
     Ok(Array { tensor: format.parse(path, content)?, format })
 }
 
+/// The file that numpy would save of a tensor; `None` for elements that it has no name for.
+pub fn npy(tensor: &Tensor) -> Option<Vec<u8>> {
+    npy::write(tensor)
+}
+
 /// A tensor of a file's elements, if there are as many as its shape says.
 fn tensor(datatype: DataType, shape: Vec<usize>, data: Bytes) -> Result<Tensor, Problem> {
     let count = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size as u64));
@@ -101,6 +106,21 @@ mod tests {
         let tensor = written(IDX).unwrap();
         assert_eq!((tensor.datatype(), tensor.shape()), (DataType::Uint8, &[2, 3][..]));
         assert_eq!(tensor.data().as_ref(), [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn what_is_saved_is_read_again_and_begins_where_numpy_maps_it() {
+        for (datatype, shape, bytes) in
+            [(DataType::Fp32, &[2usize, 1, 2][..], 16), (DataType::Int64, &[3], 24), (DataType::Bool, &[], 1)]
+        {
+            let data: Vec<u8> = (0..bytes).collect();
+            let tensor = Tensor::new(datatype, shape, data.into()).unwrap();
+            let file = super::npy(&tensor).unwrap();
+            assert_eq!((file.len() - usize::from(bytes)) % 64, 0);
+            assert_eq!(written(&file).unwrap(), tensor);
+        }
+        let texts = Tensor::new(DataType::Bytes, [1].as_slice(), b"\x01\0\0\0t".to_vec().into()).unwrap();
+        assert_eq!(super::npy(&texts), None);
     }
 
     #[test]

@@ -26,6 +26,21 @@ pub(crate) fn parse(content: Vec<u8>) -> Result<Tensor, Problem> {
     crate::tensor(datatype, shape, Bytes::from(content).slice(place.end..))
 }
 
+/// The file of a tensor, in version 1; `None` for elements that have no name there.
+pub(crate) fn write(tensor: &Tensor) -> Option<Vec<u8>> {
+    let (descr, _) = NAMES.iter().find(|(_, datatype)| *datatype == tensor.datatype())?;
+    // One size has a comma behind it, as a tuple of Python.
+    let sizes: String = tensor.shape().iter().map(|size| format!("{size},")).collect();
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sizes}), }}");
+    // The elements begin at a multiple of 64 bytes, so that they can be mapped into memory.
+    let begun = MAGIC.len() + 4;
+    let length = (begun + header.len() + 1).next_multiple_of(64) - begun;
+    let mut file = [MAGIC, &[1, 0], &u16::try_from(length).ok()?.to_le_bytes()].concat();
+    file.extend(format!("{header:<width$}\n", width = length - 1).as_bytes());
+    file.extend_from_slice(tensor.data());
+    Some(file)
+}
+
 /// Where the header's text is. Its length takes two bytes in version 1 and four since.
 fn header(content: &[u8]) -> Option<Range<usize>> {
     content.strip_prefix(MAGIC)?;
@@ -38,22 +53,24 @@ fn header(content: &[u8]) -> Option<Range<usize>> {
     (end <= content.len()).then_some(start..end)
 }
 
+/// What numpy calls the elements.
+const NAMES: [(&str, DataType); 12] = [
+    ("|b1", DataType::Bool),
+    ("|u1", DataType::Uint8),
+    ("|i1", DataType::Int8),
+    ("<u2", DataType::Uint16),
+    ("<u4", DataType::Uint32),
+    ("<u8", DataType::Uint64),
+    ("<i2", DataType::Int16),
+    ("<i4", DataType::Int32),
+    ("<i8", DataType::Int64),
+    ("<f2", DataType::Fp16),
+    ("<f4", DataType::Fp32),
+    ("<f8", DataType::Fp64),
+];
+
 fn datatype(descr: &str) -> Option<DataType> {
-    Some(match descr {
-        "|b1" => DataType::Bool,
-        "|u1" => DataType::Uint8,
-        "|i1" => DataType::Int8,
-        "<u2" => DataType::Uint16,
-        "<u4" => DataType::Uint32,
-        "<u8" => DataType::Uint64,
-        "<i2" => DataType::Int16,
-        "<i4" => DataType::Int32,
-        "<i8" => DataType::Int64,
-        "<f2" => DataType::Fp16,
-        "<f4" => DataType::Fp32,
-        "<f8" => DataType::Fp64,
-        _ => return None,
-    })
+    NAMES.iter().find(|(name, _)| *name == descr).map(|(_, datatype)| *datatype)
 }
 
 /// What stands behind `'key':` in the header.

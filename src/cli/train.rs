@@ -109,6 +109,9 @@ pub struct Base {
     /// Architecture, such as mlp or lenet; an unknown name lists all
     #[arg(long, value_name = "NAME", default_value = "lenet")]
     pub model: String,
+    /// Go on from this ONNX file instead, with the weights that it has (fine-tuning): give a small --rate
+    #[arg(long, value_name = "FILE", conflicts_with = "model")]
+    pub from: Option<PathBuf>,
     /// Name of the result in the repository
     #[arg(long, value_name = "NAME")]
     pub name: String,

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use parm_parity_models::onnx::{Limits, Model};
-use parm_protocol::Tensor;
+use parm_protocol::{DataType, Tensor};
 use parm_stand_ins::{Lessons, Progress, School};
-use parm_training::data::Samples;
+use parm_training::data::{Parts, Samples};
 use parm_training::fit::{CheckpointError, Epoch, Files, Observer, Settings, Stop, Surroundings};
 use parm_training::parity::Materials;
 use parm_training::stand_in::{StandInRecipe, train};
@@ -23,6 +23,8 @@ const FEWEST: usize = 200;
 /// than four.
 const RATE: f32 = 1e-4;
 const WARM_UP: f32 = 0.5;
+/// Up to here every whole number is a float.
+const EXACT: f64 = 16_777_216.0;
 /// How names of checkpoints end.
 const CHECKPOINT: &str = ".checkpoint";
 
@@ -68,18 +70,19 @@ impl Class {
     }
 
     fn lesson(&self, name: &str, graph: &Bytes, lessons: &Lessons<'_>) -> anyhow::Result<Bytes> {
-        let ([rows], [said]) = (lessons.rows.inputs(), lessons.said) else {
-            let (inputs, outputs) = (lessons.rows.inputs().len(), lessons.said.len());
-            bail!("the trainer takes models of one input and one output, this has {inputs} and {outputs}");
+        let [said] = lessons.said else {
+            bail!("the trainer takes models of one output, this has {}", lessons.said.len());
         };
-        if rows.rows() < FEWEST {
-            let rows = rows.rows();
+        let rows = lessons.rows.len();
+        if rows < FEWEST {
             bail!("{rows} rows are too few to learn from: give {FEWEST} at least beside the others");
         }
         if lessons.meaning.has_classes() && said.shape().len() != 2 {
             bail!("a row has classes in {} dimensions, and the trainer knows one", said.shape().len() - 1);
         }
-        let (samples, outputs) = (Samples::new(array(rows)?, None)?, array(said)?);
+        let inputs = lessons.rows.inputs().iter().map(array).collect::<anyhow::Result<Vec<_>>>()?;
+        let (inputs, parts) = Parts::join(inputs).context("the inputs have not as many rows")?;
+        let (samples, outputs) = (Samples { parts, ..Samples::new(inputs, None)? }, array(said)?);
         let graph = Model::from_bytes(graph.clone(), &Limits::default())?;
         let materials =
             Materials { samples: &samples, graph: &graph, teacher: None, outputs: Some(&outputs) };
@@ -110,7 +113,17 @@ impl Class {
 /// Numbers of any kind as the trainer takes them.
 fn array(tensor: &Tensor) -> anyhow::Result<Array<f32>> {
     let numbers = parm_arrays::numbers(tensor).context("the rows are no numbers")?;
-    let numbers = numbers.map(|number| number as f32).collect();
+    let is_float =
+        matches!(tensor.datatype(), DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64);
+    let numbers: Vec<f32> = numbers
+        .map(|number| {
+            ensure!(
+                is_float || number.abs() <= EXACT,
+                "the trainer holds integers up to {EXACT}, a row has {number}"
+            );
+            Ok(number as f32)
+        })
+        .collect::<anyhow::Result<_>>()?;
     Array::new(tensor.shape().to_vec(), numbers).context("the rows are of no shape")
 }
 
@@ -266,7 +279,7 @@ mod tests {
             class(folder.path(), 2).teach("candidate", model.bytes(), &lessons).unwrap_err()
         };
         assert!(refused(&few, std::slice::from_ref(&said)).contains("3 rows are too few"));
-        assert!(refused(&rows, &[said.clone(), said.clone()]).contains("1 and 2"));
+        assert!(refused(&rows, &[said.clone(), said.clone()]).contains("one output, this has 2"));
         let cube = Tensor::new(said.datatype(), [ROWS, 2, 2].as_slice(), said.data().clone()).unwrap();
         assert!(refused(&rows, &[cube]).contains("2 dimensions"));
     }

@@ -1,50 +1,75 @@
 //! `parm train base`.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::Context;
-use parm_training::base::{Base, train};
+use parm_parity_models::onnx::{Limits, Model};
+use parm_training::base::{Base, accuracy, train, tune};
+use parm_training::data::Samples;
 use parm_training::fit::Surroundings;
 use parm_training::parity::publish_base;
-use parm_training::{Device, Network, base};
+use parm_training::{Device, Network};
 
 use super::run::{Numbers, apply, device, files, recipe, threads};
 use super::{progress, samples, stop};
 use crate::Failure;
-use crate::cli::train;
+use crate::cli::train as given;
 
 /// Trains a base model and puts it into the repository.
-pub fn main(flags: &train::Base) -> Result<(), Failure> {
+pub fn main(flags: &given::Base) -> Result<(), Failure> {
     let mut settings: Base = recipe(&flags.run).map_err(Failure::Configuration)?;
     settings.model.clone_from(&flags.model);
     let Base { run, held_out, augment, .. } = &mut settings;
     apply(&flags.run, Numbers { run, held_out, augment: Some(augment) });
-    let data = samples(&flags.data).map_err(Failure::Configuration)?;
-    let test = flags.test.as_deref().map(samples).transpose().map_err(Failure::Configuration)?;
-    let device = device(&flags.run).map_err(Failure::Configuration)?;
-    learn(flags, &settings, device, &data, test.as_ref()).map_err(Failure::Run)
+    let lesson = LabelledRows::read(flags).map_err(Failure::Configuration)?;
+    learn(flags, &settings, &lesson).map_err(Failure::Run)
 }
 
-fn learn(
-    flags: &train::Base,
-    settings: &Base,
+/// What is read before the run begins.
+struct LabelledRows {
     device: Device,
-    data: &parm_training::data::Samples,
-    test: Option<&parm_training::data::Samples>,
-) -> anyhow::Result<()> {
+    /// The graph that training goes on from.
+    from: Option<Model>,
+    data: Samples,
+    test: Option<Samples>,
+}
+
+impl LabelledRows {
+    fn read(flags: &given::Base) -> anyhow::Result<Self> {
+        let open = |path: &PathBuf| {
+            Model::open(path, &Limits::default()).with_context(|| path.display().to_string())
+        };
+        let from = flags.from.as_ref().map(open).transpose()?;
+        let inputs = from.as_ref().map_or(1, |graph| graph.inspect().inputs.len());
+        Ok(Self {
+            device: device(&flags.run)?,
+            from,
+            data: samples(&flags.data, inputs)?,
+            test: flags.test.as_deref().map(|test| samples(test, inputs)).transpose()?,
+        })
+    }
+}
+
+fn learn(flags: &given::Base, settings: &Base, rows: &LabelledRows) -> anyhow::Result<()> {
+    let LabelledRows { device, from, data, test } = rows;
     threads(&flags.run)?;
     let (bar, stop) = (progress::EpochBar::new(), stop::on_signals()?);
     let files = files(&flags.run.runs, &flags.name);
     let around = Surroundings { observer: &bar, stop: &stop, files: &files };
-    let trained = train(data, settings, device, around)?;
+    let trained = match from {
+        Some(graph) => tune(data, settings, graph, *device, around)?,
+        None => train(data, settings, *device, around)?,
+    };
     drop(bar);
     let file = publish_base(&flags.run.models, &flags.name, &trained.model)?;
     files.forget_checkpoint();
     let mut out = std::io::stdout().lock();
     writeln!(out, "{} version {}: {:.4} on rows held out", file.name, file.version, trained.score)?;
-    if let Some(test) = test.filter(|test| test.labels.is_some()) {
-        let model = parm_parity_models::onnx::Model::from_bytes(trained.model, &Default::default())?;
-        let accuracy = base::accuracy(&Network::new(model, device)?, test).context("the test rows")?;
+    if let Some(test) = test.as_ref().filter(|test| test.labels.is_some()) {
+        let model = Model::from_bytes(trained.model, &Limits::default())?;
+        let network = Network::new(model, *device)?.taking(test)?;
+        let accuracy = accuracy(&network, test).context("the test rows")?;
         writeln!(out, "accuracy {accuracy:.4} on {} test rows", test.len())?;
     }
     Ok(())

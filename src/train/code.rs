@@ -33,8 +33,8 @@ fn settings(given: &flags::Code) -> anyhow::Result<CodeRecipe> {
 
 fn learn(given: &flags::Code, settings: &CodeRecipe, device: Device) -> anyhow::Result<()> {
     let deployed = Deployed::find(&given.deployed, given.name.as_deref(), &given.run.models)?;
-    let data = samples(&given.data)?;
-    let test = given.test.as_deref().map(samples).transpose()?;
+    let data = samples(&given.data, 1)?;
+    let test = given.test.as_deref().map(|test| samples(test, 1)).transpose()?;
     threads(&given.run)?;
     let (bar, stop) = (progress::EpochBar::new(), stop::on_signals()?);
     let files = files(&given.run.runs, &format!("{}-learned-k{}", deployed.name, settings.k));
@@ -69,7 +69,7 @@ fn learn(given: &flags::Code, settings: &CodeRecipe, device: Device) -> anyhow::
             name: &deployed.name,
             deployed: deployed.model.bytes(),
             meaning: trained.meaning,
-            rows: &data.inputs,
+            samples: &data,
             preprocessing: None,
         },
         &CodeRecord { code: &trained.code, training, accuracy: Some(accuracy), calibration: None },

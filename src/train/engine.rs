@@ -3,17 +3,22 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use bytes::Bytes;
 use parm_backend::engine::{Model, Options, by_name};
 use parm_protocol::{DataType, Tensor};
+use parm_training::data::{Parts, Samples};
 use parm_training::{Array, Error, Teacher};
 
 /// Rows that are asked about at a time.
 const CHUNK: usize = 64;
 
 /// A model that an engine runs.
-pub struct BlackBox(RefCell<Box<dyn Model>>);
+pub struct BlackBox {
+    model: RefCell<Box<dyn Model>>,
+    /// What is where in a row, where there are several inputs.
+    parts: Parts,
+}
 
 impl BlackBox {
     /// Loads a model into the engine called `engine`.
@@ -21,13 +26,23 @@ impl BlackBox {
         let model = by_name(engine, &Options::default())?
             .load(path, &Options::default())
             .context("the deployed model")?;
-        Ok(Self(RefCell::new(model)))
+        Ok(Self { model: RefCell::new(model), parts: Parts::default() })
+    }
+
+    /// The same for rows like these.
+    pub fn taking(self, samples: &Samples) -> Self {
+        Self { parts: samples.parts.clone(), ..self }
     }
 
     fn ask(&self, rows: &Array<f32>) -> anyhow::Result<Vec<f32>> {
-        let mut model = self.0.borrow_mut();
-        let declared = model.signature().inputs.first().context("the model has no input")?.datatype;
-        let outputs = model.run(&[tensor(declared, rows)?])?;
+        let mut model = self.model.borrow_mut();
+        let (declared, given) = (&model.signature().inputs, self.parts.split(rows.clone()));
+        let given = given.context("the rows are not as long as those that it was prepared for")?;
+        let (wanted, inputs) = (declared.len(), given.len());
+        ensure!(wanted == inputs, "it has {wanted} inputs, the rows hold {inputs}: give an array for each");
+        let tensors = declared.iter().zip(&given).map(|(input, rows)| tensor(input.datatype, rows));
+        let tensors = tensors.collect::<anyhow::Result<Vec<_>>>()?;
+        let outputs = model.run(&tensors)?;
         let output = outputs.first().context("the model has no output")?;
         Ok(output.as_f32()?.into_owned())
     }
@@ -56,9 +71,11 @@ fn tensor(datatype: DataType, rows: &Array<f32>) -> anyhow::Result<Tensor> {
     let bytes = match datatype {
         DataType::Fp32 => cast!(f32),
         DataType::Fp64 => cast!(f64),
+        DataType::Bool => rows.data().iter().map(|&value| u8::from(value != 0.0)).collect(),
         DataType::Int64 => cast!(i64),
         DataType::Int32 => cast!(i32),
         DataType::Int16 => cast!(i16),
+        DataType::Uint16 => cast!(u16),
         DataType::Int8 => cast!(i8),
         DataType::Uint8 => cast!(u8),
         other => anyhow::bail!("the model takes {other}, of which rows of numbers cannot be made"),

@@ -32,10 +32,10 @@ pub fn main(command: &TrainCommand) -> Result<(), Failure> {
     }
 }
 
-/// Rows from a source.
-fn samples(source: &str) -> anyhow::Result<Samples> {
+/// Rows from a source, for a model of so many inputs.
+fn samples(source: &str, inputs: usize) -> anyhow::Result<Samples> {
     let source: Source = source.parse()?;
-    Ok(source.read(Limit::default())?)
+    Ok(source.read_for(inputs, Limit::default())?)
 }
 
 /// A deployed model: its name in the repository, its file, and what is in it.

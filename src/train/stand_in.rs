@@ -10,7 +10,7 @@ use parm_training::parity::{StandInRecord, publish_stand_in};
 use parm_training::stand_in::{StandInRecipe, Standing, TrainedStandIn, examine, train};
 
 use super::run::{Numbers, apply, files, named, recipe, set, threads};
-use super::taught::Taught;
+use super::taught::{Inputs, Taught};
 use super::{command_line, progress, stop};
 use crate::Failure;
 use crate::cli::train as flags;
@@ -29,7 +29,7 @@ struct StandInWork {
 
 impl StandInWork {
     fn prepare(given: &flags::StandInTraining) -> anyhow::Result<Self> {
-        let taught = Taught::read(&given.taught, given.architecture.as_deref(), &given.run)?;
+        let taught = Taught::read(&given.taught, given.architecture.as_deref(), &given.run, Inputs::Several)?;
         if let Some(architecture) = &taught.architecture {
             let signature = |model: &Model| Signature::from(&model.inspect());
             let problem =

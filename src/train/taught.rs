@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::ensure;
 use parm_parity_models::bundle::Meaning;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_training::data::{Limit, Samples};
@@ -13,6 +14,13 @@ use super::engine::BlackBox;
 use super::run::device;
 use super::{Deployed, samples};
 use crate::cli::train as flags;
+
+/// What of the model's inputs can be used.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Inputs {
+    One,
+    Several,
+}
 
 /// All of it.
 pub struct Taught {
@@ -33,15 +41,28 @@ impl Taught {
         given: &flags::Teaching,
         architecture: Option<&Path>,
         run: &flags::Run,
+        inputs: Inputs,
     ) -> anyhow::Result<Self> {
         let deployed = Deployed::find(&given.deployed, given.name.as_deref(), &run.models)?;
+        let several = deployed.model.inspect().inputs.len();
+        ensure!(
+            several == 1 || inputs == Inputs::Several,
+            "the model has {several} inputs, and codes mix the numbers of one: train a stand-in"
+        );
         let open = |path: &Path| Model::open(path, &Limits::default());
         let outputs = |path: &PathBuf| Samples::npy(path, None, Limit::default()).map(|rows| rows.inputs);
         let device = device(run)?;
+        let data = samples(&given.data, several)?;
+        let test = given.test.as_deref().map(|test| samples(test, several)).transpose()?;
+        let parts = test.as_ref().map_or(&data.parts, |test| &test.parts);
+        ensure!(
+            *parts == data.parts,
+            "the inputs have other sizes in --test than in --data: bring both to one length"
+        );
         let teacher: Option<Box<dyn Teacher>> = match &given.engine {
-            Some(engine) => Some(Box::new(BlackBox::load(engine, &deployed.path)?)),
+            Some(engine) => Some(Box::new(BlackBox::load(engine, &deployed.path)?.taking(&data))),
             None if architecture.is_some() && given.outputs.is_none() => {
-                Some(Box::new(Network::new(open(&deployed.path)?, device)?))
+                Some(Box::new(Network::new(open(&deployed.path)?, device)?.taking(&data)?))
             }
             None => None,
         };
@@ -52,8 +73,8 @@ impl Taught {
             outputs: given.outputs.as_ref().map(outputs).transpose()?,
             metric: given.metric.as_deref().map(str::parse).transpose()?,
             deployed,
-            data: samples(&given.data)?,
-            test: given.test.as_deref().map(samples).transpose()?,
+            data,
+            test,
         })
     }
 
@@ -80,7 +101,7 @@ impl Taught {
             name: &self.deployed.name,
             deployed: self.deployed.model.bytes(),
             meaning,
-            rows: &self.data.inputs,
+            samples: &self.data,
             preprocessing: None,
         }
     }

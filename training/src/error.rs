@@ -39,8 +39,22 @@ pub enum Error {
     NoParameter { name: String },
     #[error("parameter '{name}' has shape {actual:?}, the new value {given:?}")]
     ParameterShape { name: String, actual: Vec<usize>, given: Vec<usize> },
-    #[error("the model has {inputs} inputs: only models with one input can be trained")]
+    #[error("the model has {inputs} inputs: codes are trained for models of one input")]
     OneInput { inputs: usize },
+    #[error(
+        "the model has {inputs} inputs, the rows hold {given}: give an array for each, in the model's order"
+    )]
+    Inputs { inputs: usize, given: usize },
+    #[error("rows of {given:?} numbers are not as long as those that the model was prepared for")]
+    Parts { given: Vec<usize> },
+    #[error(
+        "a row has classes in {dims:?} dimensions: only models that say one class a row can be trained by labels"
+    )]
+    ClassDims { dims: Vec<usize> },
+    #[error(
+        "the model puts out {outputs} numbers a row, {values} are to be predicted: give it an end for them"
+    )]
+    Outputs { outputs: usize, values: usize },
     #[error("the model's first output is no tensor of floats: train on one that is")]
     OutputKind,
     #[error("the deployed model cannot be asked: {message}")]

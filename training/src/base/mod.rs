@@ -11,7 +11,7 @@ mod speech;
 mod train;
 mod vgg;
 
-pub use train::{Base, TrainedBase, accuracy, train};
+pub use train::{Base, TrainedBase, accuracy, train, tune};
 
 use parm_parity_models::onnx::Model;
 

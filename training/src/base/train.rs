@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 use parm_encoder::{CodeSpec, Kind};
+use parm_parity_models::onnx::Model;
+use parm_parity_models::onnx::rewrite::{self, End, Student, Weights};
 use serde::{Deserialize, Serialize};
 
 use super::{Shape, build};
@@ -12,7 +14,8 @@ use crate::distil::{
 use crate::fit::{self, Epoch, Settings, Surroundings};
 use crate::groups::Sampling;
 use crate::loss::Scores;
-use crate::{Array, Augmentation, Device, Error, Loss, Network};
+use crate::parity::{copy, fingerprint, finished, last};
+use crate::{Array, Augmentation, Device, Error, Host, Loss, Network};
 
 /// How a base model is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,12 +60,84 @@ pub fn train(
     device: Device,
     around: Surroundings<'_>,
 ) -> Result<TrainedBase, Error> {
-    let set =
-        Set { inputs: samples.inputs.clone(), outputs: truth(samples)?, labels: samples.labels.clone() };
-    let (values, classes) = (set.values(), set.labels.is_some());
-    let seed = base.run.seed;
-    let model = build(&base.model, &Shape { dims: set.dims().to_vec(), outputs: values, seed })?;
-    let fingerprint = crate::parity::fingerprint(&["base", &format!("{base:?}")], &set, &[&model]);
+    base.run.check()?;
+    let set = told(samples, None)?;
+    let shape = Shape { dims: set.dims().to_vec(), outputs: set.values(), seed: base.run.seed };
+    let model = build(&base.model, &shape)?;
+    let fingerprint = fingerprint(&["base", &format!("{base:?}")], &set, &[&model]);
+    let beginning =
+        Beginning { network: Network::new(model, device)?.taking(samples)?, loss: loss(&set), taught: false };
+    let learned = learn(beginning, set, base, &fingerprint, around)?;
+    Ok(TrainedBase { model: learned.network.export()?, score: learned.score, history: learned.history })
+}
+
+/// Trains a graph on from the weights that it has; it ends as it did, in a softmax or in none.
+pub fn tune(
+    samples: &Samples,
+    base: &Base,
+    graph: &Model,
+    device: Device,
+    around: Surroundings<'_>,
+) -> Result<TrainedBase, Error> {
+    base.run.check()?;
+    // Weights in files beside the model tell one run from another, too.
+    let graph = &copy(graph)?;
+    let ending = |end| rewrite::student(graph, &Student { width: 1.0, end, start: Weights::Deployed });
+    // Only a softmax over classes is put back by the loss: whatever else makes the answers has to learn to make them.
+    let ends_in = last(graph);
+    let is_softmax = ends_in.as_deref() == Some("Softmax") && samples.values.is_none();
+    let end = if is_softmax { End::Raw } else { End::AsDeployed };
+    let network = Network::new(ending(end)?, device)?.taking(samples)?;
+    let set = told(samples, Some(width(&network, samples)?))?;
+    let loss = if ends_in.is_some_and(|op| op.ends_with("Sigmoid")) { Loss::Mse } else { loss(&set) };
+    let words = ["tuned", &format!("{base:?}"), &format!("{:?}", samples.parts)];
+    let fingerprint = fingerprint(&words, &set, &[graph]);
+    let learned = learn(Beginning { network, loss, taught: true }, set, base, &fingerprint, around)?;
+    let served = std::iter::once(ending(End::AsDeployed).map_err(Error::from));
+    let model = finished(&[learned.network], served, device)?.remove(0);
+    Ok(TrainedBase { model, score: learned.score, history: learned.history })
+}
+
+/// The numbers that a network says of a row; where there are labels, one for each class.
+fn width(network: &Network, samples: &Samples) -> Result<usize, Error> {
+    let first = network.evaluate(samples.inputs.range(0, samples.len().min(1)))?;
+    let Some(Host::Floats(said)) = first.first() else { return Err(Error::OutputKind) };
+    let dims = said.shape().get(1..).unwrap_or_default();
+    match dims {
+        [_] => {}
+        dims if samples.values.is_none() => return Err(Error::ClassDims { dims: dims.to_vec() }),
+        _ => {}
+    }
+    Ok(dims.iter().product())
+}
+
+fn loss(set: &Set) -> Loss {
+    if set.labels.is_some() { Loss::Kl } else { Loss::Mse }
+}
+
+/// A network before its first step.
+struct Beginning {
+    network: Network,
+    loss: Loss,
+    /// Whether it begins with weights that were learned.
+    taught: bool,
+}
+
+/// A network behind its last epoch.
+struct Learned {
+    network: Network,
+    score: f64,
+    history: Vec<Epoch>,
+}
+
+fn learn(
+    beginning: Beginning,
+    set: Set,
+    base: &Base,
+    fingerprint: &str,
+    around: Surroundings<'_>,
+) -> Result<Learned, Error> {
+    let (values, classes, seed) = (set.values(), set.labels.is_some(), base.run.seed);
     let (train, held_out) = Split::random(set.len(), base.held_out, seed).of(&set);
     let mut coder = Coder::new(&CodeSpec::new(Kind::Sum, 1, 1), set.dims())?;
     let exam = Exam::new(held_out, &mut coder, seed)?;
@@ -71,17 +146,17 @@ pub fn train(
     let plan = LessonPlan {
         sampling: Sampling { k: 1, groups: train.len(), blanks: 0.0, seed },
         batch: base.run.batch,
-        loss: if classes { Loss::Kl } else { Loss::Mse },
+        loss: beginning.loss,
         temperature: 1.0,
         scores: Scores::Probabilities,
         classes,
+        taught: beginning.taught,
     };
-    let networks = vec![Network::new(model, device)?];
-    let mut lesson = Lesson::new(networks, train, exam, coder, targets, augment, plan)?;
-    let history = fit::run(&mut lesson, &base.run, &fingerprint, around)?;
+    let mut lesson = Lesson::new(vec![beginning.network], train, exam, coder, targets, augment, plan)?;
+    let history = fit::run(&mut lesson, &base.run, fingerprint, around)?;
     let (exam, coder, networks) = (&lesson.exam, &lesson.coder, &lesson.networks);
     let marks = if classes { exam.classify(coder, networks)? } else { exam.regress(coder, networks)? };
-    Ok(TrainedBase { model: networks[0].export()?, score: marks.degraded, history })
+    Ok(Learned { score: marks.degraded, network: lesson.networks.remove(0), history })
 }
 
 /// The fraction of rows that a classifier gets right.
@@ -93,15 +168,36 @@ pub fn accuracy(model: &Network, samples: &Samples) -> Result<f64, Error> {
     Ok(right.count() as f64 / labels.len().max(1) as f64)
 }
 
-/// What a sure teacher would say: one for the row's class, or the numbers to predict.
-fn truth(samples: &Samples) -> Result<Array<f32>, Error> {
+/// The rows with what a sure teacher would say, for a network of so many outputs if that is known already.
+fn told(samples: &Samples, outputs: Option<usize>) -> Result<Set, Error> {
+    if let (Some(classes), Some(labels)) = (outputs, &samples.labels)
+        && let Some(row) = labels.iter().position(|&label| label >= classes)
+    {
+        return Err(Error::Label { row, label: labels[row], classes });
+    }
+    let set = Set {
+        inputs: samples.inputs.clone(),
+        outputs: truth(samples, outputs)?,
+        labels: samples.labels.clone(),
+    };
+    match outputs {
+        Some(outputs) if outputs != set.values() => Err(Error::Outputs { outputs, values: set.values() }),
+        _ => Ok(set),
+    }
+}
+
+/// One for the row's class, or the numbers to predict. A network may tell more classes apart than there are examples of.
+fn truth(samples: &Samples, outputs: Option<usize>) -> Result<Array<f32>, Error> {
     if let Some(values) = &samples.values {
         let rows = values.shape()[0];
         let width = values.data().len() / rows.max(1);
         return values.clone().reshape(vec![rows, width]).ok_or(Error::OutputKind);
     }
     let labels = samples.labels.as_ref().ok_or(Error::NoLabels)?;
-    let classes = samples.complete_classes()?;
+    let classes = match outputs {
+        Some(outputs) => outputs,
+        None => samples.complete_classes()?,
+    };
     let mut hot = vec![0.0; labels.len() * classes];
     labels.iter().enumerate().for_each(|(row, &label)| hot[row * classes + label] = 1.0);
     Ok(Array::new(vec![labels.len(), classes], hot).expect("a value for each class"))

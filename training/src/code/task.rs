@@ -195,6 +195,10 @@ impl Task for Learning {
         Ok(StepOutcome { loss, statistics: vec![Vec::new(), Vec::new()], groups: groups as u64 })
     }
 
+    fn is_taught(&self) -> bool {
+        false
+    }
+
     fn score(&mut self) -> Result<f64, Error> {
         Ok(self.marks(&self.held_out)?.degraded)
     }

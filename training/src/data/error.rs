@@ -22,6 +22,8 @@ pub enum Unusable {
     Labels { path: PathBuf },
     #[error("{rows} rows but {labels} labels: are both files of the same set?")]
     LabelCount { rows: usize, labels: usize },
+    #[error("the inputs' arrays have {counts:?} rows: each needs as many")]
+    InputCounts { counts: Vec<usize> },
     #[error("row {row} holds a value that is not a finite number: clean the data")]
     NotFinite { row: usize },
     #[error("no row has label {class}, though {classes} classes are expected: check the labels")]

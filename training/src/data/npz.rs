@@ -50,7 +50,7 @@ pub(super) fn samples(path: &Path, names: &Names, limit: Limit) -> Result<Sample
         rows = sequence::stretched(path, &rows, lengths.data(), names.frames)?;
     }
     let labels = names.labels.as_deref().map(&mut array).transpose()?;
-    Samples::labelled(rows, labels.map(|labels| (path, labels)))
+    Samples::labelled(rows.map(|&value| value as f32), labels.map(|labels| (path, labels)))
 }
 
 fn array(

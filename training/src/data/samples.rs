@@ -1,5 +1,6 @@
 //! Examples in memory.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
@@ -9,14 +10,19 @@ use parm_random::Random;
 
 use super::cifar::{self, Cifar};
 use super::file::Limit;
-use super::{Unusable, file};
+use super::{Parts, Unusable, file};
 use crate::Array;
+
+/// Up to here every whole number is a float.
+const EXACT: f64 = 16_777_216.0;
 
 /// Examples: rows of equal shape, with classes, with numbers to predict, or with neither.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
     /// The rows; the first dimension counts them.
     pub inputs: Array<f32>,
+    /// What is where in a row that holds several inputs.
+    pub parts: Parts,
     /// A class for each row.
     pub labels: Option<Vec<usize>>,
     /// Numbers to predict for each row, such as a box; the first dimension counts them.
@@ -31,7 +37,7 @@ impl Samples {
             return Err(Unusable::LabelCount { rows, labels: labels.len() });
         }
         finite(&inputs)?;
-        Ok(Self { inputs, labels, values: None })
+        Ok(Self { inputs, parts: Parts::default(), labels, values: None })
     }
 
     /// Puts rows and numbers to predict together.
@@ -71,18 +77,31 @@ impl Samples {
     /// Reads an array of floats or bytes that numpy saved, and labels that it saved: a list of classes, or a matrix of
     /// numbers to predict.
     pub fn npy(rows: &Path, labels: Option<&Path>, limit: Limit) -> Result<Self, Unusable> {
-        let read = |path: &Path| floats(path, &Format::Npy.parse(path, file::read(path, limit)?)?);
-        let inputs = read(rows)?;
+        Self::npys(&[rows], labels, limit)
+    }
+
+    /// Reads an array for each input of a model, and labels as [`npy`](Self::npy) does.
+    pub fn npys(inputs: &[&Path], labels: Option<&Path>, limit: Limit) -> Result<Self, Unusable> {
+        let open = |path: &Path| Ok::<_, Unusable>(Format::Npy.parse(path, file::read(path, limit)?)?);
+        let read = |path: &Path| floats(path, &open(path)?);
+        let arrays = inputs.iter().map(|path| {
+            let tensor = open(path)?;
+            let array = floats(path, &tensor)?;
+            exact(path, tensor.datatype(), &array)?;
+            Ok(array.map(|&value| value as f32))
+        });
+        let arrays: Vec<Array<f32>> = arrays.collect::<Result<_, Unusable>>()?;
+        let counts = arrays.iter().map(count).collect();
+        let (rows, parts) = Parts::join(arrays).ok_or(Unusable::InputCounts { counts })?;
         let labels = labels.map(|path| Ok::<_, Unusable>((path, read(path)?))).transpose()?;
-        Self::labelled(inputs, labels)
+        Ok(Self { parts, ..Self::labelled(rows, labels)? })
     }
 
     /// Rows with labels of any kind: a list of whole numbers is classes, a matrix is numbers to predict.
     pub(super) fn labelled(
-        inputs: Array<f64>,
+        inputs: Array<f32>,
         labels: Option<(&Path, Array<f64>)>,
     ) -> Result<Self, Unusable> {
-        let inputs = inputs.map(|&value| value as f32);
         match labels {
             None => Self::new(inputs, None),
             Some((_, values)) if values.shape().len() > 1 => {
@@ -117,6 +136,13 @@ impl Samples {
 
     /// The number of classes; each must have an example to learn from.
     pub fn complete_classes(&self) -> Result<usize, Unusable> {
+        let labels = self.labels.as_deref().unwrap_or_default();
+        if let Some(&largest) = labels.iter().max().filter(|&&largest| largest >= labels.len()) {
+            // Fewer rows than classes: counting the classes may take more memory than there is.
+            let seen: BTreeSet<usize> = labels.iter().copied().collect();
+            let class = (0..=largest).find(|class| !seen.contains(class)).unwrap_or(largest);
+            return Err(Unusable::EmptyClass { class, classes: largest.saturating_add(1) });
+        }
         let counts = self.classes();
         match counts.iter().position(|&count| count == 0) {
             Some(class) => Err(Unusable::EmptyClass { class, classes: counts.len() }),
@@ -128,6 +154,7 @@ impl Samples {
     pub fn select(&self, rows: &[usize]) -> Self {
         Self {
             inputs: pick(&self.inputs, rows),
+            parts: self.parts.clone(),
             labels: self.labels.as_ref().map(|labels| rows.iter().map(|&row| labels[row]).collect()),
             values: self.values.as_ref().map(|values| pick(values, rows)),
         }
@@ -177,6 +204,21 @@ pub(super) fn floats(path: &Path, tensor: &Tensor) -> Result<Array<f64>, Unusabl
         Unusable::Format { path: path.into(), expected: "an npy file of numbers", detail }
     })?;
     Ok(Array::new(tensor.shape().into(), numbers.collect()).expect("the length was compared"))
+}
+
+/// Refuses integers that would be their neighbours as floats: ids of words, times, hashes.
+fn exact(path: &Path, datatype: DataType, array: &Array<f64>) -> Result<(), Unusable> {
+    let is_float = matches!(datatype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64);
+    match array.data().iter().find(|value| !is_float && value.abs() > EXACT) {
+        Some(value) => Err(Unusable::Format {
+            path: path.into(),
+            expected: "an array that training can hold",
+            detail: format!(
+                "the integer {value} is beyond {EXACT}, from where on floats are not each whole number"
+            ),
+        }),
+        None => Ok(()),
+    }
 }
 
 fn count(array: &Array<f32>) -> usize {

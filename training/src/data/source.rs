@@ -56,9 +56,19 @@ pub struct Source {
 impl Source {
     /// Reads all of it. `limit` bounds each file, and the values of all rows together.
     pub fn read(&self, limit: Limit) -> Result<Samples, Unusable> {
+        self.read_for(1, limit)
+    }
+
+    /// Reads all of it for a model of so many inputs.
+    pub fn read_for(&self, inputs: usize, limit: Limit) -> Result<Samples, Unusable> {
+        if inputs > 1 && self.kind != "npy" {
+            return Err(
+                self.problem(&format!("the model has {inputs} inputs: give npy: with an array for each"))
+            );
+        }
         let options = Options::parse(&self.settings)?;
         let part = Part::read(&options)?;
-        let samples = self.samples(&options, limit)?;
+        let samples = self.samples(inputs, &options, limit)?;
         options.finish()?;
         if samples.is_empty() {
             return Err(Unusable::NoRows { source_text: self.text.clone() });
@@ -72,15 +82,20 @@ impl Source {
         format!("{}  any kind: {GENERAL}", kinds.collect::<String>())
     }
 
-    fn samples(&self, options: &Options, limit: Limit) -> Result<Samples, Unusable> {
+    fn samples(&self, inputs: usize, options: &Options, limit: Limit) -> Result<Samples, Unusable> {
         match self.kind {
             "idx" => {
                 let [images, labels] = self.one_or_two()?;
                 Samples::idx(images.unwrap_or(Path::new("")), labels, limit)
             }
             "npy" => {
-                let [rows, labels] = self.one_or_two()?;
-                Samples::npy(rows.unwrap_or(Path::new("")), labels, limit)
+                let paths: Vec<&Path> = self.paths.iter().map(PathBuf::as_path).collect();
+                let Some((arrays, [] | [_])) = paths.split_at_checked(inputs) else {
+                    let wanted =
+                        format!("{inputs} paths are wanted, or one more with labels; commas between them");
+                    return Err(self.problem(&wanted));
+                };
+                Samples::npys(arrays, paths.get(inputs).copied(), limit)
             }
             "cifar" => {
                 let kind = match options.get("classes", "10 or 100")? {

@@ -22,6 +22,8 @@ pub(crate) struct LessonPlan {
     pub(crate) scores: Scores,
     /// Whether the networks are scored as classifiers.
     pub(crate) classes: bool,
+    /// Whether they begin with weights that were learned for this.
+    pub(crate) taught: bool,
 }
 
 impl LessonPlan {
@@ -124,6 +126,10 @@ impl Task for Lesson<'_> {
         }
         let loss = total.ok_or(Error::OutputKind)?;
         Ok(StepOutcome { loss, statistics, groups: (members.len() / self.plan.sampling.k) as u64 })
+    }
+
+    fn is_taught(&self) -> bool {
+        self.plan.taught
     }
 
     fn score(&mut self) -> Result<f64, Error> {

@@ -41,6 +41,9 @@ pub(crate) trait Task {
     /// The loss of step `at` of the epoch; `leaves` are those of the networks, in order.
     fn step(&mut self, at: u64, leaves: &[Vec<Real>]) -> Result<StepOutcome, Error>;
 
+    /// Whether the weights that it begins with were learned: then they may be the best that there are.
+    fn is_taught(&self) -> bool;
+
     /// How good the networks are on held-out data; more is better.
     fn score(&mut self) -> Result<f64, Error>;
 }
@@ -124,6 +127,10 @@ pub(crate) fn run(
     };
     let mut state = State::open(task, settings, fingerprint, around.files)?;
     around.observer.began(state.epoch * steps + state.step, rate.steps);
+    if (state.epoch, state.step) == (0, 0) && settings.keep == Keep::Best && task.is_taught() {
+        // Who knows something already may lose by learning.
+        state.score(task)?;
+    }
     while state.epoch < settings.epochs {
         task.begin(state.epoch);
         let started = Instant::now();

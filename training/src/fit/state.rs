@@ -117,7 +117,7 @@ impl State {
     }
 
     /// The score of what would be kept now: the average where there is one.
-    fn score(&mut self, task: &mut dyn Task) -> Result<f64, Error> {
+    pub(super) fn score(&mut self, task: &mut dyn Task) -> Result<f64, Error> {
         let now = self.average.is_some().then(|| snapshot(task));
         if let Some(average) = &self.average {
             restore(task, &average.values)?;

@@ -5,9 +5,12 @@
 
 use burn::tensor::Gradients as History;
 
-use super::Network;
-use crate::Error;
+use parm_parity_models::onnx::{DataType, Value as Declaration};
+
+use crate::data::Samples;
 use crate::graph::{Mode, PassResults, Real, Role, Value};
+use crate::network::Network;
+use crate::{Error, Host};
 
 impl Network {
     /// Parameters that gradients are taken for, and buffers as they are; in a fixed order.
@@ -91,26 +94,52 @@ impl Network {
     }
 
     /// The only input's declaration; an error if there are several.
-    pub(crate) fn input(&self) -> Result<&parm_parity_models::onnx::Value, Error> {
+    pub(crate) fn input(&self) -> Result<&Declaration, Error> {
         match self.inputs.as_slice() {
             [input] => Ok(input),
             inputs => Err(Error::OneInput { inputs: inputs.len() }),
         }
     }
 
-    /// The outputs for rows of the only input, as an engine would compute them.
-    pub(crate) fn evaluate(&self, rows: crate::Array<f32>) -> Result<Vec<crate::Host>, Error> {
+    /// The outputs for rows, as an engine would compute them.
+    pub(crate) fn evaluate(&self, rows: crate::Array<f32>) -> Result<Vec<Host>, Error> {
         let results = self.forward(&self.frozen(), self.rows(rows)?, Mode::Evaluate)?;
         Ok(results.outputs.iter().map(Value::download).collect())
     }
 
-    /// Rows for the only input, as the kind of number that it declares.
+    /// Rows, as the kinds of numbers that the inputs declare.
     pub(crate) fn rows(&self, array: crate::Array<f32>) -> Result<Vec<Value>, Error> {
-        let is_float = self.input()?.datatype.is_float();
-        let host = match is_float {
-            true => crate::Host::Floats(array),
-            false => crate::Host::Ints(array.map(|&value| value as i64)),
+        let inputs = self.split(array)?;
+        self.as_many(inputs.len())?;
+        let as_declared = |(array, declared): (crate::Array<f32>, &Declaration)| match declared.datatype {
+            kind if kind.is_float() => Host::Floats(array),
+            DataType::Bool => Host::Bools(array.map(|&value| value != 0.0)),
+            _ => Host::Ints(array.map(|&value| value as i64)),
         };
-        self.upload(&[host])
+        let hosts: Vec<Host> = inputs.into_iter().zip(&self.inputs).map(as_declared).collect();
+        self.upload(&hosts)
+    }
+
+    /// The network for samples whose rows hold its inputs; an error if they are those of another model.
+    pub fn taking(self, samples: &Samples) -> Result<Self, Error> {
+        let network = Self { parts: samples.parts.clone(), ..self };
+        network.as_many(network.parts.count())?;
+        let first = network.split(samples.inputs.range(0, samples.len().min(1)))?;
+        for (array, input) in first.iter().zip(&network.inputs) {
+            crate::parity::rows(array, input)?;
+        }
+        Ok(network)
+    }
+
+    fn split(&self, rows: crate::Array<f32>) -> Result<Vec<crate::Array<f32>>, Error> {
+        let given = rows.shape().get(1..).unwrap_or_default().to_vec();
+        self.parts.split(rows).ok_or_else(|| Error::Parts { given })
+    }
+
+    fn as_many(&self, given: usize) -> Result<(), Error> {
+        match self.inputs.len() {
+            inputs if inputs == given => Ok(()),
+            inputs => Err(Error::Inputs { inputs, given }),
+        }
     }
 }

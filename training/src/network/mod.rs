@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use parm_parity_models::onnx::{Dim, Model, Tensor, rewrite};
 
+use crate::data::Parts;
 use crate::graph::{Mode, Plan, Real, Role, Statistic, Value, roles};
 use crate::{Array, Device, Error, Host};
 
@@ -18,6 +19,8 @@ pub struct Network {
     outputs: Vec<String>,
     weights: BTreeMap<String, Weight>,
     device: burn::tensor::Device,
+    /// What is where in a row, where there are several inputs.
+    parts: Parts,
 }
 
 struct Weight {
@@ -55,7 +58,7 @@ impl Network {
         let given: BTreeSet<String> = weights.keys().cloned().collect();
         let plan = Plan::new(&graph, &given, &device)?;
         let outputs = graph.outputs.iter().map(|output| output.name.clone()).collect();
-        Ok(Self { model, plan, inputs: graph.inputs, outputs, weights, device })
+        Ok(Self { model, plan, inputs: graph.inputs, outputs, weights, device, parts: Parts::default() })
     }
 
     /// Names of the parameters, which training changes.

@@ -11,7 +11,8 @@ use parm_parity_models::bundle::{
 };
 use parm_parity_models::onnx::{Limits, Model, Value};
 
-use crate::{Array, Error};
+use crate::Error;
+use crate::data::Samples;
 
 /// A deployed model and the repository that it is put into.
 #[derive(Clone, Debug)]
@@ -24,8 +25,8 @@ pub struct Publication<'a> {
     pub deployed: &'a [u8],
     /// What its output means.
     pub meaning: Meaning,
-    /// The rows that it saw, for the range of its input.
-    pub rows: &'a Array<f32>,
+    /// The rows that it saw, for the range of its inputs.
+    pub samples: &'a Samples,
     /// What was done to raw values before.
     pub preprocessing: Option<Preprocessing>,
 }
@@ -167,16 +168,16 @@ fn label(code: &CodeSpec) -> String {
 fn describe(publication: &Publication<'_>, file: &ModelFile) -> Result<Deployed, Error> {
     let model = Model::from_bytes(publication.deployed.to_vec(), &Limits::default())?;
     let graph = model.graph()?;
-    let (low, high) = (publication.rows.data().iter())
-        .fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), &value| (low.min(value), high.max(value)));
-    let range = (low < high).then_some(Range { low, high });
-    let inputs = graph.inputs.iter().map(|input| {
+    let Samples { inputs: rows, parts, .. } = publication.samples;
+    // The sizes of one input are those of the rows; several may vary, such as the tokens of a text and their mask.
+    let known = if parts.count() == 1 { rows.shape() } else { &[] };
+    let inputs = graph.inputs.iter().zip(parts.ranges(rows)).map(|(input, (low, high))| {
         let datatype = input.datatype.to_protocol().ok_or_else(|| untyped(input))?;
         Ok(Input {
             name: input.name.clone(),
             datatype,
-            shape: shape(input, publication.rows.shape())?,
-            range,
+            shape: shape(input, known)?,
+            range: (low < high).then_some(Range { low, high }),
         })
     });
     let outputs = graph.outputs.iter().map(|output| {

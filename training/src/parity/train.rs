@@ -84,6 +84,7 @@ pub fn train(
         temperature: recipe.temperature,
         scores: if meaning == Meaning::Probabilities { Scores::Probabilities } else { Scores::Logits },
         classes,
+        taught: false,
     };
     let samples = train.len();
     let targets = Targets { aim: Aim::of(&code)?, values: set.values() };
@@ -189,14 +190,17 @@ pub(crate) fn taught(materials: Materials<'_>, teacher: &dyn Teacher) -> Result<
 
 /// What a graph's output means, as far as its last node shows.
 pub(crate) fn meaning(graph: &Model) -> Meaning {
-    let last = graph.graph().ok().and_then(|graph| {
-        let output = graph.outputs.first()?.name.clone();
-        graph.producer(&output).map(|node| node.op.clone())
-    });
-    match last.as_deref() {
+    match last(graph).as_deref() {
         Some("Softmax") => Meaning::Probabilities,
         _ => Meaning::Logits,
     }
+}
+
+/// The operator that makes a graph's first output.
+pub(crate) fn last(graph: &Model) -> Option<String> {
+    let graph = graph.graph().ok()?;
+    let output = graph.outputs.first()?.name.clone();
+    graph.producer(&output).map(|node| node.op.clone())
 }
 
 /// The files to serve: graphs that end as the deployed one does, with the trained weights.

@@ -6,7 +6,7 @@ use parm_parity_models::onnx::{Limits, Model};
 
 use crate::distil::predictions;
 use crate::evaluate::{Metric, Truth, score};
-use crate::parity::{Materials, copy, hold, rows, taught};
+use crate::parity::{Materials, copy, hold, taught};
 use crate::{Device, Error, Network};
 
 /// What a stand-in is worth beside the deployed model.
@@ -38,13 +38,12 @@ pub fn examine(
     metric: Option<Metric>,
     device: Device,
 ) -> Result<Standing, Error> {
-    let deployed = Network::new(copy(materials.graph)?, device)?;
-    rows(&materials.samples.inputs, deployed.input()?)?;
+    let deployed = Network::new(copy(materials.graph)?, device)?.taking(materials.samples)?;
     let set = taught(materials, materials.teacher.unwrap_or(&deployed))?;
     let classes = meaning.has_classes();
     hold(&set, classes)?;
     let model = Model::from_bytes(stand_in.clone(), &Limits::default())?;
-    let answers = predictions(&Network::new(model, device)?, &set.inputs)?;
+    let answers = predictions(&Network::new(model, device)?.taking(materials.samples)?, &set.inputs)?;
     let metric = metric.unwrap_or(if classes { Metric::TOP_1 } else { Metric::AbsoluteError });
     let truth = match (&set.labels, &materials.samples.values) {
         (Some(labels), _) if classes => Truth::Classes(labels.clone()),

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use parm_encoder::{CodeSpec, Kind};
-use parm_parity_models::bundle::{Calibration, Meaning};
+use parm_parity_models::bundle::{Calibration, Meaning, Start};
 use parm_parity_models::onnx::rewrite::End;
 
 use super::StandInRecipe;
@@ -11,7 +11,7 @@ use crate::fit::{self, Epoch, Surroundings};
 use crate::groups::Sampling;
 use crate::loss::Scores;
 use crate::parity::{
-    Materials, calibrate, copy, fingerprint, finished, hold, meaning as graph_meaning, rows, taught,
+    Materials, calibrate, copy, fingerprint, finished, hold, meaning as graph_meaning, taught,
 };
 use crate::{Device, Error, Loss, Network};
 
@@ -38,8 +38,7 @@ pub fn train(
     around: Surroundings<'_>,
 ) -> Result<TrainedStandIn, Error> {
     recipe.check()?;
-    let deployed = Network::new(copy(materials.graph)?, device)?;
-    rows(&materials.samples.inputs, deployed.input()?)?;
+    let deployed = Network::new(copy(materials.graph)?, device)?.taking(materials.samples)?;
     let teacher: &dyn Teacher = materials.teacher.unwrap_or(&deployed);
     let set = taught(materials, teacher)?;
     let meaning = recipe.meaning.unwrap_or_else(|| graph_meaning(materials.graph));
@@ -58,7 +57,7 @@ pub fn train(
         Scores::Logits => recipe.loss(meaning),
         Scores::Probabilities => recipe.loss.unwrap_or(Loss::Mse),
     };
-    let student = Network::new(recipe.derive(materials.graph, end)?, device)?;
+    let student = Network::new(recipe.derive(materials.graph, end)?, device)?.taking(materials.samples)?;
     let fingerprint = fingerprint(&["stand-in", &format!("{recipe:?}")], &set, &[materials.graph]);
     let values = set.values();
     let (train, held_out) = Split::random(set.len(), recipe.held_out, seed).of(&set);
@@ -71,6 +70,7 @@ pub fn train(
         temperature: recipe.temperature,
         scores: if meaning == Meaning::Probabilities { Scores::Probabilities } else { Scores::Logits },
         classes,
+        taught: recipe.start == Start::Deployed,
     };
     drop(set);
     let targets = Targets { aim: Aim::Slots(vec![0]), values };

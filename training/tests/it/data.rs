@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use flate2::{Compression, write::GzEncoder};
+use parm_training::Array;
 use parm_training::data::{Cifar, Limit, Samples, Unusable, md5};
 use tempfile::TempDir;
 
@@ -113,6 +114,24 @@ fn arrays_that_numpy_saved_are_read_with_their_labels() {
     let (rows, labels) = (file(&folder, "x.npy", &rows), file(&folder, "y.npy", &labels));
     let samples = Samples::npy(&rows, Some(&labels), Limit::default()).unwrap();
     assert_eq!((samples.inputs.data(), samples.labels), (&[1.5, 2.0, -3.0, 4.0][..], Some(vec![4, 0])));
+}
+
+#[test]
+fn what_was_read_is_saved_as_arrays_and_read_again() {
+    let folder = folder();
+    let inputs = Array::new(vec![2, 1, 2], vec![1.5, 2.0, -3.0, 4.0]).unwrap();
+    let samples = Samples::new(inputs.clone(), Some(vec![4, 0])).unwrap();
+    let path = |name: &str| folder.path().join("saved").join(name);
+    assert_eq!(samples.save(&path("")).unwrap(), [path("inputs.npy"), path("labels.npy")]);
+    let read =
+        |labels: &str| Samples::npy(&path("inputs.npy"), Some(&path(labels)), Limit::default()).unwrap();
+    assert_eq!(read("labels.npy"), samples);
+    let values = Samples::with_values(inputs, Array::new(vec![2, 1], vec![0.5, 7.0]).unwrap()).unwrap();
+    let stale = values.save(&path("")).unwrap_err().to_string();
+    assert!(stale.contains("labels.npy") && stale.contains("other rows"), "{stale}");
+    std::fs::remove_file(path("labels.npy")).unwrap();
+    values.save(&path("")).unwrap();
+    assert_eq!(read("values.npy"), values);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod network;
 mod operators;
 mod parity;
 mod pytorch;
+mod several;
 mod shipped;
 mod sources;
 mod stand_in;

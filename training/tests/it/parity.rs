@@ -98,7 +98,7 @@ fn a_bundle_holds_the_models_of_several_codes_and_verifies() {
         name: "small",
         deployed: &bytes,
         meaning: Meaning::Logits,
-        rows: &rows.inputs,
+        samples: &rows,
         preprocessing: None,
     };
     for recipe in [recipe(Kind::Slots, 2), recipe(Kind::Sum, 2), recipe(Kind::Slots, 2)] {

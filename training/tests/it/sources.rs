@@ -81,6 +81,29 @@ fn archives_of_arrays_are_read_by_the_names_in_them() {
 }
 
 #[test]
+fn a_model_of_two_inputs_has_an_array_for_each_and_labels_behind_them() {
+    let folder = folder();
+    write(&folder, "ids.npy", npy("<i8", "(2, 2)", &[1i64, 2, 3, 4].map(i64::to_le_bytes).concat()));
+    write(&folder, "mask.npy", npy("<f4", "(2, 1)", &floats(&[0.5, 1.0])));
+    write(&folder, "y.npy", npy("|u1", "(2,)", &[1, 0]));
+    let source = |text: &str| text.replace("{}", folder.path().to_str().unwrap()).parse::<Source>().unwrap();
+    let read = |text: &str| source(text).read_for(2, Limit::default());
+    let samples = read("npy:{}/ids.npy,{}/mask.npy,{}/y.npy").unwrap();
+    assert_eq!(
+        (samples.inputs.data(), samples.labels),
+        (&[1.0, 2.0, 0.5, 3.0, 4.0, 1.0][..], Some(vec![1, 0]))
+    );
+    assert_eq!(samples.parts.count(), 2);
+    let message = |text: &str| read(text).unwrap_err().to_string();
+    assert!(message("npy:{}/ids.npy").contains("2 paths are wanted, or one more with labels"));
+    assert!(message("npz:{}/a.npz").contains("2 inputs: give npy: with an array for each"));
+    write(&folder, "hash.npy", npy("<i8", "(2, 1)", &[1i64, 16_777_217].map(i64::to_le_bytes).concat()));
+    assert!(message("npy:{}/hash.npy,{}/mask.npy").contains("the integer 16777217 is beyond 16777216"));
+    write(&folder, "three.npy", npy("<f4", "(3, 1)", &floats(&[0.5, 1.0, 2.0])));
+    assert!(message("npy:{}/ids.npy,{}/three.npy").contains("[2, 3] rows"));
+}
+
+#[test]
 fn sequences_are_stretched_to_one_length() {
     let folder = folder();
     let rows = npy("<f4", "(5, 1)", &floats(&[0.0, 2.0, 4.0, 7.0, 9.0]));

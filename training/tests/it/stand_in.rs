@@ -67,7 +67,7 @@ fn a_stand_in_joins_the_bundle_takes_the_place_of_an_older_one_and_verifies() {
         name: "small",
         deployed: &bytes,
         meaning: Meaning::Logits,
-        rows: &rows.inputs,
+        samples: &rows,
         preprocessing: None,
     };
     for width in [0.25, 0.5] {
