@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Shares of the channels inside of blocks that candidates keep, in percent.
 const KEPT: [u32; 3] = [75, 50, 25];
 /// The same where streams are cut too: what is inside of a block and reads from a stream is cut at both ends.
-const KEPT_OF_ALL: [u32; 3] = [88, 75, 50];
+const KEPT_OF_ALL: [u32; 4] = [94, 88, 75, 50];
 
 /// Most bytes of candidates' files together: all are loaded while costs are measured.
 const MOST_BYTES: usize = 2 << 30;
@@ -114,13 +114,13 @@ impl Bench<'_> {
         self.progress.doing("choosing channels");
         let pruning = Pruning::of(self.workshop, base, &self.fitted, self.progress);
         let Some(pruning) = found("pruned", pruning, refused)? else { return Ok(()) };
-        let depths = [("pruned", Depth::Inside, KEPT), ("narrowed", Depth::Streams, KEPT_OF_ALL)];
+        let depths = [("pruned", Depth::Inside, &KEPT[..]), ("narrowed", Depth::Streams, &KEPT_OF_ALL)];
         let depths: Vec<_> = depths.into_iter().filter(|(_, depth, _)| pruning.reaches(*depth)).collect();
         if depths.is_empty() {
             refused.push(Refused { name: "pruned".into(), reason: pruning.refusal() });
         }
         for (name, depth, shares) in depths {
-            for percent in shares {
+            for &percent in shares {
                 let (draft, how) = pruning.cut(f64::from(percent) / 100.0, depth)?;
                 self.smaller((&format!("{name}-{percent}"), how, &draft), made, refused)?;
             }
