@@ -1,13 +1,15 @@
 //! Milliseconds of a training step (forward, loss, backward, Adam) at batch 64:
 //! `cargo run --release --example step -- [MODEL..]`, where a name ending in `+K` is a parity model for groups of K
-//! with a slot for each. `step.py` beside it does the same in PyTorch. `vulkan:0` and the like name another device.
+//! with a slot for each, and `sentences:FOLDER` is the encoder with a head that `interop/teachers/sections.py` leaves there.
+//! `step.py` beside it does the same in PyTorch. `vulkan:0` and the like name another device.
 
 use std::error::Error;
+use std::path::Path;
 
 use parm_parity_models::onnx::{Limits, Model};
 use parm_random::Random;
 use parm_training::base::{self, Base};
-use parm_training::data::Samples;
+use parm_training::data::{Limit, Samples};
 use parm_training::fit::{Epoch, Files, Settings, Stop, Surroundings, Unobserved};
 use parm_training::parity::{self, Materials, ParityRecipe};
 use parm_training::{Array, Device};
@@ -16,6 +18,7 @@ const ROWS: usize = 3840;
 const HELD_OUT: usize = 128;
 const BATCH: usize = 64;
 const CLASSES: usize = 10;
+const SENTENCES: usize = 9 * BATCH;
 const EPOCHS: u64 = 4;
 const MODELS: [&str; 5] = ["mlp", "lenet", "resnet-small", "lenet+4", "resnet-small+4"];
 
@@ -29,15 +32,33 @@ fn main() -> Result<(), Box<dyn Error>> {
     let labels = (0..ROWS).map(|row| row % CLASSES).collect();
     let samples = Samples::new(inputs, Some(labels))?;
     for model in models {
+        if let Some(folder) = model.strip_prefix("sentences:") {
+            say(&model, &sentences(Path::new(folder), device)?);
+            continue;
+        }
         let history = match model.split_once('+') {
             Some((deployed, k)) => parity_model(&samples, deployed, k.parse()?, device)?,
             None => base_model(&samples, &model, EPOCHS, device)?.history,
         };
-        let fastest = history.iter().map(|epoch| epoch.seconds / epoch.groups as f64 * BATCH as f64);
-        let fastest = fastest.fold(f64::INFINITY, f64::min);
-        eprintln!("{model}: {:.2} ms a step, {:.0} rows a second", 1e3 * fastest, BATCH as f64 / fastest);
+        say(&model, &history);
     }
     Ok(())
+}
+
+fn say(model: &str, history: &[Epoch]) {
+    let fastest = history.iter().map(|epoch| epoch.seconds / epoch.groups as f64 * BATCH as f64);
+    let fastest = fastest.fold(f64::INFINITY, f64::min);
+    eprintln!("{model}: {:.2} ms a step, {:.0} rows a second", 1e3 * fastest, BATCH as f64 / fastest);
+}
+
+/// Fine-tuning of an encoder: a few steps, as each takes a while.
+fn sentences(folder: &Path, device: Device) -> Result<Vec<Epoch>, Box<dyn Error>> {
+    let [ids, mask, labels] = ["ids", "mask", "labels"].map(|part| folder.join(format!("train-{part}.npy")));
+    let samples = Samples::npys(&[&ids, &mask], Some(&labels), Limit::default())?.range(0..SENTENCES)?;
+    let graph = Model::open(&folder.join("model.onnx"), &Limits::default())?;
+    let run = Settings { epochs: 2, batch: BATCH, score_every: 2, ..Settings::default() };
+    let base = Base { held_out: BATCH, run, ..Base::default() };
+    alone(|around| Ok(base::tune(&samples, &base, &graph, device, around)?.history))
 }
 
 fn base_model(

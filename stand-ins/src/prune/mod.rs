@@ -105,6 +105,12 @@ impl Pruning {
         self.blocks.iter().any(|(block, _)| block.is_stream == (depth == Depth::Streams))
     }
 
+    /// Whether any block has fewer channels at this share: there is no half of what engines compute at a time.
+    pub(crate) fn narrows(&self, share: f64, depth: Depth) -> bool {
+        let mut blocks = self.blocks.iter().filter(|(block, _)| depth == Depth::Streams || !block.is_stream);
+        blocks.any(|(block, _)| width(block.width, share) < block.width)
+    }
+
     /// The graph with this share of the channels in every block, and how many of them that are.
     pub(crate) fn cut(&self, share: f64, depth: Depth) -> Result<(Draft, String), Error> {
         let mut draft = self.draft.clone();
@@ -152,12 +158,10 @@ impl Pruning {
 
 /// How many channels of so many a share is.
 fn width(of: usize, share: f64) -> usize {
-    let exact = of as f64 * share;
-    let whole = match of >= 4 * BLOCK {
-        true => (exact / BLOCK as f64).round().max(1.0) * BLOCK as f64,
-        false => exact.round().max(1.0),
-    };
-    (whole as usize).min(of)
+    let blocks = of as f64 * share / BLOCK as f64;
+    // Of few channels the nearest multiple may be far below what is wanted, and what lies between is no cheaper than the next.
+    let blocks = if of >= 4 * BLOCK { blocks.round().max(1.0) } else { blocks.ceil() };
+    (blocks as usize * BLOCK).min(of)
 }
 
 #[cfg(test)]

@@ -300,6 +300,8 @@ fn a_stream_is_cut_at_all_who_add_to_it_and_all_who_read_it() {
     assert!(!pruning.reaches(Depth::Inside) && pruning.reaches(Depth::Streams));
     let (whole, _) = pruning.cut(0.5, Depth::Inside).unwrap();
     assert_eq!(weight(&whole, "second"), [32, 32, 3, 3]);
+    assert!(!pruning.narrows(0.94, Depth::Streams), "engines compute eight channels at a time");
+    assert!(pruning.narrows(0.75, Depth::Streams));
     let (cut, how) = pruning.cut(0.5, Depth::Streams).unwrap();
     assert_eq!(how, "16 of 32 channels inside of 1 stream");
     assert_eq!((weight(&cut, "first"), weight(&cut, "second")), (&[16, 3, 3, 3][..], &[16, 16, 3, 3][..]));
@@ -317,11 +319,12 @@ fn streams_and_what_is_inside_of_their_blocks_are_cut_together() {
     let fitted = stage.rows(&model, &[rows(&[6], 300)]);
     let pruning = Pruning::of(&stage.workshop, &Draft::new(&model).unwrap(), &fitted, &Alone).unwrap();
     let (cut, how) = pruning.cut(0.5, Depth::Streams).unwrap();
-    assert_eq!(how, "44 of 88 channels inside of 1 block and 1 stream");
+    // Twelve of the stream's channels would cost what sixteen do.
+    assert_eq!(how, "48 of 88 channels inside of 1 block and 1 stream");
     let products = cut.nodes.iter().filter(|node| node.op_type == "MatMul");
     let weights: Vec<&[usize]> = products.map(|node| cut.constants[&node.input[1]].dims()).collect();
-    assert_eq!(weights, [[6, 12], [12, 32], [32, 12], [12, 5]]);
-    // The stem is linear in six numbers: twelve channels say all that twenty-four do, up to what the block adds.
+    assert_eq!(weights, [[6, 16], [16, 32], [32, 16], [16, 5]]);
+    // The stem is linear in six numbers: sixteen channels say all that twenty-four do, up to what the block adds.
     let apart = apart(&stage, &model, &cut, &fitted);
     assert!(apart < 0.5, "{apart}");
 }

@@ -120,8 +120,9 @@ impl Bench<'_> {
             refused.push(Refused { name: "pruned".into(), reason: pruning.refusal() });
         }
         for (name, depth, shares) in depths {
-            for &percent in shares {
-                let (draft, how) = pruning.cut(f64::from(percent) / 100.0, depth)?;
+            let shares = shares.iter().map(|&percent| (percent, f64::from(percent) / 100.0));
+            for (percent, share) in shares.filter(|(_, share)| pruning.narrows(*share, depth)) {
+                let (draft, how) = pruning.cut(share, depth)?;
                 self.smaller((&format!("{name}-{percent}"), how, &draft), made, refused)?;
             }
         }

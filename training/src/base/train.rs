@@ -103,10 +103,8 @@ fn width(network: &Network, samples: &Samples) -> Result<usize, Error> {
     let first = network.evaluate(samples.inputs.range(0, samples.len().min(1)))?;
     let Some(Host::Floats(said)) = first.first() else { return Err(Error::OutputKind) };
     let dims = said.shape().get(1..).unwrap_or_default();
-    match dims {
-        [_] => {}
-        dims if samples.values.is_none() => return Err(Error::ClassDims { dims: dims.to_vec() }),
-        _ => {}
+    if dims.len() != 1 && samples.values.is_none() {
+        return Err(Error::ClassDims { dims: dims.to_vec() });
     }
     Ok(dims.iter().product())
 }

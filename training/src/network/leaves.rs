@@ -133,7 +133,7 @@ impl Network {
 
     fn split(&self, rows: crate::Array<f32>) -> Result<Vec<crate::Array<f32>>, Error> {
         let given = rows.shape().get(1..).unwrap_or_default().to_vec();
-        self.parts.split(rows).ok_or_else(|| Error::Parts { given })
+        self.parts.split(rows).ok_or(Error::Parts { given })
     }
 
     fn as_many(&self, given: usize) -> Result<(), Error> {
