@@ -25,5 +25,5 @@ pub use parity::{Learned, ModelFile, Parity};
 pub use problem::Problem;
 pub use publish::put_model;
 pub use signature::Signature;
-pub use stand_in::{MeasuredCost, StandIn, StandInAccuracy, misfit};
+pub use stand_in::{MeasuredCost, StandIn, StandInAccuracy, misfit, misplaced};
 pub use verify::{ParityReport, Report, StandInReport, fits, verify};

@@ -1,5 +1,6 @@
 //! A stand-in, as a bundle describes it: a cheaper model that answers queries by itself when their predictions are late.
 
+use parm_protocol::TensorMetadata;
 use serde::{Deserialize, Serialize};
 
 use super::verify::Side;
@@ -77,6 +78,18 @@ impl StandIn {
                 .map(|cost| Problem::Cost { model: self.model.name.clone(), engine: cost.engine.clone() }),
         );
         problems
+    }
+}
+
+/// The side on which files have the same tensors in another order. Servers find tensors by name; whoever runs files side by side takes
+/// them by their places.
+pub fn misplaced(deployed: &Signature, stand_in: &Signature) -> Option<&'static str> {
+    let names =
+        |tensors: &[TensorMetadata]| tensors.iter().map(|tensor| tensor.name.clone()).collect::<Vec<_>>();
+    match () {
+        () if names(&deployed.inputs) != names(&stand_in.inputs) => Some("inputs"),
+        () if names(&deployed.outputs) != names(&stand_in.outputs) => Some("outputs"),
+        () => None,
     }
 }
 

@@ -13,7 +13,9 @@ mod idle;
 mod lookup;
 mod maximum;
 mod pool;
+mod still;
 mod sums;
+mod swish;
 mod table;
 
 use parm_parity_models::onnx::rewrite::Draft;
@@ -40,6 +42,8 @@ pub(crate) fn rewrite(
     maxima: Maxima,
 ) -> Result<Draft, Error> {
     let mut draft = draft.clone();
+    still::settle(&mut draft)?;
+    swish::gather(&mut draft);
     pool::advance(&mut draft)?;
     sort(&mut draft);
     fold::fold(&mut draft)?;
@@ -262,6 +266,83 @@ mod tests {
     fn what_rises_goes_before_a_pool_and_what_falls_stays_behind_it() {
         assert_eq!(pooled_first(0.5), ["Conv", "Relu", "MaxPool"]);
         assert_eq!(pooled_first(-0.5), ["Conv", "MaxPool", "Mul", "Relu"]);
+    }
+
+    /// `x * clip(x + 3, 0, top) / 6` of what a convolution makes, in one of the orders that exporters write.
+    fn written_out(form: &str, top: f32) -> Vec<String> {
+        let mut builder = Builder::new("swish", 3);
+        let x = builder.input(Value::batch_of_f32("x", &[2, 5, 5]));
+        let conv = builder.conv("conv", &x, Conv::same(2, 3, 3)).unwrap();
+        let mut number = |name: &str, number: f32, dims: &[usize]| {
+            builder.constant(Tensor::from_f32(name, dims, &[number]).unwrap())
+        };
+        let (three, six, sixth) =
+            (number("three", 3.0, &[1]), number("six", 6.0, &[]), number("sixth", 1.0 / 6.0, &[1]));
+        let (zero, top) = (number("zero", 0.0, &[]), number("top", top, &[]));
+        let shifted = builder.node("Add", "shifted", &[&three, &conv]);
+        let bounded = builder.node("Clip", "bounded", &[&shifted, &zero, &top]);
+        match form {
+            "product first" => {
+                let product = builder.node("Mul", "product", &[&conv, &bounded]);
+                builder.node("Div", "y", &[&product, &six]);
+            }
+            "quotient first" => {
+                let share = builder.node("Mul", "share", &[&bounded, &sixth]);
+                builder.node("Mul", "y", &[&share, &conv]);
+            }
+            "sigmoid" => _ = builder.node("Div", "y", &[&bounded, &six]),
+            other => panic!("{other}"),
+        }
+        builder.output(Value::batch_of_f32("y", &[3, 5, 5]));
+        operators(&rewritten(&builder.build().unwrap(), &[pictures()], Maxima::Proven))
+    }
+
+    #[test]
+    fn hard_sigmoids_and_swishes_that_were_written_out_are_operators() {
+        assert_eq!(written_out("product first", 6.0), ["Conv", "HardSigmoid", "Mul"]);
+        assert_eq!(written_out("quotient first", 6.0), ["Conv", "HardSigmoid", "Mul"]);
+        assert_eq!(written_out("sigmoid", 6.0), ["Conv", "HardSigmoid"]);
+        assert!(written_out("product first", 5.0).contains(&"Clip".into()), "it does not reach one");
+    }
+
+    #[test]
+    fn of_doubles_sigmoids_stay_written_out() {
+        let mut builder = Builder::new("doubles", 1);
+        let shape = Some(vec![Dim::Symbol("batch".into()), Dim::Fixed(4)]);
+        let value =
+            |name: &str| Value { name: name.into(), datatype: DataType::Double, shape: shape.clone() };
+        let x = builder.input(value("x"));
+        let mut number = |name: &str, number: f64| {
+            let data = number.to_le_bytes().to_vec();
+            builder.constant(Tensor::new(name, DataType::Double, &[], data.into()).unwrap())
+        };
+        let (three, zero, six, by) =
+            (number("three", 3.0), number("zero", 0.0), number("six", 6.0), number("by", 6.0));
+        let shifted = builder.node("Add", "shifted", &[&x, &three]);
+        let bounded = builder.node("Clip", "bounded", &[&shifted, &zero, &six]);
+        builder.node("Div", "y", &[&bounded, &by]);
+        builder.output(value("y"));
+        let mut draft = Draft::new(&builder.build().unwrap()).unwrap();
+        swish::gather(&mut draft);
+        assert_eq!(operators(&draft), ["Add", "Clip", "Div"]);
+    }
+
+    #[test]
+    fn a_bias_that_is_given_its_shape_in_the_graph_becomes_one() {
+        let mut builder = Builder::new("shaped", 3);
+        let x = builder.input(Value::batch_of_f32("x", &[2, 5, 5]));
+        let conv = builder.conv("conv", &x, Conv::same(2, 3, 3)).unwrap();
+        let bias = builder.constant(Tensor::from_f32("b", &[3], &[0.3, -0.2, 0.1]).unwrap());
+        let target = builder.constant(Tensor::from_i64("target", &[4], &[1, -1, 1, 1]).unwrap());
+        let axes = builder.constant(Tensor::from_i64("axes", &[2], &[1, -1]).unwrap());
+        let same = builder.node("Identity", "same", &[&bias]);
+        let shaped = builder.node("Reshape", "shaped", &[&same, &target]);
+        let added = builder.node("Add", "added", &[&conv, &shaped]);
+        let upright = builder.node("Unsqueeze", "upright", &[&bias, &axes]);
+        builder.node("Mul", "y", &[&added, &upright]);
+        builder.output(Value::batch_of_f32("y", &[3, 5, 5]));
+        let draft = rewritten(&builder.build().unwrap(), &[pictures()], Maxima::Proven);
+        assert_eq!(operators(&draft), ["Conv"]);
     }
 
     #[test]

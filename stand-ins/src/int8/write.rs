@@ -2,17 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use parm_parity_models::onnx::proto::NodeProto;
 use parm_parity_models::onnx::rewrite::Draft;
-use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor, Value};
+use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor};
 
 use super::points::{Layer, Points};
 use super::weights::Steps;
 use super::{Cuts, Ranges, weights};
-use crate::graph::{Links, NodeExt, sort};
-
-/// The first version of the operators whose `DequantizeLinear` has a scale for each channel.
-const PER_CHANNEL: i64 = 13;
+use crate::graph::{Links, NodeExt, PER_CHANNEL, sort};
 
 /// Which layers become 8-bit ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,9 +50,7 @@ pub(crate) fn quantise(
     cuts: &Cuts,
 ) -> Result<Option<Draft>, Defect> {
     let mut copy = draft.clone();
-    if copy.opset() < PER_CHANNEL && !raise(&mut copy) {
-        return Ok(None);
-    }
+    debug_assert!(copy.opset() >= PER_CHANNEL, "whoever quantises a graph raises it first");
     let links = Links::of(&copy);
     let Layout { layers, mappings } = lay_out(&mut copy, &links, ranges, (scope, cuts))?;
     if layers.is_empty() {
@@ -159,83 +153,6 @@ fn dequantised(
     copy.nodes.push(node);
     copy.nodes[at].input[place] = made;
     Ok(scales.to_vec())
-}
-
-/// Brings a graph of an older version of the operators to the first with scales for each channel, where no node means
-/// something else in it. Says whether it could.
-fn raise(copy: &mut Draft) -> bool {
-    /// Operators of which nothing that is used here changed between versions 11 and 13.
-    const SAME: [&str; 52] = [
-        "Conv",
-        "Gemm",
-        "MatMul",
-        "Relu",
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Max",
-        "Min",
-        "Pow",
-        "Sqrt",
-        "Exp",
-        "Log",
-        "Tanh",
-        "Sigmoid",
-        "Erf",
-        "Clip",
-        "LeakyRelu",
-        "Elu",
-        "HardSigmoid",
-        "PRelu",
-        "Reciprocal",
-        "Neg",
-        "Abs",
-        "MaxPool",
-        "AveragePool",
-        "GlobalAveragePool",
-        "GlobalMaxPool",
-        "Reshape",
-        "Flatten",
-        "Transpose",
-        "Concat",
-        "Gather",
-        "Shape",
-        "Cast",
-        "Identity",
-        "Slice",
-        "BatchNormalization",
-        "Expand",
-        "ReduceMean",
-        "ReduceMax",
-        "ReduceMin",
-        "Pad",
-        "Where",
-        "Equal",
-        "Greater",
-        "Less",
-        "Not",
-        "Tile",
-        "Softplus",
-        "ConstantOfShape",
-    ];
-    // A softmax once took all axes behind its own together: the same where there are none.
-    let outputs = copy.graph().output.iter().map(Value::from_proto);
-    let ranks: BTreeMap<String, usize> =
-        outputs.filter_map(|value| Some((value.name, value.shape?.len()))).collect();
-    let is_along_last = |node: &NodeProto| {
-        let axis = node.int("axis").unwrap_or(1);
-        let rank = node.only_output().and_then(|made| ranks.get(made));
-        axis == -1 || rank.is_some_and(|&rank| axis + 1 == rank as i64)
-    };
-    let is_same = |node: &NodeProto| {
-        node.is(&SAME) || (node.is(&["Softmax"]) && node.int("axis").is_some() && is_along_last(node))
-    };
-    if copy.opset() < 11 || !copy.nodes.iter().all(is_same) {
-        return false;
-    }
-    copy.set_opset(PER_CHANNEL);
-    true
 }
 
 #[cfg(test)]

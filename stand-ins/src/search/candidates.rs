@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parm_parity_models::bundle::{Meaning, Signature, misfit};
+use parm_parity_models::bundle::{Meaning, Signature, misfit, misplaced};
 use parm_parity_models::onnx::rewrite::Draft;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_protocol::Tensor;
@@ -12,7 +12,7 @@ use parm_protocol::Tensor;
 use super::{Refused, answers};
 use crate::Error;
 use crate::exact::{Maxima, quicken, rewrite};
-use crate::graph::{Links, Survey};
+use crate::graph::{Links, Survey, raise};
 use crate::int8::{Cuts, Ranges, Scope, Steps, correct, gather, measured, quantise};
 use crate::layers::{Shortcuts, repeats};
 use crate::measure::mean_distance;
@@ -104,6 +104,13 @@ impl Bench<'_> {
                 refused.push(Refused { name: name.clone(), reason: problem.to_string() });
                 continue;
             }
+            if let Some(side) = misplaced(&deployed, &Signature::from(&model.inspect())) {
+                let reason = format!(
+                    "its {side} are in another order than the deployed model's: export it with the same order"
+                );
+                refused.push(Refused { name: name.clone(), reason });
+                continue;
+            }
             self.smaller((name, "brought".into(), &Draft::new(&model)?), made, refused)?;
         }
         Ok(())
@@ -165,8 +172,16 @@ impl Bench<'_> {
             return Ok(());
         }
         let name = format!("{name}-int8");
-        let light = gather(self.workshop, draft, &self.rows)
-            .and_then(|ranges| self.best_range(&name, draft, (&ranges, Scope::All), &LEFT_OUT[..1]));
+        let mut raised = draft.clone();
+        if let Err(reason) = raise(&mut raised) {
+            // Of what is made from the deployed model it was said what stands in the way.
+            if draft.opset() != self.deployed.opset() {
+                refused.push(Refused { name, reason });
+            }
+            return Ok(());
+        }
+        let light = gather(self.workshop, &raised, &self.rows)
+            .and_then(|ranges| self.best_range(&name, &raised, (&ranges, Scope::All), &LEFT_OUT[..1]));
         if let Some(Some(light)) = found(&name, light, refused)? {
             made.push(Made { how: format!("{how}, in 8 bits; {}", light.how), ..light });
         }
@@ -199,7 +214,12 @@ impl Bench<'_> {
         refused: &mut Vec<Refused>,
     ) -> Result<(), Error> {
         self.progress.doing("gathering ranges of values");
-        let base = &quicken(self.workshop, base, &self.rows)?;
+        let mut base = quicken(self.workshop, base, &self.rows)?;
+        if let Err(reason) = raise(&mut base) {
+            refused.push(Refused { name: "int8".into(), reason });
+            return Ok(());
+        }
+        let base = &base;
         let ranges = gather(self.workshop, base, &self.rows);
         let Some(ranges) = found("int8", ranges, refused)? else { return Ok(()) };
         let mut seen = Vec::new();

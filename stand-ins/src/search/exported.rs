@@ -7,7 +7,7 @@ use parm_protocol::DataType;
 
 use super::*;
 use crate::exact::{Maxima, rewrite};
-use crate::graph::{Links, multiplications};
+use crate::graph::{Links, multiplications, raise};
 use crate::int8::{Cuts, Scope, gather, quantise};
 use crate::layers::{Shortcuts, repeats};
 use crate::prune::{Depth, Pruning};
@@ -52,8 +52,10 @@ fn smaller(name: &str) -> (Vec<String>, Vec<f64>) {
         let shortcuts = Shortcuts::of(workshop, &base, &rows, (found, &survey, &Alone)).unwrap().unwrap();
         drafts.extend(shortcuts.cut(&base).unwrap().into_iter().map(|(_, _, draft)| draft));
     }
-    let ranges = gather(workshop, &base, &rows).unwrap();
-    drafts.push(quantise(&base, &ranges, Scope::All, &Cuts::of(1e-4)).unwrap().unwrap());
+    let mut raised = base.clone();
+    raise(&mut raised).unwrap();
+    let ranges = gather(workshop, &raised, &rows).unwrap();
+    drafts.push(quantise(&raised, &ranges, Scope::All, &Cuts::of(1e-4)).unwrap().unwrap());
     let whole = multiplications(&base, &survey).unwrap();
     let mut left = Vec::new();
     for draft in drafts {

@@ -152,15 +152,28 @@ impl Frontier {
                  hedge), or give more rows",
                 100.0 * (1.0 - LEAST_AGREEMENT)
             ),
-            Some(cheapest) => format!(
-                "nothing costs {} or less: the cheapest is {}, at {:.2} with {}; ask for --cost {:.2}, or hedge \
-                 (--policy hedge)",
-                self.limit,
-                cheapest.name,
-                cheapest.cost[0],
-                percent(cheapest.agreement),
-                (cheapest.cost[0] * 100.0).ceil() / 100.0
-            ),
+            Some(cheapest) => {
+                let (name, cost, most) = (&cheapest.name, cheapest.cost[0], 100.0 * (1.0 - LEAST_AGREEMENT));
+                let within = self.candidates.iter().any(|candidate| candidate.cost[0] <= self.limit);
+                let cheaper = self.candidates.iter().any(|candidate| candidate.cost[0] < cost);
+                let said = match within {
+                    true => format!(
+                        "what costs {} or less says something else of more than {most:.0} % of the rows",
+                        self.limit
+                    ),
+                    false => format!("nothing costs {} or less", self.limit),
+                };
+                let which = if cheaper {
+                    format!("the cheapest that does not err so often (at most {most:.0} %)")
+                } else {
+                    "the cheapest".into()
+                };
+                format!(
+                    "{said}: {which} is {name}, at {cost:.2} with {}; ask for --cost {:.2}, or hedge (--policy hedge)",
+                    percent(cheapest.agreement),
+                    (cost * 100.0).ceil() / 100.0
+                )
+            }
             None => format!(
                 "nothing pays: no candidate is faster than the deployed model, which takes {:.0} us a query on this engine \
                  and machine; hedge instead (--policy hedge)",
@@ -285,6 +298,14 @@ mod tests {
         let wrong = frontier(0.25, vec![candidate("pruned-25", 0.1, 0.2)]);
         let said = wrong.verdict();
         assert!(wrong.chosen.is_none() && said.contains("something else of more than 50 %"), "{said}");
+        // What is cheap enough and wrong is not said to be missing.
+        let both = vec![candidate("pruned-25", 0.1, 0.2), candidate("int8", 0.3, 0.9)];
+        let said = frontier(0.25, both).verdict();
+        assert!(said.starts_with("what costs 0.25 or less says something else of more than 50 %"), "{said}");
+        assert!(said.contains("so often (at most 50 %) is int8, at 0.30 with 90.0 %"), "{said}");
+        let above = vec![candidate("pruned-25", 0.28, 0.3), candidate("int8", 0.3, 0.9)];
+        let said = frontier(0.25, above).verdict();
+        assert!(said.starts_with("nothing costs 0.25 or less: the cheapest that does not err"), "{said}");
         let none = frontier(0.25, Vec::new()).verdict();
         assert!(
             none.starts_with("nothing pays") && none.contains("30 us") && none.contains("hedge"),

@@ -303,12 +303,21 @@ mod tests {
     }
 
     fn at_school(count: usize, wish: &Wish, school: Option<&dyn School>) -> Result<Frontier, Error> {
-        let (model, stage) = (classifier(3), Stage::new());
+        found_for(&classifier(3), count, wish, school)
+    }
+
+    fn found_for(
+        model: &Model,
+        count: usize,
+        wish: &Wish,
+        school: Option<&dyn School>,
+    ) -> Result<Frontier, Error> {
+        let stage = Stage::new();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
         std::fs::write(&path, model.bytes()).unwrap();
-        let rows = stage.rows(&model, &[pictures(count)]);
-        make(&stage.workshop, (&path, &model), &rows, wish, &Alone, school)
+        let rows = stage.rows(model, &[pictures(count)]);
+        make(&stage.workshop, (&path, model), &rows, wish, &Alone, school)
     }
 
     #[test]
@@ -339,6 +348,26 @@ mod tests {
         let judged = found.candidates.iter().find(|candidate| candidate.name == "from-same");
         assert!(judged.is_none_or(|one| one.agreement.value == 1.0 && one.sureness.is_some()), "{found}");
         assert!(judged.is_some() || found.refused.iter().any(|one| one.name == "from-same"), "{found}");
+    }
+
+    #[test]
+    fn what_has_its_outputs_in_another_order_is_refused() {
+        let two = |names: [&str; 2]| {
+            let mut builder = Builder::new("two", 5);
+            let x = builder.input(Value::batch_of_f32("x", &[1, 8, 8]));
+            let flat = builder.node("Flatten", "flat", &[&x]);
+            for name in ["a", "b"] {
+                builder.dense(name, &flat, Dense { inputs: 64, outputs: 3 }).unwrap();
+            }
+            for name in names {
+                builder.output(Value::batch_of_f32(name, &[3]));
+            }
+            builder.build().unwrap()
+        };
+        let brought = vec![("from-turned".to_owned(), two(["b", "a"]).bytes().clone())];
+        let found = found_for(&two(["a", "b"]), 60, &Wish { brought, ..WISH }, None).unwrap();
+        let turned = found.refused.iter().find(|refused| refused.name == "from-turned").unwrap();
+        assert!(turned.reason.starts_with("its outputs are in another order"), "{}", turned.reason);
     }
 
     /// Teaches nothing new, or not at all.

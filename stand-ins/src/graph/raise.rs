@@ -1,0 +1,382 @@
+//! Bringing a graph of an older version of ONNX's own operators to the one that 8-bit copies are written in.
+//!
+//! Exporters write old versions for years, so this is no rare case. Operators of which nothing that matters here has changed
+//! stay; what became an input or means something else is rewritten; what is left is named.
+
+use std::collections::BTreeMap;
+
+use parm_parity_models::onnx::proto::{GraphProto, NodeProto};
+use parm_parity_models::onnx::rewrite::Draft;
+use parm_parity_models::onnx::{Attribute, DataType, Defect, Tensor, Value};
+
+use super::NodeExt;
+
+/// The first version whose `DequantizeLinear` has a scale for each channel.
+pub(crate) const PER_CHANNEL: i64 = 13;
+/// Before this one, more had another meaning than is worth following.
+const OLDEST: i64 = 9;
+
+/// Operators that mean the same in all versions between these two, as far as inference goes.
+const SAME: &[&str] = &[
+    "Abs",
+    "Acos",
+    "Add",
+    "And",
+    "ArgMax",
+    "ArgMin",
+    "Asin",
+    "Atan",
+    "AveragePool",
+    "BatchNormalization",
+    "Cast",
+    "Ceil",
+    "Celu",
+    "Compress",
+    "Concat",
+    "ConstantOfShape",
+    "Conv",
+    "ConvInteger",
+    "ConvTranspose",
+    "Cos",
+    "CumSum",
+    "DepthToSpace",
+    "DequantizeLinear",
+    "Div",
+    "DynamicQuantizeLinear",
+    "Einsum",
+    "Elu",
+    "Equal",
+    "Erf",
+    "Exp",
+    "Expand",
+    "EyeLike",
+    "Flatten",
+    "Floor",
+    "GRU",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "Gemm",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "Greater",
+    "GreaterOrEqual",
+    "HardSigmoid",
+    "Identity",
+    "If",
+    "InstanceNormalization",
+    "IsInf",
+    "IsNaN",
+    "LRN",
+    "LSTM",
+    "LeakyRelu",
+    "Less",
+    "LessOrEqual",
+    "Log",
+    "Loop",
+    "LpNormalization",
+    "LpPool",
+    "MatMul",
+    "MatMulInteger",
+    "Max",
+    "MaxPool",
+    "Mean",
+    "MeanVarianceNormalization",
+    "Min",
+    "Mod",
+    "Mul",
+    "Neg",
+    "NonMaxSuppression",
+    "NonZero",
+    "Not",
+    "OneHot",
+    "Or",
+    "PRelu",
+    "Pow",
+    "QLinearConv",
+    "QLinearMatMul",
+    "QuantizeLinear",
+    "RNN",
+    "Range",
+    "Reciprocal",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSumSquare",
+    "Relu",
+    "Reshape",
+    "ReverseSequence",
+    "RoiAlign",
+    "Round",
+    "ScatterElements",
+    "ScatterND",
+    "Selu",
+    "Shape",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Size",
+    "Softplus",
+    "Softsign",
+    "SpaceToDepth",
+    "Sqrt",
+    "Sub",
+    "Sum",
+    "Tan",
+    "Tanh",
+    "ThresholdedRelu",
+    "Tile",
+    "Transpose",
+    "Where",
+    "Xor",
+];
+
+/// Brings the graph to [`PER_CHANNEL`], unless it is of that version or a newer one. What stands in the way is the error.
+pub(crate) fn raise(draft: &mut Draft) -> Result<(), String> {
+    let version = draft.opset();
+    if version >= PER_CHANNEL {
+        return Ok(());
+    }
+    if version < OLDEST {
+        return Err(format!(
+            "8-bit numbers want version {PER_CHANNEL} of the operators, and those of version {version} mean too much else: \
+             export the model anew"
+        ));
+    }
+    let ranks = ranks(draft);
+    let mut raised = Vec::with_capacity(draft.nodes.len());
+    for at in 0..draft.nodes.len() {
+        let node = draft.nodes[at].clone();
+        let op = node.op_type.clone();
+        match raised_node(draft, node, version, &ranks) {
+            Ok(Some(nodes)) => raised.extend(nodes),
+            Ok(None) => {
+                return Err(format!(
+                    "8-bit numbers want version {PER_CHANNEL} of the operators, and {op} of version {version} cannot be brought to \
+                     it: export the model anew"
+                ));
+            }
+            Err(defect) => return Err(defect.to_string()),
+        }
+    }
+    draft.nodes = raised;
+    draft.set_opset(PER_CHANNEL);
+    Ok(())
+}
+
+/// The numbers of dimensions that the file declares.
+fn ranks(draft: &Draft) -> BTreeMap<String, i64> {
+    let declared = draft.graph().output.iter().chain(&draft.graph().value_info).map(Value::from_proto);
+    declared.filter_map(|value| Some((value.name, value.shape?.len() as i64))).collect()
+}
+
+/// What stands for a node in the newer version; `None` where nothing is known to.
+fn raised_node(
+    draft: &mut Draft,
+    mut node: NodeProto,
+    version: i64,
+    ranks: &BTreeMap<String, i64>,
+) -> Result<Option<Vec<NodeProto>>, Defect> {
+    let as_it_is = |node| Ok(Some(vec![node]));
+    if !matches!(node.domain.as_str(), "" | "ai.onnx") {
+        return as_it_is(node);
+    }
+    if !node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()).all(is_same) {
+        return Ok(None);
+    }
+    match node.op_type.as_str() {
+        op if SAME.contains(&op) => {}
+        "Squeeze" | "Unsqueeze" | "ReduceSum" => whole_numbers(draft, &mut node, "axes", 1)?,
+        "Split" => whole_numbers(draft, &mut node, "split", 1)?,
+        "Slice" if version < 10 => {
+            let from = node.ints("starts").map_or(0, <[i64]>::len);
+            if node.ints("axes").is_none() {
+                let axes: Vec<i64> = (0..from as i64).collect();
+                node.attribute.push(Attribute::Ints(axes).to_proto("axes"));
+            }
+            for (place, name) in ["starts", "ends", "axes"].into_iter().enumerate() {
+                whole_numbers(draft, &mut node, name, place + 1)?;
+            }
+        }
+        "Pad" if version < 11 => {
+            whole_numbers(draft, &mut node, "pads", 1)?;
+            number(draft, &mut node, "value", 2)?;
+        }
+        "Clip" if version < 11 => {
+            number(draft, &mut node, "min", 1)?;
+            number(draft, &mut node, "max", 2)?;
+        }
+        "TopK" if version < 10 => {
+            let count = node.int("k").unwrap_or(1);
+            drop_setting(&mut node, "k");
+            let count = Tensor::from_i64(&format!("{}/k", node.name), &[1], &[count])?;
+            input(&mut node, 1, draft.add_constant(count));
+        }
+        "Slice" | "Pad" | "Clip" | "TopK" => {}
+        // Nothing is dropped while a model is served.
+        "Dropout" => drop_setting(&mut node, "ratio"),
+        "Resize" if version >= 11 => {
+            if node.text("coordinate_transformation_mode").as_deref() == Some("tf_half_pixel_for_nn") {
+                return Ok(None);
+            }
+            // What is empty used to stand for what is left out.
+            for place in 1..node.input.len() {
+                let is_empty = draft.constants.get(&node.input[place]).is_some_and(Tensor::is_empty);
+                if is_empty {
+                    node.input[place].clear();
+                }
+            }
+        }
+        "Softmax" | "LogSoftmax" | "Hardmax" => return Ok(Some(along_the_last(draft, node, ranks))),
+        _ => return Ok(None),
+    }
+    as_it_is(node)
+}
+
+/// Whether all nodes of a body mean the same.
+fn is_same(body: &GraphProto) -> bool {
+    let is_same_node = |node: &NodeProto| {
+        (SAME.contains(&node.op_type.as_str()) || node.op_type == "Constant")
+            && node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()).all(is_same)
+    };
+    body.node.iter().all(is_same_node)
+}
+
+/// A softmax once took all axes from its own on together: as one of two dimensions, of which it takes the last.
+fn along_the_last(draft: &mut Draft, mut node: NodeProto, ranks: &BTreeMap<String, i64>) -> Vec<NodeProto> {
+    let axis = node.int("axis").unwrap_or(1);
+    let rank = node.only_output().and_then(|made| ranks.get(made));
+    drop_setting(&mut node, "axis");
+    node.attribute.push(Attribute::Int(-1).to_proto("axis"));
+    if axis == -1 || rank.is_some_and(|&rank| axis + 1 == rank) {
+        return vec![node];
+    }
+    let (read, made) = (node.input[0].clone(), node.output[0].clone());
+    let [sizes, flat, done] = ["sizes", "flat", "done"].map(|name| draft.fresh(&format!("{made}/{name}")));
+    let measure = draft.make("Shape", &[&read], &sizes, []);
+    let flatten = draft.make("Flatten", &[&read], &flat, [("axis", Attribute::Int(axis))]);
+    (node.input[0], node.output[0]) = (flat, done.clone());
+    let back = draft.make("Reshape", &[&done, &sizes], &made, []);
+    vec![measure, flatten, node, back]
+}
+
+/// Brings a setting that is a list of whole numbers to the input in this place.
+fn whole_numbers(draft: &mut Draft, node: &mut NodeProto, name: &str, place: usize) -> Result<(), Defect> {
+    let Some(numbers) = node.ints(name).map(<[i64]>::to_vec) else { return Ok(()) };
+    drop_setting(node, name);
+    let tensor = Tensor::from_i64(&format!("{}/{name}", node.name), &[numbers.len()], &numbers)?;
+    input(node, place, draft.add_constant(tensor));
+    Ok(())
+}
+
+/// Brings a setting that is a number to the input in this place.
+fn number(draft: &mut Draft, node: &mut NodeProto, name: &str, place: usize) -> Result<(), Defect> {
+    let Some(number) = node.float(name) else { return Ok(()) };
+    drop_setting(node, name);
+    let data = number.to_le_bytes().to_vec();
+    let tensor = Tensor::new(&format!("{}/{name}", node.name), DataType::Float, &[], data.into())?;
+    input(node, place, draft.add_constant(tensor));
+    Ok(())
+}
+
+fn input(node: &mut NodeProto, place: usize, name: String) {
+    node.input.resize(node.input.len().max(place + 1), String::new());
+    node.input[place] = name;
+}
+
+fn drop_setting(node: &mut NodeProto, name: &str) {
+    node.attribute.retain(|attribute| attribute.name != name);
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_parity_models::onnx::Builder;
+    use parm_random::Random;
+
+    use super::*;
+    use crate::testing::Stage;
+
+    /// What nodes of an old version say of rows of 4 x 6, and what they say in the new one. `build` names the last value, whose rows
+    /// are of these sizes.
+    fn both(
+        version: i64,
+        sizes: &[usize],
+        build: impl FnOnce(&mut Builder, &str) -> String,
+    ) -> (Draft, [Vec<f32>; 2]) {
+        let mut builder = Builder::new("old", 1).opset(version);
+        let x = builder.input(Value::batch_of_f32("x", &[4, 6]));
+        let last = build(&mut builder, &x);
+        builder.output(Value::batch_of_f32(&last, sizes));
+        let model = builder.build().unwrap();
+        let (stage, values) = (Stage::new(), Random::new(2).normals(3 * 24));
+        let array = parm_protocol::Tensor::from_f32([3, 4, 6].as_slice(), &values).unwrap();
+        let rows = stage.rows(&model, &[array]);
+        let mut draft = Draft::new(&model).unwrap();
+        raise(&mut draft).unwrap();
+        assert_eq!(draft.opset(), PER_CHANNEL);
+        let raised = draft.clone().finish().unwrap();
+        (draft, [&model, &raised].map(|model| stage.answers(model, &rows)))
+    }
+
+    fn ints(numbers: &[i64]) -> Attribute {
+        Attribute::Ints(numbers.to_vec())
+    }
+
+    #[test]
+    fn what_was_a_setting_becomes_an_input_and_says_the_same() {
+        let (draft, [old, new]) = both(9, &[1, 2], |builder, x| {
+            let cut = [("starts", ints(&[1, -4])), ("ends", ints(&[3, 6]))];
+            let [starts, ends] = cut;
+            let part = builder.node_with("Slice", "part", &[x], [starts, ends, ("axes", ints(&[1, 2]))]);
+            let wide = builder.node_with(
+                "Pad",
+                "wide",
+                &[&part],
+                [("pads", ints(&[0, 0, 1, 0, 0, 1])), ("value", Attribute::Float(0.5))],
+            );
+            let bounded = builder.node_with("Clip", "bounded", &[&wide], [("max", Attribute::Float(0.7))]);
+            let sums = builder.node_with("ReduceSum", "sums", &[&bounded], [("axes", ints(&[2]))]);
+            let flat = builder.node_with("Squeeze", "flat", &[&sums], [("axes", ints(&[2]))]);
+            builder.node_with("Unsqueeze", "y", &[&flat], [("axes", ints(&[1]))])
+        });
+        assert_eq!(old, new);
+        assert!(old.iter().any(|value| *value != old[0]));
+        let settings =
+            draft.nodes.iter().flat_map(|node| &node.attribute).map(|setting| setting.name.as_str());
+        assert_eq!(settings.collect::<Vec<_>>(), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_softmax_over_axes_together_stays_one_over_all_of_them() {
+        for (axis, nodes) in [(Some(1), 4), (None, 4), (Some(2), 1), (Some(-1), 1)] {
+            let (draft, [old, new]) = both(11, &[4, 6], |builder, x| match axis {
+                Some(axis) => builder.node_with("Softmax", "y", &[x], [("axis", Attribute::Int(axis))]),
+                None => builder.node("Softmax", "y", &[x]),
+            });
+            assert!(old.iter().zip(&new).all(|(a, b)| (a - b).abs() < 1e-6), "{axis:?}: {old:?} {new:?}");
+            let row: f32 = new[..24].iter().sum();
+            assert!((row - if nodes == 4 { 1.0 } else { 4.0 }).abs() < 1e-4, "{axis:?}: {row}");
+            assert_eq!(draft.nodes.len(), nodes, "{axis:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_brought_over_is_named() {
+        let refused = |version: i64, op: &str| {
+            let mut builder = Builder::new("old", 1).opset(version);
+            let x = builder.input(Value::batch_of_f32("x", &[4, 6]));
+            let y = builder.node(op, "y", &[&x]);
+            builder.output(Value::batch_of_f32(&y, &[4, 6]));
+            let mut draft = Draft::new(&builder.build().unwrap()).unwrap();
+            raise(&mut draft).unwrap_err()
+        };
+        assert!(refused(9, "Upsample").contains("Upsample of version 9"));
+        assert!(refused(10, "Resize").contains("Resize of version 10"));
+        assert!(refused(8, "Relu").contains("version 8"));
+    }
+}
