@@ -134,7 +134,8 @@ pub struct Teaching {
     /// Name of the deployed model in the repository, if a file is given [default: the file's name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Rows to learn from, with or without labels: KIND:PATH,PATH?setting=value, such as idx:images,labels
+    /// Rows to learn from, with or without labels: KIND:PATH,PATH?setting=value, such as idx:images,labels, or
+    /// capture:FOLDER for what `parm serve --capture` kept
     #[arg(long, value_name = "SOURCE")]
     pub data: String,
     /// Rows to measure on, which training does not see [default: those held out]

@@ -6,7 +6,7 @@ mod school;
 #[cfg(not(feature = "train"))]
 #[path = "no_school.rs"]
 mod school;
-mod traffic;
+pub mod traffic;
 mod watch;
 
 use std::io::Write;

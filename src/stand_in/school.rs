@@ -2,19 +2,21 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use bytes::Bytes;
 use parm_parity_models::onnx::{Limits, Model};
-use parm_protocol::{DataType, Tensor};
+use parm_protocol::Tensor;
 use parm_stand_ins::{Lessons, Progress, School};
-use parm_training::data::{Parts, Samples};
+use parm_training::data::Parts;
 use parm_training::fit::{CheckpointError, Epoch, Files, Observer, Settings, Stop, Surroundings};
 use parm_training::parity::Materials;
 use parm_training::stand_in::{StandInRecipe, train};
-use parm_training::{Array, Device, Error};
+use parm_training::{Device, Error};
 
 use crate::Failure;
 use crate::cli::stand_in::StandInSearch;
+use crate::train::captured::{self, array};
+use crate::train::engine::is_float;
 
 /// With fewer rows a candidate would learn those, and not the model.
 const FEWEST: usize = 200;
@@ -23,8 +25,6 @@ const FEWEST: usize = 200;
 /// than four.
 const RATE: f32 = 1e-4;
 const WARM_UP: f32 = 0.5;
-/// Up to here every whole number is a float.
-const EXACT: f64 = 16_777_216.0;
 /// How names of checkpoints end.
 const CHECKPOINT: &str = ".checkpoint";
 
@@ -70,19 +70,21 @@ impl Class {
     }
 
     fn lesson(&self, name: &str, graph: &Bytes, lessons: &Lessons<'_>) -> anyhow::Result<Bytes> {
-        let [said] = lessons.said else {
-            bail!("the trainer takes models of one output, this has {}", lessons.said.len());
-        };
         let rows = lessons.rows.len();
         if rows < FEWEST {
             bail!("{rows} rows are too few to learn from: give {FEWEST} at least beside the others");
         }
-        if lessons.meaning.has_classes() && said.shape().len() != 2 {
+        let said: Vec<&Tensor> = lessons.said.iter().filter(|said| is_float(said.datatype())).collect();
+        if let [said] = said[..]
+            && lessons.meaning.has_classes()
+            && said.shape().len() != 2
+        {
             bail!("a row has classes in {} dimensions, and the trainer knows one", said.shape().len() - 1);
         }
-        let inputs = lessons.rows.inputs().iter().map(array).collect::<anyhow::Result<Vec<_>>>()?;
-        let (inputs, parts) = Parts::join(inputs).context("the inputs have not as many rows")?;
-        let (samples, outputs) = (Samples { parts, ..Samples::new(inputs, None)? }, array(said)?);
+        let said = said.into_iter().map(array).collect::<anyhow::Result<Vec<_>>>()?;
+        let (outputs, _) =
+            Parts::join(said).context("the outputs have not as many rows, or are no numbers")?;
+        let samples = captured::samples(lessons.rows.inputs())?;
         let graph = Model::from_bytes(graph.clone(), &Limits::default())?;
         let materials =
             Materials { samples: &samples, graph: &graph, teacher: None, outputs: Some(&outputs) };
@@ -108,23 +110,6 @@ impl Class {
         };
         Ok(taught?.model)
     }
-}
-
-/// Numbers of any kind as the trainer takes them.
-fn array(tensor: &Tensor) -> anyhow::Result<Array<f32>> {
-    let numbers = parm_arrays::numbers(tensor).context("the rows are no numbers")?;
-    let is_float =
-        matches!(tensor.datatype(), DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64);
-    let numbers: Vec<f32> = numbers
-        .map(|number| {
-            ensure!(
-                is_float || number.abs() <= EXACT,
-                "the trainer holds integers up to {EXACT}, a row has {number}"
-            );
-            Ok(number as f32)
-        })
-        .collect::<anyhow::Result<_>>()?;
-    Array::new(tensor.shape().to_vec(), numbers).context("the rows are of no shape")
 }
 
 /// Says how lessons go, and ends them when somebody wants that.
@@ -189,12 +174,16 @@ mod tests {
     }
 
     fn answers(model: &[u8], rows: &Tensor) -> Tensor {
+        all_answers(model, rows).remove(0)
+    }
+
+    fn all_answers(model: &[u8], rows: &Tensor) -> Vec<Tensor> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.onnx");
         std::fs::write(&path, model).unwrap();
         let options = parm_backend::engine::Options::default();
         let engine = parm_backend::engine::choose("tract", &options).unwrap().engine;
-        engine.load(&path, &options).unwrap().run(std::slice::from_ref(rows)).unwrap().remove(0)
+        engine.load(&path, &options).unwrap().run(std::slice::from_ref(rows)).unwrap()
     }
 
     fn pictures() -> (Rows, Tensor) {
@@ -225,11 +214,13 @@ mod tests {
             Lessons { rows: &rows, said: std::slice::from_ref(&said), meaning, progress: &patience };
         let folder = tempfile::tempdir().unwrap();
         let taught = class(folder.path(), 30).teach("candidate", candidate.bytes(), &lessons).unwrap();
-        [candidate.bytes(), &taught].map(|model| {
-            let (said, learned) = (said.as_f32().unwrap(), answers(model, &tensor));
-            let learned = learned.as_f32().unwrap();
-            said.iter().zip(learned.iter()).map(|(a, b)| (a - b).abs()).sum::<f32>() / said.len() as f32
-        })
+        [candidate.bytes(), &taught].map(|model| apart(&said, &answers(model, &tensor)))
+    }
+
+    /// How far numbers are from others, in the mean.
+    fn apart(said: &Tensor, learned: &Tensor) -> f32 {
+        let (said, learned) = (said.as_f32().unwrap(), learned.as_f32().unwrap());
+        said.iter().zip(learned.iter()).map(|(a, b)| (a - b).abs()).sum::<f32>() / said.len() as f32
     }
 
     #[test]
@@ -243,6 +234,32 @@ mod tests {
         ] {
             let [before, after] = learned(activation, outputs, meaning);
             assert!(after < left * before, "{activation} of {outputs}: {after} after {before}");
+        }
+    }
+
+    #[test]
+    fn several_outputs_are_taught_together_and_whole_numbers_left_alone() {
+        let (rows, tensor) = pictures();
+        let of = |seed: u64| {
+            let mut builder = Builder::new("network", seed);
+            let x = builder.input(Value::batch_of_f32("x", &[6]));
+            for (name, outputs) in [("a", 1), ("b", 3)] {
+                let y = builder.dense(name, &x, Dense { inputs: 6, outputs }).unwrap();
+                builder.output(Value::batch_of_f32(&y, &[outputs]));
+            }
+            builder.build().unwrap()
+        };
+        let (told, candidate) = (all_answers(of(1).bytes(), &tensor), of(2));
+        let class = Tensor::new(parm_protocol::DataType::Int64, [ROWS].as_slice(), vec![0; 8 * ROWS].into());
+        let said = [class.unwrap(), told[0].clone(), told[1].clone()];
+        let patience = Patience(std::cell::Cell::new(u32::MAX));
+        let lessons = Lessons { rows: &rows, said: &said, meaning: Meaning::Values, progress: &patience };
+        let folder = tempfile::tempdir().unwrap();
+        let taught = self::class(folder.path(), 30).teach("candidate", candidate.bytes(), &lessons).unwrap();
+        let (before, after) = (all_answers(candidate.bytes(), &tensor), all_answers(&taught, &tensor));
+        for (output, told) in told.iter().enumerate() {
+            let [before, after] = [&before, &after].map(|said| apart(told, &said[output]));
+            assert!(after < 0.3 * before, "output {output}: {after} after {before}");
         }
     }
 
@@ -279,7 +296,6 @@ mod tests {
             class(folder.path(), 2).teach("candidate", model.bytes(), &lessons).unwrap_err()
         };
         assert!(refused(&few, std::slice::from_ref(&said)).contains("3 rows are too few"));
-        assert!(refused(&rows, &[said.clone(), said.clone()]).contains("one output, this has 2"));
         let cube = Tensor::new(said.datatype(), [ROWS, 2, 2].as_slice(), said.data().clone()).unwrap();
         assert!(refused(&rows, &[cube]).contains("2 dimensions"));
     }

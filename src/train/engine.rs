@@ -18,6 +18,8 @@ pub struct BlackBox {
     model: RefCell<Box<dyn Model>>,
     /// What is where in a row, where there are several inputs.
     parts: Parts,
+    /// Whether it says all its outputs of fractions, or the first alone.
+    says_all: bool,
 }
 
 impl BlackBox {
@@ -26,7 +28,12 @@ impl BlackBox {
         let model = by_name(engine, &Options::default())?
             .load(path, &Options::default())
             .context("the deployed model")?;
-        Ok(Self { model: RefCell::new(model), parts: Parts::default() })
+        Ok(Self::of(model))
+    }
+
+    /// A model that is loaded.
+    pub fn of(model: Box<dyn Model>) -> Self {
+        Self { model: RefCell::new(model), parts: Parts::default(), says_all: false }
     }
 
     /// The same for rows like these.
@@ -34,17 +41,44 @@ impl BlackBox {
         Self { parts: samples.parts.clone(), ..self }
     }
 
-    fn ask(&self, rows: &Array<f32>) -> anyhow::Result<Vec<f32>> {
-        let mut model = self.model.borrow_mut();
+    /// The same, and all outputs of fractions are said side by side.
+    pub fn saying_all(self) -> Self {
+        Self { says_all: true, ..self }
+    }
+
+    /// Rows as the model takes them.
+    pub fn tensors(&self, rows: &Array<f32>) -> anyhow::Result<Vec<Tensor>> {
+        let model = self.model.borrow();
         let (declared, given) = (&model.signature().inputs, self.parts.split(rows.clone()));
         let given = given.context("the rows are not as long as those that it was prepared for")?;
         let (wanted, inputs) = (declared.len(), given.len());
         ensure!(wanted == inputs, "it has {wanted} inputs, the rows hold {inputs}: give an array for each");
         let tensors = declared.iter().zip(&given).map(|(input, rows)| tensor(input.datatype, rows));
-        let tensors = tensors.collect::<anyhow::Result<Vec<_>>>()?;
-        let outputs = model.run(&tensors)?;
-        let output = outputs.first().context("the model has no output")?;
-        Ok(output.as_f32()?.into_owned())
+        tensors.collect()
+    }
+
+    /// One run.
+    pub fn run(&self, inputs: &[Tensor]) -> anyhow::Result<Vec<Tensor>> {
+        Ok(self.model.borrow_mut().run(inputs)?)
+    }
+
+    fn ask(&self, rows: &Array<f32>) -> anyhow::Result<Vec<f32>> {
+        let outputs = self.run(&self.tensors(rows)?)?;
+        let floats = outputs.iter().filter(|output| is_float(output.datatype()));
+        let said = floats.take(if self.says_all { usize::MAX } else { 1 });
+        let mut parts =
+            said.map(|output| Ok(output.as_f32()?.into_owned())).collect::<anyhow::Result<Vec<_>>>()?;
+        ensure!(!parts.is_empty(), "the model has no output of floats");
+        if parts.len() == 1 {
+            return Ok(parts.remove(0));
+        }
+        let count = rows.shape()[0];
+        let part = |part: Vec<f32>| Array::new(vec![count, part.len() / count.max(1)], part);
+        let parts: Option<Vec<Array<f32>>> = parts.into_iter().map(part).collect();
+        let joined = parts.and_then(Parts::join);
+        let (joined, _) =
+            joined.context("of several outputs each must have a row for each query to be taught")?;
+        Ok(joined.into_data())
     }
 }
 
@@ -59,6 +93,11 @@ impl Teacher for BlackBox {
         let values = said.len() / count.max(1);
         Array::new(vec![count, values], said).ok_or(Error::OutputKind)
     }
+}
+
+/// Whether a model's numbers can be taught.
+pub fn is_float(datatype: DataType) -> bool {
+    matches!(datatype, DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64)
 }
 
 /// Rows as the kind of number that the model takes.

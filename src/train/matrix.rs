@@ -8,7 +8,7 @@ use parm_training::matrix::{Cell, Matrix, MatrixObserver, Outcome, Place, Result
 use parm_training::{Device, Error, Teacher};
 
 use super::engine::BlackBox;
-use super::stop;
+use super::{clock, stop};
 use crate::Failure;
 use crate::cli::train as flags;
 
@@ -34,8 +34,17 @@ fn run(given: &flags::Matrix, device: Device, matrices: &[Matrix]) -> anyhow::Re
     let stop = stop::on_signals()?;
     let place = Place { data: given.data.clone(), results: given.results.clone() };
     for matrix in matrices {
-        let jobs = given.jobs;
-        Runner { matrix, place: &place, jobs, device, ask: &ask, observer: &CellLines, stop: &stop }.run()?;
+        let runner = Runner {
+            matrix,
+            place: &place,
+            jobs: given.jobs,
+            device,
+            ask: &ask,
+            clock: &clock::shares,
+            observer: &CellLines,
+            stop: &stop,
+        };
+        runner.run()?;
         if stop.is_requested() {
             anyhow::bail!("stopped: run it again to go on");
         }

@@ -1,6 +1,8 @@
 //! `parm train`: base models, parity models, stand-ins, learned codes, and matrices of them.
 
 mod base;
+pub mod captured;
+mod clock;
 mod code;
 pub mod engine;
 mod matrix;
@@ -13,7 +15,7 @@ mod taught;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use parm_parity_models::onnx::{Limits, Model};
 use parm_parity_models::repository::Repository;
 use parm_training::data::{Limit, Samples, Source};
@@ -34,12 +36,16 @@ pub fn main(command: &TrainCommand) -> Result<(), Failure> {
 
 /// Rows from a source, for a model of so many inputs.
 fn samples(source: &str, inputs: usize) -> anyhow::Result<Samples> {
+    ensure!(
+        !source.starts_with("capture:"),
+        "captured rows have no labels, and are of a deployed model: train a parity model or a stand-in from them"
+    );
     let source: Source = source.parse()?;
     Ok(source.read_for(inputs, Limit::default())?)
 }
 
 /// A deployed model: its name in the repository, its file, and what is in it.
-struct Deployed {
+pub struct Deployed {
     name: String,
     path: PathBuf,
     model: Model,

@@ -9,7 +9,7 @@ use parm_training::fit::{Files, Surroundings};
 use parm_training::parity::{CodeRecord, ParityRecipe, TrainedParities, examine, publish, train};
 
 use super::run::{Numbers, apply, files, named, recipe, set, threads};
-use super::taught::{Inputs, Taught};
+use super::taught::{Ends, Taught};
 use super::{command_line, progress, stop, tool};
 use crate::Failure;
 use crate::cli::train as flags;
@@ -28,7 +28,7 @@ struct Work {
 
 impl Work {
     fn prepare(given: &flags::Parity) -> anyhow::Result<Self> {
-        let taught = Taught::read(&given.taught, given.architecture.as_deref(), &given.run, Inputs::One)?;
+        let taught = Taught::read(&given.taught, given.architecture.as_deref(), &given.run, Ends::One)?;
         Ok(Self { recipe: settings(given)?, taught })
     }
 

@@ -2,15 +2,15 @@
 
 use std::io::Write;
 
-use anyhow::{Context, anyhow};
-use parm_parity_models::bundle::{Signature, misfit};
+use anyhow::{Context, anyhow, bail};
+use parm_parity_models::bundle::{Signature, misfit, misplaced};
 use parm_parity_models::onnx::Model;
 use parm_training::fit::{Files, Surroundings};
 use parm_training::parity::{StandInRecord, publish_stand_in};
 use parm_training::stand_in::{StandInRecipe, Standing, TrainedStandIn, examine, train};
 
 use super::run::{Numbers, apply, files, named, recipe, set, threads};
-use super::taught::{Inputs, Taught};
+use super::taught::{Ends, Taught};
 use super::{command_line, progress, stop};
 use crate::Failure;
 use crate::cli::train as flags;
@@ -29,7 +29,7 @@ struct StandInWork {
 
 impl StandInWork {
     fn prepare(given: &flags::StandInTraining) -> anyhow::Result<Self> {
-        let taught = Taught::read(&given.taught, given.architecture.as_deref(), &given.run, Inputs::Several)?;
+        let taught = Taught::read(&given.taught, given.architecture.as_deref(), &given.run, Ends::Several)?;
         if let Some(architecture) = &taught.architecture {
             let signature = |model: &Model| Signature::from(&model.inspect());
             let problem =
@@ -37,6 +37,11 @@ impl StandInWork {
             problem
                 .map_or(Ok(()), |problem| Err(anyhow!("{problem}")))
                 .context("the stand-in could not serve")?;
+            if let Some(side) = misplaced(&signature(&taught.deployed.model), &signature(architecture)) {
+                bail!(
+                    "the {side} of --architecture are in another order than the deployed model's: export it with the same order"
+                );
+            }
         }
         Ok(Self { recipe: settings(given)?, taught })
     }

@@ -12,12 +12,12 @@ use parm_training::{Array, Device, Network, Teacher};
 
 use super::engine::BlackBox;
 use super::run::device;
-use super::{Deployed, samples};
+use super::{Deployed, captured, samples};
 use crate::cli::train as flags;
 
-/// What of the model's inputs can be used.
+/// How many inputs and outputs of the model can be used.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Inputs {
+pub enum Ends {
     One,
     Several,
 }
@@ -41,28 +41,42 @@ impl Taught {
         given: &flags::Teaching,
         architecture: Option<&Path>,
         run: &flags::Run,
-        inputs: Inputs,
+        ends: Ends,
     ) -> anyhow::Result<Self> {
         let deployed = Deployed::find(&given.deployed, given.name.as_deref(), &run.models)?;
-        let several = deployed.model.inspect().inputs.len();
+        let found = deployed.model.inspect();
+        let outputs_of_floats = found.outputs.iter().filter(|output| output.datatype.is_float()).count();
+        let several = found.inputs.len();
         ensure!(
-            several == 1 || inputs == Inputs::Several,
+            several == 1 || ends == Ends::Several,
             "the model has {several} inputs, and codes mix the numbers of one: train a stand-in"
+        );
+        ensure!(
+            outputs_of_floats == 1 || ends == Ends::Several,
+            "the model has {outputs_of_floats} outputs of floats, and codes reconstruct one: train a stand-in"
         );
         let open = |path: &Path| Model::open(path, &Limits::default());
         let outputs = |path: &PathBuf| Samples::npy(path, None, Limit::default()).map(|rows| rows.inputs);
         let device = device(run)?;
-        let data = samples(&given.data, several)?;
-        let test = given.test.as_deref().map(|test| samples(test, several)).transpose()?;
+        let rows = |source: &str| match captured::read(source, &deployed)? {
+            Some(rows) => Ok(rows),
+            None => samples(source, several),
+        };
+        let data = rows(&given.data)?;
+        let test = given.test.as_deref().map(rows).transpose()?;
         let parts = test.as_ref().map_or(&data.parts, |test| &test.parts);
         ensure!(
             *parts == data.parts,
             "the inputs have other sizes in --test than in --data: bring both to one length"
         );
         let teacher: Option<Box<dyn Teacher>> = match &given.engine {
-            Some(engine) => Some(Box::new(BlackBox::load(engine, &deployed.path)?.taking(&data))),
+            Some(engine) => {
+                let model = BlackBox::load(engine, &deployed.path)?.taking(&data);
+                Some(Box::new(if ends == Ends::Several { model.saying_all() } else { model }))
+            }
             None if architecture.is_some() && given.outputs.is_none() => {
-                Some(Box::new(Network::new(open(&deployed.path)?, device)?.taking(&data)?))
+                let network = Network::new(open(&deployed.path)?, device)?.taking(&data)?;
+                Some(Box::new(if ends == Ends::Several { network.saying_all()? } else { network }))
             }
             None => None,
         };

@@ -2,8 +2,9 @@
 //! some: `.. -- render PAGE RESULTS FILE..`.
 //!
 //! `parm train matrix` is the same and more; this builds in a fraction of the time. A deployed model that is given as a
-//! file is interpreted here, where the command asks an engine.
+//! file is interpreted here, where the command asks an engine, and nothing is timed.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use parm_parity_models::onnx::{Limits, Model};
@@ -74,6 +75,7 @@ fn main() -> Result<(), Failure> {
         jobs,
         device: Device::Cpu,
         ask: &interpreted,
+        clock: &|_| BTreeMap::new(),
         observer: &Lines,
         stop: &Stop::default(),
     }

@@ -55,8 +55,17 @@ pub enum Error {
         "the model puts out {outputs} numbers a row, {values} are to be predicted: give it an end for them"
     )]
     Outputs { outputs: usize, values: usize },
-    #[error("the model's first output is no tensor of floats: train on one that is")]
+    #[error("the model has no output of floats: train on one that has")]
     OutputKind,
+    #[error(
+        "output '{output}' is of whole numbers and made by weights that no other output is made by, so nothing would teach them: let \
+         the model put out the scores, too"
+    )]
+    Untaught { output: String },
+    #[error(
+        "output '{output}' has the shape {shape:?}: of several outputs each must have a row for each query to be taught"
+    )]
+    RowsOfOutput { output: String, shape: Vec<usize> },
     #[error("the deployed model cannot be asked: {message}")]
     Teacher { message: String },
     #[error("the run stopped in epoch {epoch} of {epochs}: its checkpoint is written, run it again to go on")]

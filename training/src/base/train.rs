@@ -14,8 +14,8 @@ use crate::distil::{
 use crate::fit::{self, Epoch, Settings, Surroundings};
 use crate::groups::Sampling;
 use crate::loss::Scores;
-use crate::parity::{copy, fingerprint, finished, last};
-use crate::{Array, Augmentation, Device, Error, Host, Loss, Network};
+use crate::parity::{copy, ends_in_softmax, fingerprint, finished, last};
+use crate::{Array, Augmentation, Device, Error, Loss, Network};
 
 /// How a base model is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,12 +84,13 @@ pub fn tune(
     let graph = &copy(graph)?;
     let ending = |end| rewrite::student(graph, &Student { width: 1.0, end, start: Weights::Deployed });
     // Only a softmax over classes is put back by the loss: whatever else makes the answers has to learn to make them.
-    let ends_in = last(graph);
-    let is_softmax = ends_in.as_deref() == Some("Softmax") && samples.values.is_none();
+    let is_softmax = ends_in_softmax(graph) && samples.values.is_none();
     let end = if is_softmax { End::Raw } else { End::AsDeployed };
     let network = Network::new(ending(end)?, device)?.taking(samples)?;
     let set = told(samples, Some(width(&network, samples)?))?;
-    let loss = if ends_in.is_some_and(|op| op.ends_with("Sigmoid")) { Loss::Mse } else { loss(&set) };
+    let makes_shares = |op: &str| op.ends_with("Sigmoid") || op == "Softmax";
+    let is_bounded = !is_softmax && last(graph).is_some_and(|op| makes_shares(&op));
+    let loss = if is_bounded { Loss::Mse } else { loss(&set) };
     let words = ["tuned", &format!("{base:?}"), &format!("{:?}", samples.parts)];
     let fingerprint = fingerprint(&words, &set, &[graph]);
     let learned = learn(Beginning { network, loss, taught: true }, set, base, &fingerprint, around)?;
@@ -100,9 +101,8 @@ pub fn tune(
 
 /// The numbers that a network says of a row; where there are labels, one for each class.
 fn width(network: &Network, samples: &Samples) -> Result<usize, Error> {
-    let first = network.evaluate(samples.inputs.range(0, samples.len().min(1)))?;
-    let Some(Host::Floats(said)) = first.first() else { return Err(Error::OutputKind) };
-    let dims = said.shape().get(1..).unwrap_or_default();
+    let said = network.say(samples.inputs.range(0, samples.len().min(1)))?.shape();
+    let dims = said.get(1..).unwrap_or_default();
     if dims.len() != 1 && samples.values.is_none() {
         return Err(Error::ClassDims { dims: dims.to_vec() });
     }

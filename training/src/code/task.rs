@@ -6,7 +6,8 @@ use burn::tensor::{Tensor, TensorData};
 use parm_encoder::{Code as _, CodeSpec, Input, Kind, Members, Workspace};
 
 use super::CodeLoss;
-use crate::distil::{Marks, Set, largest, predictions};
+use crate::distil::{Marks, Set, largest, predictions, score};
+use crate::evaluate::Pairs;
 use crate::fit::{StepOutcome, Task, fault};
 use crate::graph::{Mode, Real, Value};
 use crate::groups::{Sampling, TrainingGroups};
@@ -126,6 +127,7 @@ impl Learning {
         let said: Vec<usize> = set.outputs.data().chunks_exact(values).map(largest).collect();
         let truth = set.labels.as_ref().unwrap_or(&said);
         let (mut right, mut count) = (0u64, 0u64);
+        let mut pairs = Pairs::new(groups.len());
         for lost in 0..k {
             let mut outputs = Vec::with_capacity(groups.len() * (k + self.r) * values);
             for (group, coded) in groups.iter().zip(coded.data().chunks_exact(self.r * values)) {
@@ -140,10 +142,14 @@ impl Learning {
             }
             let outputs = Array::new(vec![groups.len(), k + self.r, values], outputs).expect("all outputs");
             let decoded = predictions(&self.networks[1], &outputs)?;
-            for (group, decoded) in groups.iter().zip(decoded.data().chunks_exact(k * values)) {
+            for (at, (group, decoded)) in
+                groups.iter().zip(decoded.data().chunks_exact(k * values)).enumerate()
+            {
+                let row = group[lost] as usize;
+                let reconstruction = largest(&decoded[lost * values..][..values]);
                 count += 1;
-                right +=
-                    u64::from(largest(&decoded[lost * values..][..values]) == truth[group[lost] as usize]);
+                right += u64::from(reconstruction == truth[row]);
+                pairs.add(at, score(said[row] == truth[row]), score(reconstruction == truth[row]));
             }
         }
         let available = said.iter().zip(truth).filter(|(said, truth)| said == truth).count();
@@ -151,6 +157,7 @@ impl Learning {
             available: available as f64 / truth.len() as f64,
             degraded: right as f64 / count.max(1) as f64,
             reconstructions: count,
+            gap_error: pairs.error(),
         })
     }
 }
@@ -180,7 +187,9 @@ impl Task for Learning {
         let coded = coded.reshape(&shape).map_err(fault("the coded queries"))?;
         let run = self.deployed.forward(&self.deployed.frozen(), vec![Value::Real(coded)], Mode::Evaluate)?;
         let shape = [groups, self.r, values];
-        let coded = first(run.outputs)?
+        let coded = self
+            .deployed
+            .said(&run.outputs, groups * self.r)?
             .reshape(&shape)
             .and_then(Real::rank3)
             .map_err(fault("the deployed output"))?;

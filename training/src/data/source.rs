@@ -1,12 +1,12 @@
 //! A data set in one line of text: `KIND:PATH,PATH?setting=value&setting`.
 
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use super::file::Limit;
 use super::options::Options;
+use super::part::Part;
 use super::{Cifar, Samples, Unusable, bytes, csv, folder, image, npz, voc, wav};
 
 /// The kinds of sources and what follows each.
@@ -163,61 +163,5 @@ impl FromStr for Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
-    }
-}
-
-/// Which rows of all.
-struct Part {
-    rows: Option<(usize, usize)>,
-    sample: Option<NonZeroUsize>,
-    half: Option<Half>,
-    seed: u64,
-}
-
-struct Half {
-    test: bool,
-    share: f64,
-}
-
-impl Part {
-    fn read(options: &Options) -> Result<Self, Unusable> {
-        let rows = options.pair("rows", "..")?;
-        let sample = options.get("sample", "a whole number above 0")?;
-        let share: Option<f64> = options.get("hold", "a number between 0 and 1")?;
-        let seed = options.get("seed", "a whole number")?;
-        let half = match options.text("part").as_deref() {
-            Some("train") => Some(false),
-            Some("test") => Some(true),
-            Some(other) => {
-                let message = format!("'{other}' is not train or test");
-                return Err(Unusable::Setting { name: "part".into(), message });
-            }
-            None if share.is_some() || (seed.is_some() && sample.is_none()) => {
-                let message = "say which part is wanted: train or test".into();
-                return Err(Unusable::Setting { name: "part".into(), message });
-            }
-            None => None,
-        };
-        let share = share.unwrap_or(0.2);
-        let half = half.map(|test| Half { test, share });
-        Ok(Self { rows, sample, half, seed: seed.unwrap_or(1) })
-    }
-
-    fn of(self, samples: Samples) -> Result<Samples, Unusable> {
-        let samples = match self.rows {
-            Some((from, to)) => samples.range(from..to)?,
-            None => samples,
-        };
-        let samples = match self.sample.map(NonZeroUsize::get) {
-            Some(sample) if sample > samples.len() => {
-                return Err(Unusable::Range { from: 0, to: sample, rows: samples.len() });
-            }
-            Some(sample) if sample < samples.len() => samples.split(sample, self.seed)?.1,
-            _ => samples,
-        };
-        let Some(Half { test, share }) = self.half else { return Ok(samples) };
-        let held_out = (share * samples.len() as f64).round() as usize;
-        let (train, tested) = samples.split(held_out, self.seed)?;
-        Ok(if test { tested } else { train })
     }
 }

@@ -3,6 +3,7 @@
 use parm_encoder::{Received, Set as Slots, Workspace};
 
 use super::{Coder, Set, predictions};
+use crate::evaluate::Pairs;
 use crate::groups::{BLANK, TrainingGroups};
 use crate::network::Network;
 use crate::{Array, Error};
@@ -23,10 +24,14 @@ pub struct Marks {
     pub degraded: f64,
     /// Reconstructions that were made.
     pub reconstructions: u64,
+    /// The standard error of A_a - A_d of the same rows; `None` where answers are no classes.
+    pub gap_error: Option<f64>,
 }
 
 /// One reconstruction beside the truth.
 pub(crate) struct Answer<'a> {
+    /// The group that it was made from.
+    pub(crate) group: usize,
     /// The row of the set that it stands for.
     pub(crate) row: usize,
     pub(crate) reconstruction: &'a [f32],
@@ -77,7 +82,7 @@ impl Exam {
                     parities: &parities,
                 };
                 coder.code().decode(received, slot, &mut prediction, &mut workspace)?;
-                see(Answer { row: row as usize, reconstruction: &prediction });
+                see(Answer { group: at, row: row as usize, reconstruction: &prediction });
             }
         }
         Ok(())
@@ -89,15 +94,20 @@ impl Exam {
         let said: Vec<usize> = self.set.outputs.data().chunks_exact(values).map(largest).collect();
         let truth = self.set.labels.as_ref().unwrap_or(&said);
         let (mut right, mut count) = (0u64, 0u64);
+        let mut pairs = Pairs::new(self.groups.len());
         self.reconstruct(coder, networks, |answer| {
+            let truth = truth[answer.row];
+            let (prediction, reconstruction) = (said[answer.row], largest(answer.reconstruction));
             count += 1;
-            right += u64::from(largest(answer.reconstruction) == truth[answer.row]);
+            right += u64::from(reconstruction == truth);
+            pairs.add(answer.group, score(prediction == truth), score(reconstruction == truth));
         })?;
         let available = said.iter().zip(truth).filter(|(said, truth)| said == truth).count();
         Ok(Marks {
             available: available as f64 / truth.len() as f64,
             degraded: right as f64 / count.max(1) as f64,
             reconstructions: count,
+            gap_error: pairs.error(),
         })
     }
 
@@ -117,8 +127,13 @@ impl Exam {
             count += 1;
         })?;
         let degraded = 1.0 - square / count.max(1) as f64 / variance.max(f64::MIN_POSITIVE);
-        Ok(Marks { available: 1.0, degraded, reconstructions: count })
+        Ok(Marks { available: 1.0, degraded, reconstructions: count, gap_error: None })
     }
+}
+
+/// What a right answer scores, and a wrong one.
+pub(crate) fn score(is_right: bool) -> f64 {
+    f64::from(u8::from(is_right))
 }
 
 /// The place of the largest value; of the first, if several are.

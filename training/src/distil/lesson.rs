@@ -5,7 +5,7 @@ use parm_random::Random;
 
 use super::{Augment, Augmented, Coder, Exam, Set, Targets};
 use crate::fit::{StepOutcome, Task, fault};
-use crate::graph::{Mode, Real, Value};
+use crate::graph::{Mode, Real};
 use crate::groups::{Sampling, TrainingGroups};
 use crate::loss::{Scores, Softening, soften};
 use crate::network::Network;
@@ -66,14 +66,7 @@ impl<'a> Lesson<'a> {
         Ok(Self { networks, coder, exam, set, rows, targets, augment, plan, groups, epoch: 0 })
     }
 
-    fn loss_of(
-        &self,
-        at: usize,
-        output: Option<Value>,
-        rows: &[f32],
-        members: &[u32],
-    ) -> Result<Tensor<1>, Error> {
-        let Some(Value::Real(output)) = output else { return Err(Error::OutputKind) };
+    fn loss_of(&self, at: usize, output: Real, rows: &[f32], members: &[u32]) -> Result<Tensor<1>, Error> {
         let groups = members.len() / self.plan.sampling.k;
         let shape = [groups, self.targets.aim.slots(), self.targets.values];
         let output = output.reshape(&shape).and_then(Real::rank3).map_err(fault("the output"))?;
@@ -116,8 +109,10 @@ impl Task for Lesson<'_> {
         let mut total: Option<Tensor<1>> = None;
         let mut statistics = Vec::new();
         for (at, ((network, leaves), coded)) in self.networks.iter().zip(leaves).zip(coded).enumerate() {
+            let groups = members.len() / self.plan.sampling.k;
             let results = network.forward(leaves, network.rows(coded)?, Mode::Train)?;
-            let loss = self.loss_of(at, results.outputs.into_iter().next(), rows, members)?;
+            let loss = self.loss_of(at, network.said(&results.outputs, groups)?, rows, members)?;
+            drop(results.outputs);
             total = Some(match total {
                 Some(total) => total.add(loss),
                 None => loss,

@@ -14,7 +14,7 @@ mod teacher;
 
 pub(crate) use coder::Coder;
 pub use exam::Marks;
-pub(crate) use exam::{Exam, largest};
+pub(crate) use exam::{Exam, largest, score};
 pub(crate) use lesson::{Lesson, LessonPlan};
 pub use samples::Augmentation;
 pub(crate) use samples::{Augment, Augmented, Set};

@@ -1,12 +1,13 @@
 //! Whoever says what is true of a row: the deployed model.
 
 use crate::network::Network;
-use crate::{Array, Error, Host};
+use crate::{Array, Error};
 
 /// A model that is asked, however it is run. A graph that can be interpreted here is one; an engine that runs what
 /// cannot be is another.
 pub trait Teacher {
-    /// The first output for each row, flat: `[rows, values]`.
+    /// What it says of each row, flat: `[rows, values]`. Of several outputs the first, or all of them side by side where all are
+    /// taught.
     fn predict(&self, rows: &Array<f32>) -> Result<Array<f32>, Error>;
 }
 
@@ -25,11 +26,7 @@ pub(crate) fn predictions(network: &Network, rows: &Array<f32>) -> Result<Array<
     let mut all = Vec::new();
     for start in (0..count).step_by(CHUNK) {
         let chunk = rows.range(start, (start + CHUNK).min(count));
-        let outputs = network.evaluate(chunk)?;
-        let Some(Host::Floats(output)) = outputs.into_iter().next() else {
-            return Err(Error::OutputKind);
-        };
-        all.extend(output.into_data());
+        all.extend(network.say(chunk)?.download().into_data());
     }
     let values = all.len() / count.max(1);
     Array::new(vec![count, values], all).ok_or(Error::OutputKind)

@@ -17,6 +17,7 @@ mod groups;
 mod losses;
 mod metric;
 mod nets;
+mod pairs;
 mod picture;
 mod reconstruct;
 mod report;
@@ -31,6 +32,7 @@ pub use error::Mismatch;
 pub use groups::{Groups, encode};
 pub use metric::Metric;
 pub use nets::{Model, Pair};
+pub(crate) use pairs::Pairs;
 pub use picture::picture;
 pub use report::{Degraded, Overall, Report};
 pub use table::Table;
@@ -85,6 +87,7 @@ pub fn parity(evaluation: &Evaluation<'_>) -> Result<Report, Mismatch> {
         constant_answer: constant_answer(metric, truth),
         backup: evaluation.backup.map(scores).transpose()?,
         confidence: outcomes.confidence,
+        calibration_error: outcomes.calibration_error,
     };
     let overall = |&unavailable: &f64| Overall { unavailable, score: report.overall_at(unavailable) };
     report.overall = UNAVAILABLE.iter().map(overall).collect();

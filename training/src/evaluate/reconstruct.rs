@@ -1,11 +1,13 @@
 //! Loses predictions and judges what the code makes of the rest.
 
 use parm_encoder::{Received, Set, Workspace};
+use parm_parity_models::bundle::expected_error;
 
 use super::confidence::{self, Kept};
 use super::groups::row_len;
 use super::losses::{arrived, patterns};
-use super::{Degraded, Evaluation, Mismatch, Truth};
+use super::pairs::Pairs;
+use super::{Degraded, Evaluation, Metric, Mismatch, Truth};
 use crate::Array;
 
 /// What came of all losses.
@@ -16,6 +18,8 @@ pub(super) struct Outcomes {
     pub(super) degraded: Vec<Degraded>,
     /// Over the reconstructions from single losses.
     pub(super) confidence: Vec<Kept>,
+    /// How far confidence is from how often they are right.
+    pub(super) calibration_error: Option<f64>,
 }
 
 pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Mismatch> {
@@ -25,7 +29,7 @@ pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Mismatch
     let undisturbed = if recovery.is_systematic() { 0.0 } else { bench.judge(0, &[Set::EMPTY])?.score };
     bench.surest.clear();
     let mut degraded = Vec::new();
-    let mut confidence = Vec::new();
+    let (mut confidence, mut calibration_error) = (Vec::new(), None);
     for lost in 1..=evaluation.code.spec().r.min(recovery.k) {
         let patterns = patterns(recovery, lost);
         if patterns.is_empty() {
@@ -33,10 +37,20 @@ pub(super) fn outcomes(evaluation: &Evaluation<'_>) -> Result<Outcomes, Mismatch
         }
         degraded.push(bench.judge(lost, &patterns)?);
         if lost == 1 {
-            confidence = confidence::curve(std::mem::take(&mut bench.surest));
+            let surest = std::mem::take(&mut bench.surest);
+            calibration_error = calibration(evaluation.metric, &surest);
+            confidence = confidence::curve(surest);
         }
     }
-    Ok(Outcomes { undisturbed, degraded, confidence })
+    Ok(Outcomes { undisturbed, degraded, confidence, calibration_error })
+}
+
+/// Confidence is that of the class that is named, so it is held to whether that one was right.
+fn calibration(metric: Metric, surest: &[(f32, f64)]) -> Option<f64> {
+    let is_known = metric == Metric::TOP_1 && !surest.is_empty();
+    is_known.then(|| {
+        expected_error(&surest.iter().map(|(sure, score)| (*sure, *score > 0.5)).collect::<Vec<_>>())
+    })
 }
 
 fn check(evaluation: &Evaluation<'_>) -> Result<(), Mismatch> {
@@ -71,6 +85,8 @@ struct Judge<'a> {
     evaluation: &'a Evaluation<'a>,
     /// The deployed model's answers as if they were the truth.
     teacher: Truth,
+    /// The score of each prediction.
+    predictions: Vec<f64>,
     width: usize,
     workspace: Workspace,
     /// Confidence and score of reconstructions.
@@ -80,13 +96,17 @@ struct Judge<'a> {
 impl<'a> Judge<'a> {
     fn new(evaluation: &'a Evaluation<'a>) -> Self {
         let teacher = match evaluation.metric {
-            super::Metric::Top(_) => super::Metric::TOP_1,
+            Metric::Top(_) => Metric::TOP_1,
             other => other,
         };
+        let width = row_len(evaluation.deployed);
+        let rows = evaluation.deployed.data().chunks_exact(width.max(1)).enumerate();
+        let score = |(row, answer): (usize, &[f32])| evaluation.truth.score(evaluation.metric, row, answer);
         Self {
             evaluation,
+            predictions: rows.map(score).collect(),
             teacher: Truth::deployed(evaluation.deployed, teacher),
-            width: row_len(evaluation.deployed),
+            width,
             workspace: Workspace::new(),
             surest: Vec::new(),
         }
@@ -97,6 +117,7 @@ impl<'a> Judge<'a> {
         let recovery = self.evaluation.code.recovery();
         let mut slots = vec![Mean::default(); recovery.k];
         let mut agreement = Mean::default();
+        let mut pairs = Pairs::new(self.evaluation.groups.len());
         for &pattern in patterns {
             let arrived = arrived(recovery, pattern);
             let asked = arrived.members.without(arrived.predictions);
@@ -109,6 +130,7 @@ impl<'a> Judge<'a> {
                     self.evaluation.code.decode(received, slot, &mut answer, &mut self.workspace)?;
                     let (score, agrees) = self.score(group[slot], &answer);
                     slots[slot].add(score);
+                    pairs.add(at, self.predictions[group[slot]], score);
                     agreement.add(agrees);
                 }
             }
@@ -121,6 +143,7 @@ impl<'a> Judge<'a> {
             by_slot: slots.iter().map(|slot| slot.mean()).collect(),
             patterns: patterns.len(),
             reconstructions: all.count,
+            gap_error: pairs.error(),
         })
     }
 
@@ -149,7 +172,7 @@ impl<'a> Judge<'a> {
         if let Some(confidence) = confidence {
             self.surest.push((confidence.measure(answer), score));
         }
-        let metric = if matches!(metric, super::Metric::Top(_)) { super::Metric::TOP_1 } else { metric };
+        let metric = if matches!(metric, Metric::Top(_)) { Metric::TOP_1 } else { metric };
         (score, self.teacher.score(metric, row, answer))
     }
 }

@@ -34,6 +34,9 @@ pub struct Report {
     pub backup: Option<f64>,
     /// What keeping only the surest reconstructions buys, at one loss a group.
     pub confidence: Vec<Kept>,
+    /// How far confidence is in the mean from how often reconstructions are right, at one loss a group; where it says which class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calibration_error: Option<f64>,
 }
 
 /// Scores of reconstructions alone.
@@ -51,6 +54,9 @@ pub struct Degraded {
     pub patterns: usize,
     /// Reconstructions that were judged.
     pub reconstructions: u64,
+    /// The standard error of A_a - A_d of the same rows; `None` where one group is all there is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gap_error: Option<f64>,
 }
 
 /// The score of all answers.

@@ -2,7 +2,7 @@
 //! as a file and asked once about every row.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use parm_parity_models::onnx::{Limits, Model};
@@ -32,6 +32,8 @@ pub type OpenTeacher<'a> = dyn Fn(&Path) -> Result<Box<dyn Teacher>, Error> + Sy
 pub(super) struct Deployed {
     /// What they are derived from.
     pub(super) graph: Model,
+    /// The deployed model's file.
+    pub(super) file: PathBuf,
     /// What a given model said of the rows; `None`: the graph is asked itself.
     pub(super) answers: Option<Arc<Answers>>,
 }
@@ -61,23 +63,25 @@ impl Bases {
         let own = lock(&self.0).entry(key.clone()).or_default().clone();
         let mut asked = lock(&own);
         let Some(given) = runner.matrix.deployed.get(&cell.base) else {
-            return Ok(Deployed { graph: trained(runner, cell, data, &key)?, answers: None });
+            let (graph, file) = trained(runner, cell, data, &key)?;
+            return Ok(Deployed { graph, file, answers: None });
         };
+        let file = PathBuf::from(given.file.replace("{}", &runner.place.data.to_string_lossy()));
         let answers = match &*asked {
             Some(answers) => answers.clone(),
-            None => asked.insert(Arc::new(answers(runner, given, data)?)).clone(),
+            None => asked.insert(Arc::new(answers(runner, &file, data)?)).clone(),
         };
         let (dims, outputs) = (data.train.inputs.shape()[1..].to_vec(), answers.train.shape()[1]);
         let graph = base::build(&given.network, &Shape { dims, outputs, seed: cell.seed })?;
-        Ok(Deployed { graph, answers: Some(answers) })
+        Ok(Deployed { graph, file, answers: Some(answers) })
     }
 }
 
-/// The base model: trained, or read if it was.
-fn trained(runner: &Runner<'_>, cell: &Cell, data: &Loaded, key: &str) -> Result<Model, Error> {
+/// The base model and its file: trained, or read if it was.
+fn trained(runner: &Runner<'_>, cell: &Cell, data: &Loaded, key: &str) -> Result<(Model, PathBuf), Error> {
     let path = runner.place.results.join("bases").join(format!("{key}.onnx"));
     if path.exists() {
-        return Ok(Model::open(&path, &Limits::default())?);
+        return Ok((Model::open(&path, &Limits::default())?, path));
     }
     let files = runner.files("bases", key);
     let around = Surroundings { observer: &Unobserved, stop: runner.stop, files: &files };
@@ -85,11 +89,10 @@ fn trained(runner: &Runner<'_>, cell: &Cell, data: &Loaded, key: &str) -> Result
     let trained = resumed(&files, || base::train(&data.train, &recipe, runner.device, around))?;
     file::write(&path, &trained.model)?;
     files.forget_checkpoint();
-    Ok(Model::from_bytes(trained.model, &Limits::default())?)
+    Ok((Model::from_bytes(trained.model, &Limits::default())?, path))
 }
 
-fn answers(runner: &Runner<'_>, given: &Given, data: &Loaded) -> Result<Answers, Error> {
-    let path = given.file.replace("{}", &runner.place.data.to_string_lossy());
-    let teacher = (runner.ask)(Path::new(&path))?;
+fn answers(runner: &Runner<'_>, file: &Path, data: &Loaded) -> Result<Answers, Error> {
+    let teacher = (runner.ask)(file)?;
     Ok(Answers { train: teacher.predict(&data.train.inputs)?, test: teacher.predict(&data.test.inputs)? })
 }

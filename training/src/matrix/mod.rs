@@ -4,6 +4,7 @@
 //! cell that was interrupted goes on from its checkpoint. So longer runs and faster machines complete it later.
 
 mod cell;
+mod cost;
 mod data;
 mod deployed;
 mod paper;
@@ -12,8 +13,10 @@ mod render;
 mod results;
 mod run;
 mod target;
+mod trial;
 
 pub use cell::Cell;
+pub use cost::{Clock, Runs};
 pub use data::{Data, Measure};
 pub use deployed::{Given, OpenTeacher};
 pub use plan::{Matrix, Product, Way};

@@ -1,8 +1,9 @@
-//! Results as tables: one for each data set and base model, a row for each recipe, a column for each k.
+//! Results as tables: one for each data set and base model, a row for each k and recipe.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use super::paper::Paper;
 use super::{Matrix, Measure, Outcome, Results, paper, target};
 
 /// The quantile of the normal distribution for 95 % intervals.
@@ -12,16 +13,24 @@ const Z: f64 = 1.96;
 const HEAD: &str = "# Accuracy of reconstructions
 
 Written by `parm train matrix FILE.. --render docs/results/accuracy.md`; the files are in `training/matrix/`, and the same command \
-without `--render` fills what is missing. A_a is how good predictions are that are available, A_d how good reconstructions are alone: every \
-group of the test set, every loss of one prediction, against the truth. Above each table stands what is measured. The rows named `parm-` are ParM's recipe (random weights, \
-mean square error, constant step size) at the budget stated, not at the paper's 500 epochs; the paper's own numbers, of other networks, \
-stand below. All rows are of codes, which mix the queries of a group; `slots` and `tiles` make a prediction for each of them ([how](../training.md)). \
-Models that answer queries one by one are [stand-ins](codes-and-stand-ins.md), and not in these tables. The targets were set for the paper's networks and budget, and \
-these are smaller networks with shorter trainings: ParM's recipe with 500 epochs, or begun with the deployed weights, gains about a quarter of its gap. \
-Behind a gap stands the half of its 95 % interval that the test rows' number alone makes, as if predictions and reconstructions were of other rows (of the same rows it \
-is narrower, but pairs were not kept); seeds and recipes are beside it. A target is met where the interval's upper end is, missed where its lower end is not, and else open. The best \
-row of a table was found on the test set, which flatters it. What was tried where they are missed, and how good the parity \
-models in the box are, stands in [shipped.md](shipped.md).
+without `--render` fills what is missing. All rows are of codes, which mix the queries of a group; `slots` and `tiles` make a prediction \
+for each of them ([how](../training.md)). Models that answer queries one by one are [stand-ins](stand-ins.md), not in these tables, and \
+[better in most places](codes-and-stand-ins.md).
+
+- **A_a** is how good predictions are that are available, **A_d** how good reconstructions are alone: every group of the test set, every loss of \
+one prediction, against the truth; ± is the standard deviation of the seeds.
+- **Gap** is A_a - A_d in points, with its 95 % interval from pairs: the same rows, predicted and reconstructed. What is made from one parity errs \
+together, so a group counts as one observation. Seeds are tested on the same rows, so more of them make it no narrower.
+- **Agreement** is how often a reconstruction says what the deployed model does. **Calibration error** is how far its confidence is in the mean from \
+how often it is right, on the test set; the calibration was made on held-out rows.
+- **Cost** is the time of one parity model's run as a share of the deployed model's run for one query, one thread, in turns, on the machine that \
+trained. A group has r of them. That of a learned code was not taken: the deployed model runs on its coded query, between two networks more.
+
+The rows named `parm-` are ParM's recipe (random weights, mean square error, constant step size); `parm-sum-500` has the paper's 500 epochs, \
+`sum-warm` begins with the deployed weights, with a falling step size and an average of the weights. The paper's own numbers are of other networks, and the targets were set for those. \
+A target is judged by the row whose gap was smallest on rows held out of training, so the test set chooses nothing: it is met where the interval's upper end \
+is, missed where its lower end is not, and else open. What was tried where they are missed, and how good the parity models in the box are, \
+stands in [shipped.md](shipped.md).
 ";
 
 /// The page in Markdown. Only results made with today's settings of `matrices` are shown; cells without one are
@@ -33,9 +42,8 @@ pub fn render(matrices: &[Matrix], results: &Results) -> String {
             let table = tables.entry((cell.data.clone(), cell.base.clone())).or_default();
             let data = &matrix.data[&cell.data];
             (table.note, table.measure) = (data.note.clone(), data.measure);
-            let row = table.rows.entry((cell.recipe.clone(), cell.r)).or_default();
-            table.ks.insert(cell.k);
-            let figures = row.entry(cell.k).or_default();
+            let row = Row { k: cell.k, recipe: cell.recipe.clone(), r: cell.r };
+            let figures = table.rows.entry(row).or_default();
             figures.wanted += 1;
             figures.found.extend(results.get(&cell.key(matrix)).cloned());
         }
@@ -51,11 +59,18 @@ pub fn render(matrices: &[Matrix], results: &Results) -> String {
 struct Section {
     note: String,
     measure: Measure,
-    ks: BTreeSet<usize>,
-    rows: BTreeMap<(String, usize), BTreeMap<usize, Figures>>,
+    rows: BTreeMap<Row, Figures>,
 }
 
-/// The seeds of one place in a table.
+/// What the seeds of a row share.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Row {
+    k: usize,
+    recipe: String,
+    r: usize,
+}
+
+/// The seeds of a row.
 #[derive(Default)]
 struct Figures {
     wanted: usize,
@@ -66,12 +81,10 @@ impl Section {
     fn write(&self, text: &mut String, data: &str, base: &str) {
         let line = &mut |line: String| _ = writeln!(text, "{line}");
         line(format!("\n## {data}, {base}\n"));
-        let all = || self.rows.values().flat_map(BTreeMap::values).flat_map(|figures| &figures.found);
+        let all = || self.rows.values().flat_map(|figures| &figures.found);
         match all().next() {
             Some(one) => line(format!(
-                "Measured: {}. A_a (predictions) {}; {} as every answer: {:.2}. Each cell: A_d, reconstructions over \
-                 every single loss, and in brackets A_a - A_d of the same seeds in points; below, seeds / epochs / groups \
-                 an epoch.",
+                "Measured: {}. A_a (predictions) {}; {} as every answer: {:.2}.",
                 self.measure.noun(),
                 spread(&distinct(all().map(|one| (one.cell.seed, one.available)))),
                 self.measure.constant(),
@@ -83,88 +96,118 @@ impl Section {
             line(format!("\n{}", self.note));
         }
         line(String::new());
-        let heads: Vec<String> = self.ks.iter().map(|k| format!(" k={k} |")).collect();
-        line(format!("| recipe |{}", heads.concat()));
-        line(format!("|---|{}", "---|".repeat(self.ks.len())));
-        for ((recipe, r), row) in &self.rows {
-            let name = if *r > 1 { format!("{recipe}, r={r}") } else { recipe.clone() };
-            let cells = self.ks.iter().map(|k| format!(" {} |", row.get(k).map_or("".into(), Figures::show)));
-            line(format!("| {name} |{}", cells.collect::<String>()));
-        }
-        if let Some(paper) = paper::of(data) {
-            let of = |k: &usize| paper.degraded.iter().find(|(known, _)| known == k);
-            let cells = self.ks.iter().map(|k| match of(k) {
-                Some((_, degraded)) => format!(" {degraded:.2} ({:.2}) |", paper.available - degraded),
-                None => " |".into(),
-            });
-            let name = format!("paper: sum, {}, A_a {:.2}", paper.network, paper.available);
-            line(format!("| {name} |{}", cells.collect::<String>()));
-        }
-        self.write_targets(text, data);
-    }
-
-    fn write_targets(&self, text: &mut String, data: &str) {
-        let verdict = |most: f64, gap: Option<(f64, f64)>| match gap {
-            Some((gap, half)) => {
-                let word = match () {
-                    () if gap + half <= most => "met",
-                    () if gap - half > most => "missed",
-                    () => "open",
-                };
-                format!(" {most}: {word}, {gap:.2} ± {half:.2} |")
+        line("| k | recipe | A_d | gap | agreement, % | calibration error, % | cost: tract | ONNX Runtime | seeds / epochs / groups |".into());
+        line("|---|---|---|---|---|---|---|---|---|".into());
+        let paper = paper::of(data);
+        let mut rows = self.rows.iter().peekable();
+        while let Some((row, figures)) = rows.next() {
+            let name = if row.r > 1 { format!("{}, r={}", row.recipe, row.r) } else { row.recipe.clone() };
+            line(format!("| {} | {name} | {} |", row.k, figures.show()));
+            let is_last = rows.peek().is_none_or(|(next, _)| next.k != row.k);
+            if let Some(line_of_paper) =
+                paper.as_ref().filter(|_| is_last).and_then(|paper| quoted(paper, row.k))
+            {
+                line(line_of_paper);
             }
-            None => format!(" {most} |"),
-        };
-        let targets = target::of(data);
-        if !targets.is_empty() {
-            let of = |k: &usize| targets.iter().find(|(known, _)| known == k);
-            let cells = self.ks.iter().map(|k| {
-                of(k).map_or(" |".into(), |(_, most)| verdict(*most, self.smallest_gap(*k, |_| true)))
-            });
-            _ = writeln!(text, "| target for A_a - A_d, and the best row |{}", cells.collect::<String>());
         }
-        let is_learned = |recipe: &str| recipe.starts_with("learned");
-        if let (Some(paper), true) = (target::learned(data), self.rows.keys().any(|(of, _)| is_learned(of))) {
-            let cells = self.ks.iter().map(|k| match k {
-                2 => verdict(paper + target::MORE, self.smallest_gap(2, is_learned)),
-                _ => " |".into(),
-            });
-            let name = format!("target for the learned code (paper, ResNet-18: {paper:.1})");
-            _ = writeln!(text, "| {name} |{}", cells.collect::<String>());
+        let verdicts = self.verdicts(data);
+        if !verdicts.is_empty() {
+            line(format!("\n{}", verdicts.join("\n")));
         }
     }
 
-    /// The mean gap of the best recipe, in points, and half of its interval. Codes of several parities survive more, and are not
+    /// A sentence for each target.
+    fn verdicts(&self, data: &str) -> Vec<String> {
+        let is_learned = |recipe: &str| recipe.starts_with("learned");
+        let of = |(k, most): &(usize, f64)| {
+            let verdict = self.verdict(*k, *most, |_| true)?;
+            Some(format!("- Target at k={k}, a gap of {most}: {verdict}."))
+        };
+        let mut verdicts: Vec<String> = target::of(data).iter().filter_map(of).collect();
+        let most = target::learned(data).map(|paper| (paper, paper + target::MORE));
+        let learned = most.and_then(|(paper, most)| Some((paper, most, self.verdict(2, most, is_learned)?)));
+        if let Some((paper, most, verdict)) = learned {
+            verdicts.push(format!(
+                "- Target of the learned code at k=2, a gap of {most} (the paper's, of ResNet-18: {paper:.1}): {verdict}."
+            ));
+        }
+        verdicts
+    }
+
+    /// How the recipe whose gap is smallest on held-out rows stands to a target. Codes of several parities survive more, and are not
     /// compared.
-    fn smallest_gap(&self, k: usize, is_meant: impl Fn(&str) -> bool) -> Option<(f64, f64)> {
-        let rows = self.rows.iter().filter(|((recipe, r), _)| *r == 1 && is_meant(recipe));
-        let gaps = rows.filter_map(|(_, row)| row.get(&k)?.gap());
-        gaps.map(|(gap, half)| (100.0 * gap, 100.0 * half)).min_by(|a, b| a.0.total_cmp(&b.0))
+    fn verdict(&self, k: usize, most: f64, is_meant: impl Fn(&str) -> bool) -> Option<String> {
+        let rows = self.rows.iter().filter(|(row, _)| row.k == k && row.r == 1 && is_meant(&row.recipe));
+        let rows = || rows.clone().filter(|(_, figures)| !figures.found.is_empty());
+        if let Some((row, _)) = rows().find(|(_, figures)| figures.gap_held_out().is_none()) {
+            return Some(format!("not judged, as nothing was kept of held-out rows for `{}`", row.recipe));
+        }
+        let gaps = rows().filter_map(|(row, figures)| Some((figures.gap_held_out()?, &*row.recipe, figures)));
+        let (_, recipe, figures) = gaps.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        Some(verdict(most, (recipe, figures)))
     }
 }
 
+/// What the paper found, as a row.
+fn quoted(paper: &Paper, k: usize) -> Option<String> {
+    let (_, degraded) = paper.degraded.iter().find(|(known, _)| *known == k)?;
+    let (network, available) = (paper.network, paper.available);
+    let gap = available - degraded;
+    Some(format!("| {k} | paper: sum, {network}, A_a {available:.2} | {degraded:.2} | {gap:.2} | | | | | |"))
+}
+
+/// How a row stands to a target.
+fn verdict(most: f64, (recipe, figures): (&str, &Figures)) -> String {
+    let (gap, half) = figures.gap();
+    let word = match half {
+        Some(half) if gap + half <= most => "met",
+        Some(half) if gap - half > most => "missed",
+        _ => "open",
+    };
+    format!("{word} (`{recipe}`, {})", interval(gap, half))
+}
+
+fn interval(gap: f64, half: Option<f64>) -> String {
+    half.map_or(format!("{gap:.2}"), |half| format!("{gap:.2} ± {half:.2}"))
+}
+
 impl Figures {
-    /// The mean of A_a - A_d, and half of its 95 % interval. All seeds are tested on the same rows, so more of them make it no
-    /// narrower.
-    fn gap(&self) -> Option<(f64, f64)> {
-        let one = self.found.first()?;
-        let of = |value: fn(&Outcome) -> f64| mean(&self.found.iter().map(value).collect::<Vec<_>>());
-        let (available, degraded) = (of(|one| one.available), of(|one| one.degraded));
-        let variance = |share: f64| (share * (1.0 - share)).max(0.0) / one.reconstructions.max(1) as f64;
-        Some((available - degraded, Z * (variance(available) + variance(degraded)).sqrt()))
+    /// The mean of A_a - A_d in points, and half of its interval where pairs were kept.
+    fn gap(&self) -> (f64, Option<f64>) {
+        let half = self.mean(|one| one.gap_error).map(|error| 100.0 * Z * error);
+        (100.0 * self.mean(|one| Some(one.available - one.degraded)).unwrap_or_default(), half)
+    }
+
+    fn gap_held_out(&self) -> Option<f64> {
+        self.mean(|one| one.gap_held_out)
+    }
+
+    /// Over the seeds; `None` where one of them has none.
+    fn mean(&self, of: impl Fn(&Outcome) -> Option<f64>) -> Option<f64> {
+        let values: Vec<f64> = self.found.iter().map(of).collect::<Option<_>>()?;
+        (!values.is_empty()).then(|| mean(&values))
     }
 
     fn show(&self) -> String {
-        let Some(one) = self.found.first() else { return "not yet run".into() };
+        let Some(one) = self.found.first() else { return "not yet run | | | | | |".into() };
         let degraded: Vec<f64> = self.found.iter().map(|one| one.degraded).collect();
-        let (gap, half) = self.gap().unwrap_or_default();
+        let (gap, half) = self.gap();
+        let percent =
+            |share: Option<f64>| share.map_or(String::new(), |share| format!("{:.1}", 100.0 * share));
+        let cost = |engine: &str| {
+            let share = self.mean(|one| one.costs.get(engine).copied());
+            share.map_or(String::new(), |share| format!("{share:.2}"))
+        };
         let missing = if self.found.len() < self.wanted { " (more to come)" } else { "" };
-        let seeds = self.found.len();
         format!(
-            "{} ({:.2} ± {:.2})<br>{seeds} / {} / {}{missing}",
+            "{} | {} | {} | {} | {} | {} | {} / {} / {}{missing}",
             spread(&degraded),
-            100.0 * gap,
-            100.0 * half,
+            interval(gap, half),
+            percent(self.mean(|one| one.agreement)),
+            percent(self.mean(|one| one.calibration_error)),
+            cost("tract"),
+            cost("ort"),
+            self.found.len(),
             one.epochs,
             one.groups
         )

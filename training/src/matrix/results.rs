@@ -25,6 +25,21 @@ pub struct Outcome {
     /// The same where two predictions of a group are lost; for codes of two parities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub two_lost: Option<f64>,
+    /// The standard error of A_a - A_d, of pairs: the same rows predicted and reconstructed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap_error: Option<f64>,
+    /// A_a - A_d on rows held out of the training rows: what recipes are chosen by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap_held_out: Option<f64>,
+    /// How often reconstructions say what the deployed model does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<f64>,
+    /// How far the confidence of reconstructions is from how often they are right, in the mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration_error: Option<f64>,
+    /// A run of a parity model as a share of one of the deployed model, by engine.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub costs: BTreeMap<String, f64>,
     /// Of the most frequent class as the answer to everything.
     pub constant: f64,
     /// Reconstructions behind A_d.
@@ -37,6 +52,14 @@ pub struct Outcome {
     pub samples: usize,
     /// Seconds that the steps took.
     pub seconds: f64,
+}
+
+impl Outcome {
+    /// Whether pairs were kept. Results of versions that did not are run anew.
+    pub(super) fn is_whole(&self) -> bool {
+        // Of one group there are no pairs to compare.
+        self.gap_error.is_some() || self.reconstructions <= self.cell.k as u64
+    }
 }
 
 /// The results of a matrix, in the folder `results`: `outcomes.jsonl`.

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use super::deployed::{Bases, Deployed};
-use super::{Cell, Matrix, Measure, OpenTeacher, Outcome, Results, Way};
+use super::deployed::Bases;
+use super::trial::Trial;
+use super::{Cell, Clock, Matrix, Measure, OpenTeacher, Outcome, Results, Way};
 use crate::data::Samples;
 use crate::fit::{CheckpointError, Files, Stop, Surroundings, Unobserved};
-use crate::parity::{self, Materials};
-use crate::{Device, Error, code};
+use crate::{Device, Error};
 
 /// Where a matrix finds its data and leaves its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,8 @@ pub struct Runner<'a> {
     pub device: Device,
     /// How a model that is given as a file is asked.
     pub ask: &'a OpenTeacher<'a>,
+    /// Who times parity models beside their deployed one.
+    pub clock: &'a Clock<'a>,
     /// Who watches.
     pub observer: &'a dyn MatrixObserver,
     /// How it is stopped.
@@ -52,7 +54,7 @@ pub struct Runner<'a> {
 pub(super) struct Loaded {
     pub(super) train: Samples,
     pub(super) test: Samples,
-    measure: Measure,
+    pub(super) measure: Measure,
 }
 
 /// What the threads share.
@@ -68,7 +70,7 @@ impl Runner<'_> {
     pub fn run(&self) -> Result<Results, Error> {
         let results = Results::open(&self.place.results)?;
         let mut left = self.matrix.cells();
-        left.retain(|cell| results.get(&cell.key(self.matrix)).is_none());
+        left.retain(|cell| !results.get(&cell.key(self.matrix)).is_some_and(Outcome::is_whole));
         left.reverse();
         let shared = Mutex::new(Shared { left, results, data: BTreeMap::new(), failed: None });
         let bases = Bases::default();
@@ -134,9 +136,12 @@ impl Runner<'_> {
         let deployed = bases.deployed(self, cell, data)?;
         let files = self.files("cells", &key);
         let around = Surroundings { observer: &Unobserved, stop: self.stop, files: &files };
+        let (deployed, device, clock) = (&deployed, self.device, self.clock);
+        let scratch = &place(&self.place.results, "cells", &key, "onnx");
+        let trial = Trial { cell, data, deployed, device, clock, scratch, around };
         let outcome = resumed(&files, || match self.matrix.way(cell) {
-            Way::Parity(recipe) => parities(data, &deployed, cell, &recipe, self.device, around),
-            Way::Code(recipe) => learned(data, &deployed, cell, &recipe, self.device, around),
+            Way::Parity(recipe) => trial.parities(&recipe),
+            Way::Code(recipe) => trial.learned(&recipe),
         })?;
         files.forget_checkpoint();
         Ok(Outcome { key, ..outcome })
@@ -162,61 +167,6 @@ pub(super) fn resumed<T>(files: &Files, run: impl Fn() -> Result<T, Error>) -> R
         }
         ended => ended,
     }
-}
-
-fn parities(
-    data: &Loaded,
-    deployed: &Deployed,
-    cell: &Cell,
-    recipe: &parity::ParityRecipe,
-    device: Device,
-    around: Surroundings<'_>,
-) -> Result<Outcome, Error> {
-    let answers = deployed.answers.as_deref();
-    let outputs = answers.map(|answers| &answers.train);
-    let materials = Materials { samples: &data.train, graph: &deployed.graph, teacher: None, outputs };
-    let trained = parity::train(materials, recipe, device, around)?;
-    let test = Materials { samples: &data.test, outputs: answers.map(|answers| &answers.test), ..materials };
-    let report = parity::examine(test, &trained, Some(data.measure.metric()), device)?;
-    Ok(Outcome {
-        cell: cell.clone(),
-        key: String::new(),
-        available: report.available,
-        degraded: report.degraded(),
-        two_lost: report.degraded.get(1).map(|degraded| degraded.score),
-        constant: report.constant_answer,
-        reconstructions: report.degraded.first().map_or(0, |degraded| degraded.reconstructions),
-        epochs: recipe.run.epochs,
-        groups: trained.groups,
-        samples: trained.samples,
-        seconds: trained.history.iter().map(|epoch| epoch.seconds).sum(),
-    })
-}
-
-fn learned(
-    data: &Loaded,
-    deployed: &Deployed,
-    cell: &Cell,
-    recipe: &code::CodeRecipe,
-    device: Device,
-    around: Surroundings<'_>,
-) -> Result<Outcome, Error> {
-    let trained = code::train(&data.train, Some(&data.test), &deployed.graph, recipe, device, around)?;
-    let marks = trained.tested.unwrap_or(trained.marks);
-    let counts = data.test.classes();
-    Ok(Outcome {
-        cell: cell.clone(),
-        key: String::new(),
-        available: marks.available,
-        degraded: marks.degraded,
-        two_lost: None,
-        constant: counts.iter().max().map_or(0.0, |&most| most as f64 / counts.iter().sum::<usize>() as f64),
-        reconstructions: marks.reconstructions,
-        epochs: recipe.run.epochs,
-        groups: trained.groups,
-        samples: trained.samples,
-        seconds: trained.history.iter().map(|epoch| epoch.seconds).sum(),
-    })
 }
 
 fn place(results: &Path, kind: &str, key: &str, end: &str) -> PathBuf {

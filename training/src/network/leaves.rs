@@ -101,12 +101,6 @@ impl Network {
         }
     }
 
-    /// The outputs for rows, as an engine would compute them.
-    pub(crate) fn evaluate(&self, rows: crate::Array<f32>) -> Result<Vec<Host>, Error> {
-        let results = self.forward(&self.frozen(), self.rows(rows)?, Mode::Evaluate)?;
-        Ok(results.outputs.iter().map(Value::download).collect())
-    }
-
     /// Rows, as the kinds of numbers that the inputs declare.
     pub(crate) fn rows(&self, array: crate::Array<f32>) -> Result<Vec<Value>, Error> {
         let inputs = self.split(array)?;

@@ -1,12 +1,14 @@
 //! An ONNX model that can be run, differentiated and changed.
 
 mod leaves;
+mod speech;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use parm_parity_models::onnx::{Dim, Model, Tensor, rewrite};
 
+use self::speech::Speech;
 use crate::data::Parts;
 use crate::graph::{Mode, Plan, Real, Role, Statistic, Value, roles};
 use crate::{Array, Device, Error, Host};
@@ -21,6 +23,7 @@ pub struct Network {
     device: burn::tensor::Device,
     /// What is where in a row, where there are several inputs.
     parts: Parts,
+    speech: Speech,
 }
 
 struct Weight {
@@ -58,7 +61,8 @@ impl Network {
         let given: BTreeSet<String> = weights.keys().cloned().collect();
         let plan = Plan::new(&graph, &given, &device)?;
         let outputs = graph.outputs.iter().map(|output| output.name.clone()).collect();
-        Ok(Self { model, plan, inputs: graph.inputs, outputs, weights, device, parts: Parts::default() })
+        let (parts, speech) = (Parts::default(), Speech::of(&graph.outputs));
+        Ok(Self { model, plan, inputs: graph.inputs, outputs, weights, device, parts, speech })
     }
 
     /// Names of the parameters, which training changes.

@@ -17,4 +17,4 @@ pub use publish::{
 };
 pub use recipe::ParityRecipe;
 pub use train::{Materials, TrainedParities, examine, train};
-pub(crate) use train::{copy, finished, last, meaning, taught};
+pub(crate) use train::{copy, ends_in_softmax, finished, last, meaning, taught};

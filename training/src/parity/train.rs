@@ -196,11 +196,20 @@ pub(crate) fn meaning(graph: &Model) -> Meaning {
     }
 }
 
-/// The operator that makes a graph's first output.
+/// The operator that makes a graph's first output of fractions.
 pub(crate) fn last(graph: &Model) -> Option<String> {
     let graph = graph.graph().ok()?;
-    let output = graph.outputs.first()?.name.clone();
+    let output = graph.outputs.iter().find(|output| output.datatype.is_float())?.name.clone();
     graph.producer(&output).map(|node| node.op.clone())
+}
+
+/// Whether a softmax makes the very first output: only there it can be taken away and put back.
+pub(crate) fn ends_in_softmax(graph: &Model) -> bool {
+    let is_first = |graph: parm_parity_models::onnx::Graph| {
+        let first = graph.outputs.first()?;
+        graph.producer(&first.name).map(|node| node.op == "Softmax")
+    };
+    graph.graph().ok().and_then(is_first).unwrap_or(false)
 }
 
 /// The files to serve: graphs that end as the deployed one does, with the trained weights.

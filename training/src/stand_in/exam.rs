@@ -38,12 +38,19 @@ pub fn examine(
     metric: Option<Metric>,
     device: Device,
 ) -> Result<Standing, Error> {
-    let deployed = Network::new(copy(materials.graph)?, device)?.taking(materials.samples)?;
+    let deployed = Network::new(copy(materials.graph)?, device)?.taking(materials.samples)?.saying_all()?;
     let set = taught(materials, materials.teacher.unwrap_or(&deployed))?;
-    let classes = meaning.has_classes();
+    let are_several = deployed.widths(materials.samples)?.len() > 1;
+    if are_several && metric.is_some_and(|metric| metric != Metric::AbsoluteError) {
+        let message =
+            "several outputs are judged by their numbers: give --metric absolute-error, or none".into();
+        return Err(Error::Setting { message });
+    }
+    let classes = meaning.has_classes() && !are_several;
     hold(&set, classes)?;
     let model = Model::from_bytes(stand_in.clone(), &Limits::default())?;
-    let answers = predictions(&Network::new(model, device)?.taking(materials.samples)?, &set.inputs)?;
+    let network = Network::new(model, device)?.taking(materials.samples)?.saying_all()?;
+    let answers = predictions(&network, &set.inputs)?;
     let metric = metric.unwrap_or(if classes { Metric::TOP_1 } else { Metric::AbsoluteError });
     let truth = match (&set.labels, &materials.samples.values) {
         (Some(labels), _) if classes => Truth::Classes(labels.clone()),

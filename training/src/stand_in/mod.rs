@@ -5,6 +5,7 @@
 //! cost first, which the share of the features sets: half of them take about a quarter of the multiplications.
 
 mod exam;
+mod outputs;
 mod recipe;
 mod train;
 

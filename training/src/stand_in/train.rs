@@ -6,12 +6,14 @@ use parm_parity_models::bundle::{Calibration, Meaning, Start};
 use parm_parity_models::onnx::rewrite::End;
 
 use super::StandInRecipe;
-use crate::distil::{Aim, Augment, Coder, Exam, Lesson, LessonPlan, Marks, Split, Targets, Teacher};
+use super::outputs::{Evened, evened, evening};
+use crate::distil::{Aim, Augment, Coder, Exam, Lesson, LessonPlan, Marks, Set, Split, Targets, Teacher};
 use crate::fit::{self, Epoch, Surroundings};
 use crate::groups::Sampling;
 use crate::loss::Scores;
 use crate::parity::{
-    Materials, calibrate, copy, fingerprint, finished, hold, meaning as graph_meaning, taught,
+    Materials, calibrate, copy, ends_in_softmax, fingerprint, finished, hold, meaning as graph_meaning,
+    taught,
 };
 use crate::{Device, Error, Loss, Network};
 
@@ -38,28 +40,50 @@ pub fn train(
     around: Surroundings<'_>,
 ) -> Result<TrainedStandIn, Error> {
     recipe.check()?;
-    let deployed = Network::new(copy(materials.graph)?, device)?.taking(materials.samples)?;
+    let deployed = Network::new(copy(materials.graph)?, device)?.taking(materials.samples)?.saying_all()?;
     let teacher: &dyn Teacher = materials.teacher.unwrap_or(&deployed);
     let set = taught(materials, teacher)?;
-    let meaning = recipe.meaning.unwrap_or_else(|| graph_meaning(materials.graph));
-    let classes = meaning.has_classes();
+    let widths = deployed.widths(materials.samples)?;
+    let (outputs, values) = (widths.iter().sum(), set.values());
+    if outputs != values {
+        return Err(Error::Outputs { outputs, values });
+    }
+    // Several outputs are taught as numbers, whatever they mean: what they agree on is what classes come from.
+    let are_several = widths.len() > 1;
+    let usual = || if are_several { Meaning::Values } else { graph_meaning(materials.graph) };
+    let meaning = recipe.meaning.unwrap_or_else(usual);
+    let classes = meaning.has_classes() && !are_several;
     hold(&set, classes)?;
+    let factors = are_several.then(|| evening(&set.outputs, &widths));
+    let evened_teacher = factors.as_ref().map(|factors| Evened { teacher, factors });
+    let (teacher, set): (&dyn Teacher, Set) = match &evened_teacher {
+        Some(even) => (even, Set { outputs: evened(set.outputs, even.factors), ..set }),
+        None => (teacher, set),
+    };
 
     let seed = recipe.run.seed;
     // Only a softmax is put back by the loss: whatever else makes the answers has to learn to make them.
-    let ends_in_softmax = graph_meaning(materials.graph) == Meaning::Probabilities;
     let (end, scores) = match meaning {
-        Meaning::Probabilities if ends_in_softmax => (End::Raw, Scores::Logits),
+        _ if are_several => (End::AsDeployed, Scores::Logits),
+        Meaning::Probabilities if ends_in_softmax(materials.graph) => (End::Raw, Scores::Logits),
         Meaning::Probabilities => (End::AsDeployed, Scores::Probabilities),
         _ => (End::AsDeployed, Scores::Logits),
     };
     let loss = match scores {
+        Scores::Logits if are_several => recipe.loss.unwrap_or(Loss::Mse),
         Scores::Logits => recipe.loss(meaning),
         Scores::Probabilities => recipe.loss.unwrap_or(Loss::Mse),
     };
-    let student = Network::new(recipe.derive(materials.graph, end)?, device)?.taking(materials.samples)?;
+    if are_several && loss == Loss::Kl {
+        return Err(Error::Setting { message: "kl is for one output of classes: give mse or huber".into() });
+    }
+    let student = Network::new(recipe.derive(materials.graph, end)?, device)?;
+    let student = student.taking(materials.samples)?.saying_all()?;
+    let student = match &factors {
+        Some(factors) => student.scaled(factors),
+        None => student,
+    };
     let fingerprint = fingerprint(&["stand-in", &format!("{recipe:?}")], &set, &[materials.graph]);
-    let values = set.values();
     let (train, held_out) = Split::random(set.len(), recipe.held_out, seed).of(&set);
     let mut coder = Coder::new(&CodeSpec::new(Kind::Sum, 1, 1), set.dims())?;
     let exam = Exam::new(held_out, &mut coder, seed)?;

@@ -7,6 +7,7 @@ mod evaluate;
 mod matrix;
 mod network;
 mod operators;
+mod outputs;
 mod parity;
 mod pytorch;
 mod several;

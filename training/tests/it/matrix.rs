@@ -1,5 +1,6 @@
 //! Matrices of runs.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parm_parity_models::onnx::{Limits, Model};
 use parm_random::Random;
 use parm_training::fit::Stop;
-use parm_training::matrix::{Cell, Matrix, MatrixObserver, Outcome, Place, Results, Runner, render};
+use parm_training::matrix::{Cell, Matrix, MatrixObserver, Outcome, Place, Results, Runner, Runs, render};
 use parm_training::{Array, Device, Error, Network, Teacher};
 
 use crate::task::{SIDE, samples};
@@ -85,6 +86,7 @@ fn a_matrix_fills_what_is_missing_and_shows_what_is_there() {
             jobs: 2,
             device: Device::Cpu,
             ask: &nobody,
+            clock: &clock,
             observer: &begun,
             stop: &Stop::default(),
         }
@@ -106,12 +108,125 @@ fn a_matrix_fills_what_is_missing_and_shows_what_is_there() {
     assert_eq!(run(&all).1.len(), 1);
     assert_eq!(run(&all).1, Vec::<String>::new());
 
+    // Pairs, held-out rows and costs are kept; of slots a coded query is as long as two.
+    for outcome in results.all() {
+        assert!(outcome.gap_error.is_some_and(|error| error < 0.2), "{outcome:?}");
+        assert!(outcome.gap_held_out.is_some_and(|gap| gap.abs() < 0.8), "{outcome:?}");
+        assert_eq!(outcome.agreement.is_some(), outcome.cell.recipe != "learned");
+        let cost = match &*outcome.cell.recipe {
+            "slots" => Some(&2.0),
+            "weighted" => Some(&1.0),
+            _ => None,
+        };
+        assert_eq!(outcome.costs.get("tract"), cost, "{outcome:?}");
+    }
+    assert!(
+        !fs::read_dir(place.results.join("cells"))
+            .expect("a folder")
+            .any(|file| { file.expect("a file").path().extension().is_some_and(|ending| ending == "onnx") })
+    );
+
     let more = matrix(&FILE.replace("k = [2]", "k = [2, 4]")).expect("a matrix");
     let tables = render(&[more], &Results::open(&place.results).expect("results"));
-    for part in
-        ["## small, mlp", "| slots |", "| learned |", "weighted, r=2", "Made up.", "not yet run", "2 / 2 /"]
-    {
+    let parts = [
+        "## small, mlp",
+        "| 2 | slots |",
+        "| learned |",
+        "| weighted, r=2 |",
+        "Made up.",
+        "not yet run",
+        "2 / 2 /",
+    ];
+    for part in parts {
         assert!(tables.contains(part), "no '{part}' in\n{tables}");
+    }
+}
+
+/// The row that is best on held-out rows is judged, also where another is better on the test set, and by its interval.
+#[test]
+fn the_test_set_chooses_no_recipe() {
+    let text = FILE
+        .replace("data.small", "data.mnist")
+        .replace("[\"small\"]", "[\"mnist\"]")
+        .replace("[1, 2]", "[1]");
+    let text = text.replace("[\"slots\", \"learned\"]", "[\"slots\", \"weighted\"]");
+    let (matrix, folder) = (matrix(&text).expect("a matrix"), tempfile::tempdir().expect("a folder"));
+    let page = |gap_error: Option<f64>| {
+        let mut results = Results::open(&folder.path().join(format!("{gap_error:?}"))).expect("results");
+        for cell in matrix.cells() {
+            // slots: .3 points on the test set, 2 on held-out rows; weighted: .09 and 1.
+            let (degraded, held) = if cell.recipe == "slots" { (0.987, 0.01) } else { (0.9891, 0.02) };
+            let (key, gap_held_out) = (cell.key(&matrix), Some(held));
+            let one = Outcome { cell, key, degraded, gap_error, gap_held_out, ..outcome() };
+            results.add(one).expect("it is kept");
+        }
+        render(std::slice::from_ref(&matrix), &results)
+    };
+    let target = "- Target at k=2, a gap of 0.1: ";
+    for (error, verdict) in [
+        (Some(0.0005), "missed (`slots`, 0.30 ± 0.10)"),
+        (Some(0.002), "open (`slots`, 0.30 ± 0.39)"),
+        (None, "open (`slots`, 0.30)"),
+    ] {
+        let (page, wanted) = (page(error), format!("{target}{verdict}."));
+        assert!(page.contains(&wanted), "no '{wanted}' in\n{page}");
+    }
+}
+
+#[test]
+fn results_without_pairs_are_run_anew_and_until_then_nothing_is_judged() {
+    let text = FILE
+        .replace("data.small", "data.mnist")
+        .replace("[\"small\"]", "[\"mnist\"]")
+        .replace("[1, 2]", "[1]");
+    let text = text.replace("[\"slots\", \"learned\"]", "[\"slots\"]");
+    let (matrix, folder) = (matrix(&text).expect("a matrix"), tempfile::tempdir().expect("a folder"));
+    for (name, rows, seed) in [("train", 400, 2), ("test", 120, 3)] {
+        write(folder.path(), name, rows, seed);
+    }
+    let place = Place { data: folder.path().into(), results: folder.path().join("results") };
+    let mut results = Results::open(&place.results).expect("results");
+    for cell in matrix.cells() {
+        let key = cell.key(&matrix);
+        results.add(Outcome { cell, key, degraded: 0.9895, ..outcome() }).expect("it is kept");
+    }
+    let page = |results: &Results| render(std::slice::from_ref(&matrix), results);
+    assert!(page(&results).contains("not judged, as nothing was kept of held-out rows for `slots`"));
+    let (observer, stop) = (Begun::default(), Stop::default());
+    let runner = Runner {
+        matrix: &matrix,
+        place: &place,
+        jobs: 1,
+        device: Device::Cpu,
+        ask: &nobody,
+        clock: &clock,
+        observer: &observer,
+        stop: &stop,
+    };
+    let results = runner.run().expect("it runs");
+    assert_eq!(observer.0.into_inner().unwrap().len(), matrix.cells().len());
+    assert!(!page(&results).contains("not judged") && page(&results).contains("(`slots`, "));
+}
+
+/// A result of nothing.
+fn outcome() -> Outcome {
+    Outcome {
+        cell: matrix(FILE).expect("a matrix").cells().remove(0),
+        key: String::new(),
+        available: 0.99,
+        degraded: 0.0,
+        two_lost: None,
+        gap_error: None,
+        gap_held_out: None,
+        agreement: None,
+        calibration_error: None,
+        costs: BTreeMap::new(),
+        constant: 0.1,
+        reconstructions: 100,
+        epochs: 1,
+        groups: 1,
+        samples: 1,
+        seconds: 1.0,
     }
 }
 
@@ -219,6 +334,7 @@ fn a_model_that_is_given_is_asked_and_its_answers_are_the_truth() {
         jobs: 1,
         device: Device::Cpu,
         ask: &ask,
+        clock: &clock,
         observer: &observer,
         stop: &stop,
     };
@@ -282,14 +398,26 @@ fn boxes_are_measured_by_what_they_share_with_the_true_ones() {
         jobs: 1,
         device: Device::Cpu,
         ask: &nobody,
+        clock: &clock,
         observer: &observer,
         stop: &stop,
     };
     let results = runner.run().expect("it runs");
     let outcome = results.all().next().expect("a result");
     assert!(outcome.available > 0.8 && outcome.degraded > outcome.constant + 0.1, "{outcome:?}");
+    // Held-out rows are judged by how much of the numbers is explained, which is no gap of boxes.
+    assert_eq!(outcome.gap_held_out, None);
     let tables = render(std::slice::from_ref(&matrix), &results);
     assert!(tables.contains("the mean box as every answer"), "{tables}");
+}
+
+/// Says what a coded query is to a query, of models whose files are there.
+fn clock(runs: Runs<'_>) -> BTreeMap<String, f64> {
+    for file in [runs.deployed, runs.parity] {
+        Model::open(file, &Limits::default()).expect("a model");
+    }
+    let share = runs.coded.data().len() as f64 / runs.query.data().len() as f64;
+    BTreeMap::from([("tract".into(), share)])
 }
 
 /// No model is given as a file.

@@ -1,0 +1,115 @@
+//! Rows that a frontend captured, to learn from.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use parm_backend::engine::{Declared, Signature};
+use parm_parity_models::onnx::Value;
+use parm_protocol::{DataType, Tensor};
+use parm_training::Array;
+use parm_training::data::{Parts, Samples, part_in_time};
+
+use super::Deployed;
+use super::engine::is_float;
+use crate::stand_in::traffic;
+
+/// How a source of such rows begins.
+const KIND: &str = "capture:";
+/// Up to here every whole number is a float.
+const EXACT: f64 = 16_777_216.0;
+
+/// The rows of a source that names a folder of them, the oldest first; `None` for any other source.
+pub fn read(source: &str, deployed: &Deployed) -> anyhow::Result<Option<Samples>> {
+    let Some(rest) = source.strip_prefix(KIND) else { return Ok(None) };
+    let (folder, settings) = rest.split_once('?').unwrap_or((rest, ""));
+    let found = deployed.model.inspect();
+    let [inputs, outputs] =
+        [&found.inputs, &found.outputs].map(|values| values.iter().map(declared).collect());
+    let signature = Signature { inputs, outputs };
+    let rows = traffic::read(Path::new(folder), &deployed.name, &signature)?;
+    let samples = finite(joined(rows.inputs())?, folder)?;
+    Ok(Some(part_in_time(samples, settings).with_context(|| source.to_owned())?))
+}
+
+/// Rows without labels.
+pub fn samples(inputs: &[Tensor]) -> anyhow::Result<Samples> {
+    let (inputs, parts) = joined(inputs)?;
+    Ok(Samples { parts, ..Samples::new(inputs, None)? })
+}
+
+/// Inputs side by side.
+fn joined(inputs: &[Tensor]) -> anyhow::Result<(Array<f32>, Parts)> {
+    let inputs = inputs.iter().map(array).collect::<anyhow::Result<Vec<_>>>()?;
+    Parts::join(inputs).context("the inputs have not as many rows")
+}
+
+/// Those of what anybody may have sent that can be learned from.
+fn finite((inputs, parts): (Array<f32>, Parts), folder: &str) -> anyhow::Result<Samples> {
+    let (count, width) = (inputs.shape()[0], inputs.data().len() / inputs.shape()[0].max(1));
+    let is_finite = |row: &usize| inputs.data()[row * width..][..width].iter().all(|value| value.is_finite());
+    let rows: Vec<usize> = (0..count).filter(is_finite).collect();
+    ensure!(!rows.is_empty(), "{folder} holds no row of numbers");
+    if rows.len() < count {
+        eprintln!("{} of {count} rows hold what is no number, and are left out", count - rows.len());
+    }
+    Ok(Samples { parts, ..Samples::new(inputs.rows(&rows), None)? })
+}
+
+/// Numbers of any kind as the trainer takes them.
+pub fn array(tensor: &Tensor) -> anyhow::Result<Array<f32>> {
+    let numbers = parm_arrays::numbers(tensor).context("the rows are no numbers")?;
+    let is_float = is_float(tensor.datatype());
+    let numbers: Vec<f32> = numbers
+        .map(|number| {
+            ensure!(
+                is_float || number.abs() <= EXACT,
+                "the trainer holds integers up to {EXACT}, a row has {number}"
+            );
+            Ok(number as f32)
+        })
+        .collect::<anyhow::Result<_>>()?;
+    Array::new(tensor.shape().to_vec(), numbers).context("the rows are of no shape")
+}
+
+fn declared(value: &Value) -> Declared {
+    Declared {
+        name: value.name.clone(),
+        datatype: value.datatype.to_protocol().unwrap_or(DataType::Fp32),
+        shape: value.protocol_shape().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_captures::{Folder, Keep, Limits, Record, Source};
+    use parm_parity_models::onnx::Builder;
+    use parm_protocol::NamedTensor;
+
+    use super::*;
+
+    #[test]
+    fn a_row_that_is_no_number_does_not_spoil_the_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = Limits { bytes: 1 << 20, age: std::time::Duration::from_secs(3600) };
+        let mut kept = Folder::open(folder.path(), limits).unwrap();
+        let source = Source { model: "m".into(), version: String::new() };
+        for (unix_ms, value) in [(1, 1.0), (2, f32::NAN), (3, 2.0), (4, 3.0)] {
+            let x = NamedTensor::new("x", Tensor::from_f32([1, 1].as_slice(), &[value]).unwrap());
+            kept.keep(&source, &Record { unix_ms, inputs: vec![x], outputs: vec![] }).unwrap();
+        }
+        drop(kept);
+        let mut builder = Builder::new("m", 1);
+        let x = builder.input(Value::batch_of_f32("x", &[1]));
+        let y = builder.node("Relu", "y", &[&x]);
+        builder.output(Value::batch_of_f32(&y, &[1]));
+        let deployed = Deployed { name: "m".into(), path: "m.onnx".into(), model: builder.build().unwrap() };
+        let rows = |settings: &str| {
+            let source = format!("capture:{}{settings}", folder.path().display());
+            read(&source, &deployed).map(|samples| samples.unwrap().inputs.into_data())
+        };
+        assert_eq!(rows("").unwrap(), [1.0, 2.0, 3.0]);
+        assert_eq!(rows("?part=test&hold=0.4").unwrap(), [3.0]);
+        assert!(rows("?newest=1").is_err());
+        assert!(read("npy:rows.npy", &deployed).unwrap().is_none());
+    }
+}

@@ -1,0 +1,132 @@
+//! Some of a source's rows, by the settings that every kind has.
+
+use std::num::NonZeroUsize;
+
+use super::options::Options;
+use super::{Samples, Unusable};
+
+/// Those that the settings name of rows that came one after another: of two halves without a seed, the test rows are the newest.
+pub fn part_in_time(samples: Samples, settings: &str) -> Result<Samples, Unusable> {
+    let options = Options::parse(settings)?;
+    let part = Part::read(&options)?;
+    options.finish()?;
+    part.of_ordered(samples)
+}
+
+/// Which rows of all.
+pub(super) struct Part {
+    rows: Option<(usize, usize)>,
+    sample: Option<NonZeroUsize>,
+    half: Option<Half>,
+    seed: Option<u64>,
+}
+
+struct Half {
+    test: bool,
+    share: f64,
+}
+
+impl Part {
+    pub(super) fn read(options: &Options) -> Result<Self, Unusable> {
+        let rows = options.pair("rows", "..")?;
+        let sample = options.get("sample", "a whole number above 0")?;
+        let share: Option<f64> = options.get("hold", "a number between 0 and 1")?;
+        let seed = options.get("seed", "a whole number")?;
+        let half = match options.text("part").as_deref() {
+            Some("train") => Some(false),
+            Some("test") => Some(true),
+            Some(other) => {
+                let message = format!("'{other}' is not train or test");
+                return Err(Unusable::Setting { name: "part".into(), message });
+            }
+            None if share.is_some() || (seed.is_some() && sample.is_none()) => {
+                let message = "say which part is wanted: train or test".into();
+                return Err(Unusable::Setting { name: "part".into(), message });
+            }
+            None => None,
+        };
+        let share = share.unwrap_or(0.2);
+        if !(share > 0.0 && share < 1.0) {
+            let message = format!("{share} is not a share between 0 and 1");
+            return Err(Unusable::Setting { name: "hold".into(), message });
+        }
+        let half = half.map(|test| Half { test, share });
+        Ok(Self { rows, sample, half, seed })
+    }
+
+    /// The rows; halves are random ones.
+    pub(super) fn of(self, samples: Samples) -> Result<Samples, Unusable> {
+        let seed = self.seed.or(Some(1));
+        Self { seed, ..self }.of_ordered(samples)
+    }
+
+    /// The same of rows that came one after another: without a seed the newest are the test rows.
+    fn of_ordered(self, samples: Samples) -> Result<Samples, Unusable> {
+        let samples = match self.rows {
+            Some((from, to)) => samples.range(from..to)?,
+            None => samples,
+        };
+        let samples = match self.sample.map(NonZeroUsize::get) {
+            Some(sample) if sample > samples.len() => {
+                return Err(Unusable::Range { from: 0, to: sample, rows: samples.len() });
+            }
+            Some(sample) if sample < samples.len() => samples.split(sample, self.seed.unwrap_or(1))?.1,
+            _ => samples,
+        };
+        let Some(Half { test, share }) = self.half else { return Ok(samples) };
+        let held_out = (share * samples.len() as f64).round() as usize;
+        let Some(seed) = self.seed else {
+            let rows = samples.len();
+            if held_out == 0 || held_out >= rows {
+                return Err(Unusable::HeldOut { held_out, rows });
+            }
+            let older = rows - held_out;
+            return samples.range(if test { older..samples.len() } else { 0..older });
+        };
+        let (train, tested) = samples.split(held_out, seed)?;
+        Ok(if test { tested } else { train })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Array;
+
+    fn rows(settings: &str) -> Vec<f32> {
+        let all = Array::new(vec![10, 1], (0..10).map(|row| row as f32).collect()).unwrap();
+        part_in_time(Samples::new(all, None).unwrap(), settings).unwrap().inputs.into_data()
+    }
+
+    #[test]
+    fn the_newest_are_tested_on_unless_a_seed_draws_them() {
+        assert_eq!(rows("part=test&hold=0.2"), [8.0, 9.0]);
+        assert_eq!(rows("part=train&hold=0.2"), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+        assert_eq!(rows("rows=2..4"), [2.0, 3.0]);
+        let (mut drawn, left) = (rows("part=test&hold=0.2&seed=1"), rows("part=train&hold=0.2&seed=1"));
+        assert_ne!(drawn, [8.0, 9.0]);
+        drawn.extend(left);
+        drawn.sort_by(f32::total_cmp);
+        assert_eq!(drawn, rows(""));
+    }
+
+    #[test]
+    fn a_share_that_leaves_nothing_on_one_side_is_refused() {
+        for settings in
+            ["part=train&hold=1.5", "part=test&hold=1", "part=train&hold=-1", "part=test&hold=0.01"]
+        {
+            let all = Array::new(vec![10, 1], vec![0.0; 10]).unwrap();
+            let error = part_in_time(Samples::new(all, None).unwrap(), settings).unwrap_err();
+            assert!(
+                matches!(error, Unusable::HeldOut { .. } | Unusable::Setting { .. }),
+                "{settings}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_setting_that_nobody_knows_is_refused() {
+        let none = Samples::new(Array::new(vec![1, 1], vec![0.0]).unwrap(), None).unwrap();
+        assert!(part_in_time(none, "newest=3").is_err());
+    }
+}
