@@ -7,9 +7,11 @@ mod convert;
 mod library;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ort::environment::Environment;
 use ort::ep;
+use ort::logging::LogLevel;
 use ort::session::{Session, SessionInputValue};
 use ort::value::Outlet;
 use parking_lot::Mutex;
@@ -88,10 +90,21 @@ fn open(path: PathBuf) -> Result<Environment, Error> {
     let refused = |message: String| Error::RuntimeLibrary { path: path.clone(), message };
     let environment = guarded(|| {
         let builder = ort::init_from(&path).map_err(|error| refused(error.to_string()))?;
-        builder.with_name("parm").build().map_err(|error| refused(error.to_string()))
+        let builder = builder.with_name("parm").with_logger(Arc::new(hear));
+        builder.build().map_err(|error| refused(error.to_string()))
     })?;
     *opened = Some((path, environment.clone()));
     Ok(environment)
+}
+
+/// What the library says becomes lines of our own log: by itself it writes to the terminal, in its own form. Whoever asked for a run
+/// that failed is told, so that is nothing to raise an alarm for.
+fn hear(level: LogLevel, _category: &str, _id: &str, place: &str, message: &str) {
+    match level {
+        LogLevel::Fatal => tracing::error!(place, "ONNX Runtime: {message}"),
+        LogLevel::Error | LogLevel::Warning => tracing::debug!(place, "ONNX Runtime: {message}"),
+        LogLevel::Info | LogLevel::Verbose => tracing::trace!(place, "ONNX Runtime: {message}"),
+    }
 }
 
 /// The library that is open.
