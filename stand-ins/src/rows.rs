@@ -38,7 +38,9 @@ impl Rows {
             return Err(Error::RowCounts { counts });
         }
         let is_batched = signature.is_batched();
-        if let Some(fixed) = declared.iter().find(|input| !is_batched && input.shape.first() != Some(&1)) {
+        // Where one input is of one row, such as a state, the others may be of any number: they are given one at a time.
+        let is_of_one = |input: &&Declared| matches!(input.shape.first(), Some(1 | -1));
+        if let Some(fixed) = declared.iter().find(|input| !is_batched && !is_of_one(input)) {
             let rows = fixed.shape.first().copied().unwrap_or(0);
             return Err(Error::FixedBatch { input: fixed.name.clone(), rows });
         }
@@ -248,5 +250,20 @@ mod tests {
         let rows = |batch| Rows::new(&signature(&[batch, 2], DataType::Fp32), std::slice::from_ref(&array));
         assert_eq!(rows(3).unwrap_err(), Error::FixedBatch { input: "x".into(), rows: 3 });
         assert!(!rows(1).unwrap().is_batched());
+    }
+
+    #[test]
+    fn beside_a_state_of_one_row_all_inputs_are_given_one_at_a_time() {
+        let declared = |name: &str, shape: &[i64]| Declared {
+            name: name.into(),
+            datatype: DataType::Fp32,
+            shape: shape.to_vec(),
+        };
+        let inputs = vec![declared("x", &[-1, 2]), declared("state", &[1, 3])];
+        let signature = Signature { inputs, outputs: vec![declared("y", &[-1, 2])] };
+        let [x, state] =
+            [2, 3].map(|width| Tensor::from_f32([4, width].as_slice(), &vec![0.0; 4 * width]).unwrap());
+        let rows = Rows::new(&signature, &[x, state]).unwrap();
+        assert!(!rows.is_batched() && rows.len() == 4);
     }
 }

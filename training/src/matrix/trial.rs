@@ -84,7 +84,7 @@ impl Trial<'_> {
 
     /// A_a - A_d on held-out rows, where these were judged as the test rows are.
     fn held_out(&self, marks: &Marks) -> Option<f64> {
-        (self.data.measure.metric() == Metric::TOP_1).then(|| marks.available - marks.degraded)
+        (self.data.measure.metric() == Metric::TOP_1).then_some(marks.available - marks.degraded)
     }
 
     /// What a run of the first parity model takes; all of a code have the same layers.
