@@ -192,18 +192,8 @@ fn results_without_pairs_are_run_anew_and_until_then_nothing_is_judged() {
     }
     let page = |results: &Results| render(std::slice::from_ref(&matrix), results);
     assert!(page(&results).contains("not judged, as nothing was kept of held-out rows for `slots`"));
-    let (observer, stop) = (Begun::default(), Stop::default());
-    let runner = Runner {
-        matrix: &matrix,
-        place: &place,
-        jobs: 1,
-        device: Device::Cpu,
-        ask: &nobody,
-        clock: &clock,
-        observer: &observer,
-        stop: &stop,
-    };
-    let results = runner.run().expect("it runs");
+    let observer = Begun::default();
+    let results = run(&matrix, &place, &observer);
     assert_eq!(observer.0.into_inner().unwrap().len(), matrix.cells().len());
     assert!(!page(&results).contains("not judged") && page(&results).contains("(`slots`, "));
 }
@@ -391,24 +381,30 @@ fn boxes_are_measured_by_what_they_share_with_the_true_ones() {
     fs::write(folder.path().join("boxes.npy"), boxes).expect("boxes");
     let place = Place { data: folder.path().into(), results: folder.path().join("results") };
     let matrix = matrix(BOXES).expect("a matrix");
-    let (observer, stop) = (Begun::default(), Stop::default());
-    let runner = Runner {
-        matrix: &matrix,
-        place: &place,
-        jobs: 1,
-        device: Device::Cpu,
-        ask: &nobody,
-        clock: &clock,
-        observer: &observer,
-        stop: &stop,
-    };
-    let results = runner.run().expect("it runs");
+    let observer = Begun::default();
+    let results = run(&matrix, &place, &observer);
     let outcome = results.all().next().expect("a result");
     assert!(outcome.available > 0.8 && outcome.degraded > outcome.constant + 0.1, "{outcome:?}");
     // Held-out rows are judged by how much of the numbers is explained, which is no gap of boxes.
     assert_eq!(outcome.gap_held_out, None);
     let tables = render(std::slice::from_ref(&matrix), &results);
     assert!(tables.contains("the mean box as every answer"), "{tables}");
+}
+
+/// Runs what is missing, one cell after the other.
+fn run(matrix: &Matrix, place: &Place, observer: &Begun) -> Results {
+    let stop = Stop::default();
+    let runner = Runner {
+        matrix,
+        place,
+        jobs: 1,
+        device: Device::Cpu,
+        ask: &nobody,
+        clock: &clock,
+        observer,
+        stop: &stop,
+    };
+    runner.run().expect("it runs")
 }
 
 /// Says what a coded query is to a query, of models whose files are there.
