@@ -21,7 +21,7 @@ for each of them ([how](../training.md)). Models that answer queries one by one 
 one prediction, against the truth; ± is the standard deviation of the seeds.
 - **Gap** is A_a - A_d in points, with its 95 % interval from pairs: the same rows, predicted and reconstructed. What is made from one parity errs \
 together, so a group counts as one observation. Seeds are tested on the same rows, so more of them make it no narrower.
-- **Agreement** is how often a reconstruction says what the deployed model does. **Calibration error** is how far its confidence is in the mean from \
+- **Agreement** is how often a reconstruction says what the deployed model does; of boxes, what both share. **Calibration error** is how far its confidence is in the mean from \
 how often it is right, on the test set; the calibration was made on held-out rows.
 - **Cost** is the time of one parity model's run as a share of the deployed model's run for one query, one thread, in turns, on the machine that \
 trained. A group has r of them. That of a learned code was not taken: the deployed model runs on its coded query, between two networks more.
