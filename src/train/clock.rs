@@ -37,8 +37,7 @@ fn measured(runs: Runs<'_>, engine: &str) -> anyhow::Result<f64> {
     };
     let (deployed, parity) =
         (load("the deployed model", runs.deployed)?, load("the parity model", runs.parity)?);
-    let deployed = BlackBox::of(deployed);
-    let parity = BlackBox::of(parity);
+    let (deployed, parity) = (BlackBox::of(deployed), BlackBox::of(parity));
     let (query, coded) = (deployed.tensors(runs.query)?, parity.tensors(runs.coded)?);
     share(&(deployed, query), &(parity, coded))
 }
