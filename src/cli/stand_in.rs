@@ -46,6 +46,10 @@ pub struct StandInSearch {
     /// decide nothing, for so many epochs (10 if none are given). Takes minutes or hours, and wants many thousands of rows; needs a build with `--features train`
     #[arg(long, value_name = "EPOCHS", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     pub teach: Option<std::num::NonZeroU64>,
+    /// Rows to teach with, in place of those of --data that decide nothing; labels are not looked at, so what the deployed model was
+    /// trained on will do. Same kinds as --data
+    #[arg(long, value_name = "SOURCE", requires = "teach")]
+    pub lessons: Option<String>,
     /// The most that the stand-in may cost, as a share of a query's time on the deployed model
     #[arg(long, value_name = "SHARE", default_value_t = 0.25)]
     pub cost: f64,

@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use parm_backend::engine::Options;
 use parm_parity_models::bundle::{Manifest, Meaning};
@@ -51,19 +51,14 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
     let data::Asked { rows, labels, in_time } = data::read(&flags.data, named, flags.seed)
         .with_context(|| format!("--data {}", flags.data))
         .map_err(Failure::Configuration)?;
-    let test = match &flags.test {
-        Some(source) => Some(
-            data::read(source, named, flags.seed)
-                .with_context(|| format!("--test {source}"))
-                .map_err(Failure::Configuration)?,
-        ),
-        None => None,
+    let more = |flag: &str, source: &Option<String>| -> anyhow::Result<Option<data::Asked>> {
+        let Some(source) = source else { return Ok(None) };
+        let asked = data::read(source, named, flags.seed).with_context(|| format!("{flag} {source}"))?;
+        ensure!(!asked.rows.is_empty(), "{flag} has no rows: give some that --data does not have");
+        Ok(Some(asked))
     };
-    if test.as_ref().is_some_and(|test| test.rows.is_empty()) {
-        return Err(Failure::Configuration(anyhow::anyhow!(
-            "--test has no rows: give some that --data does not have"
-        )));
-    }
+    let test = more("--test", &flags.test).map_err(Failure::Configuration)?;
+    let lessons = more("--lessons", &flags.lessons).map_err(Failure::Configuration)?;
     let wish = Wish {
         cost: flags.cost,
         meaning: flags.meaning.map(meaning).or(original.meaning),
@@ -76,7 +71,7 @@ fn search(flags: &StandInSearch, original: &Original, workshop: &Workshop) -> Re
         measure: Duration::from_secs(flags.measure),
         brought: brought(&flags.from).map_err(Failure::Configuration)?,
     };
-    let school = school::find(flags, &original.name)?;
+    let school = school::find(flags, &original.name, lessons.map(|lessons| lessons.rows))?;
     let watch = watch::Watch::new().map_err(Failure::Run)?;
     let from = (original.path.as_path(), &original.model);
     let taught_by = school.as_ref().map(|class| class as &dyn School);

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use parm_parity_models::onnx::{Limits, Model};
 use parm_protocol::Tensor;
-use parm_stand_ins::{Lessons, Progress, School};
+use parm_stand_ins::{Lessons, Progress, Rows, School};
 use parm_training::data::Parts;
 use parm_training::fit::{CheckpointError, Epoch, Files, Observer, Settings, Stop, Surroundings};
 use parm_training::parity::Materials;
@@ -29,7 +29,7 @@ const WARM_UP: f32 = 0.5;
 const CHECKPOINT: &str = ".checkpoint";
 
 /// The school, if one is wanted.
-pub fn find(flags: &StandInSearch, name: &str) -> Result<Option<Class>, Failure> {
+pub fn find(flags: &StandInSearch, name: &str, rows: Option<Rows>) -> Result<Option<Class>, Failure> {
     let Some(epochs) = flags.teach else { return Ok(None) };
     let settings = Settings {
         epochs: epochs.get(),
@@ -39,7 +39,7 @@ pub fn find(flags: &StandInSearch, name: &str) -> Result<Option<Class>, Failure>
         save_every: 1,
         ..Settings::default()
     };
-    Ok(Some(Class { settings, folder: flags.runs.clone(), name: format!("{name}-taught-") }))
+    Ok(Some(Class { settings, folder: flags.runs.clone(), name: format!("{name}-taught-"), rows }))
 }
 
 /// Lessons on this machine's processor.
@@ -48,9 +48,15 @@ pub struct Class {
     /// Where checkpoints are, and how their names begin.
     folder: PathBuf,
     name: String,
+    /// What is taught with, where rows were given for that.
+    rows: Option<Rows>,
 }
 
 impl School for Class {
+    fn rows(&self) -> Option<&Rows> {
+        self.rows.as_ref()
+    }
+
     fn teach(&self, name: &str, graph: &Bytes, lessons: &Lessons<'_>) -> Result<Bytes, String> {
         self.lesson(name, graph, lessons).map_err(|error| format!("it could not be taught: {error:#}"))
     }
@@ -144,7 +150,6 @@ mod tests {
     use parm_parity_models::bundle::Meaning;
     use parm_parity_models::onnx::{Builder, Dense, Value};
     use parm_random::Random;
-    use parm_stand_ins::Rows;
 
     use super::*;
 
@@ -201,7 +206,7 @@ mod tests {
 
     fn class(folder: &std::path::Path, epochs: u64) -> Class {
         let settings = Settings { epochs, save_every: 1, rate: 0.02, ..Settings::default() };
-        Class { settings, folder: folder.to_owned(), name: "m-taught-".into() }
+        Class { settings, folder: folder.to_owned(), name: "m-taught-".into(), rows: None }
     }
 
     /// How far the answers are from the deployed model's, in the mean, before lessons and behind them.

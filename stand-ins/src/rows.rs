@@ -10,7 +10,7 @@ use crate::Error;
 const MOST_BYTES: u64 = 4 << 30;
 
 /// Rows of every input, in the model's order and of its types.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Rows {
     names: Vec<String>,
     inputs: Vec<Tensor>,

@@ -74,6 +74,7 @@ pub(crate) fn setting() -> Setting {
         calibration_rows: 64,
         fitted_rows: 0,
         judged_rows: 100,
+        confidence_rows: 100,
         meaning: Meaning::Logits,
         work: vec![Work { operator: "Conv in groups".into(), share: 0.83 }],
         accuracy: None,

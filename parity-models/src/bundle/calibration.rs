@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::curve::{self, Curve, along};
 use super::{Meaning, Problem};
 
 /// Below this, a probability's logarithm says nothing; a decoder's may be slightly below zero.
@@ -18,9 +19,6 @@ const SLACK: f64 = 0.005;
 const HALVINGS: usize = 40;
 /// Classes of confidence in which it is compared with how often answers are right.
 const BINS: usize = 15;
-/// Pairs of a curve, and the fewest answers that each is made of.
-const KNOTS: usize = 8;
-const FEWEST: usize = 25;
 
 /// How sure an approximate answer is, and how sure it must be.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,7 +31,7 @@ pub struct Calibration {
     /// What the confidence that the temperature leaves becomes: pairs of it and of how often such answers are right, both rising.
     /// What lies between two pairs is between theirs. Default: nothing changes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub curve: Option<[[f32; 2]; KNOTS]>,
+    pub curve: Option<Curve>,
 }
 
 impl Default for Calibration {
@@ -70,7 +68,7 @@ impl Calibration {
         let temperature = coolest(&logits);
         let cooled = Self { temperature, ..Self::default() };
         let sure: Vec<(f32, bool)> = cases.iter().map(|case| cooled.sure(*case, meaning)).collect();
-        let fitted = Self { curve: curve_if_better(&sure), ..cooled };
+        let fitted = Self { curve: curve::fit(&sure), ..cooled };
         let sure = cases.iter().map(|case| fitted.sure(*case, meaning)).collect();
         Self { threshold: threshold(sure, available).clamp(0.0, 1.0), ..fitted }
     }
@@ -82,11 +80,7 @@ impl Calibration {
         if !(temperature > 0.0 && temperature.is_finite() && is_share(&threshold)) {
             return Some(Problem::Calibration { temperature, threshold });
         }
-        let rises = |pair: &[[f32; 2]]| pair[0][0] <= pair[1][0] && pair[0][1] <= pair[1][1];
-        let is_sound = |curve: [[f32; 2]; KNOTS]| {
-            curve.as_flattened().iter().all(is_share) && curve.windows(2).all(rises)
-        };
-        curve.is_some_and(|curve| !is_sound(curve)).then_some(Problem::Curve)
+        curve.is_some_and(|curve| !curve::is_sound(&curve)).then_some(Problem::Curve)
     }
 
     /// The confidence of one output, over whose last axis of `classes` the classes lie; the least sure position counts. Values
@@ -112,61 +106,6 @@ impl Calibration {
         let best = case.scores.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b));
         let confidence = self.confidence(case.scores, case.scores.len(), meaning);
         (confidence.unwrap_or(0.0), best.is_some_and(|(class, _)| class == case.truth))
-    }
-}
-
-/// The curve, where it brings rows that it was not made of nearer to the truth: each half of the answers judges the other's.
-fn curve_if_better(sure: &[(f32, bool)]) -> Option<[[f32; 2]; KNOTS]> {
-    let half = |odd: usize| sure.iter().copied().skip(odd).step_by(2).collect::<Vec<_>>();
-    let halves = [half(0), half(1)];
-    let off =
-        |(confidence, is_right): (f32, bool)| (f64::from(confidence) - f64::from(u8::from(is_right))).powi(2);
-    let (mut before, mut after) = (0.0, 0.0);
-    for (own, other) in [(0, 1), (1, 0)] {
-        let curve = curve(&halves[own])?;
-        for &(confidence, is_right) in &halves[other] {
-            before += off((confidence, is_right));
-            after += off((along(&curve, confidence), is_right));
-        }
-    }
-    if after < before { curve(sure) } else { None }
-}
-
-/// Answers in parts of one size by their confidence, and how often those of each part are right; where a surer part is right less
-/// often, the two are taken together.
-fn curve(sure: &[(f32, bool)]) -> Option<[[f32; 2]; KNOTS]> {
-    if sure.len() < KNOTS * FEWEST {
-        return None;
-    }
-    let mut sorted = sure.to_vec();
-    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut knots = [[0.0f32; 2]; KNOTS];
-    let mut merged: Vec<(f64, usize)> = Vec::new();
-    for at in 0..KNOTS {
-        let part = &sorted[at * sorted.len() / KNOTS..(at + 1) * sorted.len() / KNOTS];
-        let mean = |sum: f64| sum / part.len() as f64;
-        knots[at][0] = mean(part.iter().map(|(confidence, _)| f64::from(*confidence)).sum()) as f32;
-        let mut share = (mean(part.iter().filter(|(_, is_right)| *is_right).count() as f64), 1);
-        // Answers that are as sure as each other are right as often as all of them.
-        let is_same = at > 0 && knots[at - 1][0] == knots[at][0];
-        while let Some(below) = merged.pop_if(|below| below.0 > share.0 || (is_same && share.1 == 1)) {
-            let count = below.1 + share.1;
-            share = ((below.0 * below.1 as f64 + share.0 * share.1 as f64) / count as f64, count);
-        }
-        merged.push(share);
-    }
-    let shares = merged.into_iter().flat_map(|(share, count)| std::iter::repeat_n(share as f32, count));
-    knots.iter_mut().zip(shares).for_each(|(knot, share)| knot[1] = share);
-    Some(knots)
-}
-
-/// The curve's share for a confidence; beyond its ends that of the end.
-fn along(curve: &[[f32; 2]; KNOTS], confidence: f32) -> f32 {
-    let above = curve.partition_point(|knot| knot[0] < confidence);
-    let [low, high] = [above.saturating_sub(1), above.min(KNOTS - 1)].map(|at| curve[at]);
-    match high[0] > low[0] {
-        true => low[1] + (high[1] - low[1]) * (confidence - low[0]) / (high[0] - low[0]),
-        false => high[1],
     }
 }
 
@@ -234,6 +173,7 @@ fn threshold(mut sure: Vec<(f32, bool)>, available: f64) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::curve::KNOTS;
     use super::*;
 
     #[test]
@@ -305,20 +245,7 @@ mod tests {
                 answers.iter().map(|(scores, truth)| Case { scores, truth: *truth }).collect();
             Calibration::fit(&cases, Meaning::Logits, 0.75)
         };
-        assert_eq!(fit(&softened([(0.7, 5), (0.85, 10)])[..300]).curve, None);
-        // Right as often as they claim to be: what a curve would say is chance.
-        assert_eq!(curve_if_better(&[(0.6, true), (0.6, false)].repeat(100)[..199]), None);
-    }
-
-    #[test]
-    fn equal_confidences_have_the_share_of_all_of_them() {
-        let right = |at: usize| {
-            if at < 200 { at.is_multiple_of(10) } else { at >= 600 || at % 10 < 6 }
-        };
-        let sure: Vec<(f32, bool)> =
-            (0..1000).map(|at| (if at < 200 { 0.5 } else { 0.9 }, right(at))).collect();
-        let share = along(&curve(&sure).unwrap(), 0.9);
-        assert!((share - 0.8).abs() < 0.02, "{share}");
+        assert_eq!(fit(&softened([(0.7, 5), (0.85, 10)])[..180]).curve, None);
     }
 
     #[test]
@@ -348,19 +275,6 @@ mod tests {
         for wrong in [[0.4, 0.7], [0.6, 0.4], [0.6, 1.1], [0.6, f32::NAN]] {
             assert_eq!(curve(wrong), Some(Problem::Curve), "{wrong:?}");
         }
-    }
-
-    #[test]
-    fn a_curve_is_followed_between_its_pairs_and_level_beyond_them() {
-        let mut curve = [[0.0; 2]; KNOTS];
-        for (at, knot) in curve.iter_mut().enumerate() {
-            *knot = [0.2 + 0.1 * at as f32, 0.1 * at as f32];
-        }
-        for (confidence, share) in [(0.0, 0.0), (0.2, 0.0), (0.25, 0.05), (0.5, 0.3), (0.9, 0.7), (1.0, 0.7)]
-        {
-            assert!((along(&curve, confidence) - share).abs() < 1e-5, "{confidence}");
-        }
-        assert_eq!(along(&[[0.5, 0.7]; KNOTS], 0.5), 0.7);
     }
 
     #[test]

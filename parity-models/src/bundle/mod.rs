@@ -6,6 +6,7 @@
 //! [`verify()`] holds the files to it before anything is served.
 
 mod calibration;
+mod curve;
 mod deployed;
 mod manifest;
 mod measured;

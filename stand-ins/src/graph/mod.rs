@@ -36,4 +36,4 @@ pub(crate) use types::types;
 pub use work::Work;
 #[cfg(test)]
 pub(crate) use work::multiplications;
-pub(crate) use work::work;
+pub(crate) use work::{multiplications_of, work};

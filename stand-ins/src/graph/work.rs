@@ -25,7 +25,7 @@ pub(crate) fn work(draft: &Draft, survey: &Survey) -> Vec<Work> {
     let Some(look) = survey.looks().first() else { return Vec::new() };
     let mut kinds: BTreeMap<String, f64> = BTreeMap::new();
     for node in &draft.nodes {
-        *kinds.entry(kind(draft, node)).or_default() += of_node(node, look).unwrap_or(0.0);
+        *kinds.entry(kind(draft, node)).or_default() += multiplications_of(node, look).unwrap_or(0.0);
     }
     let total: f64 = kinds.values().sum();
     let mut all: Vec<Work> = kinds
@@ -42,7 +42,7 @@ pub(crate) fn work(draft: &Draft, survey: &Survey) -> Vec<Work> {
 #[cfg(test)]
 pub(crate) fn multiplications(draft: &Draft, survey: &Survey) -> Option<f64> {
     let look = survey.looks().first()?;
-    let all = draft.nodes.iter().filter_map(|node| of_node(node, look));
+    let all = draft.nodes.iter().filter_map(|node| multiplications_of(node, look));
     Some(all.sum()).filter(|count| *count > 0.0)
 }
 
@@ -56,7 +56,8 @@ fn kind(draft: &Draft, node: &NodeProto) -> String {
     }
 }
 
-fn of_node(node: &NodeProto, look: &Look) -> Option<f64> {
+/// Multiplications of one node, where sizes are known; whatever else is done to a value counts as one.
+pub(crate) fn multiplications_of(node: &NodeProto, look: &Look) -> Option<f64> {
     let sizes = |name: &str| look.get(name).map(Vec::as_slice);
     let count = |dims: &[usize]| dims.iter().product::<usize>() as f64;
     let made = count(sizes(node.output.first()?)?);
@@ -103,7 +104,7 @@ mod tests {
         let values = [sizes("x", &[5, 2, 4]), sizes("states", &[5, 1, 2, 3]), sizes("y", &[5, 1, 2, 3])];
         let weights = [sizes("w", &[1, 12, 4]), sizes("r", &[1, 12, 3])];
         let look: Look = values.into_iter().chain(weights).collect();
-        let all: Vec<f64> = draft.nodes.iter().filter_map(|node| of_node(node, &look)).collect();
+        let all: Vec<f64> = draft.nodes.iter().filter_map(|node| multiplications_of(node, &look)).collect();
         assert_eq!(all, [10.0 * 84.0, 30.0]);
     }
 }

@@ -11,24 +11,28 @@
 use std::collections::BTreeMap;
 
 use parm_parity_models::onnx::rewrite::Draft;
+use parm_parity_models::onnx::{Attribute, Tensor as OnnxTensor};
 use parm_protocol::Tensor;
 
 use super::points::{Layer, to_maxima};
 use super::write::{Layout, lay_out, lighten, step};
 use super::{Cuts, Ranges, Scope};
 use crate::Error;
-use crate::graph::{Links, NodeExt, add_bias, probe, sort, types};
+use crate::graph::{Links, NodeExt, add_bias, probe, sort, types, with_axes};
 use crate::rows::Rows;
 use crate::workshop::Workshop;
 
-/// Rows that run together: the values of all of them are in memory at once, twice.
+/// The version of the operators from which means read their axes as an input.
+const MEANS_READ_AXES: i64 = 18;
+/// Rows that run together.
 const TOGETHER: usize = 4;
 
-/// Two values to be compared, and the layer that makes them.
+/// How far a layer in 32 bits is from its copy in 8.
 struct Pair {
     at: usize,
-    /// In 32 bits and in 8.
-    values: [String; 2],
+    /// The value that says it: the mean of each row and channel, which the graph takes itself, as all that a large network computes for
+    /// a few rows fills the memory; or of maxima, all differences.
+    apart: String,
     channels: usize,
     /// Whether channels are at the end; otherwise they are behind the rows.
     is_last: bool,
@@ -44,15 +48,13 @@ pub(crate) fn correct(
     let mut aside = draft.clone();
     let pairs = compare(&mut aside, ranges, (scope, cuts))?;
     sort(&mut aside);
-    let values: Vec<String> = pairs.iter().flat_map(|pair| pair.values.clone()).collect();
+    let values: Vec<String> = pairs.iter().map(|pair| pair.apart.clone()).collect();
     let mut runner = workshop.load("biases", probe(&aside, &values, &types(&aside))?.bytes())?;
     let mut means: Vec<Vec<Mean>> = pairs.iter().map(|pair| vec![Mean::default(); pair.channels]).collect();
     for start in (0..rows.len()).step_by(TOGETHER) {
         let made = runner.run(rows, start..(start + TOGETHER).min(rows.len()))?;
-        for ((pair, means), made) in pairs.iter().zip(&mut means).zip(made.chunks(2)) {
-            if let [whole, rounded] = made {
-                add(means, pair, (whole, rounded))?;
-            }
+        for ((pair, means), apart) in pairs.iter().zip(&mut means).zip(&made) {
+            add(means, pair, apart)?;
         }
     }
     let mut corrected = draft.clone();
@@ -105,7 +107,9 @@ fn compare(aside: &mut Draft, ranges: &Ranges, settings: (Scope, &Cuts)) -> Resu
         lighten(aside, &copy, (scale, settings.1.steps))?;
         // What leads to maxima, once more behind the copy.
         let mut whole = made;
-        for at in to_maxima(aside, &links, &whole) {
+        let maxima = to_maxima(aside, &links, &whole);
+        let is_maximum = !maxima.is_empty();
+        for at in maxima {
             let mut node = aside.nodes[at].clone();
             whole = node.only_output().unwrap_or_default().to_owned();
             node.name = aside.fresh(&node.name);
@@ -114,24 +118,43 @@ fn compare(aside: &mut Draft, ranges: &Ranges, settings: (Scope, &Cuts)) -> Resu
             node.output = vec![other.clone()];
             aside.nodes.push(node);
         }
-        pairs.push(Pair { at: layer.at, values: [whole, other], channels: weight[layer.axis], is_last });
+        let mut apart = aside.fresh(&format!("{whole}/apart"));
+        let difference = aside.make("Sub", &[&whole, &other], &apart, []);
+        aside.nodes.push(difference);
+        let channels = weight[layer.axis];
+        if !is_maximum {
+            apart = means_of(aside, &apart, (channels, is_last))?;
+        }
+        pairs.push(Pair { at: layer.at, apart, channels, is_last });
     }
     Ok(pairs)
 }
 
-/// Adds how far the values of each row are apart on average, channel by channel.
-fn add(means: &mut [Mean], pair: &Pair, (whole, rounded): (&Tensor, &Tensor)) -> Result<(), Error> {
-    let (whole_values, rounded_values) = (whole.as_f32()?, rounded.as_f32()?);
-    let (count, each) = (pair.channels, whole_values.len() / whole.rows().max(1));
+/// Adds the means of a value for each row and channel.
+fn means_of(aside: &mut Draft, value: &str, (channels, is_last): (usize, bool)) -> Result<String, Error> {
+    let sizes = if is_last { [0, -1, channels as i64] } else { [0, channels as i64, -1] };
+    let sizes = aside.add_constant(OnnxTensor::from_i64(&format!("{value}/sizes"), &[3], &sizes)?);
+    let (flat, means) = (aside.fresh(&format!("{value}/flat")), aside.fresh(&format!("{value}/means")));
+    let reshape = aside.make("Reshape", &[value, &sizes], &flat, []);
+    let mean = aside.make("ReduceMean", &[&flat], &means, [("keepdims", Attribute::Int(0))]);
+    let mean = with_axes(aside, mean, vec![if is_last { 1 } else { 2 }], MEANS_READ_AXES);
+    aside.nodes.extend([reshape, mean]);
+    Ok(means)
+}
+
+/// Adds what the values of each row are apart on average, channel by channel.
+fn add(means: &mut [Mean], pair: &Pair, apart: &Tensor) -> Result<(), Error> {
+    let (values, count) = (apart.as_f32()?, pair.channels);
+    let each = values.len() / apart.rows().max(1);
     // Maxima may have lost the axes behind the channels, or before them.
-    let axes: Vec<usize> = (1..whole.shape().len()).filter(|&axis| whole.shape()[axis] == count).collect();
+    let axes: Vec<usize> = (1..apart.shape().len()).filter(|&axis| apart.shape()[axis] == count).collect();
     let axis = if pair.is_last { axes.last() } else { axes.first() };
     let Some(&axis) = axis else { return Ok(()) };
-    let inner: usize = whole.shape()[axis + 1..].iter().product();
-    for (whole, rounded) in whole_values.chunks(each).zip(rounded_values.chunks(each)) {
+    let inner: usize = apart.shape()[axis + 1..].iter().product();
+    for row in values.chunks(each) {
         let mut sums = vec![0.0f64; count];
-        for (place, (whole, rounded)) in whole.iter().zip(rounded).enumerate() {
-            sums[place / inner % count] += f64::from(whole - rounded);
+        for (place, value) in row.iter().enumerate() {
+            sums[place / inner % count] += f64::from(*value);
         }
         let share = count as f64 / each as f64;
         means.iter_mut().zip(sums).for_each(|(mean, sum)| mean.add(sum * share));

@@ -21,6 +21,7 @@
 //! for each channel of values, which engines have no kernels for.
 
 mod correct;
+mod parts;
 mod points;
 mod ranges;
 mod tally;
@@ -28,6 +29,7 @@ mod weights;
 mod write;
 
 pub(crate) use correct::correct;
+pub(crate) use parts::{Part, parts};
 pub(crate) use ranges::{Cuts, Ranges, gather, measured};
 pub(crate) use weights::Steps;
 pub(crate) use write::{Scope, quantise};

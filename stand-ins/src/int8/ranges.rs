@@ -14,22 +14,26 @@ use crate::graph::{Links, probe, types};
 use crate::rows::Rows;
 use crate::workshop::Workshop;
 
-/// Rows that run together while values are gathered: the values of all of them are in memory at once.
+/// Rows that run together while values are gathered: the values of all of them are in memory at once, so of large networks there is
+/// one at a time.
 const TOGETHER: usize = 4;
+const MOST_NUMBERS: usize = 1 << 26;
 
-/// What is cut off: shares of the values that ranges leave out (one for all of a graph's values, and others for some), and steps of
-/// weights.
+/// What is cut off: shares of the values that ranges leave out (one for all of a graph's values, and others for some), steps of
+/// weights, and layers of which nothing is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Cuts {
     all: f64,
     own: BTreeMap<String, f64>,
     pub(crate) steps: Steps,
+    /// Layers that stay in 32 bits, by what they make.
+    left: BTreeSet<String>,
 }
 
 impl Cuts {
     /// The same share for every value.
     pub(crate) fn of(all: f64) -> Self {
-        Self { all, own: BTreeMap::new(), steps: Steps::All }
+        Self { all, ..Self::default() }
     }
 
     /// The same, but for one value.
@@ -42,6 +46,16 @@ impl Cuts {
     /// The same with such weights.
     pub(crate) fn in_steps(&self, steps: Steps) -> Self {
         Self { steps, ..self.clone() }
+    }
+
+    /// The same, but for layers that stay in 32 bits.
+    pub(crate) fn leaving(&self, layers: &BTreeSet<String>) -> Self {
+        Self { left: layers.clone(), ..self.clone() }
+    }
+
+    /// Whether the layer that makes a value stays in 32 bits.
+    pub(super) fn leaves(&self, made: &str) -> bool {
+        self.left.contains(made)
     }
 
     /// What is left out of a value.
@@ -60,7 +74,14 @@ impl fmt::Display for Cuts {
         if !own.is_empty() {
             write!(f, ", of some {}", listed.join(" and "))?;
         }
-        if self.steps == Steps::Half { write!(f, ", weights in 7 bits") } else { Ok(()) }
+        if self.steps == Steps::Half {
+            write!(f, ", weights in 7 bits")?;
+        }
+        match self.left.len() {
+            0 => Ok(()),
+            1 => write!(f, ", one layer in 32 bits"),
+            count => write!(f, ", {count} layers in 32 bits"),
+        }
     }
 }
 
@@ -108,11 +129,16 @@ pub(crate) fn gather(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<
     if !values.is_empty() {
         let model = probe(draft, &values, &types(draft))?;
         let mut runner = workshop.load("ranges", model.bytes())?;
-        for start in (0..rows.len()).step_by(TOGETHER) {
-            let made = runner.run(rows, start..(start + TOGETHER).min(rows.len()))?;
+        let (mut start, mut together) = (0, 1);
+        while start < rows.len() {
+            let end = (start + together).min(rows.len());
+            let made = runner.run(rows, start..end)?;
             for (name, tensor) in values.iter().zip(&made) {
                 tally(name, tensor)?;
             }
+            let each = made.iter().map(parm_protocol::Tensor::len).sum::<usize>() / (end - start);
+            together = (MOST_NUMBERS / each.max(1)).clamp(1, TOGETHER);
+            start = end;
         }
     }
     Ok(ranges)
@@ -128,5 +154,12 @@ mod tests {
         assert_eq!((cuts.share("x"), cuts.share("y"), cuts.share("z")), (1e-3, 1e-4, 1e-4));
         assert_eq!(cuts.to_string(), "ranges leave out 0.01 % of the values, of some 0.1");
         assert_eq!(Cuts::of(0.0).to_string(), "ranges leave out 0 % of the values");
+        let left = BTreeSet::from(["y".to_owned(), "z".to_owned()]);
+        let cuts = Cuts::of(0.0).in_steps(Steps::Half).leaving(&left);
+        assert!(cuts.leaves("y") && !cuts.leaves("x"));
+        assert_eq!(
+            cuts.to_string(),
+            "ranges leave out 0 % of the values, weights in 7 bits, 2 layers in 32 bits"
+        );
     }
 }

@@ -94,8 +94,12 @@ pub(super) fn lay_out(
         mappings.insert(value, [copy.add_constant(scale), copy.add_constant(zero)]);
     }
     let is_ready = |layer: &Layer| {
-        let read = copy.nodes[layer.at].at(0).unwrap_or_default();
-        mappings.contains_key(read) && layer.output.as_ref().is_none_or(|made| mappings.contains_key(made))
+        let node = &copy.nodes[layer.at];
+        let read = node.at(0).unwrap_or_default();
+        let is_left = node.only_output().is_some_and(|made| cuts.leaves(made));
+        !is_left
+            && mappings.contains_key(read)
+            && layer.output.as_ref().is_none_or(|made| mappings.contains_key(made))
     };
     let layers = points.layers.into_iter().filter(is_ready).collect();
     Ok(Layout { layers, mappings })
@@ -222,6 +226,27 @@ mod tests {
         let (copy, apart) = copy(Scope::Products);
         assert!(apart > 0.0 && apart < 0.03, "{apart}");
         assert_eq!((count(&copy, "QuantizeLinear"), count(&copy, "DequantizeLinear")), (1, 2));
+    }
+
+    #[test]
+    fn a_layer_that_is_left_stays_in_32_bits_and_reads_what_others_round() {
+        let (stage, model) = (Stage::new(), classifier());
+        let values = parm_random::Random::new(5).normals(8 * 144);
+        let array = parm_protocol::Tensor::from_f32([8, 1, 12, 12].as_slice(), &values).unwrap();
+        let rows = stage.rows(&model, &[array]);
+        let draft = Draft::new(&model).unwrap();
+        let ranges = gather(&stage.workshop, &draft, &rows).unwrap();
+        let left = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let copy = |names: &[&str]| {
+            quantise(&draft, &ranges, Scope::All, &Cuts::of(0.0).leaving(&left(names))).unwrap()
+        };
+        // Without the product there is one weight less, and the flat value that only it reads is not rounded.
+        let mixed = copy(&["y"]).unwrap();
+        assert_eq!((count(&mixed, "QuantizeLinear"), count(&mixed, "DequantizeLinear")), (4, 8));
+        assert!(
+            mixed.constants.values().any(|weight| weight.dims() == [288, 5] || weight.dims() == [5, 288])
+        );
+        assert!(copy(&["conv", "second", "y"]).is_none(), "nothing is left to be in 8 bits");
     }
 
     #[test]

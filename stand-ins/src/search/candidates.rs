@@ -1,7 +1,6 @@
 //! Candidates of every family, made from a few rows.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parm_parity_models::bundle::{Meaning, Signature, misfit, misplaced};
@@ -12,26 +11,16 @@ use parm_protocol::Tensor;
 use super::{Refused, answers};
 use crate::Error;
 use crate::exact::{Maxima, quicken, rewrite};
-use crate::graph::{Links, Survey, raise};
-use crate::int8::{Cuts, Ranges, Scope, Steps, correct, gather, measured, quantise};
+use crate::graph::{Links, Survey};
+use crate::int8::Steps;
 use crate::layers::{Shortcuts, repeats};
-use crate::measure::mean_distance;
+use crate::measure::{judge, mean_distance};
 use crate::prune::{Depth, Pruning};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Runner, Workshop};
 
 /// A rewritten graph may be this far from the deployed one: sums in another order are rounded differently.
 const ROUNDING: f64 = 1e-4;
-/// Shares of the values that ranges leave out. The first is what mostly serves; the others are tried where there is time.
-const LEFT_OUT: [f64; 5] = [1e-4, 1e-3, 3e-4, 1e-5, 0.0];
-/// Of so few values the range of each is chosen by itself. Of more, none decides much alone, and all would take long to try.
-const FEW_VALUES: usize = 4;
-/// So many of the best choices are kept while the next value's is sought: the best range of one depends on that of another.
-const KEPT_ON: usize = 3;
-/// Weights of half the steps are rougher: they are nearer to the deployed model only where sums of products were cut off, and then by far.
-const FAR_NEARER: f64 = 0.7;
-/// Ranges of single values are sought for so long.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Shares of the channels inside of blocks that candidates keep, in percent.
 const KEPT: [u32; 3] = [75, 50, 25];
 /// The same where streams are cut too: what is inside of a block and reads from a stream is cut at both ends.
@@ -51,7 +40,9 @@ pub(super) struct Made {
     /// How far its answers on calibration rows are from the deployed model's, by what they mean, as a share of their size.
     pub(super) distance: f64,
     /// The same for the numbers as they are.
-    apart: f64,
+    pub(super) apart: f64,
+    /// The share of calibration rows of which it says what the deployed model says.
+    pub(super) alike: f64,
     pub(super) runner: Runner,
 }
 
@@ -86,9 +77,6 @@ impl Bench<'_> {
         };
         made.extend(exact.map(|(_, made)| made));
         self.eight_bits(&base, &mut made, &mut refused)?;
-        if let Some(light) = made.iter_mut().find(|made| made.name == "int8") {
-            self.is_light_faster.set(self.is_faster(light, &base)?);
-        }
         self.pruned(&base, &mut made, &mut refused)?;
         self.shortened(&base, &mut made, &mut refused)?;
         self.brought(&mut made, &mut refused)?;
@@ -171,21 +159,7 @@ impl Bench<'_> {
         if !self.is_light_faster.get() {
             return Ok(());
         }
-        let name = format!("{name}-int8");
-        let mut raised = draft.clone();
-        if let Err(reason) = raise(&mut raised) {
-            // Of what is made from the deployed model it was said what stands in the way.
-            if draft.opset() != self.deployed.opset() {
-                refused.push(Refused { name, reason });
-            }
-            return Ok(());
-        }
-        let light = gather(self.workshop, &raised, &self.rows)
-            .and_then(|ranges| self.best_range(&name, &raised, (&ranges, Scope::All), &LEFT_OUT[..1]));
-        if let Some(Some(light)) = found(&name, light, refused)? {
-            made.push(Made { how: format!("{how}, in 8 bits; {}", light.how), ..light });
-        }
-        Ok(())
+        self.lighter((name, &how, draft), made, refused)
     }
 
     /// The graph with exact rewrites, if there are any and they hold.
@@ -207,134 +181,25 @@ impl Bench<'_> {
         Ok(Some((draft, made)))
     }
 
-    fn eight_bits(
-        &self,
-        base: &Draft,
-        made: &mut Vec<Made>,
-        refused: &mut Vec<Refused>,
-    ) -> Result<(), Error> {
-        self.progress.doing("gathering ranges of values");
-        let mut base = quicken(self.workshop, base, &self.rows)?;
-        if let Err(reason) = raise(&mut base) {
-            refused.push(Refused { name: "int8".into(), reason });
-            return Ok(());
-        }
-        let base = &base;
-        let ranges = gather(self.workshop, base, &self.rows);
-        let Some(ranges) = found("int8", ranges, refused)? else { return Ok(()) };
-        let mut seen = Vec::new();
-        for (name, scope) in [
-            ("int8", Scope::All),
-            ("int8-convolutions", Scope::Convolutions),
-            ("int8-products", Scope::Products),
-        ] {
-            let Some(draft) = quantise(base, &ranges, scope, &Cuts::of(LEFT_OUT[0]))? else { continue };
-            // Of a graph without products, all of it are the convolutions.
-            if seen.contains(&draft.nodes.len()) {
-                continue;
-            }
-            seen.push(draft.nodes.len());
-            self.progress.doing(&format!("quantising: {name}"));
-            let best = self.best_range(name, base, (&ranges, scope), &LEFT_OUT);
-            made.extend(found(name, best, refused)?.flatten());
-        }
-        if seen.is_empty() {
-            let reason = "no convolution or product with constant weights whose values are known".into();
-            refused.push(Refused { name: "int8".into(), reason });
-        }
-        Ok(())
-    }
-
-    /// Whether an 8-bit copy is faster than what it is a copy of: on many engines and processors it is not, and then its
-    /// ranges need not be the best, nor copies of smaller graphs be made. The best of a few runs each; what candidates really cost is
-    /// measured later.
-    fn is_faster(&self, light: &mut Made, whole: &Draft) -> Result<bool, Error> {
-        let mut whole = self.workshop.load("base", whole.clone().finish()?.bytes())?;
-        let mut least = [Duration::MAX; 2];
-        for _ in 0..5 {
-            for (runner, least) in [&mut light.runner, &mut whole].into_iter().zip(&mut least) {
-                let started = Instant::now();
-                runner.run(&self.rows, 0..1)?;
-                *least = started.elapsed().min(*least);
-            }
-        }
-        Ok(least[0] < least[1])
-    }
-
-    /// The copy whose answers on calibration rows are nearest to the deployed model's.
-    fn best_range(
-        &self,
-        name: &str,
-        base: &Draft,
-        (ranges, scope): (&Ranges, Scope),
-        shares: &[f64],
-    ) -> Result<Option<Made>, Error> {
-        let copy = |cuts: &Cuts, of: &Draft, more: &str| -> Result<Option<Made>, Error> {
-            let Some(draft) = quantise(of, ranges, scope, cuts)? else { return Ok(None) };
-            self.load(name, format!("{cuts}{more}"), &draft).map(Some)
-        };
-        let started = Instant::now();
-        let in_steps = |steps: Steps| -> Result<Vec<(Cuts, Made)>, Error> {
-            let mut made = Vec::new();
-            for cuts in shares.iter().map(|&share| Cuts::of(share).in_steps(steps)) {
-                made.extend(copy(&cuts, base, "")?.map(|made| (cuts, made)));
-            }
-            nearest(&mut made);
-            Ok(made)
-        };
-        let mut best = in_steps(self.steps.get())?;
-        // What the whole graph wants, its parts and smaller ones want too: it is the processor that decides.
-        if let Some((cuts, first)) =
-            best.first().filter(|(cuts, _)| cuts.steps == Steps::All && shares.len() > 1)
-        {
-            let half = copy(&cuts.in_steps(Steps::Half), base, "")?;
-            if half.is_some_and(|half| half.distance < FAR_NEARER * first.distance) {
-                self.steps.set(Steps::Half);
-                best = in_steps(Steps::Half)?;
-            }
-        }
-        let mut values = measured(base, scope);
-        let Some((_, first)) = best.first_mut() else { return Ok(None) };
-        if values.len() > FEW_VALUES || shares.len() < 2 || !self.is_faster(first, base)? {
-            values.clear();
-        }
-        for value in &values {
-            let starts: Vec<Cuts> = best.iter().map(|(cuts, _)| cuts.clone()).collect();
-            let tried = starts.iter().flat_map(|cuts| shares.iter().map(move |&share| (cuts, share)));
-            for (cuts, share) in tried.filter(|(cuts, share)| cuts.share(value) != *share) {
-                if started.elapsed() > PATIENCE {
-                    break;
-                }
-                let cuts = cuts.with(value, share);
-                best.extend(copy(&cuts, base, "")?.map(|made| (cuts, made)));
-            }
-            nearest(&mut best);
-        }
-        let Some((cuts, best)) = best.into_iter().next() else { return Ok(None) };
-        let corrected = correct(self.workshop, base, &self.rows, (ranges, scope, &cuts))?;
-        let made = copy(&cuts, &corrected, ", biases corrected")?;
-        Ok(made.filter(|made| made.distance < best.distance).or(Some(best)))
-    }
-
     /// Loads a graph.
-    fn load(&self, name: &str, how: String, draft: &Draft) -> Result<Made, Error> {
+    pub(super) fn load(&self, name: &str, how: String, draft: &Draft) -> Result<Made, Error> {
         let model = draft.clone().finish()?.bytes().clone();
         let mut runner = self.workshop.load(name, &model)?;
         let answers = answers(&mut runner, &self.rows, self.progress)?;
         let distance = mean_distance(&self.said, &answers, self.meaning);
         let apart = mean_distance(&self.said, &answers, Meaning::Values);
-        Ok(Made { name: name.into(), how, model, float: None, distance, apart, runner })
+        let same = judge(&self.said, &answers, self.meaning);
+        let alike = same.iter().filter(|same| **same).count() as f64 / same.len().max(1) as f64;
+        Ok(Made { name: name.into(), how, model, float: None, distance, apart, alike, runner })
     }
 }
 
-/// Leaves the copies that are nearest to the deployed model, the nearest first.
-fn nearest(copies: &mut Vec<(Cuts, Made)>) {
-    copies.sort_by(|(_, a), (_, b)| a.distance.total_cmp(&b.distance));
-    copies.truncate(KEPT_ON);
-}
-
 /// What a family found; what it could not make for a reason of its own is refused with that.
-fn found<T>(name: &str, made: Result<T, Error>, refused: &mut Vec<Refused>) -> Result<Option<T>, Error> {
+pub(super) fn found<T>(
+    name: &str,
+    made: Result<T, Error>,
+    refused: &mut Vec<Refused>,
+) -> Result<Option<T>, Error> {
     match made {
         Ok(found) => Ok(Some(found)),
         Err(Error::Stopped) => Err(Error::Stopped),

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use parm_parity_models::onnx::{Limits, Model};
 use parm_protocol::DataType;
+use parm_random::Random;
 
 use super::*;
 use crate::exact::{Maxima, rewrite};

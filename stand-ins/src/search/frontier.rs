@@ -61,6 +61,8 @@ pub struct Setting {
     pub fitted_rows: usize,
     /// Rows that they were judged on.
     pub judged_rows: usize,
+    /// Rows that the confidence of what is on the frontier was fitted on: those, and what was left over.
+    pub confidence_rows: usize,
     /// What the answers mean.
     pub meaning: Meaning,
     /// The operators that do most of the deployed model's work.

@@ -1,15 +1,19 @@
 //! The search: candidates are made, measured beside the deployed model, and judged on rows that made none of them.
 
 mod candidates;
+mod confidence;
 #[cfg(test)]
 mod exported;
 mod frontier;
 mod grades;
+mod light;
+mod parts;
 mod picture;
 mod school;
+mod spared;
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,8 +21,7 @@ use bytes::Bytes;
 use parm_parity_models::bundle::Meaning;
 use parm_parity_models::onnx::Model;
 use parm_parity_models::onnx::rewrite::Draft;
-use parm_protocol::{MEASURED_ROWS, Tensor};
-use parm_random::Random;
+use parm_protocol::Tensor;
 
 pub use frontier::{Candidate, Frontier, Refused, Setting};
 pub use grades::{Apart, Grade, Grades, grade};
@@ -30,6 +33,8 @@ use crate::measure::{Costs, Share, Shares, Truth, costs, judge, mean_cosine, mea
 use crate::rows::Rows;
 use crate::workshop::{Progress, Runner, Workshop};
 use candidates::{Bench, Made};
+use confidence::Left;
+use parts::Parts;
 
 /// Most nodes of a graph: families look at each of them many times.
 const MOST_NODES: usize = 50_000;
@@ -107,7 +112,10 @@ pub fn make(
     };
     let (mut made, mut refused) = bench.candidates()?;
     if let Some(school) = school {
-        let seen = rows.select(&parts.free())?;
+        let seen = match school.rows() {
+            Some(given) => given.clone(),
+            None => rows.select(&parts.free())?,
+        };
         progress.doing("asking the deployed model what is to be taught");
         let lessons =
             Lessons { said: &answers(&mut deployed, &seen, progress)?, rows: &seen, meaning, progress };
@@ -120,14 +128,14 @@ pub fn make(
         wish.labels.as_ref().map(|labels| parts.judged.iter().map(|&row| labels[row]).collect::<Vec<_>>());
     let bar = Bar { rows: &judged, said: &said, meaning, labels: labels.as_deref(), progress };
     let reasons: Vec<Option<String>> = (0..made.len()).map(|at| refusal(&made, &shares, at)).collect();
-    let mut candidates = Vec::new();
+    let (mut candidates, mut said_by) = (Vec::new(), BTreeMap::new());
     for ((one, cost), reason) in made.into_iter().zip(shares).zip(reasons) {
         match reason {
             Some(reason) => refused.push(Refused { name: one.name, reason }),
-            None => candidates.push(bar.judge(one, cost)?),
+            None => candidates.push(bar.judge(one, cost, &mut said_by)?),
         }
     }
-    Ok(Frontier::new(
+    let mut frontier = Frontier::new(
         workshop.engine(),
         wish.cost,
         Setting {
@@ -135,6 +143,7 @@ pub fn make(
             calibration_rows: parts.calibration.len(),
             fitted_rows: parts.fitted.len(),
             judged_rows: parts.judged.len(),
+            confidence_rows: parts.judged.len(),
             meaning,
             work,
             accuracy: labels.as_deref().map(|labels| Share::of(&right(&said, labels))),
@@ -144,7 +153,13 @@ pub fn make(
         },
         candidates,
         refused,
-    ))
+    );
+    // Who was taught without rows of his own has seen them all.
+    if school.is_none_or(|school| school.rows().is_some()) {
+        let left = Left::of(rows, (&parts, time), wish)?;
+        left.fit(workshop, (&mut deployed, &said_by), &bar, &mut frontier)?;
+    }
+    Ok(frontier)
 }
 
 /// What all candidates cost.
@@ -171,7 +186,12 @@ struct Bar<'a> {
 }
 
 impl Bar<'_> {
-    fn judge(&self, made: Made, cost: Shares) -> Result<Candidate, Error> {
+    fn judge(
+        &self,
+        made: Made,
+        cost: Shares,
+        said_by: &mut BTreeMap<String, Tensor>,
+    ) -> Result<Candidate, Error> {
         let Made { name, how, model, mut runner, .. } = made;
         self.progress.doing(&format!("judging {name}"));
         let answers = answers(&mut runner, self.rows, self.progress)?;
@@ -180,6 +200,10 @@ impl Bar<'_> {
         let truth = self.labels.map_or(Truth::Deployed(self.said), Truth::Labels);
         let sureness = sureness(self.said, &answers, &truth, self.meaning);
         let cosine = mean_cosine(self.said, &answers, self.meaning);
+        // Confidence may be fitted once more, on more rows.
+        if sureness.is_some() {
+            said_by.extend(answers.into_iter().next().map(|first| (name.clone(), first)));
+        }
         Ok(Candidate { name, how, cost, agreement, accuracy, cosine, sureness, model })
     }
 }
@@ -199,42 +223,6 @@ fn refusal(made: &[Made], shares: &[Shares], at: usize) -> Option<String> {
             other.name, shares[0]
         )
     })
-}
-
-/// Which rows are for what.
-struct Parts {
-    calibration: Vec<usize>,
-    fitted: Vec<usize>,
-    judged: Vec<usize>,
-    /// All of them.
-    rows: usize,
-}
-
-impl Parts {
-    /// Some rows for making, at most half of them. Of the others half, at most, is for refitting weights, and the rest for
-    /// judging: enough to measure costs on. Which are which is random, or decided by time.
-    fn draw(rows: usize, wish: &Wish) -> Self {
-        let calibration = wish.calibration.min(rows / 2).max(1).min(rows);
-        let others = rows - calibration;
-        let fitted = wish.fitted.min(others / 2).min(others.saturating_sub(MEASURED_ROWS[3]));
-        let judged = (others - fitted).min(wish.judged.max(MEASURED_ROWS[3]));
-        let mut random = Random::new(wish.seed);
-        let mut places: Vec<usize> = (0..rows).collect();
-        if !wish.in_time {
-            random.shuffle(&mut places);
-        }
-        let judged = places.split_off(rows - judged);
-        random.shuffle(&mut places);
-        places.truncate(calibration + fitted);
-        let fitted = places.split_off(calibration);
-        Self { calibration: places, fitted, judged, rows }
-    }
-
-    /// Those that may be learned from: neither those that decide who is judged nor those that judge.
-    fn free(&self) -> Vec<usize> {
-        let decisive: BTreeSet<&usize> = self.calibration.iter().chain(&self.judged).collect();
-        (0..self.rows).filter(|row| !decisive.contains(row)).collect()
-    }
 }
 
 /// What a model says of all rows. An answer of the deployed model that is no number is an error.
@@ -264,12 +252,13 @@ fn answers(runner: &mut Runner, rows: &Rows, progress: &dyn Progress) -> Result<
 mod tests {
     use parm_parity_models::bundle::Calibration;
     use parm_parity_models::onnx::{Builder, Conv, Dense, Value};
+    use parm_random::Random;
 
     use super::*;
     use crate::measure::Sureness;
     use crate::testing::{Alone, Stage, candidate, setting};
 
-    const WISH: Wish = Wish {
+    pub(super) const WISH: Wish = Wish {
         cost: 0.9,
         meaning: None,
         labels: None,
@@ -371,13 +360,18 @@ mod tests {
     }
 
     /// Teaches nothing new, or not at all.
-    struct Lazy(bool);
+    struct Lazy(bool, Option<Rows>);
 
     impl School for Lazy {
+        fn rows(&self) -> Option<&Rows> {
+            self.1.as_ref()
+        }
+
         fn teach(&self, name: &str, graph: &Bytes, lessons: &Lessons<'_>) -> Result<Bytes, String> {
             // Of 60 rows 16 are for making and 24 for judging.
-            assert_eq!((name, lessons.rows.len()), ("from-quick", 20));
-            assert_eq!((lessons.said[0].shape(), lessons.meaning), (&[20, 3][..], Meaning::Logits));
+            let rows = self.1.as_ref().map_or(20, Rows::len);
+            assert_eq!((name, lessons.rows.len()), ("from-quick", rows));
+            assert_eq!((lessons.said[0].shape(), lessons.meaning), (&[rows, 3][..], Meaning::Logits));
             if self.0 { Ok(graph.clone()) } else { Err("nobody teaches here".into()) }
         }
     }
@@ -396,7 +390,7 @@ mod tests {
     fn what_is_taught_is_measured_beside_what_it_was_and_what_cannot_be_taught_is_named() {
         let brought = vec![("from-quick".to_owned(), quick().bytes().clone())];
         let wish = Wish { brought, ..WISH };
-        let found = at_school(60, &wish, Some(&Lazy(true))).unwrap();
+        let found = at_school(60, &wish, Some(&Lazy(true, None))).unwrap();
         let hows =
             found.candidates.iter().filter(|one| one.name == "taught-from-quick").map(|one| one.how.as_str());
         let refused = found.refused.iter().filter(|one| one.name == "taught-from-quick").count();
@@ -405,9 +399,36 @@ mod tests {
             hows == ["brought, then taught with 20 rows"] || (hows.is_empty() && refused == 1),
             "{found}"
         );
-        let found = at_school(60, &wish, Some(&Lazy(false))).unwrap();
+        let found = at_school(60, &wish, Some(&Lazy(false, None))).unwrap();
         let refused = found.refused.iter().find(|refused| refused.name == "taught-from-quick").unwrap();
         assert_eq!(refused.reason, "nobody teaches here");
+    }
+
+    #[test]
+    fn who_has_rows_of_his_own_teaches_with_those() {
+        let (stage, model) = (Stage::new(), classifier(3));
+        let own = stage.rows(&model, &[pictures(33)]);
+        let brought = vec![("from-quick".to_owned(), quick().bytes().clone())];
+        let wish = Wish { brought, judged: 24, ..WISH };
+        let left =
+            |school: Option<&dyn School>| at_school(200, &wish, school).unwrap().setting.confidence_rows;
+        // What is left of the others was seen by nobody, so confidence may be fitted on it.
+        assert_eq!(left(Some(&Lazy(true, Some(own)))), left(None));
+        assert!(left(None) > 24);
+    }
+
+    #[test]
+    fn confidence_of_what_may_be_taken_is_fitted_on_what_is_left_over_too() {
+        let few = Wish { judged: 24, fitted: 16, ..WISH };
+        let without = found(24 + 16 + 16, &few).unwrap();
+        assert_eq!(without.setting.confidence_rows, 24);
+        let found = found(900, &Wish { labels: Some((0..900).map(|row| row % 3).collect()), ..few }).unwrap();
+        assert_eq!((found.setting.judged_rows, found.setting.confidence_rows), (24, 900 - 16 - 16));
+        // Labels are by chance: with 24 rows a third is right give or take a fifth, with 868 that is known.
+        let sure = found.setting.sureness.unwrap();
+        assert!(sure.expected_error < 0.08, "{sure:?}");
+        let on: Vec<&Candidate> = found.candidates.iter().filter(|one| found.is_on(one)).collect();
+        assert!(on.iter().all(|one| one.sureness.unwrap().expected_error < 0.08), "{found}");
     }
 
     #[test]
@@ -479,22 +500,5 @@ mod tests {
         let refused =
             make(&stage.workshop, (Path::new("none"), &model), &rows, &WISH, &Alone, None).unwrap_err();
         assert_eq!(refused, Error::TooManyNodes { nodes: MOST_NODES + 1, limit: MOST_NODES });
-    }
-
-    #[test]
-    fn no_row_is_both_for_making_and_for_judging() {
-        let parts = Parts::draw(100, &WISH);
-        assert_eq!((parts.calibration.len(), parts.fitted.len(), parts.judged.len()), (16, 20, 64));
-        assert!(
-            parts.free().iter().all(|row| !parts.judged.contains(row) && !parts.calibration.contains(row))
-        );
-        assert_eq!(parts.free().len(), 20);
-        let mut all = [parts.calibration, parts.fitted, parts.judged].concat();
-        all.sort_unstable();
-        assert_eq!(all, (0..100).collect::<Vec<_>>());
-        let in_time = Parts::draw(100, &Wish { in_time: true, ..WISH });
-        assert_eq!(in_time.judged, (36..100).collect::<Vec<_>>(), "the newest");
-        let few = Parts::draw(20, &WISH);
-        assert_eq!((few.calibration.len(), few.fitted.len(), few.judged.len()), (10, 2, 8));
     }
 }

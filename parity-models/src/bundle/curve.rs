@@ -1,0 +1,286 @@
+//! From confidence to how often such answers are right, where no one temperature says it.
+//!
+//! A curve is fitted from answers whose truth is known, and has a shape of one of two kinds. Parts of one size, each with the share
+//! that is right, say whatever there is to say, and need many answers: a part of 250 is off by three points by chance. A line between logarithms
+//! of confidence and of doubt (beta calibration) has three numbers, so a few hundred answers do, and bends where networks bend: up
+//! where they learned from softened labels, down where they boast. Which of them serves, or none, answers decide that it was not fitted on.
+
+/// Pairs of a curve.
+pub(super) const KNOTS: usize = 8;
+/// The fewest answers for each pair of a curve of parts, and for a curve at all.
+const FEWEST: usize = 25;
+/// Confidence and doubt are at least this much.
+const LEAST: f64 = 1e-6;
+/// Steps towards the best line, and how strongly it is held to the one that changes nothing.
+const STEPS: usize = 25;
+const PULL: f64 = 1e-2;
+
+/// Pairs of a confidence and of how often answers of it are right, both rising.
+pub(super) type Curve = [[f32; 2]; KNOTS];
+/// A confidence, and whether the answer was right.
+pub(super) type Outcome = (f32, bool);
+type Shape = fn(&[Outcome]) -> Option<Curve>;
+
+/// The curve that brings answers nearest to the truth which it was not made of: each half of them judges the other's. None where
+/// none brings them nearer.
+pub(super) fn fit(sure: &[Outcome]) -> Option<Curve> {
+    if sure.len() < KNOTS * FEWEST {
+        return None;
+    }
+    let half = |odd: usize| sure.iter().copied().skip(odd).step_by(2).collect::<Vec<_>>();
+    let halves = [half(0), half(1)];
+    let off =
+        |confidence: f32, is_right: bool| (f64::from(confidence) - f64::from(u8::from(is_right))).powi(2);
+    let before: f64 = sure.iter().map(|&(confidence, is_right)| off(confidence, is_right)).sum();
+    let after = |shape: Shape| -> Option<f64> {
+        let mut sum = 0.0;
+        for (own, other) in [(0, 1), (1, 0)] {
+            let curve = shape(&halves[own])?;
+            sum += halves[other]
+                .iter()
+                .map(|&(confidence, is_right)| off(along(&curve, confidence), is_right))
+                .sum::<f64>();
+        }
+        Some(sum)
+    };
+    let shapes = [line as Shape, steps];
+    let judged = shapes.into_iter().filter_map(|shape| Some((after(shape)?, shape)));
+    let (after, shape) = judged.min_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    if after < before { shape(sure) } else { None }
+}
+
+/// Whether all are shares, and rise.
+pub(super) fn is_sound(curve: &Curve) -> bool {
+    let rises = |pair: &[[f32; 2]]| pair[0][0] <= pair[1][0] && pair[0][1] <= pair[1][1];
+    curve.as_flattened().iter().all(|value| (0.0..=1.0).contains(value)) && curve.windows(2).all(rises)
+}
+
+/// The curve's share for a confidence; beyond its ends that of the end.
+pub(super) fn along(curve: &Curve, confidence: f32) -> f32 {
+    let above = curve.partition_point(|knot| knot[0] < confidence);
+    let [low, high] = [above.saturating_sub(1), above.min(KNOTS - 1)].map(|at| curve[at]);
+    match high[0] > low[0] {
+        true => low[1] + (high[1] - low[1]) * (confidence - low[0]) / (high[0] - low[0]),
+        false => high[1],
+    }
+}
+
+/// Answers in parts of one size by their confidence, and how often those of each part are right; where a surer part is right less
+/// often, the two are taken together.
+fn steps(sure: &[Outcome]) -> Option<Curve> {
+    let sorted = sorted(sure).filter(|sorted| sorted.len() >= KNOTS * FEWEST)?;
+    let mut knots = [[0.0f32; 2]; KNOTS];
+    let mut merged: Vec<(f64, usize)> = Vec::new();
+    for at in 0..KNOTS {
+        let part = &sorted[at * sorted.len() / KNOTS..(at + 1) * sorted.len() / KNOTS];
+        let mean = |sum: f64| sum / part.len() as f64;
+        knots[at][0] = mean(part.iter().map(|(confidence, _)| f64::from(*confidence)).sum()) as f32;
+        let mut share = (mean(part.iter().filter(|(_, is_right)| *is_right).count() as f64), 1);
+        // Answers that are as sure as each other are right as often as all of them.
+        let is_same = at > 0 && knots[at - 1][0] == knots[at][0];
+        while let Some(below) = merged.pop_if(|below| below.0 > share.0 || (is_same && share.1 == 1)) {
+            let count = below.1 + share.1;
+            share = ((below.0 * below.1 as f64 + share.0 * share.1 as f64) / count as f64, count);
+        }
+        merged.push(share);
+    }
+    let shares = merged.into_iter().flat_map(|(share, count)| std::iter::repeat_n(share as f32, count));
+    knots.iter_mut().zip(shares).for_each(|(knot, share)| knot[1] = share);
+    Some(knots)
+}
+
+/// The line of least surprise, at the confidences that part the answers, from the least to full confidence.
+fn line(sure: &[Outcome]) -> Option<Curve> {
+    let sorted = sorted(sure)?;
+    let weights = slopes(&sorted);
+    let share = |confidence: f32| logistic(dot(&weights, &features(confidence))) as f32;
+    let mut knots = [[0.0f32; 2]; KNOTS];
+    for (at, knot) in knots.iter_mut().enumerate() {
+        let confidence = match at {
+            0 => sorted[0].0,
+            at if at + 1 == KNOTS => 1.0,
+            at => sorted[at * sorted.len() / (KNOTS - 1)].0,
+        };
+        *knot = [confidence, share(confidence)];
+    }
+    is_sound(&knots).then_some(knots)
+}
+
+/// The answers, the least sure first; none where one is sure of what is no share.
+fn sorted(sure: &[Outcome]) -> Option<Vec<Outcome>> {
+    let mut sorted = sure.to_vec();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    (sorted.len() >= KNOTS && sorted.iter().all(|(confidence, _)| (0.0..=1.0).contains(confidence)))
+        .then_some(sorted)
+}
+
+/// What a line is drawn in: the logarithms of confidence and of doubt.
+fn features(confidence: f32) -> [f64; 3] {
+    let confidence = f64::from(confidence);
+    [1.0, confidence.max(LEAST).ln(), -(1.0 - confidence).max(LEAST).ln()]
+}
+
+/// The line's three numbers, by Newton's steps. Neither confidence nor doubt may count the wrong way: one that would does not count.
+fn slopes(sure: &[Outcome]) -> [f64; 3] {
+    let mut free = [true; 3];
+    loop {
+        let mut weights = [0.0, 1.0, 1.0];
+        (1..3).filter(|&at| !free[at]).for_each(|at| weights[at] = 0.0);
+        for _ in 0..STEPS {
+            let (mut slope, mut bend) = ([0.0; 3], [[0.0; 3]; 3]);
+            for &(confidence, is_right) in sure {
+                let features = features(confidence);
+                let share = logistic(dot(&weights, &features));
+                for row in 0..3 {
+                    slope[row] += (share - f64::from(u8::from(is_right))) * features[row];
+                    for column in 0..3 {
+                        bend[row][column] += share * (1.0 - share) * features[row] * features[column];
+                    }
+                }
+            }
+            for at in 0..3 {
+                slope[at] += PULL * (weights[at] - [0.0, 1.0, 1.0][at]);
+                bend[at][at] += PULL;
+                if !free[at] {
+                    // It stays where it is.
+                    (slope[at], bend[at]) = (0.0, [0.0; 3]);
+                    bend[at][at] = 1.0;
+                }
+            }
+            let step = solve(bend, slope);
+            weights.iter_mut().zip(step).for_each(|(weight, step)| *weight -= step);
+        }
+        match (1..3).find(|&at| free[at] && weights[at] < 0.0) {
+            Some(at) => free[at] = false,
+            None => return weights,
+        }
+    }
+}
+
+/// The solution of three equations whose matrix is positive.
+fn solve(mut matrix: [[f64; 3]; 3], mut sides: [f64; 3]) -> [f64; 3] {
+    for at in 0..3 {
+        for below in at + 1..3 {
+            let share = matrix[below][at] / matrix[at][at];
+            for column in at..3 {
+                matrix[below][column] -= share * matrix[at][column];
+            }
+            sides[below] -= share * sides[at];
+        }
+    }
+    for at in (0..3).rev() {
+        let known: f64 = (at + 1..3).map(|column| matrix[at][column] * sides[column]).sum();
+        sides[at] = (sides[at] - known) / matrix[at][at];
+    }
+    sides
+}
+
+fn dot(a: &[f64; 3], b: &[f64; 3]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+fn logistic(value: f64) -> f64 {
+    1.0 / (1.0 + (-value).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_random::Random;
+
+    use super::*;
+
+    /// Answers whose confidence is spread evenly, and who are right as often as `share` says.
+    fn answers(count: usize, seed: u64, share: fn(f64) -> f64) -> Vec<Outcome> {
+        let mut random = Random::new(seed);
+        let one = |_| {
+            let confidence = 0.3 + 0.7 * random.unit();
+            (confidence as f32, random.unit() < share(confidence))
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// How far a curve is from the truth, at worst.
+    fn worst(curve: &Curve, share: fn(f64) -> f64) -> f64 {
+        let at = (30..100).map(|percent| f64::from(percent) / 100.0);
+        at.map(|confidence| (f64::from(along(curve, confidence as f32)) - share(confidence)).abs())
+            .fold(0.0, f64::max)
+    }
+
+    fn bent(confidence: f64) -> f64 {
+        logistic(0.4 + 0.6 * confidence.ln() - 1.7 * (1.0 - confidence).max(LEAST).ln())
+    }
+
+    #[test]
+    fn a_line_finds_the_bend_that_answers_have() {
+        let found = slopes(&answers(40_000, 3, bent));
+        let wanted = [0.4, 0.6, 1.7];
+        assert!(found.iter().zip(wanted).all(|(found, wanted)| (found - wanted).abs() < 0.15), "{found:?}");
+        let curve = fit(&answers(2_000, 4, bent)).unwrap();
+        assert!(worst(&curve, bent) < 0.06 && is_sound(&curve), "{curve:?}");
+    }
+
+    #[test]
+    fn what_counts_the_wrong_way_does_not_count() {
+        // The surer, the less often right: no rising curve says that, and none may fall.
+        let falling = answers(4_000, 5, |confidence| 1.2 - confidence);
+        let found = slopes(&falling);
+        assert!(found[1] >= 0.0 && found[2] >= 0.0, "{found:?}");
+        assert!(is_sound(&line(&falling).unwrap()));
+    }
+
+    #[test]
+    fn parts_say_what_no_line_does() {
+        let share = |confidence: f64| if confidence < 0.65 { 0.4 } else { 0.7 };
+        let many = answers(20_000, 6, share);
+        let [lined, parted] = [line, steps].map(|shape: Shape| shape(&many).unwrap());
+        let error = |curve: &Curve| {
+            let off = |&(confidence, _): &Outcome| {
+                (f64::from(along(curve, confidence)) - share(f64::from(confidence))).abs()
+            };
+            many.iter().map(off).sum::<f64>() / many.len() as f64
+        };
+        assert!(error(&parted) < error(&lined), "{} {}", error(&parted), error(&lined));
+        assert_eq!(fit(&many), Some(parted));
+    }
+
+    #[test]
+    fn of_few_answers_a_line_is_nearer_to_the_truth_than_parts() {
+        let mean = |shape: Shape| {
+            let curves = (0..20).map(|seed| shape(&answers(400, 100 + seed, bent)).unwrap());
+            curves.map(|curve| worst(&curve, bent)).sum::<f64>() / 20.0
+        };
+        let (lined, parted) = (mean(line), mean(steps));
+        assert!(lined < 0.7 * parted, "{lined} {parted}");
+    }
+
+    #[test]
+    fn where_confidence_is_right_or_answers_are_few_there_is_no_curve() {
+        // Right as often as they claim to be: what a curve would say is chance.
+        assert_eq!(fit(&[(0.6, true), (0.6, false)].repeat(100)[..199]), None);
+        assert_eq!(fit(&answers(KNOTS * FEWEST - 1, 1, bent)), None);
+        assert_eq!(fit(&[(f32::NAN, true)].repeat(400)), None);
+    }
+
+    #[test]
+    fn equal_confidences_have_the_share_of_all_of_them() {
+        let right = |at: usize| {
+            if at < 200 { at.is_multiple_of(10) } else { at >= 600 || at % 10 < 6 }
+        };
+        let sure: Vec<Outcome> = (0..1000).map(|at| (if at < 200 { 0.5 } else { 0.9 }, right(at))).collect();
+        let share = along(&steps(&sure).unwrap(), 0.9);
+        assert!((share - 0.8).abs() < 0.02, "{share}");
+    }
+
+    #[test]
+    fn a_curve_is_followed_between_its_pairs_and_level_beyond_them() {
+        let mut curve = [[0.0; 2]; KNOTS];
+        for (at, knot) in curve.iter_mut().enumerate() {
+            *knot = [0.2 + 0.1 * at as f32, 0.1 * at as f32];
+        }
+        for (confidence, share) in [(0.0, 0.0), (0.2, 0.0), (0.25, 0.05), (0.5, 0.3), (0.9, 0.7), (1.0, 0.7)]
+        {
+            assert!((along(&curve, confidence) - share).abs() < 1e-5, "{confidence}");
+        }
+        assert_eq!(along(&[[0.5, 0.7]; KNOTS], 0.5), 0.7);
+    }
+}

@@ -1,0 +1,80 @@
+//! Confidence of what may be taken, fitted on more rows.
+//!
+//! Judging needs two thousand rows: more would tell little more about agreement, and every candidate has to answer them. A curve of
+//! confidence gains by every row (its error falls from 2.0 to 1.6 points from two thousand to five), and only what is on the
+//! frontier needs one. So those answer the rows that are left over as well.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parm_protocol::Tensor;
+
+use super::parts::Parts;
+use super::{Bar, Frontier, Wish, answers};
+use crate::Error;
+use crate::measure::{Truth, sureness};
+use crate::rows::Rows;
+use crate::workshop::{Runner, Workshop};
+
+/// No more than so many rows, and no more than the deployed model answers in this time.
+const MOST_ROWS: usize = 6_000;
+const MOST_TIME: Duration = Duration::from_secs(20);
+
+/// Rows that nobody was made from, refitted on or judged on.
+pub(super) struct Left {
+    rows: Rows,
+    labels: Option<Vec<usize>>,
+}
+
+impl Left {
+    /// Of all rows, as many as the deployed model, which takes `each` for one, answers soon.
+    pub(super) fn of(rows: &Rows, (parts, each): (&Parts, Duration), wish: &Wish) -> Result<Self, Error> {
+        let soon = (MOST_TIME.as_secs_f64() / each.as_secs_f64().max(1e-9)) as usize;
+        let mut places = parts.left();
+        places.truncate(MOST_ROWS.min(soon));
+        let labels = wish.labels.as_ref().map(|labels| places.iter().map(|&row| labels[row]).collect());
+        // An array of no rows is none.
+        let rows = if places.is_empty() { Rows::default() } else { rows.select(&places)? };
+        Ok(Self { rows, labels })
+    }
+
+    /// Fits the confidence of what is on the frontier, and of the deployed model, to these rows and to those that `bar` judged by, of
+    /// which `said_by` has the answers.
+    pub(super) fn fit(
+        &self,
+        workshop: &Workshop,
+        (deployed, said_by): (&mut Runner, &BTreeMap<String, Tensor>),
+        bar: &Bar<'_>,
+        frontier: &mut Frontier,
+    ) -> Result<(), Error> {
+        if self.rows.is_empty() || said_by.is_empty() {
+            return Ok(());
+        }
+        let said = answers(deployed, &self.rows, bar.progress)?;
+        let both = |judged: &Tensor, left: Vec<Tensor>| -> Result<Vec<Tensor>, Error> {
+            let Some(left) = left.into_iter().next() else { return Ok(Vec::new()) };
+            Ok(vec![Tensor::concat_rows(&[judged.clone(), left])?])
+        };
+        let outputs = said.len();
+        let said = both(&bar.said[0], said)?;
+        let labels = bar.labels.zip(self.labels.as_deref()).map(|(judged, left)| [judged, left].concat());
+        let truth = || labels.as_deref().map_or(Truth::Deployed(&said), Truth::Labels);
+        let on: Vec<bool> = frontier.candidates.iter().map(|one| frontier.is_on(one)).collect();
+        for (one, _) in frontier.candidates.iter_mut().zip(on).filter(|(_, is_on)| *is_on) {
+            let Some(judged) = said_by.get(&one.name) else { continue };
+            bar.progress.doing(&format!("fitting the confidence of {}", one.name));
+            let left = answers(&mut workshop.load(&one.name, &one.model)?, &self.rows, bar.progress)?;
+            let threshold = one.sureness.map(|sureness| sureness.calibration.threshold);
+            one.sureness = sureness(&said, &both(judged, left)?, &truth(), bar.meaning);
+            // The labels are of the first of several outputs, and the least sure of them speaks for all: no threshold was made.
+            if let (Some(sureness), Some(threshold), true) = (&mut one.sureness, threshold, outputs > 1) {
+                sureness.calibration.threshold = threshold;
+            }
+        }
+        if labels.is_some() {
+            frontier.setting.sureness = sureness(&said, &said, &truth(), bar.meaning);
+        }
+        frontier.setting.confidence_rows = bar.rows.len() + self.rows.len();
+        Ok(())
+    }
+}
