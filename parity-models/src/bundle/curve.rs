@@ -13,6 +13,7 @@ const FEWEST: usize = 25;
 const LEAST: f64 = 1e-6;
 /// Steps towards the best line, and how strongly it is held to the one that changes nothing.
 const STEPS: usize = 25;
+const HALVINGS: i32 = 20;
 const PULL: f64 = 1e-2;
 
 /// Pairs of a confidence and of how often answers of it are right, both rising.
@@ -46,7 +47,12 @@ pub(super) fn fit(sure: &[Outcome]) -> Option<Curve> {
     let shapes = [line as Shape, steps];
     let judged = shapes.into_iter().filter_map(|shape| Some((after(shape)?, shape)));
     let (after, shape) = judged.min_by(|(a, _), (b, _)| a.total_cmp(b))?;
-    if after < before { shape(sure) } else { None }
+    // What was judged are the curves of the halves: that of all answers must hold as well.
+    let holds = |curve: &Curve| {
+        let after = sure.iter().map(|&(confidence, is_right)| off(along(curve, confidence), is_right));
+        after.sum::<f64>() < before
+    };
+    if after < before { shape(sure).filter(holds) } else { None }
 }
 
 /// Whether all are shares, and rise.
@@ -147,14 +153,29 @@ fn slopes(sure: &[Outcome]) -> [f64; 3] {
                     bend[at][at] = 1.0;
                 }
             }
-            let step = solve(bend, slope);
-            weights.iter_mut().zip(step).for_each(|(weight, step)| *weight -= step);
+            let (step, now) = (solve(bend, slope), surprise(&weights, sure));
+            // A whole step may lead far beyond the best where nearly all are sure, so it is halved until it leads downwards.
+            let towards = |share: f64| std::array::from_fn(|at| weights[at] - share * step[at]);
+            let shares = (0..HALVINGS).map(|times| 0.5f64.powi(times));
+            let Some(next) = shares.map(towards).find(|next| surprise(next, sure) < now) else { break };
+            weights = next;
         }
         match (1..3).find(|&at| free[at] && weights[at] < 0.0) {
             Some(at) => free[at] = false,
             None => return weights,
         }
     }
+}
+
+/// How surprising answers are by a line, and how far it is from the one that changes nothing.
+fn surprise(weights: &[f64; 3], sure: &[Outcome]) -> f64 {
+    let of = |&(confidence, is_right): &Outcome| {
+        let logit = dot(weights, &features(confidence)) * if is_right { -1.0 } else { 1.0 };
+        // The logarithm of one and a power, which itself may be too large for a number.
+        logit.max(0.0) + (-logit.abs()).exp().ln_1p()
+    };
+    let pull = weights.iter().zip([0.0, 1.0, 1.0]).map(|(weight, rest)| (weight - rest).powi(2)).sum::<f64>();
+    sure.iter().map(of).sum::<f64>() + PULL / 2.0 * pull
 }
 
 /// The solution of three equations whose matrix is positive.
@@ -220,6 +241,30 @@ mod tests {
     }
 
     #[test]
+    fn where_many_are_all_but_certain_a_line_does_no_harm() {
+        let mixed = |seed: u64, (certain, top, right): (f64, f32, f64)| {
+            let mut random = Random::new(seed);
+            let one = |_| match random.unit() < certain {
+                true => (top, random.unit() < right),
+                false => {
+                    let confidence = 0.3 + 0.69 * random.unit();
+                    (confidence as f32, random.unit() < confidence)
+                }
+            };
+            (0..1_000).map(one).collect::<Vec<Outcome>>()
+        };
+        for seed in 0..4 {
+            for (top, right) in [(0.99999, 0.95), (0.9999, 0.995), (1.0, 0.9), (1.0, 1.0)] {
+                let sure = mixed(seed, (0.3, top, right));
+                let (found, start) = (slopes(&sure), [0.0, 1.0, 1.0]);
+                assert!(surprise(&found, &sure) <= surprise(&start, &sure), "{found:?}");
+                let middle = fit(&sure).map_or(0.5, |curve| along(&curve, 0.5));
+                assert!((0.35..0.65).contains(&middle), "{top} {right}: .5 becomes {middle}");
+            }
+        }
+    }
+
+    #[test]
     fn what_counts_the_wrong_way_does_not_count() {
         // The surer, the less often right: no rising curve says that, and none may fall.
         let falling = answers(4_000, 5, |confidence| 1.2 - confidence);
@@ -255,8 +300,11 @@ mod tests {
 
     #[test]
     fn where_confidence_is_right_or_answers_are_few_there_is_no_curve() {
-        // Right as often as they claim to be: what a curve would say is chance.
-        assert_eq!(fit(&[(0.6, true), (0.6, false)].repeat(100)[..199]), None);
+        // Where answers are right as often as they claim to be, what a curve says is chance, which holds on other answers half of the time.
+        let found =
+            |share: fn(f64) -> f64| (0..20).filter_map(|seed| fit(&answers(1_000, seed, share))).count();
+        let (right, wrong) = (found(|confidence| confidence), found(bent));
+        assert!(right <= 12 && wrong == 20, "{right} and {wrong}");
         assert_eq!(fit(&answers(KNOTS * FEWEST - 1, 1, bent)), None);
         assert_eq!(fit(&[(f32::NAN, true)].repeat(400)), None);
     }

@@ -121,9 +121,11 @@ pub(crate) fn gather(workshop: &Workshop, draft: &Draft, rows: &Rows) -> Result<
     };
     // An engine does not hand an input through as an output.
     for (place, name) in rows.sizes().map(|(name, _)| name.to_owned()).enumerate() {
-        let all = rows.slice(0, rows.len())?;
-        if all[place].datatype() == parm_protocol::DataType::Fp32 {
-            tally(&name, &all[place])?;
+        for start in (0..rows.len()).step_by(TOGETHER) {
+            let some = rows.slice(start, TOGETHER.min(rows.len() - start))?;
+            if some[place].datatype() == parm_protocol::DataType::Fp32 {
+                tally(&name, &some[place])?;
+            }
         }
     }
     if !values.is_empty() {

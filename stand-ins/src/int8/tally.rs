@@ -32,12 +32,16 @@ impl Tally {
             self.least = self.least.min(value);
             self.greatest = self.greatest.max(value);
         }
-        // An odd step meets all columns of a picture.
-        let step = (values.len() / COUNTED) | 1;
-        for &value in values.iter().step_by(step).filter(|value| value.is_finite()) {
-            let count = &mut self.counts[place(value)];
-            *count = count.saturating_add(1);
-            self.total += 1;
+        // One of each run, at a place by chance: in step, some channels would never be counted.
+        let mut chance = 0x9e37_79b9_u32;
+        for run in values.chunks((values.len() / COUNTED).max(1)) {
+            chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let value = run[(chance >> 8) as usize % run.len()];
+            if value.is_finite() {
+                let count = &mut self.counts[place(value)];
+                *count = count.saturating_add(1);
+                self.total += 1;
+            }
         }
     }
 
@@ -105,7 +109,7 @@ mod tests {
     fn of_very_many_values_a_part_tells_the_shares_and_all_the_extremes() {
         let mut random = parm_random::Random::new(2);
         let mut values: Vec<f32> = (0..4 * COUNTED).map(|_| random.below(1000) as f32).collect();
-        // Where no step comes.
+        // Two of so many are hardly met by chance.
         (values[1], values[2]) = (-5e3, 5e3);
         let mut tally = Tally::default();
         tally.add(&values);
@@ -113,5 +117,23 @@ mod tests {
         assert_eq!(tally.range(0.0), Some((-5e3, 5e3)));
         let (low, high) = tally.range(0.2).unwrap();
         assert!((low - 100.0).abs() < 5.0 && (high - 900.0).abs() < 8.0, "{low} to {high}");
+    }
+
+    #[test]
+    fn no_channel_is_passed_over_whatever_its_place() {
+        for (width, place) in [(768, 1), (3, 1), (640, 2), (64, 63)] {
+            let mut random = parm_random::Random::new(3);
+            let value = |at: usize| {
+                let span = if at % width == place { 100.0 } else { 1.0 };
+                random.unit() as f32 * span
+            };
+            let values: Vec<f32> = (0..5 * COUNTED / width * width).map(value).collect();
+            let (mut part, mut all) = (Tally::default(), Tally::default());
+            part.add(&values);
+            values.chunks(COUNTED).for_each(|values| all.add(values));
+            assert!(part.total < 2 * COUNTED as u64 && all.total == values.len() as u64);
+            let [part, all] = [part, all].map(|tally| tally.range(1e-3).unwrap().1);
+            assert!(part > 0.8 * all, "{width}: {part}, and {all} of all");
+        }
     }
 }

@@ -78,3 +78,29 @@ fn quartile(times: &mut [Duration]) -> Duration {
     times.sort_unstable();
     times.get(times.len() / 4).copied().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use parm_parity_models::onnx::{Builder, Value};
+    use parm_protocol::Tensor;
+
+    use super::*;
+    use crate::testing::{Alone, Stage};
+
+    #[test]
+    fn a_cost_is_a_share_of_the_deployed_models_time_however_short_the_budget() {
+        let mut builder = Builder::new("model", 1);
+        let x = builder.input(Value::batch_of_f32("x", &[64]));
+        builder.node("Relu", "y", &[&x]);
+        builder.output(Value::batch_of_f32("y", &[64]));
+        let (stage, model) = (Stage::new(), builder.build().unwrap());
+        let values = vec![0.5; 16 * 64];
+        let rows = stage.rows(&model, &[Tensor::from_f32([16, 64].as_slice(), &values).unwrap()]);
+        let mut runners: Vec<Runner> =
+            (0..2).map(|_| stage.workshop.load("model", model.bytes()).unwrap()).collect();
+        let mut runners: Vec<&mut Runner> = runners.iter_mut().collect();
+        let found = costs(&mut runners, &rows, Duration::ZERO, &Alone).unwrap();
+        assert!(found.deployed > Duration::ZERO);
+        assert!(found.shares.len() == 1 && found.shares[0].iter().all(|share| *share > 0.0), "{found:?}");
+    }
+}

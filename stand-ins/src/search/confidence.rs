@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parm_protocol::Tensor;
+use parm_random::Random;
 
 use super::parts::Parts;
 use super::{Bar, Frontier, Wish, answers};
@@ -31,6 +32,11 @@ impl Left {
     pub(super) fn of(rows: &Rows, (parts, each): (&Parts, Duration), wish: &Wish) -> Result<Self, Error> {
         let soon = (MOST_TIME.as_secs_f64() / each.as_secs_f64().max(1e-9)) as usize;
         let mut places = parts.left();
+        // The newest, as those that come later will be newer still; or some by chance, as files are often sorted by class.
+        match wish.in_time {
+            true => places.reverse(),
+            false => Random::named(wish.seed, "left over").shuffle(&mut places),
+        }
         places.truncate(MOST_ROWS.min(soon));
         let labels = wish.labels.as_ref().map(|labels| places.iter().map(|&row| labels[row]).collect());
         // An array of no rows is none.
@@ -76,5 +82,52 @@ impl Left {
         }
         frontier.setting.confidence_rows = bar.rows.len() + self.rows.len();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_parity_models::onnx::{Builder, Value};
+
+    use super::super::tests::WISH;
+    use super::*;
+    use crate::testing::Stage;
+
+    const COUNT: usize = 10_000;
+
+    fn left(wish: &Wish, each: Duration) -> (Left, Vec<f32>) {
+        let mut builder = Builder::new("model", 1);
+        let x = builder.input(Value::batch_of_f32("x", &[2]));
+        builder.node("Relu", "y", &[&x]);
+        builder.output(Value::batch_of_f32("y", &[2]));
+        let stage = Stage::new();
+        let values: Vec<f32> = (0..COUNT).flat_map(|row| [row as f32, 0.0]).collect();
+        let array = Tensor::from_f32([COUNT, 2].as_slice(), &values).unwrap();
+        let rows = stage.rows(&builder.build().unwrap(), &[array]);
+        let left = Left::of(&rows, (&Parts::draw(COUNT, wish), each), wish).unwrap();
+        let places = left.rows.inputs()[0].as_f32().unwrap().chunks(2).map(|row| row[0]).collect();
+        (left, places)
+    }
+
+    #[test]
+    fn what_is_left_over_is_of_all_classes_however_the_file_is_sorted() {
+        let labels: Vec<usize> = (0..COUNT).map(|row| row / 1_000).collect();
+        let wish = Wish { labels: Some(labels), ..WISH };
+        for (each, most) in [(Duration::from_micros(1), MOST_ROWS), (Duration::from_millis(10), 2_000)] {
+            let (left, places) = left(&wish, each);
+            let labels = left.labels.unwrap();
+            assert_eq!((labels.len(), places.len()), (most, most));
+            assert!(labels.iter().zip(&places).all(|(label, place)| *label == *place as usize / 1_000));
+            let of = |class: usize| labels.iter().filter(|label| **label == class).count();
+            assert!((0..10).all(|class| of(class) > most / 20), "{each:?}");
+        }
+    }
+
+    #[test]
+    fn of_rows_in_time_the_newest_that_are_left_over_are_taken() {
+        let wish = Wish { in_time: true, ..WISH };
+        let (_, places) = left(&wish, Duration::from_millis(10));
+        // The newest thousand judge.
+        assert!(places.iter().all(|place| *place < 9_000.0 && *place > 6_900.0), "{places:?}");
     }
 }

@@ -175,7 +175,12 @@ impl Bench<'_> {
         (ranges, scope, cuts): (&Ranges, Scope, &Cuts),
         made: Made,
     ) -> Result<Made, Error> {
-        let corrected = correct(self.workshop, base, &self.rows, (ranges, scope, cuts))?;
+        let corrected = match correct(self.workshop, base, &self.rows, (ranges, scope, cuts)) {
+            Ok(corrected) => corrected,
+            Err(Error::Stopped) => return Err(Error::Stopped),
+            // A copy whose errors cannot be averaged, as where a row is made one long list, is a copy all the same.
+            Err(_) => return Ok(made),
+        };
         let better = self.copy(&made.name, &corrected, (ranges, scope, cuts))?;
         let better = better.filter(|better| better.distance < made.distance);
         Ok(better.map_or(made, |better| Made { how: format!("{}, biases corrected", better.how), ..better }))

@@ -419,7 +419,8 @@ mod tests {
 
     #[test]
     fn confidence_of_what_may_be_taken_is_fitted_on_what_is_left_over_too() {
-        let few = Wish { judged: 24, fitted: 16, ..WISH };
+        let brought = vec![("from-quick".to_owned(), quick().bytes().clone())];
+        let few = Wish { judged: 24, fitted: 16, brought, ..WISH };
         let without = found(24 + 16 + 16, &few).unwrap();
         assert_eq!(without.setting.confidence_rows, 24);
         let found = found(900, &Wish { labels: Some((0..900).map(|row| row % 3).collect()), ..few }).unwrap();
@@ -428,7 +429,10 @@ mod tests {
         let sure = found.setting.sureness.unwrap();
         assert!(sure.expected_error < 0.08, "{sure:?}");
         let on: Vec<&Candidate> = found.candidates.iter().filter(|one| found.is_on(one)).collect();
-        assert!(on.iter().all(|one| one.sureness.unwrap().expected_error < 0.08), "{found}");
+        assert!(
+            !on.is_empty() && on.iter().all(|one| one.sureness.unwrap().expected_error < 0.08),
+            "{found}"
+        );
     }
 
     #[test]
