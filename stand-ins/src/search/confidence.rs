@@ -10,8 +10,9 @@ use std::time::Duration;
 use parm_protocol::Tensor;
 use parm_random::Random;
 
+use super::bar::Bar;
 use super::parts::Parts;
-use super::{Bar, Frontier, Wish, answers};
+use super::{Frontier, Wish, answers};
 use crate::Error;
 use crate::measure::{Truth, sureness};
 use crate::rows::Rows;

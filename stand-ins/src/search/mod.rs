@@ -1,5 +1,6 @@
 //! The search: candidates are made, measured beside the deployed model, and judged on rows that made none of them.
 
+mod bar;
 mod candidates;
 mod confidence;
 #[cfg(test)]
@@ -29,9 +30,10 @@ pub use school::{Lessons, School};
 
 use crate::Error;
 use crate::graph::{Survey, work};
-use crate::measure::{Costs, Share, Shares, Truth, costs, judge, mean_cosine, meaning, right, sureness};
+use crate::measure::{Costs, Share, Shares, Truth, costs, meaning, right, sureness};
 use crate::rows::Rows;
 use crate::workshop::{Progress, Runner, Workshop};
+use bar::Bar;
 use candidates::{Bench, Made};
 use confidence::Left;
 use parts::Parts;
@@ -173,39 +175,6 @@ fn measured(
     let mut runners: Vec<&mut Runner> = vec![deployed];
     runners.extend(made.iter_mut().map(|made| &mut made.runner));
     costs(&mut runners, rows, wish.measure, progress)
-}
-
-/// What candidates are judged by.
-struct Bar<'a> {
-    rows: &'a Rows,
-    /// What the deployed model says of them, and what that means.
-    said: &'a [Tensor],
-    meaning: Meaning,
-    labels: Option<&'a [usize]>,
-    progress: &'a dyn Progress,
-}
-
-impl Bar<'_> {
-    fn judge(
-        &self,
-        made: Made,
-        cost: Shares,
-        said_by: &mut BTreeMap<String, Tensor>,
-    ) -> Result<Candidate, Error> {
-        let Made { name, how, model, mut runner, .. } = made;
-        self.progress.doing(&format!("judging {name}"));
-        let answers = answers(&mut runner, self.rows, self.progress)?;
-        let agreement = Share::of(&judge(self.said, &answers, self.meaning));
-        let accuracy = self.labels.map(|labels| Share::of(&right(&answers, labels)));
-        let truth = self.labels.map_or(Truth::Deployed(self.said), Truth::Labels);
-        let sureness = sureness(self.said, &answers, &truth, self.meaning);
-        let cosine = mean_cosine(self.said, &answers, self.meaning);
-        // Confidence may be fitted once more, on more rows.
-        if sureness.is_some() {
-            said_by.extend(answers.into_iter().next().map(|first| (name.clone(), first)));
-        }
-        Ok(Candidate { name, how, cost, agreement, accuracy, cosine, sureness, model })
-    }
 }
 
 /// Why a candidate need not be judged: it is not faster, or another costs no more and is far nearer to the deployed model on the
