@@ -182,10 +182,8 @@ fn surprise(weights: &[f64; 3], sure: &[Outcome]) -> f64 {
 fn solve(mut matrix: [[f64; 3]; 3], mut sides: [f64; 3]) -> [f64; 3] {
     for at in 0..3 {
         for below in at + 1..3 {
-            let share = matrix[below][at] / matrix[at][at];
-            for column in at..3 {
-                matrix[below][column] -= share * matrix[at][column];
-            }
+            let (above, share) = (matrix[at], matrix[below][at] / matrix[at][at]);
+            matrix[below].iter_mut().zip(above).for_each(|(value, above)| *value -= share * above);
             sides[below] -= share * sides[at];
         }
     }
