@@ -39,6 +39,7 @@ impl Dispatcher {
         }
         for (output, kept) in [pair.prediction, pair.stand_in].into_iter().zip(made) {
             if kept.is_some() {
+                self.shelf.take_back(output.job);
                 self.let_go(output.job);
             }
         }

@@ -150,7 +150,7 @@ impl Dispatcher {
             };
             let (pool, mut rows) = (*pool, rows.clone());
             let of = &self.pools[pool];
-            if of.removed || of.policy.late_after(of.service.reading()).is_none() {
+            if of.removed || !of.policy.hedges() {
                 continue;
             }
             rows.retain(|query| self.queries.get(*query).is_some_and(|query| self.is_stuck(query)));
@@ -195,7 +195,7 @@ impl Dispatcher {
     }
 
     /// What an instance holds takes no longer than this, however many models it is of.
-    fn longest_ahead(&self, key: Key<Instance>) -> Duration {
+    pub(super) fn longest_ahead(&self, key: Key<Instance>) -> Duration {
         let Some(instance) = self.instances.get(key) else { return Duration::ZERO };
         let held = instance.jobs.iter().filter_map(|job| self.jobs.get(*job));
         held.map(|job| self.pools[job.pool].settings.ahead).max().unwrap_or_default()

@@ -9,45 +9,49 @@
 //! As the count nears the bound, approximations are held back for longer: 1 + 0.1 (given / left)^2 times as long. That
 //! leaves them to the slowest queries, and leaves some for a burst that is not over.
 //!
-//! Clients that ask for less than the operator allows are counted among themselves, each answer earning its share of an
-//! approximation: together they never get more than what they earned. Each gets about its own share, because its grace is
-//! the quantile of latency that it asked for.
+//! Clients that ask for less than the operator allows have accounts: one for each share of the fleet and each asked bound.
+//! An answer earns its account the asked part of an approximation, and an approximation costs one. So queries that ask for
+//! one in ten never get more than that, whatever other queries earn. An account saves up at most eight.
 //!
-//! Rejected: a share of the last second (means nothing at a query a second); failing queries beyond the bound (an operator
+//! Rejected: one account for all such clients (queries that are slow, and ask for little, then spend what fast ones that
+//! ask for much have earned); a share of the last second (means nothing at a query a second); failing queries beyond the bound (an operator
 //! wants the exact answer late rather than none).
+//!
+//! A change of the window keeps the latest answers that fit into the new one.
 //!
 //! Cold start: answers that were never given count as exact, so the first window may be approximate in full measure.
 
+use std::collections::BTreeMap;
+
 use super::window::Window;
-use super::{Accept, StandInSettings};
+use super::{Accept, Payer, StandInSettings};
 
 /// The latest answers, and how many more may be approximate.
 #[derive(Debug)]
 pub(super) struct Bound {
     window: Window,
     most: u32,
-    /// Approximations that clients with a bound of their own have earned.
-    credit: f64,
+    /// Approximations that queries with a bound of their own have earned: by share, and by the asked bound in thousandths.
+    /// There are at most a thousand for each share.
+    credit: BTreeMap<(Payer, u16), f64>,
 }
 
 /// How much longer approximations are held back at half of their bound.
 const STIFFNESS: f64 = 0.1;
 
-/// Approximations that may be saved up by clients with a bound of their own.
+/// Approximations that an account may save up.
 const MOST_CREDIT: f64 = 8.0;
 
 impl Bound {
     pub(super) fn new(settings: &StandInSettings) -> Self {
         let size = settings.bound_window.get();
-        Self { window: Window::new(size), most: most(settings), credit: 0.0 }
+        Self { window: Window::new(size), most: most(settings), credit: BTreeMap::new() }
     }
 
-    /// Other bounds from now on. Another window starts empty.
+    /// Changes the bounds. The latest answers count on.
     pub(super) fn change(&mut self, settings: &StandInSettings) {
         self.most = most(settings);
-        if self.window.size() != settings.bound_window.get() {
-            self.window = Window::new(settings.bound_window.get());
-        }
+        self.window.resize(settings.bound_window.get());
     }
 
     /// How many times longer than usual approximations are held back: 1 while few were given, and ever more as they near
@@ -68,21 +72,24 @@ impl Bound {
     }
 
     /// Whether one more answer may be approximate.
-    pub(super) fn has_room(&self, accept: Accept) -> bool {
+    pub(super) fn has_room(&self, payer: Payer, accept: Accept) -> bool {
         let own = match accept {
             Accept::Any => true,
             Accept::Exact => false,
-            Accept::AtMost(_) => self.credit >= 1.0,
+            Accept::AtMost(asked) => {
+                self.credit.get(&(payer, asked.min(1000))).is_some_and(|credit| *credit >= 1.0)
+            }
         };
         own && self.window.yes() < self.most
     }
 
     /// A query was answered.
-    pub(super) fn note(&mut self, accept: Accept, approximate: bool) {
+    pub(super) fn note(&mut self, payer: Payer, accept: Accept, approximate: bool) {
         self.window.note(approximate);
-        if let Accept::AtMost(thousandths) = accept {
-            self.credit = (self.credit + f64::from(thousandths) / 1000.0).min(MOST_CREDIT);
-            self.credit -= f64::from(u8::from(approximate));
+        if let Accept::AtMost(asked) = accept {
+            let credit = self.credit.entry((payer, asked.min(1000))).or_default();
+            *credit = (*credit + f64::from(asked) / 1000.0).min(MOST_CREDIT);
+            *credit -= f64::from(u8::from(approximate));
         }
     }
 }
@@ -96,7 +103,9 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
-    use crate::Fraction;
+    use crate::{Fraction, PoolId};
+
+    const OURS: Payer = Payer::Model(PoolId(0));
 
     fn share(percent: u8, window: u32) -> Bound {
         let bound_window = NonZeroU32::new(window).expect("positive");
@@ -113,8 +122,8 @@ mod tests {
         let given: Vec<bool> = (0..1000)
             .map(|number| {
                 // Bursts of queries that would all be answered so.
-                let given = number % 130 < 90 && share.has_room(Accept::Any);
-                share.note(Accept::Any, given);
+                let given = number % 130 < 90 && share.has_room(OURS, Accept::Any);
+                share.note(OURS, Accept::Any, given);
                 given
             })
             .collect();
@@ -127,18 +136,48 @@ mod tests {
         let (mut share, few) = (share(50, 1000), Accept::AtMost(250));
         let mut given = 0;
         for _ in 0..1000 {
-            let approximate = share.has_room(few);
-            share.note(few, approximate);
+            let approximate = share.has_room(OURS, few);
+            share.note(OURS, few, approximate);
             given += u32::from(approximate);
         }
         assert!((248..=250).contains(&given), "{given} of 1000");
-        assert!(!share.has_room(Accept::Exact));
+        assert!(!share.has_room(OURS, Accept::Exact));
+    }
+
+    #[test]
+    fn credit_is_spent_only_by_queries_that_ask_for_the_same_bound() {
+        let (mut share, half, tenth) = (share(50, 10_000), Accept::AtMost(500), Accept::AtMost(100));
+        (0..1000).for_each(|_| share.note(OURS, half, false));
+        assert!(share.has_room(OURS, half) && !share.has_room(OURS, tenth));
+        (0..9).for_each(|_| share.note(OURS, tenth, false));
+        assert!(!share.has_room(OURS, tenth), "nine answers earn less than one");
+        share.note(OURS, tenth, false);
+        share.note(OURS, tenth, false);
+        assert!(share.has_room(OURS, tenth));
+        let other = Payer::Share(crate::ShareId(1));
+        assert!(
+            !share.has_room(other, half) && !share.has_room(other, tenth),
+            "another share earned nothing"
+        );
+    }
+
+    #[test]
+    fn another_window_keeps_the_latest_answers() {
+        let mut share = share(10, 50);
+        (0..5).for_each(|_| share.note(OURS, Accept::Any, true));
+        for (window, left) in [(40, false), (60, true), (50, false)] {
+            let bound_window = NonZeroU32::new(window).expect("positive");
+            let bound = Fraction::percent(10);
+            share.change(&StandInSettings { bound, bound_window, ..StandInSettings::default() });
+            assert_eq!(share.has_room(OURS, Accept::Any), left, "{window}: {:?}", share.given());
+        }
     }
 
     #[test]
     fn the_nearer_the_bound_the_longer_they_are_held_back() {
         let mut share = share(10, 100);
-        let thrift: Vec<f64> = (0..10).map(|_| (share.note(Accept::Any, true), share.thrift()).1).collect();
+        let thrift: Vec<f64> =
+            (0..10).map(|_| (share.note(OURS, Accept::Any, true), share.thrift()).1).collect();
         assert!(thrift[0] < 1.02 && thrift.is_sorted(), "{thrift:?}");
         assert!(
             (thrift[4] - 1.1).abs() < 1e-9 && thrift[9] > 10.0,

@@ -65,6 +65,9 @@ pub struct Dispatcher {
     pub(super) watched: bool,
     /// State of the only randomness: when to probe.
     random: u64,
+    /// Events since the last check of the whole state.
+    #[cfg(debug_assertions)]
+    pub(super) unchecked: usize,
     /// Of the event at hand.
     pub(super) now: Time,
     /// What the event at hand leads to.
@@ -133,6 +136,8 @@ impl Dispatcher {
             traced: false,
             watched: false,
             random: seed,
+            #[cfg(debug_assertions)]
+            unchecked: 0,
             now: Time::ZERO,
             out: Actions::new(),
         }
@@ -190,6 +195,8 @@ impl Dispatcher {
             self.ask_for_wake();
         }
         *actions = mem::take(&mut self.out);
+        #[cfg(debug_assertions)]
+        self.check_now_and_then();
     }
 
     /// From now on every step of a query is told, or no more.
@@ -325,6 +332,7 @@ impl Dispatcher {
         let pool = self.pool(id);
         self.pools[pool].provisional = false;
         self.pools[pool].change(settings, in_force);
+        self.watch_jobs_in(pool);
         self.recount(pool);
         self.feed(pool);
     }

@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use smallvec::SmallVec;
+
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
 use super::feed::Start;
@@ -103,6 +105,19 @@ impl Dispatcher {
         }
     }
 
+    /// The model is unloaded: no instance can take its extra jobs any more.
+    pub(super) fn forget_extras(&mut self, key: Key<Pool>) {
+        let Some(pool) = self.pools.get_mut(key) else { return };
+        pool.spare.clear();
+        for extra in std::mem::take(&mut pool.urgent) {
+            for query in extra.rows {
+                if let Some(query) = self.queries.get_mut(query) {
+                    query.extras -= 1;
+                }
+            }
+        }
+    }
+
     /// A retry has waited long enough for another instance.
     pub(super) fn nowhere_else(&mut self, key: Key<Pool>) {
         if self.pools.contains(key) {
@@ -137,14 +152,18 @@ impl Dispatcher {
     fn wanted(&mut self, key: Key<Pool>, class: Class, at: usize) -> Option<Extra> {
         loop {
             let mut extra = self.pools[key].extras(class).remove(at)?;
-            let retry = extra.role == Role::Deployed;
-            extra.rows.retain(|query| match self.queries.get_mut(*query) {
+            let (retry, mut taken_over) = (extra.role == Role::Deployed, Keys::new());
+            extra.rows.retain(|key| match self.queries.get_mut(*key) {
                 Some(query) if retry && !query.jobs.is_empty() => {
                     query.extras -= 1;
+                    taken_over.push(*key);
                     false
                 }
                 found => found.is_some(),
             });
+            let jobs = taken_over.iter().flat_map(|query| self.queries[*query].jobs.clone());
+            let jobs: SmallVec<[_; 2]> = jobs.collect();
+            jobs.into_iter().for_each(|job| self.look_again(job));
             let wanted = match extra.role {
                 Role::Parity(group, _) => {
                     self.groups.get(Key::from(group)).is_some_and(|g| g.stage == Stage::Coded)
@@ -178,8 +197,8 @@ impl Dispatcher {
         if class == Class::Urgent {
             extra.rows.iter().for_each(|query| self.queries[*query].extras -= 1);
         }
-        let (role, rows, class) = (extra.role, extra.rows, class.among_all());
-        self.start(Start { pool, instance, role, rows, class, fresh: false });
+        let Extra { role, rows, purpose, .. } = extra;
+        self.start(Start { pool, instance, role, rows, class: class.among_all(), purpose: Some(purpose) });
     }
 
     /// An instance with room for an extra job, apart from those that hold its queries or the members of its group if there

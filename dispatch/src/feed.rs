@@ -7,7 +7,7 @@ use parm_tokens::Class;
 
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
-use super::extra::{self, Extra};
+use super::extra::{self, Extra, Purpose};
 use super::idle::Room;
 use super::instance::Instance;
 use super::job::Job;
@@ -26,8 +26,8 @@ pub(super) struct Start {
     pub(super) role: Role,
     pub(super) rows: Keys,
     pub(super) class: Class,
-    /// Its queries were never tried.
-    pub(super) fresh: bool,
+    /// Why it runs beside or after another job of its queries; none if they were never tried, and for stand-ins.
+    pub(super) purpose: Option<Purpose>,
 }
 
 impl Dispatcher {
@@ -156,7 +156,7 @@ impl Dispatcher {
             role: Role::Deployed,
             rows,
             class: Class::Query,
-            fresh: true,
+            purpose: None,
         });
         self.join_group(key, job, along);
         self.note_started(key, job);
@@ -173,7 +173,8 @@ impl Dispatcher {
 
     /// Starts a job.
     pub(super) fn start(&mut self, start: Start) -> Key<Job> {
-        let Start { pool: pool_key, instance: instance_key, role, rows, class, fresh } = start;
+        let Start { pool: pool_key, instance: instance_key, role, rows, class, purpose } = start;
+        let fresh = role == Role::Deployed && purpose.is_none();
         let payer = self.payer(pool_key, role, &rows);
         let charge = self.book.begin(&payer, &self.pools[pool_key].id, payer::work(role));
         let alone = self.instances[instance_key].jobs.is_empty();
@@ -192,6 +193,9 @@ impl Dispatcher {
             dropped: false,
             began: self.now,
             excused: false,
+            hedge: purpose == Some(Purpose::Hedge),
+            late: false,
+            look_at: None,
             twins: Vec::new(),
         });
         let rows = &self.jobs[key].rows;
@@ -225,8 +229,7 @@ impl Dispatcher {
         instance.jobs.push(key);
         instance.allow(pool_key, self.pools[pool_key].allowed_ahead());
         let token = instance.tokens.as_mut().and_then(|tokens| tokens.spend(role));
-        if role == Role::Copy && !alone {
-            // Nobody looks whether a copy is late.
+        if !alone {
             self.watch_silence(instance_key);
         }
         let instance = &mut self.instances[instance_key];
@@ -248,22 +251,12 @@ impl Dispatcher {
         }
         pool.counters.parities += u64::from(matches!(role, Role::Parity(..)));
         // What waits there behind others is late after its turn came.
-        if self.instances[instance_key].runs(key) {
-            self.set_late(key);
+        match role {
+            Role::StandIn(_) => self.watch_stand_in(key),
+            _ if self.instances[instance_key].runs(key) => self.begin(key),
+            _ => {}
         }
         key
-    }
-
-    /// Sets the timer for when a job is late that begins now.
-    pub(super) fn set_late(&mut self, key: Key<Job>) {
-        let Some(job) = self.jobs.get_mut(key) else { return };
-        job.began = self.now;
-        let pool = &self.pools[job.pool];
-        if job.role == Role::Deployed
-            && let Some(after) = pool.policy.late_after(pool.service.reading())
-        {
-            self.timers.set(self.now + after, Timer::Late(key));
-        }
     }
 
     /// Who pays for a job.

@@ -17,9 +17,15 @@ impl Dispatcher {
         let pool = &mut self.pools[key];
         pool.counters.arrived += 1;
         let payer = query.share.map_or(Payer::Model(pool.id), Payer::Share);
+        let priority =
+            if query.priority == 0 { pool.settings.default_priority.get() } else { query.priority };
+        let full = pool.queue.waiting_of(payer) >= pool.settings.queue_limit.get();
+        let waits = |query| self.queries.get(query).is_some_and(|query| query.queued);
+        // The last of the share's least urgent queries makes room for a more urgent one.
+        let yields = full.then(|| pool.queue.less_urgent(payer, priority, waits)).flatten();
         let refusal = if query.deadline <= self.now {
             Some(Reject::Deadline)
-        } else if pool.queue.waiting_of(payer) >= pool.settings.queue_limit.get() {
+        } else if full && yields.is_none() {
             Some(Reject::QueueFull)
         } else {
             None
@@ -29,8 +35,7 @@ impl Dispatcher {
             self.retire(key);
             return;
         }
-        let priority =
-            if query.priority == 0 { pool.settings.default_priority.get() } else { query.priority };
+        let pool = &mut self.pools[key];
         pool.unanswered += 1;
         let deserted = pool.usable == 0;
         let waiting = self.queries.insert(Query {
@@ -54,9 +59,13 @@ impl Dispatcher {
             aid: Aid::None,
             aids: 0,
             held_back: false,
+            noted_late: false,
             jobs: Default::default(),
         });
         self.query_names.insert(query.id, waiting);
+        if let Some(yields) = yields {
+            self.without_prediction(yields, Reject::QueueFull);
+        }
         self.timers.set(query.deadline, Timer::Deadline(waiting));
         self.will_be_late(key, waiting);
         if self.started_at_once(key, waiting) {
@@ -97,6 +106,15 @@ impl Dispatcher {
         self.answer(key, if default { Answer::Default } else { Answer::Rejected(why) });
     }
 
+    /// Notes in a query's story that it is late, the first time that a rule finds so.
+    pub(super) fn note_late(&mut self, key: Key<Query>, after: std::time::Duration) {
+        if let Some(query) = self.queries.get_mut(key)
+            && !std::mem::replace(&mut query.noted_late, true)
+        {
+            self.trace(key, Step::Late(after));
+        }
+    }
+
     /// Answers a query, unless it has been.
     pub(super) fn answer(&mut self, key: Key<Query>, answer: Answer) {
         let Some(query) = self.queries.get(key) else { return };
@@ -104,7 +122,7 @@ impl Dispatcher {
         if let Some(stand_ins) = &mut self.pools[query.pool].stand_ins
             && !matches!(answer, Answer::Rejected(_))
         {
-            stand_ins.bound.note(query.accept, matches!(answer, Answer::StandIn { .. }));
+            stand_ins.bound.note(query.payer, query.accept, matches!(answer, Answer::StandIn { .. }));
             self.pair_up(key, &answer);
         }
         if let Some(pool) = self.forget(key) {
@@ -161,7 +179,9 @@ impl Dispatcher {
         let (Some(since), grace) = (pool.deserted_since, pool.settings.no_instance_grace) else { return };
         let mut next = None;
         for query in self.without_instance(key) {
-            let until = self.queries[query].arrived.max(since) + grace;
+            // A query that was answered just now may be named twice: the queue forgets lazily.
+            let Some(waiting) = self.queries.get(query) else { continue };
+            let until = waiting.arrived.max(since) + grace;
             if until <= self.now {
                 self.answer(query, Answer::Rejected(Reject::NoInstance));
             } else {
@@ -192,16 +212,17 @@ impl Dispatcher {
         for query in waiting {
             self.answer(query, Answer::Rejected(Reject::NoInstance));
         }
+        self.forget_extras(key);
         self.retire(key);
     }
 
     /// Queries of a pool that no instance holds.
     fn without_instance(&self, key: Key<Pool>) -> Keys {
         let pool = &self.pools[key];
+        let queued = |query: &Key<Query>| self.queries.get(*query).is_some_and(|query| query.queued);
         let extras = pool.urgent.iter().flat_map(|extra| extra.rows.iter().copied());
-        let mut queries: Keys = pool.queue.iter().chain(extras).collect();
-        queries.retain(|query| self.queries.get(*query).is_some_and(|query| query.jobs.is_empty()));
-        queries
+        let unheld = |query: &Key<Query>| self.queries.get(*query).is_some_and(|query| query.jobs.is_empty());
+        pool.queue.iter().filter(queued).chain(extras.filter(unheld)).collect()
     }
 
     /// A removed pool goes when nothing refers to it any more, and so does one that only queries ever named.

@@ -35,6 +35,12 @@ pub(super) struct Job {
     pub(super) began: Time,
     /// Its instance was found slow or failing while it was there already.
     pub(super) excused: bool,
+    /// It is a copy that the hedge budget paid for.
+    pub(super) hedge: bool,
+    /// It takes longer than jobs of its pool usually do.
+    pub(super) late: bool,
+    /// When its timer fires.
+    pub(super) look_at: Option<Time>,
     /// Answers from elsewhere to be compared with its own.
     pub(super) twins: Vec<Twin>,
 }

@@ -35,6 +35,7 @@ mod stand_in_answer;
 mod ahead;
 mod arena;
 mod budget;
+mod check;
 mod chronicle;
 mod cost;
 mod counters;
@@ -58,6 +59,7 @@ mod site;
 mod stand_ins;
 mod timers;
 mod tokens;
+mod watch;
 mod window;
 
 pub use action::{

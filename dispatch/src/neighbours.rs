@@ -94,6 +94,10 @@ impl Dispatcher {
             first.into_iter().chain(second).min_by_key(held)
         } else {
             let instances = &self.instances;
+            let lively = |index: &usize| {
+                let instance = instances.key_at(*index).map(|key| &instances[key]);
+                instance.is_some_and(|instance| instance.is_lively(self.now, longest))
+            };
             let since = |index: &usize| {
                 let instance = instances.key_at(*index).map(|key| &instances[key]);
                 instance.map(|instance| {
@@ -103,7 +107,7 @@ impl Dispatcher {
                     (idle, Reverse(held), instance.elsewhere.home, instance.let_go)
                 })
             };
-            idle.partial().max_by_key(since)
+            idle.partial().filter(lively).max_by_key(since)
         };
         Some(self.instances.key_at(index?).expect("only instances that are there have room"))
     }

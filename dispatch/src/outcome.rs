@@ -8,15 +8,18 @@ use super::arena::Key;
 use super::dispatcher::Dispatcher;
 use super::extra::{Class, Extra, Purpose};
 use super::health::Reason;
-use super::instance::Instance;
+use super::instance::{Instance, Serves};
 use super::job::Job;
 use super::pool::Pool;
 use super::query::{Keys, Query};
 use super::timers::Timer;
-use super::{Action, Answer, EjectionSettings, Failure, Reject, Role, Step};
+use super::{Action, Answer, EjectionSettings, Failure, Reject, Role, Time};
 
-/// Instances that a job's queries failed at.
-type Keyed = SmallVec<[Key<Instance>; 2]>;
+/// A few keys.
+type Keyed<T> = SmallVec<[Key<T>; 2]>;
+
+/// The instance where a job failed, and until when its queries go elsewhere.
+pub(super) type Avoid = (Key<Instance>, Time);
 
 /// Queries that nobody holds any more.
 struct Retry {
@@ -26,9 +29,6 @@ struct Retry {
     /// One of them was refused.
     refused: bool,
 }
-
-/// A copy that was refused is asked for again after no less.
-const LEAST_PATIENCE: Duration = Duration::from_millis(1);
 
 /// Whether a copy of a late query was refused before.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,13 +80,13 @@ impl Dispatcher {
         if let Some(group) = group {
             self.groups[group].pending += 1; // it must not release these outputs between two answers
         }
-        let mut failed_at = Keyed::new();
+        let mut failed_at = Keyed::<Instance>::new();
         for (row, query) in job.rows.iter().enumerate() {
             let Some(waiting) = self.queries.get(*query) else { continue };
             failed_at.extend(waiting.failed_only_at(job));
             let pool = &mut self.pools[job.pool];
             pool.response.add(self.now.since(waiting.arrived));
-            pool.counters.hedges_won += u64::from(job.role == Role::Copy);
+            pool.counters.hedges_won += u64::from(job.hedge);
             let (id, row) = (key.id(), row as u32);
             let copy = job.role == Role::Copy;
             self.answer(
@@ -123,7 +123,7 @@ impl Dispatcher {
         let spoiled = failure == Failure::Query || repeated || (broke_before && (batch || nobody_else));
         // What another query did to its batch is no attempt of a query's own: it is tried alone next.
         let own = !(spoiled && batch);
-        let (mut again, mut carried) = (Keys::new(), Keys::new());
+        let (mut again, mut carried, mut left) = (Keys::new(), Keys::new(), Keys::new());
         let tried = match job.role {
             Role::Backup | Role::StandIn(_) => &[],
             _ => job.rows.as_slice(),
@@ -135,6 +135,8 @@ impl Dispatcher {
             let held = !waiting.jobs.is_empty() || waiting.extras > 0;
             if waiting.jobs.is_empty() && waiting.extras > 0 {
                 carried.push(*query);
+            } else if held {
+                left.push(*query);
             }
             let most = self.pools[job.pool].settings.max_attempts.get();
             if failure == Failure::Model && waiting.failed_at.len() < 2 {
@@ -181,6 +183,7 @@ impl Dispatcher {
         if !carried.is_empty() {
             self.carry_elsewhere(&job, &carried);
         }
+        self.watch_what_is_left(&left, (job.instance, self.now + self.pools[job.pool].patience()));
         self.done(job.pool, job.instance);
     }
 
@@ -230,9 +233,7 @@ impl Dispatcher {
         } else {
             self.add_extra(job.pool, Class::Urgent, extra(again));
         }
-        if let Some((_, until)) = elsewhere {
-            self.timers.set(until, Timer::Elsewhere(job.pool));
-        }
+        self.avoid_until(job.pool, elsewhere);
         if self.pools[job.pool].usable == 0 {
             self.wait_for_instances(job.pool);
         }
@@ -251,54 +252,55 @@ impl Dispatcher {
         self.feed(job.pool);
     }
 
-    /// A job is late: those of its queries that no parity will save may be worth a copy elsewhere.
-    pub(super) fn late(&mut self, key: Key<Job>) {
-        let Some(job) = self.jobs.get(key) else { return };
-        let (rows, after) = (job.rows.clone(), self.now.since(job.began));
-        rows.iter().for_each(|query| self.trace(*query, Step::Late(after)));
-        self.hedge_job(key, Ask::First);
-        if let Some(job) = self.jobs.get(key) {
-            self.watch_silence(job.instance);
-        }
-    }
-
-    /// A late job still runs: what it holds may be worth a copy by now.
-    pub(super) fn still_late(&mut self, key: Key<Job>) {
-        self.hedge_job(key, Ask::Again);
-    }
-
-    fn hedge_job(&mut self, key: Key<Job>, ask: Ask) {
-        let Some(job) = self.jobs.get(key) else { return };
-        let (pool, mut rows) = (job.pool, job.rows.clone());
-        rows.retain(|query| !self.covered(*query));
-        if let Some(at) = rows.iter().filter_map(|query| self.stand_in_expected(*query)).max() {
-            // Once more when it should be in: it may be late itself.
-            self.timers.set(at, Timer::StillLate(key));
-            rows.retain(|query| self.stand_in_expected(*query).is_none());
-        }
-        self.hedge(pool, rows, ask);
-    }
-
-    /// Sends queries that one instance holds to another one as well, within the budget. What cannot be sent now is asked
-    /// for again while it runs: its instance may hang, and a moment's crowd must not cost a query everything.
-    pub(super) fn hedge(&mut self, key: Key<Pool>, mut rows: Keys, ask: Ask) {
-        rows.retain(|query| {
-            self.queries.get(*query).is_some_and(|query| query.extras == 0 && query.jobs.len() == 1)
-        });
-        let pool = &mut self.pools[key];
-        if rows.is_empty() || pool.removed {
+    /// Sends queries to another instance as well, within the budget. What cannot be sent now is asked for again while it
+    /// runs: its instance may hang, and a moment's crowd must not cost a query everything.
+    pub(super) fn hedge(&mut self, key: Key<Pool>, mut rows: Keys, ask: Ask, avoid: Option<Avoid>) {
+        rows.retain(|query| self.may_be_hedged(*query));
+        if rows.is_empty() || self.pools[key].removed {
             return;
         }
-        if pool.usable < 2 || pool.crowded() || !pool.hedges.spend() {
-            pool.counters.hedges_refused += u64::from(ask == Ask::First && pool.usable >= 2);
-            let again = self.now + pool.patience().max(LEAST_PATIENCE);
-            // They are all of one job.
-            self.timers.set(again, Timer::StillLate(self.queries[rows[0]].jobs[0]));
+        let others = self.usable_beside_holders(key, rows[0]);
+        let pool = &mut self.pools[key];
+        if others == 0 || pool.crowded() || !pool.hedges.spend() {
+            pool.counters.hedges_refused += u64::from(ask == Ask::First && others > 0);
+            let holders: Keyed<Job> =
+                rows.iter().filter_map(|query| self.queries[*query].jobs.first().copied()).collect();
+            holders.into_iter().for_each(|job| self.look_again(job));
             return;
         }
         pool.counters.hedges += 1;
-        self.add_extra(key, Class::Urgent, Extra { purpose: Purpose::Hedge, ..Extra::copy(rows) });
+        self.add_extra(key, Class::Urgent, Extra { purpose: Purpose::Hedge, avoid, ..Extra::copy(rows) });
+        self.avoid_until(key, avoid);
         self.feed_extras(key, Class::Urgent);
+    }
+
+    /// Whether a query may get another copy: one job runs it, or all that run it are late.
+    fn may_be_hedged(&self, query: Key<Query>) -> bool {
+        let Some(query) = self.queries.get(query).filter(|query| query.extras == 0) else { return false };
+        let most = usize::from(self.pools[query.pool].settings.max_attempts.get()).max(2);
+        let late = |job: &Key<Job>| self.jobs.get(*job).is_none_or(|job| job.late);
+        match query.jobs.len() {
+            0 => false,
+            1 => true,
+            jobs => jobs < most && query.jobs.iter().all(late),
+        }
+    }
+
+    /// How many instances take a pool's queries now and do not hold this one.
+    fn usable_beside_holders(&self, pool: Key<Pool>, query: Key<Query>) -> u32 {
+        let takes = |instance: &&Instance| {
+            instance.usable() && instance.serves(pool).is_some_and(Serves::takes_queries)
+        };
+        let jobs = self.queries[query].jobs.iter().filter_map(|job| self.jobs.get(*job));
+        let holders = jobs.filter_map(|job| self.instances.get(job.instance)).filter(takes).count();
+        self.pools[pool].usable.saturating_sub(holders as u32)
+    }
+
+    /// Wakes when an extra job may go to the instance that it avoids.
+    fn avoid_until(&mut self, pool: Key<Pool>, avoid: Option<Avoid>) {
+        if let Some((_, until)) = avoid {
+            self.timers.set(until, Timer::Elsewhere(pool));
+        }
     }
 
     /// Takes a job off its instance, and out of the books. Its pool counts it as running until it is `done`, so as not
@@ -315,8 +317,13 @@ impl Dispatcher {
         self.book.end(&job.payer, &self.pools[pool].id, job.charge, self.now.since(job.started));
         if let Some(instance) = self.instances.get_mut(instance_key) {
             let next = instance.let_go(key);
-            (instance.heard, instance.silent) = (self.now, false);
-            next.into_iter().for_each(|next| self.set_late(next));
+            let was_silent = std::mem::take(&mut instance.silent);
+            instance.heard = self.now;
+            next.into_iter().for_each(|next| self.begin(next));
+            if was_silent {
+                // What still waits there was given to others, and they may hang as well.
+                self.watch_silence(instance_key);
+            }
             self.refresh(instance_key);
         }
         (pool, instance_key)
@@ -385,7 +392,7 @@ impl Dispatcher {
     }
 
     /// Queries on which a pool's model failed at these instances were answered elsewhere: the instances are at fault.
-    fn confirm(&mut self, pool: Key<Pool>, failed_at: Keyed) {
+    fn confirm(&mut self, pool: Key<Pool>, failed_at: Keyed<Instance>) {
         for key in failed_at {
             let settings = &self.pools[pool].settings.ejection;
             let serves = self.instances.get_mut(key).map(|instance| &mut instance.serves);

@@ -11,6 +11,10 @@
 //! its last query would be too late as well. And nobody is refused for nothing: the last must have time enough if it were
 //! next. So a short burst loses no query, and deadlines that are shorter than a run change nothing.
 //!
+//! Only queries that are served before the last of the lane count as its turn: those of its own share that are not less
+//! urgent. Other shares take their weight's part of the slots. Counting the whole queue would let a backlog of the least
+//! urgent queries, or the flood of one tenant, get the urgent queries of another one refused.
+//!
 //! Rejected: the last first (under a steady overload who came when it began would wait in vain); refusal on arrival by
 //! the expected wait (it depends on what others ask for later, on priorities and on other models); whoever has least time
 //! left first (everybody fails under overload). Clients that go away without having said when are not known here: where
@@ -27,6 +31,9 @@ use super::{Reject, Time};
 
 /// Times what nearly all runs take that a query must have left to be run.
 const MARGIN: f64 = 1.25;
+
+/// A turn is not counted beyond so many runs.
+const MOST_RUNS: f64 = 1e6;
 
 impl Dispatcher {
     /// Refuses those at the head of a lane that can hardly be in time, where somebody must be refused. Somebody is left.
@@ -45,12 +52,21 @@ impl Dispatcher {
         let Some((first, last)) = self.ends(key, lane) else { return false };
         let (first, last) = (&self.queries[first], &self.queries[last]);
         let ends_at: Time = self.now + recent.high.mul_f64(MARGIN);
-        let turn = taken.mul_f64(f64::from(pool.queue.waiting()) / f64::from(pool.slots.max(1)));
+        let turn = taken.mul_f64(self.runs_before(pool, lane));
         first.deadline < ends_at
             && last.deadline >= ends_at
             && last.deadline < ends_at + turn
             // Its stand-in is on its way.
             && first.aid == Aid::None
+    }
+
+    /// How many runs of the pool's slots go before the last query of a lane: those of its share that are not less urgent,
+    /// by the part of the slots that the share has while others wait too.
+    fn runs_before(&self, pool: &Pool, lane: LaneId) -> f64 {
+        let before = f64::from(pool.queue.waiting_until(lane.payer, lane.priority));
+        let all: f64 = pool.queue.payers().map(|payer| self.book.weight(&payer)).sum();
+        let part = if all > 0.0 { self.book.weight(&lane.payer) / all } else { 1.0 };
+        (before / (f64::from(pool.slots.max(1)) * part)).min(MOST_RUNS)
     }
 
     /// The first and the last query of a lane.

@@ -44,6 +44,8 @@ pub(super) struct Query {
     pub(super) aids: u8,
     /// A timer is set for when its reconstruction may be given.
     pub(super) held_back: bool,
+    /// Its story says that it is late.
+    pub(super) noted_late: bool,
     /// The jobs that run it now on the deployed model.
     pub(super) jobs: SmallVec<[Key<Job>; 2]>,
 }

@@ -106,6 +106,37 @@ impl Queue {
         self.lanes.iter().filter(|(id, _)| id.payer == payer).map(|(_, lane)| lane.alive).sum()
     }
 
+    /// Queries of a share that wait in lanes of this priority or a more urgent one.
+    pub(super) fn waiting_until(&self, payer: Payer, priority: u8) -> u32 {
+        let before = |id: &LaneId| id.payer == payer && id.priority <= priority;
+        self.lanes.iter().filter(|(id, _)| before(id)).map(|(_, lane)| lane.alive).sum()
+    }
+
+    /// The last query of a share's least urgent lane, if that lane is less urgent than this priority.
+    pub(super) fn less_urgent(
+        &self,
+        payer: Payer,
+        priority: u8,
+        alive: impl Fn(Key<Query>) -> bool,
+    ) -> Option<Key<Query>> {
+        let lanes = self.lanes.iter().filter(|(id, lane)| id.payer == payer && lane.alive > 0);
+        let (id, lane) = lanes.max_by_key(|(id, _)| id.priority)?;
+        let last = || lane.entries.iter().rev().find(|entry| alive(entry.query));
+        (id.priority > priority).then(last).flatten().map(|entry| entry.query)
+    }
+
+    /// Shares that have queries here.
+    pub(super) fn payers(&self) -> impl Iterator<Item = Payer> {
+        let mut seen: smallvec::SmallVec<[Payer; 4]> = smallvec::SmallVec::new();
+        self.lanes.iter().filter(|(_, lane)| lane.alive > 0).filter_map(move |(id, _)| {
+            let new = !seen.contains(&id.payer);
+            new.then(|| {
+                seen.push(id.payer);
+                id.payer
+            })
+        })
+    }
+
     /// When the first batch will be ready for its age.
     pub(super) fn ready_at(&self, batch: &BatchSettings) -> Option<Time> {
         self.lanes

@@ -163,7 +163,7 @@ impl Dispatcher {
                 _ => {
                     counters.reconstructions_unsure += u64::from(outcome != Reconstruction::Failed);
                     if code.unsure == Unsure::Hedge {
-                        self.hedge(pool_key, Keys::from_slice(&[waiting]), Ask::First);
+                        self.hedge(pool_key, Keys::from_slice(&[waiting]), Ask::First, None);
                     }
                 }
             }

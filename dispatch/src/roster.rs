@@ -49,6 +49,7 @@ impl Dispatcher {
             for before in mem::replace(&mut instance.serves, serves) {
                 self.recount(before.pool);
             }
+            self.watch_jobs_of(key);
             self.readmitted(key);
             return;
         }
@@ -242,6 +243,8 @@ impl Dispatcher {
         if instance.warm_at.is_some_and(|at| at <= self.now) {
             instance.warm_at = None;
             self.refresh(key);
+            // Work that needs one more idle instance may have waited for this one.
+            self.feed_instance(key);
         }
     }
 

@@ -15,18 +15,20 @@ pub(super) struct Shelf {
     kept: HashMap<JobId, Kept, BuildHasherDefault<Mix>>,
 }
 
-/// Who made some outputs, and how many may read them.
+/// The instance that made some outputs, and how many may read them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kept {
     pub(super) pool: Key<Pool>,
     pub(super) instance: Key<Instance>,
-    readers: u32,
+    pub(super) readers: u32,
+    /// How many of them the driver is: it compares or judges the outputs.
+    pub(super) lent: u32,
 }
 
 impl Shelf {
     /// A job ended, and whoever deals with it reads its outputs.
     pub(super) fn open(&mut self, job: JobId, pool: Key<Pool>, instance: Key<Instance>) {
-        self.kept.insert(job, Kept { pool, instance, readers: 1 });
+        self.kept.insert(job, Kept { pool, instance, readers: 1, lent: 0 });
     }
 
     pub(super) fn get(&self, job: JobId) -> Option<Kept> {
@@ -36,6 +38,25 @@ impl Shelf {
     /// One more may read them. False if they are gone, or were never kept.
     pub(super) fn hold(&mut self, job: JobId) -> bool {
         self.kept.get_mut(&job).map(|kept| kept.readers += 1).is_some()
+    }
+
+    /// One of those that may read them is the driver.
+    pub(super) fn lend(&mut self, job: JobId) {
+        if let Some(kept) = self.kept.get_mut(&job) {
+            kept.lent += 1;
+        }
+    }
+
+    /// The driver has read them.
+    pub(super) fn take_back(&mut self, job: JobId) {
+        if let Some(kept) = self.kept.get_mut(&job) {
+            kept.lent = kept.lent.saturating_sub(1);
+        }
+    }
+
+    /// What is kept, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, &Kept)> {
+        self.kept.iter().map(|(job, kept)| (*job, kept))
     }
 
     /// One fewer. True if that was the last: then they are gone.

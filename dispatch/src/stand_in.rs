@@ -18,7 +18,7 @@ use super::site::{Apart, farthest};
 use super::stand_ins::{Outlook, StandInLine};
 use super::timers::Timer;
 use super::tokens::Tokens;
-use super::{Accept, Answer, Cost, PolicyKind, PoolId, Reject, Role, Step, Urgency};
+use super::{Accept, Answer, Cost, PolicyKind, PoolId, Reject, Role, Urgency};
 
 /// How many queries are looked at for those that an instance may stand in for.
 const LOOK_AT: usize = 16;
@@ -82,7 +82,7 @@ impl Dispatcher {
         let after = self.now.since(query.arrived);
         if let Some(stand_ins) = &mut pool.stand_ins {
             stand_ins.late.push_back(key);
-            self.trace(key, Step::Late(after));
+            self.note_late(key, after);
             self.seek(pool_key);
             self.feed_stand_ins(pool_key, StandInLine::Late);
         }
@@ -211,8 +211,8 @@ impl Dispatcher {
         match urgency {
             Urgency::Spare => pool.counters.stand_ins_spare += count,
             Urgency::Late if beside > 0 && !stand_ins.work.spend_part(cost.of(beside)) => {
-                // They may yet find an idle instance.
-                rows.iter().rev().for_each(|query| stand_ins.early.push_front(*query));
+                // Those that run are among the early ones since they were started, and may yet find an idle instance; those
+                // that wait will be.
                 pool.counters.stand_ins_refused += count;
                 return false;
             }
@@ -226,7 +226,7 @@ impl Dispatcher {
             Urgency::Late => parm_tokens::Class::Late,
             Urgency::Spare => parm_tokens::Class::Spare,
         };
-        self.start(Start { pool: key, instance, role: Role::StandIn(urgency), rows, class, fresh: false });
+        self.start(Start { pool: key, instance, role: Role::StandIn(urgency), rows, class, purpose: None });
         true
     }
 
@@ -243,6 +243,10 @@ impl Dispatcher {
         let (mut rows, mut at) = (Keys::new(), 0);
         while rows.len() < most && at < waiting.len().min(LOOK_AT) {
             let next = waiting[at];
+            if rows.contains(&next) {
+                waiting.remove(at);
+                continue;
+            }
             let Some(query) = self.queries.get(next).filter(|query| query.wants_stand_in(pool)) else {
                 waiting.remove(at);
                 continue;
@@ -306,7 +310,7 @@ impl Query {
             && self.aids < settings.max_attempts.get()
             && self.accept != Accept::Exact
             // One that waits is taken out of the queue for it.
-            && (!self.queued || pool.gives_stand_ins(self.accept))
+            && (!self.queued || pool.gives_stand_ins(self.payer, self.accept))
             // A group reads the outputs of its members' jobs, and says when they go.
             && self.place.is_none()
     }

@@ -30,14 +30,13 @@ use super::job::{Job, Twin};
 use super::outcome::Ask;
 use super::pool::Pool;
 use super::query::{Aid, Keys, Query};
-use super::{Accept, Action, Answer, Failure, JobId, Judgement, Output, Pair, QueryId, Time, Unsure, Usual};
+use super::{
+    Accept, Action, Answer, Failure, JobId, Judgement, Output, Pair, Payer, QueryId, Time, Unsure, Usual,
+};
 
 /// What is held back because too many are approximate is looked at again after so much of the usual time.
 const LOOK_AGAIN: f64 = 0.25;
 const LEAST: Duration = Duration::from_millis(1);
-
-/// A stand-in that takes so many times its cost is as late as what it stands in for.
-const TARDY: f64 = 2.0;
 
 impl Dispatcher {
     /// A stand-in's outputs are in.
@@ -60,7 +59,7 @@ impl Dispatcher {
         for twin in &job.twins {
             self.shelf.hold(id);
             let stand_in = Output { job: id, row: twin.row };
-            self.out.push(Action::Check(Pair { prediction: twin.other, stand_in }));
+            self.ask_check(Pair { prediction: twin.other, stand_in });
         }
         job.rows.iter().for_each(|query| self.answer_from_stand_in(*query));
         self.let_go(id);
@@ -98,8 +97,9 @@ impl Dispatcher {
         if from > self.now {
             self.hold_back(key, from);
             self.back_to_work(key);
-        } else if pool.gives_stand_ins(query.accept) {
+        } else if pool.gives_stand_ins(query.payer, query.accept) {
             self.shelf.hold(output.job);
+            self.shelf.lend(output.job);
             self.out.push(Action::Judge(query.id, output));
             self.queries[key].aid = Aid::Judged(output);
         } else {
@@ -119,6 +119,7 @@ impl Dispatcher {
             self.queries[key].aid = Aid::In(output);
             self.give_or_not(key, output, judgement);
         }
+        self.shelf.take_back(output.job);
         self.let_go(output.job);
     }
 
@@ -127,8 +128,9 @@ impl Dispatcher {
         let (pool_key, pool) = (query.pool, &mut self.pools[query.pool]);
         let least = pool.settings.stand_in.min_confidence.get() as f32;
         match judgement {
-            Judgement::Fit(confidence) if confidence.is_none_or(|confidence| confidence >= least) => {
-                if !pool.gives_stand_ins(query.accept) {
+            // An answer that is not a class has no confidence.
+            Judgement::Fit(confidence) if confidence.unwrap_or(0.0) >= least => {
+                if !pool.gives_stand_ins(query.payer, query.accept) {
                     self.answer_from_stand_in(key);
                     return;
                 }
@@ -142,7 +144,7 @@ impl Dispatcher {
                 self.queries[key].aid = Aid::Useless;
                 self.let_go(output.job);
                 if hedges {
-                    self.hedge(pool_key, Keys::from_slice(&[key]), Ask::First);
+                    self.hedge(pool_key, Keys::from_slice(&[key]), Ask::First, None);
                 }
                 self.back_to_work(key);
             }
@@ -158,13 +160,14 @@ impl Dispatcher {
         let ready = match query.aid {
             Aid::Runs(job) => {
                 let job = self.jobs.get(job)?;
-                job.started + usual.mul_f64(TARDY * pool.stand_in_cost().of(job.rows.len()))
+                job.started + pool.stand_in_within(job.rows.len())?
             }
             Aid::In(_) | Aid::Judged(_) => self.now + LEAST,
             Aid::None | Aid::Useless => return None,
         };
         let at = ready.max(from);
-        (at > self.now && at <= self.now + usual && pool.gives_stand_ins(query.accept)).then_some(at)
+        (at > self.now && at <= self.now + usual && pool.gives_stand_ins(query.payer, query.accept))
+            .then_some(at)
     }
 
     /// A query is answered: what is known twice, or will be, is to be compared.
@@ -188,7 +191,7 @@ impl Dispatcher {
                 Aid::In(stand_in) | Aid::Judged(stand_in),
                 Answer::Exact { job, row } | Answer::Hedged { job, row },
             ) if self.shelf.hold(job) && self.shelf.hold(stand_in.job) => {
-                self.out.push(Action::Check(Pair { prediction: Output { job, row }, stand_in }));
+                self.ask_check(Pair { prediction: Output { job, row }, stand_in });
             }
             (Aid::In(stand_in), Answer::StandIn { .. }) => {
                 let waited_from = Some(query.arrived);
@@ -211,11 +214,18 @@ impl Dispatcher {
             }
             if self.shelf.hold(key.id()) {
                 let prediction = Output { job: key.id(), row: twin.row };
-                self.out.push(Action::Check(Pair { prediction, stand_in: twin.other }));
+                self.ask_check(Pair { prediction, stand_in: twin.other });
             } else {
                 self.let_go(twin.other.job);
             }
         }
+    }
+
+    /// Asks the driver to compare two outputs that were held for it.
+    fn ask_check(&mut self, pair: Pair) {
+        self.shelf.lend(pair.prediction.job);
+        self.shelf.lend(pair.stand_in.job);
+        self.out.push(Action::Check(pair));
     }
 
     /// A query no longer waits for its stand-in.
@@ -275,9 +285,9 @@ impl Pool {
     }
 
     /// Whether one more query may be given a stand-in's answer.
-    pub(super) fn gives_stand_ins(&self, accept: Accept) -> bool {
+    pub(super) fn gives_stand_ins(&self, payer: Payer, accept: Accept) -> bool {
         self.stand_ins
             .as_ref()
-            .is_some_and(|stand_ins| !stand_ins.withheld && stand_ins.bound.has_room(accept))
+            .is_some_and(|stand_ins| !stand_ins.withheld && stand_ins.bound.has_room(payer, accept))
     }
 }

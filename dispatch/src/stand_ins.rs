@@ -83,9 +83,7 @@ impl StandIns {
     pub(super) fn change(&mut self, settings: &StandInSettings) {
         self.bound.change(settings);
         self.work.change(&settings.late_budget);
-        if self.agreement.size() != settings.agreement.window.get() {
-            self.agreement = Window::new(settings.agreement.window.get());
-        }
+        self.agreement.resize(settings.agreement.window.get());
         self.watch(settings);
     }
 

@@ -104,6 +104,7 @@ impl Dispatcher {
         if alone.is_some() {
             self.clear_reservations(key);
         }
+        self.watch_jobs_of(key);
         self.refresh(key);
         self.feed_instance(key);
         if alone.is_none() {

@@ -17,6 +17,22 @@ impl Window {
         Self { bits: vec![0; size.div_ceil(64) as usize], size, next: 0, seen: 0, yes: 0 }
     }
 
+    /// Holds so many from now on: the latest that fit.
+    pub(super) fn resize(&mut self, size: u32) {
+        if size.max(1) == self.size {
+            return;
+        }
+        let mut resized = Self::new(size);
+        let from = self.seen.saturating_sub(resized.size);
+        // The oldest of those that were seen comes first.
+        let oldest = u64::from(self.next) + u64::from(self.size - self.seen);
+        for back in from..self.seen {
+            let at = (oldest + u64::from(back)) % u64::from(self.size);
+            resized.note(self.bits[(at / 64) as usize] & 1 << (at % 64) != 0);
+        }
+        *self = resized;
+    }
+
     pub(super) fn note(&mut self, yes: bool) {
         let (word, bit) = (&mut self.bits[(self.next / 64) as usize], 1u64 << (self.next % 64));
         self.yes -= u32::from(*word & bit != 0);
@@ -45,6 +61,20 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn resize_keeps_the_latest_in_their_order() {
+        let mut window = Window::new(100);
+        (0..150).for_each(|number| window.note(number % 3 == 0));
+        window.resize(200);
+        assert_eq!((window.seen(), window.yes()), (100, 33));
+        window.resize(10);
+        // 140..150: 141, 144, 147.
+        assert_eq!((window.seen(), window.yes()), (10, 3));
+        window.note(false);
+        window.note(false);
+        assert_eq!(window.yes(), 2, "141 went");
+    }
 
     #[test]
     fn the_old_make_room_for_the_new() {

@@ -111,6 +111,11 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
         self.accounts.contains_key(key)
     }
 
+    /// A share's weight; that of one without an account is 1.
+    pub fn weight(&self, key: &K) -> f64 {
+        self.accounts.get(key).map_or(1.0, |entry| entry.account.terms.weight)
+    }
+
     /// A share's turn.
     pub fn turn(&self, key: &K, work: Work) -> Turn {
         let entry = self.accounts.get(key);

@@ -22,6 +22,10 @@ impl Hedge {
 }
 
 impl Policy for Hedge {
+    fn hedges(&self) -> bool {
+        true
+    }
+
     fn gives_ahead(&self) -> bool {
         true
     }

@@ -26,6 +26,11 @@ pub(super) trait Policy: Send {
         None
     }
 
+    /// Whether late jobs get copies.
+    fn hedges(&self) -> bool {
+        false
+    }
+
     /// Whether instances of fast models are given some ahead of time.
     fn gives_ahead(&self) -> bool {
         false

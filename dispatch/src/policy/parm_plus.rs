@@ -65,6 +65,10 @@ impl Policy for ParmPlus {
         }
     }
 
+    fn hedges(&self) -> bool {
+        self.settings.parm_plus.hedge
+    }
+
     fn late_after(&self, recent: Option<Reading>) -> Option<Duration> {
         self.settings.parm_plus.hedge.then(|| self.hedge.late_after(recent)).flatten()
     }

@@ -71,6 +71,10 @@ impl StandIn {
 }
 
 impl Policy for StandIn {
+    fn hedges(&self) -> bool {
+        self.settings.hedge
+    }
+
     fn gives_ahead(&self) -> bool {
         // Else nobody looks whether jobs are late.
         self.settings.hedge

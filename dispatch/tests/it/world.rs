@@ -166,6 +166,9 @@ impl World {
         }
         let mut actions = std::mem::take(&mut self.actions);
         self.dispatcher.on_event(self.now, event, &mut actions);
+        if let Err(lost) = self.dispatcher.check() {
+            panic!("{lost}");
+        }
         for action in actions.drain(..) {
             self.obey(&action);
             self.log.push((self.now, action));

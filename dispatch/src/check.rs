@@ -1,0 +1,125 @@
+//! Checks that the dispatcher lost nothing: every query is attended to, and every kept output has a reader.
+//!
+//! Problem: a query that no timer and no running job will touch again waits until its deadline, and nothing in the
+//! actions shows it. An output whose reader is gone stays in memory for ever.
+//!
+//! Choice: two invariants over the whole state. The tests check them after every event. Debug builds check them after as
+//! many events as there are queries and jobs, so that the check costs a constant time for each event.
+//!
+//! Rejected: a check in release builds (what it finds cannot be repaired there).
+
+use std::collections::{HashMap, HashSet};
+
+use super::JobId;
+use super::arena::Key;
+use super::dispatcher::Dispatcher;
+use super::group::Decoding;
+use super::job::Job;
+use super::query::{Aid, Query};
+
+impl Dispatcher {
+    /// Finds a query that nothing attends to, or an output that nothing will release.
+    pub fn check(&self) -> Result<(), String> {
+        self.check_queries()?;
+        self.check_outputs()
+    }
+
+    /// Checks after every so many events, in debug builds.
+    #[cfg(debug_assertions)]
+    pub(super) fn check_now_and_then(&mut self) {
+        self.unchecked += 1;
+        if self.unchecked > self.queries.len() + self.jobs.len() {
+            self.unchecked = 0;
+            if let Err(lost) = self.check() {
+                panic!("the dispatcher lost something: {lost}");
+            }
+        }
+    }
+
+    fn check_queries(&self) -> Result<(), String> {
+        let mut queued: HashSet<u64> = HashSet::new();
+        let mut extras: HashMap<u64, u8> = HashMap::new();
+        for (_, pool) in self.pools.iter() {
+            queued.extend(pool.queue.iter().map(Key::raw));
+            for query in pool.urgent.iter().flat_map(|extra| &extra.rows) {
+                *extras.entry(query.raw()).or_default() += 1;
+            }
+        }
+        for (key, query) in self.queries.iter() {
+            let lost = |what: &str| Err(format!("{:?} {what} at {:?}: {query:?}", query.id, self.now));
+            if query.queued && !queued.contains(&key.raw()) {
+                return lost("is in no lane");
+            }
+            if query.extras != extras.get(&key.raw()).copied().unwrap_or_default() {
+                return lost("counts other extra jobs than there are");
+            }
+            if query.jobs.iter().any(|job| !self.jobs.contains(*job)) {
+                return lost("names a job that is gone");
+            }
+            let waits = query.queued || query.extras > 0;
+            let pool = &self.pools[query.pool];
+            if waits && pool.usable == 0 && pool.no_instance_timer.is_none() && !pool.removed {
+                return lost("waits in a pool without instances, and no timer is set");
+            }
+            if !waits && !self.is_attended(query) {
+                return lost("is attended to by nothing");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an event or a timer other than its deadline will change something for a query that waits in no queue.
+    fn is_attended(&self, query: &Query) -> bool {
+        let pool = &self.pools[query.pool];
+        let decoded = || {
+            let place = query.place?;
+            let group = self.groups.get(place.group)?;
+            let member = &group.slots[usize::from(place.slot)].members[usize::from(place.row)];
+            Some(member.decoding == Decoding::Asked)
+        };
+        if query.held_back || matches!(query.aid, Aid::Judged(_)) || decoded().unwrap_or_default() {
+            return true;
+        }
+        if let Aid::Runs(job) = query.aid
+            && self.jobs.get(job).is_some_and(|job| job.look_at.is_some())
+        {
+            return true;
+        }
+        // A policy that never hedges asks for no more than a job, and no instance can replace a job of a model that was
+        // unloaded.
+        let is_enough = pool.removed || !pool.policy.hedges();
+        query.jobs.iter().any(|job| is_enough || self.is_watched(*job))
+    }
+
+    /// Whether a timer watches a job, or the instance where it waits behind others.
+    fn is_watched(&self, key: Key<Job>) -> bool {
+        let Some(job) = self.jobs.get(key) else { return false };
+        let behind = || {
+            let instance = self.instances.get(job.instance);
+            instance.is_some_and(|instance| !instance.runs(key) && instance.watched)
+        };
+        job.look_at.is_some_and(|at| at >= self.now) || behind()
+    }
+
+    fn check_outputs(&self) -> Result<(), String> {
+        let mut readers: HashMap<JobId, u32> = HashMap::new();
+        for (_, query) in self.queries.iter() {
+            if let Aid::In(output) | Aid::Judged(output) = query.aid {
+                *readers.entry(output.job).or_default() += 1;
+            }
+        }
+        for twin in self.jobs.iter().flat_map(|(_, job)| &job.twins) {
+            *readers.entry(twin.other.job).or_default() += 1;
+        }
+        for (job, kept) in self.shelf.iter() {
+            let readers = readers.get(&job).copied().unwrap_or_default();
+            if kept.readers != readers + kept.lent {
+                return Err(format!(
+                    "{job:?} has {} readers: {readers} here, and the driver reads it {} times",
+                    kept.readers, kept.lent
+                ));
+            }
+        }
+        Ok(())
+    }
+}
