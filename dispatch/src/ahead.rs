@@ -153,6 +153,10 @@ impl Dispatcher {
             if of.removed || !of.policy.hedges() {
                 continue;
             }
+            // Copies that wait already may by now take an instance that was kept from them.
+            if !pools.contains(&pool) {
+                pools.push(pool);
+            }
             rows.retain(|query| self.queries.get(*query).is_some_and(|query| self.is_stuck(query)));
             if rows.is_empty() {
                 continue;
@@ -163,9 +167,6 @@ impl Dispatcher {
             }
             self.pools[pool].counters.moved += 1;
             self.add_extra(pool, Class::Urgent, Extra { purpose: Purpose::Moved, ..Extra::copy(rows) });
-            if !pools.contains(&pool) {
-                pools.push(pool);
-            }
         }
         pools.into_iter().for_each(|pool| self.feed_extras(pool, Class::Urgent));
         stays

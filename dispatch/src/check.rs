@@ -58,7 +58,8 @@ impl Dispatcher {
             }
             let waits = query.queued || query.extras > 0;
             let pool = &self.pools[query.pool];
-            if waits && pool.usable == 0 && pool.no_instance_timer.is_none() && !pool.removed {
+            let deserted = pool.usable == 0 && pool.no_instance_timer.is_none() && !pool.removed;
+            if waits && query.jobs.is_empty() && deserted {
                 return lost("waits in a pool without instances, and no timer is set");
             }
             if !waits && !self.is_attended(query) {

@@ -221,10 +221,12 @@ impl Dispatcher {
         chosen
     }
 
-    /// Whether the queries of an extra job have somebody else. A retry's have not, nor have a hedge's whose first job failed while
-    /// it waited.
+    /// Whether the queries of an extra job have another job that may answer them. A retry's have none, nor have those of a
+    /// hedge whose other jobs failed while it waited, or hang.
     fn is_redundancy(&self, extra: &Extra) -> bool {
-        let forsaken = |query: &Key<Query>| self.queries.get(*query).is_some_and(|of| of.jobs.is_empty());
+        let forsaken = |query: &Key<Query>| {
+            self.queries.get(*query).is_some_and(|of| of.jobs.iter().all(|job| self.hangs(*job)))
+        };
         match extra.purpose {
             // Who was moved would not have been where it is but for its model's speed.
             Purpose::Retry | Purpose::Moved => false,

@@ -249,6 +249,9 @@ impl Dispatcher {
             extra.avoid.get_or_insert((job.instance, until));
         }
         self.timers.set(until, Timer::Elsewhere(job.pool));
+        if self.pools[job.pool].usable == 0 {
+            self.wait_for_instances(job.pool);
+        }
         self.feed(job.pool);
     }
 

@@ -25,6 +25,7 @@ use std::time::Duration;
 use super::Role;
 use super::arena::Key;
 use super::dispatcher::Dispatcher;
+use super::extra;
 use super::instance::Instance;
 use super::job::Job;
 use super::outcome::{Ask, Avoid};
@@ -37,6 +38,10 @@ const LEAST: Duration = Duration::from_millis(1);
 
 /// A stand-in is late when it takes this many times its expected time.
 const TARDY: f64 = 2.0;
+
+/// A late job counts as hung after this many times what all but the slowest jobs take. Its copies then may take an
+/// instance that is reserved for another share, as retries may.
+const HANGS: u32 = 4;
 
 impl Dispatcher {
     /// Notes that an instance begins a job now, and sets its timer.
@@ -168,8 +173,21 @@ impl Dispatcher {
             }
             return;
         }
+        let pool = job.pool;
         self.jobs[key].late = true;
         self.hedge_job(key, Ask::Again, None);
+        // A copy that waits may by now take an instance that was kept from it.
+        self.feed_extras(pool, extra::Class::Urgent);
+    }
+
+    /// Whether a job will hardly end: it has run for very long, or waits at an instance that does nothing.
+    pub(super) fn hangs(&self, key: Key<Job>) -> bool {
+        let Some(job) = self.jobs.get(key) else { return true };
+        if self.instances.get(job.instance).is_some_and(|instance| instance.silent && !instance.runs(key)) {
+            return true;
+        }
+        let usual = self.pools[job.pool].patience();
+        job.late && self.now.since(job.began) > usual.saturating_mul(HANGS)
     }
 
     /// Asks for copies of a late job's queries, and sets its timer again.

@@ -1,0 +1,106 @@
+//! In any order of events: no query is lost, whatever happened before and whichever instance hangs.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use parm_dispatch::{
+    BudgetSettings, Elsewhere, Event, Fraction, HedgeSettings, InstanceId, Judgement, PolicyKind,
+    PoolSettings, Unsure,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::schedule::{Happening, answer_driver, cases, happening, run, run_warm, settings};
+use super::world::{Fate, World};
+
+/// Queries that have minutes, so that a deadline ends none of them.
+fn patient(what: Happening) -> Happening {
+    match what {
+        Happening::Arrival { pool, shape, within_ms, priority, share, accept, codable } => {
+            let within_ms = 1_000_000 + within_ms;
+            Happening::Arrival { pool, shape, within_ms, priority, share, accept, codable }
+        }
+        other => other,
+    }
+}
+
+fn waits(world: &World) -> bool {
+    world.queries.values().any(|tracked| tracked.fate == Fate::Waiting)
+}
+
+/// Time passes, with every instance but one well: those answer jobs and probes within a step.
+fn run_well(world: &mut World, steps: u32, step: Duration, hung: Option<InstanceId>, judgement: Judgement) {
+    for id in world.instances.keys().copied().collect::<Vec<_>>() {
+        world.send(Event::TokensEnded(id));
+        world.send(Event::HeldElsewhere(id, Elsewhere::default()));
+    }
+    for _ in 0..steps {
+        let well = |id: InstanceId| Some(id) != hung;
+        let running: Vec<_> =
+            world.running().filter(|(_, held)| well(held.job.instance)).map(|(id, _)| *id).collect();
+        world.advance(step);
+        running.into_iter().for_each(|job| world.send(Event::JobCompleted(job)));
+        let probes: Vec<_> = world.probes.iter().copied().filter(|(id, _)| well(*id)).collect();
+        probes.into_iter().for_each(|(id, pool)| world.send(Event::ProbeAnswered(id, pool, true)));
+        answer_driver(world, judgement);
+        if !waits(world) {
+            return;
+        }
+    }
+}
+
+/// Settings under which nothing but the dispatcher's own rules can hold up a late query.
+fn ample(settings: PoolSettings, kind: PolicyKind) -> PoolSettings {
+    let budget = BudgetSettings { ratio: Fraction::percent(100), burst: 10_000 };
+    let mut settings = PoolSettings {
+        policy: kind,
+        hedge: HedgeSettings { budget: budget.clone(), ..settings.hedge },
+        retry: budget.clone(),
+        queue_limit: const { NonZeroU32::new(1000).unwrap() },
+        ..settings
+    };
+    settings.coding.parm_plus.hedge = true;
+    (settings.coding.unsure, settings.stand_in.unsure) = (Unsure::Hedge, Unsure::Hedge);
+    (settings.stand_in.hedge, settings.stand_in.late_budget) = (true, budget);
+    settings.ejection.slow_start = Duration::ZERO;
+    settings
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    #[test]
+    fn nothing_is_lost_once_all_is_well_again(
+        settings in settings(), instances in 1..6u32, schedule in vec(happening(), 1..200), warm in any::<bool>(), fit in any::<bool>(),
+    ) {
+        let schedule: Vec<_> = schedule.into_iter().map(patient).collect();
+        let run = if warm { run_warm } else { run };
+        let mut world = run(&settings, instances, &schedule);
+        let judgement = if fit { Judgement::Fit(Some(0.9)) } else { Judgement::Unfit };
+        run_well(&mut world, 4000, Duration::from_millis(1), None, judgement);
+        for (id, tracked) in &world.queries {
+            prop_assert!(tracked.fate != Fate::Waiting, "{id:?} waits after 4 s in which all is well: {tracked:?}");
+        }
+    }
+
+    #[test]
+    fn one_hung_instance_costs_no_query_its_deadline(
+        settings in settings(), instances in 2..6u32, schedule in vec(happening(), 1..120), which in any::<usize>(),
+        kind in prop::sample::select(vec![PolicyKind::Hedge, PolicyKind::ParmPlus, PolicyKind::StandIn]),
+    ) {
+        let settings = ample(settings, kind);
+        let calm = |what: &Happening| !matches!(what, Happening::Change(_) | Happening::Remove(_) | Happening::Tokens(..));
+        let schedule: Vec<_> = schedule.into_iter().filter(calm).map(patient).collect();
+        let mut world = run_warm(&settings, instances, &schedule);
+        let ids: Vec<_> = world.instances.keys().copied().collect();
+        prop_assume!(ids.len() >= 2);
+        let hung = ids[which % ids.len()];
+        run_well(&mut world, 3000, Duration::from_millis(2), Some(hung), Judgement::Unfit);
+        for (id, tracked) in world.queries.iter().filter(|(_, tracked)| tracked.fate == Fate::Waiting) {
+            // An instance that is kept for parities takes no queries.
+            let usable = world.dispatcher.status(tracked.query.pool).map_or(0, |status| status.usable_instances);
+            let others = usable - u32::from(world.dispatcher.takes(hung, tracked.query.pool)).min(usable);
+            prop_assert!(others < 1, "{id:?} waits after 6 s in which {hung:?} hangs and {others} are well: {tracked:?}");
+        }
+    }
+}

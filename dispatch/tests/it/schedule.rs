@@ -1,0 +1,494 @@
+//! Random schedules of events: settings, worlds to run them in, and the driver's answers.
+
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
+use std::time::Duration;
+
+use parm_dispatch::{
+    Accept, Action, AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, Cost,
+    DetectionSettings, Elsewhere, Event, Failure, Fraction, GraceSettings, Grant, HedgeSettings, InstanceId,
+    InstanceSpec, Judgement, NodeId, Order, ParmPlusSettings, PolicyKind, PoolId, PoolSettings, QueryId,
+    QuerySpec, Served, Settings, ShapeId, ShareId, Site, StandInSettings, Terms, Token, Unsure, Verdict,
+    ZoneId,
+};
+use parm_encoder::Kind;
+use proptest::prelude::*;
+
+use super::world::World;
+
+/// Something that may happen; numbers choose among what is there at the time.
+#[derive(Clone, Debug)]
+pub(crate) enum Happening {
+    Arrival {
+        pool: u32,
+        shape: u32,
+        within_ms: u64,
+        priority: u8,
+        share: Option<u32>,
+        accept: Accept,
+        codable: bool,
+    },
+    Cancel(usize),
+    Completion(usize),
+    Failing {
+        job: usize,
+        how: Failure,
+    },
+    Join {
+        slots: u16,
+        pools: u32,
+        node: u32,
+    },
+    Leave(usize),
+    Drain(usize),
+    ProbeAnswer {
+        probe: usize,
+        works: bool,
+    },
+    Encoding {
+        group: usize,
+        works: bool,
+    },
+    Decoding {
+        slot: usize,
+        outcome: Option<Option<f32>>,
+    },
+    Comparing {
+        group: usize,
+        agrees: bool,
+    },
+    Judging {
+        answer: usize,
+        judgement: Judgement,
+    },
+    Checking {
+        pair: usize,
+        agrees: Option<bool>,
+    },
+    Costing(Cost),
+    Beside {
+        instance: usize,
+        jobs: u16,
+        home: bool,
+    },
+    /// An instance offers, grants, shares, recalls or no longer gives tokens.
+    Tokens(usize, Tokens),
+    /// In 100 us.
+    Time(u64),
+    Change(Box<PoolSettings>),
+    /// The model is unloaded; what comes for it later finds nobody, unless an instance joins with it again.
+    Remove(u32),
+}
+
+/// What an instance that gives tokens does.
+#[derive(Clone, Debug)]
+pub(crate) enum Tokens {
+    Offered,
+    Granted { lease: Option<Duration>, contended: bool, reserved: bool, sharers: u16, met: bool },
+    Recalled(u32),
+    Shared(u16),
+    Ended,
+}
+
+pub(crate) const POOLS: u32 = 2;
+pub(crate) const SHARES: u32 = 2;
+
+pub(crate) fn settings() -> impl Strategy<Value = PoolSettings> {
+    let policy = prop_oneof![
+        1 => Just(PolicyKind::None),
+        1 => Just(PolicyKind::Equal),
+        1 => Just(PolicyKind::Replicate),
+        2 => Just(PolicyKind::Hedge),
+        3 => Just(PolicyKind::Parm),
+        4 => Just(PolicyKind::ParmPlus),
+        2 => Just(PolicyKind::ApproximateBackup),
+        6 => Just(PolicyKind::StandIn),
+    ];
+    (policy, 1..20u32, 1..4u16, 0..5u64, 0..30u8, 0..4u32, (coding(), stand_in()), any::<bool>()).prop_map(
+        |(policy, queue, batch, delay_ms, percent, burst, (coding, stand_in), default_answer)| {
+            // Some budgets are at their extremes: nothing is allowed, or everything.
+            let (percent, burst) = match percent {
+                0..2 => (0, 0),
+                2..4 => (100, 10_000),
+                _ => (percent, burst),
+            };
+            let budget = BudgetSettings { ratio: Fraction::percent(percent), burst };
+            PoolSettings {
+                policy,
+                queue_limit: NonZeroU32::new(queue).expect("positive"),
+                batch: BatchSettings {
+                    max_size: NonZeroU16::new(batch).expect("positive"),
+                    max_delay: Duration::from_millis(delay_ms),
+                },
+                // What takes a few milliseconds here counts as fast in some.
+                ahead: Duration::from_millis(4 * delay_ms),
+                hedge: HedgeSettings { budget: budget.clone(), ..HedgeSettings::default() },
+                retry: budget,
+                no_instance_grace: Duration::from_millis(50),
+                coding,
+                stand_in,
+                default_answer,
+                ..PoolSettings::default()
+            }
+        },
+    )
+}
+
+fn coding() -> impl Strategy<Value = CodingSettings> {
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let switches = (switches, any::<bool>(), any::<bool>());
+    (2..5u8, 1..3u8, 0..30u64, 0..20u64, switches).prop_map(|(k, r, age_ms, grace_ms, switches)| {
+        let (switches, detects, ejects) = switches;
+        let (one_parity, partial_groups, shared_pool, parities_yield, k_follows_load, wait) = switches;
+        CodingSettings {
+            k: NonZeroU8::new(k).expect("positive"),
+            r: NonZeroU8::new(r).expect("positive"),
+            code: one_parity.then_some(Kind::Slots),
+            max_age: Duration::from_millis(age_ms),
+            grace: GraceSettings { cold: Duration::from_millis(grace_ms), ..GraceSettings::default() },
+            min_confidence: Fraction::percent(50),
+            unsure: if wait { Unsure::Wait } else { Unsure::Hedge },
+            parm_plus: ParmPlusSettings {
+                partial_groups,
+                shared_pool,
+                parities_yield,
+                k_follows_load,
+                ..ParmPlusSettings::default()
+            },
+            detection: DetectionSettings {
+                enabled: detects,
+                significance: Fraction::percent(10),
+                min_samples: NonZeroU32::MIN,
+                eject: ejects,
+                max_wait: Duration::from_millis(age_ms),
+                ..DetectionSettings::default()
+            },
+            ..CodingSettings::default()
+        }
+    })
+}
+
+fn failure() -> impl Strategy<Value = Failure> {
+    prop_oneof![2 => Just(Failure::Instance), 2 => Just(Failure::Model), 1 => Just(Failure::Query)]
+}
+
+fn stand_in() -> impl Strategy<Value = StandInSettings> {
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    (1..150u8, 1..9u8, 0..60u8, 1..20u32, 0..20u64, switches).prop_map(
+        |(cost, max_rows, bound, window, grace_ms, (spare, late, wait, eject))| StandInSettings {
+            cost: f64::from(cost) / 100.0,
+            spare,
+            late,
+            late_budget: match max_rows {
+                1..3 => BudgetSettings { ratio: Fraction::percent(0), burst: 0 },
+                3..6 => BudgetSettings { ratio: Fraction::percent(10), burst: 2 },
+                _ => BudgetSettings { ratio: Fraction::percent(100), burst: 1000 },
+            },
+            max_rows: NonZeroU8::new(max_rows).expect("positive"),
+            grace: GraceSettings { cold: Duration::from_millis(grace_ms), ..GraceSettings::default() },
+            bound: Fraction::percent(bound),
+            bound_window: NonZeroU32::new(window).expect("positive"),
+            min_confidence: Fraction::percent(50),
+            unsure: if wait { Unsure::Wait } else { Unsure::Hedge },
+            agreement: AgreementSettings {
+                floor: Fraction::percent(30),
+                window: NonZeroU32::new(10).expect("positive"),
+                significance: Fraction::percent(10),
+                min_samples: NonZeroU32::MIN,
+                eject,
+                ..AgreementSettings::default()
+            },
+            ..StandInSettings::default()
+        },
+    )
+}
+
+/// Rows that cost as much together as alone, or hardly more than one.
+fn cost() -> impl Strategy<Value = Cost> {
+    (0.05..1.5f64, 0.0..1.0f64).prop_map(|(row, more)| Cost {
+        rows: [1.0, 2.0, 4.0, 8.0].map(|rows| row * (1.0 + more * (rows - 1.0))),
+    })
+}
+
+fn tokens() -> impl Strategy<Value = Tokens> {
+    let lease = prop::option::of((0..200u64).prop_map(Duration::from_millis));
+    let grant = (lease, any::<bool>(), prop::bool::weighted(0.2), 1..4u16, any::<bool>());
+    prop_oneof![
+        2 => Just(Tokens::Offered),
+        8 => grant.prop_map(|(lease, contended, reserved, sharers, met)| Tokens::Granted {
+            lease, contended, reserved, sharers, met
+        }),
+        1 => (1000..1400u32).prop_map(Tokens::Recalled),
+        1 => (0..3u16).prop_map(Tokens::Shared),
+        1 => Just(Tokens::Ended),
+    ]
+}
+
+fn judgement() -> impl Strategy<Value = Judgement> {
+    prop_oneof![
+        4 => prop::option::of(0f32..1.0).prop_map(Judgement::Fit),
+        1 => Just(Judgement::Unfit),
+    ]
+}
+
+fn accept() -> impl Strategy<Value = Accept> {
+    prop_oneof![7 => Just(Accept::Any), 2 => Just(Accept::Exact), 1 => (0..1000u16).prop_map(Accept::AtMost)]
+}
+
+pub(crate) fn happening() -> impl Strategy<Value = Happening> {
+    let plain = (prop::option::of(0..SHARES), prop::bool::weighted(0.9));
+    let arrival = (0..POOLS, 0..2u32, 0..300u64, 0..3u8, accept(), plain).prop_map(
+        |(pool, shape, within_ms, priority, accept, (share, codable))| Happening::Arrival {
+            pool,
+            shape,
+            within_ms,
+            priority,
+            share,
+            accept,
+            codable,
+        },
+    );
+    prop_oneof![
+        12 => arrival,
+        1 => any::<usize>().prop_map(Happening::Cancel),
+        10 => any::<usize>().prop_map(Happening::Completion),
+        2 => (any::<usize>(), failure()).prop_map(|(job, how)| Happening::Failing { job, how }),
+        1 => (1..3u16, 1..4u32, 0..3u32).prop_map(|(slots, pools, node)| Happening::Join { slots, pools, node }),
+        1 => any::<usize>().prop_map(Happening::Leave),
+        1 => any::<usize>().prop_map(Happening::Drain),
+        1 => (any::<usize>(), any::<bool>()).prop_map(|(probe, works)| Happening::ProbeAnswer { probe, works }),
+        6 => (any::<usize>(), prop::bool::weighted(0.9)).prop_map(|(group, works)| Happening::Encoding { group, works }),
+        6 => (any::<usize>(), prop::option::weighted(0.9, prop::option::of(0f32..1.0)))
+            .prop_map(|(slot, outcome)| Happening::Decoding { slot, outcome }),
+        6 => (any::<usize>(), prop::bool::weighted(0.7)).prop_map(|(group, agrees)| Happening::Comparing { group, agrees }),
+        8 => (any::<usize>(), judgement()).prop_map(|(answer, judgement)| Happening::Judging { answer, judgement }),
+        8 => (any::<usize>(), prop::option::weighted(0.9, prop::bool::weighted(0.7)))
+            .prop_map(|(pair, agrees)| Happening::Checking { pair, agrees }),
+        1 => cost().prop_map(Happening::Costing),
+        2 => (any::<usize>(), 0..3u16, any::<bool>())
+            .prop_map(|(instance, jobs, home)| Happening::Beside { instance, jobs, home }),
+        13 => (any::<usize>(), tokens()).prop_map(|(instance, change)| Happening::Tokens(instance, change)),
+        8 => prop_oneof![4 => 0..100u64, 1 => 0..3000u64].prop_map(Happening::Time),
+        1 => settings().prop_map(|settings| Happening::Change(Box::new(settings))),
+        1 => (0..POOLS).prop_map(Happening::Remove),
+    ]
+}
+
+pub(crate) fn world(settings: PoolSettings, instances: u32) -> World {
+    // One with nothing but its weight, one with an instance reserved.
+    let terms = |share| Terms { weight: f64::from(1 + share), reserved: share };
+    let shares = (0..SHARES).map(|share| (ShareId(share), terms(share))).collect();
+    let settings = Settings { shares, ..Settings::uniform(settings) };
+    let mut world = World::new(settings, 1).given_ahead();
+    world.groups.compares = true;
+    for id in 0..instances {
+        join(&mut world, id, 1, 3, id % 3);
+    }
+    world
+}
+
+fn join(world: &mut World, id: u32, slots: u16, pools: u32, node: u32) {
+    let serves =
+        (0..POOLS).filter(|pool| pools & 1 << pool != 0).map(|pool| Served::all(PoolId(pool))).collect();
+    // Two nodes in one zone, and one of which the zone is not known.
+    let zone = (node < 2).then_some(ZoneId(0));
+    let spec = InstanceSpec { serves, slots, site: Site { node: Some(NodeId(node)), zone } };
+    world.send(Event::InstanceJoined(InstanceId(id), spec));
+}
+
+fn token_event(world: &World, id: InstanceId, name: u32, change: &Tokens) -> Event {
+    match *change {
+        Tokens::Offered => Event::TokensOffered(id),
+        Tokens::Ended => Event::TokensEnded(id),
+        Tokens::Recalled(token) => Event::TokenRecalled(id, Token(token)),
+        Tokens::Shared(alone) => Event::TokensShared(id, NonZeroU16::new(alone)),
+        Tokens::Granted { lease, contended, reserved, sharers, met } => {
+            let reservation = world.log.iter().rev().find_map(|(_, action)| match action {
+                Action::Tell(of, Order::Reserve(_, _, note)) if *of == id => Some(*note),
+                _ => None,
+            });
+            let met = reservation.filter(|_| met).unwrap_or_default();
+            Event::TokenGranted(id, Grant { token: Token(name), lease, contended, reserved, sharers, met })
+        }
+    }
+}
+
+pub(crate) fn happen(world: &mut World, names: &mut u32, happening: &Happening) {
+    *names += 1;
+    let choose = |count: usize, which: usize| (count > 0).then(|| which % count);
+    match *happening {
+        Happening::Arrival { pool, shape, within_ms, priority, share, accept, codable } => {
+            let (id, deadline) = (QueryId(u64::from(*names)), world.now + Duration::from_millis(within_ms));
+            let (pool, shape) = (PoolId(pool), ShapeId(shape));
+            world.send(Event::QueryArrived(QuerySpec {
+                id,
+                pool,
+                shape,
+                deadline,
+                priority,
+                share: share.map(ShareId),
+                accept,
+                codable,
+            }));
+        }
+        Happening::Cancel(which) => {
+            if let Some(at) = choose(world.queries.len(), which) {
+                let id = *world.queries.keys().nth(at).expect("counted");
+                world.send(Event::QueryCancelled(id));
+            }
+        }
+        Happening::Completion(which) => {
+            if let Some(at) = choose(world.running().count(), which) {
+                let id = *world.running().nth(at).expect("counted").0;
+                world.send(Event::JobCompleted(id));
+            }
+        }
+        Happening::Failing { job, how } => {
+            if let Some(at) = choose(world.running().count(), job) {
+                let id = *world.running().nth(at).expect("counted").0;
+                world.send(Event::JobFailed(id, how));
+            }
+        }
+        Happening::Join { slots, pools, node } => join(world, *names, slots, pools, node),
+        Happening::Leave(which) => {
+            if let Some(id) =
+                choose(world.instances.len(), which).and_then(|at| world.instances.keys().nth(at))
+            {
+                world.send(Event::InstanceLeft(*id));
+            }
+        }
+        Happening::Drain(which) => {
+            if let Some(id) =
+                choose(world.instances.len(), which).and_then(|at| world.instances.keys().nth(at))
+            {
+                world.send(Event::InstanceDraining(*id));
+            }
+        }
+        Happening::Beside { instance, jobs, home } => {
+            if let Some(id) =
+                choose(world.instances.len(), instance).and_then(|at| world.instances.keys().nth(at))
+            {
+                world.send(Event::HeldElsewhere(*id, Elsewhere { jobs, home }));
+            }
+        }
+        Happening::Tokens(which, ref change) => {
+            let Some(at) = choose(world.instances.len(), which) else { return };
+            let id = *world.instances.keys().nth(at).expect("counted");
+            let event = token_event(world, id, *names, change);
+            world.send(event);
+        }
+        Happening::ProbeAnswer { probe, works } => {
+            if let Some(probe) = choose(world.probes.len(), probe).and_then(|at| world.probes.iter().nth(at))
+            {
+                let (id, pool) = *probe;
+                world.send(Event::ProbeAnswered(id, pool, works));
+            }
+        }
+        Happening::Encoding { group, works } => {
+            let encodings = &world.groups.encodings;
+            if let Some(id) = choose(encodings.len(), group).and_then(|at| encodings.iter().nth(at)) {
+                world.send(if works { Event::GroupEncoded(*id) } else { Event::GroupFailed(*id) });
+            }
+        }
+        Happening::Decoding { slot, outcome } => {
+            let decodings = &world.groups.decodings;
+            if let Some((group, query)) =
+                choose(decodings.len(), slot).and_then(|at| decodings.keys().nth(at))
+            {
+                world.send(match outcome {
+                    Some(confidence) => Event::SlotDecoded { group: *group, query: *query, confidence },
+                    None => Event::SlotFailed { group: *group, query: *query },
+                });
+            }
+        }
+        Happening::Comparing { group, agrees } => {
+            let comparisons = &world.groups.comparisons;
+            if let Some(id) = choose(comparisons.len(), group).and_then(|at| comparisons.keys().nth(at)) {
+                let verdict = |slot| Verdict { slot, row: 0, agrees: agrees || slot == 0 };
+                world.send(Event::Compared(*id, (0..4).map(verdict).collect()));
+            }
+        }
+        Happening::Judging { answer, judgement } => {
+            let judging = &world.twins.judging;
+            if let Some((id, output)) = choose(judging.len(), answer).and_then(|at| judging.iter().nth(at)) {
+                world.send(Event::Judged(*id, *output, judgement));
+            }
+        }
+        Happening::Checking { pair, agrees } => {
+            let checking = &world.twins.checking;
+            if let Some(pair) = choose(checking.len(), pair).and_then(|at| checking.iter().nth(at)) {
+                world.send(Event::Checked(*pair, agrees));
+            }
+        }
+        Happening::Costing(cost) => world.send(Event::StandInCost(PoolId(*names % POOLS), cost)),
+        Happening::Time(steps) => world.advance(Duration::from_micros(100 * steps)),
+        Happening::Change(ref settings) => {
+            world.send(Event::settings(PoolId(*names % POOLS), *settings.clone()));
+        }
+        Happening::Remove(pool) => world.send(Event::PoolRemoved(PoolId(pool))),
+    }
+}
+
+pub(crate) fn run(settings: &PoolSettings, instances: u32, schedule: &[Happening]) -> World {
+    let mut world = world(settings.clone(), instances);
+    let mut names = 1000;
+    for happening in schedule {
+        happen(&mut world, &mut names, happening);
+    }
+    world
+}
+
+/// As `run`, in pools whose service times are known.
+pub(crate) fn run_warm(settings: &PoolSettings, instances: u32, schedule: &[Happening]) -> World {
+    let mut world = world(settings.clone(), instances.max(1));
+    for pool in (0..POOLS).map(PoolId) {
+        world.send(Event::StandInCost(pool, Cost { rows: [0.25, 0.27, 0.3, 0.4] }));
+        for id in 0..40 {
+            let deadline = world.now + Duration::from_millis(1000);
+            world.send(Event::QueryArrived(QuerySpec {
+                id: QueryId(1_000_000 + 1000 * u64::from(pool.0) + id),
+                pool,
+                shape: ShapeId(0),
+                deadline,
+                priority: 0,
+                share: None,
+                accept: Accept::Any,
+                codable: true,
+            }));
+            world.advance(Duration::from_millis(4));
+            complete_all(&mut world);
+            answer_driver(&mut world, Judgement::Unfit);
+            complete_all(&mut world);
+        }
+    }
+    let mut names = 1000;
+    schedule.iter().for_each(|happening| happen(&mut world, &mut names, happening));
+    world
+}
+
+/// Completes every job, and those that start meanwhile.
+pub(crate) fn complete_all(world: &mut World) {
+    loop {
+        let Some(job) = world.running().next().map(|(id, _)| *id) else { return };
+        world.send(Event::JobCompleted(job));
+    }
+}
+
+/// Reports everything that the dispatcher asked its driver for.
+pub(crate) fn answer_driver(world: &mut World, judgement: Judgement) {
+    let encodings: Vec<_> = world.groups.encodings.iter().copied().collect();
+    encodings.into_iter().for_each(|id| world.send(Event::GroupEncoded(id)));
+    let decodings: Vec<_> = world.groups.decodings.keys().copied().collect();
+    decodings.into_iter().for_each(|(group, query)| world.send(Event::SlotFailed { group, query }));
+    let comparisons: Vec<_> = world.groups.comparisons.keys().copied().collect();
+    comparisons.into_iter().for_each(|group| world.send(Event::Compared(group, Vec::new())));
+    let judging: Vec<_> = world.twins.judging.iter().copied().collect();
+    judging.into_iter().for_each(|(id, output)| world.send(Event::Judged(id, output, judgement)));
+    let checking: Vec<_> = world.twins.checking.iter().copied().collect();
+    checking.into_iter().for_each(|pair| world.send(Event::Checked(pair, Some(true))));
+}
+
+/// How many schedules a property draws: `PROPTEST_CASES` replaces its own number.
+pub(crate) fn cases(usual: u32) -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|number| number.parse().ok());
+    ProptestConfig { cases: asked.unwrap_or(usual), ..ProptestConfig::default() }
+}
