@@ -216,7 +216,8 @@ fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error, at_o
         Code::Overloaded => {
             // Who is refused later was submitted again: its model went away under it meanwhile.
             let again = (!at_once).then(|| truth.queued());
-            let queue = asked.queue.map(|(queued, limit)| (again.unwrap_or(queued), limit));
+            let most = |queued: usize| again.unwrap_or(queued).max(asked.pressed);
+            let queue = asked.queue.map(|(queued, limit)| (most(queued), limit));
             if let Some((queued, limit)) = queue.filter(|(queued, limit)| queued + ask.rows.len() <= *limit) {
                 truth.breach("only a full queue refuses", || told(&format!("{queued} of {limit} wait")));
             }

@@ -179,6 +179,11 @@ impl Model {
 }
 
 impl Ask {
+    /// Its priority, where 0 stands for the default: less is more urgent.
+    pub(crate) fn urgency(&self) -> u8 {
+        if self.priority == 0 { 128 } else { self.priority }
+    }
+
     /// One good row for model 0.
     pub(crate) fn plain() -> Self {
         Self {

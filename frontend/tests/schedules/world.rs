@@ -74,6 +74,8 @@ pub(crate) struct Request {
     pub(crate) deadline: Instant,
     /// Rows that waited then, of those that may, where settings had not just changed.
     pub(crate) queue: Option<(usize, usize)>,
+    /// The most rows that waited when a more urgent request came: it may have taken this one's place in a full queue.
+    pub(crate) pressed: usize,
     pub(crate) done: bool,
 }
 
@@ -194,7 +196,22 @@ impl Truth {
         let settled = now > self.rules_since + Duration::from_secs(1);
         let queue =
             self.rules.get(&ask.model).filter(|_| settled).map(|rules| (self.queued(), rules.queue_limit));
-        self.requests.push(Request { ask: ask.clone(), first, sent: now, deadline, queue, done: false });
+        let pressed = self.queued() + ask.rows.len();
+        for other in &self.open {
+            let Some(other) = self.requests.get_mut(*other) else { continue };
+            if other.ask.model == ask.model && other.ask.urgency() > ask.urgency() {
+                other.pressed = other.pressed.max(pressed);
+            }
+        }
+        self.requests.push(Request {
+            ask: ask.clone(),
+            first,
+            sent: now,
+            deadline,
+            queue,
+            pressed: 0,
+            done: false,
+        });
         number
     }
 
