@@ -93,7 +93,9 @@ proptest! {
         let schedule: Vec<_> = schedule.into_iter().filter(calm).map(patient).collect();
         let mut world = run_warm(&settings, instances, &schedule);
         let ids: Vec<_> = world.instances.keys().copied().collect();
-        prop_assume!(ids.len() >= 2);
+        if ids.len() < 2 {
+            return Ok(());
+        }
         let hung = ids[which % ids.len()];
         run_well(&mut world, 3000, Duration::from_millis(2), Some(hung), Judgement::Unfit);
         for (id, tracked) in world.queries.iter().filter(|(_, tracked)| tracked.fate == Fate::Waiting) {

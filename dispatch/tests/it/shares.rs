@@ -209,7 +209,7 @@ fn hedge_that_waits() -> (World, InstanceId) {
     }
     join_both(&mut world, 2);
     ask_as(&mut world, 1000, LIGHT, Some(1), 0);
-    world.advance(Duration::from_millis(50));
+    world.advance(Duration::from_millis(15));
     let at: Vec<_> = world.running().map(|(_, held)| held.job.instance).collect();
     let &[first] = &at[..] else { panic!("a hedge took the instance that is reserved: {at:?}") };
     (world, first)
@@ -221,6 +221,13 @@ fn join_both(world: &mut World, id: u32) {
         InstanceId(id),
         InstanceSpec { serves, slots: 1, site: Site::default() },
     ));
+}
+
+#[test]
+fn hedge_takes_a_reserved_instance_when_its_query_hangs() {
+    let (mut world, _) = hedge_that_waits();
+    world.advance(Duration::from_millis(35));
+    assert_eq!(world.running().count(), 2, "a query that hangs has no other hope");
 }
 
 #[test]

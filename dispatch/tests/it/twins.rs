@@ -82,6 +82,24 @@ impl World {
         assert!(self.twins.fit.contains(&(id, output)), "{id:?}: nobody looked at {output:?}");
     }
 
+    /// Clients that ask for a bound of their own get no more approximations than their answers earned.
+    pub(crate) fn check_clients_bounds(&self) {
+        let mut accounts: std::collections::BTreeMap<_, [u32; 2]> = Default::default();
+        for (_, action) in &self.log {
+            let parm_dispatch::Action::Answer(id, answer) = action else { continue };
+            let query = &self.queries[id].query;
+            if let (Accept::AtMost(asked), false) = (query.accept, matches!(answer, Answer::Rejected(_))) {
+                let [given, answered] = accounts.entry((query.pool, query.share, asked)).or_default();
+                *given += u32::from(matches!(answer, Answer::StandIn { .. }));
+                *answered += 1;
+                assert!(
+                    f64::from(*given) <= f64::from(*answered) * f64::from(asked) / 1000.0 + 1e-9,
+                    "{given} of {answered} answers are approximate for clients that take {asked} of 1000"
+                );
+            }
+        }
+    }
+
     /// No so many answers in a row hold more approximations than the bound allows.
     pub(crate) fn check_bound(&self, settings: &PoolSettings) {
         if settings.policy != PolicyKind::StandIn {

@@ -215,6 +215,7 @@ impl World {
         judging.into_iter().for_each(|(id, output)| self.send(Event::Judged(id, output, Judgement::Unfit)));
         let checking: Vec<_> = self.twins.checking.iter().copied().collect();
         checking.into_iter().for_each(|pair| self.send(Event::Checked(pair, None)));
+        self.check_clients_bounds();
         for (id, group) in &self.groups.all {
             assert!(group.forgotten, "{id:?} was never forgotten");
         }
