@@ -17,6 +17,8 @@ const MOST_JOBS_BEHIND: f64 = 10.0;
 pub struct Book<K, M> {
     clock: Clock,
     accounts: BTreeMap<K, Entry>,
+    /// Shares that wait for something or run something: with many models, few of all.
+    active: BTreeSet<K>,
     usual: BTreeMap<M, Usual>,
 }
 
@@ -88,7 +90,12 @@ impl Default for Terms {
 
 impl<K, M> Default for Book<K, M> {
     fn default() -> Self {
-        Self { clock: Clock::default(), accounts: BTreeMap::new(), usual: BTreeMap::new() }
+        Self {
+            clock: Clock::default(),
+            accounts: BTreeMap::new(),
+            active: BTreeSet::new(),
+            usual: BTreeMap::new(),
+        }
     }
 }
 
@@ -113,7 +120,7 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
 
     /// A share's weight; that of one without an account is 1.
     pub fn weight(&self, key: &K) -> f64 {
-        self.accounts.get(key).map_or(1.0, |entry| entry.account.terms.weight)
+        self.accounts.get(key).map_or(1.0, |entry| entry.share.weight())
     }
 
     /// A share's turn.
@@ -132,12 +139,14 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
             entry.share.come(&clock);
         }
         entry.account.waiting += 1;
+        self.note(key);
     }
 
     /// So many jobs of a share wait no more.
     pub fn leave(&mut self, key: &K, jobs: u32) {
         let account = &mut self.entry(key).account;
         account.waiting = account.waiting.saturating_sub(jobs);
+        self.note(key);
     }
 
     /// Of all shares these are waited for elsewhere as well.
@@ -154,12 +163,15 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
                 entry.share.come(&clock);
             }
         }
+        let active = self.accounts.iter().filter(|(_, entry)| entry.is_active());
+        self.active = active.map(|(key, _)| key.clone()).collect();
     }
 
     /// A job of a share starts; it waits no more.
     pub fn begin(&mut self, key: &K, model: &M, work: Work) -> Charge {
         let seconds = self.usual.get(model).copied().unwrap_or_default().expected();
-        let waits = self.accounts.values().filter(|entry| entry.waits());
+        let active = self.active.iter().filter_map(|key| self.accounts.get(key));
+        let waits = active.filter(|entry| entry.waits());
         let behind = waits.map(|entry| entry.share.due(&self.clock)).min();
         let mut clock = self.clock;
         let entry = self.entry(key);
@@ -168,16 +180,19 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
         entry.account.running += 1;
         entry.queries += u32::from(work == Work::Query);
         self.clock = clock;
+        self.note(key);
         Charge { seconds, work }
     }
 
     /// It ended. Its time counts as used by its share, and as due to all that wanted some, by weight.
     pub fn end(&mut self, key: &K, model: &M, charge: Charge, took: Duration) {
         let seconds = took.as_secs_f64();
-        let wants = |entry: &&mut Entry| entry.waits() || entry.account.running > 0;
-        let all: f64 = self.accounts.values_mut().filter(wants).map(|entry| entry.share.weight()).sum();
-        for entry in self.accounts.values_mut().filter(wants) {
-            entry.account.entitled += seconds * entry.share.weight() / all;
+        let active = self.active.iter().filter_map(|key| self.accounts.get(key));
+        let all: f64 = active.map(|entry| entry.share.weight()).sum();
+        for key in &self.active {
+            if let Some(entry) = self.accounts.get_mut(key) {
+                entry.account.entitled += seconds * entry.share.weight() / all;
+            }
         }
         let charged = self.usual.entry(model.clone()).or_default().learn(took);
         let entry = self.entry(key);
@@ -185,6 +200,7 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
         entry.account.running = entry.account.running.saturating_sub(1);
         entry.queries = entry.queries.saturating_sub(u32::from(charge.work == Work::Query));
         entry.share.correct(charged - charge.seconds);
+        self.note(key);
     }
 
     /// Reserved instances that their shares have not taken.
@@ -200,6 +216,7 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
     /// A share is no more, nor its model.
     pub fn close(&mut self, key: &K, model: &M) {
         self.accounts.remove(key);
+        self.active.remove(key);
         self.usual.remove(model);
     }
 
@@ -213,6 +230,16 @@ impl<K: Ord + Clone, M: Ord + Clone> Book<K, M> {
     /// Forgets what a model's jobs take.
     pub fn forget_models(&mut self, which: impl Fn(&M) -> bool) {
         self.usual.retain(|model, _| !which(model));
+    }
+
+    /// Notes whether a share still waits for something or runs something.
+    fn note(&mut self, key: &K) {
+        let is_active = self.accounts.get(key).is_some_and(Entry::is_active);
+        if is_active && !self.active.contains(key) {
+            self.active.insert(key.clone());
+        } else if !is_active {
+            self.active.remove(key);
+        }
     }
 
     fn entry(&mut self, key: &K) -> &mut Entry {
@@ -231,6 +258,10 @@ impl Entry {
 
     fn waits(&self) -> bool {
         self.wished || self.account.waiting > 0
+    }
+
+    fn is_active(&self) -> bool {
+        self.waits() || self.account.running > 0
     }
 
     fn unused(&self) -> u32 {

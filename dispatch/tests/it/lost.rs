@@ -20,6 +20,7 @@ fn patient(what: Happening) -> Happening {
             let within_ms = 1_000_000 + within_ms;
             Happening::Arrival { pool, shape, within_ms, priority, share, accept, codable }
         }
+        Happening::Burst(count, one) => Happening::Burst(count, Box::new(patient(*one))),
         other => other,
     }
 }
@@ -89,7 +90,7 @@ proptest! {
         kind in prop::sample::select(vec![PolicyKind::Hedge, PolicyKind::ParmPlus, PolicyKind::StandIn]),
     ) {
         let settings = ample(settings, kind);
-        let calm = |what: &Happening| !matches!(what, Happening::Change(_) | Happening::Remove(_) | Happening::Tokens(..));
+        let calm = |what: &Happening| !matches!(what, Happening::Change(_) | Happening::Remove(_) | Happening::Tokens(..) | Happening::Desert);
         let schedule: Vec<_> = schedule.into_iter().filter(calm).map(patient).collect();
         let mut world = run_warm(&settings, instances, &schedule);
         let ids: Vec<_> = world.instances.keys().copied().collect();

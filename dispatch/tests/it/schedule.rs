@@ -27,6 +27,8 @@ pub(crate) enum Happening {
         accept: Accept,
         codable: bool,
     },
+    /// So many queries like this one come at once.
+    Burst(usize, Box<Happening>),
     Cancel(usize),
     Completion(usize),
     Failing {
@@ -39,6 +41,8 @@ pub(crate) enum Happening {
         node: u32,
     },
     Leave(usize),
+    /// All instances leave.
+    Desert,
     Drain(usize),
     ProbeAnswer {
         probe: usize,
@@ -172,16 +176,16 @@ fn failure() -> impl Strategy<Value = Failure> {
 }
 
 fn stand_in() -> impl Strategy<Value = StandInSettings> {
-    let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0..4u8);
     (1..150u8, 1..9u8, 0..60u8, 1..20u32, 0..20u64, switches).prop_map(
-        |(cost, max_rows, bound, window, grace_ms, (spare, late, wait, eject))| StandInSettings {
+        |(cost, max_rows, bound, window, grace_ms, (spare, late, wait, eject, budget))| StandInSettings {
             cost: f64::from(cost) / 100.0,
             spare,
             late,
-            late_budget: match max_rows {
-                1..3 => BudgetSettings { ratio: Fraction::percent(0), burst: 0 },
-                3..6 => BudgetSettings { ratio: Fraction::percent(10), burst: 2 },
-                _ => BudgetSettings { ratio: Fraction::percent(100), burst: 1000 },
+            late_budget: match budget {
+                0 => BudgetSettings { ratio: Fraction::percent(0), burst: 0 },
+                1 => BudgetSettings { ratio: Fraction::percent(100), burst: 1000 },
+                _ => BudgetSettings { ratio: Fraction::percent(10), burst: 2 },
             },
             max_rows: NonZeroU8::new(max_rows).expect("positive"),
             grace: GraceSettings { cold: Duration::from_millis(grace_ms), ..GraceSettings::default() },
@@ -234,9 +238,9 @@ fn accept() -> impl Strategy<Value = Accept> {
     prop_oneof![7 => Just(Accept::Any), 2 => Just(Accept::Exact), 2 => prop::sample::select(vec![100, 500, 900]).prop_map(Accept::AtMost)]
 }
 
-pub(crate) fn happening() -> impl Strategy<Value = Happening> {
+fn arrival() -> impl Strategy<Value = Happening> {
     let plain = (prop::option::of(0..SHARES), prop::bool::weighted(0.9));
-    let arrival = (0..POOLS, 0..2u32, 0..300u64, 0..3u8, accept(), plain).prop_map(
+    (0..POOLS, 0..2u32, 0..300u64, 0..3u8, accept(), plain).prop_map(
         |(pool, shape, within_ms, priority, accept, (share, codable))| Happening::Arrival {
             pool,
             shape,
@@ -246,14 +250,20 @@ pub(crate) fn happening() -> impl Strategy<Value = Happening> {
             accept,
             codable,
         },
-    );
+    )
+}
+
+pub(crate) fn happening() -> impl Strategy<Value = Happening> {
+    let burst = (2..12usize, arrival()).prop_map(|(count, one)| Happening::Burst(count, Box::new(one)));
     prop_oneof![
-        12 => arrival,
+        12 => arrival(),
+        2 => burst,
         1 => any::<usize>().prop_map(Happening::Cancel),
         10 => any::<usize>().prop_map(Happening::Completion),
         2 => (any::<usize>(), failure()).prop_map(|(job, how)| Happening::Failing { job, how }),
         1 => (1..3u16, 1..4u32, 0..3u32).prop_map(|(slots, pools, node)| Happening::Join { slots, pools, node }),
         1 => any::<usize>().prop_map(Happening::Leave),
+        1 => Just(Happening::Desert),
         1 => any::<usize>().prop_map(Happening::Drain),
         1 => (any::<usize>(), any::<bool>()).prop_map(|(probe, works)| Happening::ProbeAnswer { probe, works }),
         6 => (any::<usize>(), prop::bool::weighted(0.9)).prop_map(|(group, works)| Happening::Encoding { group, works }),
@@ -329,6 +339,12 @@ pub(crate) fn happen(world: &mut World, names: &mut u32, happening: &Happening) 
                 accept,
                 codable,
             }));
+        }
+        Happening::Burst(count, ref one) => (0..count).for_each(|_| happen(world, names, one)),
+        Happening::Desert => {
+            for id in world.instances.keys().copied().collect::<Vec<_>>() {
+                world.send(Event::InstanceLeft(id));
+            }
         }
         Happening::Cancel(which) => {
             if let Some(at) = choose(world.queries.len(), which) {
