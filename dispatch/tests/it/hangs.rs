@@ -1,7 +1,7 @@
 //! Instances that hang while they hold a query: which instance answers it, and how long after its arrival.
 //!
-//! A hung instance sends no event, so the scripts never end its jobs. All queries arrive at 640 ms, when the pool's usual
-//! service time of 20 ms is known: a job is late after 25 ms.
+//! A hung instance sends no event, so the scripts never end its jobs. In a warm pool queries arrive at 640 ms, when
+//! the usual service time of 20 ms is known: a job is late after 25 ms.
 
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -187,6 +187,26 @@ fn replica_that_hangs_is_replaced_when_the_other_fails() {
         under(PolicyKind::Replicate),
         &[Query(1), Wait(5), Fail(3), Wait(45), Done(1), Wait(200)],
         &["640 run 1 on 2", "640 copy 1 on 3", "665 copy 1 on 1", "690 answer 1 hedged", "690 drop 1 on 2"],
+    );
+}
+
+#[test]
+fn query_runs_elsewhere_when_its_replica_replaces_its_retry() {
+    // The retry of query 2 waits for another instance than 1. Its replica starts on 1 meanwhile, and hangs.
+    check_warm(
+        under(PolicyKind::Replicate),
+        &[Query(1), Query(2), Wait(5), Fail(1), Wait(15), Done(2), Wait(40), Done(2), Wait(200)],
+        &[
+            "640 run 1 on 2",
+            "640 copy 1 on 3",
+            "640 run 2 on 1",
+            "645 copy 2 on 1",
+            "660 answer 1 exact",
+            "660 drop 1 on 3",
+            "680 copy 2 on 2",
+            "700 answer 2 hedged",
+            "700 drop 2 on 1",
+        ],
     );
 }
 

@@ -38,8 +38,8 @@ fn urgent_queries_are_answered_when_a_backlog_of_others_waits() {
     }
 }
 
-/// Plays a backlog with a minute to go, and twice a second an urgent query that is in time only if it is next, followed
-/// by one that has a second. What became of the former.
+/// Plays a backlog with a minute to go. Twice a second an urgent query arrives that is in time only if it is next, and
+/// another one that has a second. Returns the fates of the first ones.
 fn urgent_fates(by: By, backlog: u64) -> Vec<Fate> {
     let count = if by == By::Shares { 2 } else { 0 };
     let terms = Terms { weight: 1.0, reserved: 0 };
