@@ -62,6 +62,9 @@ impl Dispatcher {
             if waits && query.jobs.is_empty() && deserted {
                 return lost("waits in a pool without instances, and no timer is set");
             }
+            if waits && query.jobs.is_empty() && pool.removed {
+                return lost("waits for a model that was unloaded");
+            }
             if !waits && !self.is_attended(query) {
                 return lost("is attended to by nothing");
             }

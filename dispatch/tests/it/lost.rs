@@ -87,7 +87,7 @@ proptest! {
     #[test]
     fn one_hung_instance_costs_no_query_its_deadline(
         settings in settings(), instances in 2..6u32, schedule in vec(happening(), 1..120), which in any::<usize>(),
-        kind in prop::sample::select(vec![PolicyKind::Hedge, PolicyKind::ParmPlus, PolicyKind::StandIn]),
+        kind in prop::sample::select(vec![PolicyKind::Hedge, PolicyKind::ParmPlus, PolicyKind::StandIn]), drains in any::<bool>(),
     ) {
         let settings = ample(settings, kind);
         let calm = |what: &Happening| !matches!(what, Happening::Change(_) | Happening::Remove(_) | Happening::Tokens(..) | Happening::Desert);
@@ -98,6 +98,9 @@ proptest! {
             return Ok(());
         }
         let hung = ids[which % ids.len()];
+        if drains {
+            world.send(Event::InstanceDraining(hung));
+        }
         run_well(&mut world, 3000, Duration::from_millis(2), Some(hung), Judgement::Unfit);
         for (id, tracked) in world.queries.iter().filter(|(_, tracked)| tracked.fate == Fate::Waiting) {
             // An instance that is kept for parities takes no queries.

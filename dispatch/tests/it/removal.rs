@@ -1,0 +1,85 @@
+//! The last instance of a pool leaves, or its model is unloaded: when the queries that are left are answered.
+
+use std::time::Duration;
+
+use parm_dispatch::{PolicyKind, PoolSettings};
+
+use super::script::Step::{self, *};
+use super::script::{play, words};
+
+/// Service times are known, and a row of the stand-in costs a quarter of a query.
+const WARM: [Step; 5] = [Cost([25, 50, 100, 200]), Join(1), Warm(32), Join(2), Quiet];
+
+fn under(policy: PolicyKind) -> PoolSettings {
+    let no_instance_grace = Duration::from_millis(100);
+    let mut settings = PoolSettings { policy, no_instance_grace, ..PoolSettings::default() };
+    settings.ejection.slow_start = Duration::ZERO;
+    settings
+}
+
+#[track_caller]
+fn check_warm(settings: PoolSettings, steps: &[Step], expect: &[&str]) {
+    let mut world = play(settings, &[&WARM, steps].concat());
+    assert_eq!(words(&world), expect);
+    world.finish();
+}
+
+/// Late stand-ins only.
+fn standing_in() -> PoolSettings {
+    let mut settings = under(PolicyKind::StandIn);
+    (settings.stand_in.spare, settings.stand_in.hedge) = (false, false);
+    settings
+}
+
+/// A client that accepts no stand-in is first in its lane. Query 3 behind it is given to a stand-in at 664 ms.
+const ONE_WAITS_AND_ONE_STANDS_IN: [Step; 7] =
+    [Leave(2), Query(1), Exact(2), Query(3), Wait(24), Done(1), Quiet];
+
+#[test]
+fn query_is_refused_once_when_its_last_stand_in_leaves() {
+    check_warm(
+        standing_in(),
+        &[&ONE_WAITS_AND_ONE_STANDS_IN[..], &[Leave(1), Wait(300)]].concat(),
+        &["764 answer 2 NoInstance", "764 answer 3 NoInstance"],
+    );
+}
+
+#[test]
+fn queries_are_answered_once_when_an_instance_joins_in_time() {
+    check_warm(
+        standing_in(),
+        &[
+            &ONE_WAITS_AND_ONE_STANDS_IN[..],
+            &[Leave(1), Wait(50), Join(4), Wait(5), Done(4), Judged(Some(90)), Wait(20), Done(4), Wait(300)],
+        ]
+        .concat(),
+        &[
+            "714 late stand-in 3 on 4",
+            "719 judge 3",
+            "719 run 3 on 4",
+            "719 answer 3 stand-in",
+            "719 drop 3 on 4",
+            "739 check 3",
+            "739 run 2 on 4",
+        ],
+    );
+}
+
+#[test]
+fn query_is_refused_at_once_when_its_copy_waits_in_vain() {
+    // Both instances are busy, so the copies of the late queries wait when the model is unloaded.
+    check_warm(
+        under(PolicyKind::Hedge),
+        &[Query(1), Query(2), Quiet, Wait(30), Unload, Leave(1), Leave(2), Wait(300)],
+        &["670 answer 2 NoInstance", "670 answer 1 NoInstance"],
+    );
+}
+
+#[test]
+fn query_is_answered_by_its_job_when_its_model_is_unloaded() {
+    check_warm(
+        under(PolicyKind::Hedge),
+        &[Query(1), Query(2), Quiet, Wait(30), Unload, Leave(1), Wait(10), Done(2), Wait(300)],
+        &["670 answer 2 NoInstance", "680 answer 1 exact"],
+    );
+}

@@ -1,0 +1,73 @@
+//! Stand-in jobs of several rows: each query has one row, and its outputs are released.
+
+use std::time::Duration;
+
+use parm_dispatch::{BudgetSettings, Fraction, PolicyKind, PoolSettings};
+
+use super::script::Step::{self, *};
+use super::script::{act, check, play, words};
+use super::world::World;
+
+/// Two rows cost little more than one. The late budget is spent, so queries 2 and 3 are refused a late stand-in and wait for an
+/// idle instance, where they waited already: instance 5 takes both.
+const ONE_JOB: [Step; 15] = [
+    Cost([25, 27, 30, 40]),
+    Join(1),
+    Warm(32),
+    Join(2),
+    Join(3),
+    Quiet,
+    Query(1),
+    Query(2),
+    Query(3),
+    Wait(24),
+    Done(3),
+    Quiet,
+    Join(4),
+    Join(5),
+    Wait(1),
+];
+
+fn without_late_budget() -> PoolSettings {
+    let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..PoolSettings::default() };
+    settings.ejection.slow_start = Duration::ZERO;
+    settings.stand_in.late_budget = BudgetSettings { ratio: Fraction::percent(0), burst: 0 };
+    settings.stand_in.hedge = false;
+    settings
+}
+
+fn go_on(steps: &[Step]) -> World {
+    let mut world = play(without_late_budget(), &ONE_JOB);
+    world.log.clear();
+    steps.iter().for_each(|step| act(&mut world, step));
+    world
+}
+
+#[test]
+fn stand_in_job_has_each_query_once_when_late_one_is_refused() {
+    check(without_late_budget(), &ONE_JOB, &["664 stand-in 3+2 on 5"]);
+}
+
+#[test]
+fn stand_in_outputs_are_released_when_queries_are_answered() {
+    let mut world = go_on(&[Done(5), Judged(Some(90)), Judged(Some(90)), Judged(Some(90)), Wait(1)]);
+    let answers: Vec<_> = words(&world).into_iter().filter(|word| word.contains("answer")).collect();
+    assert_eq!(answers, ["665 answer 1 stand-in", "665 answer 2 stand-in", "665 answer 3 stand-in"]);
+    world.finish();
+    let held = world.dispatcher.held();
+    assert_eq!((held.queries, held.jobs, held.groups), (0, 0, 0), "{held:?}");
+}
+
+#[test]
+fn stand_in_job_is_dropped_when_all_its_queries_are_cancelled() {
+    let mut world = go_on(&[Cancel(2), Cancel(3)]);
+    assert_eq!(words(&world), ["665 drop 2 on 1", "665 drop 3 on 3", "665 drop 3+2 on 5"]);
+    world.finish();
+}
+
+#[test]
+fn stand_in_job_goes_on_when_one_of_its_queries_is_cancelled() {
+    let mut world = go_on(&[Cancel(3), Done(5), Wait(1)]);
+    assert_eq!(words(&world), ["665 drop 3 on 3", "665 judge 2"]);
+    world.finish();
+}
