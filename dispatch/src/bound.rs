@@ -17,7 +17,8 @@
 //! ask for much have earned); a share of the last second (means nothing at a query a second); failing queries beyond the bound (an operator
 //! wants the exact answer late rather than none).
 //!
-//! A change of the window keeps the latest answers that fit into the new one.
+//! A change of the window keeps the latest answers that fit into the new one, and a new version of a model starts with
+//! the latest answers of the version before it.
 //!
 //! Cold start: answers that were never given count as exact, so the first window may be approximate in full measure.
 
@@ -27,7 +28,7 @@ use super::window::Window;
 use super::{Accept, Payer, StandInSettings};
 
 /// The latest answers, and how many more may be approximate.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Bound {
     window: Window,
     most: u32,

@@ -62,7 +62,7 @@ impl Dispatcher {
             if waits && query.jobs.is_empty() && deserted {
                 return lost("waits in a pool without instances, and no timer is set");
             }
-            if waits && query.jobs.is_empty() && pool.removed {
+            if waits && pool.removed {
                 return lost("waits for a model that was unloaded");
             }
             if !waits && !self.is_attended(query) {

@@ -172,6 +172,7 @@ impl Dispatcher {
             Event::SettingsChanged { pool, settings, in_force } => {
                 self.settings_changed(pool, *settings, *in_force);
             }
+            Event::VersionAdded { pool, predecessor } => self.version_added(pool, predecessor),
             Event::PoolRemoved(id) => self.pool_removed(id),
             Event::GroupEncoded(id) => self.encoded(Key::from(id)),
             Event::GroupFailed(id) => self.not_encoded(Key::from(id)),
@@ -319,6 +320,17 @@ impl Dispatcher {
         let key = self.pools.insert(Pool::new(id, settings, self.now));
         self.pool_names.insert(id, key);
         key
+    }
+
+    /// A new version of a model starts with the latest answers of the version before it.
+    fn version_added(&mut self, id: PoolId, predecessor: PoolId) {
+        let Some(before) = self.pool_names.get(predecessor).and_then(|key| self.pools.get(key)) else {
+            return;
+        };
+        if let Some(answered) = before.answered() {
+            let pool = self.pool(id);
+            self.pools[pool].inherit(answered);
+        }
     }
 
     fn promise_own(&mut self, id: PoolId, settings: &PoolSettings) {

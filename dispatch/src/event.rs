@@ -163,6 +163,9 @@ pub enum Event {
     /// A pool is set up, or its settings changed, or what comes of them; queries that are under way stay.
     #[allow(missing_docs)] // the names say it
     SettingsChanged { pool: PoolId, settings: Box<PoolSettings>, in_force: Box<InForce> },
+    /// A pool serves a new version of the model that another pool serves: approximate answers of both count as one model's.
+    #[allow(missing_docs)] // the names say it
+    VersionAdded { pool: PoolId, predecessor: PoolId },
     /// The model is unloaded: its queued queries are rejected, what runs is still answered.
     PoolRemoved(PoolId),
 }

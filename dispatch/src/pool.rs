@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::ahead::Alone;
 use super::arena::Key;
+use super::bound::Bound;
 use super::budget::Budget;
 use super::chronicle::Chronicle;
 use super::counters::Counters;
@@ -62,6 +63,8 @@ pub(super) struct Pool {
     pub(super) load: Load,
     /// Under `stand-in`, or where it was the policy before.
     pub(super) stand_ins: Option<Box<StandIns>>,
+    /// The latest answers of the version before this one, until this one has stand-ins.
+    inherited: Option<Bound>,
     /// What a worker measured of the stand-in.
     pub(super) told_cost: Option<Cost>,
     /// Its reservations at instances that give tokens.
@@ -95,6 +98,7 @@ impl Pool {
         let stands_in = in_force.policy == PolicyKind::StandIn;
         Self {
             stand_ins: stands_in.then(|| Box::new(StandIns::new(&settings.stand_in))),
+            inherited: None,
             told_cost: None,
             id,
             policy: policy::build(&settings, &in_force),
@@ -145,6 +149,10 @@ impl Pool {
             None if in_force.policy == PolicyKind::StandIn => {
                 let mut stand_ins = Box::new(StandIns::new(&settings.stand_in));
                 self.told_cost.into_iter().for_each(|cost| stand_ins.costs.tell(cost));
+                if let Some(bound) = self.inherited.take() {
+                    stand_ins.bound = bound;
+                    stand_ins.bound.change(&settings.stand_in);
+                }
                 self.stand_ins = Some(stand_ins);
             }
             None => {}
@@ -156,6 +164,23 @@ impl Pool {
 }
 
 impl Pool {
+    /// The latest answers that count for the bound on approximate ones.
+    pub(super) fn answered(&self) -> Option<Bound> {
+        let own = self.stand_ins.as_ref().map(|stand_ins| &stand_ins.bound);
+        own.or(self.inherited.as_ref()).cloned()
+    }
+
+    /// Counts these answers as its own.
+    pub(super) fn inherit(&mut self, mut answered: Bound) {
+        match &mut self.stand_ins {
+            Some(stand_ins) => {
+                answered.change(&self.settings.stand_in);
+                stand_ins.bound = answered;
+            }
+            None => self.inherited = Some(answered),
+        }
+    }
+
     /// Whether anything waits for an instance.
     pub(super) fn has_work(&self) -> bool {
         let wanted = |stand_ins: &StandIns| stand_ins.has_early() || !stand_ins.late.is_empty();

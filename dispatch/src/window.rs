@@ -1,7 +1,7 @@
 //! The latest of many yes-or-noes, a bit each, and how many of them were yes.
 
 /// The latest so many.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Window {
     bits: Vec<u64>,
     size: u32,

@@ -3,14 +3,16 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use parm_dispatch::{Accept, Answer, Event, Fraction, Judgement, PolicyKind, PoolSettings, QueryId, Role};
+use parm_dispatch::{
+    Accept, Answer, Event, Fraction, Judgement, PolicyKind, PoolId, PoolSettings, QueryId, Role,
+};
 
 use proptest::prelude::*;
 
 use super::schedule::cases;
 use super::script::Step::{self, *};
 use super::script::{act, play, words};
-use super::world::{Fate, World};
+use super::world::{Fate, POOL, World};
 
 /// Service times are known, and instances 2 and 3 are idle.
 const WARM: [Step; 6] = [Cost([25, 50, 100, 200]), Join(1), Warm(32), Join(2), Join(3), Quiet];
@@ -82,6 +84,25 @@ fn answers_stay_within_the_bound_when_its_window_changes() {
     assert!(given >= 4, "{given} of {id}: the bound is used");
     world.check_bound(&with_window(40));
     world.finish();
+}
+
+#[test]
+fn new_version_counts_the_answers_of_the_one_before() {
+    let mut settings = standing_in();
+    (settings.stand_in.bound_window, settings.stand_in.hedge) =
+        (const { NonZeroU32::new(40).unwrap() }, false);
+    let mut world = play(settings, &WARM);
+    for id in 0..10 {
+        slow_query(&mut world, Query(id), id);
+    }
+    let given = (0..10).filter(|id| stood_in(&world, *id)).count();
+    assert_eq!(given, 2, "5 % of 40");
+    let next = PoolId(1);
+    world.send(Event::VersionAdded { pool: next, predecessor: POOL });
+    let now = world.now;
+    let of =
+        [POOL, next].map(|pool| world.dispatcher.reading(now, pool).and_then(|reading| reading.approximate));
+    assert_eq!(of, [Some([2, 2, 40]); 2], "given, allowed, counted");
 }
 
 #[test]

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{BudgetSettings, Fraction, PolicyKind, PoolSettings};
+use parm_dispatch::{BudgetSettings, Event, Fraction, Judgement, PolicyKind, PoolSettings};
 
+use proptest::prelude::*;
+
+use super::schedule::{answer_driver, cases};
 use super::script::Step::{self, *};
 use super::script::{act, check, play, words};
 use super::world::World;
@@ -70,4 +73,61 @@ fn stand_in_job_goes_on_when_one_of_its_queries_is_cancelled() {
     let mut world = go_on(&[Cancel(3), Done(5), Wait(1)]);
     assert_eq!(words(&world), ["665 drop 3 on 3", "665 judge 2"]);
     world.finish();
+}
+
+/// A step of a schedule in which queries run late and instances come free.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Arrive(u64),
+    Wait(u64),
+    /// The job at this place among those that run ends.
+    End(usize),
+    Join,
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        3 => (1..5u64).prop_map(Turn::Arrive),
+        3 => (1..30u64).prop_map(Turn::Wait),
+        4 => any::<usize>().prop_map(Turn::End),
+        1 => Just(Turn::Join),
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases(64))]
+
+    /// The world checks the rows of every job, and `finish` that all outputs are released.
+    #[test]
+    fn rows_are_distinct_and_released_whatever_is_refused(
+        turns in prop::collection::vec(turn(), 10..80), burst in 0..3u32, cost in (20..60u16, 0..30u16),
+    ) {
+        let mut settings = without_late_budget();
+        settings.stand_in.late_budget = BudgetSettings { ratio: Fraction::percent(5), burst };
+        let (row, more) = cost;
+        let costs = Cost([row, row + more, row + 3 * more, row + 7 * more]);
+        let mut world = play(settings, &[costs, Join(1), Warm(32), Join(2), Join(3)]);
+        let (mut query, mut instance) = (0, 3);
+        for turn in turns {
+            match turn {
+                Turn::Arrive(count) => (0..count).for_each(|_| {
+                    query += 1;
+                    act(&mut world, &Query(query));
+                }),
+                Turn::Wait(time) => world.advance(Duration::from_millis(time)),
+                Turn::Join => {
+                    instance += 1;
+                    act(&mut world, &Join(instance));
+                }
+                Turn::End(which) => {
+                    let running: Vec<_> = world.running().map(|(id, _)| *id).collect();
+                    if let Some(at) = which.checked_rem(running.len()) {
+                        world.send(Event::JobCompleted(running[at]));
+                    }
+                }
+            }
+            answer_driver(&mut world, Judgement::Fit(Some(0.9)));
+        }
+        world.finish();
+    }
 }

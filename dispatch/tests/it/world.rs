@@ -289,6 +289,8 @@ impl World {
                 self.run_parity(job, group, index);
             }
         }
+        let distinct: BTreeSet<_> = rows.iter().collect();
+        assert_eq!(distinct.len(), rows.len(), "{job:?} has a query twice: {rows:?}");
         let mut shapes = BTreeSet::new();
         for id in rows {
             let tracked = &self.queries[id];
