@@ -8,6 +8,7 @@ mod coded;
 mod console;
 mod followed;
 mod frontends;
+mod hangs;
 mod instances;
 mod kubernetes;
 mod metrics;

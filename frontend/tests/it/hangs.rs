@@ -1,0 +1,117 @@
+//! A hung instance costs no query its deadline, and no output stays, with all settings at their defaults.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parm_dispatch::{BudgetSettings, Fraction, PolicyKind, StandInSettings};
+use parm_frontend::{Config, Frontend};
+
+use crate::rig::{config, frontend, infer, metric, request, start, with};
+use crate::scripted::{Act, Scripted, doubler};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn stand_in(change: impl FnOnce(&mut StandInSettings)) -> Config {
+    let mut config = config(PolicyKind::StandIn);
+    let settings = &mut config.dispatch.stand_in;
+    settings.model = Some("small".into());
+    change(settings);
+    config
+}
+
+/// Instances on which a query takes 10 ms. Stand-ins take 2 ms, and eight rows little longer than one.
+fn instances(count: usize) -> Vec<Arc<Scripted>> {
+    let both = [doubler("double"), doubler("small")];
+    let instance = |number| {
+        let instance = Scripted::quick(&format!("i{number}"), 10);
+        instance.serve(&both);
+        instance.model_takes("small", 2 * MS);
+        instance.says_run_times("double", &[10 * MS]);
+        instance.says_run_times("small", &[2 * MS, 2 * MS, 2 * MS, 3 * MS]);
+        instance
+    };
+    (0..count).map(instance).collect()
+}
+
+/// A frontend over these instances whose service times are known.
+async fn warm(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
+    let frontend = frontend(config, &instances.iter().collect::<Vec<_>>()).await;
+    for value in 0..40u8 {
+        infer(&frontend, request(&[f32::from(value)])).await.expect("an answer");
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    frontend
+}
+
+/// How long a query with five seconds to go takes to be answered.
+async fn time_of(frontend: Frontend, value: u8) -> Duration {
+    let began = tokio::time::Instant::now();
+    let asked = with(request(&[f32::from(value)]), "timeout", 5_000_000u64);
+    infer(&frontend, asked).await.expect("an answer");
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn burst_is_answered_in_time_when_an_instance_hangs() {
+    for policy in [PolicyKind::StandIn, PolicyKind::Hedge] {
+        for hung in 0..3 {
+            let instances = instances(3);
+            let mut config = stand_in(|_| {});
+            config.dispatch.policy = policy;
+            let frontend = warm(config, &instances).await;
+            let calls: Vec<_> = (0..12).map(|value| tokio::spawn(time_of(frontend.clone(), value))).collect();
+            tokio::time::sleep(MS).await;
+            // What the instance runs already is still answered.
+            instances[hung].model_does("small", Act::Hang);
+            instances[hung].model_does("double", Act::Hang);
+            for call in calls {
+                let took = call.await.expect("no panic");
+                assert!(took < 300 * MS, "{policy:?}, i{hung} hangs: {took:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn query_is_answered_in_time_when_it_hangs_and_its_copy_fails() {
+    for hung in 0..3 {
+        let instances = instances(3);
+        let frontend = warm(config(PolicyKind::Hedge), &instances).await;
+        for (number, instance) in instances.iter().enumerate() {
+            let failure = parm_protocol::Error::Unavailable { message: "out of memory".into() };
+            instance.then(if number == hung { Act::Hang } else { Act::Fail(MS, failure) });
+        }
+        let took = time_of(frontend, 4).await;
+        assert!(took < 300 * MS, "i{hung} hangs: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_job_is_held_when_all_is_answered_under_stand_in() {
+    for burst in [0, 100] {
+        let instances = instances(6);
+        let budget = BudgetSettings { ratio: Fraction::percent(10), burst };
+        let config = stand_in(|settings| {
+            (settings.bound, settings.late_budget) = (Fraction::percent(50), budget);
+        });
+        let frontend = frontend(config, &instances.iter().collect::<Vec<_>>()).await;
+        for second in 0..10u32 {
+            for number in 0..600u16 {
+                // Every twentieth answer takes ten times as long, and a burst of such answers comes every second.
+                if number % 20 == 0 || (number > 500 && number % 3 == 0) {
+                    instances[usize::from(number % 6)].then(Act::Answer(100 * MS));
+                }
+                start(&frontend, request(&[f32::from(number % 50)]));
+                tokio::time::sleep(Duration::from_micros(u64::from(1 + number % 7) * 600)).await;
+            }
+            if second % 5 == 4 {
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                let parm_frontend::Held { ledger, dispatched } = frontend.held();
+                let held = [ledger.queries, ledger.jobs, dispatched.queries, dispatched.jobs];
+                assert_eq!(held, [0; 4], "burst {burst}, second {second}");
+            }
+        }
+        let refused = metric(&frontend, "parm_stand_ins_total", &["event=\"refused\"", "model=\"double\""]);
+        assert!(burst > 0 || refused > 100.0, "late stand-ins are refused: {refused}");
+    }
+}
