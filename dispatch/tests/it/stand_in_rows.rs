@@ -79,18 +79,24 @@ fn stand_in_job_goes_on_when_one_of_its_queries_is_cancelled() {
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     Arrive(u64),
+    /// A query comes whose client takes predictions only.
+    ArriveExact,
     Wait(u64),
     /// The job at this place among those that run ends.
     End(usize),
     Join,
+    /// All instances leave.
+    Desert,
 }
 
 fn turn() -> impl Strategy<Value = Turn> {
     prop_oneof![
         3 => (1..5u64).prop_map(Turn::Arrive),
-        3 => (1..30u64).prop_map(Turn::Wait),
+        3 => (1..60u64).prop_map(Turn::Wait),
         4 => any::<usize>().prop_map(Turn::End),
-        1 => Just(Turn::Join),
+        1 => Just(Turn::ArriveExact),
+        2 => Just(Turn::Join),
+        1 => Just(Turn::Desert),
     ]
 }
 
@@ -100,10 +106,11 @@ proptest! {
     /// The world checks the rows of every job, and `finish` that all outputs are released.
     #[test]
     fn rows_are_distinct_and_released_whatever_is_refused(
-        turns in prop::collection::vec(turn(), 10..80), burst in 0..3u32, cost in (20..60u16, 0..30u16),
+        turns in prop::collection::vec(turn(), 10..80), burst in 0..4u32, cost in (20..60u16, 0..30u16),
     ) {
         let mut settings = without_late_budget();
         settings.stand_in.late_budget = BudgetSettings { ratio: Fraction::percent(5), burst };
+        settings.no_instance_grace = Duration::from_millis(50);
         let (row, more) = cost;
         let costs = Cost([row, row + more, row + 3 * more, row + 7 * more]);
         let mut world = play(settings, &[costs, Join(1), Warm(32), Join(2), Join(3)]);
@@ -114,6 +121,14 @@ proptest! {
                     query += 1;
                     act(&mut world, &Query(query));
                 }),
+                Turn::ArriveExact => {
+                    query += 1;
+                    act(&mut world, &Exact(query));
+                }
+                Turn::Desert => {
+                    let present: Vec<_> = world.instances.keys().copied().collect();
+                    present.into_iter().for_each(|id| world.send(Event::InstanceLeft(id)));
+                }
                 Turn::Wait(time) => world.advance(Duration::from_millis(time)),
                 Turn::Join => {
                     instance += 1;
