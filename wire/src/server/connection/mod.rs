@@ -248,4 +248,6 @@ fn is_grpc<B>(request: &Request<B>) -> bool {
 }
 
 #[cfg(test)]
+mod panics;
+#[cfg(test)]
 mod tests;
