@@ -5,6 +5,7 @@
 #[allow(unreachable_pub)]
 mod authority;
 mod doorway;
+mod lasting;
 mod modes;
 mod mutual;
 mod refusals;
