@@ -129,9 +129,7 @@ async fn admin(
     let address = bound.address().map_err(anyhow::Error::from)?;
     tracing::info!(%address, "admin API");
     let closing = closing.clone().cancelled_owned();
-    // A frontend whose settings nobody can reach any more must not go on as if nothing were: a panic here ends it.
-    let run = async move { bound.run(closing).await.unwrap_or_else(|error| panic!("{error}")) };
-    frontend.spawn("the admin API", run);
+    frontend.spawn("the admin API", bound.run(closing));
     Ok(Some(address))
 }
 

@@ -20,6 +20,7 @@ mod fuzz;
 mod keys;
 mod links;
 mod lints;
+mod listeners;
 mod load;
 mod recording;
 mod robustness;

@@ -30,10 +30,10 @@ pub(super) enum Speech {
 
 /// What is known of servers, by host and port.
 #[derive(Debug, Default)]
-pub(super) struct Memory(Mutex<HashMap<String, Known>>);
+pub(super) struct Memory(Mutex<HashMap<String, Remembered>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct Remembered {
     speech: Speech,
     since: Instant,
     /// Connections that speak TLS at this moment.
@@ -70,7 +70,7 @@ impl Memory {
     pub(super) fn note(&self, server: &str, speech: Speech) -> bool {
         let mut servers = self.0.lock();
         let secured = servers.get(server).map_or(0, |known| known.secured);
-        let before = remember(&mut servers, server, Known { speech, since: Instant::now(), secured });
+        let before = remember(&mut servers, server, Remembered { speech, since: Instant::now(), secured });
         before.is_none_or(|before| {
             before.speech != speech || before.since.elapsed() >= before.speech.lasts() * 2
         })
@@ -80,13 +80,21 @@ impl Memory {
     fn count(&self, server: &str, change: impl FnOnce(usize) -> usize) {
         let mut servers = self.0.lock();
         let secured = change(servers.get(server).map_or(0, |known| known.secured));
-        remember(&mut servers, server, Known { speech: Speech::Secured, since: Instant::now(), secured });
+        remember(
+            &mut servers,
+            server,
+            Remembered { speech: Speech::Secured, since: Instant::now(), secured },
+        );
     }
 }
 
 /// Notes what is known now, and forgets the oldest server where there are too many. Servers with connections stay: they are no
 /// more than this process has sockets.
-fn remember(servers: &mut HashMap<String, Known>, server: &str, known: Known) -> Option<Known> {
+fn remember(
+    servers: &mut HashMap<String, Remembered>,
+    server: &str,
+    known: Remembered,
+) -> Option<Remembered> {
     if !servers.contains_key(server) && servers.len() >= MOST {
         servers.retain(|_, known| known.speech().is_some());
         let idle = servers.iter().filter(|(_, known)| known.secured == 0);
@@ -98,7 +106,7 @@ fn remember(servers: &mut HashMap<String, Known>, server: &str, known: Known) ->
     servers.insert(server.to_owned(), known)
 }
 
-impl Known {
+impl Remembered {
     /// How the server speaks, as far as that still counts.
     fn speech(&self) -> Option<Speech> {
         if self.secured > 0 {

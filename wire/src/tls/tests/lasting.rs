@@ -5,21 +5,21 @@ use tokio::net::TcpListener;
 use super::*;
 
 /// A server of plain HTTP at an address that another one leaves. It reports the bytes that each caller begins with.
-async fn impostor(address: SocketAddr) -> tokio::sync::mpsc::UnboundedReceiver<Vec<u8>> {
+async fn impostor(address: SocketAddr) -> tokio::sync::mpsc::Receiver<Vec<u8>> {
     let listener = loop {
         match TcpListener::bind(address).await {
             Ok(listener) => break listener,
             Err(_) => tokio::task::yield_now().await,
         }
     };
-    let (report, heard) = tokio::sync::mpsc::unbounded_channel();
+    let (report, heard) = tokio::sync::mpsc::channel(64);
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut bytes = vec![0; 4096];
             let read = stream.read(&mut bytes).await.unwrap_or_default();
             bytes.truncate(read);
-            let _ = report.send(bytes);
+            let _ = report.send(bytes).await;
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await;
         }
     });

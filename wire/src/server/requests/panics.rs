@@ -1,9 +1,11 @@
 //! Requests whose task panics: what they held of their key's allowance is given back.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use parm_protocol::client::{CallContext, Client};
 use parm_protocol::{Code, Error, InferRequest, ModelRef, Parameters};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::client::{self, Token};

@@ -13,33 +13,52 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Version;
 use hyper::body::{Body, Frame, SizeHint};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::budget::Share;
 use crate::unread::{Unread, UnreadAnswer};
 
 /// The requests of a connection and the time since the last.
-pub(super) struct Activity {
+#[derive(Debug)]
+pub struct Activity {
     opened: Instant,
+    /// Milliseconds after opening when TLS was agreed upon, where it is spoken: heads are waited for from then on.
+    welcomed_ms: AtomicU64,
     /// Requests in progress.
     running: AtomicUsize,
     /// Milliseconds after opening when the last request began or ended; 0 before the first.
     last_ms: AtomicU64,
+    /// The connection is asked to make room for another.
+    evicting: AtomicBool,
+    evicted: Notify,
     /// Whether requests came by HTTP/2.
     multiplexed: AtomicBool,
     /// Whether the connection is to end with its next answer.
     old: AtomicBool,
     /// Answers that are not taken yet.
-    pub(super) unread: Arc<Unread>,
+    pub(crate) unread: Arc<Unread>,
+}
+
+/// For how long a connection has had no request in progress. One that never sent a request counts for more than any that did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Quiet {
+    /// Since a request ended.
+    Idle(Duration),
+    /// Since it was opened.
+    Silent(Duration),
 }
 
 impl Activity {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let unread = Arc::new(Unread::default());
         Self {
             opened: Instant::now(),
+            welcomed_ms: AtomicU64::new(0),
             running: AtomicUsize::new(0),
             last_ms: AtomicU64::new(0),
+            evicting: AtomicBool::new(false),
+            evicted: Notify::new(),
             multiplexed: AtomicBool::new(false),
             old: AtomicBool::new(false),
             unread,
@@ -47,7 +66,7 @@ impl Activity {
     }
 
     /// Notes by which version of HTTP a request came.
-    pub(super) fn note_version(&self, version: Version) {
+    pub(crate) fn note_version(&self, version: Version) {
         self.multiplexed.store(version == Version::HTTP_2, Ordering::Relaxed);
     }
 
@@ -59,7 +78,7 @@ impl Activity {
     }
 
     /// Whether the next answer should be the last.
-    pub(super) fn is_old(&self) -> bool {
+    pub(crate) fn is_old(&self) -> bool {
         self.old.load(Ordering::Relaxed)
     }
 
@@ -68,9 +87,17 @@ impl Activity {
         self.running.load(Ordering::Relaxed) == 0
     }
 
+    fn age_ms(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The first byte is there and TLS is agreed upon: from here on a head is waited for.
+    pub(super) fn welcomed(&self) {
+        self.welcomed_ms.store(self.age_ms(), Ordering::Relaxed);
+    }
+
     fn note(&self) {
-        let now = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last_ms.store(now.max(1), Ordering::Relaxed);
+        self.last_ms.store(self.age_ms().max(1), Ordering::Relaxed);
     }
 
     /// How long the connection may go on like this; zero when its time is over.
@@ -78,18 +105,52 @@ impl Activity {
         if self.running.load(Ordering::Relaxed) > 0 {
             return idle;
         }
-        match self.last_ms.load(Ordering::Relaxed) {
-            0 => head.saturating_sub(self.opened.elapsed()),
-            last => (Duration::from_millis(last) + idle).saturating_sub(self.opened.elapsed()),
+        let (from, limit) = match self.last_ms.load(Ordering::Relaxed) {
+            0 => (self.welcomed_ms.load(Ordering::Relaxed), head),
+            last => (last, idle),
+        };
+        (Duration::from_millis(from) + limit).saturating_sub(self.opened.elapsed())
+    }
+
+    /// For how long it has had no request in progress, if it can make room for another connection. One that has sent requests
+    /// must have been idle for `spare`.
+    pub(super) fn quiet(&self, spare: Duration) -> Option<Quiet> {
+        if self.running.load(Ordering::Relaxed) > 0 {
+            return None;
         }
+        match self.last_ms.load(Ordering::Relaxed) {
+            0 => Some(Quiet::Silent(self.opened.elapsed())),
+            last => {
+                let idle = self.opened.elapsed().saturating_sub(Duration::from_millis(last));
+                (idle >= spare).then_some(Quiet::Idle(idle))
+            }
+        }
+    }
+
+    /// Whether it is to make room already.
+    pub(super) fn is_evicting(&self) -> bool {
+        self.evicting.load(Ordering::Relaxed)
+    }
+
+    /// Asks the connection to make room for another.
+    pub(super) fn evict(&self) {
+        self.evicting.store(true, Ordering::Relaxed);
+        self.evicted.notify_one();
+    }
+
+    /// Waits until the connection is to make room. It may have become busy since it was chosen.
+    pub(super) async fn evicted(&self) {
+        self.evicted.notified().await;
+        self.evicting.store(false, Ordering::Relaxed);
     }
 }
 
 /// Counts a request while it is in progress, however it ends.
-pub(super) struct Running(Arc<Activity>);
+#[derive(Debug)]
+pub(crate) struct Running(Arc<Activity>);
 
 impl Running {
-    pub(super) fn new(activity: Arc<Activity>) -> Self {
+    pub(crate) fn new(activity: Arc<Activity>) -> Self {
         activity.running.fetch_add(1, Ordering::Relaxed);
         activity.note();
         Self(activity)
@@ -104,12 +165,14 @@ impl Drop for Running {
 }
 
 /// The body of an answer, whose bytes are unread until the client has taken them.
-pub(super) struct Told<B> {
+#[derive(Debug)]
+pub struct Told<B> {
     body: B,
     told: Part,
 }
 
 /// What the bytes of a body are part of.
+#[derive(Debug)]
 enum Part {
     /// One answer, made at once: its time is counted for all of it.
     Whole(Arc<UnreadAnswer>),
@@ -119,12 +182,12 @@ enum Part {
 
 impl<B> Told<B> {
     /// An answer in one piece, with what it holds of the budget.
-    pub(super) fn whole(body: B, activity: &Activity, share: Option<Arc<Share>>) -> Self {
+    pub(crate) fn whole(body: B, activity: &Activity, share: Option<Arc<Share>>) -> Self {
         Self { body, told: Part::Whole(activity.unread.answer(share)) }
     }
 
     /// An answer of as many messages as there may come.
-    pub(super) fn messages(body: B, running: Running) -> Self {
+    pub(crate) fn messages(body: B, running: Running) -> Self {
         let unread = running.0.unread.clone();
         Self { body, told: Part::Messages { unread, _running: running } }
     }
