@@ -15,6 +15,7 @@ mod discovery;
 mod documents;
 mod draining;
 mod experiment;
+mod floods;
 mod frontends;
 mod fuzz;
 mod keys;

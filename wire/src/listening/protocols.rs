@@ -27,9 +27,9 @@ const SEND_BUFFER: usize = 400 << 10;
 /// Streams that a client has opened and reset before they were accepted (CVE-2023-44487): more end the connection.
 const RESETS: usize = 20;
 
-/// Streams that this end has reset because of what the client did (CVE-2025-8671): more end the connection. A client that
-/// makes mistakes makes a few of them.
-const FAULTS: usize = 100;
+/// Streams that this end has reset because of what the client did (CVE-2025-8671): more end the connection. Streams that are
+/// refused count too, and a client may open more than it may have before it knows how many it may have.
+const FAULTS: usize = 1024;
 
 /// Silence on an HTTP/2 connection after which a ping is sent, and the time for the answer to it.
 const PING: Duration = Duration::from_secs(20);
