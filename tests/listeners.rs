@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::support::Parm;
+use crate::support::http2::{self, Peer};
 use crate::support::process::{PATIENCE, root};
 use crate::support::workspace::{files, members, names, without_comments};
 
@@ -191,6 +192,35 @@ fn crowd_of_silent_clients_keeps_no_listener_busy() {
             address.assert_answers(path, &format!("{name}, when the crowd has come back"));
         }
     }
+}
+
+/// `Health/Watch` needs no key and never ends, so that it is no reason to keep a place.
+#[test]
+fn health_watches_keep_no_client_out() {
+    const PLACES: usize = 8;
+    let scenes = Scene::both(&["--set", "server.max_connections=8"]);
+    thread::scope(|scope| {
+        for scene in &scenes {
+            scope.spawn(|| {
+                let watch = http2::call_of("/grpc.health.v1.Health/Watch");
+                let watchers: Vec<_> = (0..PLACES)
+                    .map(|_| {
+                        let mut peer = Peer::connect(scene.parm.grpc, &[]);
+                        peer.write(&http2::frame(http2::HEADERS, http2::END_HEADERS, 1, &watch)).unwrap();
+                        peer.write(&http2::frame(http2::DATA, http2::END_STREAM, 1, &[0; 5])).unwrap();
+                        let reader = peer.read_all();
+                        (peer, reader)
+                    })
+                    .collect();
+                for (name, address, path) in scene.listeners() {
+                    address.assert_answers(path, &format!("{name}, beside watchers of health"));
+                }
+                let open = watchers.iter().filter(|(_, reader)| !reader.is_finished()).count();
+                assert!(open >= PLACES / 2, "watchers that are in nobody's way stay: {open}");
+                watchers.iter().for_each(|(peer, _)| peer.close());
+            });
+        }
+    });
 }
 
 #[test]

@@ -20,9 +20,10 @@ pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
 /// A frame as the server sent it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub kind: u8,
+    pub flags: u8,
 }
 
 /// A client that has greeted its server.
@@ -53,10 +54,15 @@ pub fn fields(pairs: &[(&str, &str)]) -> Vec<u8> {
 
 /// The head of a gRPC request for a prediction.
 pub fn call() -> Vec<u8> {
+    call_of("/inference.GRPCInferenceService/ModelInfer")
+}
+
+/// The head of a gRPC request.
+pub fn call_of(method: &str) -> Vec<u8> {
     fields(&[
         (":method", "POST"),
         (":scheme", "http"),
-        (":path", "/inference.GRPCInferenceService/ModelInfer"),
+        (":path", method),
         (":authority", "parm"),
         ("content-type", "application/grpc"),
         ("te", "trailers"),
@@ -95,13 +101,16 @@ impl Peer {
         self.stream.set_write_timeout(Some(time)).unwrap();
     }
 
-    /// Reads whatever comes, beside what is sent, until the server closes. Returns the last frame.
+    /// Reads whatever comes, beside what is sent, until the server closes, and answers pings. Returns the last frame.
     pub fn read_all(&self) -> JoinHandle<Option<Frame>> {
         let mut stream = self.stream.try_clone().unwrap();
         thread::spawn(move || {
             let mut last = None;
-            while let Some(frame) = next(&mut stream) {
-                last = Some(frame);
+            while let Some((answered, payload)) = next(&mut stream) {
+                if answered == (Frame { kind: PING, flags: 0 }) {
+                    let _ = stream.write_all(&frame(PING, 1, 0, &payload));
+                }
+                last = Some(answered);
             }
             last
         })
@@ -112,11 +121,11 @@ impl Peer {
     }
 }
 
-fn next(stream: &mut TcpStream) -> Option<Frame> {
+fn next(stream: &mut TcpStream) -> Option<(Frame, Vec<u8>)> {
     let mut head = [0; 9];
     stream.read_exact(&mut head).ok()?;
     let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
     let mut payload = vec![0; length];
     stream.read_exact(&mut payload).ok()?;
-    Some(Frame { kind: head[3] })
+    Some((Frame { kind: head[3], flags: head[4] }, payload))
 }

@@ -27,6 +27,8 @@ pub struct Activity {
     welcomed_ms: AtomicU64,
     /// Requests in progress.
     running: AtomicUsize,
+    /// Those of them that only watch: they need no key, never end, and are no reason to keep a place that others want.
+    watching: AtomicUsize,
     /// Milliseconds after opening when the last request began or ended; 0 before the first.
     last_ms: AtomicU64,
     /// The connection is asked to make room for another.
@@ -56,6 +58,7 @@ impl Activity {
             opened: Instant::now(),
             welcomed_ms: AtomicU64::new(0),
             running: AtomicUsize::new(0),
+            watching: AtomicUsize::new(0),
             last_ms: AtomicU64::new(0),
             evicting: AtomicBool::new(false),
             evicted: Notify::new(),
@@ -112,10 +115,10 @@ impl Activity {
         (Duration::from_millis(from) + limit).saturating_sub(self.opened.elapsed())
     }
 
-    /// For how long it has had no request in progress, if it can make room for another connection. One that has sent requests
-    /// must have been idle for `spare`.
+    /// For how long it has had no request in progress but those that watch, if it can make room for another connection. One that
+    /// has sent requests must have been idle for `spare`.
     pub(super) fn quiet(&self, spare: Duration) -> Option<Quiet> {
-        if self.running.load(Ordering::Relaxed) > 0 {
+        if self.running.load(Ordering::Relaxed) > self.watching.load(Ordering::Relaxed) {
             return None;
         }
         match self.last_ms.load(Ordering::Relaxed) {
@@ -147,20 +150,35 @@ impl Activity {
 
 /// Counts a request while it is in progress, however it ends.
 #[derive(Debug)]
-pub(crate) struct Running(Arc<Activity>);
+pub(crate) struct Running {
+    activity: Arc<Activity>,
+    watches: bool,
+}
 
 impl Running {
     pub(crate) fn new(activity: Arc<Activity>) -> Self {
         activity.running.fetch_add(1, Ordering::Relaxed);
         activity.note();
-        Self(activity)
+        Self { activity, watches: false }
+    }
+
+    /// The same, for a request that only watches from here on.
+    pub(crate) fn watching(mut self) -> Self {
+        if !std::mem::replace(&mut self.watches, true) {
+            self.activity.note();
+            self.activity.watching.fetch_add(1, Ordering::Relaxed);
+        }
+        self
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.note();
-        self.0.running.fetch_sub(1, Ordering::Relaxed);
+        self.activity.note();
+        self.activity.running.fetch_sub(1, Ordering::Relaxed);
+        if self.watches {
+            self.activity.watching.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -188,7 +206,7 @@ impl<B> Told<B> {
 
     /// An answer of as many messages as there may come.
     pub(crate) fn messages(body: B, running: Running) -> Self {
-        let unread = running.0.unread.clone();
+        let unread = running.activity.unread.clone();
         Self { body, told: Part::Messages { unread, _running: running } }
     }
 }

@@ -88,7 +88,8 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
                 // Whoever answers with one message says what it holds.
                 Ok(match response.extensions_mut().remove::<Arc<Share>>() {
                     Some(share) => response.map(|body| Body::new(Told::whole(body, &activity, Some(share)))),
-                    None => response.map(|body| Body::new(Told::messages(body, running))),
+                    // What has no share is a stream of few words, such as the one of health.
+                    None => response.map(|body| Body::new(Told::messages(body, running.watching()))),
                 })
             });
         }
