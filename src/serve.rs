@@ -30,6 +30,7 @@ pub fn main(flags: &cli::Serve) -> Result<(), Failure> {
 
 async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure> {
     let stop = shutdown::token()?;
+    runtime::bound_connections(&mut settings.server);
     let tls = runtime::tls(&mut settings)?;
     let embeds = settings.embeds();
     let drain_delay = settings.server.drain_delay;

@@ -23,6 +23,8 @@ use crate::unread::{Unread, UnreadAnswer};
 #[derive(Debug)]
 pub struct Activity {
     opened: Instant,
+    /// Whether the first byte is there.
+    begun: AtomicBool,
     /// Milliseconds after opening when TLS was agreed upon, where it is spoken: heads are waited for from then on.
     welcomed_ms: AtomicU64,
     /// Requests in progress.
@@ -42,20 +44,31 @@ pub struct Activity {
     pub(crate) unread: Arc<Unread>,
 }
 
-/// For how long a connection has had no request in progress. One that never sent a request counts for more than any that did.
+/// For how long a connection has had no request in progress. The least useful connection is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Quiet {
     /// Since a request ended.
     Idle(Duration),
-    /// Since it was opened.
+    /// Since it was opened: it has sent something, and no whole request.
+    Begun(Duration),
+    /// Since it was opened: it has sent nothing.
     Silent(Duration),
 }
+
+/// Time in which a connection that has sent nothing does not make room. The first bytes of a client follow its connection without
+/// a pause, so they are there when the connection is accepted.
+const SILENT: Duration = Duration::from_millis(100);
+
+/// Time in which a connection that has sent something does not make room: for a handshake of TLS and a request, some round trips.
+/// Without it, clients that connect again as soon as they are cut off would cut off every handshake.
+const BEGUN: Duration = Duration::from_secs(1);
 
 impl Activity {
     pub(crate) fn new() -> Self {
         let unread = Arc::new(Unread::default());
         Self {
             opened: Instant::now(),
+            begun: AtomicBool::new(false),
             welcomed_ms: AtomicU64::new(0),
             running: AtomicUsize::new(0),
             watching: AtomicUsize::new(0),
@@ -94,7 +107,12 @@ impl Activity {
         u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The first byte is there and TLS is agreed upon: from here on a head is waited for.
+    /// The first byte is there.
+    pub(super) fn begins(&self) {
+        self.begun.store(true, Ordering::Relaxed);
+    }
+
+    /// TLS is agreed upon, where it is spoken: from here on a head is waited for.
     pub(super) fn welcomed(&self) {
         self.welcomed_ms.store(self.age_ms(), Ordering::Relaxed);
     }
@@ -121,10 +139,12 @@ impl Activity {
         if self.running.load(Ordering::Relaxed) > self.watching.load(Ordering::Relaxed) {
             return None;
         }
+        let open = self.opened.elapsed();
         match self.last_ms.load(Ordering::Relaxed) {
-            0 => Some(Quiet::Silent(self.opened.elapsed())),
+            0 if !self.begun.load(Ordering::Relaxed) => (open >= SILENT).then_some(Quiet::Silent(open)),
+            0 => (open >= BEGUN).then_some(Quiet::Begun(open)),
             last => {
-                let idle = self.opened.elapsed().saturating_sub(Duration::from_millis(last));
+                let idle = open.saturating_sub(Duration::from_millis(last));
                 (idle >= spare).then_some(Quiet::Idle(idle))
             }
         }
@@ -141,10 +161,15 @@ impl Activity {
         self.evicted.notify_one();
     }
 
-    /// Waits until the connection is to make room. It may have become busy since it was chosen.
+    /// Waits until the connection is to make room. One that became busy since it was chosen stays.
     pub(super) async fn evicted(&self) {
-        self.evicted.notified().await;
-        self.evicting.store(false, Ordering::Relaxed);
+        loop {
+            self.evicted.notified().await;
+            self.evicting.store(false, Ordering::Relaxed);
+            if self.quiet(Duration::ZERO).is_some() {
+                return;
+            }
+        }
     }
 }
 

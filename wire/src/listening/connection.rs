@@ -28,7 +28,7 @@ pub(super) async fn serve<H: Handler>(
 ) {
     let welcomed = tokio::select! {
         biased;
-        welcomed = welcome(socket, &setup) => welcomed,
+        welcomed = welcome(socket, &setup, &activity) => welcomed,
         // No request has arrived: the client is better off elsewhere.
         () = setup.drain.begun.cancelled() => return,
         () = activity.evicted() => return,
@@ -61,10 +61,8 @@ pub(super) async fn serve<H: Handler>(
             }
             () = setup.drain.cut.cancelled(), if draining => return,
             () = activity.evicted() => {
-                if activity.quiet(Duration::ZERO).is_some() {
-                    tracing::debug!("a connection without a request was closed for another");
-                    return;
-                }
+                tracing::debug!("a connection without a request was closed for another");
+                return;
             }
             () = old.as_mut(), if !draining && !activity.is_old() => {
                 if activity.grow_old() {
@@ -91,11 +89,12 @@ pub(super) async fn serve<H: Handler>(
 }
 
 /// Waits for the first byte, and agrees upon TLS.
-async fn welcome(socket: Socket, setup: &Setup) -> io::Result<Socket> {
+async fn welcome(socket: Socket, setup: &Setup, activity: &Activity) -> io::Result<Socket> {
     match tokio::time::timeout(setup.limits.first_byte, socket.first_byte()).await {
         Ok(first) => first?,
         Err(_) => return Err(io::ErrorKind::TimedOut.into()),
     }
+    activity.begins();
     setup.welcome.greet(socket).await
 }
 

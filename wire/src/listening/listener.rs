@@ -69,7 +69,9 @@ impl Listener {
                 Ok(socket) => return socket,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection: raise the limit of open files");
+                    if room.may_warn() {
+                        tracing::warn!(%error, "cannot accept a connection: raise the limit of open files");
+                    }
                     room.make(limits.spare);
                     tokio::time::sleep(EXHAUSTED).await;
                 }

@@ -1,9 +1,10 @@
 //! Places of connections, and the choice of the connection that makes room when all are taken.
 //!
 //! A connection holds a [`Place`] from before its first byte until it ends. When a new connection finds no place, the room
-//! closes one that has no request in progress: first one that never sent a request, otherwise the one that has been idle for
-//! longest. A connection with a request in progress is never closed for another. So clients that send nothing cannot keep out
-//! clients that do, however many they are and however often they connect.
+//! closes one that has no request in progress: first one that has sent nothing for a tenth of a second, then one that has sent
+//! no whole request for a second, otherwise the one that has been idle for longest. A connection with a request in progress is
+//! never closed for another. So clients that send nothing delay others by a fraction of a second, however many they are and
+//! however often they connect.
 //!
 //! The choice looks at [`SAMPLE`] connections, a different part of the room each time: a flood of connections must not cost a
 //! walk through thousands of them for each. In rooms of no more places than that the choice is exact.
@@ -22,7 +23,7 @@ use super::activity::Activity;
 const SAMPLE: usize = 64;
 
 /// Time after which a new connection that found none to close looks again.
-const AGAIN: Duration = Duration::from_millis(100);
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// Shortest time between two log lines about a full room.
 const WARN_EVERY: Duration = Duration::from_secs(60);
@@ -69,6 +70,14 @@ impl Room {
             if let Some(place) = self.try_enter(activity) {
                 return place;
             }
+            if self.may_warn() {
+                let (connections, bound) = (self.most, self.bound);
+                tracing::warn!(
+                    connections,
+                    bound,
+                    "no place for another connection: the one that has been without a request for longest is closed"
+                );
+            }
             self.make(spare);
             // Connections that are closed by themselves are noticed at once, those that become idle when it looks again.
             let _ = tokio::time::timeout(AGAIN, freed).await;
@@ -84,19 +93,19 @@ impl Room {
         Some(Place(Arc::new(Seat { room: self.clone(), key })))
     }
 
+    /// Whether a line about missing places may go into the log: clients without a key must not fill it.
+    pub(super) fn may_warn(&self) -> bool {
+        let (now, mut taken) = (Instant::now(), self.taken.lock());
+        let due = taken.warned.is_none_or(|last| now.duration_since(last) >= WARN_EVERY);
+        if due {
+            taken.warned = Some(now);
+        }
+        due
+    }
+
     /// Asks a connection to close, if one can: it makes room when it has.
     pub(super) fn make(&self, spare: Duration) {
         let mut taken = self.taken.lock();
-        let now = Instant::now();
-        if taken.warned.is_none_or(|last| now.duration_since(last) >= WARN_EVERY) {
-            taken.warned = Some(now);
-            let (connections, bound) = (taken.connections.len(), self.bound);
-            tracing::warn!(
-                connections,
-                bound,
-                "no room for another connection: the one that has been without a request for longest is closed"
-            );
-        }
         let from = taken.next.min(taken.connections.capacity());
         let around =
             || taken.connections.iter().skip_while(|(key, _)| *key < from).chain(taken.connections.iter());

@@ -266,3 +266,37 @@ async fn stopped_station_cuts_what_takes_longer_than_its_drain() {
     }
     TcpStream::connect(scene.address).await.unwrap_err();
 }
+
+/// Clients that connect again as soon as they are cut off, as fast as they can.
+fn churn(scene: &Scene, count: usize, bytes: &'static [u8]) -> tokio::task::JoinSet<()> {
+    let mut crowd = tokio::task::JoinSet::new();
+    for _ in 0..count {
+        let address = scene.address;
+        crowd.spawn(async move {
+            loop {
+                let Ok(mut stream) = TcpStream::connect(address).await else { continue };
+                let _ = stream.write_all(bytes).await;
+                let _ = stream.read(&mut [0]).await;
+            }
+        });
+    }
+    crowd
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_come_back_at_once_cut_no_handshake_off() {
+    for bytes in [&b""[..], &[0x16, 3, 1, 2, 0, 1]] {
+        let scene = Scene::new(Mode::Allow, patient()).await;
+        let _crowd = churn(&scene, 3 * PLACES, bytes);
+        scene.settle(PLACES).await;
+        let authority = scene.address.to_string();
+        let outgoing = scene.tls.outgoing(&authority, true, Spoken::Http1).unwrap();
+        for _ in 0..5 {
+            let mut socket = outgoing.dial(&authority, PATIENCE).await.unwrap();
+            // A client takes a moment between the handshake and its request.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            send(&mut socket, "/").await;
+            assert!(is_answered(&mut socket).await, "an honest client is cut off: {bytes:?}");
+        }
+    }
+}
