@@ -194,6 +194,25 @@ fn crowd_of_silent_clients_keeps_no_listener_busy() {
     }
 }
 
+#[test]
+fn every_listener_ends_a_connection_at_its_age() {
+    let scenes = Scene::both(&["--set", "server.max_connection_age_ms=500"]);
+    for (name, address, path) in scenes.iter().flat_map(Scene::listeners) {
+        let mut stream = address.connect().unwrap();
+        let ask = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        stream.write_all(ask.as_bytes()).unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200", "{name}");
+        thread::sleep(Duration::from_secs(1));
+        stream.write_all(ask.as_bytes()).unwrap();
+        // A connection that goes on is read until the patience of the test ends.
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).unwrap_or_else(|error| panic!("{name} goes on: {error}"));
+        assert!(rest.contains("connection: close"), "{name}: {rest}");
+    }
+}
+
 /// `Health/Watch` needs no key and never ends, so that it is no reason to keep a place.
 #[test]
 fn health_watches_keep_no_client_out() {

@@ -19,6 +19,7 @@ mod stream;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -63,6 +64,7 @@ pub struct Api {
     frontend: Frontend,
     keys: Keys,
     tls: Tls,
+    connection_age: Duration,
 }
 
 /// The admin API, listening.
@@ -73,7 +75,7 @@ pub struct Bound {
 
 impl Api {
     pub(crate) fn new(frontend: Frontend) -> Self {
-        Self { frontend, keys: Keys::none(), tls: Tls::default() }
+        Self { frontend, keys: Keys::none(), tls: Tls::default(), connection_age: Duration::ZERO }
     }
 
     /// Asks callers for these keys too: those that the frontend's own clients need.
@@ -84,6 +86,11 @@ impl Api {
     /// Speaks TLS, as it says.
     pub fn with_tls(self, tls: Tls) -> Self {
         Self { tls, ..self }
+    }
+
+    /// Ends connections at this age, a tenth more or less, once their requests are answered; zero bounds nothing.
+    pub fn with_connection_age(self, connection_age: Duration) -> Self {
+        Self { connection_age, ..self }
     }
 
     fn gate(&self) -> Gate {
@@ -101,7 +108,13 @@ impl Api {
             .await
             .map_err(|error| Error::AdminAddress { address, reason: error.to_string() })?;
         let room = Room::new(OPERATOR_CONNECTIONS, "64 connections of the admin address");
-        let station = Station::new(listener, &self.tls, Spoken::Http2, ConnectionLimits::operators(), room);
+        let station = Station::new(
+            listener,
+            &self.tls,
+            Spoken::Http2,
+            ConnectionLimits::operators(self.connection_age),
+            room,
+        );
         Ok(Some(Bound { station, router: self.router() }))
     }
 

@@ -55,8 +55,8 @@ impl ConnectionLimits {
     }
 
     /// ConnectionLimits of addresses for operators: metrics and the admin API. They are not settings, because no operator needs another
-    /// value: requests are small, and whoever is cut off connects anew.
-    pub fn operators() -> Self {
+    /// value: requests are small, and whoever is cut off connects anew. Only the age of connections is one, for all addresses.
+    pub fn operators(age: Duration) -> Self {
         Self {
             head: Duration::from_secs(10),
             // Longer than the usual minute between two scrapes would keep places of those that are gone.
@@ -69,6 +69,7 @@ impl ConnectionLimits {
             // A stream writes a kilobyte a second: with the kernel's own megabytes a client that does not read would show
             // after half an hour.
             send_buffer: Some(32 << 10),
+            age,
             ..Self::clients()
         }
     }

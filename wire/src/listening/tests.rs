@@ -34,7 +34,7 @@ fn patient() -> ConnectionLimits {
         head: HOUR,
         idle: HOUR,
         spare: Duration::ZERO,
-        ..ConnectionLimits::operators()
+        ..ConnectionLimits::operators(Duration::ZERO)
     }
 }
 

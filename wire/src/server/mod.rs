@@ -121,7 +121,13 @@ impl<S: InferenceService> Server<S> {
         metrics_connections.spawn(tls.clone().follow(ended.clone()));
         let pages = page::Pages::new(pages, &shared.keys, Reach::of(&metrics));
         let room = Room::new(OPERATOR_CONNECTIONS, "64 connections of the metrics address");
-        let metrics = Station::new(metrics, &tls, Spoken::Http1, ConnectionLimits::operators(), room);
+        let metrics = Station::new(
+            metrics,
+            &tls,
+            Spoken::Http1,
+            ConnectionLimits::operators(shared.config.max_connection_age),
+            room,
+        );
         metrics_connections.spawn(metrics.serve(page::handler(pages), ended.clone().cancelled_owned()));
         let room = Room::new(shared.config.max_connections.get(), "server.max_connections");
         let accepting = TaskTracker::new();
