@@ -16,6 +16,9 @@ use crate::settings::Settings;
 /// What is not over by then when the command is, is given up.
 const LONGEST_END: Duration = Duration::from_secs(2);
 
+/// Open files that connections of clients leave to everything else: listeners, operators' connections, workers, models, logs.
+const RESERVED_FILES: usize = 160;
+
 /// Prints the configuration where that is all that was asked for: then there is nothing more to do.
 pub fn dumped(flags: &Common, settings: &Settings) -> anyhow::Result<bool> {
     if flags.dump_config {
@@ -65,6 +68,30 @@ pub fn raise_open_files() {
     }
 }
 
+/// Bounds the connections of clients by the limit of open files. Where clients could take all of them, no worker could be
+/// connected to and no file be read.
+pub fn bound_connections(server: &mut parm_wire::server::Config) {
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return };
+    let (wanted, allowed) = (server.max_connections, connections_within(server.max_connections, limit));
+    if allowed < wanted {
+        tracing::info!(
+            wanted,
+            allowed,
+            limit,
+            "server.max_connections is bounded by the limit of open files"
+        );
+        server.max_connections = allowed;
+    }
+}
+
+/// Connections that a limit of open files leaves room for.
+fn connections_within(wanted: NonZeroUsize, limit: u64) -> NonZeroUsize {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    // With a limit that small nothing works; half of it is as good as any.
+    let left = limit.saturating_sub(RESERVED_FILES).max(limit / 2);
+    NonZeroUsize::new(left).map_or(NonZeroUsize::MIN, |left| left.min(wanted))
+}
+
 /// Reads the files of `[tls]`, for what is listened on and whoever is dialled.
 pub fn tls(settings: &mut Settings) -> Result<Tls, Failure> {
     let tls = Tls::open(&settings.tls).map_err(|error| Failure::Configuration(error.into()))?;
@@ -83,5 +110,19 @@ pub fn server_failure(error: parm_protocol::Error) -> Failure {
     match error {
         parm_protocol::Error::KeyFile { .. } => Failure::Configuration(error.into()),
         _ => Failure::Run(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_open_files_when_the_limit_is_low() {
+        let within = |wanted, limit| connections_within(NonZeroUsize::new(wanted).unwrap(), limit).get();
+        assert_eq!(within(16_384, 1024), 864);
+        assert_eq!(within(16_384, 1 << 20), 16_384);
+        assert_eq!(within(100, 1024), 100);
+        assert_eq!([within(16_384, 64), within(16_384, 1), within(16_384, u64::MAX)], [32, 1, 16_384]);
     }
 }

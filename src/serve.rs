@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use parm_backend::{Embedded, Metrics};
+use parm_frontend::admin::Api;
 use parm_frontend::discovery::Wire;
 use parm_frontend::{Frontend, Timers};
 use parm_protocol::InferenceService;
-use parm_wire::keys::Keys;
 use parm_wire::server::{Page, Server};
-use parm_wire::tls::Tls;
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 
@@ -30,9 +29,11 @@ pub fn main(flags: &cli::Serve) -> Result<(), Failure> {
 
 async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure> {
     let stop = shutdown::token()?;
+    runtime::bound_connections(&mut settings.server);
     let tls = runtime::tls(&mut settings)?;
     let embeds = settings.embeds();
     let drain_delay = settings.server.drain_delay;
+    let connection_age = settings.server.max_connection_age;
     let wire = Wire::new(settings.frontend.client.clone());
     let wire = Arc::new(wire.with_name_servers(settings.frontend.instances.name_servers.clone()));
     let nets = Arc::new(Engine(settings.backend.engine.clone()));
@@ -56,7 +57,8 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
         .with_page(Page::metrics(move || pages.0.metrics() + &metrics::page(&pages.1) + &pages.2.metrics()));
     let addresses = server.addresses();
     let closing = CancellationToken::new();
-    let admin = admin(&frontend, server.keys(), tls, &closing).await?;
+    let api = frontend.admin().guarded_by(server.keys()).with_tls(tls).with_connection_age(connection_age);
+    let admin = admin(&frontend, api, &closing).await?;
     let mut serving = tokio::spawn(server.run(closing.clone()));
 
     if embeds {
@@ -118,20 +120,14 @@ async fn embed(
 
 async fn admin(
     frontend: &Frontend,
-    keys: Keys,
-    tls: Tls,
+    api: Api,
     closing: &CancellationToken,
 ) -> Result<Option<SocketAddr>, Failure> {
-    let Some(bound) = frontend.admin().guarded_by(keys).with_tls(tls).bind().await.map_err(configuration)?
-    else {
-        return Ok(None);
-    };
+    let Some(bound) = api.bind().await.map_err(configuration)? else { return Ok(None) };
     let address = bound.address().map_err(anyhow::Error::from)?;
     tracing::info!(%address, "admin API");
     let closing = closing.clone().cancelled_owned();
-    // A frontend whose settings nobody can reach any more must not go on as if nothing were: a panic here ends it.
-    let run = async move { bound.run(closing).await.unwrap_or_else(|error| panic!("{error}")) };
-    frontend.spawn("the admin API", run);
+    frontend.spawn("the admin API", bound.run(closing));
     Ok(Some(address))
 }
 

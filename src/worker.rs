@@ -23,6 +23,7 @@ pub fn main(flags: &cli::Worker) -> Result<(), Failure> {
 
 async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failure> {
     let stop = shutdown::token()?;
+    runtime::bound_connections(&mut settings.server);
     let tls = runtime::tls(&mut settings)?;
     let shown = tls.clone();
     let registry = Registry::new();

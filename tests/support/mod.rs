@@ -4,6 +4,7 @@ pub mod affine;
 pub mod api_server;
 pub mod authority;
 pub mod http;
+pub mod http2;
 pub mod load;
 pub mod names;
 pub mod process;

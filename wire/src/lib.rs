@@ -2,14 +2,16 @@
 //!
 //! Frontend and workers speak the same protocol north and south, so there is ONE [`server`], generic over
 //! [`InferenceService`](parm_protocol::InferenceService), and behind [`Client`](parm_protocol::client::Client) one
-//! implementation for each of HTTP, gRPC and [`frames`]. Who may have what of it is said by [`keys`], and whether strangers can
-//! listen by [`tls`].
+//! implementation for each of HTTP, gRPC and [`frames`]. Every address is served by
+//! [`listening`], which bounds its connections. [`keys`] says which caller may have which route, and [`tls`] keeps third parties
+//! from reading along.
 
 mod budget;
 pub mod client;
 pub mod frames;
 pub mod grpc;
 pub mod keys;
+pub mod listening;
 #[cfg(test)]
 mod scripted;
 pub mod server;

@@ -3,6 +3,7 @@
 //! It listens on an address of its own, so that it can be kept from clients by the network; off unless configured.
 
 mod auth;
+mod body;
 mod change;
 mod held;
 mod instances;
@@ -18,22 +19,21 @@ mod stream;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderValue, Method};
-use axum::middleware::{from_fn_with_state, map_response};
+use axum::middleware::{from_fn_with_state, map_request, map_response};
 use axum::response::Response;
-use axum::serve::Listener;
 use parm_wire::client::Token;
-use parm_wire::frames::Socket;
 use parm_wire::keys::Keys;
+use parm_wire::listening::{ConnectionLimits, Listener, OPERATOR_CONNECTIONS, Room, Routed, Station};
 use parm_wire::server::Routes;
-use parm_wire::tls::{Doorway, Spoken, Tls};
+use parm_wire::tls::{Spoken, Tls};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::net::TcpListener;
 
 use self::auth::Gate;
 use crate::error::Error;
@@ -64,17 +64,18 @@ pub struct Api {
     frontend: Frontend,
     keys: Keys,
     tls: Tls,
+    connection_age: Duration,
 }
 
 /// The admin API, listening.
 pub struct Bound {
-    listener: Doorway,
+    station: Station,
     router: Router,
 }
 
 impl Api {
     pub(crate) fn new(frontend: Frontend) -> Self {
-        Self { frontend, keys: Keys::none(), tls: Tls::default() }
+        Self { frontend, keys: Keys::none(), tls: Tls::default(), connection_age: Duration::ZERO }
     }
 
     /// Asks callers for these keys too: those that the frontend's own clients need.
@@ -85,6 +86,11 @@ impl Api {
     /// Speaks TLS, as it says.
     pub fn with_tls(self, tls: Tls) -> Self {
         Self { tls, ..self }
+    }
+
+    /// Ends connections at this age, a tenth more or less, once their requests are answered; zero bounds nothing.
+    pub fn with_connection_age(self, connection_age: Duration) -> Self {
+        Self { connection_age, ..self }
     }
 
     fn gate(&self) -> Gate {
@@ -98,18 +104,26 @@ impl Api {
         if !self.gate().allows(address) {
             return Err(Error::OpenAdmin { address });
         }
-        let listener = TcpListener::bind(address)
+        let listener = Listener::tcp(address)
             .await
             .map_err(|error| Error::AdminAddress { address, reason: error.to_string() })?;
-        let listener = Doorway::new(listener, &self.tls, Spoken::Http2);
-        Ok(Some(Bound { listener, router: self.router() }))
+        let room = Room::new(OPERATOR_CONNECTIONS, "64 connections of the admin address");
+        let station = Station::new(
+            listener,
+            &self.tls,
+            Spoken::Http2,
+            ConnectionLimits::operators(self.connection_age),
+            room,
+        );
+        Ok(Some(Bound { station, router: self.router() }))
     }
 
     /// The routes, for servers of the caller's own.
     pub fn router(self) -> Router {
         let hosts = Arc::<[String]>::from(self.frontend.core.config.admin.hosts.clone());
         let gate = self.gate();
-        let api = api().router().layer(map_response(uncached)).layer(DefaultBodyLimit::max(MAX_BODY));
+        let api = api().router().layer(map_response(uncached)).layer(map_request(body::in_time));
+        let api = api.layer(DefaultBodyLimit::max(MAX_BODY));
         page()
             .router()
             .merge(api)
@@ -162,28 +176,12 @@ async fn uncached(mut response: Response) -> Response {
 impl Bound {
     /// The address, with the port that was free if 0 was asked for.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.station.listener().address()
     }
 
-    /// Serves until `shutdown` comes.
-    pub async fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
-        axum::serve(Callers(self.listener), self.router).with_graceful_shutdown(shutdown).await
-    }
-}
-
-/// The doorway, as axum wants to have it.
-struct Callers(Doorway);
-
-impl Listener for Callers {
-    type Io = Socket;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Socket, SocketAddr) {
-        self.0.accept().await
-    }
-
-    fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        self.0.local_addr()
+    /// Serves until `shutdown` comes, and lets requests in progress finish for a few seconds.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
+        self.station.serve(Routed(self.router), shutdown).await;
     }
 }
 

@@ -5,7 +5,7 @@
 //! Choice: one task makes a frame a second as long as there are watchers and hands all of them the same bytes. Each has a
 //! short buffer; where it is full, frames are left out and their number is told, so one that reads slowly loses frames and
 //! nobody waits for it. Lines that are no frames must not be missing: where one does not fit, the stream ends, and who comes
-//! back is told everything anew. Frames of the last minutes are kept without their instances, for those that come later.
+//! back is told everything anew. It ends too for a watcher that took no line for thirty seconds: places are few. Frames of the last minutes are kept without their instances, for those that come later.
 //!
 //! Rejected: frames for each watcher at its own time (every page costs the dispatcher's lock once more); a broadcast channel
 //! (it forgets other lines as it does frames).
@@ -13,6 +13,8 @@
 //! Cold start: the first frame after a while without watchers is of the time since the first of them came.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -57,9 +59,18 @@ struct Hub {
     instances: Bytes,
 }
 
+/// Frames in a row during which a watcher may take no line, thirty seconds. It has lost more than twenty of them then: a machine
+/// that sleeps, or a page that is gone, and a place that another watcher needs.
+const SILENT: u32 = 30;
+
 /// A watcher, from here.
 struct Watching {
     lines: mpsc::Sender<Bytes>,
+    /// Lines that it took so far.
+    taken: Arc<AtomicU64>,
+    /// Lines that it had taken when the last frame was made, and the number of frames since it took one.
+    seen: u64,
+    silent: u32,
     /// Frames that it missed and was not told of.
     dropped: u64,
     /// The number of the next event for it.
@@ -70,15 +81,18 @@ struct Watching {
 pub(crate) struct Watcher {
     replay: VecDeque<Bytes>,
     lines: mpsc::Receiver<Bytes>,
+    taken: Arc<AtomicU64>,
 }
 
 impl Watcher {
     /// The next lines; `None` where the stream ends.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
-        match self.replay.pop_front() {
+        let line = match self.replay.pop_front() {
             Some(line) => Some(line),
             None => self.lines.recv().await,
-        }
+        };
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        line
     }
 }
 
@@ -99,7 +113,10 @@ impl Frontend {
         ]);
         replay.extend(hub.past.iter().filter(|(at, _)| *at > since).map(|(_, past)| past.clone()));
         let (sender, lines) = mpsc::channel(BUFFER);
-        hub.watching.push(Watching { lines: sender, dropped: 0, event });
+        let taken = Arc::<AtomicU64>::default();
+        let watching =
+            Watching { lines: sender, taken: taken.clone(), seen: 0, silent: 0, dropped: 0, event };
+        hub.watching.push(watching);
         if hub.last.is_none() {
             self.core.driver.watch_groups(true);
             hub.last = Some(Moment::now(self));
@@ -107,7 +124,7 @@ impl Frontend {
             let frontend = self.clone();
             self.spawn("the stream of frames", async move { frontend.stream().await });
         }
-        Ok(Watcher { replay, lines })
+        Ok(Watcher { replay, lines, taken })
     }
 
     /// Makes frames as long as somebody watches.
@@ -153,6 +170,9 @@ impl Hub {
         (self.models, self.instances) = (models, instances);
         let journal = &frontend.core.driver.journal;
         self.watching.retain_mut(|watching| {
+            if watching.is_silent() {
+                return false;
+            }
             let (events, next) = journal.since(watching.event);
             watching.event = next;
             let events = (!events.is_empty()).then(|| line("events", &events));
@@ -172,6 +192,14 @@ impl Hub {
 }
 
 impl Watching {
+    /// Whether it took no line for so long that its place is for another. Called once for each frame.
+    fn is_silent(&mut self) -> bool {
+        let taken = self.taken.load(Ordering::Relaxed);
+        self.silent = if taken == self.seen { self.silent + 1 } else { 0 };
+        self.seen = taken;
+        self.silent >= SILENT
+    }
+
     /// Gives a frame, or leaves it out. False where nobody watches any more.
     fn give(&mut self, frame: &Bytes) -> bool {
         let room = self.lines.capacity();

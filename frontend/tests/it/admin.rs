@@ -72,6 +72,20 @@ async fn what_callers_send_at_length_is_told_to_nobody_at_length() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn body_is_refused_when_it_does_not_arrive_in_time() {
+    let frontend = fleet(&[]);
+    let body = Body::from_stream(futures::stream::pending::<Result<&str, std::io::Error>>());
+    let request = Request::patch("/admin/v1/settings").header("content-type", "application/json");
+    let answered = frontend.admin().router().oneshot(request.body(body).unwrap());
+    let answered = tokio::time::timeout(std::time::Duration::from_secs(60), answered).await;
+    let response = answered.expect("it is waited for without a limit").unwrap();
+    assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+    let words = response.into_body().collect().await.unwrap().to_bytes();
+    let words = String::from_utf8_lossy(&words).into_owned();
+    assert!(words.contains("did not arrive within 10s"), "{words}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn instances_are_added_and_removed_while_serving() {
     let (a, b) = (Scripted::quick("test://a", 20), Scripted::quick("test://b", 20));
     let network = Network::with(&[&a, &b]);

@@ -150,6 +150,52 @@ async fn eight_may_watch_and_who_goes_makes_room() {
     watch(&frontend, 0).await.next("hello").await;
 }
 
+/// A laptop that sleeps, seven times: it holds no place that another watcher needs.
+#[tokio::test(start_paused = true)]
+async fn watcher_is_dropped_when_it_takes_no_line_for_30_s() {
+    let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
+    let mut silent = Vec::new();
+    for _ in 0..7 {
+        silent.push(watch(&frontend, 0).await);
+    }
+    let mut quick = watch(&frontend, 0).await;
+    for _ in 0..20 {
+        quick.next("frame").await;
+    }
+    let refused = ask(&frontend, "/admin/v1/stream").await.status();
+    assert_eq!(refused, StatusCode::SERVICE_UNAVAILABLE, "a pause of 20 s ends no stream");
+    for _ in 0..20 {
+        quick.next("frame").await;
+    }
+    for _ in 0..7 {
+        let mut late = watch(&frontend, 0).await;
+        late.next("hello").await;
+        // It reads from here on, as a page does.
+        tokio::spawn(async move { while late.line().await.is_some() {} });
+    }
+    for mut reader in silent {
+        while reader.line().await.is_some() {}
+    }
+    quick.next("frame").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn watcher_stays_when_it_takes_a_line_now_and_then() {
+    let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;
+    let mut quick = watch(&frontend, 0).await;
+    for _ in 0..200 {
+        quick.next("frame").await;
+    }
+    // A slow link: 200 lines of the past are ahead of the first frame for it.
+    let mut slow = watch(&frontend, 0).await;
+    for _ in 0..30 {
+        slow.line().await.expect("the stream goes on");
+        for _ in 0..20 {
+            quick.next("frame").await;
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn streams_end_with_the_frontend() {
     let frontend = frontend(config(PolicyKind::None), &[&Scripted::quick("test://a", 20)]).await;

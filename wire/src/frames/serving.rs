@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -57,6 +58,7 @@ pub async fn serve<S: InferenceService>(
         peer_is_done: Notify::new(),
         stale: Notify::new(),
         idle: Notify::new(),
+        closing: AtomicBool::new(false),
         party: OnceLock::new(),
     });
     if let Some(giver) = serving.service.giver().filter(|_| *tokens) {
@@ -75,7 +77,7 @@ pub async fn serve<S: InferenceService>(
             let message = "the client did not take its answer within server.frames.answer_timeout_ms";
             return Err(io::Error::new(io::ErrorKind::TimedOut, message));
         }
-        () = end.0.drained(drain, *age) => {}
+        () = end.0.drained(drain, *age, config.ping_timeout) => {}
     }
     Ok(())
 }
@@ -95,6 +97,8 @@ struct Serving<S> {
     stale: Notify,
     /// The last request in progress was answered.
     idle: Notify,
+    /// The client ignored the goodbye: requests that it still sends are refused.
+    closing: AtomicBool,
     /// The client as a frontend that shares the instances.
     party: OnceLock<Party>,
 }
@@ -196,6 +200,10 @@ impl<S: InferenceService> Serving<S> {
         let id = incoming.header.id;
         let arrived = Instant::now();
         let unused = Unused { party: self.party.get(), token };
+        if self.closing.load(Ordering::Relaxed) {
+            let message = "this connection ends and takes no more requests: open another one".to_owned();
+            return self.reject(id, &Error::Unavailable { message });
+        }
         let visit = match self.caller.visit(Access::Infer) {
             Ok(visit) => visit,
             Err(error) => {
@@ -311,9 +319,12 @@ impl<S: InferenceService> Serving<S> {
         }
     }
 
-    /// Waits for `drain` or until the connection is old or stale, says goodbye, waits for the client's goodbye and for every
-    /// answer to be written. The client sends nothing after its goodbye, so no request that it sent is lost.
-    async fn drained(&self, drain: CancellationToken, age: Option<Duration>) {
+    /// Waits for `drain` or until the connection is old or stale, sends a goodbye, and waits for the client's goodbye and for
+    /// every answer to be written. The client sends nothing after its goodbye, so no request that it sent is lost.
+    ///
+    /// A client that does not say goodbye within `patience`, which is longer than any pause of its process, is not one of ours
+    /// or ignores it on purpose. Its further requests are refused, so that the connection ends with those in progress.
+    async fn drained(&self, drain: CancellationToken, age: Option<Duration>, patience: Duration) {
         let old = async {
             match age {
                 Some(age) => tokio::time::sleep(age).await,
@@ -326,7 +337,9 @@ impl<S: InferenceService> Serving<S> {
             () = old => {}
         }
         let _ = self.writer.send(Frame::bare(Kind::GoAway, 0), Urgency::Now);
-        self.peer_is_done.notified().await;
+        if tokio::time::timeout(patience, self.peer_is_done.notified()).await.is_err() {
+            self.closing.store(true, Ordering::Relaxed);
+        }
         loop {
             let idle = self.idle.notified();
             if self.calls.lock().running.is_empty() {
@@ -334,7 +347,12 @@ impl<S: InferenceService> Serving<S> {
             }
             idle.await;
         }
-        self.writer.flushed().await;
+        if self.closing.load(Ordering::Relaxed) {
+            // Refusals of requests that go on coming are no answers to wait for.
+            let _ = tokio::time::timeout(patience, self.writer.flushed()).await;
+        } else {
+            self.writer.flushed().await;
+        }
     }
 }
 

@@ -2,13 +2,14 @@
 //! and the write half can be used through a shared reference.
 
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::tls::{Session, Stream};
@@ -37,6 +38,23 @@ impl From<UnixStream> for Socket {
 }
 
 impl Socket {
+    /// Waits until the peer has sent a byte, or is gone. The byte stays where it is.
+    pub(crate) async fn first_byte(&self) -> io::Result<()> {
+        // The readiness of a new socket may be a guess: only looking at the byte tells.
+        let mut byte = [MaybeUninit::uninit()];
+        let looked = match self {
+            Socket::Tcp(stream) => {
+                stream.async_io(Interest::READABLE, || SockRef::from(stream).peek(&mut byte)).await
+            }
+            Socket::Unix(stream) => {
+                stream.async_io(Interest::READABLE, || SockRef::from(stream).peek(&mut byte)).await
+            }
+            // The handshake came first, and bytes may have arrived with it.
+            Socket::Tls(_) => Ok(0),
+        };
+        looked.map(drop)
+    }
+
     pub(super) fn into_split(self) -> (ReadHalf, WriteHalf) {
         match self {
             Socket::Tcp(stream) => {

@@ -26,6 +26,9 @@ use super::{Digest, Role};
 /// A file with more bytes than this is not read.
 const MAX_BYTES: u64 = 4 << 20;
 
+/// The least rate, in requests a second: about one a day. A smaller one is a slip of a digit, as it allows no client to work.
+const LEAST_RATE: f64 = 1e-5;
+
 /// The longest name, in bytes: names are in logs and metrics.
 const LONGEST_NAME: usize = 64;
 
@@ -100,8 +103,10 @@ impl Entry {
                 "a name of a key is no name: use up to {LONGEST_NAME} letters, digits, '-', '_', '.' and '@'"
             ));
         }
-        if rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
-            return Err(format!("key '{name}': rate must be more than 0, or left out for no limit"));
+        if rate.is_some_and(|rate| !(rate.is_finite() && rate >= LEAST_RATE)) {
+            return Err(format!(
+                "key '{name}': rate must be {LEAST_RATE} requests a second or more: raise it, or leave it out for no limit"
+            ));
         }
         if rate.is_none() && self.burst.is_some() {
             return Err(format!("key '{name}': burst says nothing without a rate: set both, or neither"));
@@ -191,6 +196,8 @@ mod tests {
             (key("", &digest, ""), "no name"),
             (key("a", &digest, "rate = 0"), "rate"),
             (key("a", &digest, "rate = inf"), "rate"),
+            (key("a", &digest, "rate = 1e-20"), "rate"),
+            (key("a", &digest, "rate = 0.0000099"), "rate"),
             (key("a", &digest, "burst = 4"), "burst"),
             (key("a", &digest, "rate = 4\nburst = 0"), "line"),
             (key("a", &digest, "concurrency = 0"), "line"),

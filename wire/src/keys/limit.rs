@@ -9,6 +9,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+/// The longest wait that a refused client is told. A client that comes back earlier is refused again, at the cost of one look
+/// at its key; no client plans further ahead.
+const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
+
 /// What a key may ask for; nothing where it is not limited.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Allowance {
@@ -59,7 +63,9 @@ impl Limit {
             *bucket = (tokens, now);
             drop(bucket);
             self.leave();
-            return Err(Over::Rate(rate, Duration::from_secs_f64((1.0 - tokens) / rate)));
+            // A rate may be so small that its wait is no `Duration`.
+            let wait = Duration::try_from_secs_f64((1.0 - tokens) / rate).unwrap_or(LONGEST_WAIT);
+            return Err(Over::Rate(rate, wait.min(LONGEST_WAIT)));
         }
         *bucket = (tokens - 1.0, now);
         Ok(())
@@ -113,5 +119,20 @@ mod tests {
         limit.enter().unwrap();
         limit.enter().unwrap();
         assert_eq!(limit.enter(), Err(Over::Concurrency(2)));
+    }
+
+    /// A request in a hundred billion years: its wait does not fit into a `Duration`.
+    #[tokio::test(start_paused = true)]
+    async fn tiny_rate_reports_a_bounded_wait_when_exceeded() {
+        for rate in [1e-20, f64::MIN_POSITIVE] {
+            let limit = Limit::new(Allowance { rate: Some(rate), burst: 1.0, concurrency: Some(1) });
+            limit.enter().unwrap();
+            limit.leave();
+            for _ in 0..3 {
+                let refused = limit.enter().unwrap_err();
+                assert_eq!(refused, Over::Rate(rate, LONGEST_WAIT), "rate {rate}");
+            }
+            assert_eq!(limit.underway.load(Ordering::Relaxed), 0, "a refused request holds no place");
+        }
     }
 }

@@ -7,6 +7,7 @@ use parm_protocol::Error;
 
 use super::config::{Config, ModelControl};
 use crate::keys::{Access, Keys, Visit};
+use crate::listening::Listener;
 
 /// Who can reach a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,13 @@ pub(super) enum Reach {
     Local,
     /// Other machines too.
     Open,
+}
+
+impl Reach {
+    /// The reach of a listener.
+    pub(super) fn of(listener: &Listener) -> Self {
+        if listener.is_local() { Reach::Local } else { Reach::Open }
+    }
 }
 
 /// What stands before the routes of a server.

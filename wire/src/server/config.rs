@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::address::Address;
+use crate::listening::ConnectionLimits;
 use crate::{Budget, frames};
 
 /// Addresses and limits of a server.
@@ -91,6 +92,22 @@ pub enum ModelControl {
 }
 
 impl Config {
+    /// ConnectionLimits of the connections of clients' addresses.
+    pub(super) fn limits(&self) -> ConnectionLimits {
+        let clients = ConnectionLimits::clients();
+        ConnectionLimits {
+            // A head begins with its first byte.
+            first_byte: clients.first_byte.min(self.head_timeout),
+            head: self.head_timeout,
+            idle: self.idle_timeout,
+            answer: self.answer_timeout,
+            age: self.max_connection_age,
+            drain: self.drain_timeout,
+            streams: self.max_streams,
+            ..clients
+        }
+    }
+
     /// What bodies may hold together: a single one of the largest size must not be refused for ever.
     pub(super) fn budget(&self) -> Arc<Budget> {
         let largest = self.max_body_bytes.get().max(self.frames.max_body_bytes.get() as usize);

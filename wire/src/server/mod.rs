@@ -1,17 +1,13 @@
 //! ONE server of the protocol, generic over [`InferenceService`]: the frontend and the worker are both served by it.
 //!
-//! Reading order: `listener` accepts, `connection` serves HTTP on what was accepted and watches it by its `activity`,
-//! `auth` lets requests in, `rest` and `grpc` answer them, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics.
+//! Connections are those of [`listening`](crate::listening). Reading order: `requests` answers them, `auth` lets requests in, `rest` and `grpc` answer them, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics.
 
-mod activity;
 mod address;
-mod age;
 mod auth;
 mod config;
-mod connection;
 mod grpc;
-mod listener;
 mod page;
+mod requests;
 mod rest;
 mod routes;
 mod shared;
@@ -21,7 +17,6 @@ mod upgrade;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -33,15 +28,14 @@ pub use status::refusal;
 #[cfg(test)]
 pub(crate) use upgrade::Offer;
 
-use listener::Listener;
+use auth::Reach;
 use parm_protocol::{Error, InferenceService};
+use requests::App;
 use shared::Shared;
 
 use crate::keys::Keys;
+use crate::listening::{ConnectionLimits, Listener, OPERATOR_CONNECTIONS, Room, Station};
 use crate::tls::{Spoken, Tls};
-
-/// Connections that the metrics listener serves at a time: scrapers, not clients.
-const METRICS_CONNECTIONS: usize = 64;
 
 /// A server whose addresses are bound but that answers nobody yet.
 pub struct Server<S> {
@@ -73,19 +67,22 @@ impl<S: InferenceService> Server<S> {
 
     /// Binds every address of the configuration, for callers with these keys.
     pub async fn bind_for(keys: Keys, config: Config, service: Arc<S>) -> Result<Self, Error> {
-        let http = Listener::tcp(config.http).await?;
-        let grpc = Listener::tcp(config.grpc).await?;
-        let metrics = Listener::tcp(config.metrics).await?;
-        let addresses =
-            Addresses { http: http.address()?, grpc: grpc.address()?, metrics: metrics.address()? };
+        let http = Listener::tcp(config.http.0).await.map_err(refused(config.http))?;
+        let grpc = Listener::tcp(config.grpc.0).await.map_err(refused(config.grpc))?;
+        let metrics = Listener::tcp(config.metrics.0).await.map_err(refused(config.metrics))?;
+        let addresses = Addresses {
+            http: http.address().map_err(refused(config.http))?,
+            grpc: grpc.address().map_err(refused(config.grpc))?,
+            metrics: metrics.address().map_err(refused(config.metrics))?,
+        };
         // gRPC is HTTP/2 with paths of its own, so every listener may speak all; two ports are kept for clients' sake.
         let mut listeners = vec![http, grpc];
         if let Some(path) = &config.unix {
-            listeners.push(Listener::unix(path)?);
+            listeners.push(Listener::unix(path).map_err(refused(path.display()))?);
         }
         let shared = Shared::new(config, service, keys);
         for listener in &listeners {
-            if let Some(warning) = shared.guard.warning(listener.reach()) {
+            if let Some(warning) = shared.guard.warning(Reach::of(listener)) {
                 tracing::warn!(address = %listener, "{warning}");
             }
         }
@@ -121,28 +118,37 @@ impl<S: InferenceService> Server<S> {
         let ended = CancellationToken::new();
         let metrics_connections = TaskTracker::new();
         metrics_connections.spawn(shared.keys.clone().follow(ended.clone()));
-        let pages = page::Pages::new(pages, &shared.keys, metrics.reach());
         metrics_connections.spawn(tls.clone().follow(ended.clone()));
-        let door = page::Door { listener: metrics, welcome: tls.welcome(Spoken::Http1) };
-        metrics_connections.spawn(page::serve(door, Arc::new(pages), METRICS_CONNECTIONS, ended.clone()));
-        let room = Arc::new(Semaphore::new(shared.config.max_connections.get()));
+        let pages = page::Pages::new(pages, &shared.keys, Reach::of(&metrics));
+        let room = Room::new(OPERATOR_CONNECTIONS, "64 connections of the metrics address");
+        let metrics = Station::new(
+            metrics,
+            &tls,
+            Spoken::Http1,
+            ConnectionLimits::operators(shared.config.max_connection_age),
+            room,
+        );
+        metrics_connections.spawn(metrics.serve(page::handler(pages), ended.clone().cancelled_owned()));
+        let room = Room::new(shared.config.max_connections.get(), "server.max_connections");
         let accepting = TaskTracker::new();
-        let app = connection::App::new(shared.clone()).behind(tls.welcome(Spoken::Http2));
+        let app = App::new(shared.clone());
         for listener in http {
-            let app = app.reached(listener.reach());
-            accepting.spawn(connection::accept(listener, app, room.clone(), stop.clone()));
+            let app = app.reached(Reach::of(&listener));
+            let station = Station::new(listener, &tls, Spoken::Http2, shared.config.limits(), room.clone());
+            let station = station.ages(shared.ages.clone()).draining_with(shared.drain.clone());
+            accepting.spawn(station.accept(app, stop.clone().cancelled_owned()));
         }
         stop.cancelled().await;
         accepting.close();
         accepting.wait().await;
-        shared.drain.cancel();
-        shared.connections.close();
-        let cut = match tokio::time::timeout(shared.config.drain_timeout, shared.connections.wait()).await {
-            Ok(()) => 0,
-            Err(_) => shared.connections.len(),
-        };
+        let cut = shared.drain.end(shared.config.drain_timeout).await;
         ended.cancel();
         metrics_connections.close();
         cut
     }
+}
+
+/// What an address that cannot be listened on is reported as.
+fn refused(address: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> Error {
+    move |error| Error::Listen { address: address.to_string(), message: error.to_string() }
 }

@@ -8,29 +8,17 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use parm_protocol::{Error, rest};
-use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 
 use super::auth::{Guard, Reach};
-use super::listener::Listener;
 use super::status;
 use crate::keys::{self, Access, Keys, Surface};
-use crate::tls::Welcome;
-use crate::unread::Unread;
+use crate::listening::{Handler, Routed};
 
 /// Largest body that a page accepts: a settings document, not tensors.
 const MAX_BODY: usize = 1 << 20;
-/// How long a client may take over its request's head.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// How long a client may take over its request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long a client may take over an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a page answers with: its text, or an error.
 type Answered = Result<String, Error>;
@@ -83,50 +71,20 @@ impl Pages {
     }
 }
 
-/// Where callers come in.
-pub(super) struct Door {
-    pub(super) listener: Listener,
-    pub(super) welcome: Welcome,
+/// What serves pages on a listener.
+pub(super) fn handler(pages: Pages) -> impl Handler {
+    let pages = Arc::new(pages);
+    Routed(tower::service_fn(move |request| {
+        let pages = pages.clone();
+        async move { Ok::<_, Infallible>(answer(&pages, request).await.map(Full::new)) }
+    }))
 }
 
-/// Serves the pages until `ended`.
-pub(super) async fn serve(door: Door, pages: Arc<Pages>, limit: usize, ended: CancellationToken) {
-    let room = Arc::new(Semaphore::new(limit));
-    let accept = async {
-        while let Ok(permit) = room.clone().acquire_owned().await {
-            let (socket, pages) = (door.listener.accept().await, pages.clone());
-            let welcome = door.welcome.clone();
-            tokio::spawn(async move {
-                let Ok(socket) = welcome.greet(socket).await else { return };
-                let unread = Arc::new(Unread::default());
-                let (pages, told) = (&pages, &unread);
-                let service = service_fn(|request| async move {
-                    let response = answer(pages, request).await?;
-                    let told = told.answer(None);
-                    Ok::<_, Infallible>(response.map(|text| Full::new(told.part(text))))
-                });
-                let mut http = hyper::server::conn::http1::Builder::new();
-                http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-                // A scraper that goes away is no news, nor is one that does not read.
-                tokio::select! {
-                    _ = http.serve_connection(TokioIo::new(socket), service) => {}
-                    () = unread.overdue(ANSWER_TIMEOUT) => {}
-                }
-                drop(permit);
-            });
-        }
-    };
-    tokio::select! {
-        () = ended.cancelled() => {}
-        () = accept => {}
-    }
-}
-
-async fn answer(pages: &Pages, request: Request<Incoming>) -> Result<Response<Bytes>, Infallible> {
-    Ok(match told(pages, request).await {
+async fn answer(pages: &Pages, request: Request<Incoming>) -> Response<Bytes> {
+    match told(pages, request).await {
         Ok((content_type, text)) => respond(StatusCode::OK, content_type, text.into()),
         Err(error) => problem(&error),
-    })
+    }
 }
 
 async fn told(pages: &Pages, request: Request<Incoming>) -> Result<(&'static str, String), Error> {

@@ -2,12 +2,6 @@
 
 use std::sync::Arc;
 
-use http::Method;
-use parm_protocol::{Error, InferRequest, InferenceService, Transport, bounds};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-
-use super::age::Ages;
 use super::auth::Guard;
 use super::config::Config;
 use super::upgrade::Offer;
@@ -15,6 +9,9 @@ use crate::Budget;
 use crate::budget::Share;
 use crate::frames::Limits;
 use crate::keys::{Keys, Visit};
+use crate::listening::{Ages, Drain};
+use http::Method;
+use parm_protocol::{Error, InferRequest, InferenceService, Transport, bounds};
 
 /// The service and what stands around it.
 pub(super) struct Shared<S> {
@@ -23,25 +20,23 @@ pub(super) struct Shared<S> {
     pub(super) guard: Guard,
     pub(super) keys: Keys,
     /// How long connections live.
-    pub(super) ages: Ages,
+    pub(super) ages: Arc<Ages>,
     /// What the bodies of requests hold.
     pub(super) budget: Arc<Budget>,
     pub(super) frames: Offer<S>,
-    /// Cancelled when listening has ended: connections finish what they have and close.
-    pub(super) drain: CancellationToken,
-    /// Every connection of every listener.
-    pub(super) connections: TaskTracker,
+    /// The end of every connection of every listener.
+    pub(super) drain: Drain,
 }
 
 impl<S: InferenceService> Shared<S> {
     pub(super) fn new(config: Config, service: Arc<S>, keys: Keys) -> Arc<Self> {
-        let (drain, connections) = (CancellationToken::new(), TaskTracker::new());
+        let drain = Drain::default();
         let budget = config.budget();
         let limits = Limits { budget: budget.clone(), ..Limits::from(config.frames.clone()) };
-        let frames = Offer::new(service.clone(), limits, drain.clone(), connections.clone());
+        let frames = Offer::new(service.clone(), limits, drain.clone());
         let guard = Guard::new(&config, keys.clone());
-        let ages = Ages::new(config.max_connection_age);
-        Arc::new(Self { service, config, guard, keys, ages, budget, frames, drain, connections })
+        let ages = Arc::new(Ages::new(config.max_connection_age));
+        Arc::new(Self { service, config, guard, keys, ages, budget, frames, drain })
     }
 
     /// Counts what a request takes now that it is read, on top of its body if it is more. Never more than a body may

@@ -8,29 +8,24 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
 use parm_protocol::InferenceService;
-use tokio_util::sync::CancellationToken;
+#[cfg(test)]
 use tokio_util::task::TaskTracker;
 
 use crate::frames::{self, Negotiated, PROTOCOL, Socket};
 use crate::keys::Caller;
+use crate::listening::Drain;
 
 /// What is offered to those who ask for frames.
 pub(crate) struct Offer<S> {
     service: Arc<S>,
     limits: Arc<frames::Limits>,
-    drain: CancellationToken,
-    connections: TaskTracker,
+    drain: Drain,
 }
 
 impl<S: InferenceService> Offer<S> {
-    /// Connections end when `drain` is cancelled and everything accepted is answered; `connections` then becomes empty.
-    pub(crate) fn new(
-        service: Arc<S>,
-        limits: frames::Limits,
-        drain: CancellationToken,
-        connections: TaskTracker,
-    ) -> Self {
-        Self { service, limits: Arc::new(limits), drain, connections }
+    /// Connections end with others: when everything accepted is answered, or when they are cut.
+    pub(crate) fn new(service: Arc<S>, limits: frames::Limits, drain: Drain) -> Self {
+        Self { service, limits: Arc::new(limits), drain }
     }
 
     /// Answers a request for frames: `101`, and the connection is served from there on, or `426` to who asked for
@@ -63,9 +58,10 @@ impl<S: InferenceService> Offer<S> {
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let limits = frames::Limits { caller, age, tokens, ..frames::Limits::clone(&self.limits) };
         let offer = self.clone();
-        self.connections.spawn(async move {
+        let cut = self.drain.cut.clone();
+        self.drain.connections.spawn(async move {
             let _place = place;
-            offer.serve(upgrade, limits).await;
+            cut.run_until_cancelled(offer.serve(upgrade, limits)).await;
         });
         response
     }
@@ -73,7 +69,7 @@ impl<S: InferenceService> Offer<S> {
     /// The connections that speak frames.
     #[cfg(test)]
     pub(crate) fn connections(&self) -> &TaskTracker {
-        &self.connections
+        &self.drain.connections
     }
 
     async fn serve(self, upgrade: OnUpgrade, limits: frames::Limits) {
@@ -84,7 +80,9 @@ impl<S: InferenceService> Offer<S> {
         let Some((socket, already_read)) = socket(upgraded) else {
             return tracing::error!("a connection that asked for frames is no plain socket");
         };
-        if let Err(error) = frames::serve(socket, &already_read, self.service, &limits, self.drain).await {
+        if let Err(error) =
+            frames::serve(socket, &already_read, self.service, &limits, self.drain.begun).await
+        {
             tracing::debug!(%error, "a connection of frames ended");
         }
     }
@@ -96,7 +94,6 @@ impl<S> Clone for Offer<S> {
             service: Arc::clone(&self.service),
             limits: Arc::clone(&self.limits),
             drain: self.drain.clone(),
-            connections: self.connections.clone(),
         }
     }
 }

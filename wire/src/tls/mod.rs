@@ -22,7 +22,6 @@
 //! dialler, `stream` and `session` carry bytes, and `words` tells people what went wrong.
 
 mod config;
-mod doorway;
 mod files;
 mod follow;
 mod handle;
@@ -43,7 +42,6 @@ mod welcome;
 mod words;
 
 pub use config::{Config, Mode};
-pub use doorway::Doorway;
 pub use handle::{Standing, Tls};
 pub use outgoing::Outgoing;
 pub(crate) use session::Session;

@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
 use super::handle::Charter;
-use super::memory::Speech;
+use super::memory::{Lasting, Speech};
 use super::{Mode, Spoken, Stream, Tls, words};
 use crate::frames::Socket;
 
@@ -78,8 +78,8 @@ impl Outgoing {
         };
         match agreed {
             Ok(stream) => {
-                memory.note(authority, Speech::Secured);
-                Ok(Socket::Tls(Box::new(stream)))
+                let lasting = Lasting::new(wanted.charter.clone(), authority);
+                Ok(Socket::Tls(Box::new(stream.remembered(lasting))))
             }
             Err(error) if may_fall_back && words::speaks_plain(&error) => {
                 wanted.charter.counts.fallbacks.fetch_add(1, Ordering::Relaxed);

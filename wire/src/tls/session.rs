@@ -13,6 +13,7 @@ use rustls::Connection;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
+use super::memory::Lasting;
 use super::{Stream, words};
 
 /// Both directions of a connection.
@@ -20,6 +21,7 @@ use super::{Stream, words};
 pub(crate) struct Session {
     socket: TcpStream,
     connection: Mutex<Connection>,
+    _lasting: Option<Lasting>,
 }
 
 /// The socket without waiting: what it cannot do at once would block.
@@ -27,8 +29,8 @@ struct AtOnce<'a>(&'a TcpStream);
 
 impl From<Stream> for Session {
     fn from(stream: Stream) -> Self {
-        let (socket, connection) = stream.into_parts();
-        Self { socket, connection: Mutex::new(connection) }
+        let (socket, connection, lasting) = stream.into_parts();
+        Self { socket, connection: Mutex::new(connection), _lasting: lasting }
     }
 }
 

@@ -11,11 +11,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
+use super::memory::Lasting;
 use super::words;
 
 /// A connection on which TLS is agreed upon. Errors are in our words.
 #[derive(Debug)]
-pub struct Stream(TlsStream<TcpStream>);
+pub struct Stream(TlsStream<TcpStream>, Option<Lasting>);
 
 impl Stream {
     /// Agrees upon TLS with a caller. One who is refused has been told, and may not have read it yet.
@@ -24,7 +25,7 @@ impl Stream {
         stream: TcpStream,
     ) -> Result<Self, (io::Error, TcpStream)> {
         match TlsAcceptor::from(config).accept(stream).into_fallible().await {
-            Ok(stream) => Ok(Self(stream.into())),
+            Ok(stream) => Ok(Self(stream.into(), None)),
             Err((error, stream)) => Err((words::explained(error), stream)),
         }
     }
@@ -35,12 +36,18 @@ impl Stream {
         name: ServerName<'static>,
         stream: TcpStream,
     ) -> io::Result<Self> {
-        TlsConnector::from(config).connect(name, stream).await.map(|stream| Self(stream.into()))
+        TlsConnector::from(config).connect(name, stream).await.map(|stream| Self(stream.into(), None))
     }
 
-    /// The connection below and its state, for who reads and writes it by other ways.
-    pub(super) fn into_parts(self) -> (TcpStream, Connection) {
-        match self.0 {
+    /// The same, for as long as which its server is remembered.
+    pub(super) fn remembered(mut self, lasting: Lasting) -> Self {
+        self.1 = Some(lasting);
+        self
+    }
+
+    /// The connection below, its state, and what must live as long as both.
+    pub(super) fn into_parts(self) -> (TcpStream, Connection, Option<Lasting>) {
+        let (socket, connection) = match self.0 {
             TlsStream::Client(stream) => {
                 let (stream, connection) = stream.into_inner();
                 (stream, connection.into())
@@ -49,7 +56,8 @@ impl Stream {
                 let (stream, connection) = stream.into_inner();
                 (stream, connection.into())
             }
-        }
+        };
+        (socket, connection, self.1)
     }
 }
 

@@ -45,11 +45,6 @@ impl Welcome {
         Self { charter, spoken }
     }
 
-    /// Whether connections are served as they come.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.charter.is_none()
-    }
-
     /// The connection as it is to be served. An error has been told where it should be.
     pub(crate) async fn greet(&self, socket: Socket) -> io::Result<Socket> {
         let (Some(charter), Socket::Tcp(_)) = (&self.charter, &socket) else { return Ok(socket) };

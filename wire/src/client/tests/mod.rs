@@ -20,11 +20,11 @@ use parm_protocol::{
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::frames::{self, EXTENSION, PATH, Socket};
 use crate::keys::Caller;
+use crate::listening::Drain;
 use crate::scripted::{Scripted, echo};
 use crate::server::Offer;
 
@@ -50,8 +50,11 @@ struct Server<S> {
 
 impl<S: InferenceService> Server<S> {
     fn new(service: S, drain: CancellationToken) -> Arc<Self> {
-        let offer =
-            Offer::new(Arc::new(service), frames::Config::default().into(), drain, TaskTracker::new());
+        let offer = Offer::new(
+            Arc::new(service),
+            frames::Config::default().into(),
+            Drain { begun: drain, ..Drain::default() },
+        );
         Arc::new(Self {
             offer,
             offers_frames: AtomicBool::new(true),

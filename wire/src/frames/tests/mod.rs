@@ -1,5 +1,6 @@
 //! Both ends of a connection, over a socket pair.
 
+mod goodbye;
 mod keys;
 mod slow;
 mod tokens;
@@ -52,6 +53,16 @@ fn start<S: InferenceService>(service: S, config: &Config) -> (Connection, Serve
     let task =
         tokio::spawn(async move { serve(far.into(), b"", Arc::new(service), &config.into(), token).await });
     (connection, Server { task, drain })
+}
+
+/// Reads a whole frame from a peer that is played by hand.
+async fn next_frame(near: &mut UnixStream) -> std::io::Result<(header::Header, Vec<u8>)> {
+    let mut bytes = [0; header::LENGTH];
+    near.read_exact(&mut bytes).await?;
+    let header = header::Header::from_bytes(&bytes).unwrap();
+    let mut body = vec![0; header.body as usize];
+    near.read_exact(&mut body).await?;
+    Ok((header, body))
 }
 
 /// No deadline, no trace.

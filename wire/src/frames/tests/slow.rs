@@ -4,12 +4,7 @@ use super::*;
 
 /// Reads a frame's kind and passes over its body.
 async fn next_kind(near: &mut UnixStream) -> header::Kind {
-    let mut bytes = [0; header::LENGTH];
-    near.read_exact(&mut bytes).await.unwrap();
-    let header = header::Header::from_bytes(&bytes).unwrap();
-    let mut body = vec![0; header.body as usize];
-    near.read_exact(&mut body).await.unwrap();
-    header.kind
+    next_frame(near).await.unwrap().0.kind
 }
 
 fn frame(id: u64, bytes: usize) -> Vec<u8> {

@@ -7,14 +7,7 @@ use std::future::{Future, Ready, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{Stream, TryFutureExt};
-use hyper::body::Incoming;
-use parm_protocol::{Error, InferenceService, Transport};
-use prost::Message;
-use tokio::time::Instant;
-use tonic::{Code, Status};
-use tonic_prost::ProstCodec;
-
+use super::single::SingleCodec;
 use super::timely::Timely;
 use super::{Response, timeout};
 use crate::budget::Share;
@@ -22,6 +15,12 @@ use crate::keys::{Access, Visit};
 use crate::server::auth::Reach;
 use crate::server::shared::Shared;
 use crate::server::status;
+use futures::{Stream, TryFutureExt};
+use hyper::body::Incoming;
+use parm_protocol::{Error, InferenceService, Transport};
+use prost::Message;
+use tokio::time::Instant;
+use tonic::{Code, Status};
 
 /// How long after a deadline a call is cut off, if the service has not said by then that it passed. The client has
 /// stopped waiting by its own clock.
@@ -99,7 +98,7 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
     {
         let Self { shared, request, started, deadline, visit: _visit } = self;
         let share = shared.budget.share();
-        let request = request.map(|body| body.counted(share.clone()));
+        let request = request.map(|body| body.counted(share.clone(), most));
         let mut reached = false;
         let method = tower::service_fn(|request: tonic::Request<M>| {
             reached = true;
@@ -157,12 +156,12 @@ pub(super) fn refuse<S: InferenceService>(shared: &Shared<S>, error: Error) -> R
     to_status(shared.rejected(error, Transport::Grpc)).into_http()
 }
 
-fn codec<R, M>(limit: usize) -> tonic::server::Grpc<ProstCodec<R, M>>
+fn codec<R, M>(limit: usize) -> tonic::server::Grpc<SingleCodec<R, M>>
 where
     R: Message + 'static,
     M: Message + Default + 'static,
 {
-    tonic::server::Grpc::new(ProstCodec::default())
+    tonic::server::Grpc::new(SingleCodec::default())
         .max_decoding_message_size(limit)
         .max_encoding_message_size(usize::MAX)
 }

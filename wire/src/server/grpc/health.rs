@@ -37,7 +37,7 @@ fn changes<S: InferenceService>(
     service: String,
 ) -> impl Stream<Item = Result<HealthCheckResponse, tonic::Status>> + Send + 'static {
     stream::unfold((shared, service, None), |(shared, service, told)| async move {
-        let drain = shared.drain.clone();
+        let drain = shared.drain.begun.clone();
         let mut now = status(&shared, &service);
         while told == Some(now) {
             let drains = drain.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_none();

@@ -12,6 +12,7 @@ mod infer;
 mod method;
 mod reflection;
 mod repository;
+mod single;
 #[cfg(test)]
 mod tests;
 mod timely;

@@ -14,7 +14,11 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use parm_protocol::Error;
 use tokio::time::Sleep;
 
+use super::single::WORDS;
 use crate::budget::Share;
+
+/// Bytes in front of each message: a flag and its length.
+const PREFIX: usize = 5;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -23,25 +27,34 @@ pub(super) struct Timely {
     body: Incoming,
     limit: Duration,
     share: Option<Arc<Share>>,
+    /// Bytes that may come, and those that came.
+    most: usize,
+    came: usize,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Timely {
     pub(super) fn new(body: Incoming, limit: Duration) -> Self {
-        Self { body, limit, share: None, timer: None }
+        Self { body, limit, share: None, most: usize::MAX, came: 0, timer: None }
     }
 
-    /// Counts what comes from now on.
-    pub(super) fn counted(mut self, share: Arc<Share>) -> Self {
+    /// Counts what comes from now on, which is one message of at most so many bytes.
+    pub(super) fn counted(mut self, share: Arc<Share>, most: usize) -> Self {
         self.share = Some(share);
+        self.most = most.saturating_add(PREFIX);
         self
     }
 
-    fn count(&self, frame: &Frame<Bytes>) -> Result<(), Error> {
-        match (&self.share, frame.data_ref()) {
-            (Some(share), Some(data)) => share.grow(data.len()),
-            _ => Ok(()),
+    fn count(&mut self, frame: &Frame<Bytes>) -> Result<(), Error> {
+        let (Some(share), Some(data)) = (&self.share, frame.data_ref()) else { return Ok(()) };
+        // A message that is too long is refused by its length, as soon as that is there. Whatever goes beyond later on is another
+        // message.
+        let known = self.came >= PREFIX;
+        self.came = self.came.saturating_add(data.len());
+        if known && self.came > self.most {
+            return Err(Error::Malformed { message: WORDS.into() });
         }
+        share.grow(data.len())
     }
 }
 

@@ -7,10 +7,10 @@ use parm_protocol::InferenceService;
 
 use super::Served;
 use crate::keys::Caller;
-use crate::server::connection::Place;
+use crate::server::requests::Kept;
 
 pub(super) async fn upgrade<S: InferenceService>(State(shared): Served<S>, mut request: Request) -> Response {
-    let place = request.extensions_mut().remove::<Place>();
+    let kept = request.extensions_mut().remove::<Kept>();
     let caller = request.extensions_mut().remove::<Caller>().unwrap_or_default();
-    shared.frames.answer(&mut request, caller, shared.ages.next(), place).map(|()| Body::empty())
+    shared.frames.answer(&mut request, caller, shared.ages.next(), kept).map(|()| Body::empty())
 }

@@ -3,8 +3,8 @@
 #[path = "../../../../tests/support/authority.rs"]
 // Shared with the tests of the binary, where it is public.
 #[allow(unreachable_pub)]
-mod authority;
-mod doorway;
+pub(crate) mod authority;
+mod lasting;
 mod modes;
 mod mutual;
 mod refusals;

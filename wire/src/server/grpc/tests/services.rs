@@ -113,7 +113,7 @@ async fn who_watches_health_is_told_of_changes_and_of_the_end() {
     }
     // Both at once, as when the drain's delay is none: the last word is still that nothing is served.
     scene.script.ready.store(false, Ordering::Relaxed);
-    scene.grpc.shared.drain.cancel();
+    scene.grpc.shared.drain.begun.cancel();
     assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
     assert_eq!(watch.message().await.unwrap(), None);
 }

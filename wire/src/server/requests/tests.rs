@@ -1,10 +1,13 @@
 //! When a connection is idle, and when it only looks so.
 
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
 
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::health_client::HealthClient;
@@ -12,8 +15,16 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::*;
 use crate::keys::Keys;
+use crate::listening::serve_one;
 use crate::scripted::{Scripted, echo};
 use crate::server::Config;
+
+/// A connection to a server, which serves it as its listeners would.
+fn connect<S: InferenceService>(shared: &Arc<Shared<S>>) -> (UnixStream, JoinHandle<()>) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (app, limits) = (App::new(shared.clone()), shared.config.limits());
+    (theirs, tokio::spawn(serve_one(ours.into(), app, limits, shared.drain.clone())))
+}
 
 /// A connection that may be idle for a second.
 struct Scene {
@@ -27,10 +38,8 @@ impl Scene {
         let config = Config { idle_timeout: Duration::from_secs(1), ..Config::default() };
         let service = Scripted(|request, _| async { Ok(echo(request)) });
         let shared = Shared::new(config, Arc::new(service), Keys::none());
-        let drain = shared.drain.clone();
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let served = tokio::spawn(serve(ours.into(), App::new(shared), permit));
+        let drain = shared.drain.begun.clone();
+        let (theirs, served) = connect(&shared);
         let mut only = Some(TokioIo::new(theirs));
         let connector = tower::service_fn(move |_| {
             std::future::ready(only.take().ok_or_else(|| std::io::Error::other("it was closed")))
@@ -83,7 +92,6 @@ const ANSWER: usize = 4 << 20;
 /// A server that may hold four of its answers, and connections to it.
 struct Crowd {
     shared: Arc<Shared<Large>>,
-    app: App<Large>,
 }
 
 type Large = Scripted<fn(parm_protocol::InferRequest, parm_protocol::Context) -> Ready>;
@@ -107,13 +115,11 @@ impl Crowd {
         };
         config.frames.max_body_bytes = NonZeroU32::new(1 << 20).unwrap();
         let shared = Shared::new(config, Arc::new(Scripted(large as fn(_, _) -> _)), Keys::none());
-        Self { app: App::new(shared.clone()), shared }
+        Self { shared }
     }
 
     fn connect(&self) -> (UnixStream, JoinHandle<()>) {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        (theirs, tokio::spawn(serve(ours.into(), self.app.clone(), permit)))
+        connect(&self.shared)
     }
 
     fn held(&self) -> usize {
@@ -191,9 +197,7 @@ async fn aged() -> (UnixStream, JoinHandle<()>) {
     let config = Config { max_connection_age: Duration::from_secs(10), ..Config::default() };
     let service = Scripted(|request, _| async { Ok(echo(request)) });
     let shared = Shared::new(config, Arc::new(service), Keys::none());
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-    (theirs, tokio::spawn(serve(ours.into(), App::new(shared), permit)))
+    connect(&shared)
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,19 +11,19 @@ const GOLDEN: u32 = 0x9e37_79b9;
 
 /// The bound, and the connections so far.
 #[derive(Debug)]
-pub(super) struct Ages {
+pub(crate) struct Ages {
     most: Duration,
     taken: AtomicU32,
 }
 
 impl Ages {
     /// Zero bounds nothing.
-    pub(super) fn new(most: Duration) -> Self {
+    pub(crate) fn new(most: Duration) -> Self {
         Self { most, taken: AtomicU32::new(0) }
     }
 
     /// The age at which the next connection ends.
-    pub(super) fn next(&self) -> Option<Duration> {
+    pub(crate) fn next(&self) -> Option<Duration> {
         if self.most.is_zero() {
             return None;
         }

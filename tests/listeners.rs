@@ -1,0 +1,320 @@
+//! Every listener of the product holds out against clients that send nothing, one byte at a time, or come in crowds.
+//!
+//! [`LISTENERS`] is the table of them. A listener that is not in it fails two tests: one compares the table with the ports of
+//! the running process, the other with the code that listens.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::support::Parm;
+use crate::support::http2::{self, Peer};
+use crate::support::process::{PATIENCE, root};
+use crate::support::workspace::{files, members, names, without_comments};
+
+/// A listener of `parm serve` or `parm worker`.
+struct Listener {
+    name: &'static str,
+    /// Where it listens; none where this process does not.
+    address: fn(&Scene) -> Option<Address>,
+    /// A request that it answers with 200.
+    path: &'static str,
+}
+
+const LISTENERS: &[Listener] = &[
+    Listener { name: "http", address: |scene| Some(Address::Tcp(scene.parm.http)), path: "/v2/health/live" },
+    Listener { name: "grpc", address: |scene| Some(Address::Tcp(scene.parm.grpc)), path: "/v2/health/live" },
+    Listener {
+        name: "unix",
+        address: |scene| Some(Address::Unix(scene.folder.path().join("socket"))),
+        path: "/v2/health/live",
+    },
+    Listener { name: "metrics", address: |scene| Some(Address::Tcp(scene.parm.metrics)), path: "/metrics" },
+    Listener { name: "admin", address: |scene| scene.parm.admin.map(Address::Tcp), path: "/" },
+];
+
+/// Places in the code that listen, each with the number of listeners that it makes.
+const SITES: &[(&str, usize)] = &[("wire/src/server/mod.rs", 4), ("frontend/src/admin/mod.rs", 1)];
+
+/// What accepts or serves connections, and the only files that may name it.
+const CONFINED: &[(&str, &[&str])] = &[
+    // The check of a configuration binds an address to see whether it is free, and accepts nothing.
+    ("TcpListener", &["wire/src/listening/listener.rs", "src/check/configured.rs"]),
+    ("UnixListener", &["wire/src/listening/listener.rs"]),
+    ("TcpSocket", &[]),
+    ("accept().await", &["wire/src/listening/listener.rs"]),
+    ("axum::serve", &[]),
+    ("serve_connection", &[]),
+    ("serve_connection_with_upgrades", &["wire/src/listening/connection.rs"]),
+    ("transport::Server", &[]),
+];
+
+/// Connections that an address for operators serves at a time, and descriptors that a process uses besides.
+const OPERATORS: usize = 64;
+const SPARE: usize = 40;
+
+#[derive(Clone)]
+enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+trait Connection: Read + Write + Send {}
+impl<T: Read + Write + Send> Connection for T {}
+
+impl Address {
+    fn connect(&self) -> io::Result<Box<dyn Connection>> {
+        Ok(match self {
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                Box::new(stream)
+            }
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                Box::new(stream)
+            }
+        })
+    }
+
+    /// An honest request is answered.
+    fn assert_answers(&self, path: &str, what: &str) {
+        let mut stream = self.connect().unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap_or_else(|error| panic!("{what}: no answer: {error}"));
+        assert_eq!(&status, b"HTTP/1.1 200", "{what}");
+    }
+}
+
+/// A process that has every listener it can have, and a folder for its socket.
+struct Scene {
+    what: &'static str,
+    parm: Parm,
+    folder: TempDir,
+}
+
+impl Scene {
+    fn new(what: &'static str, arguments: &[&str]) -> Self {
+        let folder = TempDir::new().unwrap();
+        let socket = format!("server.unix={}", folder.path().join("socket").display());
+        let common = [&["--set", &socket][..], arguments].concat();
+        let parm = match what {
+            "serve" => Parm::serve(&[&["--instances", "1", "--admin", "127.0.0.1:0"][..], &common].concat()),
+            _ => Parm::worker(&common),
+        };
+        Self { what, parm, folder }
+    }
+
+    fn both(arguments: &[&str]) -> [Scene; 2] {
+        ["serve", "worker"].map(|what| Scene::new(what, arguments))
+    }
+
+    fn listeners(&self) -> impl Iterator<Item = (String, Address, &'static str)> {
+        LISTENERS.iter().filter_map(|listener| {
+            let address = (listener.address)(self)?;
+            Some((format!("{} of parm {}", listener.name, self.what), address, listener.path))
+        })
+    }
+
+    fn assert_all_answer(&self, after: &str) {
+        for (name, address, path) in self.listeners() {
+            address.assert_answers(path, &format!("{name}, after {after}"));
+        }
+    }
+
+    fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.parm.pid())).unwrap().count()
+    }
+}
+
+/// Runs a client against every listener of some processes, all at once, and sees that each listener answers afterwards.
+fn attack(scenes: &[Scene], after: &str, client: fn(&str, &Address)) {
+    thread::scope(|scope| {
+        for (name, address, _) in scenes.iter().flat_map(Scene::listeners) {
+            scope.spawn(move || client(&name, &address));
+        }
+    });
+    for scene in scenes {
+        scene.assert_all_answer(after);
+    }
+}
+
+#[test]
+fn silent_connection_is_closed_by_every_listener() {
+    let scenes = Scene::both(&[]);
+    attack(&scenes, "silence", |name, address| {
+        let mut silent: Vec<_> = (0..4).map(|_| address.connect().unwrap()).collect();
+        for stream in &mut silent {
+            let end = stream.read(&mut [0]);
+            assert!(matches!(end, Ok(0)), "{name}: a silent connection stays open: {end:?}");
+        }
+    });
+}
+
+#[test]
+fn dribbled_head_is_cut_off_by_every_listener() {
+    let scenes = Scene::both(&["--set", "server.head_timeout_ms=2000"]);
+    attack(&scenes, "a byte at a time", |name, address| {
+        let mut stream = address.connect().unwrap();
+        stream.write_all(b"GET /v2 HTTP/1.1\r\nx: ").unwrap();
+        let began = Instant::now();
+        // Writing fails some time after the server has closed.
+        while stream.write_all(b"y").is_ok() {
+            assert!(began.elapsed() < PATIENCE, "{name}: a head may take for ever");
+            thread::sleep(Duration::from_millis(250));
+        }
+    });
+}
+
+/// Three times as many silent connections as there are places, each made again when it is closed.
+#[test]
+fn crowd_of_silent_clients_keeps_no_listener_busy() {
+    let scenes = Scene::both(&["--set", "server.max_connections=64"]);
+    for scene in &scenes {
+        let before = scene.descriptors();
+        for (name, address, path) in scene.listeners() {
+            let mut crowd: Vec<_> = (0..3 * OPERATORS).map(|_| address.connect().unwrap()).collect();
+            address.assert_answers(path, &format!("{name}, in a crowd of silent clients"));
+            let open = scene.descriptors() - before;
+            assert!(open < OPERATORS + SPARE, "{name}: {open} descriptors are taken by silent clients");
+            // Each that was closed for the request comes back, and takes no place from the next.
+            crowd.extend((0..OPERATORS).map(|_| address.connect().unwrap()));
+            address.assert_answers(path, &format!("{name}, when the crowd has come back"));
+        }
+    }
+}
+
+#[test]
+fn every_listener_ends_a_connection_at_its_age() {
+    let scenes = Scene::both(&["--set", "server.max_connection_age_ms=500"]);
+    for (name, address, path) in scenes.iter().flat_map(Scene::listeners) {
+        let mut stream = address.connect().unwrap();
+        let ask = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        stream.write_all(ask.as_bytes()).unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200", "{name}");
+        thread::sleep(Duration::from_secs(1));
+        stream.write_all(ask.as_bytes()).unwrap();
+        // A connection that goes on is read until the patience of the test ends.
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).unwrap_or_else(|error| panic!("{name} goes on: {error}"));
+        assert!(rest.contains("connection: close"), "{name}: {rest}");
+    }
+}
+
+/// `Health/Watch` needs no key and never ends, so that it is no reason to keep a place.
+#[test]
+fn health_watches_keep_no_client_out() {
+    const PLACES: usize = 8;
+    let scenes = Scene::both(&["--set", "server.max_connections=8"]);
+    thread::scope(|scope| {
+        for scene in &scenes {
+            scope.spawn(|| {
+                let watch = http2::call_of("/grpc.health.v1.Health/Watch");
+                let watchers: Vec<_> = (0..PLACES)
+                    .map(|_| {
+                        let mut peer = Peer::connect(scene.parm.grpc, &[]);
+                        peer.write(&http2::frame(http2::HEADERS, http2::END_HEADERS, 1, &watch)).unwrap();
+                        peer.write(&http2::frame(http2::DATA, http2::END_STREAM, 1, &[0; 5])).unwrap();
+                        let reader = peer.read_all();
+                        (peer, reader)
+                    })
+                    .collect();
+                for (name, address, path) in scene.listeners() {
+                    address.assert_answers(path, &format!("{name}, beside watchers of health"));
+                }
+                let open = watchers.iter().filter(|(_, reader)| !reader.is_finished()).count();
+                assert!(open >= PLACES / 2, "watchers that are in nobody's way stay: {open}");
+                watchers.iter().for_each(|(peer, _)| peer.close());
+            });
+        }
+    });
+}
+
+#[test]
+fn table_has_every_port_of_the_process() {
+    for scene in Scene::both(&[]) {
+        let mut known = BTreeSet::new();
+        for (_, address, _) in scene.listeners() {
+            match address {
+                Address::Tcp(address) => known.insert(address.port().to_string()),
+                Address::Unix(path) => known.insert(path.display().to_string()),
+            };
+        }
+        assert_eq!(listening(scene.parm.pid()), known, "parm {}: LISTENERS names every listener", scene.what);
+    }
+}
+
+/// Ports and paths where a process listens, as the kernel has them.
+fn listening(pid: u32) -> BTreeSet<String> {
+    let folder = PathBuf::from(format!("/proc/{pid}/fd"));
+    let own: BTreeSet<String> = fs::read_dir(folder)
+        .unwrap()
+        .filter_map(|entry| {
+            let target = fs::read_link(entry.ok()?.path()).ok()?.display().to_string();
+            Some(target.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+        })
+        .collect();
+    let mut found = BTreeSet::new();
+    for table in ["tcp", "tcp6"] {
+        let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        for line in text.lines().skip(1) {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            // 0A is LISTEN.
+            if fields[3] == "0A" && own.contains(fields[9]) {
+                let port = fields[1].rsplit(':').next().unwrap();
+                found.insert(u16::from_str_radix(port, 16).unwrap().to_string());
+            }
+        }
+    }
+    let text = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
+    for line in text.lines().skip(1) {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        // Flag 00010000 is a socket that accepts connections.
+        if fields.len() == 8 && fields[3] == "00010000" && own.contains(fields[6]) {
+            found.insert(fields[7].to_owned());
+        }
+    }
+    found
+}
+
+/// The code of the product: what tests have of their own is left out.
+fn code() -> impl Iterator<Item = (String, String)> {
+    let folders = members().into_iter().map(|krate| root().join(krate).join("src"));
+    let sources = folders.chain([root().join("src")]).flat_map(|folder| files(&folder, "rs"));
+    sources.filter_map(|path| {
+        let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+        let test = name.ends_with("/tests.rs")
+            || Path::new(&name).components().any(|part| part.as_os_str() == "tests");
+        let text = fs::read_to_string(&path).unwrap();
+        // Tests of a file stand at its end.
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        (!test).then(|| (name, without_comments(text)))
+    })
+}
+
+#[test]
+fn connections_are_accepted_in_one_place() {
+    for (file, text) in code() {
+        for (needle, places) in CONFINED {
+            let allowed = places.iter().any(|place| *place == file);
+            let hint = "listen with parm_wire::listening, which has every limit";
+            assert!(allowed || !names(&text, needle), "{file} names {needle}: {hint}");
+        }
+        let made = ["Listener::tcp(", "Listener::unix("].map(|call| text.matches(call).count());
+        let made = made.iter().sum::<usize>();
+        let known = SITES.iter().find(|(site, _)| *site == file).map_or(0, |(_, count)| *count);
+        assert_eq!(made, known, "{file} listens: add the listener to LISTENERS, then count it in SITES");
+    }
+}

@@ -1,0 +1,71 @@
+//! Any service as the handler of a listener: routers and functions that know nothing of connections.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{Request, Response, Version};
+use hyper::body::{Body, Incoming};
+use hyper::service::Service;
+
+use super::activity::{Activity, Running, Told};
+use super::room::Place;
+use super::station::Handler;
+
+/// Answers requests with a service of `tower`. Each part of an answer has the time limit of an answer, so that a stream may last
+/// as long as its client reads.
+#[derive(Clone, Debug)]
+pub struct Routed<S>(pub S);
+
+/// The requests of one connection.
+#[derive(Debug)]
+pub struct RoutedRequests<S> {
+    service: S,
+    activity: Arc<Activity>,
+    _place: Place,
+}
+
+impl<S, B> Handler for Routed<S>
+where
+    S: tower::Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Body = Told<B>;
+    type Service = RoutedRequests<S>;
+
+    fn connection(&self, activity: &Arc<Activity>, place: Place) -> RoutedRequests<S> {
+        RoutedRequests { service: self.0.clone(), activity: activity.clone(), _place: place }
+    }
+}
+
+impl<S, B> Service<Request<Incoming>> for RoutedRequests<S>
+where
+    S: tower::Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Unpin + 'static,
+{
+    type Response = Response<Told<B>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let activity = self.activity.clone();
+        let running = Running::new(activity.clone());
+        activity.note_version(request.version());
+        let answer = self.service.clone().call(request);
+        Box::pin(async move {
+            let mut response = answer.await?;
+            if response.version() < Version::HTTP_2 && activity.is_old() {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().entry(header::CONNECTION).or_insert(close);
+            }
+            Ok(response.map(|body| Told::messages(body, running)))
+        })
+    }
+}

@@ -1,0 +1,302 @@
+//! Stations of few places, and clients that would like to have them all. Time limits that could end a silent connection are an
+//! hour, so that only the choice of the room can.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::tls::tests::authority::Authority;
+use crate::tls::{Config, Mode, Spoken, Tls};
+
+const PLACES: usize = 8;
+const HOUR: Duration = Duration::from_secs(3600);
+/// For waits that must end; no test measures it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn patient() -> ConnectionLimits {
+    ConnectionLimits {
+        first_byte: HOUR,
+        head: HOUR,
+        idle: HOUR,
+        spare: Duration::ZERO,
+        ..ConnectionLimits::operators(Duration::ZERO)
+    }
+}
+
+/// A station that answers `/`, holds `/held` until it is told to answer, and streams `/endless`.
+struct Scene {
+    address: SocketAddr,
+    tls: Tls,
+    room: Arc<Room>,
+    release: Arc<Notify>,
+    stop: CancellationToken,
+    served: JoinHandle<()>,
+    _folder: TempDir,
+}
+
+type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+async fn answer(request: Request<Incoming>, release: Arc<Notify>) -> Result<Answer, Infallible> {
+    let body = match request.uri().path() {
+        "/endless" => {
+            let part = || async { Ok(Frame::data(Bytes::from_static(&[b'x'; 1024]))) };
+            StreamBody::new(futures::stream::repeat_with(part).then(|part| part)).boxed_unsync()
+        }
+        path => {
+            if path == "/held" {
+                release.notified().await;
+            }
+            Full::new(Bytes::from_static(b"here")).boxed_unsync()
+        }
+    };
+    Ok(Response::new(body))
+}
+
+impl Scene {
+    async fn new(mode: Mode, limits: ConnectionLimits) -> Self {
+        let (folder, authority) = (TempDir::new().unwrap(), Authority::new());
+        let [certificate, key] = authority.issue(&["127.0.0.1"]).write(folder.path(), "station");
+        std::fs::write(folder.path().join("ca.pem"), authority.pem()).unwrap();
+        let tls = Tls::open(&Config {
+            mode,
+            certificate: Some(certificate),
+            key: Some(key),
+            ca: Some(folder.path().join("ca.pem")),
+            handshake_timeout: HOUR,
+            ..Config::default()
+        })
+        .unwrap();
+        let listener = Listener::tcp("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listener.address().unwrap();
+        let (room, release, stop) =
+            (Room::new(PLACES, "the test"), Arc::new(Notify::new()), CancellationToken::new());
+        let station = Station::new(listener, &tls, Spoken::Http2, limits, room.clone());
+        let held = release.clone();
+        let handler = Routed(tower::service_fn(move |request| answer(request, held.clone())));
+        let served = tokio::spawn(station.serve(handler, stop.clone().cancelled_owned()));
+        Self { address, tls, room, release, stop, served, _folder: folder }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// Connections that send these bytes and nothing more.
+    async fn crowd(&self, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
+        let mut crowd = Vec::new();
+        for _ in 0..count {
+            let mut stream = self.connect().await;
+            stream.write_all(bytes).await.unwrap();
+            crowd.push(stream);
+        }
+        crowd
+    }
+
+    async fn settle(&self, taken: usize) {
+        let settled = async {
+            while self.room.taken() != taken {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let settled = tokio::time::timeout(PATIENCE, settled).await;
+        assert!(settled.is_ok(), "{} places are taken, not {taken}", self.room.taken());
+    }
+}
+
+async fn send<S: AsyncWriteExt + Unpin>(stream: &mut S, path: &str) {
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await.unwrap();
+}
+
+/// Whether a whole answer comes; false where the connection ends before.
+async fn is_answered<S: AsyncReadExt + Unpin>(stream: &mut S) -> bool {
+    let mut answer = Vec::new();
+    let read = async {
+        while !answer.ends_with(b"here") {
+            match stream.read_buf(&mut answer).await {
+                Ok(1..) => {}
+                _ => return false,
+            }
+        }
+        true
+    };
+    tokio::time::timeout(PATIENCE, read).await.expect("neither an answer nor an end")
+}
+
+async fn assert_answers(scene: &Scene, what: &str) {
+    let mut stream = scene.connect().await;
+    send(&mut stream, "/").await;
+    assert!(is_answered(&mut stream).await, "{what}: an honest client is cut off");
+}
+
+#[tokio::test]
+async fn silent_crowd_keeps_no_client_out() {
+    for mode in [Mode::Off, Mode::Allow] {
+        let scene = Scene::new(mode, patient()).await;
+        // Nothing, half a head, and half of a handshake of TLS.
+        for bytes in [&b""[..], b"GET / HTTP/1.1\r\nx: ", &[0x16, 3, 1, 2, 0, 1]] {
+            let _crowd = scene.crowd(3 * PLACES, bytes).await;
+            for _ in 0..3 {
+                assert_answers(&scene, &format!("{mode:?}, beside clients that sent {bytes:?}")).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn silent_crowd_keeps_no_client_of_tls_out() {
+    let scene = Scene::new(Mode::Require, patient()).await;
+    let _crowd = scene.crowd(3 * PLACES, b"").await;
+    let _begun = scene.crowd(3 * PLACES, &[0x16, 3, 1, 2, 0, 1]).await;
+    let authority = scene.address.to_string();
+    let outgoing = scene.tls.outgoing(&authority, true, Spoken::Http1).unwrap();
+    for _ in 0..3 {
+        let mut socket = outgoing.dial(&authority, PATIENCE).await.unwrap();
+        send(&mut socket, "/").await;
+        assert!(is_answered(&mut socket).await);
+    }
+}
+
+#[tokio::test]
+async fn longest_idle_connection_makes_room_when_all_places_are_taken() {
+    let scene = Scene::new(Mode::Off, patient()).await;
+    let mut idle = scene.crowd(PLACES, b"").await;
+    for stream in &mut idle {
+        send(stream, "/").await;
+        assert!(is_answered(stream).await);
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    assert_answers(&scene, "beside idle clients").await;
+    let mut open = 0;
+    for stream in &mut idle {
+        send(stream, "/").await;
+        open += usize::from(is_answered(stream).await);
+    }
+    assert_eq!(open, PLACES - 1, "one connection made room");
+    assert!(!is_answered(&mut idle[0]).await, "the one that was idle for longest");
+}
+
+#[tokio::test]
+async fn recently_used_connection_makes_no_room() {
+    let scene = Scene::new(Mode::Off, ConnectionLimits { spare: HOUR, ..patient() }).await;
+    let mut used = scene.crowd(PLACES, b"").await;
+    for stream in &mut used {
+        send(stream, "/").await;
+        assert!(is_answered(stream).await);
+    }
+    let mut late = scene.connect().await;
+    send(&mut late, "/").await;
+    // Long enough for the room to look several times.
+    tokio::time::sleep(Duration::from_millis(350)).await;
+    for stream in &mut used {
+        send(stream, "/").await;
+        assert!(is_answered(stream).await, "a connection in use was closed for another");
+    }
+    drop(used);
+    assert!(is_answered(&mut late).await, "a place is free");
+}
+
+#[tokio::test]
+async fn busy_connection_makes_no_room() {
+    let scene = Scene::new(Mode::Off, patient()).await;
+    let mut busy = scene.crowd(PLACES, b"").await;
+    for stream in &mut busy {
+        send(stream, "/held").await;
+    }
+    scene.settle(PLACES).await;
+    // A request that is on its way is not in progress yet: all are read before another comes.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut late = scene.connect().await;
+    send(&mut late, "/").await;
+    tokio::time::sleep(Duration::from_millis(350)).await;
+    scene.release.notify_waiters();
+    for stream in &mut busy {
+        assert!(is_answered(stream).await, "a request in progress was cut");
+    }
+    assert!(is_answered(&mut late).await, "idle connections make room");
+}
+
+#[tokio::test]
+async fn silent_connection_is_closed_after_its_first_byte_is_due() {
+    let limits = ConnectionLimits { first_byte: Duration::from_millis(50), ..patient() };
+    let scene = Scene::new(Mode::Off, limits).await;
+    let mut silent = scene.connect().await;
+    let end = tokio::time::timeout(PATIENCE, silent.read(&mut [0])).await;
+    assert_eq!(end.expect("it stays open").unwrap(), 0);
+    scene.settle(0).await;
+}
+
+#[tokio::test]
+async fn stream_ends_when_its_client_does_not_read() {
+    let limits = ConnectionLimits { answer: Duration::from_millis(200), ..patient() };
+    let scene = Scene::new(Mode::Off, limits).await;
+    let mut client = scene.connect().await;
+    send(&mut client, "/endless").await;
+    scene.settle(1).await;
+    scene.settle(0).await;
+}
+
+#[tokio::test]
+async fn stopped_station_cuts_what_takes_longer_than_its_drain() {
+    let limits = ConnectionLimits { drain: Duration::from_millis(200), ..patient() };
+    let scene = Scene::new(Mode::Off, limits).await;
+    let mut held = scene.connect().await;
+    send(&mut held, "/held").await;
+    let mut idle = scene.connect().await;
+    scene.settle(2).await;
+    scene.stop.cancel();
+    tokio::time::timeout(PATIENCE, scene.served).await.expect("the station serves on").unwrap();
+    for stream in [&mut held, &mut idle] {
+        let end = tokio::time::timeout(PATIENCE, stream.read(&mut [0])).await;
+        assert!(matches!(end.expect("a connection stays open"), Ok(0) | Err(_)));
+    }
+    TcpStream::connect(scene.address).await.unwrap_err();
+}
+
+/// Clients that connect again as soon as they are cut off, as fast as they can.
+fn churn(scene: &Scene, count: usize, bytes: &'static [u8]) -> tokio::task::JoinSet<()> {
+    let mut crowd = tokio::task::JoinSet::new();
+    for _ in 0..count {
+        let address = scene.address;
+        crowd.spawn(async move {
+            loop {
+                let Ok(mut stream) = TcpStream::connect(address).await else { continue };
+                let _ = stream.write_all(bytes).await;
+                let _ = stream.read(&mut [0]).await;
+            }
+        });
+    }
+    crowd
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_come_back_at_once_cut_no_handshake_off() {
+    for bytes in [&b""[..], &[0x16, 3, 1, 2, 0, 1]] {
+        let scene = Scene::new(Mode::Allow, patient()).await;
+        let _crowd = churn(&scene, 3 * PLACES, bytes);
+        scene.settle(PLACES).await;
+        let authority = scene.address.to_string();
+        let outgoing = scene.tls.outgoing(&authority, true, Spoken::Http1).unwrap();
+        for _ in 0..5 {
+            let mut socket = outgoing.dial(&authority, PATIENCE).await.unwrap();
+            // A client takes a moment between the handshake and its request.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            send(&mut socket, "/").await;
+            assert!(is_answered(&mut socket).await, "an honest client is cut off: {bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The requests of clients' connections: REST, gRPC and the upgrade to frames, on every address of the protocol.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use http::{Request, Response, header};
+use hyper::body::Incoming;
+use hyper::service::Service;
+use parm_protocol::InferenceService;
+use tower::Service as _;
+
+use super::auth::Reach;
+use super::grpc::{self, GrpcService};
+use super::rest;
+use super::shared::Shared;
+use crate::budget::Share;
+use crate::listening::{Activity, Handler, Place, Running, Told};
+
+/// What answers the requests of every connection.
+pub(super) struct App<S> {
+    shared: Arc<Shared<S>>,
+    router: Router,
+    grpc: GrpcService<S>,
+    reach: Reach,
+}
+
+impl<S> Clone for App<S> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: self.shared.clone(),
+            router: self.router.clone(),
+            grpc: self.grpc.clone(),
+            reach: self.reach,
+        }
+    }
+}
+
+impl<S: InferenceService> App<S> {
+    pub(super) fn new(shared: Arc<Shared<S>>) -> Self {
+        let (router, grpc) = (rest::router(shared.clone()), grpc::service(shared.clone()));
+        Self { shared, router, grpc, reach: Reach::Open }
+    }
+
+    /// The same, behind a listener of this reach.
+    pub(super) fn reached(&self, reach: Reach) -> Self {
+        Self { grpc: self.grpc.clone().reached(reach), reach, ..self.clone() }
+    }
+}
+
+impl<S: InferenceService> Handler for App<S> {
+    type Body = Body;
+    type Service = Requests<S>;
+
+    fn connection(&self, activity: &Arc<Activity>, place: Place) -> Requests<S> {
+        Requests { app: self.clone(), activity: activity.clone(), place }
+    }
+}
+
+/// The requests of one connection.
+pub(super) struct Requests<S> {
+    app: App<S>,
+    activity: Arc<Activity>,
+    place: Place,
+}
+
+/// What a connection of frames keeps until it ends: its place among those that are allowed, and its activity, so that it makes
+/// room for no other.
+#[derive(Clone)]
+pub(super) struct Kept(#[allow(dead_code)] Arc<(Place, Running)>);
+
+impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let activity = self.activity.clone();
+        let running = Running::new(activity.clone());
+        activity.note_version(request.version());
+        if is_grpc(&request) {
+            let mut grpc = self.app.grpc.clone();
+            return Box::pin(async move {
+                let mut response = grpc.call(request).await?;
+                // Whoever answers with one message says what it holds.
+                Ok(match response.extensions_mut().remove::<Arc<Share>>() {
+                    Some(share) => response.map(|body| Body::new(Told::whole(body, &activity, Some(share)))),
+                    // What has no share is a stream of few words, such as the one of health.
+                    None => response.map(|body| Body::new(Told::messages(body, running.watching()))),
+                })
+            });
+        }
+        let (shared, mut router, reach) = (self.app.shared.clone(), self.app.router.clone(), self.app.reach);
+        let upgrades = request.headers().contains_key(header::UPGRADE);
+        let kept = upgrades.then(|| Kept(Arc::new((self.place.clone(), Running::new(activity.clone())))));
+        Box::pin(async move {
+            let _running = running;
+            let mut response = match rest::admit(&shared, &request, reach) {
+                Ok(visit) => {
+                    if kept.is_some() || visit.caller().is_known() {
+                        request.extensions_mut().insert(visit.caller().clone());
+                    }
+                    kept.map(|kept| request.extensions_mut().insert(kept));
+                    // The visit lasts until the answer is there.
+                    let answered = router.call(request.map(Body::new)).await;
+                    drop(visit);
+                    answered?
+                }
+                Err(refusal) => *refusal,
+            };
+            let last = activity.is_old() || !shared.service.is_ready();
+            if response.version() < http::Version::HTTP_2 && last {
+                // Old, draining, or not up yet: the client's next request should find its way elsewhere.
+                response.headers_mut().entry(header::CONNECTION).or_insert(rest::CLOSE);
+            }
+            let share = response.extensions_mut().remove::<Arc<Share>>();
+            Ok(response.map(|body| Body::new(Told::whole(body, &activity, share))))
+        })
+    }
+}
+
+/// Whether a request is gRPC's, on whichever port it came in.
+fn is_grpc<B>(request: &Request<B>) -> bool {
+    let content_type = request.headers().get(header::CONTENT_TYPE);
+    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+#[cfg(test)]
+mod panics;
+#[cfg(test)]
+mod tests;
