@@ -18,6 +18,8 @@ mod environment;
 mod evaluate;
 mod experiment;
 mod keys;
+#[cfg(test)]
+mod limits;
 mod load;
 mod logging;
 mod manual;

@@ -29,6 +29,14 @@ impl Time {
     }
 }
 
+/// So many times a duration; the longest there is where that overflows.
+///
+/// The factor is a product of settings, measured costs and how much of a bound is used. Each of them is bounded, but their
+/// product with a long service time need not fit, and [`Duration::mul_f64`] panics then.
+pub(crate) fn times(duration: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(duration.as_secs_f64() * factor).unwrap_or(Duration::MAX)
+}
+
 impl Add<Duration> for Time {
     type Output = Time;
 

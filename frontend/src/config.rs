@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use parm_dispatch::{Fraction, PoolSettings};
-use parm_durations::PositiveMillis;
+use parm_durations::{PositiveMillis, Real, Whole};
 use parm_wire::client;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -77,6 +77,7 @@ pub struct Requests {
     #[serde(rename = "max_deadline_ms", with = "PositiveMillis")]
     pub max_deadline: Duration,
     /// Most rows in one request: each is a query of its own in the queue. Default 256.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_rows: NonZeroUsize,
     /// Milliseconds after which a refused client should try again (`Retry-After`, in whole seconds there). Default 1000.
     #[serde(rename = "retry_after_ms", with = "PositiveMillis")]
@@ -84,6 +85,7 @@ pub struct Requests {
     /// Largest magnitude of an FP32 input that may be mixed with other clients' queries by a code; a query with larger
     /// or non-finite values is served alone, and so is one far outside what the bundle gives as the input's range (or, where
     /// it gives none, of what is usual). Default 1000000.
+    #[serde(with = "Real::<0, 1_000_000_000_000_000_000>")]
     pub codable_magnitude: f32,
 }
 
@@ -95,6 +97,7 @@ pub struct Instances {
     /// servers that run several models' batches at once. Default 1.
     pub slots: NonZeroU16,
     /// Most instances, from all sources together. Default 4096.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub limit: NonZeroU32,
     /// Models to ask a server for that cannot list its own. Default: none.
     pub models: Vec<String>,

@@ -6,6 +6,7 @@ mod blame;
 mod coded;
 mod fleet;
 mod groups;
+mod limits;
 mod neighbours;
 mod overload;
 mod properties;

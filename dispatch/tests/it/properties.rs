@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, Cost, DetectionSettings,
-    Elsewhere, Event, Failure, Fraction, GraceSettings, HedgeSettings, InstanceId, InstanceSpec, Judgement,
-    NodeId, ParmPlusSettings, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings,
-    ShapeId, ShareId, Site, StandInSettings, Terms, Unsure, Verdict, ZoneId,
+    Elsewhere, Event, Factor, Failure, Fraction, GraceSettings, HedgeSettings, InstanceId, InstanceSpec,
+    Judgement, NodeId, ParmPlusSettings, PolicyKind, PoolId, PoolSettings, QueryId, QuerySpec, Served,
+    Settings, ShapeId, ShareId, Site, StandInSettings, Terms, Unsure, Verdict, ZoneId,
 };
 use parm_encoder::Kind;
 use proptest::collection::vec;
@@ -157,7 +157,7 @@ fn stand_in() -> impl Strategy<Value = StandInSettings> {
     let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     (1..150u8, 1..9u8, 0..60u8, 1..20u32, 0..20u64, switches).prop_map(
         |(cost, max_rows, bound, window, grace_ms, (spare, late, wait, eject))| StandInSettings {
-            cost: f64::from(cost) / 100.0,
+            cost: Factor::percent(cost.into()),
             spare,
             late,
             late_budget: BudgetSettings { ratio: Fraction::percent(10), burst: 2 },

@@ -3,6 +3,7 @@
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
+use parm_durations::Whole;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +15,10 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
     /// Megabytes after which the file is left as it is. Default 1024: about 12 million queries.
+    #[serde(with = "Whole::<1, 1_000_000_000>")]
     pub max_mb: NonZeroU64,
     /// Notes that may wait to be written; what comes while as many wait is dropped and counted. Default 65536.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub buffer: NonZeroUsize,
 }
 
