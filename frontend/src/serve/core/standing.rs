@@ -37,8 +37,14 @@ impl Core {
 
     /// Puts a pool's settings in force. One that cannot be coded as they say is hedged instead, and the log says why: the
     /// settings for all models hold for parity models too, which have no parities of their own.
+    ///
+    /// One at a time: two threads that read different wishes could otherwise overtake each other, and the older wish would
+    /// stay in force. Whoever changes the wish calls this afterwards, so the last call of all applies the last wish.
     pub(super) fn apply_settings(&self, pool: &Arc<Pool>) {
+        let _alone = self.applying.lock();
         let wished = self.settings.lock().of(&pool.model.name).clone();
+        #[cfg(test)]
+        self.before_force();
         let mut not_coded = None;
         let is_stand_in = wished.stand_in.model.as_ref() == Some(&pool.model.name);
         let plan = self.plan(pool, &wished).or_else(|reason| {
@@ -64,6 +70,13 @@ impl Core {
         self.metrics.policy_changed(&pool.metrics, in_force.policy);
         let wished = PoolSettings { stand_in: self.stand_in_settings(pool, &wished), ..wished };
         self.driver.configure(pool, wished, in_force);
+    }
+
+    /// Stops where a test wants another thread to go first.
+    #[cfg(test)]
+    fn before_force(&self) {
+        let hook = self.before_force.lock().clone();
+        hook.into_iter().for_each(|hook| hook());
     }
 
     fn tell_codes(&self, pool: &Pool, before: usize, now: usize) {

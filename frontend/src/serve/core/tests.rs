@@ -1,0 +1,114 @@
+//! Settings in force are the wished ones, whatever happens at the same time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parm_dispatch::{PolicyKind, Site};
+use parm_protocol::{ModelMetadata, ModelRef};
+use parm_wire::client;
+use tokio::runtime::Runtime;
+
+use super::Core;
+use crate::config::Config;
+use crate::serve::{Description, Instance, Timers};
+
+/// An outer bound on waits. A correct frontend waits this long once in each test.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+fn core(runtime: &Runtime) -> Arc<Core> {
+    let _inside = runtime.enter();
+    Core::start(Config::default(), Timers::Runtime, None).unwrap()
+}
+
+/// An instance joins with a model.
+fn join(core: &Arc<Core>, model: &str) {
+    let id = core.next_instance();
+    let client = client::connect(&"http://127.0.0.1:1".parse().unwrap(), &client::Config::default()).unwrap();
+    let name = format!("i{}", id.0);
+    let instance = Arc::new(Instance::new((id, id.0), name.clone(), client, core.metrics.instance(&name)));
+    let model = ModelRef { name: model.into(), version: None };
+    let description = Description { model, metadata: ModelMetadata::default(), config: None };
+    assert!(core.join(&instance, Site::default(), vec![description]).is_empty());
+}
+
+fn wish(core: &Arc<Core>, policy: PolicyKind) {
+    let change = |settings: &mut super::PoolSettingsByModel| {
+        settings.default.policy = policy;
+        Ok(())
+    };
+    core.change_settings(None, change).unwrap();
+}
+
+/// Policies in force, model by model.
+fn in_force(core: &Core) -> Vec<PolicyKind> {
+    core.catalog.all().iter().map(|pool| pool.standing().unwrap().in_force.policy).collect()
+}
+
+/// Stops the first thread that has read the wished settings. Says that it stopped, and lets it go on.
+fn stop_first(core: &Core) -> (Receiver<()>, Sender<()>) {
+    let (stopped, at_rest) = channel();
+    let (go, gone) = channel::<()>();
+    let (first, gone) = (AtomicBool::new(true), std::sync::Mutex::new(gone));
+    *core.before_force.lock() = Some(Arc::new(move || {
+        if first.swap(false, Ordering::SeqCst) {
+            stopped.send(()).unwrap();
+            gone.lock().unwrap().recv().unwrap();
+        }
+    }));
+    (at_rest, go)
+}
+
+fn beside(runtime: &Runtime, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    let handle = runtime.handle().clone();
+    thread::spawn(move || {
+        let _inside = handle.enter();
+        work();
+    })
+}
+
+/// Lets another thread overtake the stopped one, if it can.
+fn until_done(other: &JoinHandle<()>) {
+    let end = Instant::now() + PATIENCE;
+    while !other.is_finished() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn later_of_two_concurrent_changes_stays_in_force() {
+    let runtime = Runtime::new().unwrap();
+    let core = core(&runtime);
+    let _inside = runtime.enter();
+    join(&core, "m");
+    let (at_rest, go) = stop_first(&core);
+    let (one, two) = (core.clone(), core.clone());
+    let first = beside(&runtime, move || wish(&one, PolicyKind::None));
+    at_rest.recv_timeout(10 * PATIENCE).unwrap();
+    let second = beside(&runtime, move || wish(&two, PolicyKind::Equal));
+    until_done(&second);
+    go.send(()).unwrap();
+    [first, second].into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(core.settings().default.policy, PolicyKind::Equal);
+    assert_eq!(in_force(&core), [PolicyKind::Equal]);
+}
+
+#[test]
+fn change_reaches_a_model_that_arrives_meanwhile() {
+    let runtime = Runtime::new().unwrap();
+    let core = core(&runtime);
+    let _inside = runtime.enter();
+    join(&core, "a");
+    // The model that arrives has read the older wish when the change comes.
+    let (at_rest, go) = stop_first(&core);
+    let (one, two) = (core.clone(), core.clone());
+    let arrival = beside(&runtime, move || join(&one, "b"));
+    at_rest.recv_timeout(10 * PATIENCE).unwrap();
+    let change = beside(&runtime, move || wish(&two, PolicyKind::Equal));
+    until_done(&change);
+    go.send(()).unwrap();
+    [arrival, change].into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(in_force(&core), [PolicyKind::Equal; 2]);
+}
