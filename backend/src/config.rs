@@ -71,7 +71,9 @@ pub struct Config {
     /// costs as a stand-in; 0 measures one row only. Default 1000.
     #[serde(rename = "measure_ms", with = "Millis")]
     pub measure: Duration,
-    /// Milliseconds between looks for changes in the folder; 0 turns reloading off. Default 5000.
+    /// Milliseconds between looks for changes in the folder; 0 turns reloading off. A change counts once two looks in a row
+    /// saw it. A model is unloaded once two looks in a row missed its folder, and never by a look that finds no model at all.
+    /// Default 5000.
     #[serde(rename = "reload_ms", with = "Millis")]
     pub reload: Duration,
     /// Allow fault injection at run time, for experiments. Default false.

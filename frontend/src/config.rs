@@ -141,7 +141,7 @@ pub struct Instances {
     #[serde(rename = "file_interval_ms", with = "PositiveMillis")]
     pub file_interval: Duration,
     /// Milliseconds between two looks at what a `dns+` or `srv+` worker stands for; the answers' times to live are not
-    /// heeded. An answer without servers changes nothing. Default 5000.
+    /// heeded. A server is removed once two answers in a row lack it. An answer without servers changes nothing. Default 5000.
     #[serde(rename = "dns_interval_ms", with = "PositiveMillis")]
     pub dns_interval: Duration,
     /// Name servers to ask for such workers, as `ADDRESS:PORT`. Default: none, that is the system's.
