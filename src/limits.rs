@@ -189,7 +189,9 @@ fn other_half(named: &str) -> Option<String> {
 async fn serve(case: Case, settings: Settings) {
     if let Err(failure) = try_to_serve(settings).await {
         let told = match failure {
-            Failure::Configuration(error) | Failure::Run(error) => format!("{error:#}"),
+            Failure::Configuration(error) | Failure::Panicked(error) | Failure::Run(error) => {
+                format!("{error:#}")
+            }
         };
         println!("--set {}: {told}", case.assignment);
     }

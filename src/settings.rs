@@ -83,6 +83,8 @@ impl Settings {
         if settings.frontend.kubernetes.server.is_none() && settings.frontend.workers.iter().any(is_service) {
             settings.frontend.kubernetes.server = crate::environment::kubernetes();
         }
+        let crashes = &mut settings.frontend.recording.crash_folder;
+        *crashes = crashes.take().or_else(|| Some(crate::environment::temporary()));
         // Models that are served from a folder have their bundles there.
         if settings.frontend.bundles.is_none() {
             settings.frontend.bundles = settings.backend.models.clone();

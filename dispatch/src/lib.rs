@@ -13,6 +13,7 @@ mod settings;
 mod time;
 
 pub mod recording;
+pub mod replay;
 
 mod agreement;
 mod backup;

@@ -73,8 +73,9 @@ impl Core {
         let settings = Settings { shares: terms.collect(), ..Settings::uniform(config.dispatch.clone()) };
         let metrics = Metrics::new();
         let sampler = Sampler::start(&config.capture, || metrics.captured())?;
+        let crash_folder = config.recording.crash_folder.clone();
         let core = Arc::new(Self {
-            driver: Driver::start(config.instances.clone(), settings, shares, timers)
+            driver: Driver::start(config.instances.clone(), settings, shares, timers, crash_folder)
                 .map_err(|error| Error::Timer { reason: error.to_string() })?,
             catalog: Catalog::default(),
             metrics,

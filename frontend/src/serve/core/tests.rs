@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -48,9 +48,9 @@ fn in_force(core: &Core) -> Vec<PolicyKind> {
 }
 
 /// Stops the first thread that has read the wished settings. Says that it stopped, and lets it go on.
-fn stop_first(core: &Core) -> (Receiver<()>, Sender<()>) {
-    let (stopped, at_rest) = channel();
-    let (go, gone) = channel::<()>();
+fn stop_first(core: &Core) -> (Receiver<()>, SyncSender<()>) {
+    let (stopped, at_rest) = sync_channel(1);
+    let (go, gone) = sync_channel::<()>(1);
     let (first, gone) = (AtomicBool::new(true), std::sync::Mutex::new(gone));
     *core.before_force.lock() = Some(Arc::new(move || {
         if first.swap(false, Ordering::SeqCst) {
@@ -111,4 +111,47 @@ fn change_reaches_a_model_that_arrives_meanwhile() {
     go.send(()).unwrap();
     [arrival, change].into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(in_force(&core), [PolicyKind::Equal; 2]);
+}
+
+#[test]
+fn panic_of_the_dispatcher_leaves_a_tape_that_replays() {
+    let runtime = Runtime::new().unwrap();
+    let _inside = runtime.enter();
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = Config::default();
+    config.recording.crash_folder = Some(folder.path().into());
+    let core = Core::start(config, Timers::Runtime, None).unwrap();
+    join(&core, "m");
+    core.driver.plant_panic();
+    let pool = core.catalog.all()[0].id;
+    let query = parm_dispatch::QuerySpec {
+        id: parm_dispatch::QueryId(1),
+        pool,
+        shape: parm_dispatch::ShapeId(0),
+        deadline: core.driver.now() + Duration::from_secs(1),
+        priority: 0,
+        share: None,
+        accept: parm_dispatch::Accept::Any,
+        codable: false,
+    };
+    let driver = core.driver.clone();
+    let ended = beside(&runtime, move || driver.on(parm_dispatch::Event::QueryArrived(query)));
+    assert_eq!(*ended.join().unwrap_err().downcast::<&str>().unwrap(), "planted");
+    assert_eq!(runtime.block_on(core.driver.lifelines.broken()), "the dispatcher");
+    let files: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    let text = std::fs::read_to_string(&files[0]).unwrap();
+    assert!(
+        text.lines().last().unwrap().contains("QueryArrived"),
+        "the event that panicked is the last one: {text}"
+    );
+    let played = parm_dispatch::replay::Replay::read(&text).unwrap().play();
+    assert!(played.complete && played.skipped == 0);
+    let runs = |(_, action): &(_, parm_dispatch::Action)| matches!(action, parm_dispatch::Action::Run(..));
+    assert_eq!(
+        played.actions.iter().filter(|action| runs(action)).count(),
+        1,
+        "the query finds the instance"
+    );
 }
