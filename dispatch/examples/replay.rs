@@ -3,6 +3,9 @@
 //! The program panics where the original did, with a stack trace under `RUST_BACKTRACE=1`. Check out the commit of the
 //! frontend's version first: other code leads to other states.
 
+// A program: what it prints is its result.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
 use std::process::ExitCode;
 
 use parm_dispatch::replay::Replay;

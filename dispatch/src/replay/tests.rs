@@ -88,7 +88,7 @@ impl Recorded {
                 let place = self.running.iter().position(|(end, _)| *end == at).unwrap();
                 let (_, job) = self.running.remove(place);
                 self.ended += 1;
-                let fails = self.ended % 7 == 0;
+                let fails = self.ended.is_multiple_of(7);
                 self.send(if fails {
                     Event::JobFailed(job, Failure::Instance)
                 } else {

@@ -42,8 +42,8 @@ pub struct StandInSettings {
     /// Duplicate late jobs that no stand-in can replace, as under `hedge`: not while queries wait for instances, nor where a
     /// stand-in's answer comes sooner. Default true.
     pub hedge: bool,
-    /// Answers below this confidence are not given; the threshold of the bundle's calibration counts where it is higher.
-    /// Default 0.
+    /// Answers below this confidence are not given; the threshold of the bundle's calibration counts where it is higher. Answers of
+    /// a stand-in that no bundle describes have no confidence: above 0 none of them is given, and the log warns of it. Default 0.
     pub min_confidence: Fraction,
     /// What to do for a query whose stand-in is not confident enough. Default `hedge`.
     pub unsure: Unsure,

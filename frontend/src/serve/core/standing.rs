@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parm_dispatch::{InForce, PolicyKind, PoolSettings};
 
@@ -9,6 +10,24 @@ use super::{Core, trial};
 use crate::console::{Happening, Kind};
 use crate::serve::coding::{self, Codes, Plan, StandIn, Standing};
 use crate::serve::pool::Pool;
+
+/// Warns once of a stand-in whose answers are never given: the settings ask for a confidence, and no bundle gives it one.
+fn warn_if_never_sure(pool: &Pool, wished: &PoolSettings, in_force: &InForce, codes: &Codes) {
+    let least = wished.stand_in.min_confidence.get();
+    let stand_in = codes.stand_in.as_ref().filter(|_| in_force.policy == PolicyKind::StandIn && least > 0.0);
+    let unsure = stand_in.filter(|stand_in| !stand_in.has_confidence());
+    if pool.never_sure.swap(unsure.is_some(), Ordering::Relaxed) {
+        return;
+    }
+    if let Some(stand_in) = unsure {
+        let (model, stand_in) = (&pool.model.name, &stand_in.model.name);
+        tracing::warn!(
+            %model, %stand_in, min_confidence = least,
+            "answers of the stand-in are never given: no bundle names an output of classes, so they have no confidence: set \
+             stand_in.min_confidence to 0, or describe the stand-in in the model's bundle"
+        );
+    }
+}
 
 impl Core {
     /// What is in force of the settings, by model and version; of one model only if it is named.
@@ -61,6 +80,7 @@ impl Core {
         });
         let uncoded = |_| Plan { in_force: InForce::as_wished(&wished), codes: Codes::default() };
         let Plan { in_force, codes } = plan.unwrap_or_else(uncoded);
+        warn_if_never_sure(pool, &wished, &in_force, &codes);
         let before = pool.standing().map(|standing| standing.in_force.coding.codes);
         pool.set_codes(codes);
         if let Some(before) = before.filter(|before| *before != in_force.coding.codes) {

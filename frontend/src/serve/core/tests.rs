@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parm_dispatch::{PolicyKind, Site};
 use parm_protocol::{ModelMetadata, ModelRef};
@@ -71,9 +71,12 @@ fn beside(runtime: &Runtime, work: impl FnOnce() + Send + 'static) -> JoinHandle
 
 /// Lets another thread overtake the stopped one, if it can.
 fn until_done(other: &JoinHandle<()>) {
-    let end = Instant::now() + PATIENCE;
-    while !other.is_finished() && Instant::now() < end {
-        thread::sleep(Duration::from_millis(1));
+    let turn = Duration::from_millis(1);
+    for _ in 0..PATIENCE.as_millis() {
+        if other.is_finished() {
+            return;
+        }
+        thread::sleep(turn);
     }
 }
 
@@ -154,4 +157,28 @@ fn panic_of_the_dispatcher_leaves_a_tape_that_replays() {
         1,
         "the query finds the instance"
     );
+}
+
+#[test]
+fn stand_in_that_can_never_be_sure_is_noticed() {
+    let runtime = Runtime::new().unwrap();
+    let core = core(&runtime);
+    let _inside = runtime.enter();
+    ["big", "small"].into_iter().for_each(|model| join(&core, model));
+    let is_noticed = |least: u8, named: bool| {
+        let change = |settings: &mut super::PoolSettingsByModel| {
+            let own = &mut settings.default;
+            own.policy = if named { PolicyKind::StandIn } else { PolicyKind::Hedge };
+            own.stand_in.model = Some("small".into());
+            own.stand_in.min_confidence = parm_dispatch::Fraction::percent(least);
+            Ok(())
+        };
+        core.change_settings(None, change).unwrap();
+        let pools = core.catalog.all();
+        pools.iter().find(|pool| pool.model.name == "big").unwrap().never_sure.load(Ordering::Relaxed)
+    };
+    assert!(is_noticed(50, true), "no bundle says what its outputs mean");
+    assert!(!is_noticed(0, true), "no confidence is asked for");
+    assert!(is_noticed(1, true));
+    assert!(!is_noticed(50, false), "another policy gives no stand-in's answer");
 }
