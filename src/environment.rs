@@ -21,6 +21,11 @@ pub fn sets_threads() -> bool {
     std::env::var_os("TOKIO_WORKER_THREADS").is_some()
 }
 
+/// The system's folder for temporary files.
+pub fn temporary() -> std::path::PathBuf {
+    std::env::temp_dir()
+}
+
 /// The usual variable for log filters.
 #[allow(clippy::disallowed_methods)]
 pub fn rust_log() -> Option<String> {

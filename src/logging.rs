@@ -11,6 +11,7 @@ use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use parm_dispatch::Fraction;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
@@ -44,13 +45,13 @@ pub struct Config {
     /// gRPC address of an OpenTelemetry collector (`http://host:4317`); spans are exported only when it is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp: Option<String>,
-    /// Share of traces that start here and are kept, 0 to 1; traces that a client started follow its choice. Default: 1.
-    pub otlp_sample: f64,
+    /// Share of traces that start here and are kept; traces that a client started follow its choice. Default: 1.
+    pub otlp_sample: Fraction,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { format: Format::Human, level: "info".into(), otlp: None, otlp_sample: 1.0 }
+        Self { format: Format::Human, level: "info".into(), otlp: None, otlp_sample: Fraction::percent(100) }
     }
 }
 
@@ -79,7 +80,7 @@ pub fn install(config: &Config, service: &'static str) -> anyhow::Result<Guard> 
         Format::Json => lines.json().flatten_event(true).boxed(),
     };
     let provider =
-        config.otlp.as_deref().map(|url| exporter(url, config.otlp_sample, service)).transpose()?;
+        config.otlp.as_deref().map(|url| exporter(url, config.otlp_sample.get(), service)).transpose()?;
     let spans = provider.as_ref().map(|provider| {
         tracing_opentelemetry::layer()
             .with_tracer(provider.tracer("parm"))

@@ -18,6 +18,8 @@ mod environment;
 mod evaluate;
 mod experiment;
 mod keys;
+#[cfg(test)]
+mod limits;
 mod load;
 mod logging;
 mod manual;
@@ -42,6 +44,7 @@ mod train;
 mod tune;
 mod worker;
 
+use std::fmt;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -51,6 +54,8 @@ use settings::Invalid;
 
 /// What a configuration error ends with (EX_USAGE).
 const BAD_CONFIGURATION: u8 = 64;
+/// What a panic ends with without which the process cannot go on (EX_SOFTWARE): a defect, to be restarted and reported.
+const PANICKED: u8 = 70;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
@@ -80,13 +85,9 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Configuration(error)) => {
-            eprintln!("parm: bad configuration: {error:#}");
-            ExitCode::from(BAD_CONFIGURATION)
-        }
-        Err(Failure::Run(error)) => {
-            eprintln!("parm: {error:#}");
-            ExitCode::FAILURE
+        Err(failure) => {
+            eprintln!("parm: {failure}");
+            ExitCode::from(failure.status())
         }
     }
 }
@@ -96,8 +97,36 @@ fn main() -> ExitCode {
 enum Failure {
     /// The configuration cannot be used: status 64.
     Configuration(anyhow::Error),
+    /// A part of the process panicked without which it cannot go on: status 70.
+    Panicked(anyhow::Error),
     /// Anything else: status 1.
     Run(anyhow::Error),
+}
+
+impl Failure {
+    /// The error, whatever it is to the process.
+    fn into_error(self) -> anyhow::Error {
+        match self {
+            Self::Configuration(error) | Self::Panicked(error) | Self::Run(error) => error,
+        }
+    }
+
+    fn status(&self) -> u8 {
+        match self {
+            Self::Configuration(_) => BAD_CONFIGURATION,
+            Self::Panicked(_) => PANICKED,
+            Self::Run(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Configuration(error) => write!(to, "bad configuration: {error:#}"),
+            Self::Panicked(error) | Self::Run(error) => write!(to, "{error:#}"),
+        }
+    }
 }
 
 impl From<Invalid> for Failure {
@@ -109,5 +138,24 @@ impl From<Invalid> for Failure {
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Failure::Run(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_those_of_the_documentation() {
+        let error = || anyhow::Error::msg("it");
+        let page = include_str!("../docs/errors.md");
+        for (failure, word) in [
+            (Failure::Run(error()), "it failed"),
+            (Failure::Configuration(error()), "configuration"),
+            (Failure::Panicked(error()), "panicked"),
+        ] {
+            let row = page.lines().find(|line| line.starts_with(&format!("| {} |", failure.status())));
+            assert!(row.is_some_and(|row| row.contains(word)), "{row:?} lacks '{word}'");
+        }
     }
 }

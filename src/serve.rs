@@ -67,7 +67,7 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
     tokio::select! {
         () = until_settled(&frontend) => {}
         () = stop.cancelled() => {}
-        broken = frontend.broken() => return Err(anyhow::Error::from(broken).into()),
+        broken = frontend.broken() => return Err(Failure::Panicked(broken.into())),
     }
     ready::announce(flags.common.ready_file.as_deref(), &addresses, admin)?;
     tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
@@ -77,7 +77,7 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
 
     tokio::select! {
         () = stop.cancelled() => {}
-        broken = frontend.broken() => return Err(anyhow::Error::from(broken).into()),
+        broken = frontend.broken() => return Err(Failure::Panicked(broken.into())),
         ended = &mut serving => {
             ended.context("the server ended badly")?;
             return Err(anyhow::Error::msg("the server ended by itself: please report it").into());

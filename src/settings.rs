@@ -6,12 +6,16 @@
 //! `PARM_SERVICE_HOST` and the like into every container of its namespace, and no process may fail for that. An unknown
 //! field of a section that there is remains an error.
 
+use std::sync::LazyLock;
+
 use anyhow::anyhow;
 use figment::providers::{Env, Format, Serialized, Toml};
 use figment::{Figment, Source};
+use parm_durations::with_range;
 use parm_frontend::discovery::kubernetes::Service;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::cli::{Common, Serve, Worker};
 use crate::logging;
@@ -79,6 +83,8 @@ impl Settings {
         if settings.frontend.kubernetes.server.is_none() && settings.frontend.workers.iter().any(is_service) {
             settings.frontend.kubernetes.server = crate::environment::kubernetes();
         }
+        let crashes = &mut settings.frontend.recording.crash_folder;
+        *crashes = crashes.take().or_else(|| Some(crate::environment::temporary()));
         // Models that are served from a folder have their bundles there.
         if settings.frontend.bundles.is_none() {
             settings.frontend.bundles = settings.backend.models.clone();
@@ -101,8 +107,14 @@ impl Settings {
     /// Settles what is run on this machine before anything starts: the engine must exist, and there must be models.
     fn with_models(mut self) -> Result<Self, Invalid> {
         let backend = &mut self.backend;
-        parm_backend::engine::by_name(&backend.engine.name, &backend.engine.options())
-            .map_err(|error| Invalid(anyhow!("backend.engine.name: {error}")))?;
+        parm_backend::engine::by_name(&backend.engine.name, &backend.engine.options()).map_err(|error| {
+            let field = match error {
+                parm_backend::Error::RuntimeLibrary { .. } => "onnxruntime",
+                parm_backend::Error::Device { .. } => "device",
+                _ => "name",
+            };
+            Invalid(anyhow!("backend.engine.{field}: {error}"))
+        })?;
         if backend.upstream.url.is_some() {
             return Ok(self);
         }
@@ -147,6 +159,8 @@ const SECRETS: &str = "# Keys are secrets and left out: fill in `token` under [f
 ";
 /// The policy that `--stand-in` implies.
 const STAND_IN: &str = "stand-in";
+/// Where the ranges in errors come from.
+static SCHEMA: LazyLock<Value> = LazyLock::new(|| schema_for!(Settings).to_value());
 /// What our variables begin with.
 const PREFIX: &str = "PARM_";
 
@@ -242,7 +256,7 @@ fn extract(figment: Figment) -> Result<Settings, Invalid> {
                         None => format!(" (from {})", metadata.name),
                     })
                     .unwrap_or_default();
-                format!("{field}{}{source}", error.kind)
+                format!("{field}{}{source}", with_range(error.kind.to_string(), &SCHEMA, &error.path))
             })
             .collect();
         Invalid(anyhow!("{}", lines.join("\n")))

@@ -9,7 +9,7 @@ use crate::support::workspace::{files, manifest, members, names, without_comment
 /// Who may depend on whom, by crate folder; a crate of the workspace without a row fails. The binary may depend on all.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("random", &[]),
-    ("shares", &[]),
+    ("shares", &["durations"]),
     ("tokens", &[]),
     ("charts", &[]),
     ("durations", &[]),

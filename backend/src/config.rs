@@ -5,7 +5,7 @@ use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parm_durations::{Micros, Millis, PositiveMillis};
+use parm_durations::{Micros, Millis, PositiveMillis, Whole};
 use parm_protocol::{Place, place};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,9 +40,11 @@ pub struct Config {
     /// What runs the models.
     pub engine: EngineConfig,
     /// Instances: threads that each run one batch at a time. Default 1.
+    #[serde(with = "Whole::<1, 1_024>")]
     pub instances: NonZeroUsize,
     /// Requests that may wait in a queue; one more is refused with 503, as it would wait too long anyway, unless its share has
     /// less than its part of the queue. Default 256.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub queue: NonZeroUsize,
     /// So many times the instances' time of a model of weight 1, by model, while requests of both wait. What a model does
     /// not use others may. A model that is in a share of `[share.NAME]` has that one's weight. Default: every model has weight 1.
@@ -51,6 +53,7 @@ pub struct Config {
     #[serde(skip)]
     pub shares: parm_shares::Settings,
     /// Rows that one request may have; bounds the memory that a request can ask for. Default 1024.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_rows: NonZeroUsize,
     /// Milliseconds that a request without a `timeout` may take; also the most that a `timeout` can ask for.
     /// Default 60000.
@@ -62,12 +65,15 @@ pub struct Config {
     pub tokens: Tokens,
     /// Runs of a model on blank inputs before it counts as ready; 0 turns warm-up (and with it batching) off, for
     /// models that cannot run on zeros. Default 3.
+    #[serde(with = "Whole::<0, 1_000>")]
     pub warm_up_runs: u32,
     /// Milliseconds that a model may be measured for with 2, 4 and 8 rows when it is loaded, so that frontends know what it
     /// costs as a stand-in; 0 measures one row only. Default 1000.
     #[serde(rename = "measure_ms", with = "Millis")]
     pub measure: Duration,
-    /// Milliseconds between looks for changes in the folder; 0 turns reloading off. Default 5000.
+    /// Milliseconds between looks for changes in the folder; 0 turns reloading off. A change counts once two looks in a row
+    /// saw it. A model is unloaded once two looks in a row missed its folder, and never by a look that finds no model at all.
+    /// Default 5000.
     #[serde(rename = "reload_ms", with = "Millis")]
     pub reload: Duration,
     /// Allow fault injection at run time, for experiments. Default false.
@@ -91,6 +97,7 @@ pub struct Tokens {
     #[serde(rename = "recall_ms", with = "PositiveMillis")]
     pub recall: Duration,
     /// Reservations that are noted, of all frontends; more are ignored, and made again. Default 1024.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub most_reservations: NonZeroUsize,
 }
 
@@ -130,12 +137,14 @@ pub struct EngineConfig {
     /// `cpu` (default), or `cuda:N` with engine `ort`.
     pub device: String,
     /// Threads that one run may use; more than 1 pays only with `ort` and idle cores. Default 1.
+    #[serde(with = "Whole::<1, 1_024>")]
     pub threads: NonZeroUsize,
     /// Path of ONNX Runtime's shared library. Default: the one that ORT_DYLIB_PATH names, or one beside this program, in its
     /// Python environment or the active one (`pip install onnxruntime`), or that the system's loader finds.
     pub onnxruntime: Option<PathBuf>,
     /// Compiled plans that engine `tract` keeps for a model, one for each set of input shapes. Each costs memory of
     /// about the model's size. Default 16.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub plans: NonZeroUsize,
 }
 
@@ -145,6 +154,7 @@ pub struct EngineConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct Batching {
     /// Rows in a batch at most. Default 1: no batching.
+    #[serde(with = "Whole::<1, 65_535>")]
     pub max_batch: NonZeroUsize,
     /// Microseconds that a request may wait for others to join its batch. Default 0: only those already waiting join.
     #[serde(rename = "max_delay_us", with = "Micros")]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use parm_tokens::{Class, Order, Token};
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::health::Reason;
@@ -90,7 +91,7 @@ pub struct Recovery {
 }
 
 /// One row of a job's outputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Output {
     /// The job; not released as long as somebody is asked to read this.
     pub job: JobId,
@@ -99,7 +100,7 @@ pub struct Output {
 }
 
 /// Two answers to one query.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Pair {
     /// The deployed model's.
     pub prediction: Output,

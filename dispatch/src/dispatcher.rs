@@ -146,6 +146,8 @@ impl Dispatcher {
     /// Reacts to an event by adding to `actions`. Time never goes back: an earlier `now` counts as the last one.
     pub fn on_event(&mut self, now: Time, event: Event, actions: &mut Actions) {
         self.now = self.now.max(now);
+        #[cfg(test)]
+        self.panics_as_planted(&event);
         self.out = mem::take(actions);
         self.behind = Duration::ZERO;
         if let Some(at) = self.wake.filter(|at| *at <= self.now) {
@@ -198,6 +200,17 @@ impl Dispatcher {
         *actions = mem::take(&mut self.out);
         #[cfg(debug_assertions)]
         self.check_now_and_then();
+    }
+
+    /// A fault for the tests of replays.
+    #[cfg(test)]
+    fn panics_as_planted(&self, event: &Event) {
+        let planted = super::replay::PLANTED.get().is_some_and(|jobs| self.jobs.len() == jobs);
+        assert!(
+            !(planted && matches!(event, Event::QueryArrived(_))),
+            "planted: at {:?} by {event:?}",
+            self.now
+        );
     }
 
     /// From now on every step of a query is told, or no more.

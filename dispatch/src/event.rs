@@ -8,9 +8,10 @@ use super::{
     Elsewhere, GroupId, InForce, InstanceId, JobId, Output, Pair, PoolId, PoolSettings, QueryId, ShapeId,
     ShareId, Site, Time,
 };
+use serde::{Deserialize, Serialize};
 
 /// Whether a client takes an approximate answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Accept {
     /// Any outcome.
     #[default]
@@ -23,7 +24,7 @@ pub enum Accept {
 }
 
 /// One row that wants a prediction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuerySpec {
     /// The driver's name for it.
     pub id: QueryId,
@@ -44,7 +45,7 @@ pub struct QuerySpec {
 }
 
 /// How a job failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Failure {
     /// The instance broke, refused or lost the job; another instance may well answer.
     Instance,
@@ -56,7 +57,7 @@ pub enum Failure {
 }
 
 /// What an instance can run of one pool's models. An instance with parities only is a dedicated parity instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
     /// The pool.
     pub pool: PoolId,
@@ -71,7 +72,7 @@ pub struct Served {
 }
 
 /// An instance that can take jobs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceSpec {
     /// The models it serves, each pool once.
     pub serves: Vec<Served>,
@@ -82,7 +83,7 @@ pub struct InstanceSpec {
 }
 
 /// What parities say of a prediction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// The prediction's slot in its group.
     pub slot: u8,
@@ -93,14 +94,14 @@ pub struct Verdict {
 }
 
 /// What a stand-in costs: the time of a job of so many rows, as a share of that of one query on the deployed model.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// For 1, 2, 4 and 8 rows.
     pub rows: [f64; 4],
 }
 
 /// What the driver finds of a stand-in's answer.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Judgement {
     /// It can be given, with this confidence in 0..=1 where there is one.
     Fit(Option<f32>),
@@ -109,7 +110,7 @@ pub enum Judgement {
 }
 
 /// Something the dispatcher reacts to.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Event {
     /// A query came in.
     QueryArrived(QuerySpec),

@@ -6,7 +6,7 @@
 //! can be shown. Where nothing is known, as in simulations, settings are taken at their word.
 
 use parm_encoder::{CodeSpec, Needs, Recovery};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{BatchSettings, CodingSettings, Fraction, PolicyKind, PoolSettings};
 
@@ -14,7 +14,7 @@ use super::{BatchSettings, CodingSettings, Fraction, PolicyKind, PoolSettings};
 const MOST: usize = 64;
 
 /// What is in force in a pool where settings may be more than there is.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InForce {
     /// What hides slow and dead instances.
     pub policy: PolicyKind,
@@ -27,7 +27,7 @@ pub struct InForce {
 }
 
 /// The codes in force.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Coding {
     /// What each makes good, one for each size of groups, in ascending order. No groups of other sizes are made.
     pub codes: Vec<Recovery>,

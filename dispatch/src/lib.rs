@@ -13,6 +13,7 @@ mod settings;
 mod time;
 
 pub mod recording;
+pub mod replay;
 
 mod agreement;
 mod backup;
@@ -80,8 +81,8 @@ pub use payer::{Payer, Wanted};
 pub use reading::{InstanceReading, OpenGroup, PoolReading};
 pub use settings::{
     AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, EjectionSettings,
-    Fraction, GraceSettings, HedgeSettings, NotAFraction, ParmPlusSettings, PolicyKind, PoolSettings,
-    ReplicateSettings, Settings, StandInSettings, TokenSettings, Unsure, Usual,
+    Factor, Fraction, GraceSettings, HedgeSettings, NotAFactor, NotAFraction, ParmPlusSettings, PolicyKind,
+    PoolSettings, ReplicateSettings, Settings, StandInSettings, TokenSettings, Unsure, Usual,
 };
 pub use site::Site;
 pub use time::Time;

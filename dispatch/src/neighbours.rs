@@ -28,6 +28,7 @@ use super::instance::Instance;
 use super::pool::Pool;
 use super::stand_ins::StandIns;
 use super::timers::Timer;
+use serde::{Deserialize, Serialize};
 
 /// How long work waits for an instance that neighbours keep busy, while nobody knows what a batch takes.
 const COLD: Duration = Duration::from_millis(10);
@@ -36,7 +37,7 @@ const COLD: Duration = Duration::from_millis(10);
 const LEAST: Duration = Duration::from_millis(1);
 
 /// What other frontends have to do with an instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Elsewhere {
     /// Jobs that they hold there.
     pub jobs: u16,

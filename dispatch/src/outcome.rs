@@ -420,5 +420,5 @@ impl Dispatcher {
 }
 
 fn is_slow(took: Duration, median: Duration, settings: &EjectionSettings) -> bool {
-    took.as_secs_f64() > median.as_secs_f64() * settings.slow_factor
+    took.as_secs_f64() > median.as_secs_f64() * settings.slow_factor.get()
 }

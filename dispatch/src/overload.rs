@@ -27,6 +27,7 @@ use super::dispatcher::Dispatcher;
 use super::pool::Pool;
 use super::query::{Aid, Query};
 use super::queue::LaneId;
+use super::time::times;
 use super::{Reject, Time};
 
 /// Times what nearly all runs take that a query must have left to be run.
@@ -52,7 +53,7 @@ impl Dispatcher {
         let Some((first, last)) = self.ends(key, lane) else { return false };
         let (first, last) = (&self.queries[first], &self.queries[last]);
         let ends_at: Time = self.now + recent.high.mul_f64(MARGIN);
-        let turn = taken.mul_f64(self.runs_before(pool, lane));
+        let turn = times(taken, self.runs_before(pool, lane));
         first.deadline < ends_at
             && last.deadline >= ends_at
             && last.deadline < ends_at + turn

@@ -4,6 +4,7 @@
 //! there is room: late is better than never. What is not known is taken to be apart, so that where nothing is known all is
 //! as it would be without sites. A zone counts for no more than a node does: queries go to every zone anyway.
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::arena::Key;
@@ -13,7 +14,7 @@ use super::query::{Aid, Query};
 use super::{NodeId, Role, ZoneId};
 
 /// Where an instance stands, as far as discovery knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
     /// The machine.
     pub node: Option<NodeId>,

@@ -16,6 +16,7 @@ use super::pool::Pool;
 use super::query::{Aid, Keys, Query};
 use super::site::{Apart, farthest};
 use super::stand_ins::{Outlook, StandInLine};
+use super::time::times;
 use super::timers::Timer;
 use super::tokens::Tokens;
 use super::{Accept, Answer, Cost, PolicyKind, PoolId, Reject, Role, Urgency};
@@ -322,7 +323,8 @@ impl Pool {
         if self.in_force.policy != PolicyKind::StandIn {
             return None;
         }
-        Some(self.usual_response()?.mul_f64(self.settings.stand_in.late_factor * self.thrift()))
+        let factor = self.settings.stand_in.late_factor.get() * self.thrift();
+        Some(times(self.usual_response()?, factor))
     }
 
     /// How long after its arrival a query that still waits counts as late, though one that runs would not. With a stand-in
@@ -330,8 +332,8 @@ impl Pool {
     fn late_while_waiting(&self) -> Option<Duration> {
         let (late, usual) = (self.late_for_stand_in()?, self.usual_service()?);
         let used = self.stand_ins.as_ref().map_or(0.0, |stand_ins| stand_ins.bound.used());
-        let patience = usual.mul_f64(self.stand_in_cost().of(1) * used * PATIENCE);
-        Some(late.min((late + patience).saturating_sub(usual)))
+        let patience = times(usual, self.stand_in_cost().of(1) * used * PATIENCE);
+        Some(late.min(late.saturating_add(patience).saturating_sub(usual)))
     }
 
     /// What a query usually takes from its arrival, where it need not wait for others.
@@ -347,7 +349,7 @@ impl Pool {
 
     /// What a stand-in costs, as far as is known.
     pub(super) fn stand_in_cost(&self) -> Cost {
-        let assumed = self.settings.stand_in.cost;
+        let assumed = self.settings.stand_in.cost.get();
         let known = |costs: &super::cost::Costs| costs.known(self.usual_service(), assumed);
         self.stand_ins.as_ref().map_or(Cost::linear(assumed), |stand_ins| known(&stand_ins.costs))
     }

@@ -30,6 +30,7 @@ use super::job::{Job, Twin};
 use super::outcome::Ask;
 use super::pool::Pool;
 use super::query::{Aid, Keys, Query};
+use super::time::times;
 use super::{
     Accept, Action, Answer, Failure, JobId, Judgement, Output, Pair, Payer, QueryId, Time, Unsure, Usual,
 };
@@ -83,7 +84,7 @@ impl Dispatcher {
         let pool = &self.pools[job.pool];
         let (settings, took) = (&pool.settings.ejection, self.now.since(job.started));
         let usual = pool.stand_ins.as_ref()?.costs.usual(job.rows.len())?;
-        let slow = took.as_secs_f64() > usual.as_secs_f64() * settings.slow_factor;
+        let slow = took.as_secs_f64() > usual.as_secs_f64() * settings.slow_factor.get();
         let slow = slow && took > pool.settings.hedge.min_delay;
         self.instances.get_mut(job.instance)?.health.answered(slow, settings)
     }
@@ -268,9 +269,11 @@ impl Pool {
     fn stand_in_grace(&self, accept: Accept) -> Duration {
         let grace = &self.settings.stand_in.grace;
         let usual = self.usual_response().filter(|_| grace.of == Usual::Median);
-        let least = usual
-            .map_or_else(|| self.policy.grace(self.response.reading()), |usual| usual.mul_f64(grace.factor));
-        let least = least.mul_f64(self.thrift());
+        let least = usual.map_or_else(
+            || self.policy.grace(self.response.reading()),
+            |usual| times(usual, grace.factor.get()),
+        );
+        let least = times(least, self.thrift());
         match accept {
             Accept::AtMost(thousandths) if self.response.reading().is_some() => {
                 least.max(self.response.quantile(1.0 - f64::from(thousandths) / 1000.0))

@@ -1,10 +1,11 @@
 //! Time as the dispatcher sees it: nanoseconds since an origin that the driver chose.
 
+use serde::{Deserialize, Serialize};
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
 /// A moment, in nanoseconds since the driver's origin. Real or virtual.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Time(u64);
 
 impl Time {
@@ -27,6 +28,14 @@ impl Time {
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+}
+
+/// So many times a duration; the longest there is where that overflows.
+///
+/// The factor is a product of settings, measured costs and how much of a bound is used. Each of them is bounded, but their
+/// product with a long service time need not fit, and [`Duration::mul_f64`] panics then.
+pub(crate) fn times(duration: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(duration.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }
 
 impl Add<Duration> for Time {

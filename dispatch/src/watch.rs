@@ -31,6 +31,7 @@ use super::job::Job;
 use super::outcome::{Ask, Avoid};
 use super::pool::Pool;
 use super::query::{Aid, Query};
+use super::time::times;
 use super::timers::Timer;
 
 /// The shortest time between two looks at a job.
@@ -61,7 +62,10 @@ impl Dispatcher {
         }
         match pool.policy.late_after(pool.service.reading()) {
             Some(after) => self.look_at(key, job.began + after, Timer::Late(key)),
-            None => self.look_at(key, job.began + pool.settings.retry_elsewhere, Timer::StillLate(key)),
+            None => {
+                let at = job.began + pool.settings.retry_elsewhere.max(LEAST);
+                self.look_at(key, at, Timer::StillLate(key));
+            }
         }
     }
 
@@ -167,7 +171,7 @@ impl Dispatcher {
                 Some(after) if job.began + after <= self.now => self.became_late(key),
                 Some(after) => self.look_at(key, job.began + after, Timer::Late(key)),
                 None => {
-                    let age = self.now.since(job.began).max(pool.settings.retry_elsewhere);
+                    let age = self.now.since(job.began).max(pool.settings.retry_elsewhere).max(LEAST);
                     self.look_at(key, self.now + age, Timer::StillLate(key));
                 }
             }
@@ -222,6 +226,6 @@ impl Dispatcher {
 impl Pool {
     /// How long a stand-in job may take before its queries are run otherwise; `None` while times are unknown.
     pub(super) fn stand_in_within(&self, rows: usize) -> Option<Duration> {
-        Some(self.usual_service()?.mul_f64(TARDY * self.stand_in_cost().of(rows)))
+        Some(times(self.usual_service()?, TARDY * self.stand_in_cost().of(rows)))
     }
 }

@@ -1,4 +1,7 @@
-//! Durations in files: a [`Duration`] in code, in the file a whole number with its unit in the name.
+//! Numbers in files: durations with their unit in the name, bounded counts, and the range that a setting allows.
+//!
+//! A [`Duration`] in code is a whole number in the file, with its unit in the name. [`Whole`] and [`Real`] bound counts and
+//! other numbers in the same way, and [`range`] says which values a setting takes, for error messages.
 //!
 //! ```
 //! use std::time::Duration;
@@ -23,6 +26,9 @@
 //! refused and what the reference says of it. Newtypes would say the same, but each reader would have to unwrap them, and
 //! text such as `"5s"` could be written in many ways.
 
+mod bounded;
+mod schema;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
@@ -30,6 +36,9 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserializer, Serializer};
+
+pub use bounded::{Real, Unsigned, Whole};
+pub use schema::{Leaf, leaves, range, with_range};
 
 /// Whole milliseconds.
 pub type Millis = Count<1_000_000, 0>;
@@ -41,6 +50,11 @@ pub type Micros = Count<1_000, 0>;
 pub type PositiveSeconds = Count<NANOS_IN_A_SECOND, 1>;
 
 const NANOS_IN_A_SECOND: u64 = 1_000_000_000;
+/// The longest duration that a file may name, in seconds: a year.
+///
+/// Runtimes wait for at most 2.2 years in one piece, and a duration without a bound overflows the moment that it is added to.
+/// Sums of two settings, and a setting that is drawn a tenth longer, stay below that.
+const LONGEST: u64 = 365 * 24 * 3600;
 
 /// A duration as a number of units, which are so many nanoseconds long; `LEAST` is the smallest number allowed.
 #[derive(Debug)]
@@ -53,6 +67,9 @@ impl<const UNIT: u64, const LEAST: u64> Count<UNIT, LEAST> {
         NANOS_IN_A_SECOND => "seconds",
         _ => panic!("a unit without a name"),
     };
+
+    /// The largest number allowed.
+    const MOST: u64 = LONGEST * (NANOS_IN_A_SECOND / UNIT);
 
     /// Writes a duration. A part of a unit counts as a whole one: 0 often means something else than a short time.
     pub fn serialize<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
@@ -76,7 +93,7 @@ impl<const UNIT: u64, const LEAST: u64> JsonSchema for Count<UNIT, LEAST> {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "integer", "format": "uint64", "minimum": LEAST })
+        json_schema!({ "type": "integer", "format": "uint64", "minimum": LEAST, "maximum": Self::MOST })
     }
 }
 
@@ -86,11 +103,16 @@ impl<const UNIT: u64, const LEAST: u64> Visitor<'_> for Reader<UNIT, LEAST> {
     type Value = Duration;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a whole number of {}, {LEAST} or more", Count::<UNIT, LEAST>::NAME)
+        write!(
+            f,
+            "a whole number of {} from {LEAST} to {}",
+            Count::<UNIT, LEAST>::NAME,
+            Count::<UNIT, LEAST>::MOST
+        )
     }
 
     fn visit_u64<E: Error>(self, count: u64) -> Result<Duration, E> {
-        if count < LEAST {
+        if !(LEAST..=Count::<UNIT, LEAST>::MOST).contains(&count) {
             return Err(E::invalid_value(Unexpected::Unsigned(count), &self));
         }
         let in_a_second = NANOS_IN_A_SECOND / UNIT;
@@ -136,23 +158,28 @@ mod tests {
         assert_eq!(settings, want);
         let written = toml::to_string(&settings).unwrap();
         assert_eq!(written, "pause_ms = 0\ntimeout_ms = 1500\ndelay_us = 2000001\nretry_s = 3\n");
-        let longest: Settings = serde_json::from_str(&format!("{{\"delay_us\": {}}}", u64::MAX)).unwrap();
-        assert_eq!(longest.delay, Duration::from_micros(u64::MAX));
+        let longest: Settings = toml::from_str("delay_us = 31536000000000").unwrap();
+        assert_eq!(longest.delay, Duration::from_secs(LONGEST));
     }
 
     #[test]
-    fn what_is_refused_is_told_what_is_allowed() {
+    fn duration_error_states_the_allowed_range() {
         for (text, allowed) in [
-            ("timeout_ms = 0", "a whole number of milliseconds, 1 or more"),
-            ("timeout_ms = -5", "a whole number of milliseconds, 1 or more"),
-            ("retry_s = 0", "a whole number of seconds, 1 or more"),
-            ("pause_ms = -1", "a whole number of milliseconds, 0 or more"),
-            ("pause_ms = 0.5", "a whole number of milliseconds, 0 or more"),
-            ("delay_us = \"5ms\"", "a whole number of microseconds, 0 or more"),
+            ("timeout_ms = 0", "a whole number of milliseconds from 1 to 31536000000"),
+            ("timeout_ms = -5", "a whole number of milliseconds from 1 to 31536000000"),
+            ("retry_s = 0", "a whole number of seconds from 1 to 31536000"),
+            ("pause_ms = -1", "a whole number of milliseconds from 0 to 31536000000"),
+            ("pause_ms = 0.5", "a whole number of milliseconds from 0 to 31536000000"),
+            ("retry_s = 31536001", "a whole number of seconds from 1 to 31536000"),
+            ("pause_ms = 9223372036854775807", "a whole number of milliseconds from 0 to 31536000000"),
+            ("delay_us = \"5ms\"", "a whole number of microseconds from 0 to 31536000000000"),
         ] {
             let error = toml::from_str::<Settings>(text).unwrap_err().to_string();
             assert!(error.contains(allowed), "{text}: {error}");
         }
+        let text = format!("{{\"delay_us\": {}}}", u64::MAX);
+        let error = serde_json::from_str::<Settings>(&text).unwrap_err().to_string();
+        assert!(error.contains("microseconds from 0 to 31536000000000"), "{error}");
     }
 
     #[test]
@@ -165,6 +192,7 @@ mod tests {
     fn the_schema_tells_the_range() {
         let schema = schema_for!(Settings).to_value();
         assert_eq!(schema["properties"]["timeout_ms"]["minimum"], 1);
+        assert_eq!(schema["properties"]["timeout_ms"]["maximum"], 31_536_000_000u64);
         assert_eq!(schema["properties"]["pause_ms"]["minimum"], 0);
         assert_eq!(schema["properties"]["pause_ms"]["type"], "integer");
     }

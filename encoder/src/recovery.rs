@@ -1,11 +1,11 @@
 //! Which losses a code can make good: pure set arithmetic, for whoever must decide before any byte has come.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Set;
 
 /// What a code needs to make a lost prediction good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Needs {
     /// Any k of the k + r results: as many parity outputs as predictions are missing.
@@ -19,7 +19,7 @@ pub enum Needs {
 }
 
 /// A code's recovery rule. Small enough to be copied wherever loss patterns are judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Recovery {
     /// Queries per group.
     pub k: usize,

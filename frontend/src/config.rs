@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use parm_dispatch::{Fraction, PoolSettings};
-use parm_durations::PositiveMillis;
+use parm_durations::{PositiveMillis, Real, Whole};
 use parm_wire::client;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -77,6 +77,7 @@ pub struct Requests {
     #[serde(rename = "max_deadline_ms", with = "PositiveMillis")]
     pub max_deadline: Duration,
     /// Most rows in one request: each is a query of its own in the queue. Default 256.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_rows: NonZeroUsize,
     /// Milliseconds after which a refused client should try again (`Retry-After`, in whole seconds there). Default 1000.
     #[serde(rename = "retry_after_ms", with = "PositiveMillis")]
@@ -84,6 +85,7 @@ pub struct Requests {
     /// Largest magnitude of an FP32 input that may be mixed with other clients' queries by a code; a query with larger
     /// or non-finite values is served alone, and so is one far outside what the bundle gives as the input's range (or, where
     /// it gives none, of what is usual). Default 1000000.
+    #[serde(with = "Real::<0, 1_000_000_000_000_000_000>")]
     pub codable_magnitude: f32,
 }
 
@@ -95,6 +97,7 @@ pub struct Instances {
     /// servers that run several models' batches at once. Default 1.
     pub slots: NonZeroU16,
     /// Most instances, from all sources together. Default 4096.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub limit: NonZeroU32,
     /// Models to ask a server for that cannot list its own. Default: none.
     pub models: Vec<String>,
@@ -138,7 +141,7 @@ pub struct Instances {
     #[serde(rename = "file_interval_ms", with = "PositiveMillis")]
     pub file_interval: Duration,
     /// Milliseconds between two looks at what a `dns+` or `srv+` worker stands for; the answers' times to live are not
-    /// heeded. An answer without servers changes nothing. Default 5000.
+    /// heeded. A server is removed once two answers in a row lack it. An answer without servers changes nothing. Default 5000.
     #[serde(rename = "dns_interval_ms", with = "PositiveMillis")]
     pub dns_interval: Duration,
     /// Name servers to ask for such workers, as `ADDRESS:PORT`. Default: none, that is the system's.
@@ -225,6 +228,6 @@ mod tests {
     fn unknown_fields_and_empty_durations_are_refused() {
         assert!(toml::from_str::<Config>("wrokers = []").unwrap_err().to_string().contains("wrokers"));
         let zero = toml::from_str::<Config>("[instances]\nhealth_interval_ms = 0").unwrap_err();
-        assert!(zero.to_string().contains("1 or more"), "{zero}");
+        assert!(zero.to_string().contains("from 1 to"), "{zero}");
     }
 }

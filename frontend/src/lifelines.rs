@@ -11,6 +11,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::thread;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -19,7 +20,11 @@ use tokio::sync::watch;
 pub(crate) struct Lifelines(Arc<Broken>);
 
 #[derive(Debug)]
-struct Broken(watch::Sender<Option<&'static str>>);
+struct Broken {
+    first: watch::Sender<Option<&'static str>>,
+    /// What is known of the panic that is unwinding, for the log.
+    told: Mutex<Option<String>>,
+}
 
 /// Breaks its line when it is dropped by a panic.
 pub(crate) struct Line<'a> {
@@ -31,6 +36,11 @@ impl Lifelines {
     /// A line that breaks if a panic unwinds through whoever holds it.
     pub(crate) fn hold(&self, part: &'static str) -> Line<'_> {
         Line { lines: self, part }
+    }
+
+    /// Says more of the panic that is about to unwind through a line.
+    pub(crate) fn explain(&self, what: String) {
+        *self.0.told.lock() = Some(what);
     }
 
     /// Spawns a task that must not panic.
@@ -49,7 +59,7 @@ impl Lifelines {
 
     /// Waits until a line breaks, and says whose.
     pub(crate) async fn broken(&self) -> &'static str {
-        let mut broken = self.0.0.subscribe();
+        let mut broken = self.0.first.subscribe();
         let part = broken.wait_for(Option::is_some).await.map(|part| *part);
         match part {
             Ok(Some(part)) => part,
@@ -65,8 +75,15 @@ impl Drop for Line<'_> {
             return;
         }
         let part = self.part;
-        tracing::error!(%part, "panicked: this frontend cannot go on; please report the message above");
-        self.lines.0.0.send_if_modified(|broken| {
+        match self.lines.0.told.lock().take() {
+            Some(what) => {
+                tracing::error!(%part, %what, "panicked: this frontend cannot go on; please report it")
+            }
+            None => {
+                tracing::error!(%part, "panicked: this frontend cannot go on; please report the message above")
+            }
+        }
+        self.lines.0.first.send_if_modified(|broken| {
             let first = broken.is_none();
             broken.get_or_insert(part);
             first
@@ -76,7 +93,7 @@ impl Drop for Line<'_> {
 
 impl Default for Broken {
     fn default() -> Self {
-        Self(watch::channel(None).0)
+        Self { first: watch::channel(None).0, told: Mutex::default() }
     }
 }
 

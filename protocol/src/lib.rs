@@ -4,6 +4,7 @@
 //! Nothing here opens a socket: servers, clients and frames are the crate `wire`. It knows nothing of coding, dispatch or
 //! engines.
 
+mod absence;
 pub mod bounds;
 pub mod client;
 mod datatype;
@@ -20,6 +21,7 @@ mod service;
 mod tensor;
 pub mod validate;
 
+pub use absence::Absence;
 pub use datatype::DataType;
 pub use error::{Code, Error};
 pub use infer::{InferRequest, InferResponse, ModelRef, NamedTensor, RequestedOutput};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::share::{Clock, Due, Share};
 use super::usual::Usual;
+use serde::{Deserialize, Serialize};
 
 /// How far behind those that are served a share may be that waits, in seconds for each of its weight; and in jobs like the one
 /// that starts. Whoever waits for instances of its own must not hold up the clock for all others: they would be long in debt to
@@ -23,7 +24,7 @@ pub struct Book<K, M> {
 }
 
 /// What a share is promised.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
     /// So many times the time of a share of weight 1, while both want more.
     pub weight: f64,

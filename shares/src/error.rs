@@ -10,7 +10,9 @@ pub enum Error {
     BadName { name: String },
     #[error("{what} '{name}' is in the shares '{one}' and '{other}': put it into one")]
     Twice { what: &'static str, name: String, one: String, other: String },
-    #[error("shares reserve {reserved} instances of {instances}: reserve fewer, or set backend.instances")]
+    #[error(
+        "shares reserve {reserved} instances of {instances}: lower share.NAME.reserved, or raise backend.instances"
+    )]
     TooManyReserved { reserved: u64, instances: usize },
     #[error("share '{share}' names the model '{model}', which is not served here: name one that is")]
     UnknownModel { share: String, model: String },

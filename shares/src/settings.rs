@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 
+use parm_durations::Whole;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,7 @@ pub struct ShareSettings {
     /// Instances of this process that the share's queries have within one service time whatever others ask for: at a worker of
     /// its own, at a frontend of those inside it, and of servers that give no tokens. While it asks for nothing others use them,
     /// but no hedges, parities, replicas or stand-ins do. Default 0.
+    #[serde(with = "Whole::<0, 1_000_000>")]
     pub reserved: u32,
     /// Models whose requests are charged to it, unless a key or the request says otherwise. Default: none.
     pub models: Vec<String>,

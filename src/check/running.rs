@@ -19,7 +19,7 @@ pub(super) async fn look(flags: &Check) -> anyhow::Result<Vec<Finding>> {
     let reach = Reach { url: flags.what.clone(), key: flags.key.clone(), identity: flags.identity.clone() };
     let admin = match Admin::of(&reach) {
         Ok(admin) => admin,
-        Err(crate::Failure::Configuration(error) | crate::Failure::Run(error)) => return Err(error),
+        Err(failure) => return Err(failure.into_error()),
     };
     let mut lines = match admin.lines("/admin/v1/stream").await {
         Ok(lines) => lines,

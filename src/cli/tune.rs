@@ -114,7 +114,7 @@ pub struct Cluster {
     #[arg(long, value_name = "FILE", requires = "scenario", help_heading = "The cluster")]
     pub scenarios: Option<PathBuf>,
     /// Milliseconds that clients wait at most
-    #[arg(long, value_name = "MS", default_value_t = 10_000, help_heading = "The cluster")]
+    #[arg(long, value_name = "MS", default_value_t = 10_000, help_heading = "The cluster", value_parser = clap::value_parser!(u64).range(1..=31_536_000_000))]
     pub deadline_ms: u64,
 }
 

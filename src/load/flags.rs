@@ -58,7 +58,7 @@ pub struct Load {
     #[arg(long, value_name = "OUTPUT", requires = "labels")]
     pub label_output: Option<String>,
     /// Milliseconds that a request may take; one without an answer counts as this late
-    #[arg(long, value_name = "MS", default_value_t = 10_000)]
+    #[arg(long, value_name = "MS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=31_536_000_000))]
     pub deadline_ms: u64,
     /// Most requests that wait for an answer (server scenario); further ones are dropped and counted
     #[arg(long, value_name = "N", default_value = "10000")]

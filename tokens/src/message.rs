@@ -1,5 +1,6 @@
 //! What workers and frontends tell each other.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A frontend, as a worker knows it: one connection.
@@ -7,11 +8,11 @@ use std::time::Duration;
 pub struct Frontend(pub u64);
 
 /// The right to send an instance one job. A worker never gives the same number twice in a row of 2^32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Token(pub u32);
 
 /// A frontend's own number for what it reserved an instance for; 0 says nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note(pub u32);
 
 /// How urgent a job is, whoever's it is. Within a class shares decide, and then the order of arrival.
@@ -26,7 +27,7 @@ pub enum Class {
 }
 
 /// A token, and what goes with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The token.
     pub token: Token,

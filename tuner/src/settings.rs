@@ -61,7 +61,7 @@ fn differing(own: Table, usual: &Table) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use parm_dispatch::{Fraction, PolicyKind};
+    use parm_dispatch::{Factor, Fraction, PolicyKind};
 
     use super::*;
 
@@ -69,9 +69,9 @@ mod tests {
     fn what_is_written_makes_the_same_settings_again() {
         let mut settings = PoolSettings { policy: PolicyKind::ParmPlus, ..PoolSettings::default() };
         settings.hedge.budget.ratio = Fraction::percent(5);
-        settings.coding.grace.factor = 1.5;
+        settings.coding.grace.factor = Factor::percent(150);
         settings.coding.parm_plus.k_follows_load = false;
-        settings.stand_in.grace.factor = 1.5;
+        settings.stand_in.grace.factor = Factor::percent(150);
         settings.stand_in.bound = Fraction::percent(2);
         let written = changes(&settings).to_string();
         assert_eq!(toml::from_str::<PoolSettings>(&written).unwrap(), settings, "{written}");

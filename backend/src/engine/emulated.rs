@@ -7,11 +7,13 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use parm_durations::{Real, Whole};
 use parm_protocol::{DataType, Tensor};
 use parm_workload::Random;
 use parm_workload::distribution::Distribution;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Declared, Engine, Model, Options, Signature};
 use crate::{Error, pause};
@@ -20,17 +22,49 @@ use crate::{Error, pause};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spec {
-    /// Dimensions of a row of the FP32 input `input`. Default `[784]`.
+    /// Dimensions of a row of the FP32 input `input`: at most 16777216 values together. Default `[784]`.
+    #[serde(deserialize_with = "dimensions")]
+    #[schemars(schema_with = "dimensions_schema")]
     pub input: Vec<usize>,
     /// Values of a row of the FP32 output `output`. Default 10.
+    #[serde(with = "Whole::<1, 65_536>")]
     pub outputs: std::num::NonZeroUsize,
     /// Milliseconds that a run takes, at most a minute, as experiment files say it. Default: constant, 5.
+    #[serde(deserialize_with = "service_time")]
     #[schemars(schema_with = "any_distribution")]
     pub time_ms: Distribution,
     /// Milliseconds that each row beyond the first adds to a run. Default 0.
+    #[serde(with = "Real::<0, 60_000>")]
     pub per_row_ms: f64,
     /// Seed of the drawn times; instances that share a description draw different times. Default 0.
     pub seed: u64,
+}
+
+/// The most values of a row. A larger one does not fit into a request body of the usual size.
+const MOST_VALUES: usize = 1 << 24;
+
+/// Reads the dimensions of a row. Their product is the size of every blank input, so it has a bound.
+fn dimensions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<usize>, D::Error> {
+    let dims = Vec::<usize>::deserialize(from)?;
+    let values = dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim));
+    if values.is_none_or(|values| values == 0 || values > MOST_VALUES) {
+        let problem = format!(
+            "{dims:?} are not dimensions of a row: give whole numbers from 1 whose product is at most {MOST_VALUES}"
+        );
+        return Err(D::Error::custom(problem));
+    }
+    Ok(dims)
+}
+
+fn dimensions_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let item = schemars::json_schema!({ "type": "integer", "minimum": 1, "maximum": MOST_VALUES });
+    schemars::json_schema!({ "type": "array", "items": item })
+}
+
+/// Reads a distribution of service times; its parameters must be finite and not negative.
+fn service_time<'de, D: Deserializer<'de>>(from: D) -> Result<Distribution, D::Error> {
+    let time = Distribution::deserialize(from)?;
+    time.check().map(|()| time).map_err(D::Error::custom)
 }
 
 /// Distributions are those of experiment files; what they look like is said there.

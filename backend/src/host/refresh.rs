@@ -17,6 +17,15 @@ use crate::{Error, VersionPolicy};
 /// to free it; whoever answers the last of them frees it then.
 const RETIRE: Duration = Duration::from_secs(10);
 
+/// What changed of one model.
+#[derive(Default)]
+struct News {
+    /// Versions whose content is another.
+    stale: BTreeSet<u64>,
+    /// Versions that two looks in a row missed.
+    gone: BTreeSet<u64>,
+}
+
 impl Host {
     /// Loads the models of the configuration. A model that cannot be loaded is reported in the index and hides no
     /// other; a repository that cannot be read is an error.
@@ -46,7 +55,8 @@ impl Host {
     /// Loads, or reloads, a model by name. Blocks for as long as that takes.
     pub(super) fn load_now(&self, name: &str, asked: Asked) -> Result<(), Error> {
         self.orders.load(name, asked, || {
-            let outcome = self.refresh(name, |_| true);
+            // Whoever asks for a model by name wants what is there now.
+            let outcome = self.refresh(name, |_| true, |_| true);
             self.metrics.loaded(name, &outcome);
             if let Err(error) = &outcome {
                 tracing::error!(name, %error, "model not loaded");
@@ -71,9 +81,15 @@ impl Host {
         Ok(())
     }
 
-    /// Loads what the policy wants of a model and is not there, or is `stale`; then lets go of what it does not want.
-    fn refresh(&self, name: &str, stale: impl Fn(u64) -> bool) -> Result<(), Error> {
-        let wanted = self.wanted(name)?;
+    /// Loads what the policy wants of a model and is not there, or is `stale`; then lets go of what it does not want. A version
+    /// that is not in the repository stays until it is `gone` for sure.
+    fn refresh(
+        &self,
+        name: &str,
+        stale: impl Fn(u64) -> bool,
+        gone: impl Fn(u64) -> bool,
+    ) -> Result<(), Error> {
+        let (wanted, superseded) = self.wanted(name)?;
         let mut first_error = Ok(());
         for (&version, source) in &wanted {
             if stale(version) || !self.catalogue.is_ready(name, version) {
@@ -83,20 +99,23 @@ impl Host {
         }
         // Only once the wanted ones serve: a broken new version must not end a good old one.
         if first_error.is_ok() {
-            for version in self.catalogue.known(name).into_iter().filter(|known| !wanted.contains_key(known))
-            {
+            let goes = |version: &u64| {
+                !wanted.contains_key(version) && (superseded.contains(version) || gone(*version))
+            };
+            for version in self.catalogue.known(name).into_iter().filter(goes) {
                 retire(self.catalogue.forget(name, version));
             }
         }
         first_error
     }
 
-    fn wanted(&self, name: &str) -> Result<BTreeMap<u64, Source>, Error> {
+    /// The versions that the policy wants, and those that are there and that it does not want.
+    fn wanted(&self, name: &str) -> Result<(BTreeMap<u64, Source>, BTreeSet<u64>), Error> {
         if let Some(origin) = &self.origin {
-            return origin.wanted(name, self.config.versions);
+            return Ok((origin.wanted(name, self.config.versions)?, BTreeSet::new()));
         }
         if let Some(spec) = self.config.emulated.get(name) {
-            return Ok(BTreeMap::from([(1, Source::Emulated(spec.clone()))]));
+            return Ok((BTreeMap::from([(1, Source::Emulated(spec.clone()))]), BTreeSet::new()));
         }
         let Some(repository) = &self.repository else {
             let (name, root) = (name.to_string(), PathBuf::new());
@@ -105,8 +124,9 @@ impl Host {
         let model = repository.model(name)?;
         let latest_only = self.config.versions == VersionPolicy::Latest;
         let skipped = if latest_only { model.versions.len().saturating_sub(1) } else { 0 };
+        let superseded = model.versions.keys().take(skipped).copied().collect();
         let versions = model.versions.into_iter().skip(skipped);
-        Ok(versions.map(|(number, version)| (number, Source::File(version))).collect())
+        Ok((versions.map(|(number, version)| (number, Source::File(version))).collect(), superseded))
     }
 
     fn install(&self, name: &str, version: u64, source: &Source) -> Result<(), Error> {
@@ -142,28 +162,37 @@ impl Host {
     /// Brings the models that changed up to date. A change also loads a model that was unloaded by request: whoever
     /// puts a new file there wants it served.
     pub(super) fn apply(&self, changes: &[Change]) {
-        let mut stale: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+        let mut news: BTreeMap<&str, News> = BTreeMap::new();
         for change in changes {
             match change {
-                Change::Changed(name, version) => drop(stale.entry(name).or_default().insert(*version)),
-                Change::Added(name, _) | Change::Removed(name, _) => drop(stale.entry(name).or_default()),
-            }
+                Change::Changed(name, version) => news.entry(name).or_default().stale.insert(*version),
+                Change::Removed(name, version) => news.entry(name).or_default().gone.insert(*version),
+                Change::Added(name, _) => {
+                    news.entry(name).or_default();
+                    false
+                }
+            };
         }
-        for (name, versions) in stale {
+        for (name, news) in news {
             let chosen = self.config.load.is_empty() || self.config.load.iter().any(|chosen| chosen == name);
             if chosen || !self.catalogue.known(name).is_empty() {
-                self.follow_model(name, &versions);
+                self.follow_model(name, &news);
             }
         }
     }
 
-    fn follow_model(&self, name: &str, stale: &BTreeSet<u64>) {
+    fn follow_model(&self, name: &str, news: &News) {
         use parm_parity_models::Error as Stored;
         let _alone = self.orders.alone();
-        let outcome = self.refresh(name, |version| stale.contains(&version));
+        let outcome = self.refresh(
+            name,
+            |version| news.stale.contains(&version),
+            |version| news.gone.contains(&version),
+        );
         if let Err(Error::Repository(Stored::UnknownModel { .. } | Stored::NoVersion { .. })) = outcome {
-            tracing::info!(name, "gone from the repository: unloaded");
-            for version in self.catalogue.known(name) {
+            // A folder that is away only now, as another of its versions changed, was not missed twice.
+            for version in self.catalogue.known(name).into_iter().filter(|known| news.gone.contains(known)) {
+                tracing::info!(name, version, "gone from the repository: unloaded");
                 retire(self.catalogue.forget(name, version));
             }
             return;
@@ -194,5 +223,60 @@ pub(super) fn retire(replaced: Option<Arc<Loaded>>) {
     let started = Instant::now();
     while Arc::strong_count(&replaced) > 1 && started.elapsed() < RETIRE {
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use prometheus::Registry;
+
+    use super::super::Layout;
+    use super::*;
+    use crate::{Config, Metrics};
+
+    fn put(root: &std::path::Path, version: u64, outputs: usize) {
+        let folder = root.join("m").join(version.to_string());
+        fs::create_dir_all(&folder).unwrap();
+        let model =
+            format!("input = [4]\noutputs = {outputs}\ntime_ms = {{ kind = \"constant\", value = 0.0 }}\n");
+        fs::write(folder.join("model.toml"), model).unwrap();
+    }
+
+    fn host(root: &std::path::Path, versions: VersionPolicy) -> Arc<Host> {
+        let config =
+            Config { models: Some(root.into()), versions, reload: Duration::ZERO, ..Config::default() };
+        let host = Host::start(config, Metrics::worker(&Registry::new()).unwrap(), Layout::Shared).unwrap();
+        host.load_all().unwrap();
+        host
+    }
+
+    #[test]
+    fn version_missing_once_stays_while_another_changes() {
+        for versions in [VersionPolicy::All, VersionPolicy::Latest] {
+            let root = tempfile::tempdir().unwrap();
+            (1..=2).for_each(|version| put(root.path(), version, 1));
+            let host = host(root.path(), versions);
+            let before = host.catalogue.known("m");
+            fs::remove_dir_all(root.path().join("m/2")).unwrap();
+            put(root.path(), 1, 3);
+            host.apply(&[Change::Changed("m".into(), 1)]);
+            assert!(host.catalogue.known("m").contains(&2), "{versions:?}: it was missed by one look only");
+            host.apply(&[Change::Removed("m".into(), 2)]);
+            assert_eq!(host.catalogue.known("m"), [1], "{versions:?}, before: {before:?}");
+        }
+    }
+
+    #[test]
+    fn model_missing_once_stays_and_goes_when_removed() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), 1, 1);
+        let host = host(root.path(), VersionPolicy::Latest);
+        fs::remove_dir_all(root.path().join("m")).unwrap();
+        host.apply(&[Change::Changed("m".into(), 1)]);
+        assert_eq!(host.catalogue.known("m"), [1]);
+        host.apply(&[Change::Removed("m".into(), 1)]);
+        assert_eq!(host.catalogue.known("m"), [0; 0]);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use parm_protocol::Absence;
 use parm_protocol::Error as Refusal;
 use parm_protocol::client::Client;
 use tokio::runtime::Handle;
@@ -30,6 +31,7 @@ pub(super) struct Origin {
     pub(super) client: Option<Arc<dyn Client>>,
     /// What it served when it was last looked at, as far as it could be loaded.
     served: Mutex<Served>,
+    absence: Mutex<Absence<String>>,
 }
 
 impl Origin {
@@ -43,7 +45,12 @@ impl Origin {
         let computes = config.faults || config.batching.max_batch.get() > 1;
         let client =
             if computes || Handle::try_current().is_err() { None } else { Some(config.upstream.client()?) };
-        Ok(Some(Self { channel: Mutex::new(config.upstream.channel()?), client, served: Mutex::default() }))
+        Ok(Some(Self {
+            channel: Mutex::new(config.upstream.channel()?),
+            client,
+            served: Mutex::default(),
+            absence: Mutex::default(),
+        }))
     }
 
     /// The runtime on which instances are tasks, where they are.
@@ -109,7 +116,10 @@ impl Host {
     /// Loads what is new or another, and lets go of what is gone.
     fn keep_up(&self, origin: &Origin, mut now: Served) {
         let before = std::mem::take(&mut *origin.served.lock());
-        for name in before.keys().filter(|name| !now.contains_key(*name)) {
+        // A server that says that it has no model means it, unlike an empty mount; but it must say so twice as well.
+        let found = now.len().max(1);
+        let gone = origin.absence.lock().look(before.keys(), found, |name| now.contains_key(name));
+        for name in &gone {
             tracing::info!(name, "gone from the upstream: unloaded");
             let _alone = self.orders.alone();
             self.catalogue
@@ -121,6 +131,12 @@ impl Host {
         now.retain(|name, versions| {
             before.get(name) == Some(versions) || self.load_now(name, self.orders.ask()).is_ok()
         });
+        // What was missed once is served until the next look decides.
+        for (name, versions) in before.into_iter().filter(|(name, _)| !gone.contains(name)) {
+            if origin.absence.lock().is_missed(&name) {
+                now.insert(name, versions);
+            }
+        }
         *origin.served.lock() = now;
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::Policy;
 use crate::HedgeSettings;
 use crate::quantile::Reading;
+use crate::time::times;
 
 pub(super) struct Hedge {
     median_factor: f64,
@@ -17,7 +18,7 @@ pub(super) struct Hedge {
 
 impl Hedge {
     pub(super) fn new(settings: &HedgeSettings) -> Self {
-        Self { median_factor: settings.median_factor, min_delay: settings.min_delay }
+        Self { median_factor: settings.median_factor.get(), min_delay: settings.min_delay }
     }
 }
 
@@ -32,6 +33,6 @@ impl Policy for Hedge {
 
     fn late_after(&self, recent: Option<Reading>) -> Option<Duration> {
         let Reading { median, high } = recent?;
-        Some(high.max(median.mul_f64(self.median_factor)).max(self.min_delay))
+        Some(high.max(times(median, self.median_factor)).max(self.min_delay))
     }
 }

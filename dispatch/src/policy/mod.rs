@@ -12,6 +12,7 @@ mod stand_in;
 use std::time::Duration;
 
 use super::quantile::Reading;
+use super::time::times;
 use super::{CodingSettings, Cost, GraceSettings, InForce, PolicyKind, PoolSettings, Usual};
 
 /// What a policy decides.
@@ -114,8 +115,8 @@ pub(super) fn build(settings: &PoolSettings, in_force: &InForce) -> Box<dyn Poli
 fn grace(settings: &GraceSettings, recent: Option<Reading>) -> Duration {
     let Some(recent) = recent else { return settings.cold };
     match settings.of {
-        Usual::Median => recent.median.mul_f64(settings.factor),
-        Usual::Tail => recent.high.mul_f64(settings.factor),
+        Usual::Median => times(recent.median, settings.factor.get()),
+        Usual::Tail => times(recent.high, settings.factor.get()),
     }
 }
 

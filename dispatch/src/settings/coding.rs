@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{DetectionSettings, Fraction};
+use super::{DetectionSettings, Factor, Fraction};
 
 /// How queries are grouped, and what is done with the parities.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -84,7 +84,7 @@ pub enum Unsure {
 #[serde(default, deny_unknown_fields)]
 pub struct GraceSettings {
     /// Times the pool's usual time from arrival to prediction.
-    pub factor: f64,
+    pub factor: Factor,
     /// What is usual. Default `median`.
     pub of: Usual,
     /// Milliseconds while too few times are known. Default 100.
@@ -136,7 +136,7 @@ impl Default for ParmPlusSettings {
 
 impl Default for GraceSettings {
     fn default() -> Self {
-        Self { factor: 1.25, of: Usual::Median, cold: Duration::from_millis(100) }
+        Self { factor: Factor::percent(125), of: Usual::Median, cold: Duration::from_millis(100) }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use parm_durations::Millis;
+use parm_durations::{Millis, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,7 @@ pub struct DetectionSettings {
     pub wrong_share: Fraction,
     /// Answers of the other instances that have to be compared before anybody is suspected: how often parities are
     /// wrong about right answers is learned from them. Default 200.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub min_samples: NonZeroU32,
     /// Take suspects out of service, where the others can do without them. Default false: they are only reported.
     pub eject: bool,

@@ -7,7 +7,7 @@ use parm_durations::Millis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Fraction;
+use super::{Factor, Fraction};
 
 /// When instances are taken out of service, and how they come back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -16,7 +16,7 @@ pub struct EjectionSettings {
     /// Take slow and failing instances out of service. Default true.
     pub enabled: bool,
     /// An answer is slow beyond this many medians of the pool's service time. Default 3.
-    pub slow_factor: f64,
+    pub slow_factor: Factor,
     /// Slow answers in a row that eject an instance. Default 2.
     pub slow_answers: NonZeroU8,
     /// Failures in a row of one model that take an instance out of service for that model. Default 3.
@@ -44,7 +44,7 @@ impl Default for EjectionSettings {
     fn default() -> Self {
         Self {
             enabled: true,
-            slow_factor: 3.0,
+            slow_factor: Factor::percent(300),
             slow_answers: const { NonZeroU8::new(2).unwrap() },
             failures: const { NonZeroU8::new(3).unwrap() },
             backoff_min: Duration::from_millis(250),

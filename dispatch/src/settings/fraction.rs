@@ -11,7 +11,7 @@ pub struct Fraction(f64);
 
 /// The number is no fraction.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("{0} is not between 0 and 1: give a share, such as 0.1 for 10 %")]
+#[error("{0} is not a share: give a number from 0 to 1, such as 0.1 for 10 %")]
 pub struct NotAFraction(pub f64);
 
 impl Fraction {

@@ -3,6 +3,7 @@
 mod coding;
 mod detection;
 mod ejection;
+mod factor;
 mod fraction;
 mod redundancy;
 mod stand_in;
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-use parm_durations::{Micros, Millis};
+use parm_durations::{Micros, Millis, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,7 @@ use super::{PoolId, ShareId, Terms};
 pub use coding::{CodingSettings, GraceSettings, ParmPlusSettings, Unsure, Usual};
 pub use detection::DetectionSettings;
 pub use ejection::EjectionSettings;
+pub use factor::{Factor, NotAFactor};
 pub use fraction::{Fraction, NotAFraction};
 pub use redundancy::{BudgetSettings, HedgeSettings, PolicyKind, ReplicateSettings};
 pub use stand_in::{AgreementSettings, StandInSettings};
@@ -45,6 +47,7 @@ pub struct PoolSettings {
     pub policy: PolicyKind,
     /// Queries of each share that may wait for an instance; one more is refused at once, because a longer queue only makes
     /// everybody late. Default 1024.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub queue_limit: NonZeroU32,
     /// Priority of a query that names none; 1 is served first, 255 last. Where shares are set up it counts within a share.
     /// Default 128.
@@ -83,6 +86,7 @@ pub struct PoolSettings {
     pub ejection: EjectionSettings,
     /// Jobs of spare work (parities, replicas, backups) that may wait for an idle instance; more are not made, because
     /// spare work that waits long comes too late to help. Default 256.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub spare_limit: NonZeroU32,
     /// Milliseconds that a query waits for a first instance (or one that works) before it is refused. Default 1000.
     #[serde(rename = "no_instance_grace_ms", with = "Millis")]

@@ -3,11 +3,11 @@
 use std::num::NonZeroU8;
 use std::time::Duration;
 
-use parm_durations::Micros;
+use parm_durations::{Micros, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Fraction;
+use super::{Factor, Fraction};
 
 /// A redundancy policy.
 #[derive(
@@ -62,6 +62,7 @@ pub struct BudgetSettings {
     /// Extra jobs per job, in the long run.
     pub ratio: Fraction,
     /// Extra jobs that may come together, also at the start.
+    #[serde(with = "Whole::<0, 1_000_000>")]
     pub burst: u32,
 }
 
@@ -73,7 +74,7 @@ pub struct HedgeSettings {
     /// 1 - ratio of all jobs.
     pub budget: BudgetSettings,
     /// A job is never called late before this many medians of its pool's service time. Default 1.25.
-    pub median_factor: f64,
+    pub median_factor: Factor,
     /// Microseconds before which a job is never called late. A duplicate that saves less than a hop costs is a loss, and
     /// watching every job of a fast model so closely costs more than its answer. Default 1000.
     #[serde(rename = "min_delay_us", with = "Micros")]
@@ -92,7 +93,7 @@ impl Default for HedgeSettings {
     fn default() -> Self {
         Self {
             budget: BudgetSettings { ratio: Fraction::percent(10), burst: 10 },
-            median_factor: 1.25,
+            median_factor: Factor::percent(125),
             min_delay: Duration::from_millis(1),
         }
     }

@@ -8,6 +8,7 @@ mod coded;
 mod fleet;
 mod groups;
 mod hangs;
+mod limits;
 mod lost;
 mod neighbours;
 mod overload;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use parm_dispatch::{
     Accept, Action, AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, Cost,
-    DetectionSettings, Elsewhere, Event, Failure, Fraction, GraceSettings, Grant, HedgeSettings, InstanceId,
-    InstanceSpec, Judgement, NodeId, Order, ParmPlusSettings, PolicyKind, PoolId, PoolSettings, QueryId,
-    QuerySpec, Served, Settings, ShapeId, ShareId, Site, StandInSettings, Terms, Token, Unsure, Verdict,
-    ZoneId,
+    DetectionSettings, Elsewhere, Event, Factor, Failure, Fraction, GraceSettings, Grant, HedgeSettings,
+    InstanceId, InstanceSpec, Judgement, NodeId, Order, ParmPlusSettings, PolicyKind, PoolId, PoolSettings,
+    QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, StandInSettings, Terms, Token, Unsure,
+    Verdict, ZoneId,
 };
 use parm_encoder::Kind;
 use proptest::prelude::*;
@@ -179,7 +179,7 @@ fn stand_in() -> impl Strategy<Value = StandInSettings> {
     let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0..4u8);
     (1..150u8, 1..9u8, 0..60u8, 1..20u32, 0..20u64, switches).prop_map(
         |(cost, max_rows, bound, window, grace_ms, (spare, late, wait, eject, budget))| StandInSettings {
-            cost: f64::from(cost) / 100.0,
+            cost: Factor::percent(cost.into()),
             spare,
             late,
             late_budget: match budget {

@@ -6,7 +6,9 @@ use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use parm_dispatch::PoolSettings;
+use parm_durations::with_range;
 use parm_wire::keys::Caller;
+use schemars::schema_for;
 use serde_json::{Map, Value, json};
 
 use super::change;
@@ -111,7 +113,14 @@ fn patched(settings: &PoolSettings, patch: &Value) -> Result<PoolSettings, Error
     }
     let mut value = serde_json::to_value(settings).map_err(bad)?;
     merge(&mut value, patch);
-    serde_json::from_value(value).map_err(bad)
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let schema = schema_for!(PoolSettings).to_value();
+        let path = error.path().to_string();
+        let problem = error.into_inner().to_string();
+        // The path is one dot where the error is about an unknown field of the object itself.
+        let field = if path == "." { String::new() } else { format!("{path}: ") };
+        Error::BadSettings { reason: format!("{field}{}", with_range(problem, &schema, path.split('.'))) }
+    })
 }
 
 fn merge(target: &mut Value, patch: &Value) {
@@ -149,15 +158,24 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_patch_names_the_field() {
-        for (patch, word) in [
-            (json!({"polciy": "none"}), "polciy"),
-            (json!({"policy": "best"}), "best"),
-            (json!({"queue_limit": 0}), "nonzero"),
-            (json!([1]), "object"),
+    fn bad_patch_error_names_field_value_and_range() {
+        for (patch, words) in [
+            (json!({"polciy": "none"}), ["polciy", "unknown field"]),
+            (json!({"policy": "best"}), ["policy: ", "best"]),
+            (json!({"queue_limit": 0}), ["queue_limit: ", "`0`, expected a whole number from 1 to 1000000"]),
+            (json!({"batch": {"max_size": 0}}), ["batch.max_size: ", "give a whole number from 1 to 65535"]),
+            (json!({"hedge": {"median_factor": -1.0}}), ["hedge.median_factor: -1", "from 0 to 1000"]),
+            (
+                json!({"stand_in": {"grace": {"factor": 1e300}}}),
+                ["stand_in.grace.factor: 1", "from 0 to 1000"],
+            ),
+            (json!({"coding": {"grace": {"factor": -1}}}), ["coding.grace.factor: -1", "from 0 to 1000"]),
+            (json!({"coding": {"headroom": 2}}), ["coding.headroom: 2", "from 0 to 1"]),
+            (json!({"ahead_us": u64::MAX}), ["ahead_us: ", "from 0 to 31536000000000"]),
+            (json!([1]), ["object", "object"]),
         ] {
             let error = patched(&PoolSettings::default(), &patch).unwrap_err().to_string();
-            assert!(error.contains(word), "{patch}: {error}");
+            assert!(words.iter().all(|word| error.contains(word)), "{patch}: {error}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use parm_dispatch::Fraction;
-use parm_durations::PositiveSeconds;
+use parm_durations::{PositiveSeconds, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,13 +20,16 @@ pub struct Config {
     /// Share of the requests that is kept, from 0 to 1. Default 0.01.
     pub share: Fraction,
     /// Megabytes that the folder holds at most; the oldest go first. Default 1024.
+    #[serde(with = "Whole::<1, 1_000_000_000>")]
     pub max_mb: NonZeroU64,
     /// Seconds after which what was kept is removed, so that nothing stays for ever. Default 604800: a week.
     #[serde(rename = "max_age_s", with = "PositiveSeconds")]
     pub max_age: Duration,
     /// Requests that may wait to be written; what comes while as many wait is dropped and counted. Default 256.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub buffer: NonZeroUsize,
     /// Megabytes that such requests may hold. Default 64.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub buffer_mb: NonZeroUsize,
 }
 

@@ -11,9 +11,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use parm_dispatch::replay::Tape;
 use parm_dispatch::{
     Account, Dispatcher, Event, GroupId, InForce, InstanceId, InstanceSpec, JobId, Judgement, Output, Pair,
     Payer, PoolId, PoolSettings, PoolStatus, QueryId, QuerySpec, Reject, Settings, ShapeId, Time,
@@ -58,6 +60,8 @@ pub(crate) struct Driver {
     pub(super) desk: Desk,
     pub(crate) lifelines: Lifelines,
     pub(crate) neighbours: Exchange,
+    /// Where the latest events go when the dispatcher panics.
+    pub(super) crash_folder: Option<PathBuf>,
     alarm: Alarm,
     state: Mutex<State>,
 }
@@ -85,10 +89,13 @@ impl Driver {
         settings: Settings,
         shares: Arc<Table>,
         timers: Timers,
+        crash_folder: Option<PathBuf>,
     ) -> io::Result<Arc<Self>> {
-        let mut dispatcher = Dispatcher::new(settings, timers.seed());
+        let seed = timers.seed();
+        let tape = Tape::new(&settings, seed, true);
+        let mut dispatcher = Dispatcher::new(settings, seed);
         dispatcher.follow_queries(true);
-        let state = State::new(dispatcher);
+        let state = State::new(dispatcher, tape);
         let driver = Arc::new(Self {
             clock: Clock::start(),
             timers,
@@ -101,6 +108,7 @@ impl Driver {
             desk: Desk::default(),
             lifelines: Lifelines::default(),
             neighbours: Exchange::by(timers.seed()),
+            crash_folder,
             alarm: Alarm::new(timers),
             state: Mutex::new(state),
         });
@@ -142,6 +150,12 @@ impl Driver {
         };
         self.act(effects);
         Ticket { driver: self.clone(), call: Some(call), verdict }
+    }
+
+    /// The next query makes the dispatcher panic.
+    #[cfg(test)]
+    pub(super) fn plant_panic(&self) {
+        self.state.lock().planted = true;
     }
 
     /// The dispatcher's time.

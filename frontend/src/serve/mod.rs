@@ -10,6 +10,7 @@ mod catalog;
 mod clock;
 mod coding;
 mod core;
+mod crash;
 mod driver;
 mod effect;
 mod ejections;

@@ -46,6 +46,8 @@ pub(crate) struct Pool {
     pub(crate) sums: Sums,
     /// Whether stand-ins' answers were withheld when somebody last looked.
     pub(crate) withheld: AtomicBool,
+    /// Its stand-in's answers have no confidence, and the settings ask for one.
+    pub(crate) never_sure: AtomicBool,
     /// Inputs that were answered once: what a probe sends.
     pub(crate) sample: OnceLock<Arc<Inputs>>,
     /// Whether a code may mix its queries, so that their values matter.
@@ -91,6 +93,7 @@ impl Pool {
             metrics,
             sums: Sums::default(),
             withheld: AtomicBool::new(false),
+            never_sure: AtomicBool::new(false),
             sample: OnceLock::new(),
             coded: AtomicBool::new(false),
             linearity: Linearity::default(),

@@ -1,8 +1,10 @@
 //! What an event does to dispatcher and ledger, under one lock; what is left to do outside of it comes out as effects.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
+use parm_dispatch::replay::Tape;
 use parm_dispatch::{
     Action, Actions, Answer, Dispatcher, Event, Failure, InstanceId, JobId, JobSpec, Payer, QueryId, Reject,
     Role, Rows, Time, Wanted,
@@ -12,6 +14,7 @@ use parm_tokens::Order;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
+use super::crash;
 use super::driver::Driver;
 use super::effect::{Effect, Effects, Garbage};
 use super::job::{Ending, Launch, Task};
@@ -37,10 +40,16 @@ pub(super) struct State {
     turn: u64,
     /// The event at hand is a client going away.
     pub(super) cancelling: bool,
+    /// The latest events, for a report of a panic.
+    tape: Tape,
+    reported: bool,
+    /// The next query panics.
+    #[cfg(test)]
+    pub(super) planted: bool,
 }
 
 impl State {
-    pub(super) fn new(dispatcher: Dispatcher) -> Self {
+    pub(super) fn new(dispatcher: Dispatcher, tape: Tape) -> Self {
         Self {
             dispatcher,
             ledger: Ledger::default(),
@@ -50,18 +59,38 @@ impl State {
             failing: Vec::new(),
             turn: 0,
             cancelling: false,
+            tape,
+            reported: false,
+            #[cfg(test)]
+            planted: false,
         }
     }
 
     /// Lets the dispatcher react to an event, and to what follows from its actions.
     pub(super) fn react(&mut self, driver: &Driver, event: Event, effects: &mut Effects) {
-        // What a panic leaves of the dispatcher's books nobody knows.
+        // The state of the dispatcher after a panic is unknown.
         let _line = driver.lifelines.hold("the dispatcher");
+        let reacted = catch_unwind(AssertUnwindSafe(|| self.react_to_all(driver, event, effects)));
+        if let Err(panic) = reacted {
+            if !std::mem::replace(&mut self.reported, true) {
+                driver.lifelines.explain(crash::report(driver.crash_folder.as_deref(), &self.tape, &panic));
+            }
+            resume_unwind(panic);
+        }
+        driver.neighbours.may_have_changed();
+    }
+
+    fn react_to_all(&mut self, driver: &Driver, event: Event, effects: &mut Effects) {
         let mut next = Some(event);
         while let Some(event) = next {
             let gone = if let Event::QueryCancelled(query) = event { Some(query) } else { None };
             let mut actions = std::mem::take(&mut self.actions);
-            self.dispatcher.on_event(driver.clock.now(), event, &mut actions);
+            let now = driver.clock.now();
+            self.tape.note(now, &event);
+            #[cfg(test)]
+            assert!(!(self.planted && matches!(event, Event::QueryArrived(_))), "planted");
+            self.dispatcher.on_event(now, event, &mut actions);
+            self.tape.did(&actions);
             for action in actions.drain(..) {
                 self.note(driver, action, effects);
             }
@@ -73,7 +102,6 @@ impl State {
             self.close_failing(effects);
             next = self.follow_up.pop_front();
         }
-        driver.neighbours.may_have_changed();
     }
 
     /// One row's failure is its request's: nobody waits for the other rows any more.

@@ -134,7 +134,7 @@ async fn a_list_after_what_is_forgotten_shows_who_is_silently_gone() {
         followed.cluster.severs();
         followed.until_ready(2).await;
         followed.until_current(true).await;
-        assert_eq!(followed.lists(), 2, "at once: {at_once}");
+        assert_eq!(followed.lists(), 3, "at once: {at_once}: the second list that misses it decides");
     }
 }
 
@@ -163,7 +163,43 @@ async fn a_lapse_of_time_shows_what_no_watch_tells() {
     tokio::time::sleep(Duration::from_secs(240)).await;
     assert_eq!(ready(&followed.frontend), 3.0, "nobody told it");
     tokio::time::sleep(Duration::from_secs(70)).await;
-    assert_eq!((ready(&followed.frontend), followed.lists()), (1.0, 2));
+    assert_eq!((ready(&followed.frontend), followed.lists()), (1.0, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_missing_from_one_list_stays() {
+    let followed = Followed::with(3).await;
+    followed.cluster.put_silently("w-1", &well(2));
+    tokio::time::sleep(Duration::from_secs(260)).await;
+    until("all is listed again", || followed.lists() == 2).await;
+    followed.cluster.put_silently("w-1", &well(3));
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!((ready(&followed.frontend), followed.lists()), (3.0, 3), "the second list has it");
+    followed.cluster.put_silently("w-1", &well(2));
+    tokio::time::sleep(Duration::from_secs(240)).await;
+    until("the pod is gone", || ready(&followed.frontend) == 2.0).await;
+    assert_eq!(followed.lists(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn frontends_that_start_together_list_apart() {
+    let cluster = Cluster::new();
+    cluster.put("w-1", &well(1));
+    let followed: Vec<_> = (0..4).map(|_| Followed::start(cluster.clone())).collect();
+    until("all have listed", || followed[0].lists() == 4).await;
+    let began = tokio::time::Instant::now();
+    tokio::time::sleep(Duration::from_secs(265)).await;
+    let mut at = std::collections::BTreeSet::new();
+    while followed[0].lists() < 8 {
+        let before = followed[0].lists();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if followed[0].lists() > before {
+            at.insert(began.elapsed().as_millis());
+        }
+    }
+    let (first, last) = (at.first().unwrap(), at.last().unwrap());
+    assert!((269_000..=300_000).contains(first) && *last <= 301_000, "shortened by a tenth at most: {at:?}");
+    assert!(at.len() >= 2, "all list again at {at:?} ms");
 }
 
 #[tokio::test(start_paused = true)]

@@ -131,6 +131,42 @@ async fn a_name_is_followed_and_no_answer_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn server_missing_from_one_answer_stays() {
+    let servers = ["test://a:1", "test://b:1"].map(|name| Scripted::quick(name, 1));
+    let network = Network::with(&servers.each_ref());
+    network.resolves(Ok(&["a:1", "b:1"]));
+    let mut config = Config { workers: vec!["dns+test://pool:1".into()], ..config(PolicyKind::None) };
+    config.instances.dns_interval = Duration::from_secs(5);
+    let frontend = Frontend::start(config, network.clone(), Timers::Runtime).unwrap();
+    until("both joined", || ready(&frontend) == 2.0).await;
+    // Looks come every 5 s: each answer is given to one of them.
+    let look = async |answer: &[&str]| {
+        network.resolves(Ok(answer));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        ready(&frontend)
+    };
+    for answer in [&["a:1"][..], &["a:1", "b:1"], &["b:1"], &["a:1"], &["a:1", "b:1"]] {
+        assert_eq!(look(answer).await, 2.0, "{answer:?}");
+    }
+    assert_eq!(look(&["b:1"]).await, 2.0);
+    assert_eq!(look(&["b:1"]).await, 1.0, "two answers in a row lack it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn line_missing_from_one_look_at_the_file_stays() {
+    let servers = [Scripted::quick("test://a", 1), Scripted::quick("test://b", 1)];
+    let watched = Watched::start("test://a\ntest://b\n", &servers.each_ref());
+    watched.until_ready(2.0).await;
+    for text in ["test://a\n", "test://a\ntest://b\n", "test://b\n", "test://a\n", "test://a\ntest://b\n"] {
+        watched.write(text);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(ready(&watched.frontend), 2.0, "{text:?}");
+    }
+    watched.write("test://b\n");
+    watched.until_ready(1.0).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_bad_name_in_the_configuration_is_an_error_at_once() {
     for (url, reason) in
         [("dns+test://pool", "HOST:PORT"), ("srv+http://_http._tcp.pool", "not of the tests")]

@@ -18,7 +18,7 @@ fn stand_in(change: impl FnOnce(&mut StandInSettings)) -> Config {
     let mut config = config(PolicyKind::StandIn);
     let settings = &mut config.dispatch.stand_in;
     settings.model = Some("small".into());
-    settings.cost = 0.25;
+    settings.cost = parm_dispatch::Factor::percent(25);
     settings.grace.cold = 15 * MS;
     settings.hedge = false;
     settings.bound = Fraction::percent(50);

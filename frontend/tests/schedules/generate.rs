@@ -4,7 +4,7 @@
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-use parm_dispatch::{Fraction, PolicyKind, PoolSettings};
+use parm_dispatch::{Factor, Fraction, PolicyKind, PoolSettings};
 use parm_encoder::Kind;
 use serde_json::{Value, json};
 
@@ -112,7 +112,7 @@ fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
     coding.headroom = Fraction::percent(dice.pick(&[0, 5]));
     let stand_in = &mut settings.stand_in;
     stand_in.model = Some(Model::Cheap.name());
-    stand_in.cost = dice.pick(&[0.1, 0.5]);
+    stand_in.cost = Factor::percent(dice.pick(&[10, 50]));
     stand_in.spare = dice.percent(70);
     stand_in.hedge = dice.percent(50);
     stand_in.grace.cold = Duration::from_millis(30);

@@ -2,10 +2,14 @@
 //!
 //! Polling, not notification: repositories lie on network mounts and in container layers where notification is silent.
 //! Sizes and times say where to look, digests say whether anything changed: `touch` reloads nothing. A file that is
-//! still being copied changes from poll to poll, so a change is reported only once two polls in a row saw the same.
+//! still being copied changes from poll to poll, so a change is reported only once two polls in a row saw the same. A version
+//! that is missing is reported as removed once two polls in a row missed it, and never by a poll that finds no version at all: a
+//! volume that is mounted anew, or a folder that is replaced in two steps, must not unload what is served.
 //! Times are compared for difference, not for order: a clock that was set back makes no change invisible.
 
 use std::collections::BTreeMap;
+
+use parm_protocol::Absence;
 
 use super::{Repository, Scan, Version};
 use crate::Error;
@@ -39,6 +43,7 @@ pub struct Watch {
     known: BTreeMap<Key, Known>,
     /// Versions that changed at the last poll and may still be changing.
     settling: BTreeMap<Key, Version>,
+    absence: Absence<Key>,
 }
 
 #[derive(Debug)]
@@ -55,7 +60,7 @@ impl Watch {
             let content = version.content()?;
             known.insert(key, Known { version, content });
         }
-        Ok(Self { repository, known, settling: BTreeMap::new() })
+        Ok(Self { repository, known, settling: BTreeMap::new(), absence: Absence::default() })
     }
 
     /// Looks again.
@@ -82,11 +87,9 @@ impl Watch {
     }
 
     fn forget_missing(&mut self, found: &BTreeMap<Key, Version>) -> Vec<Change> {
-        let missing: Vec<Key> = self.known.keys().filter(|key| !found.contains_key(*key)).cloned().collect();
-        for key in &missing {
-            self.known.remove(key);
-        }
-        missing.into_iter().map(|(name, version)| Change::Removed(name, version)).collect()
+        let gone = self.absence.look(self.known.keys(), found.len(), |key| found.contains_key(key));
+        self.known.retain(|key, _| !gone.contains(key));
+        gone.into_iter().map(|(name, version)| Change::Removed(name, version)).collect()
     }
 
     fn learn(&mut self, key: Key, new: Known) -> Option<Change> {
@@ -148,11 +151,42 @@ mod tests {
         write(root.path(), "a/1/model.onnx", "A", 2);
         write(root.path(), "a/2/model.onnx", "half", 2);
         fs::remove_dir_all(root.path().join("b")).unwrap();
-        assert_eq!(changes(&mut watch), [Change::Removed("b".into(), 1)]);
+        assert_eq!(changes(&mut watch), []);
         write(root.path(), "a/2/model.onnx", "half and half", 3);
-        assert_eq!(changes(&mut watch), [Change::Changed("a".into(), 1)]);
+        assert_eq!(changes(&mut watch), [Change::Removed("b".into(), 1), Change::Changed("a".into(), 1)]);
         assert_eq!(changes(&mut watch), [Change::Added("a".into(), 2)]);
         assert_eq!(changes(&mut watch), []);
+    }
+
+    #[test]
+    fn folder_that_is_away_for_one_look_is_not_removed() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "a/1/model.onnx", "a", 1);
+        write(root.path(), "b/1/model.onnx", "b", 1);
+        let mut watch = watch(root.path());
+        let (folder, aside) = (root.path().join("b"), tempfile::tempdir().unwrap());
+        for _ in 0..3 {
+            fs::rename(&folder, aside.path().join("b")).unwrap();
+            assert_eq!(changes(&mut watch), []);
+            fs::rename(aside.path().join("b"), &folder).unwrap();
+            assert_eq!(changes(&mut watch), []);
+        }
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(changes(&mut watch), []);
+        assert_eq!(changes(&mut watch), [Change::Removed("b".into(), 1)]);
+        assert_eq!(changes(&mut watch), []);
+    }
+
+    #[test]
+    fn empty_repository_removes_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "a/1/model.onnx", "a", 1);
+        let mut watch = watch(root.path());
+        fs::remove_dir_all(root.path().join("a")).unwrap();
+        (0..4).for_each(|_| assert_eq!(changes(&mut watch), []));
+        write(root.path(), "a/1/model.onnx", "A", 2);
+        assert_eq!(changes(&mut watch), []);
+        assert_eq!(changes(&mut watch), [Change::Changed("a".into(), 1)]);
     }
 
     #[test]

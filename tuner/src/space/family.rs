@@ -1,6 +1,6 @@
 //! What can be chosen under each policy. Choices are in order, so that one step is a small change.
 
-use parm_dispatch::{PolicyKind, Usual};
+use parm_dispatch::{Factor, PolicyKind, Usual};
 
 use super::Knob;
 use crate::{Coded, Problem};
@@ -22,11 +22,13 @@ pub(super) struct Dimension {
 }
 
 /// Times of what is usual that a reconstruction or a duplicate may wait.
-const FACTORS: [f64; 4] = [1.1, 1.25, 1.5, 2.0];
+const FACTORS: [Factor; 4] =
+    [Factor::percent(110), Factor::percent(125), Factor::percent(150), Factor::percent(200)];
 /// Duplicates, in percent of all jobs.
 const BUDGETS: [u8; 4] = [2, 5, 10, 20];
 /// Medians after which a query is late for its stand-in, which is as long as an answer of that is held back.
-const AFTER: [f64; 4] = [1.15, 1.25, 1.5, 2.0];
+const AFTER: [Factor; 4] =
+    [Factor::percent(115), Factor::percent(125), Factor::percent(150), Factor::percent(200)];
 /// Most answers of stand-ins, in percent of all.
 const BOUNDS: [u8; 4] = [1, 2, 5, 10];
 /// Rows of a batch.

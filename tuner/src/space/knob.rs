@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-use parm_dispatch::{Fraction, PoolSettings, Usual};
+use parm_dispatch::{Factor, Fraction, PoolSettings, Usual};
 
 use crate::Coded;
 
@@ -18,19 +18,19 @@ pub(super) enum Knob {
     /// Instances kept for parities; `None` for the paper's share.
     Split(Option<u32>),
     /// How long reconstructions are held back, in times of what is usual.
-    Grace(f64),
+    Grace(Factor),
     /// What is usual.
     Usual(Usual),
     /// Duplicates of late jobs, as a share of all; `None` for none.
     Hedge(Option<u8>),
     /// Medians before which no job is late.
-    Late(f64),
+    Late(Factor),
     /// Rows of a batch, and microseconds that a query waits for others.
     Batch(u16, u64),
     /// Whether stand-ins run for queries that are not late too, where instances are idle.
     Spare(bool),
     /// Medians after which a query is late for its stand-in.
-    After(f64),
+    After(Factor),
     /// Most answers of stand-ins, in percent.
     Bound(u8),
     /// Whether slow instances are ejected.
@@ -96,17 +96,17 @@ impl fmt::Display for Knob {
             }
             Knob::Split(None) => f.write_str("paper's split"),
             Knob::Split(Some(kept)) => write!(f, "{kept} for parities"),
-            Knob::Grace(factor) => write!(f, "grace {factor}x"),
+            Knob::Grace(factor) => write!(f, "grace {}x", factor.get()),
             Knob::Usual(Usual::Median) => f.write_str("of median"),
             Knob::Usual(Usual::Tail) => f.write_str("of tail"),
             Knob::Hedge(None) => f.write_str("no hedge"),
             Knob::Hedge(Some(percent)) => write!(f, "hedge {percent} %"),
-            Knob::Late(factor) => write!(f, "after {factor}x"),
+            Knob::Late(factor) => write!(f, "after {}x", factor.get()),
             Knob::Batch(rows, 0) => write!(f, "batch {rows}"),
             Knob::Batch(rows, wait_us) => write!(f, "batch {rows} in {wait_us} us"),
             Knob::Spare(true) => f.write_str("spare"),
             Knob::Spare(false) => f.write_str("late only"),
-            Knob::After(factor) => write!(f, "after {factor}x"),
+            Knob::After(factor) => write!(f, "after {}x", factor.get()),
             Knob::Bound(percent) => write!(f, "at most {percent} %"),
             Knob::Ejection(true) => f.write_str("ejection"),
             Knob::Ejection(false) => f.write_str("no ejection"),

@@ -3,7 +3,7 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use parm_durations::PositiveMillis;
+use parm_durations::{PositiveMillis, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -43,8 +43,10 @@ pub struct Config {
     pub backoff_max: Duration,
     /// HTTP connections, each with one request at a time (default 256). More requests are refused as overload.
     /// Questions about health and models have a few of their own beside these.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_connections: NonZeroU32,
     /// Largest body of an answer in bytes over HTTP and gRPC (default 67108864, that is 64 MiB).
+    #[serde(with = "Whole::<1, 1_099_511_627_776>")]
     pub max_body_bytes: NonZeroUsize,
     /// Bounds of a connection of frames.
     pub frames: frames::Config,

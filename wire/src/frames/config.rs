@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_durations::PositiveMillis;
+use parm_durations::{PositiveMillis, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,9 +20,11 @@ pub struct Config {
     pub max_body_bytes: NonZeroU32,
     /// Requests in progress on one connection (default 1024). More are refused as overload: whoever queues should
     /// know about it.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_in_flight: NonZeroU32,
     /// Bytes waiting to be written (default 134217728, that is 128 MiB). A client refuses more requests beyond it, a
     /// server reads no more of them, so a peer that does not read cannot fill our memory.
+    #[serde(with = "Whole::<1, 1_099_511_627_776>")]
     pub max_queued_bytes: NonZeroUsize,
     /// Milliseconds that a frame's body may take to arrive (default 30000): a peer that dribbles bytes does not hold
     /// what it announced for ever.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_durations::{Millis, PositiveMillis, PositiveSeconds};
+use parm_durations::{Millis, PositiveMillis, PositiveSeconds, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -28,15 +28,19 @@ pub struct Config {
     pub unix: Option<PathBuf>,
     /// Largest request body in bytes (default 67108864, that is 64 MiB), and the most that its tensors may take when they
     /// are read: what one request may make the server hold.
+    #[serde(with = "Whole::<1, 1_099_511_627_776>")]
     pub max_body_bytes: NonZeroUsize,
     /// Bytes that requests and the answers that clients have not taken yet hold at a time, all connections together
     /// (default 1073741824, that is 1 GiB); what goes beyond is refused as overload. Never less than one body of
     /// `max_body_bytes`.
+    #[serde(with = "Whole::<1, 1_099_511_627_776>")]
     pub max_bytes_in_flight: NonZeroUsize,
     /// Connections at a time, all listeners together (default 16384); more wait in the kernel's queue. A connection costs
     /// a file descriptor and a few kilobytes.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_connections: NonZeroUsize,
     /// HTTP/2 streams in progress on one connection (default 1024).
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_streams: NonZeroU32,
     /// Milliseconds that a connection may take to send a request's head (default 10000): a client that dribbles
     /// bytes does not hold its connection for ever.

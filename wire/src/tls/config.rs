@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use parm_durations::PositiveMillis;
+use parm_durations::{PositiveMillis, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,7 @@ pub struct Config {
     pub handshake_timeout: Duration,
     /// Callers with whom TLS is being agreed upon at a time (default 1024): each costs a millisecond of a processor and up to
     /// 64 kilobytes. More wait, within the same time.
+    #[serde(with = "Whole::<1, 1_000_000>")]
     pub max_handshakes: NonZeroU32,
 }
 

@@ -27,7 +27,9 @@ pub struct Config {
     /// without a word is noticed so late, and 10 s later. Default 60000.
     #[serde(rename = "watch_ms", with = "PositiveMillis")]
     pub watch: Duration,
-    /// Milliseconds between two lists, whatever the watch says: a list shows what a watch lost. Default 300000.
+    /// Milliseconds between two lists, whatever the watch says: a list shows what a watch lost. Each wait is shortened by up to a
+    /// tenth, by chance. An endpoint that a list lacks is removed if a second list, `backoff_min_ms` later, lacks it too. Default
+    /// 300000.
     #[serde(rename = "list_ms", with = "PositiveMillis")]
     pub list: Duration,
     /// Milliseconds before the second try after a failure; doubles with every failure. Waits are shorter by up to a half, by

@@ -3,6 +3,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use parm_protocol::Absence;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::api::ApiServer;
@@ -31,6 +32,8 @@ struct Following {
     version: Option<String>,
     /// When all is listed again.
     list_at: Instant,
+    /// Members that the last list missed.
+    absence: Absence<String>,
     failures: u32,
     /// What pauses are shortened by, of 2^64: frontends that lost one server must not all come back at once.
     sooner: u64,
@@ -66,6 +69,7 @@ pub(in crate::discovery) async fn follow(fleet: Weak<Fleet>, api: ApiServer, ser
         members: Membership::default(),
         version: None,
         list_at: Instant::now(),
+        absence: Absence::default(),
         failures: 0,
         sooner,
         well_since: None,
@@ -99,14 +103,35 @@ impl Following {
 
     async fn list(&mut self) -> Result<(), Halt> {
         // Where it fails and a watch could go on, that is not given up for it.
-        self.list_at = Instant::now() + self.api.config().list;
+        self.list_at = Instant::now() + self.list_interval();
         let (census, version) = self.api.list().await?;
         self.metrics.lists.inc();
+        let found = census.found();
+        let gone = self.absence.look(self.members.urls(), found.len(), |url| found.contains_key(url));
+        if let Some(fleet) = self.fleet.upgrade() {
+            self.members.remove(&fleet, &gone);
+        }
+        if self.absence.is_open() {
+            // A watch tells nothing of members that a list missed, so a second list must decide, and soon.
+            self.list_at = self.list_at.min(Instant::now() + self.api.config().backoff_min);
+        }
         self.census = census;
         self.version = Some(version);
         self.is_well();
         self.apply()?;
         Ok(())
+    }
+
+    /// How long until the next list: as configured, shortened by up to a tenth by chance. Frontends that started together, or
+    /// that lost the API server together, would list at the same moment for ever.
+    fn list_interval(&mut self) -> Duration {
+        self.api.config().list.mul_f64(1.0 - self.chance() / 10.0)
+    }
+
+    /// The next of evenly spread numbers from 0 to 1.
+    fn chance(&mut self) -> f64 {
+        self.sooner = self.sooner.wrapping_add(GOLDEN);
+        self.sooner as f64 / u64::MAX as f64
     }
 
     async fn watch(&mut self, version: String) -> Result<(), Halt> {
@@ -159,7 +184,7 @@ impl Following {
         let fleet = self.fleet.upgrade().ok_or(Over)?;
         let found = self.census.found();
         self.metrics.endpoints.set(found.len() as i64);
-        let footing = self.members.follow(&fleet, &found);
+        let footing = self.members.follow(&fleet, &found, |url| self.absence.is_missed(url));
         let service = &self.service;
         if footing != self.footing {
             if footing.kept > 0 {
@@ -207,8 +232,7 @@ impl Following {
         }
         self.metrics.failures.inc();
         self.metrics.current.set(0);
-        self.sooner = self.sooner.wrapping_add(GOLDEN);
-        let share = self.sooner as f64 / u64::MAX as f64;
+        let share = self.chance();
         let pause =
             least.saturating_mul(1 << (self.failures - 1).min(16)).min(most).mul_f64(1.0 - share / 2.0);
         if self.told.as_ref() != Some(&trouble) {

@@ -1,6 +1,6 @@
 //! Makes the members that a Service brought what it stands for now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::census::Found;
@@ -31,15 +31,37 @@ pub(super) struct Footing {
 }
 
 impl Membership {
+    /// The members' addresses.
+    pub(super) fn urls(&self) -> impl Iterator<Item = &String> {
+        self.0.keys()
+    }
+
+    /// Removes members that lists do not name any more.
+    pub(super) fn remove(&mut self, fleet: &Fleet, gone: &BTreeSet<String>) {
+        for own in gone.iter().filter_map(|url| self.0.remove(url)) {
+            // Gone meanwhile is gone too.
+            let _ = fleet.remove(own.number);
+        }
+    }
+
     /// Follows what was found. Who ends, or is not named any more, drains and goes. A Service that names nobody changes
-    /// nothing, but for those that were seen to end: selectors are mistyped, and whoever is dead our own checks find.
-    pub(super) fn follow(&mut self, fleet: &Arc<Fleet>, found: &BTreeMap<String, Found>) -> Footing {
+    /// nothing, but for those that were seen to end: selectors are mistyped, and whoever is dead our own checks find. Members that a
+    /// list has just missed stay until the next list.
+    pub(super) fn follow(
+        &mut self,
+        fleet: &Arc<Fleet>,
+        found: &BTreeMap<String, Found>,
+        is_missed: impl Fn(&String) -> bool,
+    ) -> Footing {
         let stays = found.values().any(|one| !one.terminating);
         // Where all of them end, those that still serve are better than nobody.
         let wanted = |one: &Found| if stays { !one.terminating } else { one.serving };
         let mut footing = Footing::default();
         self.0.retain(|url, own| {
             let one = found.get(url);
+            if one.is_none() && is_missed(url) && !own.terminating {
+                return true;
+            }
             own.terminating = one.map_or(own.terminating, |one| one.terminating);
             let goes = !one.is_some_and(wanted) && (stays || own.terminating);
             if goes {

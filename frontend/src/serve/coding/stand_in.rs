@@ -76,6 +76,11 @@ impl StandIn {
         }
     }
 
+    /// Whether its answers have a confidence: a bundle says of an output that it is of classes.
+    pub(crate) fn has_confidence(&self) -> bool {
+        self.meanings.iter().any(|(_, meaning)| matches!(meaning, Meaning::Logits | Meaning::Probabilities))
+    }
+
     fn meaning(&self, output: &str) -> Option<Meaning> {
         self.meanings.iter().find(|(name, _)| name == output).map(|(_, meaning)| *meaning)
     }

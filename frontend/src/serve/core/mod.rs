@@ -6,6 +6,8 @@ mod membership;
 mod settings;
 mod stand_in;
 mod standing;
+#[cfg(test)]
+mod tests;
 mod trial;
 
 use std::sync::Arc;
@@ -43,6 +45,11 @@ pub(crate) struct Core {
     pub(crate) stream: Stream,
     pub(crate) sampler: Option<Sampler>,
     settings: Mutex<PoolSettingsByModel>,
+    /// Held from the look at the wished settings until they are in force.
+    applying: Mutex<()>,
+    /// Called between the two.
+    #[cfg(test)]
+    before_force: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
     /// Changes of settings so far.
     revision: AtomicU64,
     instances: AtomicU32,
@@ -66,8 +73,9 @@ impl Core {
         let settings = Settings { shares: terms.collect(), ..Settings::uniform(config.dispatch.clone()) };
         let metrics = Metrics::new();
         let sampler = Sampler::start(&config.capture, || metrics.captured())?;
+        let crash_folder = config.recording.crash_folder.clone();
         let core = Arc::new(Self {
-            driver: Driver::start(config.instances.clone(), settings, shares, timers)
+            driver: Driver::start(config.instances.clone(), settings, shares, timers, crash_folder)
                 .map_err(|error| Error::Timer { reason: error.to_string() })?,
             catalog: Catalog::default(),
             metrics,
@@ -76,6 +84,9 @@ impl Core {
             activity: Activity::default(),
             stream: Stream::default(),
             settings: Mutex::new(wished),
+            applying: Mutex::new(()),
+            #[cfg(test)]
+            before_force: Mutex::new(None),
             revision: AtomicU64::new(1),
             instances: AtomicU32::new(0),
             library,

@@ -49,18 +49,18 @@ impl Core {
         of: Option<&str>,
         change: impl FnOnce(&mut PoolSettingsByModel) -> Result<(), Error>,
     ) -> Result<PoolSettingsByModel, Error> {
-        let pools = self.catalog.all();
         let changed = {
             let mut settings = self.settings.lock();
             let mut next = settings.clone();
             change(&mut next)?;
             next.check(&self.library)?;
-            self.check_plans(&pools, &next, of)?;
+            self.check_plans(&self.catalog.all(), &next, of)?;
             *settings = next.clone();
             self.revision.fetch_add(1, Ordering::Relaxed);
             next
         };
-        pools.iter().for_each(|pool| self.apply_settings(pool));
+        // Listed now: a model that arrives later finds the new settings, one that arrived before must get them here.
+        self.catalog.all().iter().for_each(|pool| self.apply_settings(pool));
         self.roster.settle(&self.driver, &self.catalog);
         self.examine();
         Ok(changed)

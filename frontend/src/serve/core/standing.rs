@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parm_dispatch::{InForce, PolicyKind, PoolSettings};
 
@@ -9,6 +10,24 @@ use super::{Core, trial};
 use crate::console::{Happening, Kind};
 use crate::serve::coding::{self, Codes, Plan, StandIn, Standing};
 use crate::serve::pool::Pool;
+
+/// Warns once of a stand-in whose answers are never given: the settings ask for a confidence, and no bundle gives it one.
+fn warn_if_never_sure(pool: &Pool, wished: &PoolSettings, in_force: &InForce, codes: &Codes) {
+    let least = wished.stand_in.min_confidence.get();
+    let stand_in = codes.stand_in.as_ref().filter(|_| in_force.policy == PolicyKind::StandIn && least > 0.0);
+    let unsure = stand_in.filter(|stand_in| !stand_in.has_confidence());
+    if pool.never_sure.swap(unsure.is_some(), Ordering::Relaxed) {
+        return;
+    }
+    if let Some(stand_in) = unsure {
+        let (model, stand_in) = (&pool.model.name, &stand_in.model.name);
+        tracing::warn!(
+            %model, %stand_in, min_confidence = least,
+            "answers of the stand-in are never given: no bundle names an output of classes, so they have no confidence: set \
+             stand_in.min_confidence to 0, or describe the stand-in in the model's bundle"
+        );
+    }
+}
 
 impl Core {
     /// What is in force of the settings, by model and version; of one model only if it is named.
@@ -37,8 +56,14 @@ impl Core {
 
     /// Puts a pool's settings in force. One that cannot be coded as they say is hedged instead, and the log says why: the
     /// settings for all models hold for parity models too, which have no parities of their own.
+    ///
+    /// One at a time: two threads that read different wishes could otherwise overtake each other, and the older wish would
+    /// stay in force. Whoever changes the wish calls this afterwards, so the last call of all applies the last wish.
     pub(super) fn apply_settings(&self, pool: &Arc<Pool>) {
+        let _alone = self.applying.lock();
         let wished = self.settings.lock().of(&pool.model.name).clone();
+        #[cfg(test)]
+        self.before_force();
         let mut not_coded = None;
         let is_stand_in = wished.stand_in.model.as_ref() == Some(&pool.model.name);
         let plan = self.plan(pool, &wished).or_else(|reason| {
@@ -55,6 +80,7 @@ impl Core {
         });
         let uncoded = |_| Plan { in_force: InForce::as_wished(&wished), codes: Codes::default() };
         let Plan { in_force, codes } = plan.unwrap_or_else(uncoded);
+        warn_if_never_sure(pool, &wished, &in_force, &codes);
         let before = pool.standing().map(|standing| standing.in_force.coding.codes);
         pool.set_codes(codes);
         if let Some(before) = before.filter(|before| *before != in_force.coding.codes) {
@@ -64,6 +90,13 @@ impl Core {
         self.metrics.policy_changed(&pool.metrics, in_force.policy);
         let wished = PoolSettings { stand_in: self.stand_in_settings(pool, &wished), ..wished };
         self.driver.configure(pool, wished, in_force);
+    }
+
+    /// Stops where a test wants another thread to go first.
+    #[cfg(test)]
+    fn before_force(&self) {
+        let hook = self.before_force.lock().clone();
+        hook.into_iter().for_each(|hook| hook());
     }
 
     fn tell_codes(&self, pool: &Pool, before: usize, now: usize) {

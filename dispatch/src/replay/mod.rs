@@ -1,0 +1,74 @@
+//! Event tapes: the latest events of a dispatcher, written when it panics and replayed as a test.
+//!
+//! Problem: a panic in the dispatcher ends the process, and what led to it is gone with the memory. The state machine is pure: the same
+//! seed and the same events at the same times lead to the same actions, and to the same panic.
+//!
+//! Choice: [`Tape`] keeps the latest events with the ids of the jobs and groups that each started, in a ring. What an evicted event
+//! left behind for good (settings, instances, costs) is kept apart, the latest of each, and comes first on a tape. A tape that
+//! evicted nothing is complete, and its [`Replay`] is exact. Otherwise the replay begins with those settings and instances but
+//! without older queries and measured times; jobs get other ids then, so ids are translated, and events about older jobs are skipped.
+//!
+//! Rejected: snapshots of the whole state (every field of every type would have to be written and read), and all events on disk (a
+//! write for each event, and no bound).
+
+mod played;
+mod tape;
+
+pub use played::{Replay, Replayed, Unreadable};
+pub use tape::Tape;
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use super::{Event, GroupId, InstanceId, JobId, PoolId, PoolSettings, Rows, ShareId, Terms, Time};
+
+/// The format that this version writes and reads.
+const FORMAT: u32 = 1;
+
+/// A line of a tape.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    /// The first line.
+    Tape(Box<Head>),
+    /// What an older event left behind.
+    Before(Event),
+    /// An event, in order.
+    Event(Entry),
+}
+
+/// What the dispatcher began with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Head {
+    format: u32,
+    seed: u64,
+    traced: bool,
+    /// Events that were evicted: a tape without any is complete.
+    evicted: u64,
+    default: PoolSettings,
+    pools: Vec<(PoolId, PoolSettings)>,
+    shares: Vec<(ShareId, Terms)>,
+}
+
+/// An event with its time, and what it started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Entry {
+    at: Time,
+    event: Event,
+    #[serde(default, skip_serializing_if = "SmallVec::is_empty")]
+    started: SmallVec<[Started; 1]>,
+}
+
+/// Something that the dispatcher named.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Started {
+    Job { id: JobId, instance: InstanceId, rows: Rows },
+    Group { id: GroupId },
+}
+
+#[cfg(test)]
+pub(crate) use tests::PLANTED;
+
+#[cfg(test)]
+mod tests;

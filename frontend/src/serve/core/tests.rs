@@ -1,0 +1,184 @@
+//! Settings in force are the wished ones, whatever happens at the same time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parm_dispatch::{PolicyKind, Site};
+use parm_protocol::{ModelMetadata, ModelRef};
+use parm_wire::client;
+use tokio::runtime::Runtime;
+
+use super::Core;
+use crate::config::Config;
+use crate::serve::{Description, Instance, Timers};
+
+/// An outer bound on waits. A correct frontend waits this long once in each test.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+fn core(runtime: &Runtime) -> Arc<Core> {
+    let _inside = runtime.enter();
+    Core::start(Config::default(), Timers::Runtime, None).unwrap()
+}
+
+/// An instance joins with a model.
+fn join(core: &Arc<Core>, model: &str) {
+    let id = core.next_instance();
+    let client = client::connect(&"http://127.0.0.1:1".parse().unwrap(), &client::Config::default()).unwrap();
+    let name = format!("i{}", id.0);
+    let instance = Arc::new(Instance::new((id, id.0), name.clone(), client, core.metrics.instance(&name)));
+    let model = ModelRef { name: model.into(), version: None };
+    let description = Description { model, metadata: ModelMetadata::default(), config: None };
+    assert!(core.join(&instance, Site::default(), vec![description]).is_empty());
+}
+
+fn wish(core: &Arc<Core>, policy: PolicyKind) {
+    let change = |settings: &mut super::PoolSettingsByModel| {
+        settings.default.policy = policy;
+        Ok(())
+    };
+    core.change_settings(None, change).unwrap();
+}
+
+/// Policies in force, model by model.
+fn in_force(core: &Core) -> Vec<PolicyKind> {
+    core.catalog.all().iter().map(|pool| pool.standing().unwrap().in_force.policy).collect()
+}
+
+/// Stops the first thread that has read the wished settings. Says that it stopped, and lets it go on.
+fn stop_first(core: &Core) -> (Receiver<()>, SyncSender<()>) {
+    let (stopped, at_rest) = sync_channel(1);
+    let (go, gone) = sync_channel::<()>(1);
+    let (first, gone) = (AtomicBool::new(true), std::sync::Mutex::new(gone));
+    *core.before_force.lock() = Some(Arc::new(move || {
+        if first.swap(false, Ordering::SeqCst) {
+            stopped.send(()).unwrap();
+            gone.lock().unwrap().recv().unwrap();
+        }
+    }));
+    (at_rest, go)
+}
+
+fn beside(runtime: &Runtime, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    let handle = runtime.handle().clone();
+    thread::spawn(move || {
+        let _inside = handle.enter();
+        work();
+    })
+}
+
+/// Lets another thread overtake the stopped one, if it can.
+fn until_done(other: &JoinHandle<()>) {
+    let turn = Duration::from_millis(1);
+    for _ in 0..PATIENCE.as_millis() {
+        if other.is_finished() {
+            return;
+        }
+        thread::sleep(turn);
+    }
+}
+
+#[test]
+fn later_of_two_concurrent_changes_stays_in_force() {
+    let runtime = Runtime::new().unwrap();
+    let core = core(&runtime);
+    let _inside = runtime.enter();
+    join(&core, "m");
+    let (at_rest, go) = stop_first(&core);
+    let (one, two) = (core.clone(), core.clone());
+    let first = beside(&runtime, move || wish(&one, PolicyKind::None));
+    at_rest.recv_timeout(10 * PATIENCE).unwrap();
+    let second = beside(&runtime, move || wish(&two, PolicyKind::Equal));
+    until_done(&second);
+    go.send(()).unwrap();
+    [first, second].into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(core.settings().default.policy, PolicyKind::Equal);
+    assert_eq!(in_force(&core), [PolicyKind::Equal]);
+}
+
+#[test]
+fn change_reaches_a_model_that_arrives_meanwhile() {
+    let runtime = Runtime::new().unwrap();
+    let core = core(&runtime);
+    let _inside = runtime.enter();
+    join(&core, "a");
+    // The model that arrives has read the older wish when the change comes.
+    let (at_rest, go) = stop_first(&core);
+    let (one, two) = (core.clone(), core.clone());
+    let arrival = beside(&runtime, move || join(&one, "b"));
+    at_rest.recv_timeout(10 * PATIENCE).unwrap();
+    let change = beside(&runtime, move || wish(&two, PolicyKind::Equal));
+    until_done(&change);
+    go.send(()).unwrap();
+    [arrival, change].into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(in_force(&core), [PolicyKind::Equal; 2]);
+}
+
+#[test]
+fn panic_of_the_dispatcher_leaves_a_tape_that_replays() {
+    let runtime = Runtime::new().unwrap();
+    let _inside = runtime.enter();
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = Config::default();
+    config.recording.crash_folder = Some(folder.path().into());
+    let core = Core::start(config, Timers::Runtime, None).unwrap();
+    join(&core, "m");
+    core.driver.plant_panic();
+    let pool = core.catalog.all()[0].id;
+    let query = parm_dispatch::QuerySpec {
+        id: parm_dispatch::QueryId(1),
+        pool,
+        shape: parm_dispatch::ShapeId(0),
+        deadline: core.driver.now() + Duration::from_secs(1),
+        priority: 0,
+        share: None,
+        accept: parm_dispatch::Accept::Any,
+        codable: false,
+    };
+    let driver = core.driver.clone();
+    let ended = beside(&runtime, move || driver.on(parm_dispatch::Event::QueryArrived(query)));
+    assert_eq!(*ended.join().unwrap_err().downcast::<&str>().unwrap(), "planted");
+    assert_eq!(runtime.block_on(core.driver.lifelines.broken()), "the dispatcher");
+    let files: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    let text = std::fs::read_to_string(&files[0]).unwrap();
+    assert!(
+        text.lines().last().unwrap().contains("QueryArrived"),
+        "the event that panicked is the last one: {text}"
+    );
+    let played = parm_dispatch::replay::Replay::read(&text).unwrap().play();
+    assert!(played.complete && played.skipped == 0);
+    let runs = |(_, action): &(_, parm_dispatch::Action)| matches!(action, parm_dispatch::Action::Run(..));
+    assert_eq!(
+        played.actions.iter().filter(|action| runs(action)).count(),
+        1,
+        "the query finds the instance"
+    );
+}
+
+#[test]
+fn stand_in_that_can_never_be_sure_is_noticed() {
+    let runtime = Runtime::new().unwrap();
+    let core = core(&runtime);
+    let _inside = runtime.enter();
+    ["big", "small"].into_iter().for_each(|model| join(&core, model));
+    let is_noticed = |least: u8, named: bool| {
+        let change = |settings: &mut super::PoolSettingsByModel| {
+            let own = &mut settings.default;
+            own.policy = if named { PolicyKind::StandIn } else { PolicyKind::Hedge };
+            own.stand_in.model = Some("small".into());
+            own.stand_in.min_confidence = parm_dispatch::Fraction::percent(least);
+            Ok(())
+        };
+        core.change_settings(None, change).unwrap();
+        let pools = core.catalog.all();
+        pools.iter().find(|pool| pool.model.name == "big").unwrap().never_sure.load(Ordering::Relaxed)
+    };
+    assert!(is_noticed(50, true), "no bundle says what its outputs mean");
+    assert!(!is_noticed(0, true), "no confidence is asked for");
+    assert!(is_noticed(1, true));
+    assert!(!is_noticed(50, false), "another policy gives no stand-in's answer");
+}
