@@ -263,6 +263,13 @@ impl Driver {
         self.act(effects);
     }
 
+    /// A model has a new version, which starts with what counts for the version before it.
+    pub(crate) fn version_added(self: &Arc<Self>, pool: PoolId, predecessor: PoolId) {
+        let mut effects = Effects::new();
+        self.state.lock().react(self, Event::VersionAdded { pool, predecessor }, &mut effects);
+        self.act(effects);
+    }
+
     /// A model is not served any more.
     pub(crate) fn forget(self: &Arc<Self>, pool: PoolId) {
         let mut effects = Effects::new();

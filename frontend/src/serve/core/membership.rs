@@ -82,6 +82,13 @@ impl Core {
                 let whole = self.config.unbatched.contains(&description.model.name);
                 Pool::new(id, description, metrics, whole)
             })?;
+        if is_new {
+            let versions = self.catalog.versions(&pool.model.name);
+            let other = versions.iter().rev().find(|other| other.id != pool.id);
+            if let Some(before) = replaced.as_ref().or(other) {
+                self.driver.version_added(pool.id, before.id);
+            }
+        }
         if let Some(replaced) = replaced {
             self.driver.forget(replaced.id);
         }
