@@ -8,7 +8,7 @@
 //!
 //! Rejected: a check in release builds (what it finds cannot be repaired there).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::JobId;
 use super::arena::Key;
@@ -37,8 +37,8 @@ impl Dispatcher {
     }
 
     fn check_queries(&self) -> Result<(), String> {
-        let mut queued: HashSet<u64> = HashSet::new();
-        let mut extras: HashMap<u64, u8> = HashMap::new();
+        let mut queued: BTreeSet<u64> = BTreeSet::new();
+        let mut extras: BTreeMap<u64, u8> = BTreeMap::new();
         for (_, pool) in self.pools.iter() {
             queued.extend(pool.queue.iter().map(Key::raw));
             for query in pool.urgent.iter().flat_map(|extra| &extra.rows) {
@@ -106,7 +106,7 @@ impl Dispatcher {
     }
 
     fn check_outputs(&self) -> Result<(), String> {
-        let mut readers: HashMap<JobId, u32> = HashMap::new();
+        let mut readers: BTreeMap<JobId, u32> = BTreeMap::new();
         for (_, query) in self.queries.iter() {
             if let Aid::In(output) | Aid::Judged(output) = query.aid {
                 *readers.entry(output.job).or_default() += 1;

@@ -28,13 +28,13 @@ const FORMAT: u32 = 1;
 /// A line of a tape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Line {
+enum TapeLine {
     /// The first line.
     Tape(Box<Head>),
     /// What an older event left behind.
     Before(Event),
     /// An event, in order.
-    Event(Entry),
+    Event(TapedEvent),
 }
 
 /// What the dispatcher began with.
@@ -52,7 +52,7 @@ struct Head {
 
 /// An event with its time, and what it started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Entry {
+struct TapedEvent {
     at: Time,
     event: Event,
     #[serde(default, skip_serializing_if = "SmallVec::is_empty")]

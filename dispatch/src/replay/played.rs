@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use super::{Entry, FORMAT, Head, Line, Started};
+use super::{FORMAT, Head, Started, TapeLine, TapedEvent};
 use crate::{Action, Actions, Dispatcher, Event, GroupId, JobId, Output, Settings, Time};
 
 /// A tape that was read.
@@ -12,7 +12,7 @@ use crate::{Action, Actions, Dispatcher, Event, GroupId, JobId, Output, Settings
 pub struct Replay {
     head: Head,
     before: Vec<Event>,
-    events: Vec<Entry>,
+    events: Vec<TapedEvent>,
 }
 
 /// What came of a replay in which nothing panicked.
@@ -47,10 +47,10 @@ impl Replay {
         for (number, text) in text.lines().enumerate() {
             let bad = |reason: String| Unreadable { line: number + 1, reason };
             match serde_json::from_str(text).map_err(|error| bad(error.to_string()))? {
-                Line::Tape(first) if first.format == FORMAT => head = Some(*first),
-                Line::Tape(first) => return Err(bad(format!("format {} is not {FORMAT}", first.format))),
-                Line::Before(event) => before.push(event),
-                Line::Event(entry) => events.push(entry),
+                TapeLine::Tape(first) if first.format == FORMAT => head = Some(*first),
+                TapeLine::Tape(first) => return Err(bad(format!("format {} is not {FORMAT}", first.format))),
+                TapeLine::Before(event) => before.push(event),
+                TapeLine::Event(entry) => events.push(entry),
             }
         }
         let head = head.ok_or_else(|| Unreadable { line: 1, reason: "there is no first line".into() })?;
@@ -65,10 +65,10 @@ impl Replay {
         let mut dispatcher = Dispatcher::new(settings, seed);
         dispatcher.follow_queries(traced);
         let mut played = Replayed { complete: evicted == 0, ..Replayed::default() };
-        let (mut names, mut actions) = (Names::default(), Actions::new());
+        let (mut names, mut actions) = (NewNames::default(), Actions::new());
         let began = self.events.first().map(|entry| entry.at).unwrap_or_default();
         let before =
-            self.before.into_iter().map(|event| Entry { at: began, event, started: SmallVec::new() });
+            self.before.into_iter().map(|event| TapedEvent { at: began, event, started: SmallVec::new() });
         for entry in before.chain(self.events) {
             let Some(event) = names.translated(entry.event) else {
                 played.skipped += 1;
@@ -85,7 +85,7 @@ impl Replay {
 
 /// What the dispatcher of the replay calls what the original called otherwise.
 #[derive(Default)]
-struct Names {
+struct NewNames {
     jobs: BTreeMap<JobId, JobId>,
     groups: BTreeMap<GroupId, GroupId>,
     /// Started by the original, and not yet by the replay.
@@ -94,7 +94,7 @@ struct Names {
     now: Vec<Started>,
 }
 
-impl Names {
+impl NewNames {
     /// Pairs what the original started with what the replay started: jobs of the same rows at the same instance, otherwise of
     /// the same rows; groups in their order.
     fn learn(&mut self, then: SmallVec<[Started; 1]>, now: Vec<Started>) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use smallvec::SmallVec;
 
-use super::{Entry, FORMAT, Head, Line, Started};
+use super::{FORMAT, Head, Started, TapeLine, TapedEvent};
 use crate::{Action, Event, InstanceId, PoolId, Settings, Time};
 
 /// Events that a tape holds: some seconds of a busy frontend, and about 2 MB when they are written. An operator has no reason
@@ -16,7 +16,7 @@ const MOST: usize = 8192;
 pub struct Tape {
     head: Head,
     before: BTreeMap<Trace, Event>,
-    latest: VecDeque<Entry>,
+    latest: VecDeque<TapedEvent>,
     most: usize,
 }
 
@@ -57,7 +57,7 @@ impl Tape {
             self.head.evicted += 1;
             self.keep(old.event);
         }
-        self.latest.push_back(Entry { at, event: event.clone(), started: SmallVec::new() });
+        self.latest.push_back(TapedEvent { at, event: event.clone(), started: SmallVec::new() });
     }
 
     /// What the dispatcher did at the event that was noted last.
@@ -69,15 +69,15 @@ impl Tape {
     /// The tape as text, a JSON object a line.
     pub fn write(&self) -> Vec<u8> {
         let mut text = Vec::new();
-        let mut line = |line: &Line| {
+        let mut line = |line: &TapeLine| {
             // Every field has a form in JSON; a line that had none would be missed by the reader.
             if serde_json::to_writer(&mut text, line).is_ok() {
                 text.push(b'\n');
             }
         };
-        line(&Line::Tape(Box::new(self.head.clone())));
-        self.before.values().for_each(|event| line(&Line::Before(event.clone())));
-        self.latest.iter().for_each(|entry| line(&Line::Event(entry.clone())));
+        line(&TapeLine::Tape(Box::new(self.head.clone())));
+        self.before.values().for_each(|event| line(&TapeLine::Before(event.clone())));
+        self.latest.iter().for_each(|entry| line(&TapeLine::Event(entry.clone())));
         text
     }
 
