@@ -36,7 +36,7 @@ counters! {
     hedges,
     /// Late jobs that were not, because the budget was spent or too much work waited.
     hedges_refused,
-    /// Queries answered by a copy.
+    /// Queries answered by a hedge: not by a moved job or a replica.
     hedges_won,
     /// Jobs given ahead of time to an instance that then did nothing, and given to another.
     moved,

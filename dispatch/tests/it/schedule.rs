@@ -504,6 +504,7 @@ pub(crate) fn answer_driver(world: &mut World, judgement: Judgement) {
 }
 
 /// How many schedules a property draws: `PROPTEST_CASES` replaces its own number.
+#[allow(clippy::disallowed_methods)] // a test has no configuration but its environment
 pub(crate) fn cases(usual: u32) -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").ok().and_then(|number| number.parse().ok());
     ProptestConfig { cases: asked.unwrap_or(usual), ..ProptestConfig::default() }

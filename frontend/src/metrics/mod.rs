@@ -57,7 +57,7 @@ const DISPATCHED: &[Count] = &[
     },
     Count {
         name: "parm_hedges_won_total",
-        help: "Queries answered by a duplicate",
+        help: "Queries answered by a hedge",
         label: "",
         counts: &[("", |c| c.hedges_won)],
     },
