@@ -62,7 +62,16 @@ async fn serve(flags: &cli::Serve, mut settings: Settings) -> Result<(), Failure
     let mut serving = tokio::spawn(server.run(closing.clone()));
 
     if embeds {
-        embed(&frontend, settings.backend, &registry).await?;
+        tracing::info!("loading models");
+        tokio::select! {
+            embedded = embed(&frontend, settings.backend, &registry) => embedded?,
+            // A model whose first run never ends must not keep the process from ending.
+            () = stop.cancelled() => {
+                tracing::info!("stopped before all models were loaded");
+                return Ok(());
+            }
+            broken = frontend.broken() => return Err(Failure::Panicked(broken.into())),
+        }
     }
     tokio::select! {
         () = until_settled(&frontend) => {}

@@ -42,7 +42,15 @@ async fn serve(flags: &cli::Worker, mut settings: Settings) -> Result<(), Failur
     let closing = tokio_util::sync::CancellationToken::new();
     let serving = tokio::spawn(server.run(closing.clone()));
 
-    load(&worker).await?;
+    tracing::info!("loading models");
+    tokio::select! {
+        loaded = load(&worker) => loaded?,
+        // A model whose first run never ends must not keep the process from ending.
+        () = stop.cancelled() => {
+            tracing::info!("stopped before all models were loaded");
+            return Ok(());
+        }
+    }
     tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
     ready::announce(flags.common.ready_file.as_deref(), &addresses, None)?;
 

@@ -1,5 +1,7 @@
 //! A frontend that is asked to end while requests keep coming: it stops listening, finishes what it has, and is gone.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -9,6 +11,7 @@ use parm_protocol::{InferRequest, ModelRef, NamedTensor, Parameters, Tensor};
 use parm_wire::client;
 use serde_json::json;
 
+use crate::support::process::command;
 use crate::support::{Parm, http};
 
 /// Streams that each send the next request as soon as the last one is answered.
@@ -26,6 +29,25 @@ fn busy() -> Parm {
 
 fn wait_for(answered: &AtomicUsize, parm: &Parm) {
     parm.until("the load is under way", |_| answered.load(Ordering::SeqCst) >= WARM);
+}
+
+/// A model whose first run takes an hour: nothing can end the run, and the process must end all the same.
+#[test]
+fn process_ends_on_sigterm_while_a_model_is_loading() {
+    let model = "backend.emulated.slow={input=[4], outputs=2, time_ms={kind=\"constant\", value=3600000.0}}";
+    for kind in ["worker", "serve"] {
+        let mut call = command();
+        call.args([kind, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
+        call.args(["--instances", "1", "--set", model]).stderr(Stdio::piped());
+        let mut process = call.spawn().unwrap();
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let loading = lines.by_ref().map_while(Result::ok).find(|line| line.contains("loading models"));
+        assert!(loading.is_some(), "{kind} logs that it loads models");
+        let pid = rustix::process::Pid::from_child(&process);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let rest: Vec<_> = lines.map_while(Result::ok).collect();
+        assert!(process.wait().unwrap().success(), "{kind}: {rest:?}");
+    }
 }
 
 #[test]
