@@ -46,8 +46,12 @@ impl Unread {
 
     /// How long the oldest answer still has, of `limit`; all of it where there is none.
     pub(crate) fn patience(&self, limit: Duration) -> Duration {
-        let oldest = self.0.lock().since.values().next().copied();
-        oldest.map_or(limit, |oldest| limit.saturating_sub(oldest.elapsed()))
+        self.oldest().map_or(limit, |oldest| limit.saturating_sub(oldest))
+    }
+
+    /// How long the oldest answer has been there, if there is any.
+    pub(crate) fn oldest(&self) -> Option<Duration> {
+        self.0.lock().since.values().next().map(Instant::elapsed)
     }
 
     /// Returns when an answer was not taken within `limit`.

@@ -150,10 +150,15 @@ impl<S: InferenceService> Drop for Ending<S> {
 
 impl<S: InferenceService> Serving<S> {
     async fn read(self: &Arc<Self>, reader: &mut Reader) -> io::Result<()> {
-        let mut redeemed = None;
+        let (mut redeemed, mut is_done) = (None, false);
         while let Some(incoming) = reader.next().await? {
             let id = incoming.header.id;
             match incoming.header.kind {
+                // Otherwise a client that is never without a request in progress keeps an old connection for ever.
+                Kind::Request if is_done => {
+                    let message = "a client sent a request after its goodbye";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+                }
                 Kind::Request => self.start(incoming, redeemed.take()).await,
                 Kind::Redeem => redeemed = Some(Token(id as u32)),
                 Kind::GiveBack | Kind::Reserve | Kind::Withdraw => self.wished(&incoming)?,
@@ -168,7 +173,10 @@ impl<S: InferenceService> Serving<S> {
                     let _ = self.writer.offer(Frame::bare(Kind::Pong, 0), Urgency::Now);
                 }
                 Kind::Pong => {}
-                Kind::GoAway => self.peer_is_done.notify_one(),
+                Kind::GoAway => {
+                    is_done = true;
+                    self.peer_is_done.notify_one();
+                }
                 Kind::Response
                 | Kind::Failure
                 | Kind::Granted
@@ -320,7 +328,8 @@ impl<S: InferenceService> Serving<S> {
     }
 
     /// Waits for `drain` or until the connection is old or stale, sends a goodbye, and waits for the client's goodbye and for
-    /// every answer to be written. The client sends nothing after its goodbye, so no request that it sent is lost.
+    /// every answer to be written. The client sends no request after its goodbye, so none that it sent is lost; one that it
+    /// sends all the same is an error of the connection.
     ///
     /// A client that does not say goodbye within `patience`, which is longer than any pause of its process, is not one of ours
     /// or ignores it on purpose. Its further requests are refused, so that the connection ends with those in progress.

@@ -2,7 +2,8 @@
 //!
 //! An answer of gRPC's may be a stream that says little and goes on for days, so such a call is in progress until its last
 //! message is told. Any other answer is one piece: its request counts until it is there. How long clients may take over what
-//! they are told is another question, and `unread` has the answer.
+//! they are told is another question, and `unread` has the answer. A connection whose client does not take its answer can make
+//! room for another one: otherwise clients that ask and do not read would hold every place for as long as an answer may take.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -47,6 +48,8 @@ pub struct Activity {
 /// For how long a connection has had no request in progress. The least useful connection is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Quiet {
+    /// No request is in progress, and an answer has not been taken for so long.
+    Untaken(Duration),
     /// Since a request ended.
     Idle(Duration),
     /// Since it was opened: it has sent something, and no whole request.
@@ -58,6 +61,10 @@ pub(super) enum Quiet {
 /// Time in which a connection that has sent nothing does not make room. The first bytes of a client follow its connection without
 /// a pause, so they are there when the connection is accepted.
 const SILENT: Duration = Duration::from_millis(100);
+
+/// Time in which a client takes an answer that fits into the kernel's buffers, on a slow link too. A client that takes longer has
+/// stopped reading, or has an answer that is larger.
+const UNTAKEN: Duration = Duration::from_secs(2);
 
 /// Time in which a connection that has sent something does not make room: for a handshake of TLS and a request, some round trips.
 /// Without it, clients that connect again as soon as they are cut off would cut off every handshake.
@@ -145,7 +152,11 @@ impl Activity {
             0 => (open >= BEGUN).then_some(Quiet::Begun(open)),
             last => {
                 let idle = open.saturating_sub(Duration::from_millis(last));
-                (idle >= spare).then_some(Quiet::Idle(idle))
+                let quiet = match self.unread.oldest() {
+                    Some(untaken) => Some(Quiet::Untaken(untaken)).filter(|_| untaken >= UNTAKEN),
+                    None => Some(Quiet::Idle(idle)),
+                };
+                quiet.filter(|_| idle >= spare)
             }
         }
     }

@@ -2,9 +2,10 @@
 //!
 //! A connection holds a [`Place`] from before its first byte until it ends. When a new connection finds no place, the room
 //! closes one that has no request in progress: first one that has sent nothing for a tenth of a second, then one that has sent
-//! no whole request for a second, otherwise the one that has been idle for longest. A connection with a request in progress is
-//! never closed for another. So clients that send nothing delay others by a fraction of a second, however many they are and
-//! however often they connect.
+//! no whole request for a second, then the one that has been idle for longest, otherwise the one whose answer has not been taken
+//! for longest, and for two seconds at least. A connection with a request in progress is never closed for another. So clients
+//! that send nothing delay others by a fraction of a second, however many they are and however often they connect, and clients
+//! that ask and take no answer delay others by two seconds.
 //!
 //! The choice looks at [`SAMPLE`] connections, a different part of the room each time: a flood of connections must not cost a
 //! walk through thousands of them for each. In rooms of no more places than that the choice is exact.

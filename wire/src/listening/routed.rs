@@ -1,4 +1,7 @@
 //! Any service as the handler of a listener: routers and functions that know nothing of connections.
+//!
+//! An answer whose size is known is one piece, and its request ends when it is made. Any other answer is a stream, and its request
+//! ends with the last part.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -65,7 +68,10 @@ where
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().entry(header::CONNECTION).or_insert(close);
             }
-            Ok(response.map(|body| Told::messages(body, running)))
+            Ok(response.map(|body| match body.size_hint().exact() {
+                Some(_) => Told::whole(body, &activity, None),
+                None => Told::messages(body, running),
+            }))
         })
     }
 }

@@ -12,6 +12,8 @@ use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -298,5 +300,35 @@ async fn clients_that_come_back_at_once_cut_no_handshake_off() {
             send(&mut socket, "/").await;
             assert!(is_answered(&mut socket).await, "an honest client is cut off: {bytes:?}");
         }
+    }
+}
+
+/// A client of HTTP/2 that asks, and gives the answer no room.
+async fn ask_without_window(scene: &Scene) -> JoinHandle<()> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let builder = builder.initial_stream_window_size(0);
+    let (mut sender, connection) = builder.handshake(TokioIo::new(scene.connect().await)).await.unwrap();
+    let request = Request::get("http://a/").body(Full::<Bytes>::default()).unwrap();
+    tokio::spawn(async move {
+        let answer = async { (sender.send_request(request).await, std::future::pending::<()>().await) };
+        tokio::select! {
+            _ = connection => {}
+            _ = answer => {}
+        }
+    })
+}
+
+#[tokio::test]
+async fn clients_that_take_no_answer_keep_no_client_out() {
+    let scene = Scene::new(Mode::Off, ConnectionLimits { answer: HOUR, ..patient() }).await;
+    let mut crowd = Vec::new();
+    for _ in 0..3 * PLACES {
+        crowd.push(ask_without_window(&scene).await);
+        if crowd.len() == PLACES {
+            scene.settle(PLACES).await;
+        }
+    }
+    for _ in 0..3 {
+        assert_answers(&scene, "beside clients that take no answer").await;
     }
 }

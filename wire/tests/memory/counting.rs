@@ -5,11 +5,25 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+/// One measurement at a time: others would be counted as well.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Waits until nothing else is measured.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that are allocated now.
+pub(crate) fn held() -> usize {
+    HELD.load(Ordering::SeqCst)
+}
 
 /// Bytes that were allocated at the same time, at the most, while `act` ran, beyond those before.
 pub(crate) fn peak(act: impl FnOnce()) -> usize {

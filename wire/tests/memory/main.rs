@@ -10,7 +10,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parm_protocol::{
     Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
@@ -128,6 +128,43 @@ impl Scene {
         });
     }
 
+    /// Asks for the health of a service of this long name as often as said, on one connection. Returns what is kept while the
+    /// answers go on.
+    fn watch(&self, name: usize, times: usize) -> usize {
+        // The field of the name, and its length, seven bits a byte.
+        let mut question = vec![0x0a];
+        let mut rest = name;
+        while rest > 0x7f {
+            question.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        question.push(rest as u8);
+        question.resize(question.len() + name, b'x');
+        let body = Bytes::from([&[0][..], &(question.len() as u32).to_be_bytes(), &question].concat());
+        self.runtime.block_on(async {
+            let stream = tokio::net::TcpStream::connect(self.http).await.unwrap();
+            let (mut sender, connection) =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                    .await
+                    .unwrap();
+            tokio::spawn(connection);
+            let before = counting::held();
+            let mut watches = Vec::new();
+            for _ in 0..times {
+                let request = http::Request::post("http://m/grpc.health.v1.Health/Watch")
+                    .header("content-type", "application/grpc")
+                    .header("te", "trailers")
+                    .body(Full::new(body.clone()))
+                    .unwrap();
+                let mut answer = sender.send_request(request).await.unwrap().into_body();
+                // The question is read, and its answer is made.
+                assert!(answer.frame().await.unwrap().unwrap().is_data());
+                watches.push(answer);
+            }
+            counting::held().saturating_sub(before)
+        })
+    }
+
     fn frames(&self, body: &[u8]) {
         let mut stream = TcpStream::connect(self.http).unwrap();
         let ask =
@@ -161,6 +198,7 @@ impl Scene {
 
 #[test]
 fn a_body_costs_at_most_four_times_its_size_whatever_it_is_made_of() {
+    let _alone = counting::alone();
     let scene = Scene::new();
     let small = [Body::Json(b"{}".to_vec()), bodies::frame(b"\0"), bodies::grpc(b"")];
     small.iter().for_each(|body| scene.send(body));
@@ -177,4 +215,15 @@ fn a_body_costs_at_most_four_times_its_size_whatever_it_is_made_of() {
         }
     }
     assert!(over.is_empty(), "more than {MOST} times the size of the body: {over:#?}");
+}
+
+#[test]
+fn watch_keeps_no_memory_of_its_question() {
+    const NAME: usize = 512 << 10;
+    const TIMES: usize = 40;
+    let _alone = counting::alone();
+    let scene = Scene::new();
+    scene.watch(8, 1);
+    let kept = scene.watch(NAME, TIMES);
+    assert!(kept < 4 * NAME, "{TIMES} watches of names of {NAME} bytes keep {kept} bytes");
 }

@@ -90,7 +90,7 @@ impl Core {
             }
         }
         if let Some(replaced) = replaced {
-            self.driver.forget(replaced.id);
+            self.forget(replaced.id);
         }
         if is_new {
             self.apply_settings(&pool);
@@ -128,9 +128,16 @@ impl Core {
         self.vacated.notify_waiters();
         if self.catalog.remove_unserved(pool) {
             tracing::info!(model = %pool.model.name, version = %pool.version, "no instance serves the model any more");
-            self.driver.forget(pool.id);
+            self.forget(pool.id);
             self.tell_model(pool, "is served by no instance any more");
         }
+    }
+
+    /// Forgets a model that the catalog has no more. A change of settings that listed it before is through by then, or finds
+    /// it gone: otherwise the dispatcher would set the model up again and keep it for ever.
+    fn forget(&self, pool: PoolId) {
+        let _alone = self.applying.lock();
+        self.driver.forget(pool);
     }
 
     /// Tells people of a model that came or went.

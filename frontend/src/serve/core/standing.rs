@@ -61,6 +61,10 @@ impl Core {
     /// stay in force. Whoever changes the wish calls this afterwards, so the last call of all applies the last wish.
     pub(super) fn apply_settings(&self, pool: &Arc<Pool>) {
         let _alone = self.applying.lock();
+        if !self.catalog.versions(&pool.model.name).iter().any(|known| known.id == pool.id) {
+            // It was listed and has gone meanwhile.
+            return;
+        }
         let wished = self.settings.lock().of(&pool.model.name).clone();
         #[cfg(test)]
         self.before_force();

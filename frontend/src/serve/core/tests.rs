@@ -11,7 +11,7 @@ use parm_protocol::{ModelMetadata, ModelRef};
 use parm_wire::client;
 use tokio::runtime::Runtime;
 
-use super::Core;
+use super::{Core, Departure};
 use crate::config::Config;
 use crate::serve::{Description, Instance, Timers};
 
@@ -24,7 +24,7 @@ fn core(runtime: &Runtime) -> Arc<Core> {
 }
 
 /// An instance joins with a model.
-fn join(core: &Arc<Core>, model: &str) {
+fn join(core: &Arc<Core>, model: &str) -> Arc<Instance> {
     let id = core.next_instance();
     let client = client::connect(&"http://127.0.0.1:1".parse().unwrap(), &client::Config::default()).unwrap();
     let name = format!("i{}", id.0);
@@ -32,6 +32,7 @@ fn join(core: &Arc<Core>, model: &str) {
     let model = ModelRef { name: model.into(), version: None };
     let description = Description { model, metadata: ModelMetadata::default(), config: None };
     assert!(core.join(&instance, Site::default(), vec![description]).is_empty());
+    instance
 }
 
 fn wish(core: &Arc<Core>, policy: PolicyKind) {
@@ -107,13 +108,34 @@ fn change_reaches_a_model_that_arrives_meanwhile() {
     // The model that arrives has read the older wish when the change comes.
     let (at_rest, go) = stop_first(&core);
     let (one, two) = (core.clone(), core.clone());
-    let arrival = beside(&runtime, move || join(&one, "b"));
+    let arrival = beside(&runtime, move || drop(join(&one, "b")));
     at_rest.recv_timeout(10 * PATIENCE).unwrap();
     let change = beside(&runtime, move || wish(&two, PolicyKind::Equal));
     until_done(&change);
     go.send(()).unwrap();
     [arrival, change].into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(in_force(&core), [PolicyKind::Equal; 2]);
+}
+
+#[test]
+fn model_that_leaves_during_a_change_leaves_nothing_behind() {
+    let runtime = Runtime::new().unwrap();
+    let core = core(&runtime);
+    let _inside = runtime.enter();
+    let instance = join(&core, "m");
+    let pool = core.catalog.all()[0].clone();
+    // The change has listed the model, and then the model goes.
+    let (at_rest, go) = stop_first(&core);
+    let (one, two) = (core.clone(), core.clone());
+    let change = beside(&runtime, move || wish(&one, PolicyKind::Equal));
+    at_rest.recv_timeout(10 * PATIENCE).unwrap();
+    let departure = beside(&runtime, move || two.leave(&instance, Departure::Removed));
+    until_done(&departure);
+    go.send(()).unwrap();
+    [change, departure].into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(core.driver.held().dispatched.pools, 0, "the dispatcher keeps a model that nobody serves");
+    core.apply_settings(&pool);
+    assert_eq!(core.driver.held().dispatched.pools, 0, "the model is set up again");
 }
 
 #[test]
@@ -164,7 +186,7 @@ fn stand_in_that_can_never_be_sure_is_noticed() {
     let runtime = Runtime::new().unwrap();
     let core = core(&runtime);
     let _inside = runtime.enter();
-    ["big", "small"].into_iter().for_each(|model| join(&core, model));
+    ["big", "small"].into_iter().for_each(|model| drop(join(&core, model)));
     let is_noticed = |least: u8, named: bool| {
         let change = |settings: &mut super::PoolSettingsByModel| {
             let own = &mut settings.default;

@@ -1,4 +1,4 @@
-//! Clients that ignore the server's goodbye: their connection ends all the same.
+//! Clients that ignore the server's goodbye, or go on after their own: their connection ends all the same.
 
 use super::*;
 
@@ -97,4 +97,40 @@ async fn drain_ends_connection_when_goodbye_is_ignored() {
     scene.ignore_goodbye().await;
     assert!(scene.began.elapsed() < Duration::from_secs(9), "{:?}", scene.began.elapsed());
     scene.serving.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn connection_ends_when_requests_follow_clients_goodbye() {
+    for early in [true, false] {
+        let mut scene = Scene::new(Some(Duration::from_secs(10)));
+        let goodbye = Frame::bare(header::Kind::GoAway, 0).chunks[0].clone();
+        if early {
+            scene.near.write_all(&goodbye).await.unwrap();
+        }
+        // A request takes three seconds and comes every second, so that the connection is never without one.
+        let mut ended = false;
+        for number in 100..130 {
+            ended = scene.ask(number, "xxx").await.is_err();
+            let second = tokio::time::sleep(Duration::from_secs(1));
+            tokio::pin!(second);
+            while !ended {
+                let frame = tokio::select! {
+                    frame = next_frame(&mut scene.near) => frame,
+                    () = second.as_mut() => break,
+                };
+                match frame.map(|(header, _)| header.kind) {
+                    Ok(header::Kind::GoAway) => scene.near.write_all(&goodbye).await.unwrap(),
+                    Ok(_) => {}
+                    Err(_) => ended = true,
+                }
+            }
+            if ended {
+                break;
+            }
+        }
+        assert!(ended, "the connection lasts after {:?}, goodbye said early: {early}", scene.began.elapsed());
+        let error = scene.serving.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{error}");
+        assert!(scene.began.elapsed() < Duration::from_secs(13), "{:?}", scene.began.elapsed());
+    }
 }

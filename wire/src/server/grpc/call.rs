@@ -70,8 +70,10 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
         self.visit.caller().name()
     }
 
+    /// The request for a service that reads a stream of questions itself. All its bytes count until it has ended.
     pub(super) fn into_request(self) -> http::Request<Timely> {
-        self.request
+        let share = self.shared.budget.share();
+        self.request.map(|body| body.counted(share, usize::MAX))
     }
 
     /// Answers a question about the server with another message. No question is long.
@@ -128,7 +130,8 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
         self.unary(|message| -> Ready<_> { ready(answer(message).map(tonic::Response::new)) }).await
     }
 
-    /// Answers one message with many. The deadline covers the question; the answers go on for as long as they like.
+    /// Answers one message with many. The deadline covers the question; the answers go on for as long as they like, so they must
+    /// keep nothing whose size the question decides.
     pub(super) async fn stream<M, R, T>(self, mut answer: impl FnMut(M) -> T + Send) -> Response
     where
         M: Message + Default + 'static,
@@ -136,6 +139,8 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
         T: Stream<Item = Result<R, Status>> + Send + 'static,
     {
         let Self { shared, request, started, deadline, visit: _visit } = self;
+        let share = shared.budget.share();
+        let request = request.map(|body| body.counted(share.clone(), LONGEST_QUESTION));
         let mut reached = false;
         let method = tower::service_fn(|request: tonic::Request<M>| {
             reached = true;
@@ -145,7 +150,10 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
         let response = within(deadline, codec.server_streaming(method, request)).await;
         match response {
             Some(response) if reached => response,
-            Some(refusal) => translate(shared, refusal, LONGEST_QUESTION),
+            Some(refusal) => match share.refusal() {
+                Some(error) => refuse(shared, error),
+                None => translate(shared, refusal, LONGEST_QUESTION),
+            },
             None => expired(shared, started.elapsed(), reached),
         }
     }

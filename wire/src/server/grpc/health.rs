@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 pub(super) async fn check<S: InferenceService>(call: GrpcCall<'_, S>) -> Response {
     let shared = call.shared;
-    call.read(|asked: HealthCheckRequest| match status(shared, &asked.service) {
+    call.read(|asked: HealthCheckRequest| match status(shared, is_ours(&asked.service)) {
         ServingStatus::ServiceUnknown => Err(Error::UnknownService { service: asked.service }),
         status => Ok(response(status)),
     })
@@ -27,35 +27,40 @@ pub(super) async fn check<S: InferenceService>(call: GrpcCall<'_, S>) -> Respons
 
 pub(super) async fn watch<S: InferenceService>(call: GrpcCall<'_, S>) -> Response {
     let shared = call.shared;
-    call.stream(|asked: HealthCheckRequest| changes(shared.clone(), asked.service)).await
+    call.stream(|asked: HealthCheckRequest| changes(shared.clone(), is_ours(&asked.service))).await
 }
 
 /// The status now, and then whenever it changes, until the server drains. A service that is not known is no error to
-/// who watches, as the protocol has it.
+/// who watches, as the protocol has it. The name of the service is not kept: a watch lasts, needs no key, and a name may be long.
 fn changes<S: InferenceService>(
     shared: Arc<Shared<S>>,
-    service: String,
+    ours: bool,
 ) -> impl Stream<Item = Result<HealthCheckResponse, tonic::Status>> + Send + 'static {
-    stream::unfold((shared, service, None), |(shared, service, told)| async move {
+    stream::unfold((shared, None), move |(shared, told)| async move {
         let drain = shared.drain.begun.clone();
-        let mut now = status(&shared, &service);
+        let mut now = status(&shared, ours);
         while told == Some(now) {
             let drains = drain.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_none();
-            now = status(&shared, &service);
+            now = status(&shared, ours);
             // Drained connections close when nothing is in progress on them, and a watch would be for ever.
             if drains && told == Some(now) {
                 return None;
             }
         }
-        Some((Ok(response(now)), (shared, service, Some(now))))
+        Some((Ok(response(now)), (shared, Some(now))))
     })
 }
 
-fn status<S: InferenceService>(shared: &Shared<S>, service: &str) -> ServingStatus {
-    match service {
-        "" | SERVICE if shared.service.is_ready() => ServingStatus::Serving,
-        "" | SERVICE => ServingStatus::NotServing,
-        _ => ServingStatus::ServiceUnknown,
+/// Whether a name is the server's or its service's.
+fn is_ours(service: &str) -> bool {
+    matches!(service, "" | SERVICE)
+}
+
+fn status<S: InferenceService>(shared: &Shared<S>, ours: bool) -> ServingStatus {
+    match ours {
+        true if shared.service.is_ready() => ServingStatus::Serving,
+        true => ServingStatus::NotServing,
+        false => ServingStatus::ServiceUnknown,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures::stream;
+use futures::{StreamExt, stream};
 use parm_protocol::grpc::{SERVICE, convert};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -177,4 +177,29 @@ async fn reflection_lists_every_service_in_both_versions() {
     let scene = Scene::new(Script::echo());
     reflects!(scene, v1);
     reflects!(scene, v1alpha);
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_that_arrive_count_among_bytes_in_flight() {
+    const PART: usize = 300_000;
+    for path in ["grpc.health.v1.Health/Watch", "grpc.reflection.v1.ServerReflection/ServerReflectionInfo"] {
+        let scene = Scene::new(Script::echo());
+        let mut raw = scene.raw().await;
+        let length = (PART as u32 + 1).to_be_bytes();
+        let part = [&[0][..], &length, &vec![0; PART]].concat();
+        let begun = stream::iter([Ok(hyper::body::Frame::data(Bytes::from(part)))]).chain(stream::pending());
+        let body = BodyExt::boxed(http_body_util::StreamBody::new(begun));
+        let path = format!("/{path}");
+        let asking = tokio::spawn(async move { raw.send(&path, body).await });
+        let budget = &scene.grpc.shared.budget;
+        for _ in 0..1000 {
+            if budget.held() >= PART {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(budget.held() >= PART, "{} bytes are counted", budget.held());
+        asking.abort();
+        let _ = asking.await;
+    }
 }
