@@ -109,7 +109,11 @@ impl Tape {
             }
             _ => return,
         };
-        self.before.insert(trace, event);
+        // What comes late of an instance that has left would never be removed. An instance joins before anything else of it.
+        let is_joined = |id| self.before.contains_key(&Trace::Joined(id));
+        if matches!(trace, Trace::Joined(_)) || trace.instance().is_none_or(is_joined) {
+            self.before.insert(trace, event);
+        }
     }
 }
 

@@ -154,3 +154,20 @@ fn tape_of_another_format_is_refused() {
     assert_eq!(Replay::read("").unwrap_err().line, 1);
     assert_eq!(Replay::read(&format!("{text}?")).unwrap_err().line, text.lines().count() + 1);
 }
+
+#[test]
+fn tape_keeps_nothing_of_instances_that_have_left() {
+    let settings = Settings::uniform(PoolSettings::default());
+    let mut tape = Tape::new(&settings, 7, false).of(4);
+    let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default() };
+    for id in (0..100).map(InstanceId) {
+        // What a connection says last may come after its instance has left.
+        let late = [Event::TokensShared(id, None), Event::HeldElsewhere(id, Default::default())];
+        let known =
+            [Event::InstanceJoined(id, spec.clone()), Event::TokensOffered(id), Event::InstanceLeft(id)];
+        known.into_iter().chain(late).for_each(|event| tape.note(Time::ZERO, &event));
+    }
+    let text = String::from_utf8(tape.write()).unwrap();
+    let before = text.lines().filter(|line| line.starts_with("{\"before\"")).count();
+    assert!(before <= 3, "{before} events of instances that have left are kept");
+}
