@@ -25,7 +25,7 @@ export function folded(events) {
     const again = before && event.at - before.at < AGAIN;
     if (before && !again) all.set(-1 - at, before);
     all.delete(key);
-    all.set(key, { ...event, times: again ? before.times + 1 : 1, since: again ? before.since : event.at });
+    all.set(key, { ...event, times: Math.max(again ? before.times + 1 : 1, event.times ?? 1), since: Math.min(again ? before.since : event.at, event.since ?? event.at) });
   }
   return [...all.values()].sort((a, b) => a.at - b.at);
 }

@@ -113,7 +113,8 @@ pub struct Instances {
     /// Health checks in a row that must time out before an instance counts as gone; a refused connection counts at
     /// once. Default 3.
     pub health_failures: NonZeroU16,
-    /// Milliseconds between two looks at which models an instance serves. Default 5000.
+    /// Milliseconds between two looks at which models an instance serves. A model is gone once two looks in a row miss it; the
+    /// second follows after `health_interval_ms`. Default 5000.
     #[serde(rename = "models_interval_ms", with = "PositiveMillis")]
     pub models_interval: Duration,
     /// Share of a model's instances that must serve a version before requests that name none go there, from 0 (at once)

@@ -228,6 +228,8 @@ test('an_instance_that_goes_and_comes_is_told_of_once', () => {
   const all = folded([event(0, 'settings', null, 'ops'), ...flaps, event(50_000, 'ejected', 4), event(51_000, 'ejected', 3, 'ops'), event(200_000, 'ejected', 3)]);
   assert.deepEqual(all.map(({ at, kind, instance, times, since }) => [at, kind, instance, times, at - since]), [[0, 'settings', null, 1, 0],
     [36_000, 'ejected', 3, 10, 36_000], [38_000, 'returned', 3, 10, 36_000], [50_000, 'ejected', 4, 1, 0], [51_000, 'ejected', 3, 1, 0], [200_000, 'ejected', 3, 1, 0]]);
+  const counted = (at, times) => ({ ...event(at, 'ejected', 3), times, since: 1000 });
+  assert.deepEqual(folded([counted(60_000, 7), counted(61_000, 8)]).map(({ at, times, since }) => [at, times, since]), [[61_000, 8, 1000]]);
 });
 
 test('every_file_of_the_page_is_served_and_they_stay_small', async () => {

@@ -1,4 +1,12 @@
-//! What happened, in words: the last few hundred events, kept whether anybody watches or not.
+//! The latest events, in words: the last few hundred, kept whether a stream is open or not.
+//!
+//! Problem: an instance that is ejected and readmitted every second fills 200 entries in 100 s, and the changes of settings and
+//! the failures of other instances are lost.
+//!
+//! Choice: an event that repeats an earlier one (the same instance, kind and model, without an order) takes its place, with a count and the
+//! time of the first. An instance then has one entry for each kind and model.
+//!
+//! Rejected: a bound on entries for each instance, which drops events that differ and does not say how often the others came.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,6 +21,10 @@ pub(super) const KEPT: usize = 200;
 
 /// An instance that should go and is kept is told of once in so many milliseconds: it is found out with every answer.
 const KEPT_EVERY_MS: u64 = 60_000;
+
+/// Milliseconds within which an event repeats the one before. An instance that is ejected less often takes 12 entries an
+/// hour at most, so that the journal holds 16 hours of it. Ejections and quarantines last one minute at most by default.
+const REPEATED_MS: u64 = 600_000;
 
 /// The latest events.
 #[derive(Debug, Default)]
@@ -60,7 +72,12 @@ pub(crate) enum Kind {
 /// An event, as it is told.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Event {
+    #[serde(skip)]
+    number: u64,
     at: u64,
+    /// When the first of the events happened that it stands for, and how many they are.
+    since: u64,
+    times: u64,
     kind: Kind,
     instance: Option<u32>,
     #[serde(rename = "m", serialize_with = "number")]
@@ -76,26 +93,42 @@ impl Journal {
         if kind == Kind::Kept && !pages.kept_is_news(at, what.instance.unwrap_or_default()) {
             return;
         }
+        let before = pages.take_repeated(at, kind, &what);
         if pages.events.len() >= KEPT {
             pages.events.pop_front();
         }
         let Happening { instance, model, mut text, by } = what;
         // It may quote what a caller sent, and whoever watches is told all that are kept in one line.
         rest::shorten(&mut text);
-        pages.events.push_back(Event { at, kind, instance, model, text: text.into(), by });
+        let (since, times) = before.map_or((at, 1), |before| (before.since, before.times + 1));
+        let (number, text) = (pages.next, text.into());
+        pages.events.push_back(Event { number, at, since, times, kind, instance, model, text, by });
         pages.next += 1;
     }
 
     /// The events from this number on, as far as they are kept, and the number of the next one.
     pub(super) fn since(&self, number: u64) -> (Vec<Event>, u64) {
         let pages = self.0.lock();
-        let new = usize::try_from(pages.next.saturating_sub(number)).unwrap_or(usize::MAX);
-        let old = pages.events.len().saturating_sub(new);
+        let old = pages.events.partition_point(|event| event.number < number);
         (pages.events.iter().skip(old).cloned().collect(), pages.next)
     }
 }
 
 impl Pages {
+    /// Takes out the event that this one repeats. What was ordered is kept as it is, with the name of the key.
+    fn take_repeated(&mut self, at: u64, kind: Kind, what: &Happening) -> Option<Event> {
+        if what.instance.is_none() || what.by.is_some() {
+            return None;
+        }
+        let repeats = |event: &Event| {
+            (event.kind, event.instance, event.model) == (kind, what.instance, what.model)
+                && event.by.is_none()
+                && event.at + REPEATED_MS > at
+        };
+        let place = self.events.iter().rposition(repeats)?;
+        self.events.remove(place)
+    }
+
     fn kept_is_news(&mut self, at: u64, instance: u32) -> bool {
         self.kept.retain(|(_, told)| told + KEPT_EVERY_MS > at);
         let news = !self.kept.iter().any(|(known, _)| *known == instance);
@@ -121,10 +154,10 @@ mod tests {
     #[test]
     fn the_latest_events_are_kept_and_told_once_each() {
         let journal = Journal::default();
-        (0..250).for_each(|at| journal.tell(at, Kind::Joined, of(1)));
+        (0..250).for_each(|at| journal.tell(at, Kind::Joined, of(at as u32)));
         let (events, next) = journal.since(0);
         assert_eq!((events.len(), events[0].at, next), (KEPT, 50, 250));
-        journal.tell(250, Kind::Left, of(1));
+        journal.tell(250, Kind::Left, of(249));
         let (news, next) = journal.since(next);
         assert_eq!((news.len(), news[0].kind, next), (1, Kind::Left, 251));
         assert!(journal.since(next).0.is_empty());
@@ -145,6 +178,48 @@ mod tests {
             journal.tell(at, Kind::Kept, of(instance));
         }
         let told: Vec<_> = journal.since(0).0.iter().map(|event| (event.at, event.instance)).collect();
-        assert_eq!(told, [(0, Some(1)), (2, Some(2)), (60_000, Some(1))]);
+        assert_eq!(told, [(2, Some(2)), (60_000, Some(1))]);
+        assert_eq!(journal.since(0).1, 3, "the first of instance 1 is counted in the last");
+    }
+
+    #[test]
+    fn journal_keeps_other_events_while_an_instance_flaps() {
+        let journal = Journal::default();
+        journal.tell(0, Kind::Settings, Happening::default());
+        let mut watched = journal.since(0).1;
+        for second in 1..=1000 {
+            let at = second * 1000;
+            let kind = if second % 2 == 0 { Kind::Returned } else { Kind::Ejected };
+            journal.tell(at, kind, of(7));
+            let (news, next) = journal.since(watched);
+            assert_eq!(
+                (news.len(), news[0].at, news[0].times),
+                (1, at, second.div_ceil(2)),
+                "a stream gets each"
+            );
+            watched = next;
+        }
+        let kept: Vec<_> =
+            journal.since(0).0.iter().map(|event| (event.kind, event.since, event.at, event.times)).collect();
+        let flaps = [(Kind::Ejected, 1000, 999_000, 500), (Kind::Returned, 2000, 1_000_000, 500)];
+        assert_eq!(kept, [&[(Kind::Settings, 0, 0, 1)], &flaps[..]].concat());
+    }
+
+    #[test]
+    fn event_is_an_entry_of_its_own_unless_it_repeats_one() {
+        let journal = Journal::default();
+        let ordered = || Happening { by: Some("ops".into()), ..of(1) };
+        journal.tell(0, Kind::Ejected, of(1));
+        journal.tell(1, Kind::Ejected, of(2));
+        journal.tell(2, Kind::Lost, of(1));
+        journal.tell(3, Kind::Ejected, Happening { model: Some(PoolId(4)), ..of(1) });
+        journal.tell(4, Kind::Ejected, ordered());
+        journal.tell(5, Kind::Ejected, ordered());
+        journal.tell(REPEATED_MS, Kind::Ejected, of(1));
+        journal.tell(REPEATED_MS + 1, Kind::Settings, Happening::default());
+        journal.tell(REPEATED_MS + 2, Kind::Settings, Happening::default());
+        let (events, next) = journal.since(0);
+        assert_eq!((events.len(), next), (9, 9));
+        assert!(events.iter().all(|event| event.times == 1 && event.since == event.at));
     }
 }

@@ -286,6 +286,9 @@ impl Fleet {
                     LoadOrder::Unload => instance.client.unload_model(&name).await,
                 };
                 if answer.is_ok() {
+                    if matches!(order, LoadOrder::Unload) {
+                        instance.disowns(&name);
+                    }
                     // One that is not seen to in time is looked at later, as always.
                     let _ = timeout(patience, member.look_again()).await;
                 } else {

@@ -13,6 +13,7 @@ mod fleet;
 pub mod kubernetes;
 mod listed;
 mod member;
+mod missed;
 mod name;
 mod reminder;
 mod resolver;

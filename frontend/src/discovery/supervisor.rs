@@ -5,9 +5,11 @@
 //! pause, so it takes several silent checks. One that says that it is not ready drains: it ends what it holds.
 //!
 //! What it serves, and where it stands, is looked at beside that, however long it takes to tell: at an interval, when somebody asked for another
-//! model, or when it did not know one. A model that was refused because others serve it in another shape is tried again
-//! with every look, and as soon as the last of the others is gone.
+//! model, or when it did not know one. A model that one look misses stays until the next look misses it too. A model that
+//! was refused because others serve it in another shape is tried again with every look, and as soon as the last of the
+//! others is gone.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ use super::connect::Connect;
 use super::describe::{self, Offer};
 use super::fleet::Fleet;
 use super::member::{Member, MemberState, Wish};
+use super::missed::Missed;
 use crate::console::{Happening, Kind};
 use crate::error::Error;
 use crate::serve::{Core, Departure, Instance};
@@ -40,6 +43,8 @@ pub(super) struct Supervisor {
 struct Ward {
     instance: Arc<Instance>,
     offer: Offer,
+    /// What of it the last look missed.
+    missed: Missed,
     /// Where it stands.
     site: Site,
     /// What of it was refused.
@@ -54,6 +59,8 @@ struct Ward {
 struct Look {
     number: u64,
     began: Instant,
+    /// Models that something else than the look says are gone.
+    disowned: BTreeSet<String>,
     offer: BoxFuture<'static, Result<Offer, WireError>>,
 }
 
@@ -149,7 +156,8 @@ impl Supervisor {
         let name = (self.core.next_instance(), self.member.number);
         let instance = Arc::new(Instance::new(name, self.member.name.clone(), client, metrics));
         let site = Site::default();
-        let mut ward = Ward { instance, offer, site, refused: Vec::new(), ready: true, silent: 0 };
+        let missed = Missed::default();
+        let mut ward = Ward { instance, offer, missed, site, refused: Vec::new(), ready: true, silent: 0 };
         self.joined(&mut ward);
         ward
     }
@@ -205,10 +213,13 @@ impl Supervisor {
                 () = ward.instance.suspect.notified() => self.check(ward).await,
                 _ = health.tick() => self.check(ward).await,
                 offer = seen(&mut look) => {
-                    if let Some(Look { number, began, .. }) = look.take() {
+                    if let Some(Look { number, began, disowned, .. }) = look.take() {
                         looked = began;
-                        self.saw(ward, offer);
+                        self.saw(ward, offer, disowned);
                         self.member.look_ends(number);
+                        if ward.missed.is_open() {
+                            models.reset_after(limits.health_interval.min(limits.models_interval));
+                        }
                     }
                     false
                 }
@@ -277,11 +288,16 @@ impl Supervisor {
     fn look(&self, ward: &Ward) -> Look {
         let (client, core) = (ward.instance.client.clone(), self.core.clone());
         let offer = Box::pin(async move { describe::offer(&*client, &core.config.instances).await });
-        Look { number: self.member.look_begins(), began: Instant::now(), offer }
+        let disowned = ward.instance.take_disowned();
+        Look { number: self.member.look_begins(), began: Instant::now(), disowned, offer }
     }
 
     /// Takes over what a look saw. A failure to tell is left to the health check.
-    fn saw(&self, ward: &mut Ward, offer: Result<Offer, WireError>) {
+    fn saw(&self, ward: &mut Ward, offer: Result<Offer, WireError>, disowned: BTreeSet<String>) {
+        let offer = offer.map(|mut offer| {
+            ward.missed.look(&ward.offer, &mut offer, &disowned);
+            offer
+        });
         match offer {
             Ok(offer)
                 if offer != ward.offer
@@ -292,6 +308,7 @@ impl Supervisor {
             }
             Ok(_) => self.try_refused(ward),
             Err(error) => {
+                disowned.iter().for_each(|name| ward.instance.disowns(name));
                 tracing::debug!(instance = %self.member.name, %error, "cannot tell which models it serves");
             }
         }

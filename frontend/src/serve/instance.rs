@@ -1,6 +1,6 @@
 //! An instance as the driver knows it: a client, where it stands, and how it has been doing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -42,6 +42,8 @@ pub(crate) struct Instance {
     pools: RwLock<Vec<Arc<Pool>>>,
     /// Models that it knows and does not serve.
     absent: RwLock<Vec<ModelIndex>>,
+    /// Models that it refused a job for, or unloaded by order, since the last look at what it serves began.
+    disowned: Mutex<BTreeSet<String>>,
     recent: Mutex<Recent>,
     /// Its times of the deployed models as multiples of what their pools usually take.
     paces: Mutex<VecDeque<f32>>,
@@ -83,6 +85,7 @@ impl Instance {
             outdated: Notify::new(),
             pools: RwLock::default(),
             absent: RwLock::default(),
+            disowned: Mutex::default(),
             recent: Mutex::new(Recent { times: Vec::new(), next: 0 }),
             paces: Mutex::default(),
             ended: Default::default(),
@@ -175,12 +178,23 @@ impl Instance {
         self.ended.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// A job failed.
-    pub(crate) fn failed(&self, error: &Error) {
+    /// Something else than its list of models says that it does not serve this one.
+    pub(crate) fn disowns(&self, model: &str) {
+        self.disowned.lock().insert(model.to_owned());
+    }
+
+    /// The models that it does not serve by what else is known; they are forgotten here.
+    pub(crate) fn take_disowned(&self) -> BTreeSet<String> {
+        std::mem::take(&mut *self.disowned.lock())
+    }
+
+    /// A job for a model failed.
+    pub(crate) fn failed(&self, model: &str, error: &Error) {
         self.metrics.failures.inc();
         if matches!(error, Error::Transport { .. }) {
             self.suspect.notify_one();
         } else if error.code() == Code::NotFound {
+            self.disowns(model);
             self.outdated.notify_one();
         }
     }

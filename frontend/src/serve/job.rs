@@ -209,7 +209,7 @@ impl Launch {
             Err(error) => {
                 let failure = failure(&error);
                 if failure != Failure::Query {
-                    self.instance.failed(&error);
+                    self.instance.failed(&self.task.model(&self.pool.model).name, &error);
                     tracing::debug!(instance = %self.instance.name, %error, "an instance failed a job");
                 }
                 Ending::Failed(failure, error)
@@ -219,6 +219,15 @@ impl Launch {
 }
 
 impl Task {
+    /// The model that runs it, where `deployed` is the pool's.
+    fn model<'a>(&'a self, deployed: &'a ModelRef) -> &'a ModelRef {
+        match self {
+            Self::Deployed(_) => deployed,
+            Self::Backup(model, _) | Self::StandIn(model, ..) => model,
+            Self::Parity(model, _) => model.as_ref().unwrap_or(deployed),
+        }
+    }
+
     /// Its queries.
     pub(super) fn queries(&self) -> &[Row] {
         match self {

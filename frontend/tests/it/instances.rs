@@ -1,5 +1,7 @@
 //! What instances serve, and what of it is believed.
 
+use std::time::Duration;
+
 use parm_dispatch::PolicyKind;
 use parm_protocol::{Code, InferenceService, ModelRef};
 
@@ -77,6 +79,23 @@ async fn loading_and_unloading_reach_every_instance() {
     for instance in &instances {
         assert_eq!(*instance.orders.lock(), ["load more", "unload double"]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn model_missing_from_one_list_stays() {
+    let server = Scripted::quick("a", 1);
+    let frontend = frontend(config(PolicyKind::None), &[&server]).await;
+    let is_ready = |name: &str| frontend.is_model_ready(&ModelRef::latest(name)) == Ok(true);
+    server.serve(&[doubler("other")]);
+    until("a list without the model was seen", || is_ready("other")).await;
+    assert!(is_ready("double"), "one list missed it");
+    server.serve(&[doubler("double"), doubler("other")]);
+    infer(&frontend, request(&[1.0])).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    assert!(is_ready("double"));
+    server.serve(&[doubler("other")]);
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert!(!is_ready("double"), "two lists in a row missed it");
 }
 
 #[tokio::test(start_paused = true)]

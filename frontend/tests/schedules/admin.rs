@@ -9,6 +9,7 @@ use parm_frontend::Frontend;
 use serde_json::Value;
 use tower::ServiceExt;
 
+use crate::hung;
 use crate::schedule::Model;
 use crate::world::{Rules, Truth};
 
@@ -74,16 +75,19 @@ pub(crate) fn merged(target: &Value, patch: &Value) -> Value {
 
 /// Notes what settings mean for what may be expected.
 pub(crate) fn note(truth: &mut Truth, settings: &Value, models: u8) {
+    truth.excuses.add(&settings["dispatch"]);
     for model in 0..models {
         let own = &settings["models"][Model::Asked(model).name()];
         let own = if own.is_object() { own } else { &settings["dispatch"] };
+        truth.excuses.add(own);
         let policy = own["policy"].as_str().unwrap_or_default();
         let apart = policy == "parm+" && own["coding"]["parm_plus"]["shared_pool"] == false;
         let reserves = apart || policy == "parm" || policy == "approximate-backup";
         let queue_limit = own["queue_limit"].as_u64().unwrap_or(0) as usize;
         let ejects = own["ejection"]["enabled"] == true;
         let stands_in = reserves || matches!(policy, "parm+" | "stand-in");
-        truth.rules.insert(model, Rules { reserves, stands_in, queue_limit, ejects });
+        let hedges = hung::hedges_at_will(own);
+        truth.rules.insert(model, Rules { reserves, stands_in, queue_limit, ejects, hedges });
     }
     truth.rules_since = tokio::time::Instant::now();
 }

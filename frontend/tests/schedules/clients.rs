@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use parm_frontend::Frontend;
 use parm_protocol::{
-    Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, NamedTensor, Parameters,
-    RequestedOutput, Tensor, Transport,
+    Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, NamedTensor, Parameter,
+    Parameters, RequestedOutput, Tensor, Transport,
 };
 use tokio::time::{Instant, sleep};
 
+use crate::accounts;
 use crate::instances::{curve, factor, shifted};
 use crate::schedule::{Ask, Guilt, Model, Wanted};
 use crate::world::{Request, Truth, World, values};
@@ -93,6 +94,9 @@ fn request(asked: &Request, number: usize) -> InferRequest {
     if ask.exact {
         parameters.insert("parm_accept".into(), "exact".into());
     }
+    if let Some(share) = ask.share {
+        parameters.insert("parm_accept".into(), Parameter::Double(f64::from(share) / 1000.0));
+    }
     if ask.priority > 0 {
         parameters.insert("priority".into(), u64::from(ask.priority).into());
     }
@@ -151,6 +155,7 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
     if ask.exact && outcomes.iter().any(|outcome| !matches!(*outcome, "exact" | "hedged")) {
         truth.breach("who wants predictions gets nothing else", || format!("request {number}: {outcomes:?}"));
     }
+    accounts::notes(truth, ask, &outcomes);
     let guilty = ask.rows.iter().any(|guilt| *guilt != Guilt::Good);
     if guilty && outcomes.iter().all(|outcome| matches!(*outcome, "exact" | "hedged")) {
         truth.breach("what no model answers is not answered", || format!("request {number}: {response:?}"));
@@ -217,7 +222,9 @@ fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error, at_o
             // Who is refused later was submitted again: its model went away under it meanwhile.
             let again = (!at_once).then(|| truth.queued());
             let most = |queued: usize| again.unwrap_or(queued).max(asked.pressed);
-            let queue = asked.queue.map(|(queued, limit)| (most(queued), limit));
+            // A limit that was lowered meanwhile counts for what waits already: a more urgent request takes its place.
+            let now = truth.rules.get(&ask.model).map_or(usize::MAX, |rules| rules.queue_limit);
+            let queue = asked.queue.map(|(queued, limit)| (most(queued), limit.min(now)));
             if let Some((queued, limit)) = queue.filter(|(queued, limit)| queued + ask.rows.len() <= *limit) {
                 truth.breach("only a full queue refuses", || told(&format!("{queued} of {limit} wait")));
             }
@@ -235,7 +242,9 @@ fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error, at_o
         _ => {
             let failed = rows.iter().any(|row| row.faults > 0);
             let beside = rows.iter().any(|row| row.neighbours > 0);
-            if !failed && beside {
+            if !failed && beside && truth.excuses.neighbours {
+                // There may be no try left, as settings say.
+            } else if !failed && beside {
                 truth.breach("nobody loses an answer through another", || told("only its neighbours failed"));
             } else if !failed && truth.could_be_answered(asked) {
                 truth.breach("failures are not made up", || told("no instance failed it"));

@@ -12,13 +12,14 @@ use crate::dice::Dice;
 use crate::schedule::{
     Ask, Event, Guilt, Model, Schedule, Serving, Setup, Source, Temper, Wanted, What, Worker,
 };
+use crate::wider;
 
-struct Maker {
-    dice: Dice,
-    setup: Setup,
-    models: u8,
-    events: Vec<Event>,
-    length: u64,
+pub(crate) struct Maker {
+    pub(crate) dice: Dice,
+    pub(crate) setup: Setup,
+    pub(crate) models: u8,
+    pub(crate) events: Vec<Event>,
+    pub(crate) length: u64,
     /// In a thousand rows.
     bad: u64,
     /// In a hundred requests.
@@ -31,6 +32,25 @@ struct Maker {
 
 /// The schedule of a seed.
 pub(crate) fn schedule(seed: u64) -> Schedule {
+    let mut maker = maker(seed);
+    // Dice of their own, so that what is drawn there leaves the rest of a seed as it is.
+    maker.dice = Dice::new(seed ^ 0x5DEE_CE66_D000_0001);
+    wider::widen(&mut maker);
+    finished(seed, maker)
+}
+
+/// The schedule of a seed without the stories of `wider`: seeds that once broke a promise are replayed so.
+pub(crate) fn narrow(seed: u64) -> Schedule {
+    finished(seed, maker(seed))
+}
+
+fn finished(seed: u64, maker: Maker) -> Schedule {
+    let Maker { setup, mut events, length, .. } = maker;
+    events.sort_by_key(|event| event.at);
+    Schedule { seed, setup, events, length }
+}
+
+fn maker(seed: u64) -> Maker {
     let mut dice = Dice::new(seed);
     let models = dice.range(1, 4) as u8;
     let bundle = dice.percent(25);
@@ -41,7 +61,7 @@ pub(crate) fn schedule(seed: u64) -> Schedule {
     if curved {
         settings.coding.code = Some(Kind::Mds);
     }
-    let setup = Setup { workers, settings, bundle, curved };
+    let setup = Setup { workers, settings, bundle, curved, thrifty: false };
     let length = dice.range(15, 40) * 1000;
     let (bad, impatient) = (if dice.percent(30) { dice.range(5, 60) } else { 0 }, 5);
     let (timeless, lulls) = (false, false);
@@ -55,9 +75,7 @@ pub(crate) fn schedule(seed: u64) -> Schedule {
     } else {
         maker.traffic();
     }
-    let Maker { setup, mut events, .. } = maker;
-    events.sort_by_key(|event| event.at);
-    Schedule { seed, setup, events, length }
+    maker
 }
 
 fn workers(dice: &mut Dice, models: u8, bundle: bool) -> Vec<Worker> {
@@ -128,23 +146,23 @@ fn settings(dice: &mut Dice, bundle: bool) -> PoolSettings {
 }
 
 impl Maker {
-    fn at(&mut self, at: u64, what: What) {
+    pub(crate) fn at(&mut self, at: u64, what: What) {
         if at < self.length {
             self.events.push(Event { at, what });
         }
     }
 
     /// A time when something may begin.
-    fn time(&mut self) -> u64 {
+    pub(crate) fn time(&mut self) -> u64 {
         self.dice.range(500, self.length * 2 / 3)
     }
 
     /// Any worker but the first.
-    fn worker(&mut self) -> usize {
+    pub(crate) fn worker(&mut self) -> usize {
         self.dice.range(1, self.setup.workers.len() as u64) as usize
     }
 
-    fn model(&mut self) -> u8 {
+    pub(crate) fn model(&mut self) -> u8 {
         self.dice.range(0, self.models.into()) as u8
     }
 
@@ -209,7 +227,7 @@ impl Maker {
     }
 
     /// A model's new version comes to one server after the other.
-    fn update(&mut self) {
+    pub(crate) fn update(&mut self) {
         let (model, keep) = (Model::Asked(self.model()), self.dice.percent(30));
         let (mut at, pause) = (self.time(), self.dice.range(500, 7000));
         for worker in 0..self.setup.workers.len() {
@@ -239,7 +257,7 @@ impl Maker {
     }
 
     /// What a worker has at a time, as far as planned.
-    fn setup_now(&self, worker: usize, at: u64) -> Vec<Serving> {
+    pub(crate) fn setup_now(&self, worker: usize, at: u64) -> Vec<Serving> {
         let changed = self.events.iter().filter(|event| event.at <= at);
         let last = changed.filter_map(|event| match &event.what {
             What::Serve(number, models) if *number == worker => Some((event.at, models)),
@@ -249,7 +267,7 @@ impl Maker {
             .map_or_else(|| self.setup.workers[worker].models.clone(), |last| last.1.clone())
     }
 
-    fn of(&self, source: Source) -> Vec<usize> {
+    pub(crate) fn of(&self, source: Source) -> Vec<usize> {
         let workers = self.setup.workers.iter().enumerate();
         workers.filter(|(_, worker)| worker.source == source).map(|(number, _)| number).collect()
     }
@@ -406,6 +424,7 @@ impl Maker {
             rows,
             timeout: timed.then(|| self.dice.pick(&[50, 200, 1000, 3000])),
             exact,
+            share: None,
             priority: if urgent { self.dice.pick(&[1, 50, 255]) } else { 0 },
             bias: biased.then(|| self.dice.range(1, 9) as u8),
             shift: shifts.then(|| self.dice.range(1, 9) as u8),

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use parm_frontend::discovery::{Connect, Name};
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
-    Error, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef, NamedTensor,
-    Parameters, ServerMetadata, Tensor, TensorMetadata,
+    Error, InferRequest, InferResponse, MEASURED_ROWS, ModelConfig, ModelIndex, ModelMetadata, ModelRef,
+    NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -17,6 +17,9 @@ use tokio::time::{Instant, sleep};
 use crate::dice::Dice;
 use crate::schedule::{Guilt, Model, Schedule, Serving, Temper, address};
 use crate::world::World;
+
+/// Rows that servers take at a time, where they say so.
+pub(crate) const MAX_BATCH: i32 = 64;
 
 /// A server.
 pub(crate) struct Instance {
@@ -30,6 +33,10 @@ pub(crate) struct Instance {
     /// It fails the next job.
     pub(crate) blip: Mutex<bool>,
     pub(crate) models: Mutex<Vec<Serving>>,
+    /// The next list of its models lacks this one.
+    pub(crate) unlisted: Mutex<Option<Model>>,
+    /// Rows of the backup model are cheaper together, and it reports run times.
+    thrifty: bool,
     dice: Mutex<Dice>,
 }
 
@@ -81,6 +88,8 @@ impl Instance {
             temper: watch::channel(Temper::Well).0,
             blip: Mutex::new(false),
             models: Mutex::new(worker.models.iter().copied().chain(crowd).collect()),
+            unlisted: Mutex::new(None),
+            thrifty: schedule.setup.thrifty,
             dice: Mutex::new(Dice::new(seed ^ (number as u64) << 32)),
         }
     }
@@ -102,6 +111,8 @@ impl Instance {
         let blips = std::mem::take(&mut *self.blip.lock());
         let pace = self.dice.lock().range(self.pace.0, self.pace.1 + 1);
         let took = Duration::from_millis(if let Temper::Slow(by) = now { pace * by } else { pace });
+        let shares_cost = self.thrifty && Model::named(&request.model.name) == Some(Model::Cheap);
+        let took = if shares_cost { took * cheap(request.inputs[0].tensor.rows()) / 10 } else { took };
         let work = async {
             if matches!(now, Temper::Hung | Temper::Deaf) {
                 let still = |temper: &Temper| !matches!(temper, Temper::Hung | Temper::Deaf);
@@ -139,6 +150,7 @@ impl Instance {
             truth.fails(self.number, &job.model);
         } else {
             truth.servers[self.number].failures.remove(&job.model);
+            *truth.ran.entry(job.model.clone()).or_default() += 1;
             job.rows.iter().for_each(|row| truth.rows[*row].answered = true);
         }
         answer
@@ -162,6 +174,15 @@ impl Instance {
         }
     }
 
+    fn config(&self, own: Serving) -> ModelConfig {
+        let mut config =
+            ModelConfig { name: own.model.name(), max_batch_size: MAX_BATCH, ..ModelConfig::default() };
+        let alone = Duration::from_millis((self.pace.0 + self.pace.1) / 2);
+        let run = |rows| if own.model == Model::Cheap { alone * cheap(rows) / 10 } else { alone };
+        config.set_run_times(&MEASURED_ROWS.map(run));
+        config
+    }
+
     fn fault(&self, job: &Job<'_>) {
         let mut truth = self.world.0.lock();
         job.rows.iter().for_each(|row| truth.rows[*row].faults += 1);
@@ -178,6 +199,11 @@ impl Instance {
         let found = models.iter().filter(fits).max_by_key(|own| own.version).copied();
         found.ok_or_else(|| Error::UnknownModel { name: model.name.clone() })
     }
+}
+
+/// Tenths of a job's time that a job of the backup model takes where its rows are cheaper together than singly.
+fn cheap(rows: usize) -> u32 {
+    2 + rows.min(8) as u32
 }
 
 impl Drop for Job<'_> {
@@ -235,9 +261,8 @@ impl Client for Instance {
             let width = x.shape().get(1).copied().unwrap_or(1);
             let values = x.as_f32().map(|values| values.to_vec()).unwrap_or_default();
             let rows: Vec<usize> = values.chunks(width).filter_map(|row| truth.row(row)).collect();
-            let stands_in = Model::named(&request.model.name) == Some(Model::Cheap);
-            truth.takes(self.number, &rows, stands_in);
-            let sum = rows.iter().fold(rows.len() as u64, |sum, row| sum * 31 + *row as u64);
+            truth.takes(self.number, &rows, &request.model);
+            let sum = rows.iter().fold(rows.len() as u64, |sum, row| sum.wrapping_mul(31) + *row as u64);
             truth.saw(1 + self.number as u64, sum);
             rows
         };
@@ -266,10 +291,13 @@ impl Client for Instance {
         })
     }
 
-    fn model_config<'a>(&'a self, _: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
+    fn model_config<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>> {
         Box::pin(async {
             self.listens().await?;
             sleep(self.question).await;
+            if self.thrifty {
+                return self.serving(model).map(|own| self.config(own));
+            }
             Err(Error::Unimplemented { what: "configuration".into() })
         })
     }
@@ -283,7 +311,9 @@ impl Client for Instance {
                 state: "READY".into(),
                 reason: String::new(),
             };
-            Ok(self.models.lock().iter().map(entry).collect())
+            let unlisted = self.unlisted.lock().take();
+            let models = self.models.lock();
+            Ok(models.iter().filter(|own| Some(own.model) != unlisted).map(entry).collect())
         })
     }
 
@@ -343,7 +373,7 @@ impl Connect for Network {
     }
 
     fn resolve<'a>(&'a self, _: &'a Name) -> BoxFuture<'a, Result<Vec<String>, String>> {
-        let answer = self.world.0.lock().dns.clone();
+        let answer = self.world.0.lock().resolves();
         Box::pin(async { answer })
     }
 }

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::admin::Admin;
 use crate::clients::LATE;
+use crate::hung;
 use crate::instances::Network;
 use crate::schedule::{Ask, Model, Serving, Temper, address};
 use crate::world::{Truth, World};
@@ -29,6 +30,7 @@ pub(crate) async fn watch(world: Arc<World>, admin: Admin) {
         sleep(LOOK).await;
         nobody_waits_beside_the_idle(&mut world.0.lock());
         open_requests_are_in_time(&mut world.0.lock());
+        hung::nothing_is_left_to_the_hung(&mut world.0.lock());
         if look % 10 == 0 {
             let listed = admin.instances().await;
             the_healthy_are_in_service(&mut world.0.lock(), &listed);
@@ -38,7 +40,11 @@ pub(crate) async fn watch(world: Arc<World>, admin: Admin) {
 
 fn nobody_waits_beside_the_idle(truth: &mut Truth) {
     let now = Instant::now();
-    if truth.lied || now < truth.rules_since + Duration::from_secs(1) || truth.start.elapsed() < BESIDE {
+    if truth.lied
+        || truth.excuses.waits
+        || now < truth.rules_since + Duration::from_secs(1)
+        || truth.start.elapsed() < BESIDE
+    {
         return;
     }
     let since = now - BESIDE;
@@ -91,9 +97,12 @@ fn is_of_another_version(truth: &Truth, ask: &Ask, server: usize, idle: &[usize]
         let mut models = truth.servers[server].models.iter();
         models.any(|(own, since)| of_it(own) && at.is_none_or(|at| *since <= at))
     };
+    let is_new = |server: usize| has(server, 2, None) && !has(server, 2, Some(now));
     let having = |version: u8| {
         let all = (0..truth.servers.len()).filter(|server| truth.servers[*server].member);
-        all.filter(|server| has(*server, version, None)).collect::<BTreeSet<_>>()
+        // What changed a moment ago is not known yet: until then the server counts for the older version.
+        let counts = |server: &usize| has(*server, version, None) || (version == 1 && is_new(*server));
+        all.filter(counts).collect::<BTreeSet<_>>()
     };
     let all: BTreeSet<usize> = [1, 2].into_iter().flat_map(having).collect();
     let goes_to = |version: u8| {
@@ -118,7 +127,9 @@ fn open_requests_are_in_time(truth: &mut Truth) {
         truth.breach("answered by the deadline", || format!("request {number} ({ask}) has no answer"));
     }
     let fed = truth.servers.iter().position(|own| own.fed_in_vain > IN_VAIN);
-    if let Some(server) = fed.filter(|_| truth.rules.values().all(|rules| rules.ejects)) {
+    if let Some(server) =
+        fed.filter(|_| !truth.excuses.hangs && truth.rules.values().all(|rules| rules.ejects))
+    {
         let jobs = truth.servers[server].fed_in_vain;
         truth.breach("who gives nothing back is not fed for ever", || {
             format!("worker {server}: {jobs} jobs in vain")
@@ -129,13 +140,16 @@ fn open_requests_are_in_time(truth: &mut Truth) {
 fn the_healthy_are_in_service(truth: &mut Truth, listed: &BTreeMap<String, Value>) {
     let now = Instant::now();
     for server in 0..truth.servers.len() {
-        if truth.lied || !truth.is_steady(server, now) {
+        if truth.lied || truth.excuses.health || !truth.is_steady(server, now) {
             continue;
         }
         let entry = listed.get(&address(server));
         let well = entry.is_some_and(in_service);
         if !well {
             let poisoned = truth.servers[server].poisoned;
+            if poisoned > 0 && truth.excuses.neighbours {
+                continue;
+            }
             let crowd = truth.servers[server].models.len() > 50;
             let rule = match (poisoned > 0, crowd) {
                 _ if entry.is_none() => "members stay members",
@@ -204,11 +218,15 @@ async fn difference(frontend: &Frontend, network: &Network, admin: &Admin) -> Op
                 format!("worker {server} has {models} models, {has} are known: {entry}"),
             ));
         }
-        if !in_service(entry) && !truth.lied && truth.servers[server].temper == Temper::Well {
+        if !in_service(entry)
+            && !truth.lied
+            && !truth.excuses.health
+            && truth.servers[server].temper == Temper::Well
+        {
             return Some(("the healthy come back", format!("worker {server} is {entry}")));
         }
     }
-    idle(frontend.held(), listed.len())
+    if truth.excuses.keeps { None } else { idle(frontend.held(), listed.len()) }
 }
 
 /// What is left when nobody asks for anything.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use parm_encoder::{CodeSpec, Kind};
 use parm_frontend::{Config, Frontend, Timers};
 use parm_parity_models::bundle::{
@@ -16,12 +17,12 @@ use parm_protocol::{DataType, InferenceService};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::admin::{self, Admin, merged};
+use crate::admin::{self, Admin};
 use crate::instances::{Instance, Network};
 use crate::schedule::{Ask, Event, Guilt, Model, Schedule, Serving, Source, Temper, What, address, host};
 use crate::standing::{self, Basis};
 use crate::world::{Breach, SIZES, Server, Truth, World};
-use crate::{clients, invariants, panics};
+use crate::{accounts, clients, invariants, lapses, panics};
 
 /// How long all may take to join.
 const START: Duration = Duration::from_secs(4);
@@ -38,16 +39,18 @@ pub(crate) struct Report {
 }
 
 /// A run under way.
-struct Stage {
-    frontend: Frontend,
-    admin: Admin,
-    network: Arc<Network>,
-    world: Arc<World>,
-    folder: PathBuf,
-    models: u8,
-    schedule: Schedule,
+pub(crate) struct Stage {
+    pub(crate) frontend: Frontend,
+    pub(crate) admin: Admin,
+    pub(crate) network: Arc<Network>,
+    pub(crate) world: Arc<World>,
+    pub(crate) folder: PathBuf,
+    pub(crate) models: u8,
+    pub(crate) schedule: Schedule,
     /// Times that the file was written.
-    writes: Arc<AtomicU64>,
+    pub(crate) writes: Arc<AtomicU64>,
+    /// The whole text of the file, as it was written last.
+    pub(crate) listed: Mutex<String>,
     clients: JoinSet<()>,
 }
 
@@ -101,6 +104,7 @@ impl Stage {
             models,
             schedule: schedule.clone(),
             writes: Arc::default(),
+            listed: Mutex::new(lines(&of(schedule, Source::File))),
             clients,
         }
     }
@@ -121,6 +125,7 @@ impl Stage {
     }
 
     async fn perform(&mut self, what: What) {
+        lapses::notes(&mut self.world.0.lock(), &what);
         match what {
             What::Ask(ask) => {
                 self.clients.spawn(clients::ask(self.frontend.clone(), self.world.clone(), ask));
@@ -130,7 +135,8 @@ impl Stage {
             What::Serve(worker, models) => self.serve(worker, models),
             What::File(workers, torn) => self.write(&workers, torn),
             What::Dns(workers) => self.resolve(&workers),
-            What::Settings(model, patch) => self.change(model, patch).await,
+            What::Settings(model, patch) => self.change(vec![(model, patch)]).await,
+            What::Together(patches) => self.change(patches).await,
             What::Load(model) => {
                 self.world.0.lock().unsettles(model);
                 let frontend = self.frontend.clone();
@@ -148,9 +154,14 @@ impl Stage {
             }
             What::Bundle(sizes) => {
                 let mut truth = self.world.0.lock();
+                lapses::give_back(&self.folder);
                 bundle(&self.folder, &sizes, truth.millis());
                 truth.sizes = sizes;
             }
+            What::NoBundles(ms) => self.takes_bundles(ms).await,
+            What::NoFile(ms) => self.takes_file(ms),
+            What::OneAnswer(lapse) => self.world.0.lock().lapse = Some(lapse),
+            What::Unlisted(worker, model) => *self.network.instances[worker].unlisted.lock() = Some(model),
         }
     }
 
@@ -179,6 +190,7 @@ impl Stage {
     fn write(&self, workers: &[usize], torn: Option<(u64, u64)>) {
         self.world.0.lock().names(&of(&self.schedule, Source::File), workers);
         let (file, text) = (self.folder.join("workers"), lines(workers));
+        self.listed.lock().clone_from(&text);
         let (writes, own) = (self.writes.clone(), self.writes.fetch_add(1, Ordering::Relaxed) + 1);
         match torn {
             None => fs::write(file, text).expect("a file can be written"),
@@ -206,38 +218,8 @@ impl Stage {
         truth.names(&of(&self.schedule, Source::Dns), workers);
     }
 
-    /// Settings are what they were with the patch, or what they were.
-    async fn change(&self, model: Option<u8>, patch: serde_json::Value) {
-        let before = self.admin.settings().await;
-        let accepted = self.admin.patch(model, &patch).await;
-        let after = self.admin.settings().await;
-        let mut expected = before.clone();
-        if accepted {
-            match model.map(|model| Model::Asked(model).name()) {
-                None => expected["dispatch"] = merged(&before["dispatch"], &patch),
-                Some(name) => {
-                    let own = &before["models"][&name];
-                    let own = if own.is_object() { own } else { &before["dispatch"] };
-                    expected["models"][&name] = merged(own, &patch);
-                }
-            }
-        }
-        let mut truth = self.world.0.lock();
-        // What is in force follows from it, and from what is known of models, which may come at any time.
-        let wished = |settings: &serde_json::Value| {
-            let mut wished = settings.clone();
-            wished.as_object_mut().map(|wished| wished.remove("in_force"));
-            wished
-        };
-        if wished(&after) != wished(&expected) {
-            truth.breach("settings converge", || format!("{after}, not {expected}"));
-        }
-        self.stands(&mut truth, &after, false);
-        admin::note(&mut truth, &after, self.models);
-    }
-
     /// What is in force is what follows from settings.
-    fn stands(&self, truth: &mut Truth, settings: &serde_json::Value, settled: bool) {
+    pub(crate) fn stands(&self, truth: &mut Truth, settings: &serde_json::Value, settled: bool) {
         let basis = Basis { setup: &self.schedule.setup, sizes: &truth.sizes, settled };
         if let Some(difference) = standing::difference(settings, &basis) {
             truth.breach("what is in force follows from settings", || difference);
@@ -252,7 +234,7 @@ impl Stage {
             if now != Temper::Well {
                 self.becomes(worker, Temper::Well);
             }
-            *instance.blip.lock() = false;
+            (*instance.blip.lock(), *instance.unlisted.lock()) = (false, None);
             let mut models = instance.models.lock().clone();
             for own in &mut models {
                 match agreed.iter().find(|agreed| (agreed.model, agreed.version) == (own.model, own.version))
@@ -285,6 +267,7 @@ impl Stage {
         invariants::converges(&self.frontend, &self.network, &self.admin).await;
         let settings = self.admin.settings().await;
         let mut truth = self.world.0.lock();
+        accounts::no_account_is_overdrawn(&mut truth);
         let settled = !truth.lied;
         self.stands(&mut truth, &settings, settled);
         Report { breaches: truth.breaches.clone(), requests: truth.requests.len(), trace: truth.trace }
@@ -313,7 +296,7 @@ fn of(schedule: &Schedule, source: Source) -> Vec<usize> {
     workers.filter(|(_, worker)| worker.source == source).map(|(number, _)| number).collect()
 }
 
-fn lines(workers: &[usize]) -> String {
+pub(crate) fn lines(workers: &[usize]) -> String {
     workers.iter().map(|worker| format!("{}\n", address(*worker))).collect()
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Setup {
     pub(crate) bundle: bool,
     /// Model 0 answers with the magnitude of `x` times its number: no sum of answers is the answer to a sum.
     pub(crate) curved: bool,
+    /// The rows of a job of the backup model share its cost, and servers report run times.
+    pub(crate) thrifty: bool,
 }
 
 /// A server and how the frontend comes to know of it.
@@ -96,6 +98,26 @@ pub(crate) enum What {
     Unload(u8),
     /// Model 0's bundle has parity models for these sizes of groups.
     Bundle(Vec<u8>),
+    /// Merge patches that arrive at the same moment.
+    Together(Vec<(Option<u8>, Value)>),
+    /// The folder of bundles does not exist for this many milliseconds.
+    NoBundles(u64),
+    /// The workers file does not exist for this many milliseconds.
+    NoFile(u64),
+    /// One answer of the name server is wrong.
+    OneAnswer(Lapse),
+    /// One list of a server's models lacks this model.
+    Unlisted(usize, Model),
+}
+
+/// How one answer of the name server is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lapse {
+    /// It has no members.
+    Empty,
+    Error,
+    /// It lacks one of the members.
+    Short(usize),
 }
 
 /// How a server behaves.
@@ -131,6 +153,8 @@ pub(crate) struct Ask {
     /// Milliseconds.
     pub(crate) timeout: Option<u64>,
     pub(crate) exact: bool,
+    /// Thousandths of its account's answers that may be approximate.
+    pub(crate) share: Option<u16>,
     pub(crate) priority: u8,
     /// A parameter for the model, which adds it to its answer.
     pub(crate) bias: Option<u8>,
@@ -192,6 +216,7 @@ impl Ask {
             rows: vec![Guilt::Good],
             timeout: None,
             exact: false,
+            share: None,
             priority: 0,
             bias: None,
             shift: None,
@@ -227,8 +252,12 @@ fn listed(models: &[Serving]) -> String {
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setup { bundle, curved, .. } = self.setup;
-        writeln!(f, "seed {}, {} ms, bundle: {bundle}, m0 is curved: {curved}", self.seed, self.length)?;
+        let Setup { bundle, curved, thrifty, .. } = self.setup;
+        writeln!(
+            f,
+            "seed {}, {} ms, bundle: {bundle}, m0 is curved: {curved}, thrifty: {thrifty}",
+            self.seed, self.length
+        )?;
         writeln!(f, "settings {}", serde_json::to_string(&self.setup.settings).unwrap_or_default())?;
         for (number, worker) in self.setup.workers.iter().enumerate() {
             let Worker { source, models, pace: (from, to), question, crowd } = worker;
@@ -260,6 +289,16 @@ impl fmt::Display for Event {
             What::Load(model) => write!(f, "load m{model}"),
             What::Unload(model) => write!(f, "unload m{model}"),
             What::Bundle(sizes) => write!(f, "the bundle of m0 has codes for k = {sizes:?}"),
+            What::Together(patches) => {
+                write!(f, "settings at the same moment:")?;
+                patches.iter().try_for_each(|(model, patch)| write!(f, " {model:?} {patch}"))
+            }
+            What::NoBundles(ms) => write!(f, "the folder of bundles is away for {ms} ms"),
+            What::NoFile(ms) => write!(f, "the workers file is away for {ms} ms"),
+            What::OneAnswer(lapse) => write!(f, "the next answer of the name server: {lapse:?}"),
+            What::Unlisted(worker, model) => {
+                write!(f, "the next list of worker {worker} lacks {}", model.name())
+            }
         }
     }
 }
@@ -275,6 +314,7 @@ impl fmt::Display for Ask {
             (self.timeout, "timeout"),
             (self.bias.map(u64::from), "bias"),
             (self.shift.map(u64::from), "shift of y"),
+            (self.share.map(u64::from), "accepts thousandths"),
             (self.patience, "gone after"),
             (self.asleep, "looks away for"),
             (Some(self.priority.into()).filter(|priority| *priority > 0), "priority"),

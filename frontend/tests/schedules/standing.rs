@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::instances::MAX_BATCH;
 use crate::schedule::{Model, Setup};
 
 /// What decides over what is in force, beside the settings.
@@ -55,11 +56,20 @@ fn wrong(
     let codes_fit = coded == codes.iter().any(wanted) && codes.iter().all(fits) && coded != codes.is_empty();
     let each = [
         (stands, "policy"),
-        (standing["batch"] == wished["batch"], "batch"),
+        (standing["batch"] == batch(wished, basis), "batch"),
         (standing["default_answer"] == has_default, "default answer"),
         (codes_fit, "coding"),
     ];
     each.into_iter().find_map(|(fits, what)| (!fits).then_some(what))
+}
+
+/// Batches are no larger than servers say that they take.
+fn batch(wished: &Value, basis: &Basis<'_>) -> Value {
+    let mut batch = wished["batch"].clone();
+    if basis.setup.thrifty {
+        batch["max_size"] = batch["max_size"].as_i64().map(|size| size.min(MAX_BATCH.into())).into();
+    }
+    batch
 }
 
 /// Whether a model can be served by the policy that was wished.

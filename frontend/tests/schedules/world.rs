@@ -7,12 +7,17 @@ use parking_lot::Mutex;
 use parm_protocol::ModelRef;
 use tokio::time::Instant;
 
-use crate::schedule::{Ask, Guilt, Model, Serving, Temper};
+use crate::accounts::Account;
+use crate::excuses::Excuses;
+use crate::schedule::{Ask, Guilt, Lapse, Model, Serving, Temper};
 
 /// How long a server that was not well may take to be trusted again: probes, reconnections, a trial.
 const RECOVERY: Duration = Duration::from_secs(12);
 /// How long a new member or model may take to be found.
 const DISCOVERY: Duration = Duration::from_secs(9);
+
+/// Jobs after which service times are known: before that no job counts as late.
+const WARM: u32 = 20;
 
 /// Sizes of groups that a bundle has codes for at first.
 pub(crate) const SIZES: [u8; 2] = [2, 3];
@@ -38,6 +43,12 @@ pub(crate) struct Row {
     pub(crate) neighbours: u16,
     /// A server answered it.
     pub(crate) answered: bool,
+    /// The servers that hold it, one entry for each job.
+    pub(crate) holders: Vec<usize>,
+    /// When a server took it last.
+    pub(crate) taken: Instant,
+    /// Service times of the model were known then.
+    pub(crate) warm: bool,
     /// Since when nobody has had it.
     pub(crate) free_since: Instant,
     pub(crate) done: bool,
@@ -88,6 +99,8 @@ pub(crate) struct Rules {
     pub(crate) stands_in: bool,
     pub(crate) queue_limit: usize,
     pub(crate) ejects: bool,
+    /// Late jobs are duplicated, and no budget limits it.
+    pub(crate) hedges: bool,
 }
 
 pub(crate) struct Truth {
@@ -111,6 +124,16 @@ pub(crate) struct Truth {
     /// Model 0 is not linear.
     pub(crate) curved: bool,
     pub(crate) dns: Result<Vec<String>, String>,
+    /// The next answer of the name server is wrong so.
+    pub(crate) lapse: Option<Lapse>,
+    /// When something was changed last that decides over what is in force.
+    pub(crate) changed: Instant,
+    /// Jobs that servers have answered since the model was served last.
+    pub(crate) ran: BTreeMap<ModelRef, u32>,
+    /// Promises that settings at the ends of their ranges have made conditional.
+    pub(crate) excuses: Excuses,
+    /// Answers to clients that accept a share of approximate ones, by model and share.
+    pub(crate) accounts: BTreeMap<(u8, u16), Account>,
     /// Sizes of groups that model 0's bundle has codes for.
     pub(crate) sizes: Vec<u8>,
     pub(crate) breaches: Vec<Breach>,
@@ -139,6 +162,11 @@ impl World {
             lied: false,
             curved: false,
             dns: Ok(Vec::new()),
+            lapse: None,
+            changed: start,
+            ran: BTreeMap::new(),
+            excuses: Excuses::default(),
+            accounts: BTreeMap::new(),
             sizes: SIZES.to_vec(),
             breaches: Vec::new(),
             trace: 0,
@@ -175,6 +203,7 @@ impl Truth {
     /// A request is sent; returns its number.
     pub(crate) fn sends(&mut self, ask: &Ask, deadline: Instant) -> usize {
         let (number, first, now) = (self.requests.len(), self.rows.len(), Instant::now());
+        self.charges(ask);
         for guilt in &ask.rows {
             let row = self.rows.len();
             self.by_value.insert(values(row), row);
@@ -185,6 +214,9 @@ impl Truth {
                 request,
                 guilt,
                 held: 0,
+                holders: Vec::new(),
+                taken: now,
+                warm: false,
                 faults: 0,
                 neighbours: 0,
                 answered: false,
@@ -241,13 +273,18 @@ impl Truth {
     }
 
     /// A server gets a job with these rows, for the model that they are for or for one that stands in.
-    pub(crate) fn takes(&mut self, server: usize, rows: &[usize], stands_in: bool) {
+    pub(crate) fn takes(&mut self, server: usize, rows: &[usize], model: &ModelRef) {
         let now = Instant::now();
+        let stands_in = Model::named(&model.name) == Some(Model::Cheap);
+        let warm = self.ran.get(model).is_some_and(|jobs| *jobs >= WARM);
         // What nobody else has is asked of it though it hangs.
         let elsewhere = |row: &Row| self.could_be_answered(&self.requests[row.request]);
         let wanted = rows.iter().map(|row| &self.rows[*row]).any(|row| !row.done && elsewhere(row));
         for row in rows {
-            self.rows[*row].held += 1;
+            let own = &mut self.rows[*row];
+            own.held += 1;
+            (own.taken, own.warm) = (now, warm);
+            own.holders.push(server);
             self.waiting.remove(row);
             if !stands_in {
                 self.untried.remove(row);
@@ -266,6 +303,7 @@ impl Truth {
         for row in rows {
             let known = &mut self.rows[*row];
             known.held -= 1;
+            known.holders.iter().position(|own| *own == server).map(|at| known.holders.swap_remove(at));
             // What is taken from a server that is not well counts as failed there.
             known.faults += u16::from(!well && !known.done);
             if known.held == 0 {

@@ -1,0 +1,72 @@
+//! Promises that are conditional on a setting. An operator who takes such a setting to an end of its range asks for what the promise excludes.
+
+use std::time::Duration;
+
+use parm_dispatch::PoolSettings;
+use serde_json::Value;
+
+/// Which promises are not judged, from the first settings on that excuse it: what an instance went through lasts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Excuses {
+    /// Instances that are well may be out of service.
+    pub(crate) health: bool,
+    /// Queries may wait while an instance that could answer them is idle.
+    pub(crate) waits: bool,
+    /// Instances that hang may be given jobs for ever.
+    pub(crate) hangs: bool,
+    /// Queries may fail with another client's row in their batch, and that row's failure may count against the instance.
+    pub(crate) neighbours: bool,
+    /// Queries may be kept after their answers.
+    pub(crate) keeps: bool,
+}
+
+impl Excuses {
+    /// Takes the settings of a model, or of all.
+    pub(crate) fn add(&mut self, settings: &Value) {
+        let Ok(own) = serde_json::from_value::<PoolSettings>(settings.clone()) else { return };
+        self.health |= ejects_the_well(&own);
+        self.waits |= lets_wait(&own);
+        self.hangs |= feeds_the_hung(&own);
+        // What failed in a batch is tried again by itself, and only a second try tells a bad row from a broken instance.
+        self.neighbours |= own.max_attempts.get() < 2 || own.retry.burst < 10;
+        // A group that is not full keeps its queries until it is this old.
+        self.keeps |= own.coding.max_age > Duration::from_secs(10)
+            || own.coding.detection.max_wait > Duration::from_secs(10);
+    }
+}
+
+fn ejects_the_well(own: &PoolSettings) -> bool {
+    let (ejection, agreement, detection) = (&own.ejection, &own.stand_in.agreement, &own.coding.detection);
+    // One slow answer, or one that is slower than usual at all, is enough.
+    let hasty =
+        ejection.slow_factor.get() < 2.0 || ejection.slow_answers.get() < 2 || ejection.failures.get() < 2;
+    // An ejected instance is not tried again in the time that a recovery may take.
+    let slow = ejection.backoff_min > Duration::from_secs(2) || ejection.backoff_max > Duration::from_secs(2);
+    // Suspicion falls on instances without evidence, and keeps them out for longer than a recovery.
+    let suspects = agreement.significance.get() > 0.01
+        || agreement.min_samples.get() < 50
+        || agreement.wrong_share.get() < 0.3;
+    let detects = detection.significance.get() > 0.01
+        || detection.min_samples.get() < 50
+        || detection.wrong_share.get() < 0.3;
+    hasty || slow || (agreement.eject && suspects) || (detection.eject && detects)
+}
+
+fn lets_wait(own: &PoolSettings) -> bool {
+    // A batch waits for queries that fill it, a retry for another instance.
+    own.batch.max_delay > Duration::from_millis(100)
+        || own.retry_elsewhere > Duration::from_millis(100)
+        || ejects_the_well(own)
+}
+
+fn feeds_the_hung(own: &PoolSettings) -> bool {
+    let ejection = &own.ejection;
+    // No answer is slow enough, or no instance may go, or what it holds is not taken for silence.
+    let patient =
+        ejection.slow_factor.get() > 10.0 || ejection.slow_answers.get() > 10 || ejection.failures.get() > 10;
+    let keeps = ejection.least_in_service.get() > 0.5 || ejection.max_utilisation.get() < 0.5;
+    // A probe that follows at once brings it back at once.
+    let restless = ejection.backoff_min < Duration::from_millis(100)
+        || ejection.backoff_max < Duration::from_millis(100);
+    patient || keeps || restless || own.ahead > Duration::from_millis(100)
+}

@@ -1,0 +1,92 @@
+//! Dispatch settings at the ends of their ranges, as the schema of the settings states them.
+//!
+//! A promise that does not hold at an end is conditional on the setting, and `excuses` says why.
+
+use parm_dispatch::PoolSettings;
+use parm_durations::{leaves, range};
+use schemars::schema_for;
+use serde_json::{Value, json};
+
+use crate::dice::Dice;
+
+/// Settings that keep their value, because schedules draw them elsewhere or the judgement of answers depends on them: `k` and `r` select
+/// the bundle's codes, `parity_instances` keeps all instances from queries, `default_priority` changes which of two queries is the more urgent.
+const KEPT: [&str; 5] =
+    ["coding.k", "coding.r", "coding.k_choices", "default_priority", "coding.parity_instances"];
+
+/// Settings that a change at run time may take to an end of their range. None of them takes instances out of service: what an
+/// instance went through under older settings would outlive them.
+const AT_RUN_TIME: [&str; 12] = [
+    "queue_limit",
+    "ahead_us",
+    "max_attempts",
+    "retry_elsewhere_ms",
+    "retry.",
+    "hedge.",
+    "replicate.",
+    "stand_in.late_budget.",
+    "stand_in.bound",
+    "coding.max_age_ms",
+    "spare_limit",
+    "no_instance_grace_ms",
+];
+
+/// A numeric setting, with the smallest and the largest number that it takes.
+struct Ends {
+    path: Vec<String>,
+    least: Value,
+    most: Value,
+}
+
+/// Takes each numeric setting to an end of its range in so many of a hundred cases.
+pub(crate) fn settings(dice: &mut Dice, settings: &PoolSettings, percent: u64) -> PoolSettings {
+    let mut value = serde_json::to_value(settings).expect("settings are JSON");
+    for Ends { path, least, most } in all() {
+        if dice.percent(percent) {
+            let end = if dice.percent(50) { least } else { most };
+            *value.pointer_mut(&format!("/{}", path.join("/"))).expect("the schema lists what is there") =
+                end;
+        }
+    }
+    serde_json::from_value(value).expect("the ends of a range belong to it")
+}
+
+/// A merge patch that takes one setting to an end of its range.
+pub(crate) fn patch(dice: &mut Dice) -> Value {
+    let named = |path: &str| AT_RUN_TIME.iter().any(|name| path.starts_with(name));
+    let some: Vec<Ends> = all().into_iter().filter(|ends| named(&ends.path.join("."))).collect();
+    let Ends { path, least, most } = &some[dice.range(0, some.len() as u64) as usize];
+    let end = if dice.percent(50) { least } else { most };
+    path.iter().rev().fold(end.clone(), |inner, name| json!({ name: inner }))
+}
+
+fn all() -> Vec<Ends> {
+    let schema = schema_for!(PoolSettings).to_value();
+    let ends = |leaf: parm_durations::Leaf| {
+        let name = leaf.path.join(".");
+        if name.contains('*') || KEPT.contains(&name.as_str()) {
+            return None;
+        }
+        // Such as `a whole number from 1 to 65535`.
+        let stated = range(&schema, &leaf.path)?;
+        let (_, bounds) = stated.split_once("from ")?;
+        let (least, most) = bounds.split_once(" to ")?;
+        let number = |text: &str| serde_json::from_str(text).expect("a range has numbers");
+        Some(Ends { path: leaf.path, least: number(least), most: number(most) })
+    };
+    leaves(&schema).into_iter().filter_map(ends).collect()
+}
+
+#[test]
+fn every_numeric_setting_has_two_ends_that_are_accepted() {
+    let all = all();
+    assert!(all.len() > 40, "{} numeric settings", all.len());
+    for Ends { path, least, most } in all {
+        for end in [least, most] {
+            let patch = path.iter().rev().fold(end, |inner, name| json!({ name: inner }));
+            let mut value = serde_json::to_value(PoolSettings::default()).unwrap();
+            value = crate::admin::merged(&value, &patch);
+            serde_json::from_value::<PoolSettings>(value).unwrap_or_else(|error| panic!("{patch}: {error}"));
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Queries at instances that hang: where late jobs are duplicated and no budget limits it, a query does not wait for its deadline
+//! while another instance, which is well and could answer it, is idle.
+
+use std::time::Duration;
+
+use parm_dispatch::{PolicyKind, PoolSettings};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::schedule::{Guilt, Model, Temper};
+use crate::world::{Row, Truth};
+
+/// How long a query may be at instances that hang. The slowest job of an instance that was made slow takes less.
+const LEFT: Duration = Duration::from_millis(1200);
+/// How long another instance has been idle by then: an alarm and a job take less.
+const IDLE: Duration = Duration::from_millis(150);
+/// Most of a budget that schedules of other settings draw.
+const AMPLE: u32 = 1000;
+
+/// Whether settings let the dispatcher duplicate every late job. A duplicate counts as a try, and a job is not late before
+/// `min_delay` and so many medians.
+pub(crate) fn hedges_at_will(settings: &Value) -> bool {
+    let Ok(own) = serde_json::from_value::<PoolSettings>(settings.clone()) else { return false };
+    let hedges = match own.policy {
+        PolicyKind::Hedge => true,
+        PolicyKind::StandIn => own.stand_in.hedge,
+        PolicyKind::ParmPlus => own.coding.parm_plus.hedge && own.coding.parm_plus.shared_pool,
+        _ => false,
+    };
+    let budget = &own.hedge.budget;
+    hedges
+        && (budget.burst > AMPLE && budget.ratio.get() > 0.05 && budget.ratio.get() < 0.95)
+        && own.hedge.min_delay < Duration::from_millis(100)
+        && own.hedge.median_factor.get() < 10.0
+        && own.ahead < Duration::from_millis(100)
+}
+
+/// Looks for a query that is left to instances that hang.
+pub(crate) fn nothing_is_left_to_the_hung(truth: &mut Truth) {
+    let now = Instant::now();
+    if truth.lied || now < truth.rules_since + LEFT || truth.start.elapsed() < LEFT {
+        return;
+    }
+    let open = truth.open.iter().map(|number| &truth.requests[*number]);
+    let rows = open.flat_map(|request| request.first..request.first + request.ask.rows.len());
+    let Some((row, idle)) =
+        rows.into_iter().find_map(|row| Some((row, is_left(truth, &truth.rows[row], now)?)))
+    else {
+        return;
+    };
+    let Row { request, holders, .. } = truth.rows[row].clone();
+    let ask = truth.requests[request].ask.clone();
+    truth.breach("no query is left to the hung next to an idle instance", || {
+        format!("row {row} of request {request} ({ask}) is at workers {holders:?}, worker {idle} is idle")
+    });
+}
+
+/// The idle instance that could answer a row which only instances have that hang.
+fn is_left(truth: &Truth, row: &Row, now: Instant) -> Option<usize> {
+    let request = &truth.requests[row.request];
+    let ask = &request.ask;
+    let since = now - LEFT;
+    let hung = |server: &usize| matches!(truth.servers[*server].temper, Temper::Hung | Temper::Deaf);
+    let of_it = |own: &crate::schedule::Serving| own.model == Model::Asked(ask.model);
+    let versions = |version: u8| {
+        truth.servers.iter().any(|own| own.models.keys().any(|own| of_it(own) && own.version == version))
+    };
+    let excused = !truth.rules.get(&ask.model).is_some_and(|rules| rules.hedges)
+        || row.guilt != Guilt::Good
+        || row.answered
+        || row.faults + row.neighbours > 0
+        || row.holders.is_empty()
+        || row.taken > since
+        || !row.holders.iter().all(hung)
+        || ask.asleep.is_some()
+        || request.deadline < now
+        // A new version's service times are not known.
+        || (versions(1) && versions(2))
+        || truth.is_in_flux(ask.model, request.sent)
+        || !row.warm;
+    if excused {
+        return None;
+    }
+    let idle_since = now - IDLE;
+    (0..truth.servers.len()).find(|server| {
+        let own = &truth.servers[*server];
+        let is_idle = own.holds == 0 && own.idle_since <= idle_since;
+        is_idle && truth.is_steady(*server, since) && truth.has(*server, ask, since)
+    })
+}
