@@ -105,7 +105,7 @@ impl Dispatcher {
         }
     }
 
-    /// The model is unloaded: no instance can take its extra jobs any more.
+    /// Drops the extra jobs of a model that was unloaded: no instance can take them.
     pub(super) fn forget_extras(&mut self, key: Key<Pool>) {
         let Some(pool) = self.pools.get_mut(key) else { return };
         pool.spare.clear();

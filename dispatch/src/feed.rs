@@ -26,7 +26,7 @@ pub(super) struct Start {
     pub(super) role: Role,
     pub(super) rows: Keys,
     pub(super) class: Class,
-    /// Why it runs beside or after another job of its queries; none if they were never tried, and for stand-ins.
+    /// Why it runs in addition to another job of its queries, or after one; none for a first job and for a stand-in.
     pub(super) purpose: Option<Purpose>,
 }
 

@@ -255,8 +255,8 @@ impl Dispatcher {
         self.feed(job.pool);
     }
 
-    /// Sends queries to another instance as well, within the budget. What cannot be sent now is asked for again while it
-    /// runs: its instance may hang, and a moment's crowd must not cost a query everything.
+    /// Sends queries to another instance as well, within the budget. A copy that is refused now is requested again while
+    /// the query's job runs: the job may hang, and a short crowd must not cost the query its deadline.
     pub(super) fn hedge(&mut self, key: Key<Pool>, mut rows: Keys, ask: Ask, avoid: Option<Avoid>) {
         rows.retain(|query| self.may_be_hedged(*query));
         if rows.is_empty() || self.pools[key].removed {

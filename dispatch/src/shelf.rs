@@ -54,7 +54,7 @@ impl Shelf {
         }
     }
 
-    /// What is kept, in no order.
+    /// The outputs that are kept, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, &Kept)> {
         self.kept.iter().map(|(job, kept)| (*job, kept))
     }

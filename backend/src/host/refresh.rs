@@ -81,7 +81,7 @@ impl Host {
         Ok(())
     }
 
-    /// Loads what the policy wants of a model and is not there, or is `stale`; then lets go of what it does not want. A version
+    /// Loads the versions that the policy selects and that are missing or `stale`; then unloads all others. A version
     /// that is not in the repository stays until it is `gone` for sure.
     fn refresh(
         &self,

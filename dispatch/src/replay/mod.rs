@@ -3,8 +3,8 @@
 //! Problem: a panic in the dispatcher ends the process, and what led to it is gone with the memory. The state machine is pure: the same
 //! seed and the same events at the same times lead to the same actions, and to the same panic.
 //!
-//! Choice: [`Tape`] keeps the latest events with the ids of the jobs and groups that each started, in a ring. What an evicted event
-//! left behind for good (settings, instances, costs) is kept apart, the latest of each, and comes first on a tape. A tape that
+//! Choice: [`Tape`] keeps the latest events with the ids of the jobs and groups that each started, in a ring. The lasting
+//! state of evicted events (settings, instances, costs) is kept apart, the latest of each, and comes first on a tape. A tape that
 //! evicted nothing is complete, and its [`Replay`] is exact. Otherwise the replay begins with those settings and instances but
 //! without older queries and measured times; jobs get other ids then, so ids are translated, and events about older jobs are skipped.
 //!
@@ -31,13 +31,13 @@ const FORMAT: u32 = 1;
 enum TapeLine {
     /// The first line.
     Tape(Box<Head>),
-    /// What an older event left behind.
+    /// The lasting state of an evicted event.
     Before(Event),
     /// An event, in order.
     Event(TapedEvent),
 }
 
-/// What the dispatcher began with.
+/// The initial state of the dispatcher.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Head {
     format: u32,
@@ -50,7 +50,7 @@ struct Head {
     shares: Vec<(ShareId, Terms)>,
 }
 
-/// An event with its time, and what it started.
+/// An event with its time, and the jobs and groups that it started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct TapedEvent {
     at: Time,

@@ -15,7 +15,7 @@ pub struct Replay {
     events: Vec<TapedEvent>,
 }
 
-/// What came of a replay in which nothing panicked.
+/// The outcome of a replay in which nothing panicked.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replayed {
     /// The tape holds every event since the dispatcher was made, so that the replay is exact.
@@ -36,7 +36,7 @@ pub struct Replayed {
 pub struct Unreadable {
     /// Its number, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The reason.
     pub reason: String,
 }
 
@@ -57,7 +57,7 @@ impl Replay {
         Ok(Self { head, before, events })
     }
 
-    /// Plays the tape to a new dispatcher. Where the original panicked, so does this one if the tape is complete.
+    /// Plays the tape to a new dispatcher. It panics at the same event as the original if the tape is complete.
     pub fn play(self) -> Replayed {
         let Head { seed, traced, evicted, default, pools, shares, .. } = self.head;
         let settings =
@@ -83,7 +83,7 @@ impl Replay {
     }
 }
 
-/// What the dispatcher of the replay calls what the original called otherwise.
+/// The ids of the replay for jobs and groups of the original.
 #[derive(Default)]
 struct NewNames {
     jobs: BTreeMap<JobId, JobId>,
@@ -95,7 +95,7 @@ struct NewNames {
 }
 
 impl NewNames {
-    /// Pairs what the original started with what the replay started: jobs of the same rows at the same instance, otherwise of
+    /// Pairs jobs and groups of the original with those of the replay: jobs of the same rows at the same instance, otherwise of
     /// the same rows; groups in their order.
     fn learn(&mut self, then: SmallVec<[Started; 1]>, now: Vec<Started>) {
         self.now.extend(now);
@@ -117,7 +117,7 @@ impl NewNames {
         }
     }
 
-    /// Where the replay has what the original started.
+    /// The place of a job or group of the original among those of the replay.
     fn place(&self, one: &Started) -> Option<usize> {
         let Started::Job { instance, rows, .. } = one else {
             return self.now.iter().position(|other| matches!(other, Started::Group { .. }));

@@ -20,7 +20,7 @@ pub struct Tape {
     most: usize,
 }
 
-/// What an event leaves behind for good; a later one of the same kind takes its place. Instances join after pools are set up.
+/// The lasting state of an event; a later one of the same kind takes its place. Instances join after pools are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Trace {
     Settings(PoolId),
@@ -60,7 +60,7 @@ impl Tape {
         self.latest.push_back(TapedEvent { at, event: event.clone(), started: SmallVec::new() });
     }
 
-    /// What the dispatcher did at the event that was noted last.
+    /// Notes the actions of the dispatcher at the latest event.
     pub fn did(&mut self, actions: &[Action]) {
         let Some(entry) = self.latest.back_mut() else { return };
         entry.started.extend(actions.iter().filter_map(Started::by));

@@ -10,7 +10,8 @@ use parm_dispatch::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::schedule::{Happening, answer_driver, cases, happening, run, run_warm, settings};
+use super::drawn_settings::settings;
+use super::schedule::{Happening, answer_driver, cases, happening, run, run_warm};
 use super::world::{Fate, World};
 
 /// Queries that have minutes, so that a deadline ends none of them.

@@ -5,6 +5,7 @@ mod behaviour;
 mod blame;
 mod bounds;
 mod coded;
+mod drawn_settings;
 mod fleet;
 mod groups;
 mod hangs;

@@ -6,7 +6,8 @@ use parm_dispatch::{BudgetSettings, PolicyKind, PoolId, PoolSettings};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::schedule::{Happening, POOLS, SHARES, cases, happen, happening, run, run_warm, settings, world};
+use super::drawn_settings::settings;
+use super::schedule::{Happening, POOLS, SHARES, cases, happen, happening, run, run_warm, world};
 
 proptest! {
     #![proptest_config(cases(256))]

@@ -1,18 +1,16 @@
-//! Random schedules of events: settings, worlds to run them in, and the driver's answers.
+//! Random schedules of events, worlds to run them in, and the driver's answers.
 
-use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Action, AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, Cost,
-    DetectionSettings, Elsewhere, Event, Factor, Failure, Fraction, GraceSettings, Grant, HedgeSettings,
-    InstanceId, InstanceSpec, Judgement, NodeId, Order, ParmPlusSettings, PolicyKind, PoolId, PoolSettings,
-    QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, StandInSettings, Terms, Token, Unsure,
+    Accept, Action, Cost, Elsewhere, Event, Failure, Grant, InstanceId, InstanceSpec, Judgement, NodeId,
+    Order, PoolId, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, ShareId, Site, Terms, Token,
     Verdict, ZoneId,
 };
-use parm_encoder::Kind;
 use proptest::prelude::*;
 
+use super::drawn_settings::settings;
 use super::world::World;
 
 /// Something that may happen; numbers choose among what is there at the time.
@@ -79,11 +77,11 @@ pub(crate) enum Happening {
     /// In 100 us.
     Time(u64),
     Change(Box<PoolSettings>),
-    /// The model is unloaded; what comes for it later finds nobody, unless an instance joins with it again.
+    /// The model is unloaded; later queries for it find no instance until one joins with it again.
     Remove(u32),
 }
 
-/// What an instance that gives tokens does.
+/// An action of an instance that gives tokens.
 #[derive(Clone, Debug)]
 pub(crate) enum Tokens {
     Offered,
@@ -96,114 +94,8 @@ pub(crate) enum Tokens {
 pub(crate) const POOLS: u32 = 2;
 pub(crate) const SHARES: u32 = 2;
 
-pub(crate) fn settings() -> impl Strategy<Value = PoolSettings> {
-    let policy = prop_oneof![
-        1 => Just(PolicyKind::None),
-        1 => Just(PolicyKind::Equal),
-        1 => Just(PolicyKind::Replicate),
-        2 => Just(PolicyKind::Hedge),
-        3 => Just(PolicyKind::Parm),
-        4 => Just(PolicyKind::ParmPlus),
-        2 => Just(PolicyKind::ApproximateBackup),
-        6 => Just(PolicyKind::StandIn),
-    ];
-    (policy, 1..20u32, 1..4u16, 0..5u64, 0..30u8, 0..4u32, (coding(), stand_in()), any::<bool>()).prop_map(
-        |(policy, queue, batch, delay_ms, percent, burst, (coding, stand_in), default_answer)| {
-            // Some budgets are at their extremes: nothing is allowed, or everything.
-            let (percent, burst) = match percent {
-                0..2 => (0, 0),
-                2..4 => (100, 10_000),
-                _ => (percent, burst),
-            };
-            let budget = BudgetSettings { ratio: Fraction::percent(percent), burst };
-            PoolSettings {
-                policy,
-                queue_limit: NonZeroU32::new(queue).expect("positive"),
-                batch: BatchSettings {
-                    max_size: NonZeroU16::new(batch).expect("positive"),
-                    max_delay: Duration::from_millis(delay_ms),
-                },
-                // What takes a few milliseconds here counts as fast in some.
-                ahead: Duration::from_millis(4 * delay_ms),
-                hedge: HedgeSettings { budget: budget.clone(), ..HedgeSettings::default() },
-                retry: budget,
-                no_instance_grace: Duration::from_millis(50),
-                coding,
-                stand_in,
-                default_answer,
-                ..PoolSettings::default()
-            }
-        },
-    )
-}
-
-fn coding() -> impl Strategy<Value = CodingSettings> {
-    let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
-    let switches = (switches, any::<bool>(), any::<bool>());
-    (2..5u8, 1..3u8, 0..30u64, 0..20u64, switches).prop_map(|(k, r, age_ms, grace_ms, switches)| {
-        let (switches, detects, ejects) = switches;
-        let (one_parity, partial_groups, shared_pool, parities_yield, k_follows_load, wait) = switches;
-        CodingSettings {
-            k: NonZeroU8::new(k).expect("positive"),
-            r: NonZeroU8::new(r).expect("positive"),
-            code: one_parity.then_some(Kind::Slots),
-            max_age: Duration::from_millis(age_ms),
-            grace: GraceSettings { cold: Duration::from_millis(grace_ms), ..GraceSettings::default() },
-            min_confidence: Fraction::percent(50),
-            unsure: if wait { Unsure::Wait } else { Unsure::Hedge },
-            parm_plus: ParmPlusSettings {
-                partial_groups,
-                shared_pool,
-                parities_yield,
-                k_follows_load,
-                ..ParmPlusSettings::default()
-            },
-            detection: DetectionSettings {
-                enabled: detects,
-                significance: Fraction::percent(10),
-                min_samples: NonZeroU32::MIN,
-                eject: ejects,
-                max_wait: Duration::from_millis(age_ms),
-                ..DetectionSettings::default()
-            },
-            ..CodingSettings::default()
-        }
-    })
-}
-
 fn failure() -> impl Strategy<Value = Failure> {
     prop_oneof![2 => Just(Failure::Instance), 2 => Just(Failure::Model), 1 => Just(Failure::Query)]
-}
-
-fn stand_in() -> impl Strategy<Value = StandInSettings> {
-    let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0..4u8);
-    (1..150u8, 1..9u8, 0..60u8, 1..20u32, 0..20u64, switches).prop_map(
-        |(cost, max_rows, bound, window, grace_ms, (spare, late, wait, eject, budget))| StandInSettings {
-            cost: Factor::percent(cost.into()),
-            spare,
-            late,
-            late_budget: match budget {
-                0 => BudgetSettings { ratio: Fraction::percent(0), burst: 0 },
-                1 => BudgetSettings { ratio: Fraction::percent(100), burst: 1000 },
-                _ => BudgetSettings { ratio: Fraction::percent(10), burst: 2 },
-            },
-            max_rows: NonZeroU8::new(max_rows).expect("positive"),
-            grace: GraceSettings { cold: Duration::from_millis(grace_ms), ..GraceSettings::default() },
-            bound: Fraction::percent(bound),
-            bound_window: NonZeroU32::new(window).expect("positive"),
-            min_confidence: Fraction::percent(50),
-            unsure: if wait { Unsure::Wait } else { Unsure::Hedge },
-            agreement: AgreementSettings {
-                floor: Fraction::percent(30),
-                window: NonZeroU32::new(10).expect("positive"),
-                significance: Fraction::percent(10),
-                min_samples: NonZeroU32::MIN,
-                eject,
-                ..AgreementSettings::default()
-            },
-            ..StandInSettings::default()
-        },
-    )
 }
 
 /// Rows that cost as much together as alone, or hardly more than one.

@@ -5,10 +5,13 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use parm_dispatch::{
-    Accept, Answer, Event, InstanceId, InstanceSpec, PolicyKind, PoolSettings, QueryId, QuerySpec, Served,
-    Settings, ShapeId, ShareId, Site, Terms,
+    Accept, Answer, Event, InstanceId, InstanceSpec, PolicyKind, PoolSettings, QueryId, QuerySpec, Reject,
+    Served, Settings, ShapeId, ShareId, Site, Terms,
 };
 
+use proptest::prelude::*;
+
+use super::schedule::cases;
 use super::script::Step::*;
 use super::script::{play, words};
 use super::world::{Fate, POOL, World};
@@ -41,6 +44,19 @@ fn urgent_queries_are_answered_when_a_backlog_of_others_waits() {
 /// Plays a backlog with a minute to go. Twice a second an urgent query arrives that is in time only if it is next, and
 /// another one that has a second. Returns the fates of the first ones.
 fn urgent_fates(by: By, backlog: u64) -> Vec<Fate> {
+    let mut world = backlogged(by, backlog);
+    let urgent: Vec<_> = (0..40).map(|turn| 10_000 + 2 * turn).collect();
+    for id in &urgent {
+        // The run under way takes up to 20 ms of the 44.
+        arrive(&mut world, by, *id, true, 44);
+        arrive(&mut world, by, id + 1, true, 1000);
+        (0..25).for_each(|_| run(&mut world));
+    }
+    urgent.iter().map(|id| world.queries[&QueryId(*id)].fate).collect()
+}
+
+/// A world with one instance whose service time is known, and a backlog with a minute to go.
+fn backlogged(by: By, backlog: u64) -> World {
     let count = if by == By::Shares { 2 } else { 0 };
     let terms = Terms { weight: 1.0, reserved: 0 };
     let shares: BTreeMap<_, _> = (0..count).map(|share| (ShareId(share), terms)).collect();
@@ -52,14 +68,31 @@ fn urgent_fates(by: By, backlog: u64) -> Vec<Fate> {
         run(&mut world);
     }
     (0..backlog).for_each(|id| arrive(&mut world, by, 1000 + id, false, 60_000));
-    let urgent: Vec<_> = (0..40).map(|turn| 10_000 + 2 * turn).collect();
-    for id in &urgent {
-        // The run under way takes up to 20 ms of the 44.
-        arrive(&mut world, by, *id, true, 44);
-        arrive(&mut world, by, id + 1, true, 1000);
-        (0..25).for_each(|_| run(&mut world));
+    world
+}
+
+proptest! {
+    #![proptest_config(cases(64))]
+
+    /// An urgent query has time for the run under way and its own, and few other urgent queries wait.
+    #[test]
+    fn flood_gets_no_urgent_query_refused(
+        by in prop::sample::select(vec![By::Shares, By::Priorities]), flood in 0..1000u64,
+        pairs in prop::collection::vec((44..100u64, 500..2000u64, 0..20u64), 1..20),
+    ) {
+        let mut world = backlogged(by, flood);
+        let ids = (0..pairs.len() as u64).map(|pair| 10_000 + 2 * pair);
+        for (id, (soon, later, offset)) in ids.clone().zip(&pairs) {
+            world.advance(Duration::from_millis(*offset));
+            arrive(&mut world, by, id, true, *soon);
+            arrive(&mut world, by, id + 1, true, *later);
+            (0..25).for_each(|_| run(&mut world));
+        }
+        for id in ids.flat_map(|id| [id, id + 1]) {
+            let fate = world.queries[&QueryId(id)].fate;
+            prop_assert!(fate != Fate::Answered(Answer::Rejected(Reject::Overload)), "query {id} of {pairs:?}");
+        }
     }
-    urgent.iter().map(|id| world.queries[&QueryId(*id)].fate).collect()
 }
 
 fn arrive(world: &mut World, by: By, id: u64, urgent: bool, within_ms: u64) {

@@ -1,4 +1,4 @@
-//! What a connection has been doing, for the clock that closes what is idle.
+//! The activity of a connection, for the clock that closes idle ones.
 //!
 //! An answer of gRPC's may be a stream that says little and goes on for days, so such a call is in progress until its last
 //! message is told. Any other answer is one piece: its request counts until it is there. How long clients may take over what

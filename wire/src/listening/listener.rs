@@ -18,7 +18,7 @@ use crate::frames::Socket;
 /// How long to wait when the process is out of file descriptors: a connection has to end before another can begin.
 const EXHAUSTED: Duration = Duration::from_millis(50);
 
-/// Where connections come from.
+/// A source of connections.
 #[derive(Debug)]
 pub struct Listener(Bound);
 

@@ -1,0 +1,117 @@
+//! Random settings of a pool: every policy, and budgets at their extremes.
+
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
+use std::time::Duration;
+
+use parm_dispatch::{
+    AgreementSettings, BatchSettings, BudgetSettings, CodingSettings, DetectionSettings, Factor, Fraction,
+    GraceSettings, HedgeSettings, ParmPlusSettings, PolicyKind, PoolSettings, StandInSettings, Unsure,
+};
+use parm_encoder::Kind;
+use proptest::prelude::*;
+
+pub(crate) fn settings() -> impl Strategy<Value = PoolSettings> {
+    let policy = prop_oneof![
+        1 => Just(PolicyKind::None),
+        1 => Just(PolicyKind::Equal),
+        1 => Just(PolicyKind::Replicate),
+        2 => Just(PolicyKind::Hedge),
+        3 => Just(PolicyKind::Parm),
+        4 => Just(PolicyKind::ParmPlus),
+        2 => Just(PolicyKind::ApproximateBackup),
+        6 => Just(PolicyKind::StandIn),
+    ];
+    (policy, 1..20u32, 1..4u16, 0..5u64, 0..30u8, 0..4u32, (coding(), stand_in()), any::<bool>()).prop_map(
+        |(policy, queue, batch, delay_ms, percent, burst, (coding, stand_in), default_answer)| {
+            // Some budgets are at their extremes: nothing is allowed, or everything.
+            let (percent, burst) = match percent {
+                0..2 => (0, 0),
+                2..4 => (100, 10_000),
+                _ => (percent, burst),
+            };
+            let budget = BudgetSettings { ratio: Fraction::percent(percent), burst };
+            PoolSettings {
+                policy,
+                queue_limit: NonZeroU32::new(queue).expect("positive"),
+                batch: BatchSettings {
+                    max_size: NonZeroU16::new(batch).expect("positive"),
+                    max_delay: Duration::from_millis(delay_ms),
+                },
+                // What takes a few milliseconds here counts as fast in some.
+                ahead: Duration::from_millis(4 * delay_ms),
+                hedge: HedgeSettings { budget: budget.clone(), ..HedgeSettings::default() },
+                retry: budget,
+                no_instance_grace: Duration::from_millis(50),
+                coding,
+                stand_in,
+                default_answer,
+                ..PoolSettings::default()
+            }
+        },
+    )
+}
+
+fn coding() -> impl Strategy<Value = CodingSettings> {
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let switches = (switches, any::<bool>(), any::<bool>());
+    (2..5u8, 1..3u8, 0..30u64, 0..20u64, switches).prop_map(|(k, r, age_ms, grace_ms, switches)| {
+        let (switches, detects, ejects) = switches;
+        let (one_parity, partial_groups, shared_pool, parities_yield, k_follows_load, wait) = switches;
+        CodingSettings {
+            k: NonZeroU8::new(k).expect("positive"),
+            r: NonZeroU8::new(r).expect("positive"),
+            code: one_parity.then_some(Kind::Slots),
+            max_age: Duration::from_millis(age_ms),
+            grace: GraceSettings { cold: Duration::from_millis(grace_ms), ..GraceSettings::default() },
+            min_confidence: Fraction::percent(50),
+            unsure: if wait { Unsure::Wait } else { Unsure::Hedge },
+            parm_plus: ParmPlusSettings {
+                partial_groups,
+                shared_pool,
+                parities_yield,
+                k_follows_load,
+                ..ParmPlusSettings::default()
+            },
+            detection: DetectionSettings {
+                enabled: detects,
+                significance: Fraction::percent(10),
+                min_samples: NonZeroU32::MIN,
+                eject: ejects,
+                max_wait: Duration::from_millis(age_ms),
+                ..DetectionSettings::default()
+            },
+            ..CodingSettings::default()
+        }
+    })
+}
+
+fn stand_in() -> impl Strategy<Value = StandInSettings> {
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0..4u8);
+    (1..150u8, 1..9u8, 0..60u8, 1..20u32, 0..20u64, switches).prop_map(
+        |(cost, max_rows, bound, window, grace_ms, (spare, late, wait, eject, budget))| StandInSettings {
+            cost: Factor::percent(cost.into()),
+            spare,
+            late,
+            late_budget: match budget {
+                0 => BudgetSettings { ratio: Fraction::percent(0), burst: 0 },
+                1 => BudgetSettings { ratio: Fraction::percent(100), burst: 1000 },
+                _ => BudgetSettings { ratio: Fraction::percent(10), burst: 2 },
+            },
+            max_rows: NonZeroU8::new(max_rows).expect("positive"),
+            grace: GraceSettings { cold: Duration::from_millis(grace_ms), ..GraceSettings::default() },
+            bound: Fraction::percent(bound),
+            bound_window: NonZeroU32::new(window).expect("positive"),
+            min_confidence: Fraction::percent(50),
+            unsure: if wait { Unsure::Wait } else { Unsure::Hedge },
+            agreement: AgreementSettings {
+                floor: Fraction::percent(30),
+                window: NonZeroU32::new(10).expect("positive"),
+                significance: Fraction::percent(10),
+                min_samples: NonZeroU32::MIN,
+                eject,
+                ..AgreementSettings::default()
+            },
+            ..StandInSettings::default()
+        },
+    )
+}
