@@ -13,6 +13,7 @@ use super::job::Job;
 use super::pool::Pool;
 use super::query::{Keys, Query};
 use super::timers::Timer;
+use super::watch::HANGS;
 use super::{Action, Answer, EjectionSettings, Failure, Reject, Role, Time};
 
 /// A few keys.
@@ -119,8 +120,9 @@ impl Dispatcher {
         let batch = job.rows.len() > 1;
         // Of a batch that breaks twice one query is the likelier reason, even where there is only one instance to try. And a
         // query that breaks its model twice is at fault as far as anybody can know, where nobody else could run it.
-        let nobody_else = self.usable_without(job.instance, job.pool) == 0;
-        let spoiled = failure == Failure::Query || repeated || (broke_before && (batch || nobody_else));
+        let spoiled = failure == Failure::Query
+            || repeated
+            || (broke_before && (batch || !self.another_responds(job.instance, job.pool)));
         // What another query did to its batch is no attempt of a query's own: it is tried alone next.
         let own = !(spoiled && batch);
         let (mut again, mut carried, mut left) = (Keys::new(), Keys::new(), Keys::new());
@@ -191,6 +193,21 @@ impl Dispatcher {
     fn failed_elsewhere(&self, job: &Job) -> bool {
         let elsewhere = |query: &Query| query.failed_at.iter().any(|at| *at != job.instance);
         job.rows.iter().any(|query| self.queries.get(*query).is_some_and(elsewhere))
+    }
+
+    /// Whether another instance that takes a pool's queries does something, so that a query that fails here may wait for it.
+    /// An instance that hangs counts as usable until it is ejected, and some policies never eject it.
+    fn another_responds(&self, key: Key<Instance>, pool: Key<Pool>) -> bool {
+        if self.usable_without(key, pool) == 0 {
+            return false;
+        }
+        let longest = self.pools[pool].patience().saturating_mul(HANGS);
+        self.instances.keys().into_iter().any(|other| {
+            let instance = &self.instances[other];
+            let hangs = !instance.jobs.is_empty() && self.now.since(instance.heard) > longest;
+            let takes = instance.usable() && instance.serves(pool).is_some_and(Serves::takes_queries);
+            other != key && takes && !hangs
+        })
     }
 
     /// Whether a query of a job failed before, wherever that was.

@@ -40,9 +40,9 @@ const LEAST: Duration = Duration::from_millis(1);
 /// A stand-in is late when it takes this many times its expected time.
 const TARDY: f64 = 2.0;
 
-/// A late job counts as hung after this many times what all but the slowest jobs take. Its copies then may take an
+/// A job counts as hung after this many times what all but the slowest jobs take. Its copies then may take an
 /// instance that is reserved for another share, as retries may.
-const HANGS: u32 = 4;
+pub(super) const HANGS: u32 = 4;
 
 impl Dispatcher {
     /// Notes that an instance begins a job now, and sets its timer.

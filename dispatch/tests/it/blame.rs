@@ -86,6 +86,23 @@ fn an_instance_stays_while_its_model_answers_nowhere_else() {
 }
 
 #[test]
+fn poison_queries_leave_the_retry_budget_full_beside_a_hung_instance() {
+    let settings = PoolSettings {
+        retry: BudgetSettings { ratio: Fraction::percent(0), burst: 3 },
+        retry_elsewhere: Duration::from_millis(20),
+        ..plain()
+    };
+    // Instance 2 hangs with query 1. Then four queries in a row break the model twice each on instance 1.
+    let poison = |id| [Query(id), Break(1), Wait(20), Break(1)];
+    let start = [Join(1), Join(2), Query(1), Query(9), Done(1), Wait(100)];
+    let steps: Vec<Step> = start.into_iter().chain((2..=5).flat_map(poison)).collect();
+    let world = play(settings, &steps);
+    let answers = words(&world).into_iter().filter(|line| line.contains("answer") && !line.contains('9'));
+    let rejected = answers.filter(|line| line.contains("BadQuery")).count();
+    assert_eq!(rejected, 4, "{:#?}", words(&world));
+}
+
+#[test]
 fn a_failure_of_its_own_does_not_make_an_instance_guilty_of_what_queries_broke() {
     // Queries break the model on 1 again and again while 2 hangs with the first of them; then 1 is busy once.
     let breaks = |id| [Query(id), Break(1)];
