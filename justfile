@@ -43,43 +43,43 @@ docs-refresh:
 
 # Clients of the Open Inference Protocol against `parm serve`, `parm worker` and a frontend over two workers.
 interop:
-    interop/clients.sh
+    lab/interop/clients.sh
 
 # A frontend over a real Triton server.
 interop-triton:
-    interop/triton.sh
+    lab/interop/triton.sh
 
 # A frontend over MLServer.
 interop-mlserver:
-    interop/mlserver.sh
+    lab/interop/mlserver.sh
 
 # A parity model for a network of PyTorch's: trained, run in Python's onnxruntime, served.
 interop-parity:
-    interop/parity.sh
+    lab/interop/parity.sh
 
 # tract, ort and Python onnxruntime on real models.
 interop-engines:
-    interop/engines.sh
+    lab/interop/engines.sh
 
 # The 8-bit copies of `parm stand-in` beside those of Python's onnxruntime.
 interop-quantise:
-    interop/quantise.sh
+    lab/interop/quantise.sh
 
 # A network of PyTorch's: captured from while it serves, stood in for, served with workers that stop, graded.
 interop-stand-in:
-    interop/stand_in.sh
+    lab/interop/stand_in.sh
 
 # Networks worth standing in for, taught, and their stand-ins, graded: sections, fashion, or a folder of CIFAR-10 as JPEG files.
 interop-teachers what:
-    interop/teachers.sh {{what}}
+    lab/interop/teachers.sh {{what}}
 
 # Networks of many kinds as PyTorch's two exporters and tf2onnx write them, and a stand-in for each.
 interop-exporters *names:
-    interop/exporters.sh {{names}}
+    lab/interop/exporters.sh {{names}}
 
 # The operators' page: its modules in node, and all of it in Chromium over a frontend that is played.
 page-test:
-    interop/page.sh
+    lab/interop/page.sh
 
 # The operators' page over a frontend that is played, to look at: cluster, many, hedge, empty or quiet.
 page scenario="cluster":
@@ -87,16 +87,16 @@ page scenario="cluster":
 
 # README, quick start and "bring your own model" as a newcomer reads them: typed literally, with Chromium on the page. PICTURES=FOLDER keeps some.
 newcomer:
-    interop/newcomer.sh
+    lab/interop/newcomer.sh
 
 # The pictures of docs/concepts.md, from real runs.
 timelines:
-    bash -c 'set -e; source interop/environment.sh; binary; python3 interop/timelines.py'
+    bash -c 'set -e; source lab/interop/environment.sh; binary; python3 lab/interop/timelines.py'
 
 # What an open page costs a frontend at 1,000 queries a second.
 bench-page *arguments:
     cargo build --release -p parm
-    PYTHONPATH=interop python3 bench/page.py {{arguments}}
+    PYTHONPATH=lab/interop python3 lab/bench/page.py {{arguments}}
 
 # docs/ as a book in target/book (needs mdbook).
 book:
@@ -104,52 +104,52 @@ book:
 
 # What we say of speed, measured again beside what was recorded: a ratio that is worse by a fifth is named.
 bench *arguments:
-    bench/ratios.sh {{arguments}}
+    lab/bench/ratios.sh {{arguments}}
 
 # One pass-through hop beside nginx, haproxy and Envoy.
 bench-hop *arguments:
-    bench/hop.sh {{arguments}}
+    lab/bench/hop.sh {{arguments}}
 
 # What a worker adds to its engine, beside Triton and MLServer.
 bench-servers *arguments:
-    bench/servers.sh {{arguments}}
+    lab/bench/servers.sh {{arguments}}
 
 # What many instances, models and idle connections cost a frontend.
 bench-scale *arguments:
     cargo build --release -p parm
-    PYTHONPATH=interop:bench python3 bench/scale.py {{arguments}}
+    PYTHONPATH=lab/interop:lab/bench python3 lab/bench/scale.py {{arguments}}
 
 # Half an hour of rolling faults at half load: nothing lost, nothing leaked (docs/results/chaos.md).
 soak *arguments:
-    bench/chaos.sh soak {{arguments}}
+    lab/bench/chaos.sh soak {{arguments}}
 
 # Five minutes of three times the capacity, and what comes after.
 overload *arguments:
-    bench/chaos.sh overload {{arguments}}
+    lab/bench/chaos.sh overload {{arguments}}
 
 # Clients that resend at once, at one and a half times the capacity.
 retry-storm *arguments:
-    bench/chaos.sh storm {{arguments}}
+    lab/bench/chaos.sh storm {{arguments}}
 
 # How long a fault shows, by policy, beside Envoy.
 bench-masking *arguments:
-    bench/chaos.sh masking {{arguments}}
+    lab/bench/chaos.sh masking {{arguments}}
 
 # Three frontends over the same workers beside one, and one of two that is killed.
 frontends *arguments:
-    bench/chaos.sh frontends {{arguments}}
+    lab/bench/chaos.sh frontends {{arguments}}
 
 # Tenants on the same workers: a flood beside a light model, and weights of 1, 2 and 4.
 tenants *arguments:
-    bench/chaos.sh tenants {{arguments}}
+    lab/bench/chaos.sh tenants {{arguments}}
 
 # One and two frontends over real Tritons, with agents and without.
 tritons *arguments:
-    bench/tritons.sh {{arguments}}
+    lab/bench/tritons.sh {{arguments}}
 
 # parm load beside wrk, h2load and perf_analyzer on a null server.
 bench-load *arguments:
-    bench/load.sh {{arguments}}
+    lab/bench/load.sh {{arguments}}
 
 # The pacer's offered rate and gaps over a minute, and the coverage of the intervals of p99.9 (docs/results/load.md).
 bench-statistics:

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use parm_wire::tls::{Outgoing, Spoken};
+use parm_transport::tls::{Outgoing, Spoken};
 use serde_json::Value;
 
 use crate::Failure;

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use parm_wire::keys::{Entry, KeyFile, Secret};
+use parm_transport::keys::{Entry, KeyFile, Secret};
 use serde_json::json;
 
 use crate::Failure;

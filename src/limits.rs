@@ -15,7 +15,7 @@ use parm_durations::{Leaf, leaves, range};
 use parm_frontend::discovery::Wire;
 use parm_frontend::{Frontend, Timers};
 use parm_protocol::InferenceService;
-use parm_wire::server::Server;
+use parm_transport::server::Server;
 use prometheus::Registry;
 use schemars::schema_for;
 use serde_json::Value;
@@ -230,7 +230,10 @@ async fn try_to_serve(mut settings: Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn worker(settings: &Settings, tls: &parm_wire::tls::Tls) -> Result<(SocketAddr, DropGuard), Failure> {
+async fn worker(
+    settings: &Settings,
+    tls: &parm_transport::tls::Tls,
+) -> Result<(SocketAddr, DropGuard), Failure> {
     let metrics = Metrics::worker(&Registry::new()).unwrap();
     let worker = Worker::start(settings.backend.clone(), metrics).map_err(runtime::backend_failure)?;
     let server = Server::bind(settings.server.clone(), Arc::new(worker.clone())).await;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
-use parm_wire::server::Addresses;
+use parm_transport::server::Addresses;
 
 /// Writes the file beside its place and renames it, so that whoever sees it sees it whole.
 pub fn announce(

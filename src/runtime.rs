@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use parm_wire::tls::Tls;
+use parm_transport::tls::Tls;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::Failure;
@@ -70,7 +70,7 @@ pub fn raise_open_files() {
 
 /// Bounds the connections of clients by the limit of open files. Where clients could take all of them, no worker could be
 /// connected to and no file be read.
-pub fn bound_connections(server: &mut parm_wire::server::Config) {
+pub fn bound_connections(server: &mut parm_transport::server::Config) {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return };
     let (wanted, allowed) = (server.max_connections, connections_within(server.max_connections, limit));
     if allowed < wanted {

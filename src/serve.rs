@@ -9,7 +9,7 @@ use parm_frontend::admin::Api;
 use parm_frontend::discovery::Wire;
 use parm_frontend::{Frontend, Timers};
 use parm_protocol::InferenceService;
-use parm_wire::server::{Page, Server};
+use parm_transport::server::{Page, Server};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 

@@ -28,9 +28,9 @@ pub struct Settings {
     /// Logs and traces.
     pub log: logging::Config,
     /// Addresses and limits of what clients reach.
-    pub server: parm_wire::server::Config,
+    pub server: parm_transport::server::Config,
     /// TLS of all of that, and towards workers.
-    pub tls: parm_wire::tls::Config,
+    pub tls: parm_transport::tls::Config,
     /// Dispatching: policies, queues, deadlines, workers. `parm serve` only.
     pub frontend: parm_frontend::Config,
     /// Models and the instances that run them on this machine.

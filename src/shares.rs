@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::anyhow;
-use parm_wire::keys::KeyFile;
+use parm_transport::keys::KeyFile;
 
 use crate::settings::{Invalid, Settings};
 
@@ -68,7 +68,7 @@ fn names(file: &Path) -> anyhow::Result<BTreeSet<String>> {
 
 #[cfg(test)]
 mod tests {
-    use parm_wire::keys::{Digest, Entry, Role};
+    use parm_transport::keys::{Digest, Entry, Role};
 
     use super::*;
 

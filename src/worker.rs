@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use parm_backend::{Metrics, Worker};
 use parm_protocol::Error;
-use parm_wire::server::{Page, Server};
+use parm_transport::server::{Page, Server};
 use prometheus::Registry;
 
 use crate::cli;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parm_protocol::client::Client;
-use parm_wire::client;
+use parm_transport::client;
 
 use crate::support::load::Load;
 use crate::support::{Parm, http};

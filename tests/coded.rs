@@ -10,7 +10,7 @@ use parm_parity_models::bundle::{Deployed, Input, Manifest, Meaning, Output, Par
 use parm_parity_models::repository::Repository;
 use parm_protocol::client::{CallContext, Client};
 use parm_protocol::{DataType, InferResponse};
-use parm_wire::client;
+use parm_transport::client;
 
 use crate::support::load::Load;
 use crate::support::process::{PATIENCE, command};

@@ -8,20 +8,20 @@ use crate::support::workspace::{files, manifest, members, names, without_comment
 
 /// Who may depend on whom, by crate folder; a crate of the workspace without a row fails. The binary may depend on all.
 const ALLOWED: &[(&str, &[&str])] = &[
-    ("random", &[]),
-    ("shares", &["durations"]),
-    ("tokens", &[]),
-    ("charts", &[]),
-    ("durations", &[]),
-    ("protocol", &["tokens"]),
+    ("core/random", &[]),
+    ("core/shares", &["durations"]),
+    ("core/tokens", &[]),
+    ("core/charts", &[]),
+    ("core/durations", &[]),
+    ("wire/protocol", &["tokens"]),
     ("encoder", &[]),
-    ("workload", &["random", "durations"]),
-    ("arrays", &["protocol"]),
-    ("captures", &["protocol"]),
-    ("wire", &["durations", "protocol", "tokens"]),
-    ("dispatch", &["durations", "encoder", "shares", "tokens"]),
+    ("core/workload", &["random", "durations"]),
+    ("wire/arrays", &["protocol"]),
+    ("wire/captures", &["protocol"]),
+    ("wire/transport", &["durations", "protocol", "tokens"]),
+    ("core/dispatch", &["durations", "encoder", "shares", "tokens"]),
     ("parity-models", &["random", "protocol", "encoder"]),
-    ("backend", &["durations", "shares", "tokens", "protocol", "wire", "workload", "parity-models"]),
+    ("backend", &["durations", "shares", "tokens", "protocol", "transport", "workload", "parity-models"]),
     ("stand-ins", &["random", "charts", "protocol", "arrays", "parity-models", "backend"]),
     (
         "frontend",
@@ -31,20 +31,20 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "tokens",
             "protocol",
             "captures",
-            "wire",
+            "transport",
             "encoder",
             "dispatch",
             "parity-models",
         ],
     ),
     ("loadgen", &["random", "protocol", "arrays", "workload"]),
-    ("simulator", &["dispatch", "shares", "tokens", "workload"]),
+    ("lab/simulator", &["dispatch", "shares", "tokens", "workload"]),
     (
-        "experiments",
-        &["charts", "durations", "protocol", "wire", "dispatch", "workload", "loadgen", "simulator"],
+        "lab/experiments",
+        &["charts", "durations", "protocol", "transport", "dispatch", "workload", "loadgen", "simulator"],
     ),
     (
-        "tuner",
+        "lab/tuner",
         &["charts", "protocol", "encoder", "dispatch", "workload", "parity-models", "loadgen", "simulator"],
     ),
     ("training", &["random", "charts", "protocol", "arrays", "encoder", "parity-models"]),
@@ -52,16 +52,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
 
 /// Foreign crates and the only places that may name them.
 const CONFINED: &[(&str, &[&str])] = &[
-    ("axum::", &["wire/src/server", "frontend/src/admin"]),
-    ("tonic::", &["wire/src/server", "wire/src/client", "wire/src/grpc"]),
-    ("rustls::", &["wire/src/tls"]),
-    ("tokio_rustls::", &["wire/src/tls"]),
-    ("webpki::", &["wire/src/tls"]),
-    ("ring::default_provider", &["wire/src/tls/provider"]),
+    ("axum::", &["wire/transport/src/server", "frontend/src/admin"]),
+    ("tonic::", &["wire/transport/src/server", "wire/transport/src/client", "wire/transport/src/grpc"]),
+    ("rustls::", &["wire/transport/src/tls"]),
+    ("tokio_rustls::", &["wire/transport/src/tls"]),
+    ("webpki::", &["wire/transport/src/tls"]),
+    ("ring::default_provider", &["wire/transport/src/tls/provider"]),
     ("tract_onnx::", &["backend/src/engine/tract"]),
     ("use ort::", &["backend/src/engine/ort"]),
     ("burn::", &["training/src"]),
-    ("rand_chacha::", &["workload/src/arrivals.rs", "loadgen/src/statistics/bootstrap.rs"]),
+    ("rand_chacha::", &["core/workload/src/arrivals.rs", "loadgen/src/statistics/bootstrap.rs"]),
     ("hickory_resolver::", &["frontend/src/discovery/resolver.rs"]),
 ];
 
@@ -140,7 +140,7 @@ fn foreign_types_stay_in_their_files() {
 
 #[test]
 fn the_dispatcher_has_no_io_no_clock_and_no_randomness() {
-    for (file, text) in sources().filter(|(file, _)| file.starts_with("dispatch/src/")) {
+    for (file, text) in sources().filter(|(file, _)| file.starts_with("core/dispatch/src/")) {
         let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
         // These two look up and never walk, so that no order leaks out of the hashing.
         let lookup = file.ends_with("src/names.rs") || file.ends_with("src/shelf.rs");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 
-use parm_wire::keys::ROUTES;
+use parm_transport::keys::ROUTES;
 
 use crate::support::process::root;
 use crate::support::workspace::{files, members, without_comments};

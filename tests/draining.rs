@@ -8,7 +8,7 @@ use std::thread;
 
 use parm_protocol::client::CallContext;
 use parm_protocol::{InferRequest, ModelRef, NamedTensor, Parameters, Tensor};
-use parm_wire::client;
+use parm_transport::client;
 use serde_json::json;
 
 use crate::support::process::command;

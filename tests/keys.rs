@@ -10,7 +10,7 @@ use hyper::Request;
 use hyper::body::Bytes;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use parm_wire::keys::{Access, ROUTES, Role, Route, Surface};
+use parm_transport::keys::{Access, ROUTES, Role, Route, Surface};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -172,12 +172,12 @@ async fn every_route_of_a_worker_wants_what_the_table_says() {
 fn no_route_is_added_outside_of_the_table() {
     // A new router adds its routes to the table, and its place here; a new listener is a matter of `listeners.rs`.
     let places = [
-        (".route(", &["wire/src/server/routes.rs"][..]),
+        (".route(", &["wire/transport/src/server/routes.rs"][..]),
         (".route_service(", &[]),
         (".nest(", &[]),
         (".fallback(", &[]),
     ];
-    for krate in ["wire", "frontend", "backend", "protocol"] {
+    for krate in ["wire/transport", "frontend", "backend", "wire/protocol"] {
         for path in files(&root().join(krate).join("src"), "rs") {
             let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
             let text = fs::read_to_string(&path).unwrap();

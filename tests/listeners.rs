@@ -41,18 +41,18 @@ const LISTENERS: &[Listener] = &[
 ];
 
 /// Places in the code that listen, each with the number of listeners that it makes.
-const SITES: &[(&str, usize)] = &[("wire/src/server/mod.rs", 4), ("frontend/src/admin/mod.rs", 1)];
+const SITES: &[(&str, usize)] = &[("wire/transport/src/server/mod.rs", 4), ("frontend/src/admin/mod.rs", 1)];
 
 /// What accepts or serves connections, and the only files that may name it.
 const CONFINED: &[(&str, &[&str])] = &[
     // The check of a configuration binds an address to see whether it is free, and accepts nothing.
-    ("TcpListener", &["wire/src/listening/listener.rs", "src/check/configured.rs"]),
-    ("UnixListener", &["wire/src/listening/listener.rs"]),
+    ("TcpListener", &["wire/transport/src/listening/listener.rs", "src/check/configured.rs"]),
+    ("UnixListener", &["wire/transport/src/listening/listener.rs"]),
     ("TcpSocket", &[]),
-    ("accept().await", &["wire/src/listening/listener.rs"]),
+    ("accept().await", &["wire/transport/src/listening/listener.rs"]),
     ("axum::serve", &[]),
     ("serve_connection", &[]),
-    ("serve_connection_with_upgrades", &["wire/src/listening/connection.rs"]),
+    ("serve_connection_with_upgrades", &["wire/transport/src/listening/connection.rs"]),
     ("transport::Server", &[]),
 ];
 
@@ -309,7 +309,7 @@ fn connections_are_accepted_in_one_place() {
     for (file, text) in code() {
         for (needle, places) in CONFINED {
             let allowed = places.iter().any(|place| *place == file);
-            let hint = "listen with parm_wire::listening, which has every limit";
+            let hint = "listen with parm_transport::listening, which has every limit";
             assert!(allowed || !names(&text, needle), "{file} names {needle}: {hint}");
         }
         let made = ["Listener::tcp(", "Listener::unix("].map(|call| text.matches(call).count());

@@ -2,7 +2,7 @@
 
 use parm_protocol::client::CallContext;
 use parm_protocol::{Code, DataType, ModelRef, NamedTensor, Parameter, Tensor};
-use parm_wire::client;
+use parm_transport::client;
 use serde_json::json;
 
 use crate::support::{Parm, affine, http};

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use parm_protocol::client::{CallContext, Client};
 use parm_protocol::{InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, Tensor};
-use parm_wire::client;
+use parm_transport::client;
 use tempfile::TempDir;
 
 use crate::support::process::{PATIENCE, command};

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parm_protocol::client::Client;
-use parm_wire::client::{self, Endpoint};
-use parm_wire::tls::{Config, Spoken, Tls};
+use parm_transport::client::{self, Endpoint};
+use parm_transport::tls::{Config, Spoken, Tls};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

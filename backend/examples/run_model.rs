@@ -1,7 +1,7 @@
 //! Runs a model once on tensors from files: `run_model ENGINE MODEL.onnx FOLDER`.
 //!
 //! FOLDER holds `input_0.pb`, `input_1.pb`, ... in the model's order; `output_0.pb`, ... are written beside them.
-//! `interop/engines.sh` compares the engines with it.
+//! `lab/interop/engines.sh` compares the engines with it.
 
 mod support;
 

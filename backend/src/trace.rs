@@ -6,7 +6,7 @@
 use std::future::Future;
 
 use parm_protocol::InferRequest;
-use parm_wire::trace;
+use parm_transport::trace;
 use tracing::{Instrument, Span};
 
 /// The span of a request at `place`, which is an instance or the worker.

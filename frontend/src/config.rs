@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parm_dispatch::{Fraction, PoolSettings};
 use parm_durations::{PositiveMillis, Real, Whole};
-use parm_wire::client;
+use parm_transport::client;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

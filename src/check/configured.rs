@@ -13,8 +13,8 @@ use parm_frontend::discovery::{Connect, Name, Wire};
 use parm_parity_models::bundle;
 use parm_parity_models::repository::Repository;
 use parm_protocol::{Error, ModelRef};
-use parm_wire::keys::{KeyFile, Role};
-use parm_wire::tls::{Standing, Tls};
+use parm_transport::keys::{KeyFile, Role};
+use parm_transport::tls::{Standing, Tls};
 
 use super::{Finding, engine};
 use crate::cli::{Cli, Command};

@@ -8,11 +8,11 @@ use clap::Args;
 use super::Output;
 
 pub const EXAMPLES: &str = "Examples:
-  parm experiment experiments/tail.toml
+  parm experiment lab/experiments/tail.toml
       every policy of the file with real processes on this machine; the report is results/tail/report.html
-  parm experiment experiments/tail.toml --simulate
+  parm experiment lab/experiments/tail.toml --simulate
       the same in virtual time
-  parm experiment experiments/chaos.toml --policy hedge --policy parm+ --repeats 1 --results /tmp/chaos
+  parm experiment lab/experiments/chaos.toml --policy hedge --policy parm+ --repeats 1 --results /tmp/chaos
       a part of it, elsewhere";
 
 /// `parm experiment`.

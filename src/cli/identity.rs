@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use parm_protocol::Error;
-use parm_wire::tls::{self, Tls};
+use parm_transport::tls::{self, Tls};
 
 /// Who is believed, and what is shown to who asks.
 #[derive(Clone, Debug, Default, Args)]

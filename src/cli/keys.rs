@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use parm_wire::keys::Role;
+use parm_transport::keys::Role;
 
 use super::Output;
 

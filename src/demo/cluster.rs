@@ -10,7 +10,7 @@ use parm_frontend::discovery::Wire;
 use parm_frontend::{Frontend, Timers};
 use parm_loadgen::outcome::Outcome;
 use parm_protocol::{Context, InferRequest, InferenceService, ModelMetadata, ModelRef, Transport};
-use parm_wire::client;
+use parm_transport::client;
 use prometheus::Registry;
 use tokio::runtime::Handle;
 

@@ -16,7 +16,7 @@ use parm_loadgen::recorder;
 use parm_loadgen::report::{Report, Setting};
 use parm_loadgen::run::{Closed, Plan, Run, Target};
 use parm_protocol::{ModelMetadata, ModelRef};
-use parm_wire::client::{self, Endpoint, Prefer, Token};
+use parm_transport::client::{self, Endpoint, Prefer, Token};
 use tokio::runtime::Runtime;
 
 pub use flags::Load;

@@ -12,7 +12,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use parm_protocol::grpc::convert;
 use parm_protocol::grpc::inference::ModelInferRequest;
-use parm_wire::grpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
+use parm_transport::grpc::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 

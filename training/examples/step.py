@@ -61,8 +61,8 @@ soft = torch.softmax(torch.randn(ROWS, CLASSES), 1)
 
 
 def sentences(folder):
-    """Fine-tuning of the encoder that interop/teachers/sections.py left there, without dropout."""
-    sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "interop/teachers"))
+    """Fine-tuning of the encoder that lab/interop/teachers/sections.py left there, without dropout."""
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "lab/interop/teachers"))
     import numpy
     import sections
 

@@ -1,6 +1,6 @@
 //! Milliseconds of a training step (forward, loss, backward, Adam) at batch 64:
 //! `cargo run --release --example step -- [MODEL..]`, where a name ending in `+K` is a parity model for groups of K
-//! with a slot for each, and `sentences:FOLDER` is the encoder with a head that `interop/teachers/sections.py` leaves there.
+//! with a slot for each, and `sentences:FOLDER` is the encoder with a head that `lab/interop/teachers/sections.py` leaves there.
 //! `step.py` beside it does the same in PyTorch. `vulkan:0` and the like name another device.
 
 use std::error::Error;

@@ -16,7 +16,7 @@ use parm_protocol::{
     Code, DataType, Error as Refusal, InferRequest, InferResponse, ModelMetadata, ModelRef, NamedTensor,
     Parameters, Tensor, TensorMetadata,
 };
-use parm_wire::client::{self, Endpoint, Prefer, Scheme};
+use parm_transport::client::{self, Endpoint, Prefer, Scheme};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};

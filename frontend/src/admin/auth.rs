@@ -7,8 +7,8 @@ use axum::http::HeaderMap;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use parm_protocol::Error;
-use parm_wire::client::Token;
-use parm_wire::keys::{self, Access, Entry, Keys, Role, Surface, Visit};
+use parm_transport::client::Token;
+use parm_transport::keys::{self, Access, Entry, Keys, Role, Surface, Visit};
 
 use super::refusal::{Refusal, unknown_path, wrong_method};
 

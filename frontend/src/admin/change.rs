@@ -1,7 +1,7 @@
 //! What a change of settings changed, in words: for the log, and for those who watch.
 
 use parm_dispatch::PoolSettings;
-use parm_wire::keys::Caller;
+use parm_transport::keys::Caller;
 use serde_json::{Value, json};
 
 use crate::console::{Happening, Kind};

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures::stream;
-use parm_wire::keys::{Access, Caller};
+use parm_transport::keys::{Access, Caller};
 
 use super::refusal::Refusal;
 use crate::neighbours::Telling;

@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use parm_protocol::Place;
-use parm_wire::keys::Caller;
+use parm_transport::keys::Caller;
 use serde::{Deserialize, Serialize};
 
 use super::refusal::Refusal;

@@ -27,11 +27,11 @@ use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderValue, Method};
 use axum::middleware::{from_fn_with_state, map_request, map_response};
 use axum::response::Response;
-use parm_wire::client::Token;
-use parm_wire::keys::Keys;
-use parm_wire::listening::{ConnectionLimits, Listener, OPERATOR_CONNECTIONS, Room, Routed, Station};
-use parm_wire::server::Routes;
-use parm_wire::tls::{Spoken, Tls};
+use parm_transport::client::Token;
+use parm_transport::keys::Keys;
+use parm_transport::listening::{ConnectionLimits, Listener, OPERATOR_CONNECTIONS, Room, Routed, Station};
+use parm_transport::server::Routes;
+use parm_transport::tls::{Spoken, Tls};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -132,7 +132,7 @@ impl Api {
             .with_state(self.frontend)
     }
 
-    /// Every route; [`ROUTES`](parm_wire::keys::ROUTES) says who may have them.
+    /// Every route; [`ROUTES`](parm_transport::keys::ROUTES) says who may have them.
     pub fn served() -> Vec<(Method, &'static str)> {
         [page().served(), api().served()].concat()
     }
@@ -189,7 +189,7 @@ impl Bound {
 mod tests {
     use std::collections::BTreeSet;
 
-    use parm_wire::keys::{ROUTES, Surface};
+    use parm_transport::keys::{ROUTES, Surface};
 
     use super::*;
 

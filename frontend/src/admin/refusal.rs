@@ -51,7 +51,7 @@ impl From<Error> for Refusal {
 
 impl From<parm_protocol::Error> for Refusal {
     fn from(error: parm_protocol::Error) -> Self {
-        let (status, headers) = parm_wire::server::refusal(&error);
+        let (status, headers) = parm_transport::server::refusal(&error);
         Self { status, message: error.to_string(), headers }
     }
 }

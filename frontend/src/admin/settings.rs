@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use parm_dispatch::PoolSettings;
 use parm_durations::with_range;
-use parm_wire::keys::Caller;
+use parm_transport::keys::Caller;
 use schemars::schema_for;
 use serde_json::{Map, Value, json};
 

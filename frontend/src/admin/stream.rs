@@ -9,7 +9,7 @@ use axum::extract::{Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures::stream;
-use parm_wire::keys::{Access, Caller};
+use parm_transport::keys::{Access, Caller};
 use serde::Deserialize;
 
 use super::refusal::Refusal;

@@ -1,7 +1,7 @@
 //! The first line of a stream: who speaks, to whom, and what the numbers in all other lines mean.
 
 use parm_dispatch::{Counters, PolicyKind};
-use parm_wire::keys::Caller;
+use parm_transport::keys::Caller;
 use serde_json::{Value, json};
 
 use super::frame::{COLUMNS, REASONS, STATES};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parm_protocol::Error;
 use parm_protocol::client::{BoxFuture, Client};
-use parm_wire::client::Pipe;
-use parm_wire::tls::Outgoing;
+use parm_transport::client::Pipe;
+use parm_transport::tls::Outgoing;
 
 use super::name::Name;
 

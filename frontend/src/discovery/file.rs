@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parm_protocol::Place;
-use parm_wire::Settling;
+use parm_transport::Settling;
 
 use super::fleet::Fleet;
 use super::listed::Listed;

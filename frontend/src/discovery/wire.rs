@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parm_protocol::Error;
 use parm_protocol::client::{BoxFuture, Client};
-use parm_wire::client::{self, Endpoint};
+use parm_transport::client::{self, Endpoint};
 
 use super::connect::Connect;
 use super::name::Name;

@@ -1,6 +1,6 @@
 //! Which other frontends there are.
 
-use parm_wire::client::Token;
+use parm_transport::client::Token;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parm_wire::client::{Inquiry, Lines, Token};
-use parm_wire::tls::{Outgoing, Spoken};
+use parm_transport::client::{Inquiry, Lines, Token};
+use parm_transport::tls::{Outgoing, Spoken};
 use serde::Deserialize;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};

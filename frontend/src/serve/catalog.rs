@@ -201,7 +201,7 @@ fn listed(tensors: &[TensorMetadata]) -> String {
 mod tests {
     use parm_dispatch::PolicyKind;
     use parm_protocol::ModelMetadata;
-    use parm_wire::client;
+    use parm_transport::client;
 
     use super::*;
     use crate::metrics::Metrics;

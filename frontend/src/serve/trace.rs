@@ -19,7 +19,7 @@ pub(super) fn query(request: &InferRequest, context: &Context) -> Span {
         outcome = Empty,
     );
     if let Some(traceparent) = &context.traceparent {
-        parm_wire::trace::adopt(&span, traceparent);
+        parm_transport::trace::adopt(&span, traceparent);
     }
     span
 }
@@ -48,5 +48,5 @@ pub(super) fn job(launch: &Launch) -> Span {
 
 /// The header that makes the instance's spans children of this one.
 pub(super) fn header(span: &Span) -> Option<String> {
-    parm_wire::trace::traceparent(span)
+    parm_transport::trace::traceparent(span)
 }

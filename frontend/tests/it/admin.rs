@@ -5,8 +5,8 @@ use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Error, Frontend, Timers};
-use parm_wire::client::Token;
-use parm_wire::keys::{Digest, Entry, Keys, Role};
+use parm_transport::client::Token;
+use parm_transport::keys::{Digest, Entry, Keys, Role};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 

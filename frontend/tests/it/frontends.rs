@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parm_dispatch::PolicyKind;
 use parm_frontend::{Config, Error, Frontend, Timers};
-use parm_wire::client::Token;
+use parm_transport::client::Token;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::rig::{Network, config, infer, metric, ready, request, start, until};

@@ -15,8 +15,8 @@ use parm_protocol::{
     Context, Error, InferRequest, InferResponse, InferenceService, ModelRef, NamedTensor, Parameter,
     Parameters, RequestedOutput, Tensor, Transport,
 };
-use parm_wire::client::Pipe;
-use parm_wire::tls::Outgoing;
+use parm_transport::client::Pipe;
+use parm_transport::tls::Outgoing;
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

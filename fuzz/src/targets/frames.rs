@@ -1,7 +1,7 @@
 //! Any bytes as what a peer of the framed transport sends: a header, and the body of a request, an answer or a failure.
 
 use bytes::Bytes;
-use parm_wire::frames;
+use parm_transport::frames;
 
 /// One run.
 pub fn run(data: &[u8]) {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Settings {
-    server: parm_wire::server::Config,
+    server: parm_transport::server::Config,
     frontend: parm_frontend::Config,
     backend: parm_backend::Config,
 }

@@ -19,7 +19,7 @@ use parm_protocol::{
     Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
     ModelRef, NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata, Transport,
 };
-use parm_wire::keys::{Digest, Entry, Keys, Role};
+use parm_transport::keys::{Digest, Entry, Keys, Role};
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use parm_wire::client::{Hearing, Inquiry, Lines, Token};
-use parm_wire::tls::{self, Outgoing, Spoken, Tls};
+use parm_transport::client::{Hearing, Inquiry, Lines, Token};
+use parm_transport::tls::{self, Outgoing, Spoken, Tls};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::census::Census;

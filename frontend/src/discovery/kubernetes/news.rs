@@ -72,7 +72,7 @@ pub fn survives(bytes: &[u8]) -> Vec<&'static str> {
         Err(_) => {}
     }
     for url in census.found().into_keys() {
-        url.parse::<parm_wire::client::Endpoint>().expect("what is found is an address");
+        url.parse::<parm_transport::client::Endpoint>().expect("what is found is an address");
     }
     names.iter().for_each(|name| census.remove(name));
     assert!(census.found().is_empty() && census.problem().is_none());

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use parm_wire::Settling;
+use parm_transport::Settling;
 
 use super::Core;
 

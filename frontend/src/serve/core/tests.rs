@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parm_dispatch::{PolicyKind, Site};
 use parm_protocol::{ModelMetadata, ModelRef};
-use parm_wire::client;
+use parm_transport::client;
 use tokio::runtime::Runtime;
 
 use super::{Core, Departure};

@@ -1,8 +1,0 @@
-#!/usr/bin/env bash
-# Installs the server into .parm/interop and runs a frontend over it with the release binary.
-set -euo pipefail
-cd "$(dirname "$0")/.."
-source interop/environment.sh
-environment triton nvidia-pytriton 'tritonclient[http,grpc]' numpy
-cargo build --release -p parm
-PYTHONPATH=interop "$VENV/bin/python" interop/triton.py

