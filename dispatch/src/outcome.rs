@@ -266,7 +266,7 @@ impl Dispatcher {
     }
 
     /// Gives back the retries that were spent on a query and the rest of its batch, where nothing but its model failed on it. A query
-    /// that goes before anybody can say whether it was at fault must not use up what queries need where instances fail.
+    /// that is cancelled or expires before a verdict must not use up the retries that queries need where instances fail.
     pub(super) fn give_retries_back(&mut self, key: Key<Query>) {
         let Some(query) = self.queries.get(key).filter(|query| query.retried > 0) else { return };
         if query.failed_at.len() < usize::from(query.failures).min(FIRST_FAILURES) {

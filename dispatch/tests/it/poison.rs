@@ -1,4 +1,4 @@
-//! Queries at fault that go before anybody can say so: their neighbours are answered, and the retry budget stays.
+//! Queries at fault that are cancelled or expire before a verdict: their neighbours are answered, and the retry budget stays.
 
 use std::num::NonZeroU16;
 use std::time::Duration;

@@ -8,7 +8,7 @@ async fn answer(request: InferRequest) -> Result<parm_protocol::InferResponse, E
     Ok(echo(request))
 }
 
-/// Every answer to what a client sends: what comes at once, then the rest a second later.
+/// Sends a frame and, a second later, the others. Returns every answer.
 async fn answers(first: Frame, rest: &[Frame]) -> Vec<(header::Kind, u64, String)> {
     let (mut near, far) = UnixStream::pair().unwrap();
     let service = Arc::new(Scripted(|request, _| answer(request)));
