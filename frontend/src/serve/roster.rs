@@ -22,7 +22,7 @@ pub(crate) struct Roster {
     joined: Mutex<BTreeMap<InstanceId, Joined>>,
     /// What the dispatcher was told of stand-ins' costs.
     costs: Mutex<BTreeMap<PoolId, Cost>>,
-    /// Called between the look at the catalog and what the dispatcher receives.
+    /// Called after the models are listed and before the dispatcher receives them.
     #[cfg(test)]
     pub(crate) before_settling: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
 }

@@ -18,7 +18,7 @@ use crate::serve::{Description, Instance, Timers};
 /// An outer bound on waits. A correct frontend waits this long once in each test.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// What a test may call between two steps.
+/// A function that is called between two steps.
 type Hook = parking_lot::Mutex<Option<Arc<dyn Fn() + Send + Sync>>>;
 
 fn core(runtime: &Runtime) -> Arc<Core> {

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Watches on one connection: a proxy needs one for each of its own clients, a client needs one.
 pub(super) const PER_CONNECTION: usize = 16;
 
-/// Watches on the server besides the first of each connection. They take about 7 MB.
+/// Watches on the server that are not the first of their connection. They take about 7 MB.
 pub(super) const FURTHER: usize = 1024;
 
 /// Time after which a rejected client may retry. Watches last, so a place is rarely free at once.
@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_secs(30);
 pub(super) struct Watches {
     first: Arc<Semaphore>,
     others: Arc<Semaphore>,
-    /// The places of all connections for watches besides the first.
+    /// The places of all connections for watches that are not the first.
     server: Arc<Semaphore>,
 }
 
@@ -64,7 +64,7 @@ impl Watches {
         })?;
         let of_server = self.server.clone().try_acquire_owned().map_err(|_| {
             full(format!(
-                "{FURTHER} watches are open besides the first of each connection: use one a connection"
+                "{FURTHER} watches are open that are not the first of a connection: use one a connection"
             ))
         })?;
         Ok(Place { _own: own, _of_server: Some(of_server) })

@@ -65,7 +65,7 @@ async fn further_watches_are_rejected_when_the_server_has_many() {
         last.push(open(&mut client).await.unwrap());
     }
     let status = open(&mut client).await.err().expect("one more watch than the server may have");
-    says(&status, Code::ResourceExhausted, "besides the first of each connection: use one a connection");
+    says(&status, Code::ResourceExhausted, "not the first of a connection: use one a connection");
     // A client with a connection of its own still watches.
     let mut other = HealthClient::new(scene.channel());
     let _first = open(&mut other).await.unwrap();
