@@ -31,7 +31,7 @@ async fn watch_is_rejected_when_its_connection_has_many() {
     let scene = Scene::new(Script::echo());
     let mut client = HealthClient::new(scene.channel());
     let mut watches = fill(&mut client).await;
-    let status = open(&mut client).await.err().expect("one more watch than a connection may have");
+    let status = open(&mut client).await.expect_err("one more watch than a connection may have");
     says(&status, Code::ResourceExhausted, "on this connection: share one watch among clients");
     assert_eq!(scene.rejected(), ["too_many_requests"]);
     // Checks are answered, other connections have places, and an ended watch leaves its own.
@@ -64,7 +64,7 @@ async fn further_watches_are_rejected_when_the_server_has_many() {
     for _ in 0..=FURTHER % (PER_CONNECTION - 1) {
         last.push(open(&mut client).await.unwrap());
     }
-    let status = open(&mut client).await.err().expect("one more watch than the server may have");
+    let status = open(&mut client).await.expect_err("one more watch than the server may have");
     says(&status, Code::ResourceExhausted, "not the first of a connection: use one a connection");
     // A client with a connection of its own still watches.
     let mut other = HealthClient::new(scene.channel());
