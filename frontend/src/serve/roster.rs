@@ -22,6 +22,9 @@ pub(crate) struct Roster {
     joined: Mutex<BTreeMap<InstanceId, Joined>>,
     /// What the dispatcher was told of stand-ins' costs.
     costs: Mutex<BTreeMap<PoolId, Cost>>,
+    /// Called after the models are listed and before the dispatcher receives them.
+    #[cfg(test)]
+    pub(crate) before_settling: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
 }
 
 /// An instance that has joined.
@@ -118,8 +121,24 @@ impl Roster {
         // One at a time: what is told last must be what is known last.
         let mut all = self.joined.lock();
         let pools = catalog.all();
+        #[cfg(test)]
+        self.before_settling();
         all.values_mut().for_each(|joined| joined.settle(driver, &pools));
         self.tell_costs(driver, &pools, &all);
+    }
+
+    /// Removes a pool from the dispatcher that the catalog no longer has. A thread that listed the pool before, to tell what
+    /// instances are to it, is done by then. Otherwise the dispatcher would set the pool up again and keep it for ever.
+    pub(crate) fn forget(&self, driver: &Arc<Driver>, pool: PoolId) {
+        let _alone = self.joined.lock();
+        driver.forget(pool);
+    }
+
+    /// Stops where a test wants another thread to go first.
+    #[cfg(test)]
+    fn before_settling(&self) {
+        let hook = self.before_settling.lock().clone();
+        hook.into_iter().for_each(|hook| hook());
     }
 
     /// The same where only this instance is new: a thousand that join would else be looked at a million times.

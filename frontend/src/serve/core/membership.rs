@@ -137,7 +137,7 @@ impl Core {
     /// it gone: otherwise the dispatcher would set the model up again and keep it for ever.
     fn forget(&self, pool: PoolId) {
         let _alone = self.applying.lock();
-        self.driver.forget(pool);
+        self.roster.forget(&self.driver, pool);
     }
 
     /// Tells people of a model that came or went.
