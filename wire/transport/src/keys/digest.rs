@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq;
 
 /// What keys begin with, so that those who look for secrets in sources and logs find them.
 const PREFIX: &str = "parm_";
@@ -24,10 +25,10 @@ impl Digest {
     }
 }
 
-/// In a time that does not tell how much of it was right.
+/// Constant time: how long it takes must not reveal how many bytes are right.
 impl PartialEq for Digest {
     fn eq(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+        self.0.ct_eq(&other.0).into()
     }
 }
 
@@ -42,15 +43,11 @@ impl FromStr for Digest {
 
     /// Reads 64 hexadecimal digits. What was written instead is not told: it may be the key.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "a digest has 64 hexadecimal digits: parm keys new prints one".to_owned();
-        if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return Err(wrong());
-        }
         let mut bytes = [0; 32];
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| wrong())?;
+        match hex::decode_to_slice(text, &mut bytes) {
+            Ok(()) => Ok(Self(bytes)),
+            Err(_) => Err("a digest has 64 hexadecimal digits: parm keys new prints one".to_owned()),
         }
-        Ok(Self(bytes))
     }
 }
 
@@ -64,14 +61,14 @@ impl TryFrom<String> for Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(self.0))
     }
 }
 
 /// The beginning only: nothing that is logged should be worth a search.
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Digest({:02x}{:02x}..)", self.0[0], self.0[1])
+        write!(f, "Digest({}..)", hex::encode(&self.0[..2]))
     }
 }
 

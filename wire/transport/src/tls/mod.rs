@@ -21,6 +21,7 @@
 //! `verify` and `names`; `follow` swaps them. `welcome` and `refusal` stand at the ports, `outgoing` and `memory` before the
 //! dialler, `stream` and `session` carry bytes, and `words` tells people what went wrong.
 
+mod advice;
 mod config;
 mod files;
 mod follow;
@@ -36,10 +37,8 @@ mod session;
 mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
-mod validity;
 mod verify;
 mod welcome;
-mod words;
 
 pub use config::{Config, Mode};
 pub use handle::{Standing, Tls};

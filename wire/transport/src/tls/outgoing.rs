@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use super::handle::Charter;
 use super::memory::{Lasting, Speech};
-use super::{Mode, Spoken, Stream, Tls, words};
+use super::{Mode, Spoken, Stream, Tls, advice};
 use crate::frames::Socket;
 
 /// How a server is dialled; cheap to clone.
@@ -81,7 +81,7 @@ impl Outgoing {
                 let lasting = Lasting::new(wanted.charter.clone(), authority);
                 Ok(Socket::Tls(Box::new(stream.remembered(lasting))))
             }
-            Err(error) if may_fall_back && words::speaks_plain(&error) => {
+            Err(error) if may_fall_back && advice::speaks_plain(&error) => {
                 wanted.charter.counts.fallbacks.fetch_add(1, Ordering::Relaxed);
                 if memory.note(authority, Speech::Plain) {
                     tracing::warn!(
@@ -91,17 +91,19 @@ impl Outgoing {
                 }
                 plain(authority).await
             }
-            Err(error) if wanted.or_plain && words::speaks_plain(&error) => Err(io::Error::new(
+            Err(error) if wanted.or_plain && advice::speaks_plain(&error) => Err(io::Error::new(
                 error.kind(),
                 "it spoke TLS before and does not any more: to go back to plain set tls.mode = \"allow\" here first",
             )),
-            Err(error) if words::of(&error).is_none() && words::speaks_plain(&error) => Err(io::Error::new(
-                error.kind(),
-                format!(
-                    "it ended the connection while TLS was agreed upon ({error}): does it speak TLS there?"
-                ),
-            )),
-            Err(error) => Err(words::explained(error)),
+            Err(error) if advice::of(&error).is_none() && advice::speaks_plain(&error) => {
+                Err(io::Error::new(
+                    error.kind(),
+                    format!(
+                        "it ended the connection while TLS was agreed upon ({error}): does it speak TLS there?"
+                    ),
+                ))
+            }
+            Err(error) => Err(advice::advised(error)),
         }
     }
 }

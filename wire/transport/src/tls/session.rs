@@ -14,7 +14,7 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 
 use super::memory::Lasting;
-use super::{Stream, words};
+use super::{Stream, advice};
 
 /// Both directions of a connection.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Session {
             if let Err(error) = connection.process_new_packets() {
                 // The peer is told why, if it can be.
                 let _ = send(&mut connection, &self.socket);
-                return Err(words::broken(&error));
+                return Err(advice::broken(&error));
             }
         }
     }

@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
+use super::advice;
 use super::memory::Lasting;
-use super::words;
 
 /// A connection on which TLS is agreed upon. Errors are in our words.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Stream {
     ) -> Result<Self, (io::Error, TcpStream)> {
         match TlsAcceptor::from(config).accept(stream).into_fallible().await {
             Ok(stream) => Ok(Self(stream.into(), None)),
-            Err((error, stream)) => Err((words::explained(error), stream)),
+            Err((error, stream)) => Err((advice::advised(error), stream)),
         }
     }
 
@@ -67,7 +67,7 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer).map_err(words::explained)
+        Pin::new(&mut self.0).poll_read(cx, buffer).map_err(advice::advised)
     }
 }
 

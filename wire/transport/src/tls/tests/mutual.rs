@@ -17,8 +17,8 @@ async fn who_has_a_name_that_is_wished_for_may_call() {
     for (name, expected) in [
         ("spiffe://test/frontend/a", Ok(())),
         ("one.callers.example", Ok(())),
-        ("spiffe://test/frontend/a/b", Err("our certificate is none that it takes")),
-        ("spiffe://other/frontend/a", Err("our certificate is none that it takes")),
+        ("spiffe://test/frontend/a/b", Err("the peer rejected tls.certificate")),
+        ("spiffe://other/frontend/a", Err("the peer rejected tls.certificate")),
     ] {
         let issued = scene.authority.issue(&[name]);
         let tls = Tls::open(&scene.config(Mode::Off, &issued, "who")).unwrap();
@@ -32,18 +32,18 @@ async fn who_shows_nothing_or_what_a_stranger_signed_may_not() {
     let running = serve(&mutual(&scene, &["*"])).await;
     let ca = Some(scene.path("ca.pem"));
     let nobody = Tls::open(&Config { ca, ..Config::default() }).unwrap();
-    all(running.addresses, true, &nobody, Err("it wants a certificate of ours")).await;
+    all(running.addresses, true, &nobody, Err("set tls.certificate and tls.key")).await;
     let stranger = Authority::new().issue(&["spiffe://test/frontend/a"]);
     let stranger = Tls::open(&scene.config(Mode::Off, &stranger, "stranger")).unwrap();
-    all(running.addresses, true, &stranger, Err("it refuses")).await;
+    all(running.addresses, true, &stranger, Err("received fatal alert")).await;
     let late = scene.authority.issue_until(&["spiffe://test/frontend/a"], 2001);
     let late = Tls::open(&scene.config(Mode::Off, &late, "late")).unwrap();
-    all(running.addresses, true, &late, Err("the time of our certificate is over")).await;
+    all(running.addresses, true, &late, Err("issue a new certificate")).await;
     let server = scene.authority.issue_as(&["spiffe://test/frontend/a"], |params| {
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
     });
     let server = Tls::open(&scene.config(Mode::Off, &server, "server")).unwrap();
-    all(running.addresses, true, &server, Err("it refuses")).await;
+    all(running.addresses, true, &server, Err("received fatal alert")).await;
     assert!(running.tls.metrics().contains("{spoken=\"tls\"} 0\n"), "{}", running.tls.metrics());
 }
 

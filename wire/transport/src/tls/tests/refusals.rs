@@ -24,14 +24,14 @@ async fn a_certificate_that_is_not_believed_is_told_with_why() {
     let caller = scene.caller(Mode::Off);
     let elsewhere = scene.authority.issue(&["other.example"]);
     let running = serve(&scene.config(Mode::Require, &elsewhere, "elsewhere")).await;
-    all(running.addresses, true, &caller, Err("it is of other.example, not of 127.0.0.1")).await;
+    all(running.addresses, true, &caller, Err("is only valid for DnsName(\"other.example\")")).await;
     let over = scene.authority.issue_until(&["127.0.0.1"], 2001);
     let running = serve(&scene.config(Mode::Require, &over, "over")).await;
-    all(running.addresses, true, &caller, Err("its time is over since")).await;
+    all(running.addresses, true, &caller, Err("certificate expired")).await;
     // Of an authority of the same name.
     let stranger = Authority::new().issue(&["127.0.0.1"]);
     let running = serve(&scene.config(Mode::Require, &stranger, "stranger")).await;
-    all(running.addresses, true, &caller, Err("it is not signed by the authority that it names")).await;
+    all(running.addresses, true, &caller, Err("BadSignature")).await;
     let plain = serve(&Config::default()).await;
     all(plain.addresses, true, &caller, Err("TLS")).await;
     let error = ask("https://127.0.0.1:1", &Tls::default(), 8).await.unwrap_err().to_string();

@@ -101,5 +101,5 @@ async fn new_connections_get_new_authorities_on_both_sides() {
     let [certificate, key] = old.write(scene.folder.path(), "old");
     let ca = Some(scene.path("ca.pem"));
     let old = Config { certificate: Some(certificate), key: Some(key), ca, ..Config::default() };
-    all(running.addresses, true, &Tls::open(&old).unwrap(), Err("it refuses")).await;
+    all(running.addresses, true, &Tls::open(&old).unwrap(), Err("received fatal alert")).await;
 }
