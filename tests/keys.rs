@@ -10,11 +10,12 @@ use hyper::Request;
 use hyper::body::Bytes;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use parm_transport::keys::{Access, ROUTES, Role, Route, Surface};
+use parm_transport::keys::{Access, Role, Route, Surface};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::process::{PATIENCE, command, root};
+use crate::support::routes::routes;
 use crate::support::workspace::{files, without_comments};
 use crate::support::{Parm, affine, http};
 
@@ -130,7 +131,7 @@ async fn try_route(parm: &Parm, route: &Route, key: Option<&str>) -> Option<u16>
 }
 
 async fn every_route_wants_what_the_table_says(parm: &Parm, ring: &Ring) {
-    for route in ROUTES {
+    for route in routes() {
         let callers = [None, Some(Role::Infer), Some(Role::Read), Some(Role::Control)];
         for caller in callers {
             let key = caller.map(|role| ring.of(role));

@@ -24,6 +24,7 @@ mod file;
 mod follow;
 mod limit;
 mod ring;
+mod route;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -32,5 +33,7 @@ pub use access::{Access, Role};
 pub use caller::{Caller, Visit};
 pub use digest::{Digest, Secret};
 pub use file::{Digests, Entry, KeyFile};
+pub use http::Method;
 pub use ring::Keys;
-pub use table::{ROUTES, Route, Surface, find, methods};
+pub use route::{Route, Surface, find, methods};
+pub use table::{GRPC, METRICS, REST};

@@ -12,7 +12,7 @@ use parm_protocol::{Error, rest};
 
 use super::auth::{Guard, Reach};
 use super::status;
-use crate::keys::{self, Access, Keys, Surface};
+use crate::keys::{self, Access, Keys, METRICS, Route};
 use crate::listening::{Handler, Routed};
 
 /// Largest body that a page accepts: a settings document, not tensors.
@@ -28,7 +28,7 @@ type Write = dyn Fn(&[u8]) -> Answered + Send + Sync;
 
 /// A page of text.
 pub struct Page {
-    path: &'static str,
+    routes: &'static [Route],
     content_type: &'static str,
     read: Box<Read>,
     write: Option<Box<Write>>,
@@ -38,16 +38,17 @@ impl Page {
     /// `GET /metrics`, in Prometheus' text format.
     pub fn metrics(read: impl Fn() -> String + Send + Sync + 'static) -> Self {
         let read = Box::new(move || Ok(read()));
-        Self { path: "/metrics", content_type: "text/plain; version=0.0.4", read, write: None }
+        Self { routes: METRICS, content_type: "text/plain; version=0.0.4", read, write: None }
     }
 
-    /// A JSON document that can be read with `GET` and replaced with `POST`; both answer with the document.
+    /// A JSON document that is read with `GET` and replaced with `POST` or `PUT`; all return the document. The routes are the
+    /// methods of one path.
     pub fn document(
-        path: &'static str,
+        routes: &'static [Route],
         read: impl Fn() -> Answered + Send + Sync + 'static,
         write: impl Fn(&[u8]) -> Answered + Send + Sync + 'static,
     ) -> Self {
-        Self { path, content_type: "application/json", read: Box::new(read), write: Some(Box::new(write)) }
+        Self { routes, content_type: "application/json", read: Box::new(read), write: Some(Box::new(write)) }
     }
 }
 
@@ -63,7 +64,7 @@ impl Pages {
         let writes = pages.iter().find(|page| page.write.is_some());
         if let Some(page) = writes.filter(|_| reach == Reach::Open && !keys.are_asked_for()) {
             tracing::warn!(
-                path = page.path,
+                path = page.routes[0].path,
                 "whoever reaches the metrics address may change this: set server.keys_file"
             );
         }
@@ -89,10 +90,11 @@ async fn answer(pages: &Pages, request: Request<Incoming>) -> Response<Bytes> {
 
 async fn told(pages: &Pages, request: Request<Incoming>) -> Result<(&'static str, String), Error> {
     let (method, path) = (request.method(), request.uri().path());
-    let access = keys::find(Surface::Metrics, method, path);
+    let found = pages.pages.iter().find_map(|page| keys::find(page.routes, method, path));
+    let access = found.map(|route| route.access);
     // Who starts a worker with faults, for an experiment, lets them be injected from elsewhere.
     let _visit = pages.guard.check(request.headers(), access.unwrap_or(Access::AnyKey), Reach::Local)?;
-    let Some(page) = pages.pages.iter().find(|page| page.path == path) else {
+    let Some(page) = pages.pages.iter().find(|page| keys::methods(page.routes, path).next().is_some()) else {
         return Err(Error::UnknownPath { path: path.to_owned() });
     };
     let text = match (access.and(Some(method)), &page.write) {

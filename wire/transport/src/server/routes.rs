@@ -1,4 +1,4 @@
-//! A router that knows what it serves, so that a test can hold it to the [table](crate::keys::ROUTES) of who may have it.
+//! A router with a list of its routes, so that a test can compare it with a table of [routes](crate::keys::Route).
 
 use axum::Router;
 use axum::handler::Handler;

@@ -3,7 +3,7 @@
 use parm_protocol::Error;
 
 use super::reflection;
-use crate::keys::{self, Access, Surface};
+use crate::keys::{self, Access};
 
 /// Characters of an unknown path that are told back: enough to recognise a slip.
 const SHOWN: usize = 120;
@@ -59,7 +59,7 @@ impl Method {
     /// The method at a path, and what it wants. One that the table of routes does not have is not served.
     pub(super) fn of(path: &str) -> Result<(Self, Access), Error> {
         let method = METHODS.iter().find(|(known, _)| *known == path).map(|(_, method)| *method);
-        let access = keys::find(Surface::Grpc, &http::Method::POST, path);
+        let access = keys::find(keys::GRPC, &http::Method::POST, path).map(|route| route.access);
         method.zip(access).ok_or_else(|| {
             let shown: String = path.chars().take(SHOWN).collect();
             Error::Unimplemented {
@@ -121,14 +121,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_is_what_the_table_and_the_descriptors_have() {
+    fn methods_are_those_of_the_table_and_the_descriptors() {
         let served: BTreeSet<String> = METHODS.iter().map(|(path, _)| (*path).to_owned()).collect();
-        let table = keys::ROUTES.iter().filter(|route| route.surface == Surface::Grpc);
-        let table: BTreeSet<String> = table.map(|route| route.path.to_owned()).collect();
-        assert_eq!(
-            served, table,
-            "keys::ROUTES says who may have every method, and names none that there is not"
-        );
+        let table: BTreeSet<String> = keys::GRPC.iter().map(|route| route.path.to_owned()).collect();
+        assert_eq!(served, table, "keys::GRPC has a row for every method and no other rows");
         let sets = [
             FILE_DESCRIPTOR_SET,
             tonic_health::pb::FILE_DESCRIPTOR_SET,

@@ -25,7 +25,7 @@ use super::auth::Reach;
 use super::routes::Routes;
 use super::shared::Shared;
 use super::status;
-use crate::keys::{self, Access, Surface, Visit};
+use crate::keys::{self, Access, Visit};
 
 pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -33,8 +33,8 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// What handlers share.
 type Served<S> = State<Arc<Shared<S>>>;
 
-/// Every route. `openapi.json` describes them and [`ROUTES`](keys::ROUTES) says who may have them; tests hold the three
-/// together.
+/// Every route. `openapi.json` describes them and [`REST`](keys::REST) has the access that they require; tests compare the
+/// three.
 fn routes<S: InferenceService>() -> Routes<Arc<Shared<S>>> {
     const GET: Method = Method::GET;
     const POST: Method = Method::POST;
@@ -74,7 +74,7 @@ pub(super) fn admit<S: InferenceService, B>(
     reach: Reach,
 ) -> Result<Visit, Box<Response>> {
     let (method, path) = (request.method(), request.uri().path());
-    let access = keys::find(Surface::Rest, method, path);
+    let access = keys::find(keys::REST, method, path).map(|route| route.access);
     let visit = shared.guard.check(request.headers(), access.unwrap_or(Access::AnyKey), reach);
     let visit = visit.map_err(|error| Box::new(problem(shared, &shared.rejected(error, Transport::Http))))?;
     match access {
@@ -142,7 +142,7 @@ fn json(status: StatusCode, body: Bytes) -> Response {
 /// Refuses a path that there is not, or a method that a path does not take.
 fn not_served<S: InferenceService>(shared: &Shared<S>, method: &Method, path: &str) -> Response {
     let shown = path.chars().take(200).collect::<String>();
-    if keys::methods(Surface::Rest, path).next().is_none() {
+    if keys::methods(keys::REST, path).next().is_none() {
         return problem(shared, &shared.rejected(Error::UnknownPath { path: shown }, Transport::Http));
     }
     let error = Error::Malformed { message: format!("{shown} is not for {method}: see /v2/openapi.json") };
@@ -158,7 +158,7 @@ mod tests {
     use crate::scripted::Scripted;
 
     #[test]
-    fn what_is_served_is_what_the_table_and_the_description_have() {
+    fn routes_are_those_of_the_table_and_the_description() {
         type Any = fn(
             parm_protocol::InferRequest,
             parm_protocol::Context,
@@ -166,13 +166,9 @@ mod tests {
         let routes = routes::<Scripted<Any>>();
         let served: BTreeSet<_> =
             routes.served().iter().map(|(method, path)| (method.to_string(), (*path).to_owned())).collect();
-        let table = keys::ROUTES.iter().filter(|route| route.surface == Surface::Rest);
         let table: BTreeSet<_> =
-            table.map(|route| (route.method.to_string(), route.path.to_owned())).collect();
-        assert_eq!(
-            served, table,
-            "keys::ROUTES says who may have every route, and names none that there is not"
-        );
+            keys::REST.iter().map(|route| (route.method.to_string(), route.path.to_owned())).collect();
+        assert_eq!(served, table, "keys::REST has a row for every route and no other rows");
         let document: serde_json::Value = serde_json::from_str(openapi::DOCUMENT).unwrap();
         let described: BTreeSet<_> = document["paths"]
             .as_object()
@@ -184,6 +180,6 @@ mod tests {
             })
             .collect();
         let missing: Vec<_> = described.difference(&served).collect();
-        assert!(missing.is_empty(), "openapi.json describes what is not served: {missing:?}");
+        assert!(missing.is_empty(), "openapi.json describes routes that are not served: {missing:?}");
     }
 }
