@@ -231,7 +231,7 @@ impl Question {
     }
 
     fn context(&self) -> CallContext {
-        CallContext { deadline: Some(Instant::now() + self.longest), ..CallContext::default() }
+        CallContext { deadline: Some(tokio::time::Instant::now() + self.longest), ..CallContext::default() }
     }
 
     /// The answer's tensors in declared order.

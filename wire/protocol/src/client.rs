@@ -3,9 +3,9 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
 
 use parm_tokens::{Order, Token};
+use tokio::time::Instant;
 
 use crate::fleet::{Watcher, Wish};
 use crate::{

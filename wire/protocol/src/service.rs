@@ -2,7 +2,8 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 use crate::fleet::{Caller, Giver};
 use crate::{

@@ -1,7 +1,7 @@
 //! A client that finds out what the server speaks: frames where `GET /v2` lists them, else HTTP.
 
 use std::sync::Arc;
-use std::time::Instant;
+use tokio::time::Instant;
 
 use parking_lot::Mutex;
 

@@ -1,7 +1,6 @@
 //! Deadlines, enforced here whatever the server does.
 
 use std::future::Future;
-use std::time::Instant as StdInstant;
 
 use tokio::time::Instant;
 
@@ -9,10 +8,10 @@ use parm_protocol::Error;
 
 /// The future's result, or the error that its time has passed.
 pub(super) async fn within<T>(
-    deadline: Option<StdInstant>,
+    deadline: Option<Instant>,
     future: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let Some(deadline) = deadline.map(Instant::from_std) else {
+    let Some(deadline) = deadline else {
         return future.await;
     };
     let started = Instant::now();

@@ -155,7 +155,7 @@ impl Call<'_> {
     ) -> Result<InferResponse, Error> {
         let link = self.link;
         let started = Instant::now();
-        let deadline = context.deadline.map(Instant::from_std);
+        let deadline = context.deadline;
         let remaining = deadline.map(|deadline| deadline.saturating_duration_since(started));
         if remaining == Some(Duration::ZERO) {
             return Err(Error::DeadlineExceeded { waited: Duration::ZERO });

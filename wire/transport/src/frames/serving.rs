@@ -238,8 +238,8 @@ impl<S: InferenceService> Serving<S> {
         };
         drop(incoming.body);
         let context = Context {
-            arrived: arrived.into_std(),
-            deadline: envelope.remaining.and_then(|remaining| arrived.into_std().checked_add(remaining)),
+            arrived,
+            deadline: envelope.remaining.and_then(|remaining| arrived.checked_add(remaining)),
             transport: Transport::Frames,
             traceparent: envelope.traceparent,
             caller: None,

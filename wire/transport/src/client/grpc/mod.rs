@@ -80,7 +80,7 @@ impl Grpc {
         let answer = loop {
             let mut message = self.message(encoded.clone());
             if let Some(deadline) = context.deadline {
-                message.set_timeout(deadline.saturating_duration_since(Instant::now().into_std()));
+                message.set_timeout(deadline.saturating_duration_since(Instant::now()));
             }
             if let Some(value) = &parent {
                 message.metadata_mut().insert("traceparent", value.clone());

@@ -87,7 +87,7 @@ async fn requests_carry_raw_tensors_deadline_trace_and_credential() {
         })
     })
     .await;
-    let deadline = Some((Instant::now() + Duration::from_secs(60)).into_std());
+    let deadline = Some(Instant::now() + Duration::from_secs(60));
     let context = CallContext { deadline, traceparent: Some("00-1-2-01".into()), token: None, share: None };
     let answer = client.infer(request(), context).await.unwrap();
     assert_eq!(answer.id, "q");
@@ -134,7 +134,7 @@ async fn a_silent_server_costs_no_more_than_the_deadline() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("grpc://{}", listener.local_addr().unwrap()).parse().unwrap();
     let client = connect(&endpoint, &Config::default()).unwrap();
-    let deadline = Some((Instant::now() + Duration::from_millis(30)).into_std());
+    let deadline = Some(Instant::now() + Duration::from_millis(30));
     let error = client
         .infer(request(), CallContext { deadline, traceparent: None, token: None, share: None })
         .await

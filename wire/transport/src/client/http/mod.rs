@@ -84,7 +84,7 @@ impl Http {
 
     async fn send(&self, mut request: InferRequest, context: CallContext) -> Result<InferResponse, Error> {
         if let Some(deadline) = context.deadline {
-            let left = deadline.saturating_duration_since(Instant::now().into_std());
+            let left = deadline.saturating_duration_since(Instant::now());
             let micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
             request.parameters.insert("timeout".into(), Parameter::Uint64(micros));
         }

@@ -199,7 +199,7 @@ async fn an_answer_over_the_limit_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_server_costs_no_more_than_the_deadline() {
     let (_listener, client) = listen().await;
-    let deadline = Some((Instant::now() + Duration::from_millis(30)).into_std());
+    let deadline = Some(Instant::now() + Duration::from_millis(30));
     let error = client
         .infer(request(), CallContext { deadline, traceparent: None, token: None, share: None })
         .await

@@ -236,8 +236,7 @@ async fn a_server_that_never_agrees_is_given_up() {
     let error = ask(&*client, "").await.unwrap_err();
     assert!(error.to_string().contains("no agreement on frames in 1s"), "{error}");
     let deadline = tokio::time::Instant::now() + Duration::from_millis(50);
-    let context =
-        CallContext { deadline: Some(deadline.into_std()), traceparent: None, token: None, share: None };
+    let context = CallContext { deadline: Some(deadline), traceparent: None, token: None, share: None };
     let error = client.infer(request(""), context).await.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
 }

@@ -202,7 +202,7 @@ async fn the_deadline_ends_the_wait_and_is_told_to_the_server() {
         std::future::pending()
     });
     let (connection, _server) = start(service, &Config::default());
-    let deadline = Some((Instant::now() + Duration::from_millis(40)).into_std());
+    let deadline = Some(Instant::now() + Duration::from_millis(40));
     let error = connection
         .infer(&request("", 8), &CallContext { deadline, traceparent: None, token: None, share: None })
         .await

@@ -29,7 +29,7 @@ pub(super) async fn infer<S: InferenceService>(
     target: Target,
     request: Request,
 ) -> Response {
-    let arrived = tokio::time::Instant::now().into_std();
+    let arrived = tokio::time::Instant::now();
     let traceparent =
         request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let key = request.extensions().get::<Caller>().and_then(Caller::name);

@@ -59,7 +59,7 @@ async fn deadline_and_trace_reach_the_service() {
         (raw, Some(std::time::Duration::from_millis(250)), Some(traceparent)),
         (scene.raw().await, None, None),
     ] {
-        let before = tokio::time::Instant::now().into_std();
+        let before = tokio::time::Instant::now();
         assert_eq!(raw.call(INFER, framed(&row())).await.code(), Code::Ok);
         let context = contexts.recv().await.unwrap();
         assert_eq!(context.transport, Transport::Grpc);

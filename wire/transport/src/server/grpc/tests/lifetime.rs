@@ -75,7 +75,7 @@ async fn a_service_that_overlooks_its_deadline_is_cut_off_soon_after() {
 #[tokio::test(start_paused = true)]
 async fn the_service_may_answer_until_the_deadline() {
     let scene = Scene::new(Script::new(|request, context| async move {
-        tokio::time::sleep_until(context.deadline.unwrap().into()).await;
+        tokio::time::sleep_until(context.deadline.unwrap()).await;
         Ok(crate::scripted::echo(request))
     }));
     let status = scene.raw().await.header("grpc-timeout", "80m").call(INFER, framed(&row())).await;
