@@ -1,4 +1,4 @@
-//! Reading what was kept.
+//! Reads captured queries.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,16 +9,16 @@ use bytes::Bytes;
 use crate::folder::{FORMAT, Title, segments_below};
 use crate::{Error, Record};
 
-/// Queries to one model.
+/// Captured queries of one model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Captured {
     /// The records, the oldest first.
     pub records: Vec<Record>,
-    /// Bytes at the ends of segments that are no whole record: a process was killed there, or the disk was full.
+    /// Bytes of incomplete records at the ends of segments: a process was killed there, or the disk was full.
     pub lost: u64,
 }
 
-/// Reads the queries to `model` from a folder that a frontend wrote to, or from the folder of one model in it.
+/// Reads the queries of `model` from a frontend's folder, or from the folder of one model in it.
 pub fn read(path: &Path, model: &str) -> Result<Captured, Error> {
     let (mut captured, mut others) = (Captured::default(), BTreeSet::new());
     for segment in segments_below(path)? {
@@ -91,7 +91,7 @@ mod tests {
         let captured = read(folder.path(), "m/1").unwrap();
         assert_eq!(captured.records.iter().map(|record| record.unix_ms).collect::<Vec<_>>(), [3, 5]);
         assert!(captured.lost > 0);
-        // The folder of the model alone will do as well.
+        // The folder of a single model works as well.
         assert_eq!(read(segment.parent().unwrap(), "m/1").unwrap(), captured);
     }
 
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_format_is_named() {
+    fn later_format_is_named_in_the_error() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("1.rows"), "{\"format\":2,\"model\":\"m\",\"version\":\"1\"}\n")
             .unwrap();
