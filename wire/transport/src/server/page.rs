@@ -1,4 +1,4 @@
-//! Pages beside the protocol, on an address for operators: metrics, and what the process adds to them.
+//! Pages on an address for operators: metrics, and pages that the process adds.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::listening::{Handler, Routed};
 
 /// Largest body that a page accepts: a settings document, not tensors.
 const MAX_BODY: usize = 1 << 20;
-/// How long a client may take over its request's body.
+/// Timeout for a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a page answers with: its text, or an error.
+/// The result of a page: its text, or an error.
 type Answered = Result<String, Error>;
 
 type Read = dyn Fn() -> Answered + Send + Sync;
@@ -52,27 +52,27 @@ impl Page {
     }
 }
 
-/// The pages of a server, and what stands before them.
+/// The pages of a server, and their access control.
 pub(super) struct Pages {
     pages: Vec<Page>,
     guard: Guard,
 }
 
 impl Pages {
-    /// The pages of an address that is reached by so many.
+    /// The pages of an address with this reach.
     pub(super) fn new(pages: Vec<Page>, keys: &Keys, reach: Reach) -> Self {
         let writes = pages.iter().find(|page| page.write.is_some());
         if let Some(page) = writes.filter(|_| reach == Reach::Open && !keys.are_asked_for()) {
             tracing::warn!(
                 path = page.routes[0].path,
-                "whoever reaches the metrics address may change this: set server.keys_file"
+                "any client of the metrics address may change this page: set server.keys_file"
             );
         }
         Self { pages, guard: Guard::of_pages(keys.clone()) }
     }
 }
 
-/// What serves pages on a listener.
+/// Serves pages on a listener.
 pub(super) fn handler(pages: Pages) -> impl Handler {
     let pages = Arc::new(pages);
     Routed(tower::service_fn(move |request| {
@@ -92,7 +92,7 @@ async fn told(pages: &Pages, request: Request<Incoming>) -> Result<(&'static str
     let (method, path) = (request.method(), request.uri().path());
     let found = pages.pages.iter().find_map(|page| keys::find(page.routes, method, path));
     let access = found.map(|route| route.access);
-    // Who starts a worker with faults, for an experiment, lets them be injected from elsewhere.
+    // A worker with faults enabled, for an experiment, accepts them from other machines too.
     let _visit = pages.guard.check(request.headers(), access.unwrap_or(Access::AnyKey), Reach::Local)?;
     let Some(page) = pages.pages.iter().find(|page| keys::methods(page.routes, path).next().is_some()) else {
         return Err(Error::UnknownPath { path: path.to_owned() });
@@ -112,7 +112,7 @@ async fn read(body: Incoming) -> Result<Bytes, Error> {
     match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Error::BodyTooLarge { limit: MAX_BODY }),
-        Ok(Err(error)) => Err(malformed(format!("the body broke off: {error}"))),
+        Ok(Err(error)) => Err(malformed(format!("the body ended early: {error}"))),
         Err(_) => Err(malformed(format!("the body did not arrive within {BODY_TIMEOUT:?}: send it faster"))),
     }
 }

@@ -47,7 +47,7 @@ async fn predict<S: InferenceService>(
     Ok(answer)
 }
 
-/// The response's outcome, for those who count answers without reading them.
+/// The response's outcome, for proxies that count responses without reading them.
 fn outcome(response: &InferResponse) -> Option<MetadataValue<Ascii>> {
     let outcome = response.parameters.get("parm_outcome").and_then(Parameter::as_str)?;
     MetadataValue::try_from(outcome).ok()

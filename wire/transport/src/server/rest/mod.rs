@@ -1,4 +1,4 @@
-//! The REST endpoints: one file a group. Handlers parse, call the service, and map the error.
+//! The REST endpoints: one file per group. Handlers parse, call the service, and map the error.
 
 mod body;
 mod frames;
@@ -30,7 +30,7 @@ use crate::keys::{self, Access, Visit};
 pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// What handlers share.
+/// The shared state of handlers.
 type Served<S> = State<Arc<Shared<S>>>;
 
 /// Every route. `openapi.json` describes them and [`REST`](keys::REST) has the access that they require; tests compare the
@@ -66,8 +66,8 @@ pub(super) fn router<S: InferenceService>(shared: Arc<Shared<S>>) -> Router {
     routes().router().with_state(shared)
 }
 
-/// Lets a request in that is served and whose caller may have it. What it wants is said by the table, so that no handler can
-/// forget to ask; a stranger is not told which paths there are.
+/// Admits a request if it is served and its caller has the required access. The access comes from the table, so that no
+/// handler can forget to check it. Clients without a key cannot probe for paths.
 pub(super) fn admit<S: InferenceService, B>(
     shared: &Shared<S>,
     request: &http::Request<B>,
@@ -87,7 +87,7 @@ pub(super) fn admit<S: InferenceService, B>(
     }
 }
 
-/// The model that a path names.
+/// The model in a path.
 #[derive(Debug, Deserialize)]
 struct Target {
     model: String,
@@ -95,7 +95,7 @@ struct Target {
     version: Option<String>,
 }
 
-/// Axum would refuse a path that is no text in words of its own, and uncounted.
+/// Axum would reject a path that is not text with its own message, and uncounted.
 impl<S: InferenceService> FromRequestParts<Arc<Shared<S>>> for Target {
     type Rejection = Response;
 
@@ -114,14 +114,14 @@ impl From<Target> for ModelRef {
     }
 }
 
-/// The answer that says `error`.
+/// The response of an error.
 pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error) -> Response {
     let mut response = json(status::of(error.code()).0, codec::encode_error(error));
     response.headers_mut().extend(status::headers(error, shared.config.retry_after));
     response
 }
 
-/// A JSON answer, or the error's.
+/// A JSON response, or that of the error.
 fn answer<S: InferenceService, T: Serialize>(shared: &Shared<S>, outcome: Result<T, Error>) -> Response {
     let encoded = outcome.and_then(|value| {
         serde_json::to_vec(&value).map_err(|error| Error::Internal { message: error.to_string() })
@@ -139,13 +139,14 @@ fn json(status: StatusCode, body: Bytes) -> Response {
     response
 }
 
-/// Refuses a path that there is not, or a method that a path does not take.
+/// Rejects an unknown path, or a method that a path does not support.
 fn not_served<S: InferenceService>(shared: &Shared<S>, method: &Method, path: &str) -> Response {
     let shown = path.chars().take(200).collect::<String>();
     if keys::methods(keys::REST, path).next().is_none() {
         return problem(shared, &shared.rejected(Error::UnknownPath { path: shown }, Transport::Http));
     }
-    let error = Error::Malformed { message: format!("{shown} is not for {method}: see /v2/openapi.json") };
+    let error =
+        Error::Malformed { message: format!("{shown} does not support {method}: see /v2/openapi.json") };
     let error = shared.rejected(error, Transport::Http);
     json(StatusCode::METHOD_NOT_ALLOWED, codec::encode_error(&error))
 }

@@ -1,4 +1,4 @@
-//! Requests in, predictions out.
+//! Inference requests and their responses.
 
 use parm_protocol::grpc::inference::InferTensorContents;
 
@@ -63,7 +63,7 @@ async fn deadline_and_trace_reach_the_service() {
         assert_eq!(raw.call(INFER, framed(&row())).await.code(), Code::Ok);
         let context = contexts.recv().await.unwrap();
         assert_eq!(context.transport, Transport::Grpc);
-        assert_eq!(context.arrived, before, "time stands still");
+        assert_eq!(context.arrived, before, "time is paused");
         assert_eq!(context.deadline, timeout.map(|timeout| before + timeout));
         assert_eq!(context.traceparent.as_deref(), trace);
     }
