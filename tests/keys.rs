@@ -211,7 +211,7 @@ fn a_key_works_once_it_is_in_the_file_and_not_when_it_is_out() {
     parm.until("the key is out", |parm| ask(parm, INFER, Some(&late)).status == 401);
     assert_eq!(ask(&parm, INFER, Some(ring.of(Role::Infer))).status, 200);
     let words = ask(&parm, INFER, Some(&late)).json()["error"].as_str().unwrap().to_owned();
-    assert!(words.contains("not known here"), "{words}");
+    assert!(words.contains("unknown or revoked"), "{words}");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn refusals_say_what_to_do() {
     let small = ask(&parm, unload, Some(ring.of(Role::Infer)));
     assert_eq!(small.status, 403);
     let words = small.body_text();
-    assert!(words.contains("key 'infer' has the role infer, and this wants control"), "{words}");
+    assert!(words.contains("key 'infer' has the role infer, this requires control"), "{words}");
     assert_eq!(ask(&parm, INFER, Some(&slow)).status, 200);
     let over = ask(&parm, INFER, Some(&slow));
     assert_eq!(over.status, 429, "{}", over.body_text());
@@ -266,8 +266,7 @@ fn a_frontend_sends_its_key_to_workers_by_every_transport() {
         parm.until_model_ready();
         assert_eq!(ask(&parm, INFER, None).status, 200, "{url}");
         let stranger = Parm::listening(&["serve", "--worker", &url]);
-        stranger
-            .until("the worker's refusal is in the log", |parm| parm.log().contains("a key is wanted here"));
+        stranger.until("the worker's refusal is in the log", |parm| parm.log().contains("a key is required"));
         assert_ne!(ask(&stranger, INFER, None).status, 200, "{url}");
     }
 }
@@ -399,5 +398,5 @@ fn keys_are_made_for_people_listed_and_checked() {
     fs::write(&path, "").unwrap();
     let (code, checked) = run(&["check", config.to_str().unwrap()]);
     assert_eq!(code, Some(1));
-    assert!(checked.contains("FAIL keys:") && checked.contains("names no key"), "{checked}");
+    assert!(checked.contains("FAIL keys:") && checked.contains("has no keys"), "{checked}");
 }

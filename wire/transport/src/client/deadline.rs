@@ -1,4 +1,4 @@
-//! Deadlines, enforced here whatever the server does.
+//! Enforces deadlines on the client, independently of the server.
 
 use std::future::Future;
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use parm_protocol::Error;
 
-/// The future's result, or the error that its time has passed.
+/// The future's result, or a timeout at the deadline.
 pub(super) async fn within<T>(
     deadline: Option<Instant>,
     future: impl Future<Output = Result<T, Error>>,

@@ -22,9 +22,13 @@ pub(super) fn of(error: &io::Error) -> Option<&Error> {
 
 /// The end of a connection: rustls' text and the advice.
 pub(super) fn broken(error: &Error) -> io::Error {
-    let text = match advice(error) {
-        Some(advice) => format!("{error}: {advice}"),
-        None => error.to_string(),
+    let text = match (error, advice(error)) {
+        (_, Some(advice)) => format!("{error}: {advice}"),
+        // rustls shows errors of custom verifiers in debug form.
+        (Error::InvalidCertificate(CertificateError::Other(other)), None) => {
+            format!("invalid peer certificate: {other}", other = other.0)
+        }
+        _ => error.to_string(),
     };
     io::Error::new(io::ErrorKind::InvalidData, text)
 }

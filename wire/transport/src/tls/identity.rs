@@ -1,4 +1,4 @@
-//! rustls' configurations, made whole from the files: what is shown, to whom, and who is believed.
+//! rustls configurations, built from one read of the files.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,21 +15,21 @@ use super::verify::{Callers, Named};
 const HTTP1: &[u8] = b"http/1.1";
 const HTTP2: &[u8] = b"h2";
 
-/// All that handshakes need, made at one time from files that were read at one time.
+/// Everything that handshakes need, from files of the same read.
 pub(super) struct Identity {
     pub(super) servers: Option<Servers>,
     pub(super) clients: Option<Clients>,
-    /// Until when the certificate is valid.
+    /// The expiry of the certificate.
     pub(super) not_after: Option<SystemTime>,
 }
 
-/// For what is listened on, by what is spoken there.
+/// For listeners, by protocol.
 pub(super) struct Servers {
     pub(super) both: Arc<ServerConfig>,
     pub(super) http1: Arc<ServerConfig>,
 }
 
-/// For what is dialled, by what is spoken there.
+/// For outgoing connections, by protocol.
 pub(super) struct Clients {
     pub(super) http1: Arc<ClientConfig>,
     pub(super) http2: Arc<ClientConfig>,
@@ -50,7 +50,7 @@ impl Identity {
         Ok(Self { servers, clients, not_after })
     }
 
-    /// Whether everybody refuses the certificate.
+    /// Whether the certificate has expired.
     pub(super) fn is_expired(&self) -> bool {
         self.not_after.is_some_and(|end| end < SystemTime::now())
     }
@@ -123,7 +123,7 @@ fn unusable(certified: &Certified, error: &Error) -> String {
     match error {
         Error::InconsistentKeys(_) => {
             format!(
-                "tls.key: {key} is not the key of the certificate in {certificate}: name the one it was made with"
+                "tls.key: {key} is not the key of the certificate in {certificate}: use the key that it was issued for"
             )
         }
         Error::InvalidCertificate(_) => format!("tls.certificate: {certificate}: {error}"),

@@ -1,4 +1,4 @@
-//! Callers who show who they are.
+//! Mutual TLS: callers with certificates.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn mutual(scene: &Scene, wished: &[&str]) -> Config {
 }
 
 #[tokio::test]
-async fn who_has_a_name_that_is_wished_for_may_call() {
+async fn client_with_allowed_name_is_accepted() {
     let scene = Scene::new();
     let running = serve(&mutual(&scene, &["spiffe://test/frontend/*", "*.callers.example"])).await;
     for (name, expected) in [
@@ -27,7 +27,7 @@ async fn who_has_a_name_that_is_wished_for_may_call() {
 }
 
 #[tokio::test]
-async fn who_shows_nothing_or_what_a_stranger_signed_may_not() {
+async fn client_without_valid_certificate_is_rejected() {
     let scene = Scene::new();
     let running = serve(&mutual(&scene, &["*"])).await;
     let ca = Some(scene.path("ca.pem"));
@@ -48,7 +48,7 @@ async fn who_shows_nothing_or_what_a_stranger_signed_may_not() {
 }
 
 #[tokio::test]
-async fn workers_may_be_known_by_a_name_that_is_none_of_a_machine() {
+async fn workers_are_verified_by_configured_names() {
     let scene = Scene::new();
     let worker = scene.authority.issue(&["spiffe://test/worker/7"]);
     let running = serve(&scene.config(Mode::Require, &worker, "worker")).await;
