@@ -1,7 +1,7 @@
 //! What a client of a worker sees.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parm_backend::engine::Spec;
 use parm_backend::faults::{Plan, Wrong};

@@ -12,7 +12,7 @@ use parm_protocol::{
     NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata,
 };
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::dice::Dice;
 use crate::schedule::{Guilt, Model, Schedule, Serving, Temper, address};
