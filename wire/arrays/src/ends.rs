@@ -1,4 +1,4 @@
-//! The input of file-type models: a kilobyte from either end of a file, without surrounding white space.
+//! The input of file-type models: a kilobyte from either end of a file.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};

@@ -1,4 +1,4 @@
-//! The idx format of MNIST and its family: two zero bytes, the element type, the rank, big-endian sizes, elements.
+//! The idx format of MNIST: two zero bytes, the element type, the rank, big-endian sizes, elements.
 
 use bytes::Bytes;
 use parm_protocol::{DataType, Tensor};

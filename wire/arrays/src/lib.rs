@@ -1,4 +1,4 @@
-//! Rows from common files: npy (numpy) and idx (MNIST and its family), plain or gzipped, and arbitrary files.
+//! Rows from common files: npy (numpy) and idx (MNIST), plain or gzipped, and arbitrary files.
 //!
 //! A file's header is checked against its length, and errors name the file. The elements stay as stored, little-endian
 //! and row-major, in a [`Tensor`]. [`numbers()`] converts them if only their values count. [`tokens()`] converts an

@@ -1,4 +1,4 @@
-//! Captured queries in a folder: clients' requests and the deployed model's answers, for building stand-ins.
+//! Captured queries in a folder: requests and the deployed model's answers, for building stand-ins.
 //!
 //! A frontend writes them ([`Folder`]), `parm stand-in` reads them ([`read()`]). A folder has one folder per model with
 //! *segments*: append-only files, named by their start. A segment begins with its model; then follow [`Record`]s, each

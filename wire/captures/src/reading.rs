@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_in_the_order_of_time_and_a_cut_end_is_counted() {
+    fn records_are_read_in_order_and_a_cut_end_is_counted() {
         let folder = tempfile::tempdir().unwrap();
         written(folder.path());
         let segment = segments_below(folder.path()).unwrap().remove(0).path;

@@ -1,4 +1,4 @@
-//! Traits of clients and servers that exchange tokens, for frontends that share instances (see the crate `tokens`).
+//! Traits of clients and servers that exchange tokens (see the crate `tokens`).
 
 use parm_tokens::{Frontend, Message, Order, Token};
 

@@ -1,4 +1,4 @@
-//! The Open Inference Protocol: tensors, requests, responses, their REST and gRPC encodings, and the two main traits.
+//! The Open Inference Protocol: tensors, requests, responses, their encodings, and the two main traits.
 //!
 //! Servers implement [`InferenceService`], clients implement [`client::Client`]. The crate opens no socket: servers,
 //! clients and frames are the crate `transport`. It has no notion of coding, dispatch or engines.

@@ -1,4 +1,4 @@
-//! A tensor on the wire: a datatype, a shape and raw little-endian, row-major bytes, shared without copying.
+//! A tensor on the wire: a datatype, a shape and raw row-major bytes, shared without copying.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,6 @@
-//! Decodes every seed of the fuzzer, so that a change to the codecs cannot leave it with invalid seeds only.
-//! `fuzz/seeds.py` rewrites the seeds.
+//! Decodes every seed of the fuzzer.
+//!
+//! A change to the codecs must not leave the fuzzer with invalid seeds only. `fuzz/seeds.py` rewrites the seeds.
 
 use std::fs;
 use std::path::Path;

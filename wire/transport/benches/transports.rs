@@ -1,5 +1,4 @@
-//! Round trips to a service in another process that does nothing, over each transport: the cost of the transport
-//! itself.
+//! Round trips to a service in another process that does nothing, over each transport.
 //!
 //! `cargo bench -p parm-transport --bench transports` prints a table. On a busy machine only ratios count.
 

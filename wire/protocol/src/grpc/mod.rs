@@ -1,4 +1,4 @@
-//! The gRPC side of the protocol: generated messages and client, and their conversion to and from our types.
+//! The gRPC side of the protocol: generated messages, and their conversion to and from our types.
 
 mod bounded;
 pub mod convert;

@@ -1,4 +1,4 @@
-//! The REST side of the protocol: JSON, and the binary tensor extension that appends tensors as raw bytes.
+//! The REST side of the protocol: JSON, and the binary tensor extension.
 //!
 //! The codecs are pure and work both ways: the server decodes requests and encodes responses, the client the reverse.
 //! With the extension a body is `JSON, blob, blob, ...`; the `Inference-Header-Content-Length` header has the length of

@@ -1,5 +1,6 @@
-//! A client over frames: one connection, opened on demand and reopened after a failure. Endpoints other than inference
-//! use HTTP on the same port.
+//! A client over frames: one connection, opened on demand and reopened after a failure.
+//!
+//! Endpoints other than inference use HTTP on the same port.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

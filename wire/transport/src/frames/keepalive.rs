@@ -1,4 +1,4 @@
-//! Detects a peer that is connected but silent: stopped, hung, or behind a network that dropped the connection.
+//! Detects a peer that is connected but silent: stopped, hung, or behind a broken network.
 //!
 //! Every received byte counts as a sign of life, not only a whole frame: one of 48 MB takes ten seconds over a slow
 //! link. A large outgoing frame precedes the ping, so the peer's timeout starts when the ping was sent. Until then the

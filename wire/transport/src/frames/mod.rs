@@ -1,4 +1,4 @@
-//! Frames: a multiplexed binary transport between our own frontends and workers, over TCP and Unix sockets.
+//! Frames: a multiplexed binary transport between frontends and workers, over TCP and Unix sockets.
 //!
 //! HTTP/1.1 carries one request at a time on a connection, and gRPC costs several times the processor time of frames. A
 //! frame is a 16-byte header and a body. A body is a compact head and the tensors' bytes, aligned, so that they are

@@ -1,4 +1,4 @@
-//! A connection: HTTP/1.1 or HTTP/2 on a socket, until it ends, is idle for too long, or its listener drains.
+//! A connection, HTTP/1.1 or HTTP/2, until it ends, is idle for too long, or its listener drains.
 //!
 //! One coarse clock watches a connection, instead of a timer per request. It ticks as often as the shortest timeout
 //! requires. It closes a connection that never sent a request in time, has been idle for too long, or does not read its

@@ -1,4 +1,4 @@
-//! Listeners and their connections: one type of limits and one serving loop for every address of the product.
+//! Listeners and their connections: one type of limits and one serving loop for every address.
 //!
 //! A [`Station`] is a bound [`Listener`] with [`ConnectionLimits`] and a [`Room`] of places. It accepts connections
 //! until it is stopped, performs the TLS handshake, and lets a [`Handler`] answer the requests of each connection.

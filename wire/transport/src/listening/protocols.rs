@@ -1,4 +1,4 @@
-//! Limits of HTTP/1.1 and HTTP/2 on a connection, all set here instead of inherited from a library's defaults.
+//! Limits of HTTP/1.1 and HTTP/2 on a connection, all set here instead of left to library defaults.
 
 use std::time::Duration;
 

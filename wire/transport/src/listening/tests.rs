@@ -1,5 +1,6 @@
-//! Stations with few places, and clients that want them all. Timeouts that could end a silent connection are an hour,
-//! so that only the room's eviction can.
+//! Stations with few places, and clients that want them all.
+//!
+//! Timeouts that could end a silent connection are an hour, so that only the room's eviction can.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

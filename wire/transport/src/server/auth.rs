@@ -1,5 +1,7 @@
-//! Access control of a listener: keys, if there are any. Without keys every client may request predictions, and changes
-//! are allowed from this machine only.
+//! Access control of a listener.
+//!
+//! With keys, the role of a key decides. Without keys every client may request predictions, and changes are allowed
+//! from this machine only.
 
 use http::HeaderMap;
 use http::header::ORIGIN;

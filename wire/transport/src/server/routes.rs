@@ -1,4 +1,4 @@
-//! A router with a list of its routes, so that a test can compare it with a table of [routes](crate::keys::Route).
+//! A router with a list of its routes, which a test compares with a [table](crate::keys::Route).
 
 use axum::Router;
 use axum::handler::Handler;

@@ -1,4 +1,4 @@
-//! TLS for frames: one task reads while others write, on any threads, without waiting longer than for one record.
+//! TLS for frames: one task reads while others write, on any threads, without blocking.
 //!
 //! Frames write through a shared reference without blocking, and must learn when the socket is full. So the TLS state
 //! is next to the socket, under a lock that is never held across an await. Encrypted bytes that the socket did not

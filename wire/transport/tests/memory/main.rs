@@ -1,5 +1,6 @@
-//! Memory cost of hostile bodies: the peak is a few times their size, for any content and transport. Measured with a
-//! counting allocator against the real server, in its own program.
+//! Memory cost of hostile bodies: the peak is a few times their size, for any content and transport.
+//!
+//! Measured with a counting allocator against the real server, in its own program.
 
 mod bodies;
 mod counting;

@@ -1,4 +1,4 @@
-//! Encodes requests, answers and failures as frames, and decodes them. Decoding never copies tensors' bytes.
+//! Encodes requests, answers and failures as frames, and decodes them without copying tensors.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Clients that ignore the server's goodbye, or send requests after their own: their connection must end.
+//! Clients that ignore the server's goodbye, or send requests after their own.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The requests of clients' connections: REST, gRPC and the upgrade to frames, on every address of the protocol.
+//! The requests of clients' connections: REST, gRPC and the upgrade to frames.
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! A fleet that enables TLS step by step: neighbouring modes are compatible, and no connection is downgraded silently.
+//! A fleet that enables TLS step by step: neighbouring modes are compatible, and none is downgraded.
 
 use tokio::net::TcpListener;
 
