@@ -6,7 +6,6 @@ use parm_protocol::{DataType, Tensor};
 use crate::Problem;
 use crate::error::malformed;
 
-/// The array, or the problem of the file.
 pub(crate) fn parse(content: Vec<u8>) -> Result<Tensor, Problem> {
     let Some(([0, 0, kind, rank], rest)) = content.split_first_chunk::<4>() else {
         return Err(malformed("it does not begin with two zero bytes, nor like an npy file"));

@@ -10,7 +10,6 @@ use crate::error::malformed;
 
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// The array, or the problem of the file.
 pub(crate) fn parse(content: Vec<u8>) -> Result<Tensor, Problem> {
     let place = header(&content).ok_or_else(|| malformed("its header is cut short"))?;
     let header =

@@ -36,7 +36,6 @@ impl Budget {
         Arc::new(Share { budget: self.clone(), held: AtomicUsize::new(0), refused: AtomicBool::new(false) })
     }
 
-    /// The bytes that are held now.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)

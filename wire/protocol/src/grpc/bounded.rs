@@ -74,7 +74,6 @@ mod tests {
         }
     }
 
-    /// A message with one input.
     fn with(input: InferInputTensor) -> ModelInferRequest {
         ModelInferRequest { inputs: vec![input], ..message(0, 0, 0) }
     }

@@ -26,7 +26,6 @@ impl Blobs {
         Ok((json, Blobs { rest: body }))
     }
 
-    /// The next tensor's bytes.
     pub(super) fn take(&mut self, tensor: &str, size: usize) -> Result<Bytes, Error> {
         if size > self.rest.len() {
             return Err(malformed(format!(

@@ -17,7 +17,6 @@ pub(super) trait Counted {
     fn count(&self, parts: &mut Parts) -> Result<(), Error>;
 }
 
-/// A list of inputs or outputs.
 pub(super) struct Few<T>(pub(super) Vec<T>);
 
 impl<T> Default for Few<T> {

@@ -13,7 +13,6 @@ use super::{Config, DialAddress, Endpoint, Scheme};
 use crate::frames::Socket;
 use crate::tls::{Outgoing, Spoken};
 
-/// Opens connections to one server.
 #[derive(Clone, Debug)]
 pub(super) struct Dialer(Arc<Inner>);
 
@@ -68,7 +67,6 @@ impl Dialer {
         }
     }
 
-    /// The scheme of requests.
     pub(super) fn scheme(&self) -> &'static str {
         if self.0.outgoing.is_secured() { "https" } else { "http" }
     }

@@ -27,7 +27,6 @@ impl Token {
         Digest::of(self.0.as_bytes())
     }
 
-    /// The value of the `authorization` header.
     pub(super) fn bearer(&self) -> String {
         format!("Bearer {}", self.0)
     }

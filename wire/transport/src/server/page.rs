@@ -52,7 +52,6 @@ impl Page {
     }
 }
 
-/// The pages of a server, and their access control.
 pub(super) struct Pages {
     pages: Vec<Page>,
     guard: Guard,
@@ -72,7 +71,6 @@ impl Pages {
     }
 }
 
-/// Serves pages on a listener.
 pub(super) fn handler(pages: Pages) -> impl Handler {
     let pages = Arc::new(pages);
     Routed(tower::service_fn(move |request| {

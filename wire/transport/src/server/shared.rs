@@ -13,7 +13,6 @@ use crate::listening::{Ages, Drain};
 use http::Method;
 use parm_protocol::{Error, InferRequest, InferenceService, Transport, bounds};
 
-/// The service and its surroundings.
 pub(super) struct Shared<S> {
     pub(super) service: Arc<S>,
     pub(super) config: Config,

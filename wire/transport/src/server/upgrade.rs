@@ -66,7 +66,6 @@ impl<S: InferenceService> Offer<S> {
         response
     }
 
-    /// The connections that speak frames.
     #[cfg(test)]
     pub(crate) fn connections(&self) -> &TaskTracker {
         &self.drain.connections

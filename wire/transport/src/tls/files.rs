@@ -17,7 +17,6 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Permissions for users other than the owner and the group.
 const OTHERS: u32 = 0o007;
 
-/// The content of the files.
 pub(super) struct Files {
     certificate: Option<Content>,
     key: Option<Content>,
@@ -25,7 +24,6 @@ pub(super) struct Files {
     ca: Option<Content>,
 }
 
-/// A file and its content.
 struct Content {
     field: &'static str,
     path: PathBuf,
@@ -74,12 +72,10 @@ impl Files {
         Ok(Some(Certified { chain, key, paths }))
     }
 
-    /// Authorities of callers.
     pub(super) fn client_ca(&self) -> Result<Option<RootCertStore>, String> {
         self.client_ca.as_ref().map(Content::authorities).transpose()
     }
 
-    /// Authorities of workers.
     pub(super) fn ca(&self) -> Result<Option<RootCertStore>, String> {
         self.ca.as_ref().map(Content::authorities).transpose()
     }

@@ -98,7 +98,6 @@ impl Tls {
 }
 
 impl Charter {
-    /// The current identity.
     pub(super) fn identity(&self) -> Arc<Identity> {
         self.identity.read().clone()
     }
@@ -116,7 +115,6 @@ impl Charter {
     }
 }
 
-/// Logs warnings about valid files.
 fn warn(config: &Config, identity: &Identity) {
     if let Some(path) = Tls::exposed(config) {
         tracing::warn!(key = %path.display(), "every user of this machine can read the private key: run chmod 600");

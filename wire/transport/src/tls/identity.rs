@@ -19,7 +19,6 @@ const HTTP2: &[u8] = b"h2";
 pub(super) struct Identity {
     pub(super) servers: Option<Servers>,
     pub(super) clients: Option<Clients>,
-    /// The expiry of the certificate.
     pub(super) not_after: Option<SystemTime>,
 }
 
@@ -50,7 +49,6 @@ impl Identity {
         Ok(Self { servers, clients, not_after })
     }
 
-    /// Whether the certificate has expired.
     pub(super) fn is_expired(&self) -> bool {
         self.not_after.is_some_and(|end| end < SystemTime::now())
     }

@@ -48,7 +48,6 @@ pub(super) struct Lasting {
 }
 
 impl Lasting {
-    /// Records a TLS connection to `server`.
     pub(super) fn new(charter: Arc<Charter>, server: &str) -> Self {
         charter.memory.count(server, |secured| secured + 1);
         Self { charter, server: server.to_owned() }
@@ -76,7 +75,6 @@ impl Memory {
         })
     }
 
-    /// Records the start or end of a TLS connection.
     fn count(&self, server: &str, change: impl FnOnce(usize) -> usize) {
         let mut servers = self.0.lock();
         let secured = change(servers.get(server).map_or(0, |known| known.secured));

@@ -15,7 +15,6 @@ const MOST: usize = 256;
 /// Most names of a certificate; further ones are ignored.
 const NAMES: usize = 128;
 
-/// Checks patterns of names.
 pub(super) fn check(field: &str, patterns: &[String]) -> Result<(), String> {
     if patterns.len() > MOST {
         return Err(format!("{field} has {} names, more than {MOST}: use stars", patterns.len()));
@@ -33,7 +32,6 @@ pub(super) fn check(field: &str, patterns: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The DNS names and URIs of a certificate.
 pub(super) fn of(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return Vec::new() };
     let uris = certificate.valid_uri_names();

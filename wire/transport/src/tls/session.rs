@@ -15,7 +15,6 @@ use tokio::net::TcpStream;
 use super::memory::Lasting;
 use super::{Stream, advice};
 
-/// Both directions of a connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     socket: TcpStream,
@@ -101,7 +100,6 @@ impl Session {
     }
 }
 
-/// Sends all encrypted bytes.
 fn send(connection: &mut Connection, socket: &TcpStream) -> io::Result<()> {
     while connection.wants_write() {
         match connection.write_tls(&mut AtOnce(socket)) {

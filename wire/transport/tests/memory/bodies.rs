@@ -5,7 +5,6 @@ use bytes::Bytes;
 /// The largest body that the server accepts.
 pub(crate) const LARGEST: usize = 8 << 20;
 
-/// A body and its encoding.
 pub(crate) enum Body {
     Json(Vec<u8>),
     /// Without an announced length.
@@ -28,7 +27,6 @@ impl Body {
 /// A body's description and constructor.
 type Recipe = (&'static str, fn() -> Body);
 
-/// Every body.
 pub(crate) const ALL: &[Recipe] = &[
     ("JSON: as many numbers as fit", || json(&tensor("FP64", "1", "1", ","))),
     ("JSON: numbers that take as much as a body may", || {
@@ -193,7 +191,6 @@ fn contents(tag: u8, packed: &[u8]) -> Body {
     grpc(&field(5, &field(5, &field(tag, packed))))
 }
 
-/// An input with typed contents.
 fn typed(datatype: &str, count: usize, contents: &[u8]) -> Vec<u8> {
     let shape = field(3, &number(count));
     field(5, &[field(1, b"x"), field(2, datatype.as_bytes()), shape, field(5, contents)].concat())

@@ -20,7 +20,6 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that are allocated now.
 pub(crate) fn held() -> usize {
     HELD.load(Ordering::SeqCst)
 }

@@ -43,7 +43,6 @@ pub(in crate::rest) fn read(json: &str, datatype: DataType, shape: &[usize]) -> 
     Ok(sink.out.freeze())
 }
 
-/// The values read so far.
 struct Sink<'a> {
     datatype: DataType,
     shape: &'a [usize],

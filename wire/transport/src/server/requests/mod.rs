@@ -20,7 +20,6 @@ use super::shared::Shared;
 use crate::budget::Share;
 use crate::listening::{Activity, Handler, Place, Running, Told};
 
-/// Answers the requests of every connection.
 pub(super) struct App<S> {
     shared: Arc<Shared<S>>,
     router: Router,
@@ -60,7 +59,6 @@ impl<S: InferenceService> Handler for App<S> {
     }
 }
 
-/// The requests of one connection.
 pub(super) struct Requests<S> {
     app: App<S>,
     activity: Arc<Activity>,

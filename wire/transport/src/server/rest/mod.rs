@@ -30,7 +30,6 @@ use crate::keys::{self, Access, Visit};
 pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// The shared state of handlers.
 type Served<S> = State<Arc<Shared<S>>>;
 
 /// Every route. `openapi.json` describes them and [`REST`](keys::REST) has the access that they require; tests compare the
@@ -87,7 +86,6 @@ pub(super) fn admit<S: InferenceService, B>(
     }
 }
 
-/// The model in a path.
 #[derive(Debug, Deserialize)]
 struct Target {
     model: String,
@@ -114,7 +112,6 @@ impl From<Target> for ModelRef {
     }
 }
 
-/// The response of an error.
 pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error) -> Response {
     let mut response = json(status::of(error.code()).0, codec::encode_error(error));
     response.headers_mut().extend(status::headers(error, shared.config.retry_after));

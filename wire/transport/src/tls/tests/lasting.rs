@@ -26,7 +26,6 @@ async fn impostor(address: SocketAddr) -> tokio::sync::mpsc::Receiver<Vec<u8>> {
     heard
 }
 
-/// Advances the clock.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;

@@ -38,7 +38,6 @@ struct Scene {
     authority: Authority,
 }
 
-/// A server that echoes, until it is dropped.
 struct Running {
     addresses: Addresses,
     tls: Tls,
@@ -69,7 +68,6 @@ impl Scene {
         Config { mode, certificate: Some(certificate), key: Some(key), ca, ..Config::default() }
     }
 
-    /// The configuration of a machine at 127.0.0.1.
     fn local(&self, mode: Mode) -> Config {
         self.config(mode, &self.authority.issue(&["127.0.0.1", "localhost"]), mode.name())
     }
@@ -147,7 +145,6 @@ async fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// Both ends of a TLS connection.
 pub(crate) async fn pair() -> (Socket, Socket) {
     let scene = Scene::new();
     let tls = Tls::open(&scene.local(Mode::Require)).unwrap();

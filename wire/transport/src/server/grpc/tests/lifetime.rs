@@ -10,7 +10,6 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Reports when it is dropped.
 struct Guard(mpsc::Sender<&'static str>);
 
 impl Drop for Guard {

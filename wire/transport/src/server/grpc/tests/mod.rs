@@ -191,7 +191,6 @@ impl Scene {
         std::mem::take(&mut *self.script.rejected.lock())
     }
 
-    /// A tonic client.
     fn channel(&self) -> Channel {
         let grpc = self.grpc.clone();
         let connector = tower::service_fn(move |_| {
