@@ -5,7 +5,6 @@ use std::fmt::Write;
 use std::fs;
 
 use crate::support::process::root;
-use crate::support::routes::routes;
 use crate::support::workspace::{files, members, without_comments};
 use crate::support::{Parm, http};
 
@@ -151,7 +150,7 @@ fn the_page_of_bundles_names_every_field_of_a_manifest() {
 #[test]
 fn the_page_of_the_admin_api_has_every_route() {
     let page = fs::read_to_string(root().join("docs/admin.md")).unwrap();
-    for route in routes().filter(|route| route.path.starts_with("/admin/")) {
+    for route in parm_frontend::admin::ROUTES.iter().filter(|route| route.path.starts_with("/admin/")) {
         let shown = format!("`{} {}", route.method, route.path);
         assert!(page.contains(&shown), "docs/admin.md does not have {shown}");
     }

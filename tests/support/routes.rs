@@ -1,9 +1,13 @@
-//! Every route of every listener, from the tables of the crates that serve them.
+//! The routes of every listener, from the tables of the crates that serve them.
 
 use parm_transport::keys::{GRPC, METRICS, REST, Route};
 
-/// All rows.
-pub fn routes() -> impl Iterator<Item = &'static Route> {
-    let tables = [REST, GRPC, METRICS, parm_backend::faults::ROUTES, parm_frontend::admin::ROUTES];
-    tables.into_iter().flatten()
+/// The routes of `parm serve`.
+pub fn of_a_frontend() -> impl Iterator<Item = &'static Route> {
+    [REST, GRPC, METRICS, parm_frontend::admin::ROUTES].into_iter().flatten()
+}
+
+/// The routes of `parm worker --faults`.
+pub fn of_a_worker() -> impl Iterator<Item = &'static Route> {
+    [REST, GRPC, METRICS, parm_backend::faults::ROUTES].into_iter().flatten()
 }
