@@ -67,6 +67,11 @@ impl Clock {
         Time::ZERO + self.origin.elapsed()
     }
 
+    /// A moment of the runtime's, to the dispatcher. Moments before the clock was made are its first.
+    pub(crate) fn time_of(&self, at: Instant) -> Time {
+        Time::ZERO + at.saturating_duration_since(self.origin)
+    }
+
     /// A moment of the dispatcher's, to people: milliseconds since 1970. It never goes back, whatever is done to the
     /// machine's own clock meanwhile.
     pub(crate) fn wall_ms(&self, at: Time) -> u64 {

@@ -427,7 +427,7 @@ async fn a_key_shows_what_its_role_allows_and_one_that_is_taken_out_ends_its_str
             let said = answer.into_body().collect().await.unwrap().to_bytes();
             let said: Value = serde_json::from_slice(&said).unwrap();
             let (role, wanted) = if key == "client" { ("infer", "read") } else { ("read", "control") };
-            let words = format!("'{key}' has the role {role}, and this wants {wanted}");
+            let words = format!("'{key}' has the role {role}, this requires {wanted}");
             assert!(said["error"].as_str().unwrap().contains(&words), "{said}");
         }
     }
