@@ -12,25 +12,23 @@ const Z: f64 = 1.96;
 /// What stands above the tables.
 const HEAD: &str = "# Accuracy of reconstructions
 
-Written by `parm train matrix FILE.. --render docs/results/accuracy.md`; the files are in `training/matrix/`, and the same command \
-without `--render` fills what is missing. All rows are of codes, which mix the queries of a group; `slots` and `tiles` make a prediction \
-for each of them ([how](../training.md)). Models that answer queries one by one are [stand-ins](stand-ins.md), not in these tables, and \
-[better in most places](codes-and-stand-ins.md).
+Every recipe of the matrices in `training/matrix/`. Written by `parm train matrix FILE.. --render docs/results/raw/accuracy.txt`; \
+without `--render` the command runs the cells that have no result. Results are in `training/results/outcomes.jsonl`, with dates in its history. \
+All rows are codes, which mix the queries of a group; `slots` and `tiles` make a prediction for each query. Stand-ins are not in these tables.
 
-- **A_a** is how good predictions are that are available, **A_d** how good reconstructions are alone: every group of the test set, every loss of \
-one prediction, against the truth; ± is the standard deviation of the seeds.
-- **Gap** is A_a - A_d in points, with its 95 % interval from pairs: the same rows, predicted and reconstructed. What is made from one parity errs \
-together, so a group counts as one observation. Seeds are tested on the same rows, so more of them make it no narrower.
-- **Agreement** is how often a reconstruction says what the deployed model does; of boxes, what both share. **Calibration error** is how far its confidence is in the mean from \
-how often it is right, on the test set; the calibration was made on held-out rows.
-- **Cost** is the time of one parity model's run as a share of the deployed model's run for one query, one thread, in turns, on the machine that \
-trained. A group has r of them. That of a learned code was not taken: the deployed model runs on its coded query, between two networks more.
+- **A_a**: accuracy of available predictions. **A_d**: accuracy of reconstructions alone, over every group of the test set and every loss of \
+one prediction. ± is the standard deviation of the seeds.
+- **Gap**: A_a - A_d in points, with its 95 % interval from pairs: the same rows, predicted and reconstructed. Reconstructions from one parity \
+err together, so a group counts as one observation. All seeds use the same test rows, so more seeds do not narrow the interval.
+- **Agreement**: how often a reconstruction gives the answer of the deployed model; for boxes, the share that both have in common. \
+**Calibration error**: mean distance between the confidence and how often the answer is right, on the test set, after calibration on held-out rows.
+- **Cost**: time of one run of a parity model as a share of the deployed model's run for one query, one thread, in turns, on the machine that \
+trained. A group has r such runs. A learned code has no cost here: the deployed model runs on its coded query, between two more networks.
 
-The rows named `parm-` are ParM's recipe (random weights, mean square error, constant step size); `parm-sum-500` has the paper's 500 epochs, \
-`sum-warm` begins with the deployed weights, with a falling step size and an average of the weights. The paper's own numbers are of other networks, and the targets were set for those. \
-A target is judged by the row whose gap was smallest on rows held out of training, so the test set chooses nothing: it is met where the interval's upper end \
-is, missed where its lower end is not, and else open. What was tried where they are missed, and how good the parity models in the box are, \
-stands in [shipped.md](shipped.md).
+Rows named `parm-` are ParM's recipe: random weights, mean square error, constant step size. `parm-sum-500` has the paper's 500 epochs. \
+`sum-warm` begins with the deployed weights, with a falling step size and an average of the weights. The paper's numbers are of other networks, \
+and the targets were set for those. A target is judged by the row with the smallest gap on held-out rows, so the test set chooses nothing. It is met \
+if the upper end of the interval meets it, missed if the lower end does not, and open otherwise.
 ";
 
 /// The page in Markdown. Only results made with today's settings of `matrices` are shown; cells without one are

@@ -256,12 +256,12 @@ fn the_matrices_in_the_box_can_be_read() {
 fn the_page_of_results_is_what_they_give() {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let results = Results::open(&home.join("results")).expect("results");
-    let (path, made) = (home.join("../docs/results/accuracy.md"), render(&boxed(), &results));
+    let (path, made) = (home.join("../docs/results/raw/accuracy.txt"), render(&boxed(), &results));
     #[allow(clippy::disallowed_methods)] // a switch for the people who run the tests, not configuration
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, &made).expect("the page is written");
     }
-    let again = "parm train matrix training/matrix/*.toml --render docs/results/accuracy.md";
+    let again = "parm train matrix training/matrix/*.toml --render docs/results/raw/accuracy.txt";
     let page = fs::read_to_string(path).expect("the page");
     assert!(page == made, "the page is not that of the results: {again}");
 }
