@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::api::{Action, EjectionSettings, Reason};
 use crate::moves::room::{recount_pools_of, refresh};
 use crate::rules::affordable::{can_lose, can_spare, settings_of};
-use crate::rules::blame::quarantine;
+use crate::rules::blame::{doubts, quarantine};
 use crate::state::State;
 use crate::state::instance::{Instance, Serves};
 use crate::state::keys::{InstanceKey, PoolKey};
@@ -140,4 +140,48 @@ pub(crate) fn warm_up(state: &mut State, turn: &Turn, key: InstanceKey) {
     let until = turn.now + slow_start;
     instance.warm_at = Some(until);
     state.timers.set(until, Timer::Warm(key));
+}
+
+/// Takes a failure back that was the query's fault. Returns whether that readmits the instance.
+pub(crate) fn forgive(state: &mut State, turn: &mut Turn, key: InstanceKey, pool: PoolKey) -> bool {
+    let settings = settings_of(state, key, Some(pool));
+    let readmitted = state.health_mut(key, Some(pool)).is_some_and(|health| health.forgive(&settings));
+    if readmitted {
+        turn.out.push(Action::Readmitted(state.instances.at(key).id));
+    }
+    readmitted
+}
+
+/// Reacts to the answer of a probe. Returns whether that readmits the instance.
+pub(crate) fn probe_answered(
+    state: &mut State,
+    turn: &mut Turn,
+    key: InstanceKey,
+    of: Option<PoolKey>,
+    works: bool,
+) -> bool {
+    let settings = settings_of(state, key, of);
+    let Some(health) = state.health_mut(key, of).filter(|health| health.awaits_probe()) else { return false };
+    if !works {
+        probe_failed(state, turn, key, of);
+        return false;
+    }
+    if !health.is_probed() {
+        health.asked();
+        return false;
+    }
+    let reason = health.out_for();
+    health.readmit(&settings);
+    turn.out.push(Action::Readmitted(state.instances.at(key).id));
+    if reason == Some(Reason::Wrong) {
+        // A probe does not show whether its answers are right.
+        for serves in &mut state.instances.at_mut(key).serves {
+            serves.doubt.remember(&doubts(state.pools.at(serves.pool)).0);
+        }
+    }
+    // A slow instance has been running and is warm. A slow start would only make the others busier.
+    if reason != Some(Reason::Slow) {
+        warm_up(state, turn, key);
+    }
+    true
 }

@@ -6,7 +6,7 @@ use crate::api::{Role, farthest};
 use crate::moves::start::{Start, start};
 use crate::moves::watch::look_again;
 use crate::rules::sites::sites_of;
-use crate::rules::suits::may_run;
+use crate::rules::suits::{is_redundancy, may_run};
 use crate::rules::turn::leaves_reserved;
 use crate::state::State;
 use crate::state::arena::Key;
@@ -16,23 +16,42 @@ use crate::state::keys::{InstanceKey, Keys, PoolKey};
 use crate::state::pool::Pool;
 use crate::turn::Turn;
 
-/// Extra jobs that are examined for one that fits. Those before it wait for instances that do not hold their
-/// queries, which is rare and short.
-const LOOK_AT: usize = 16;
+/// Extra jobs that are passed over for one that fits. They wait for instances that do not hold their queries, which is
+/// rare and short.
+const PASS_OVER: usize = 16;
+
+/// Hedges and other redundancy that are passed over in addition. They may have to leave instances that are reserved for
+/// other shares, which a retry behind them may use.
+const PASS_REDUNDANT: usize = 256;
+
+/// A walk through a line of extra jobs.
+#[derive(Default)]
+struct Walk {
+    /// The place of the next job.
+    at: usize,
+    /// Redundant jobs before it.
+    redundant: usize,
+}
+
+impl Walk {
+    fn goes_on(&self) -> bool {
+        self.at - self.redundant < PASS_OVER && self.redundant <= PASS_REDUNDANT
+    }
+}
 
 /// Gives a pool's extra jobs to instances with room.
 pub(crate) fn feed_extras(state: &mut State, turn: &mut Turn, key: PoolKey, class: ExtraLine) {
-    let mut at = 0;
-    let room = |pool: &mut Pool| match class {
-        _ if pool.extras(class).is_empty() => false,
-        ExtraLine::Spare if !pool.has_headroom() => false,
-        _ => !pool.idle.is_empty() || !pool.redundancy_idle.is_empty(),
-    };
-    while at < LOOK_AT && room(state.pools.at_mut(key)) {
-        let Some(extra) = first_wanted(state, turn, key, class, at) else { break };
+    let mut walk = Walk::default();
+    let has_room = |pool: &Pool| !pool.idle.is_empty() || !pool.redundancy_idle.is_empty();
+    while walk.goes_on() {
+        let pool = state.pools.at(key);
+        if !may_start(pool, class) || !has_room(pool) {
+            return;
+        }
+        let Some(extra) = first_wanted(state, turn, key, class, walk.at) else { return };
         let leaves = leaves_reserved(state, turn, key);
         let chosen = choose(state, turn, key, &extra, leaves);
-        settle(state, turn, key, class, &mut at, extra, chosen);
+        settle(state, turn, (key, class), &mut walk, extra, chosen);
     }
 }
 
@@ -45,22 +64,29 @@ pub(crate) fn take_extra(
 ) -> bool {
     for index in 0..state.instances.at(instance).serves.len() {
         let of = state.instances.at(instance).serves[index].pool;
-        let mut at = 0;
-        let pool = state.pools.at_mut(of);
-        if pool.extras(class).is_empty() || (class == ExtraLine::Spare && !pool.has_headroom()) {
+        let mut walk = Walk::default();
+        if !may_start(state.pools.at(of), class) {
             continue;
         }
-        while at < LOOK_AT {
-            let Some(extra) = first_wanted(state, turn, of, class, at) else { break };
+        while walk.goes_on() {
+            let Some(extra) = first_wanted(state, turn, of, class, walk.at) else { break };
             let leaves = leaves_reserved(state, turn, of);
             let chosen = may_run(state, turn, of, &extra, instance, leaves).then_some(instance);
-            settle(state, turn, of, class, &mut at, extra, chosen);
+            settle(state, turn, (of, class), &mut walk, extra, chosen);
             if chosen.is_some() {
                 return true;
             }
         }
     }
     false
+}
+
+/// Whether a line has jobs that may start, as far as the pool is concerned.
+fn may_start(pool: &Pool, class: ExtraLine) -> bool {
+    match class {
+        ExtraLine::Urgent => !pool.urgent.is_empty(),
+        ExtraLine::Spare => !pool.spare.is_empty() && pool.has_headroom(),
+    }
 }
 
 /// Removes the extra job at a place, without answered queries, and for a retry without queries that a replica
@@ -100,26 +126,24 @@ fn first_wanted(state: &mut State, turn: &Turn, key: PoolKey, class: ExtraLine, 
 fn settle(
     state: &mut State,
     turn: &mut Turn,
-    pool: PoolKey,
-    class: ExtraLine,
-    at: &mut usize,
+    (pool, class): (PoolKey, ExtraLine),
+    walk: &mut Walk,
     extra: Extra,
     chosen: Option<InstanceKey>,
 ) {
     let Some(instance) = chosen else {
-        state.pools.at_mut(pool).extras(class).insert(*at, extra);
-        *at += 1;
+        let redundant = class == ExtraLine::Urgent && is_redundancy(state, turn, &extra);
+        state.pools.at_mut(pool).extras(class).insert(walk.at, extra);
+        walk.at += 1;
+        walk.redundant += usize::from(redundant);
         return;
     };
     if class == ExtraLine::Urgent {
         extra.rows.iter().for_each(|query| state.queries.at_mut(*query).extras -= 1);
     }
     let Extra { role, rows, purpose, .. } = extra;
-    start(
-        state,
-        turn,
-        Start { pool, instance, role, rows, class: class.among_all(), purpose: Some(purpose) },
-    );
+    let class = class.among_all();
+    start(state, turn, Start { pool, instance, role, rows, class, purpose: Some(purpose) });
 }
 
 /// Chooses an instance with room for an extra job, far from those that hold its queries or the members of its

@@ -7,9 +7,9 @@
 
 use smallvec::SmallVec;
 
-use crate::api::{Action, Elsewhere, Failure, InstanceId, InstanceSpec, PoolId, Reason};
+use crate::api::{Action, Elsewhere, Failure, InstanceId, InstanceSpec, PoolId};
 use crate::measure::health::{Due, Health};
-use crate::moves::eject::{probe_failed, warm_up};
+use crate::moves::eject::{probe_answered as answered, probe_failed, warm_up};
 use crate::moves::pools::pool_named;
 use crate::moves::reserve::forget_tokens;
 use crate::moves::room::{recount, recount_pools_of, refresh, withdraw};
@@ -17,7 +17,6 @@ use crate::moves::watch::watch_jobs_of;
 use crate::placing::{fill, place, readmit};
 use crate::reactions::job::failed;
 use crate::rules::affordable::settings_of;
-use crate::rules::blame::doubts;
 use crate::state::State;
 use crate::state::instance::{Instance, Serves};
 use crate::state::keys::{InstanceKey, PoolKey};
@@ -149,30 +148,9 @@ pub(crate) fn probe_answered(
     if of.is_some() != pool.is_some() {
         return; // the model is unloaded
     }
-    let settings = settings_of(state, key, of);
-    let Some(health) = state.health_mut(key, of).filter(|health| health.awaits_probe()) else { return };
-    if !works {
-        probe_failed(state, turn, key, of);
-        return;
+    if answered(state, turn, key, of, works) {
+        readmit(state, turn, key);
     }
-    if !health.is_probed() {
-        health.asked();
-        return;
-    }
-    let reason = health.out_for();
-    health.readmit(&settings);
-    turn.out.push(Action::Readmitted(id));
-    if reason == Some(Reason::Wrong) {
-        // A probe does not show whether its answers are right.
-        for serves in &mut state.instances.at_mut(key).serves {
-            serves.doubt.remember(&doubts(state.pools.at(serves.pool)).0);
-        }
-    }
-    // A slow instance has been running and is warm. A slow start would only make the others busier.
-    if reason != Some(Reason::Slow) {
-        warm_up(state, turn, key);
-    }
-    readmit(state, turn, key);
 }
 
 pub(crate) fn warmed_up(state: &mut State, turn: &mut Turn, key: InstanceKey) {

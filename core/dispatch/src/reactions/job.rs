@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::api::{Action, Answer, Failure, Reject, Role};
 use crate::moves::answer::{answer, retire};
-use crate::moves::eject::{ask_whether_it_hangs, eject};
+use crate::moves::eject::{ask_whether_it_hangs, eject, forgive};
 use crate::moves::end::{leave_instance, vacate};
 use crate::moves::group::{note_predictions, wrap_up};
 use crate::moves::judge::{blame, confirm, gave_up, judge, judge_stand_in, works};
@@ -134,7 +134,11 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         if spoiled && job.rows.len() == 1 && (failure == Failure::Query || !held) {
             let first = waiting.failed_at.first().copied().filter(|_| failure == Failure::Model);
             let retried = waiting.retried;
-            first.into_iter().for_each(|instance| forgive(state, turn, instance, job.pool));
+            if let Some(instance) = first
+                && forgive(state, turn, instance, job.pool)
+            {
+                readmit(state, turn, instance);
+            }
             // Retries of bad queries must not use up the budget for failing instances.
             (0..retried).for_each(|_| state.pools.at_mut(job.pool).retries.refund());
             answer(state, turn, *query, Answer::Rejected(Reject::BadQuery));
@@ -181,16 +185,4 @@ pub(crate) fn done(state: &mut State, turn: &mut Turn, pool: PoolKey, instance: 
     state.pools.at_mut(pool).running -= 1;
     retire(state, pool);
     fill(state, turn, instance);
-}
-
-/// Takes a failure back that was the query's fault.
-fn forgive(state: &mut State, turn: &mut Turn, key: InstanceKey, pool: PoolKey) {
-    let settings = &state.pools.at(pool).settings.ejection;
-    let Some(instance) = state.instances.get_mut(key) else { return };
-    let serves = instance.serves.iter_mut().find(|serves| serves.pool == pool);
-    if serves.is_some_and(|serves| serves.health.forgive(settings)) {
-        let id = instance.id;
-        turn.out.push(Action::Readmitted(id));
-        readmit(state, turn, key);
-    }
 }

@@ -12,7 +12,7 @@ use crate::turn::Turn;
 
 /// Whether the queries of an extra job have another job that may answer them. Those of a retry have none, nor have
 /// those of a hedge whose other jobs failed or hang.
-fn is_redundancy(state: &State, turn: &Turn, extra: &Extra) -> bool {
+pub(crate) fn is_redundancy(state: &State, turn: &Turn, extra: &Extra) -> bool {
     let forsaken = |query: &QueryKey| {
         state.queries.get(*query).is_some_and(|of| of.jobs.iter().all(|job| hangs(state, turn, *job)))
     };

@@ -9,6 +9,7 @@ mod drawn_settings;
 mod fleet;
 mod groups;
 mod hangs;
+mod layers;
 mod limits;
 mod lost;
 mod neighbours;

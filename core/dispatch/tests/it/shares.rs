@@ -244,6 +244,37 @@ fn a_hedge_that_waited_for_what_is_reserved_is_no_redundancy_any_more_when_its_f
 }
 
 #[test]
+fn retry_behind_many_hedges_takes_a_reserved_instance() {
+    let budget = BudgetSettings { ratio: Fraction::percent(10), burst: 40 };
+    let hedge = HedgeSettings { budget, ..HedgeSettings::default() };
+    let pools = PoolSettings { policy: PolicyKind::Hedge, hedge, ..plain() };
+    let mut world = World::new(with_shares(&[(1.0, 1), (1.0, 0)], pools), 7);
+    let join = |world: &mut World, id, slots| {
+        let spec = InstanceSpec { serves: vec![Served::all(LIGHT)], slots, site: Site::default() };
+        world.send(Event::InstanceJoined(InstanceId(id), spec));
+    };
+    join(&mut world, 1, 32);
+    for id in 0..300 {
+        ask_as(&mut world, id, LIGHT, Some(0), 0);
+        end(&mut world);
+    }
+    join(&mut world, 2, 1);
+    (1000..1021).for_each(|id| ask_as(&mut world, id, LIGHT, Some(1), 0));
+    let at_second = |world: &World| {
+        let held = world.running().find(|(_, held)| held.job.instance == InstanceId(2));
+        held.map(|(job, held)| (*job, held.rows.clone()))
+    };
+    let (job, _) = at_second(&world).expect("an idle instance takes a query");
+    world.send(Event::JobCompleted(job));
+    world.advance(Duration::from_millis(15));
+    assert_eq!(at_second(&world), None, "hedges leave the reserved instance");
+    assert_eq!(world.running().count(), 20);
+    let (last, rows) = world.running().last().map(|(job, held)| (*job, held.rows.clone())).unwrap();
+    world.send(Event::JobFailed(last, Failure::Instance));
+    assert_eq!(at_second(&world).map(|(_, rows)| rows), Some(rows), "its query has no other job");
+}
+
+#[test]
 fn a_model_whose_times_are_unknown_is_given_one_at_a_time_beside_a_fast_one() {
     let mut world = World::new(Settings::uniform(plain()), 7).given_ahead();
     join_both(&mut world, 1);
