@@ -1,9 +1,11 @@
-//! The dispatcher: a pure state machine that decides which instance runs what, and what each query is answered with.
+//! Dispatcher of parm: a pure state machine that chooses instances for jobs and answers for queries.
 //!
-//! It handles ids, shapes, sizes and times, never tensor bytes; it has no clock, no I/O and no randomness but a seed. Three
-//! drivers run the very same code: tokio in `parm serve`, an event heap in `parm simulate`, proptest in the tests.
+//! It handles ids, shapes, sizes and times, never tensor bytes. It has no clock, no I/O and no randomness except a
+//! seed. Three drivers run the same code: tokio in `parm serve`, an event heap in `parm simulate`, and proptest in
+//! the tests.
 //!
-//! [`recording`] is what happened, line by line: what a frontend writes, and what replays and fits read.
+//! The layers are described at [`Dispatcher`]. [`recording`] is the format that a frontend writes and that replays
+//! and fits read. [`replay`] plays the latest events before a panic.
 
 mod api;
 mod measure;

@@ -14,7 +14,7 @@ use crate::state::instance::{Instance, Serves};
 use crate::state::keys::GroupKey;
 
 impl Dispatcher {
-    /// How a pool is doing; `None` if there is no such pool.
+    /// The state of a pool; `None` if it is unknown.
     pub fn reading(&mut self, now: Time, id: PoolId) -> Option<PoolReading> {
         let status = self.status(id)?;
         let key = self.state.pool_names.get(id)?;
@@ -44,20 +44,20 @@ impl Dispatcher {
         })
     }
 
-    /// The median time of a pool's jobs on the deployed model and a high quantile, once enough are known.
+    /// The median and a high quantile of the times of a pool's deployed model, once enough are known.
     pub fn service(&self, id: PoolId) -> Option<[Duration; 2]> {
         let recent = self.state.pools.get(self.state.pool_names.get(id)?)?.service.reading()?;
         Some([recent.median, recent.high])
     }
 
-    /// The share of a pool's usable slots that queries keep busy; `None` if there is no such pool.
+    /// The utilisation of a pool's usable slots by queries; `None` if the pool is unknown.
     pub fn utilisation(&mut self, now: Time, id: PoolId) -> Option<f64> {
         let now = self.now.max(now);
         let pool = self.state.pools.get_mut(self.state.pool_names.get(id)?)?;
         Some(pool.utilisation(now))
     }
 
-    /// How an instance is doing; `None` if there is none of that name.
+    /// The state of an instance; `None` if it is unknown.
     pub fn instance_reading(&self, now: Time, id: InstanceId) -> Option<InstanceReading> {
         let instance = self.state.instance(id)?;
         let own = &instance.health;
@@ -87,11 +87,11 @@ impl Dispatcher {
         coded.then(|| pool.open.iter().filter_map(|(_, key)| group(*key)).collect())
     }
 
-    /// From now on every step of a query is told, or no more.
+    /// Starts or stops tracing the steps of queries.
     pub fn follow_queries(&mut self, traced: bool) {
         self.state.traced = traced;
     }
-    /// How a pool is doing; `None` if there is no such pool.
+    /// The state of a pool; `None` if it is unknown.
     pub fn status(&self, pool: PoolId) -> Option<PoolStatus> {
         let pool = self.state.pools.get(self.state.pool_names.get(pool)?)?;
         Some(PoolStatus {
@@ -105,7 +105,7 @@ impl Dispatcher {
             counters: pool.counters,
         })
     }
-    /// What is known now.
+    /// The sizes of the state.
     pub fn held(&self) -> Held {
         Held {
             queries: self.state.queries.len(),
@@ -115,7 +115,8 @@ impl Dispatcher {
             pools: self.state.pools.len(),
         }
     }
-    /// Whether an instance takes work: false if it drains, is ejected (as a whole, or with every model), or is unknown.
+    /// Whether an instance takes work. False if it drains, is ejected (as a whole or with every model), or is
+    /// unknown.
     pub fn in_service(&self, instance: InstanceId) -> bool {
         let works = |serves: &Serves| serves.health.in_service();
         let any = |instance: &&Instance| instance.serves.is_empty() || instance.serves.iter().any(works);
@@ -127,18 +128,18 @@ impl Dispatcher {
         let usable = self.state.instance(instance).filter(|instance| instance.usable());
         usable.and_then(|instance| instance.serves(pool)).is_some_and(|serves| serves.health.in_service())
     }
-    /// How shares stand: those that are set up, and pools' own.
+    /// The accounts of configured shares and of pools.
     pub fn shares(&self) -> impl Iterator<Item = (Payer, &Account)> {
         self.state.book.accounts().map(|(payer, account)| (*payer, account))
     }
-    /// Jobs at instances that give no tokens, where there are any: what neighbours are to know.
+    /// The number of jobs at each instance without tokens that has some. Neighbours receive it.
     pub fn held_without_tokens(&self) -> impl Iterator<Item = (InstanceId, u16)> {
         let open = |instance: &&Instance| instance.tokens.is_none() && !instance.jobs.is_empty();
         let held = |instance: &Instance| u16::try_from(instance.jobs.len()).unwrap_or(u16::MAX);
         let instances = self.state.instances.iter().map(|(_, instance)| instance);
         instances.filter(open).map(move |instance| (instance.id, held(instance)))
     }
-    /// From now on somebody asks for the groups that end, or nobody does any more.
+    /// Starts or stops recording the groups that end.
     pub fn watch_groups(&mut self, watched: bool) {
         self.state.watched = watched;
     }

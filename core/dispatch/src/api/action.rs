@@ -29,7 +29,7 @@ pub enum Role {
     StandIn(Urgency),
 }
 
-/// Urgency of a stand-in. A worker runs a spare one after all queries, and a late one before them.
+/// Urgency of a stand-in. A worker runs a spare one behind all queries, and a late one before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Urgency {
     /// None of its queries is late: it uses idle time only.

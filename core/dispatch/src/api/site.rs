@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_apart_and_a_node_is_nearer_than_a_zone() {
+    fn unknown_site_is_apart_and_same_node_is_nearest() {
         let here = site(Some(1), Some(1));
         for (other, expected) in [
             (here, Apart::Nothing),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_farthest_is_asked_for_first_and_nothing_known_is_asked_once() {
+    fn farthest_site_is_tried_first_and_unknown_sites_once() {
         let mut asked = Vec::new();
         let none = |asked: &mut Vec<Apart>, wish| {
             asked.push(wish);

@@ -1,4 +1,4 @@
-//! Times of batches that have an instance to themselves, and the number of batches that may be queued ahead.
+//! Times of batches that have an instance to themselves, and the resulting limit of queued batches.
 //!
 //! The median counts only batches that started on an empty instance. A time measured among other batches would
 //! contain theirs, so an instance would seem slower the more it was given.

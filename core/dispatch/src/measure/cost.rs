@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_takes_the_place_of_what_was_told() {
+    fn observed_cost_replaces_reported_cost() {
         let (mut costs, query) = (Costs::default(), Some(Duration::from_millis(20)));
         assert_eq!(costs.known(query, 0.5), Cost::linear(0.5));
         costs.tell(Cost { rows: [0.2, 0.3, 0.4, 0.8] });

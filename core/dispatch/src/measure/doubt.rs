@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_wrong_from_the_start_is_found_though_it_spoils_the_pool() {
+    fn instance_wrong_from_the_start_is_found() {
         for seed in 0..50 {
             let rate = |_, instance| if instance == 2 { 0.9 } else { 0.1 };
             let (suspect, answers) = first_suspect(20_000, seed, rate).expect("somebody is suspected");

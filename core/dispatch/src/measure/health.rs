@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_out_for_a_failure_that_is_forgiven_is_back() {
+    fn forgiven_failure_readmits_the_instance() {
         let settings = EjectionSettings::default();
         let mut health = Health::new();
         assert_eq!([(); 4].map(|()| health.suspect(&settings)), [None; 4]);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_its_own_eject_it_and_suspicions_do_not_add_to_them() {
+    fn own_failures_eject_without_counting_suspected_ones() {
         let settings = EjectionSettings::default();
         let mut health = Health::new();
         assert_eq!([(); 9].map(|()| health.suspect(&settings)), [None; 9]);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_is_out_of_time_however_often_it_is_ejected_and_called_back() {
+    fn hung_instance_times_out_despite_ejections_and_recalls() {
         let settings = EjectionSettings::default();
         let mut health = Health::new();
         health.gave_nothing(&settings);

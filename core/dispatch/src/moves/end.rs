@@ -25,7 +25,7 @@ pub(crate) fn leave_instance(state: &mut State, turn: &mut Turn, key: JobKey) ->
         instance.heard = turn.now;
         next.into_iter().for_each(|next| begin(state, turn, next));
         if was_silent {
-            // What still waits there was given to others, and they may hang as well.
+            // The batches that wait there were moved to other instances, which may hang as well.
             watch_silence(state, instance_key);
         }
         refresh(state, turn, instance_key);

@@ -1,7 +1,7 @@
 //! Placing: work finds an instance, in one order of urgency.
 //!
 //! [`ORDER`] lists the lines of waiting work, the most urgent first. A pool with new work walks it to find
-//! instances ([`place`]), and an instance with new room walks it to find work ([`fill`]). Between events no
+//! instances ([`place`]), and an instance with new room walks it to find work ([`fill`]). After each event no
 //! instance has room for waiting work, so each needs to search only one way.
 //!
 //! A new kind of job adds a variant of [`Line`], its place in [`ORDER`], and a file next to this one.

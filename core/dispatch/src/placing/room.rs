@@ -7,7 +7,7 @@ use crate::state::keys::{InstanceKey, PoolKey};
 use crate::turn::Turn;
 
 /// Returns an instance with room for a pool's query. If all homes are busy, it is the instance that its own
-/// frontend released last. That frontend goes round too, and returns to this instance after all others.
+/// frontend released last, because that frontend goes round too and returns to this instance last.
 pub(crate) fn next_with_room(state: &mut State, turn: &Turn, key: PoolKey) -> Option<InstanceKey> {
     let pool = state.pools.at_mut(key);
     let (longest, idle) = (pool.longest_pause(), &mut pool.idle);

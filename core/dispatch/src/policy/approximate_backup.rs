@@ -1,7 +1,8 @@
-//! `approximate-backup`: a cheaper model on one of `k + 1` instances runs every query and answers late ones.
+//! `approximate-backup`: a cheaper model on dedicated instances runs every query and answers late ones.
 //!
-//! It is the baseline for parities at the same cost in instances. Unlike a parity it runs every query, so it
-//! saturates unless it is at least `k` times as cheap as the deployed model.
+//! One of `k + 1` instances is dedicated. It is the baseline for parities at the same cost in instances. Unlike a
+//! parity the model runs every query, so it saturates unless it is at least `k` times as cheap as the deployed
+//! model.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
-//! `hedge`: a late batch runs once more on another instance; exact answers for a small share of extra work.
+//! `hedge`: a late batch runs once more on another instance.
 //!
-//! A job is late when it is slower than the budget can duplicate: with a tenth of extra work, the slowest tenth.
-//! It must also exceed 1.25 medians, because the slowest tenth is as fast as the rest if service times hardly
-//! vary, and it must exceed the cost of a duplicate. While too few times are known no job is late.
+//! Answers are exact, for a small share of extra work. A job is late when it is slower than the budget can
+//! duplicate: with a tenth of extra work, the slowest tenth. It must also exceed 1.25 medians, because the slowest
+//! tenth is as fast as the rest if service times hardly vary, and the cost of a duplicate. While too few times are
+//! known no job is late.
 
 use std::time::Duration;
 

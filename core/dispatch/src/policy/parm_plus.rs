@@ -1,4 +1,4 @@
-//! `parm+`: ParM on a shared pool. Every instance runs queries and parities, and parities use idle time only.
+//! `parm+`: ParM on a shared pool, where parities use idle time only.
 //!
 //! The split of `parm` costs capacity: with a third of the instances kept for parities the rest saturate at two
 //! thirds of the load. A shared pool in which parities yield costs queries almost nothing, and a reconstruction

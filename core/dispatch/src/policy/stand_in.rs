@@ -1,5 +1,6 @@
-//! `stand-in`: a cheaper model answers late queries. It runs early on idle instances, and first in line for late
-//! queries.
+//! `stand-in`: a cheaper model answers late queries.
+//!
+//! It runs early on idle instances, and first in line for late queries.
 //!
 //! Problem: a straggler takes up to ten times a query's time. A hedge takes one more service time and starts late.
 //! A parity costs a part of the work, but waits for its group. A cheaper model of the same signature needs no

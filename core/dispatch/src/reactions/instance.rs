@@ -3,7 +3,7 @@
 //! A new or readmitted instance does not get a full share at once: during its slow start, instances with nothing
 //! to do come before it. So its first runs, which are slow, and its failures, if it is still broken, meet only
 //! queries that would have waited. Rejected: a share that grows step by step (free instances pull the oldest work,
-//! so there are no shares); fewer slots at first (a query that waits next to a free slot helps no one).
+//! so shares do not exist); fewer slots at first (a query that waits next to a free slot gains nothing).
 
 use smallvec::SmallVec;
 

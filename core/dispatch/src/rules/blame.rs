@@ -14,7 +14,7 @@ use crate::state::pool::Pool;
 use crate::state::query::Query;
 use crate::turn::Turn;
 
-/// Whether a query of a job failed at another instance before. Then this failure is no evidence against the
+/// Whether a query of a job failed at another instance before. Then this failure does not count against the
 /// instance.
 pub(crate) fn failed_elsewhere(state: &State, job: &Job) -> bool {
     let elsewhere = |query: &Query| query.failed_at.iter().any(|at| *at != job.instance);

@@ -1,12 +1,12 @@
-//! Checks that the dispatcher lost nothing: every query is attended to, and every kept output has a reader.
+//! Invariants of the whole state: every query is attended to, and every kept output has a reader.
 //!
-//! Problem: a query that no timer and no running job will touch again waits until its deadline, and nothing in the
-//! actions shows it. An output whose reader is gone stays in memory for ever.
+//! Problem: a query that no timer and no running job will touch waits until its deadline, and no action shows it.
+//! An output whose reader is gone stays in memory forever.
 //!
-//! Choice: two invariants over the whole state. The tests check them after every event. Debug builds check them after as
-//! many events as there are queries and jobs, so that the check costs a constant time for each event.
+//! Choice: two invariants over the whole state. The tests check them after every event. Debug builds check them
+//! after as many events as there are queries and jobs, so that the check costs a constant time for each event.
 //!
-//! Rejected: a check in release builds (what it finds cannot be repaired there).
+//! Rejected: a check in release builds (it could repair nothing there).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -32,7 +32,7 @@ pub(crate) fn grace(pool: &Pool) -> Duration {
     pool.policy.grace(pool.response.reading())
 }
 
-/// The time for which a retry waits for another instance than the one that failed it. Working instances mostly
+/// The time for which a retry waits for another instance than the one that failed it. Most working instances
 /// become free by then.
 pub(crate) fn patience(pool: &Pool) -> Duration {
     pool.service.reading().map_or(pool.settings.retry_elsewhere, |recent| recent.high)

@@ -1,9 +1,9 @@
-//! Extra jobs, which wait for an instance of their own: retries and hedges before the queue, replicas and parities
-//! after it.
+//! Extra jobs, which wait for an instance of their own: retries, hedges, replicas, parities and backups.
 //!
-//! They are separate from the queue because not every instance suits: a copy never goes to an instance that holds
-//! its query, a retry avoids the instance that failed. But a retry must not wait forever for hung instances next
-//! to an idle one. After about the time in which another instance should become free, it takes any.
+//! Retries and hedges go before the queue, the others after it. They are separate from the queue because not every
+//! instance suits: a copy never goes to an instance that holds its query, a retry avoids the instance that failed.
+//! But a retry must not wait forever for hung instances next to an idle one. After about the time in which another
+//! instance should become free, it takes any.
 
 use std::collections::VecDeque;
 

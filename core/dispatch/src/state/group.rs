@@ -1,5 +1,4 @@
-//! A coding group: the batches of its members, the outputs that arrived, and the predictions that can be
-//! recovered.
+//! A coding group: the batches of its members, the outputs that arrived, and what they recover.
 //!
 //! A slot holds a batch. Row `i` of a parity encodes the `i`-th query of every slot that has one. So recovery is
 //! decided row by row. With batches of one query there is one row, and a slot is a query.
@@ -96,7 +95,7 @@ pub(crate) struct Member {
 pub(crate) enum Decoding {
     No,
     Asked,
-    /// It failed or was not good enough; there is no second attempt.
+    /// It failed or was not good enough. It is not tried again.
     Useless,
 }
 
@@ -180,7 +179,7 @@ impl Group {
         possible.then(|| coming == 0 && self.members().all(|member| member.prediction.is_some()))
     }
 
-    /// What is in of a row.
+    /// The outputs of a row that have arrived, for the code.
     fn arrived(&self, row: u16) -> Arrived {
         let mut arrived = Arrived::default();
         for (slot, batch) in self.slots.iter().enumerate() {
@@ -219,7 +218,7 @@ impl Group {
         (parts, members as u8)
     }
 
-    /// What is in of a row.
+    /// All outputs of a row that have arrived.
     pub(crate) fn all_parts(&self, row: u16) -> Vec<Part> {
         let mut parts = Vec::with_capacity(self.slots.len() + self.parities.len());
         for (slot, batch) in self.slots.iter().enumerate() {

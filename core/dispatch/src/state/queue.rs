@@ -220,7 +220,7 @@ mod tests {
         LaneId { priority, payer: Payer::Model(PoolId(0)), shape, alone: false }
     }
 
-    /// By priority, then by arrival.
+    /// The ready lane by priority, then by arrival.
     fn ready(queue: &Queue, now: Time, batch: &BatchSettings) -> Option<LaneId> {
         queue.ready(now, batch, |lane, arrived| (lane.priority, arrived)).map(|(_, lane)| lane)
     }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn who_pays_apart_is_served_apart() {
+    fn payers_have_separate_lanes() {
         let mut queue = Queue::default();
         let paid = |share| LaneId { payer: Payer::Share(ShareId(share)), ..lane(128, SHAPE) };
         [paid(1), paid(7), paid(1)]

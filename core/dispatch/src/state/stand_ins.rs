@@ -1,4 +1,4 @@
-//! Stand-ins of a pool: the lines of queries that need one, costs, the bound, and the agreement with predictions.
+//! Stand-ins of a pool: queries that need one, costs, the bound, and the agreement with predictions.
 
 use std::collections::VecDeque;
 

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_timer_before_the_others_is_worth_a_look_until_many_were_set() {
+    fn inspection_is_needed_for_an_earlier_timer_or_many_new_ones() {
         let mut timers = Timers::new();
         timers.set(at(5), deadline(1));
         assert!(timers.worth_a_look(None) && !timers.new_is_due(at(4)) && timers.new_is_due(at(5)));

@@ -1,4 +1,4 @@
-//! Bounds on approximate answers: the share that a client asks for, the operator's window, and the least confidence.
+//! Bounds on approximate answers: the client's share, the operator's window, and the least confidence.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -1,5 +1,7 @@
-//! Several frontends that share workers: random schedules in which messages are late, lost or come twice, and frontends and
-//! workers die.
+//! Several frontends with shared workers, in random schedules with lost messages and crashes.
+//!
+//! Messages are late, lost or duplicated, and frontends and workers stop. Every query is answered once, no
+//! frontend starves, and every token is returned.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -19,14 +21,14 @@ const SERVICE_US: u64 = 10_000;
 /// Long enough that nothing but starvation makes a query miss it.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// What a schedule is made of.
+/// The steps of a schedule.
 #[derive(Clone, Debug)]
 struct Plan {
     seed: u64,
     fronts: usize,
     workers: usize,
     slots: usize,
-    /// Instances of each worker that somebody has reserved and does not use.
+    /// Instances of each worker that are reserved and unused.
     kept: usize,
     policy: PolicyKind,
     /// In percent.
@@ -40,7 +42,7 @@ struct Plan {
     dying_worker: Option<usize>,
     /// A frontend that knows nothing of tokens.
     old_front: Option<usize>,
-    /// Nobody gives tokens, and frontends tell each other what they hold.
+    /// No worker gives tokens, and frontends report their jobs to each other.
     told: bool,
 }
 
@@ -229,7 +231,7 @@ impl Fleet {
         self.at_rest(front.is_some());
     }
 
-    /// When nothing happens any more, tokens are home and nobody waits.
+    /// After the last event all tokens are returned and no query waits.
     fn at_rest(&self, somebody_died: bool) {
         for worker in self.workers.iter().filter(|worker| worker.alive) {
             assert!(worker.running.is_empty() && worker.waiting.is_empty() && worker.promised.is_empty());
@@ -379,7 +381,7 @@ impl Fleet {
         }
     }
 
-    /// What a frontend has heard of a worker goes to its dispatcher.
+    /// Sends the reports about a worker to the frontend's dispatcher.
     fn hears(&mut self, front: usize, worker: usize) {
         if self.plan.told {
             let jobs =
@@ -475,12 +477,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_becomes_of_messages_every_query_is_answered_once_and_tokens_come_home(plan in plans()) {
+    fn queries_are_answered_and_tokens_return_despite_lost_messages(plan in plans()) {
         Fleet::new(plan).run();
     }
 
     #[test]
-    fn whatever_neighbours_hear_of_each_other_nobody_starves(plan in plans()) {
+    fn no_frontend_starves_whatever_reports_arrive(plan in plans()) {
         Fleet::new(Plan { told: true, ..plan }).run();
     }
 }

@@ -1,4 +1,4 @@
-//! The layers of the dispatcher: each folder imports only from those below it, and files import each other in no cycle.
+//! Layers of the dispatcher: imports go down only, and files import each other in no cycle.
 //!
 //! The tests read the source files. Functions of the state are free functions, so an import shows every call.
 

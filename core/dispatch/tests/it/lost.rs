@@ -1,4 +1,4 @@
-//! In any order of events: no query is lost, whatever happened before and whichever instance hangs.
+//! Lost queries: in any order of events every query is answered, whichever instance hangs.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! In any order of events: every query answered once and in time, no useless work, every bound kept.
+//! Properties in any order of events: queries are answered once and in time, and all bounds are kept.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The last instance of a pool leaves, or its model is unloaded: when the queries that are left are answered.
+//! Removal of the last instance or of the model: the time when the remaining queries are answered.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Scripts for the dispatcher, and what it makes of them in words: one table row per behaviour.
+//! Scripts for the dispatcher, and its actions in words: one table row per behaviour.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(crate) enum Step {
     Encoded,
     /// The driver has decoded the slot that it was asked to, with this confidence in percent.
     Decoded(u8),
-    /// Likewise, without a confidence.
+    /// The same, without a confidence.
     DecodedValues,
     /// The driver has compared the group that it was asked to: the parities disagree with what this instance says.
     Compared(Option<u32>),
@@ -55,12 +55,12 @@ pub(crate) enum Step {
     Checked(bool),
     /// Other frontends hold so many jobs at an instance, which is home to us or to one of them.
     Elsewhere(u32, u16, bool),
-    /// What the stand-in costs, in percent of a query, for 1, 2, 4 and 8 rows.
+    /// The cost of the stand-in, in percent of a query, for 1, 2, 4 and 8 rows.
     Cost([u16; 4]),
     /// So many queries one after the other, each answered by instance 1 after 20 ms: the pool's times become known.
     Warm(u64),
     Settings(Box<PoolSettings>),
-    /// These settings are wished, and late queries are hedged instead.
+    /// These settings are configured, but late queries are hedged instead.
     Hedged(Box<PoolSettings>),
     /// The model is unloaded.
     Unload,
@@ -94,7 +94,7 @@ fn play_in(mut world: World, settings: &PoolSettings, steps: &[Step]) -> World {
     world
 }
 
-/// What was done, in words, with milliseconds.
+/// The actions in words, with milliseconds.
 pub(crate) fn words(world: &World) -> Vec<String> {
     let lines = world.log.iter().filter_map(|(at, action)| Some((at, word(world, action)?)));
     lines.map(|(at, word)| format!("{} {word}", at.as_nanos() / 1_000_000)).collect()

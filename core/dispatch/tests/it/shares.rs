@@ -1,4 +1,4 @@
-//! Several models on the same instances: whose query is next.
+//! Weighted fair queueing: several models and tenants on the same instances.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -44,7 +44,7 @@ fn end(world: &mut World) -> PoolId {
     end_of(world).0
 }
 
-/// The same; says who pays as well.
+/// The same, with the account that pays.
 fn end_of(world: &mut World) -> (PoolId, Payer) {
     let (job, spec) = world.running().map(|(job, held)| (*job, held.job)).next().expect("a job runs");
     let pool = spec.pool;
@@ -116,7 +116,7 @@ fn priority_goes_before_shares() {
 }
 
 #[test]
-fn tenants_of_one_model_have_their_turns_and_their_part_of_the_queue() {
+fn tenants_of_one_model_share_turns_and_queue() {
     let few = PoolSettings { queue_limit: 8.try_into().expect("positive"), ..plain() };
     let mut world = one_instance(with_shares(&[(1.0, 0), (1.0, 0)], few));
     (0..20).for_each(|id| ask_as(&mut world, id, LIGHT, Some(0), 0));
@@ -148,7 +148,7 @@ fn a_tenant_has_its_weight_over_all_models_that_it_asks() {
 }
 
 #[test]
-fn where_shares_are_set_up_a_priority_counts_within_one() {
+fn priority_counts_within_its_share() {
     let mut world = one_instance(with_shares(&[(1.0, 0), (1.0, 0)], plain()));
     (0..4).for_each(|id| ask_as(&mut world, id, LIGHT, Some(0), 1));
     ask_as(&mut world, 100, LIGHT, Some(1), 200);
@@ -164,7 +164,7 @@ fn where_shares_are_set_up_a_priority_counts_within_one() {
 }
 
 #[test]
-fn what_is_reserved_is_taken_first_however_much_its_share_had() {
+fn reserved_share_goes_first_despite_its_usage() {
     let mut world = one_instance(with_shares(&[(100.0, 0), (1.0, 1)], plain()));
     (0..40).for_each(|id| ask_as(&mut world, id, LIGHT, Some(id as u32 % 2), 0));
     let kept = Payer::Share(ShareId(1));
@@ -177,7 +177,7 @@ fn what_is_reserved_is_taken_first_however_much_its_share_had() {
 }
 
 #[test]
-fn a_token_is_used_for_the_share_that_had_reserved_it_and_for_others_where_that_waits_no_more() {
+fn token_serves_the_reserving_share_or_others_if_it_left() {
     for cancelled in [false, true] {
         let mut world = one_instance(with_shares(&[(1.0, 0), (1.0, 0)], plain()));
         world.send(Event::TokensOffered(InstanceId(1)));
@@ -231,7 +231,7 @@ fn hedge_takes_a_reserved_instance_when_its_query_hangs() {
 }
 
 #[test]
-fn a_hedge_that_waited_for_what_is_reserved_is_no_redundancy_any_more_when_its_first_job_fails() {
+fn pending_hedge_becomes_retry_when_original_fails() {
     let (mut world, first) = hedge_that_waits();
     world.send(Event::InstanceLeft(first));
     assert_eq!(world.running().count(), 1, "nobody else has the query");
@@ -275,7 +275,7 @@ fn retry_behind_many_hedges_takes_a_reserved_instance() {
 }
 
 #[test]
-fn a_model_whose_times_are_unknown_is_given_one_at_a_time_beside_a_fast_one() {
+fn model_with_unknown_times_gets_one_batch_next_to_a_fast_one() {
     let mut world = World::new(Settings::uniform(plain()), 7).given_ahead();
     join_both(&mut world, 1);
     for id in 0..64 {
@@ -288,7 +288,7 @@ fn a_model_whose_times_are_unknown_is_given_one_at_a_time_beside_a_fast_one() {
 }
 
 #[test]
-fn what_is_moved_of_another_model_starts_at_once() {
+fn moved_batch_of_another_model_starts_at_once() {
     let hedged = |ms| {
         let budget = BudgetSettings { ratio: Fraction::percent(0), burst: 0 };
         let hedge =

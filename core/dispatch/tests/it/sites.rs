@@ -1,4 +1,4 @@
-//! Where the dispatcher sends what is to save a query: away from the machines and zones that hold it, where it can.
+//! Sites: redundancy avoids the machines and zones that hold a query.
 
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -20,11 +20,11 @@ fn replicating() -> PoolSettings {
     PoolSettings { replicate: ReplicateSettings { copies }, ..settings(PolicyKind::Replicate) }
 }
 
-/// By turns the copy would go to 2, which stands beside 1.
+/// In turn the copy would go to 2, which shares a machine with 1.
 const BESIDE: [Step; 2] = [JoinAt(1, 1, 1), JoinAt(2, 1, 1)];
 
 #[test]
-fn a_copy_goes_to_another_zone_else_to_another_node_else_wherever_there_is_room() {
+fn copy_prefers_another_zone_then_another_node() {
     for (others, expected) in [
         (&[JoinAt(3, 2, 1), JoinAt(4, 3, 2)][..], "0 copy 1 on 4"),
         (&[JoinAt(3, 2, 1)], "0 copy 1 on 3"),

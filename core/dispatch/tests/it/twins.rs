@@ -1,4 +1,4 @@
-//! The world's books on stand-ins: which answers the driver is asked to look at or to compare, and how many were given.
+//! The world's records of stand-ins: answers to judge or compare, and the number given.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use parm_dispatch::{
 
 use super::world::{Fate, State, World};
 
-/// What the driver owes about stand-ins.
+/// The reports about stand-ins that the driver owes.
 #[derive(Default)]
 pub(crate) struct Twins {
     pub(crate) judging: BTreeSet<(QueryId, Output)>,
@@ -34,7 +34,7 @@ impl Twins {
         }
     }
 
-    /// Whether somebody reads the outputs of a job.
+    /// Whether the outputs of a job are still read.
     pub(crate) fn read(&self, job: JobId) -> bool {
         self.judging.iter().any(|(_, output)| output.job == job)
             || self.checking.iter().any(|pair| [pair.prediction.job, pair.stand_in.job].contains(&job))

@@ -1,4 +1,4 @@
-//! Urgent queries next to a backlog of others: a less urgent or another share's backlog takes nothing from them.
+//! Urgent queries next to a backlog of less urgent ones or of another share: they lose nothing.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

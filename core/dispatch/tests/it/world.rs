@@ -1,4 +1,4 @@
-//! A world for the dispatcher: keeps the books that a driver keeps and holds every action to the contract.
+//! A world for the dispatcher, which checks every action against the contract of a driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) struct World {
     pub(crate) jobs: BTreeMap<JobId, Held>,
     pub(crate) instances: BTreeMap<InstanceId, Present>,
     pub(crate) probes: BTreeSet<(InstanceId, Option<PoolId>)>,
-    /// Instances that have ended a job without an answer after nobody waited for it any more.
+    /// Instances that ended a dropped job without an answer.
     silent: BTreeSet<InstanceId>,
     pub(crate) groups: Groups,
     pub(crate) twins: Twins,
@@ -78,11 +78,11 @@ pub(crate) struct Present {
 /// Jobs by what they cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Of queries that had never run.
+    /// Jobs of queries that had never run.
     pub(crate) fresh: u64,
-    /// Of queries that had run, and run nowhere any more.
+    /// Jobs of queries that had run and ran nowhere at that time.
     pub(crate) retries: u64,
-    /// Of queries that run elsewhere too.
+    /// Jobs of queries that ran elsewhere too.
     pub(crate) copies: u64,
     /// That failed with queries which were found at fault, but for the last of each: so many retries are given back.
     pub(crate) given_back: u64,
