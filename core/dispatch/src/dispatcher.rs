@@ -101,7 +101,7 @@ impl Dispatcher {
         if self.unchecked > self.state.queries.len() + self.state.jobs.len() {
             self.unchecked = 0;
             if let Err(lost) = self.check() {
-                panic!("the dispatcher lost something: {lost}");
+                panic!("internal error: the dispatcher lost track of something: {lost}");
             }
         }
     }
@@ -140,7 +140,7 @@ fn react(state: &mut State, turn: &mut Turn, event: Event) {
         Event::VersionAdded { pool, predecessor } => pool::version_added(state, turn, pool, predecessor),
         Event::PoolRemoved(id) => pool::pool_removed(state, turn, id),
         Event::GroupEncoded(id) => group::encoded(state, turn, GroupKey::from(id)),
-        Event::GroupFailed(id) => group::not_encoded(state, turn, GroupKey::from(id)),
+        Event::GroupFailed(id) => group::encoding_failed(state, turn, GroupKey::from(id)),
         Event::SlotDecoded { group, query, confidence } => {
             group::decoded(state, turn, group, query, Reconstruction::Made { confidence });
         }
@@ -150,7 +150,7 @@ fn react(state: &mut State, turn: &mut Turn, event: Event) {
         Event::Compared(id, verdicts) => group::compared(state, turn, id, &verdicts),
         Event::Judged(query, output, judgement) => stand_in::judged(state, turn, query, output, judgement),
         Event::Checked(pair, agrees) => stand_in::checked(state, turn, pair, agrees),
-        Event::StandInCost(pool, cost) => stand_in::cost_told(state, turn, pool, cost),
+        Event::StandInCost(pool, cost) => stand_in::cost_reported(state, turn, pool, cost),
         Event::TimerFired => {}
     }
 }

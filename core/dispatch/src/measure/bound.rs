@@ -57,7 +57,7 @@ impl Bound {
 
     /// The factor by which approximations are held back: 1 while few were given, growing without limit towards the
     /// bound.
-    pub(crate) fn thrift(&self) -> f64 {
+    pub(crate) fn stretch(&self) -> f64 {
         let left = f64::from(self.most.saturating_sub(self.window.yes()).max(1));
         1.0 + STIFFNESS * (f64::from(self.window.yes()) / left).powi(2)
     }
@@ -177,12 +177,12 @@ mod tests {
     #[test]
     fn the_nearer_the_bound_the_longer_they_are_held_back() {
         let mut share = share(10, 100);
-        let thrift: Vec<f64> =
-            (0..10).map(|_| (share.note(OURS, Accept::Any, true), share.thrift()).1).collect();
-        assert!(thrift[0] < 1.02 && thrift.is_sorted(), "{thrift:?}");
+        let stretch: Vec<f64> =
+            (0..10).map(|_| (share.note(OURS, Accept::Any, true), share.stretch()).1).collect();
+        assert!(stretch[0] < 1.02 && stretch.is_sorted(), "{stretch:?}");
         assert!(
-            (thrift[4] - 1.1).abs() < 1e-9 && thrift[9] > 10.0,
-            "half of the bound, and all of it: {thrift:?}"
+            (stretch[4] - 1.1).abs() < 1e-9 && stretch[9] > 10.0,
+            "half of the bound, and all of it: {stretch:?}"
         );
     }
 }

@@ -176,7 +176,7 @@ mod tests {
         for seed in 0..50 {
             // Wrong answers agree by chance, one in ten.
             let rate = |answer, instance| if instance == 4 && answer > 6000 { 0.9 } else { 0.1 };
-            let (suspect, answers) = first_suspect(20_000, seed, rate).expect("somebody is suspected");
+            let (suspect, answers) = first_suspect(20_000, seed, rate).expect("an instance is suspected");
             assert_eq!(suspect, 4);
             assert!((1000..1060).contains(&answers), "after {} wrong answers", answers - 1000);
         }
@@ -186,7 +186,7 @@ mod tests {
     fn instance_wrong_from_the_start_is_found() {
         for seed in 0..50 {
             let rate = |_, instance| if instance == 2 { 0.9 } else { 0.1 };
-            let (suspect, answers) = first_suspect(20_000, seed, rate).expect("somebody is suspected");
+            let (suspect, answers) = first_suspect(20_000, seed, rate).expect("an instance is suspected");
             assert!(suspect == 2 && answers < 150, "{suspect} after {answers}");
         }
     }

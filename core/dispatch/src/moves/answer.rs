@@ -2,7 +2,7 @@
 
 use crate::api::{Accept, Action, Answer, Payer, Reject};
 use crate::moves::group::finish_if_useless;
-use crate::moves::outputs::{leave_stand_in, pair_up};
+use crate::moves::outputs::{leave_stand_in, pair_answers};
 use crate::state::State;
 use crate::state::keys::{JobKey, PoolKey, QueryKey};
 use crate::state::pool::Pool;
@@ -16,7 +16,7 @@ pub(crate) fn answer(state: &mut State, turn: &mut Turn, key: QueryKey, answer: 
         && !matches!(answer, Answer::Rejected(_))
     {
         stand_ins.bound.note(query.payer, query.accept, matches!(answer, Answer::StandIn { .. }));
-        pair_up(state, turn, key, &answer);
+        pair_answers(state, turn, key, &answer);
     }
     if let Some(pool) = forget(state, turn, key) {
         retire(state, pool);
@@ -55,7 +55,7 @@ pub(crate) fn forget(state: &mut State, turn: &mut Turn, key: QueryKey) -> Optio
     if let Some(backup) = query.backup {
         leave_backup(state, turn, backup);
     }
-    leave_stand_in(state, turn, query.aid);
+    leave_stand_in(state, turn, query.stand_in);
     if let Some(place) = query.place {
         finish_if_useless(state, turn, place.group);
     }

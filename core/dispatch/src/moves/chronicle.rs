@@ -7,7 +7,7 @@ use crate::state::keys::JobKey;
 use crate::turn::Turn;
 
 /// Records a group that ended, while the console watches.
-pub(crate) fn note_end(state: &mut State, turn: &Turn, group: &Group) {
+pub(crate) fn record_end(state: &mut State, turn: &Turn, group: &Group) {
     if !state.watched || !state.pools.contains(group.pool) {
         return;
     }

@@ -40,7 +40,7 @@ pub(crate) fn eject(state: &mut State, turn: &mut Turn, key: InstanceKey, pool: 
         Reason::Failing => counters.ejected_failing += 1,
         Reason::Wrong => counters.ejected_wrong += 1,
     }
-    put_out(state, turn, key, of, reason, &settings);
+    mark_ejected(state, turn, key, of, reason, &settings);
     turn.out.push(Action::Ejected(state.instances.at(key).id, state.pools.at(pool).id, reason));
     refresh(state, turn, key);
     recount_pools_of(state, turn, key);
@@ -63,12 +63,12 @@ pub(crate) fn recall(state: &mut State, turn: &mut Turn, key: PoolKey) -> Option
     let instance = state.instances.at_mut(key_of);
     instance.health.recall(&settings);
     turn.out.push(Action::Readmitted(instance.id));
-    ask_whether_it_hangs(state, turn, key_of);
+    probe_in_service(state, turn, key_of);
     Some(key_of)
 }
 
 /// Probes an instance that stays in service after it returned nothing.
-pub(crate) fn ask_whether_it_hangs(state: &mut State, turn: &mut Turn, key: InstanceKey) {
+pub(crate) fn probe_in_service(state: &mut State, turn: &mut Turn, key: InstanceKey) {
     let (now, settings) = (turn.now, settings_of(state, key, None));
     let Some(instance) = state.instances.get_mut(key) else { return };
     if let Some(until) = instance.health.ask(now, &settings) {
@@ -91,22 +91,22 @@ pub(crate) fn probe_failed(state: &mut State, turn: &mut Turn, key: InstanceKey,
         if !with.is_empty() {
             for pool in without {
                 let settings = settings_of(state, key, Some(pool));
-                put_out(state, turn, key, Some(pool), Reason::Failing, &settings);
-                tell_silent(state, turn, key, Some(pool));
+                mark_ejected(state, turn, key, Some(pool), Reason::Failing, &settings);
+                report_silent(state, turn, key, Some(pool));
             }
             refresh(state, turn, key);
             recount_pools_of(state, turn, key);
             return;
         }
-        tell_silent(state, turn, key, of);
+        report_silent(state, turn, key, of);
     }
-    put_out(state, turn, key, of, Reason::Failing, &settings);
+    mark_ejected(state, turn, key, of, Reason::Failing, &settings);
     refresh(state, turn, key);
     recount_pools_of(state, turn, key);
 }
 
 /// Reports an instance that is ejected because it did not answer a probe.
-fn tell_silent(state: &mut State, turn: &mut Turn, key: InstanceKey, of: Option<PoolKey>) {
+fn report_silent(state: &mut State, turn: &mut Turn, key: InstanceKey, of: Option<PoolKey>) {
     let instance = state.instances.at(key);
     let pool = of.or_else(|| Some(instance.serves.first()?.pool));
     if let Some(pool) = pool.and_then(|pool| state.pools.get(pool)) {
@@ -115,7 +115,7 @@ fn tell_silent(state: &mut State, turn: &mut Turn, key: InstanceKey, of: Option<
 }
 
 /// Marks an instance, or a model on it, as ejected until it answers a probe.
-fn put_out(
+fn mark_ejected(
     state: &mut State,
     turn: &Turn,
     key: InstanceKey,

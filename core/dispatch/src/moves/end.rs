@@ -9,7 +9,7 @@ use crate::turn::Turn;
 
 /// Removes a job from its instance and from the state. Its pool counts it as running until it is done, so that the
 /// pool stays.
-pub(crate) fn vacate(state: &mut State, turn: &mut Turn, key: JobKey) -> Option<Job> {
+pub(crate) fn end_job(state: &mut State, turn: &mut Turn, key: JobKey) -> Option<Job> {
     state.jobs.get(key)?;
     leave_instance(state, turn, key);
     state.jobs.remove(key)
@@ -20,7 +20,7 @@ pub(crate) fn leave_instance(state: &mut State, turn: &mut Turn, key: JobKey) ->
     let (pool, instance_key) = (job.pool, job.instance);
     state.book.end(&job.payer, &state.pools.at(pool).id, job.charge, turn.now.since(job.started));
     if let Some(instance) = state.instances.get_mut(instance_key) {
-        let next = instance.let_go(key);
+        let next = instance.remove_job(key);
         let was_silent = std::mem::take(&mut instance.silent);
         instance.heard = turn.now;
         next.into_iter().for_each(|next| begin(state, turn, next));

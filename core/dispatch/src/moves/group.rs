@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use crate::api::{Accept, Action, Rows, Step};
-use crate::moves::chronicle::note_end;
+use crate::moves::chronicle::record_end;
 use crate::moves::tell::trace;
 use crate::policy::Along;
 use crate::state::State;
@@ -64,7 +64,7 @@ fn add_member(state: &mut State, turn: &mut Turn, key: GroupKey, job: JobKey) {
         members.push(Member {
             id: query.id,
             query: *query_key,
-            open_minded: query.accept == Accept::Any,
+            accepts_approximate: query.accept == Accept::Any,
             prediction: None,
             by: None,
             decoding: Decoding::No,
@@ -152,7 +152,7 @@ pub(crate) fn wrap_up(state: &mut State, turn: &mut Turn, key: GroupKey) {
     }
     let Some(group) = state.groups.remove(key) else { return };
     if group.encoded {
-        note_end(state, turn, &group);
+        record_end(state, turn, &group);
         turn.out.push(Action::Forget(key.id()));
     }
     for job in &group.outputs {

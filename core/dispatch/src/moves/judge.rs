@@ -32,7 +32,7 @@ use crate::turn::Turn;
 const CLEARLY: f64 = 1.0;
 
 /// Records the time of a job. Returns the reason to eject its instance, if any.
-pub(crate) fn judge(state: &mut State, turn: &mut Turn, job: &Job) -> Option<Reason> {
+pub(crate) fn record_time(state: &mut State, turn: &mut Turn, job: &Job) -> Option<Reason> {
     let pool = state.pools.at_mut(job.pool);
     let took = turn.now.since(job.began);
     let recent = pool.service.reading();
@@ -41,23 +41,23 @@ pub(crate) fn judge(state: &mut State, turn: &mut Turn, job: &Job) -> Option<Rea
     }
     let settings = &pool.settings.ejection;
     let slow = recent.is_some_and(|recent| is_slow(took, recent.median, settings));
-    let said = slow && is_excused(state, job);
+    let said = slow && is_known_evidence(state, job);
     let settings = &state.pools.at(job.pool).settings.ejection;
     let instance = state.instances.get_mut(job.instance)?;
     let verdict = if said { None } else { instance.health.answered(slow, settings) };
-    note_alone(state, turn, job, turn.now);
-    works(state, job.instance, job.pool);
+    update_allowed(state, turn, job, turn.now);
+    record_success(state, job.instance, job.pool);
     verdict
 }
 
 /// Records a dropped job that ended without an answer. A long time counts as a slow answer; otherwise clients that
 /// cancel would feed a hung instance forever.
-pub(crate) fn gave_up(state: &mut State, turn: &Turn, job: &Job) -> Option<Reason> {
+pub(crate) fn record_dropped(state: &mut State, turn: &Turn, job: &Job) -> Option<Reason> {
     let pool = state.pools.at(job.pool);
     let settings = &pool.settings.ejection;
     let took = turn.now.since(job.began);
     let slow = pool.service.rough_median().is_some_and(|median| is_slow(took, median, settings));
-    if !slow || is_excused(state, job) {
+    if !slow || is_known_evidence(state, job) {
         return None;
     }
     let settings = &state.pools.at(job.pool).settings.ejection;
@@ -66,8 +66,8 @@ pub(crate) fn gave_up(state: &mut State, turn: &Turn, job: &Job) -> Option<Reaso
 
 /// Records a failure. A failure of the model may be the query's fault until another instance answers the query;
 /// without retries that is never known.
-pub(crate) fn blame(state: &mut State, job: &Job, failure: Failure) -> Option<Reason> {
-    if is_excused(state, job) {
+pub(crate) fn record_failure(state: &mut State, job: &Job, failure: Failure) -> Option<Reason> {
+    if is_known_evidence(state, job) {
         return None;
     }
     let settings = &state.pools.at(job.pool).settings;
@@ -78,7 +78,7 @@ pub(crate) fn blame(state: &mut State, job: &Job, failure: Failure) -> Option<Re
 }
 
 /// Records a success of a pool's model on an instance, which ends its failures in a row.
-pub(crate) fn works(state: &mut State, key: InstanceKey, pool: PoolKey) {
+pub(crate) fn record_success(state: &mut State, key: InstanceKey, pool: PoolKey) {
     let settings = &state.pools.at(pool).settings.ejection;
     let serves = state.instances.get_mut(key).map(|instance| &mut instance.serves);
     if let Some(own) = serves.and_then(|serves| serves.iter_mut().find(|serves| serves.pool == pool)) {
@@ -87,7 +87,7 @@ pub(crate) fn works(state: &mut State, key: InstanceKey, pool: PoolKey) {
 }
 
 /// Records that queries which failed on these instances were answered elsewhere: the instances are at fault.
-pub(crate) fn confirm(
+pub(crate) fn confirm_failures(
     state: &mut State,
     turn: &mut Turn,
     pool: PoolKey,
@@ -104,7 +104,7 @@ pub(crate) fn confirm(
 }
 
 /// Records the time of a stand-in job. Short times vary by chance and do not count.
-pub(crate) fn judge_stand_in(state: &mut State, turn: &Turn, job: &Job) -> Option<Reason> {
+pub(crate) fn record_stand_in_time(state: &mut State, turn: &Turn, job: &Job) -> Option<Reason> {
     let pool = state.pools.at(job.pool);
     let (settings, took) = (&pool.settings.ejection, turn.now.since(job.started));
     let usual = pool.stand_ins.as_ref()?.costs.usual(job.rows.len())?;
@@ -113,7 +113,7 @@ pub(crate) fn judge_stand_in(state: &mut State, turn: &Turn, job: &Job) -> Optio
     state.instances.get_mut(job.instance)?.health.answered(slow, settings)
 }
 
-pub(crate) fn weigh_both(
+pub(crate) fn record_pair(
     state: &mut State,
     turn: &mut Turn,
     pool: PoolKey,
@@ -128,7 +128,7 @@ pub(crate) fn weigh_both(
     };
     for (key, blamed) in both.into_iter().zip(blamed) {
         if blamed {
-            weigh(state, turn, pool, key, agrees);
+            record_comparison(state, turn, pool, key, agrees);
         }
     }
 }
@@ -140,7 +140,13 @@ fn doubt_of(state: &State, pool: PoolKey, key: InstanceKey) -> Option<f64> {
 }
 
 /// Records a compared answer of an instance.
-pub(crate) fn weigh(state: &mut State, turn: &mut Turn, pool_key: PoolKey, key: InstanceKey, agrees: bool) {
+pub(crate) fn record_comparison(
+    state: &mut State,
+    turn: &mut Turn,
+    pool_key: PoolKey,
+    key: InstanceKey,
+    agrees: bool,
+) {
     let Some(pool) = state.pools.get_mut(pool_key) else { return };
     let (test, ejects) = doubts(pool);
     let Some(instance) = state.instances.get_mut(key) else { return };
@@ -168,7 +174,7 @@ fn fade_doubts(state: &mut State, pool: PoolKey) {
 }
 
 /// Updates the number of batches that the instance of an ended job may hold.
-fn note_alone(state: &mut State, turn: &mut Turn, job: &Job, now: Time) {
+fn update_allowed(state: &mut State, turn: &mut Turn, job: &Job, now: Time) {
     let pool = state.pools.at_mut(job.pool);
     if job.alone && job.role == Role::Deployed {
         pool.alone.add(now.since(job.started), pool.ahead());
@@ -182,7 +188,7 @@ fn note_alone(state: &mut State, turn: &mut Turn, job: &Job, now: Time) {
 
 /// Whether the evidence of a job was already given by another job that waited at the same instance. One silence
 /// counts once. If not, the other jobs there are marked.
-fn is_excused(state: &mut State, job: &Job) -> bool {
+fn is_known_evidence(state: &mut State, job: &Job) -> bool {
     let Some(instance) = state.instances.get(job.instance).filter(|of| of.ahead > 1) else { return false };
     if !job.excused {
         for held in &instance.jobs {

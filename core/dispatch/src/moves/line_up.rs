@@ -1,7 +1,7 @@
 //! Adds work to a line where it waits for an instance.
 
 use crate::api::{Accept, PolicyKind, Role};
-use crate::moves::reserve::seek;
+use crate::moves::reserve::request_reservations;
 use crate::rules::lateness::late_for_stand_in;
 use crate::rules::stand_in::wants_stand_in;
 use crate::state::State;
@@ -15,7 +15,7 @@ use crate::turn::Turn;
 pub(crate) fn add_extra(state: &mut State, turn: &Turn, key: PoolKey, class: ExtraLine, extra: Extra) {
     if class == ExtraLine::Urgent {
         extra.rows.iter().for_each(|query| state.queries.at_mut(*query).extras += 1);
-        seek(state, turn, key);
+        request_reservations(state, turn, key);
     }
     state.pools.at_mut(key).extras(class).push_back(extra);
 }
@@ -56,7 +56,7 @@ pub(crate) fn avoid_until(state: &mut State, pool: PoolKey, avoid: Option<Avoid>
 }
 
 /// Adds the queries of a started batch to the lines for spare stand-ins.
-pub(crate) fn note_started(state: &mut State, turn: &Turn, pool_key: PoolKey, job: JobKey) {
+pub(crate) fn line_up_stand_ins(state: &mut State, turn: &Turn, pool_key: PoolKey, job: JobKey) {
     let pool = state.pools.at_mut(pool_key);
     if pool.in_force.policy != PolicyKind::StandIn || !pool.settings.stand_in.spare {
         return;
@@ -82,7 +82,7 @@ pub(crate) fn note_started(state: &mut State, turn: &Turn, pool_key: PoolKey, jo
 }
 
 /// Removes a query from the queue, because it has a stand-in.
-pub(crate) fn take_out(state: &mut State, key: QueryKey) {
+pub(crate) fn leave_queue(state: &mut State, key: QueryKey) {
     let query = state.queries.at_mut(key);
     if std::mem::take(&mut query.queued) {
         let (pool, lane) = (query.pool, query.lane());

@@ -20,7 +20,7 @@
 
 use std::time::Duration;
 
-use crate::rules::waiting::presses;
+use crate::rules::waiting::has_pressing_work;
 use crate::state::State;
 use crate::state::keys::{InstanceKey, PoolKey};
 use crate::state::timers::Timer;
@@ -33,17 +33,17 @@ const COLD: Duration = Duration::from_millis(10);
 const LEAST: Duration = Duration::from_millis(1);
 
 /// Limits the wait of the pools of an instance for other frontends.
-pub(crate) fn bear_neighbours_of(state: &mut State, turn: &Turn, key: InstanceKey) {
+pub(crate) fn limit_neighbour_waits_of(state: &mut State, turn: &Turn, key: InstanceKey) {
     for index in 0..state.instances.at(key).serves.len() {
         let pool = state.instances.at(key).serves[index].pool;
-        if state.crowded > 0 && presses(state, pool) {
-            bear_neighbours(state, turn, pool);
+        if state.crowded > 0 && has_pressing_work(state, pool) {
+            limit_neighbour_wait(state, turn, pool);
         }
     }
 }
 
 /// Limits the wait of a pool for other frontends.
-pub(crate) fn bear_neighbours(state: &mut State, turn: &Turn, key: PoolKey) {
+pub(crate) fn limit_neighbour_wait(state: &mut State, turn: &Turn, key: PoolKey) {
     let pool = state.pools.at_mut(key);
     if state.crowded > 0 && !std::mem::replace(&mut pool.bears_neighbours, true) {
         let patience = pool.service.reading().map_or(COLD, |reading| reading.median.max(LEAST));

@@ -10,8 +10,8 @@
 use smallvec::SmallVec;
 
 use crate::api::{Action, Class, Note, Order, Payer, Wanted};
-use crate::moves::neighbours::{bear_neighbours, bear_neighbours_of};
-use crate::rules::waiting::wanted_at_once;
+use crate::moves::neighbours::{limit_neighbour_wait, limit_neighbour_waits_of};
+use crate::rules::waiting::waiting_jobs;
 use crate::state::State;
 use crate::state::keys::{InstanceKey, PoolKey};
 use crate::state::reservations::Asked;
@@ -19,19 +19,19 @@ use crate::state::timers::Timer;
 use crate::turn::Turn;
 
 /// Lets the pools of an instance that takes work reserve there.
-pub(crate) fn seek_for_all(state: &mut State, turn: &Turn, key: InstanceKey) {
-    bear_neighbours_of(state, turn, key);
-    if state.givers > 0 {
+pub(crate) fn request_reservations_at(state: &mut State, turn: &Turn, key: InstanceKey) {
+    limit_neighbour_waits_of(state, turn, key);
+    if state.token_givers > 0 {
         let serves = &state.instances.at(key).serves;
         let pools: SmallVec<[_; 2]> = serves.iter().map(|serves| serves.pool).collect();
-        pools.into_iter().for_each(|pool| seek(state, turn, pool));
+        pools.into_iter().for_each(|pool| request_reservations(state, turn, pool));
     }
 }
 
 /// Lists a pool whose work found no room for reservations.
-pub(crate) fn seek(state: &mut State, turn: &Turn, key: PoolKey) {
-    bear_neighbours(state, turn, key);
-    if state.givers > 0 && !std::mem::replace(&mut state.pools.at_mut(key).asking.listed, true) {
+pub(crate) fn request_reservations(state: &mut State, turn: &Turn, key: PoolKey) {
+    limit_neighbour_wait(state, turn, key);
+    if state.token_givers > 0 && !std::mem::replace(&mut state.pools.at_mut(key).asking.listed, true) {
         state.asking.push(key);
     }
 }
@@ -54,7 +54,7 @@ pub(crate) fn reserve(state: &mut State, turn: &mut Turn) {
 
 /// Reserves for the waiting work of a pool. False if there is none.
 fn reserve_for(state: &mut State, turn: &mut Turn, key: PoolKey) -> bool {
-    let wanted = wanted_at_once(state, turn, key);
+    let wanted = waiting_jobs(state, turn, key);
     if wanted.is_empty() {
         return false;
     }
@@ -198,20 +198,25 @@ pub(crate) fn clear_reservations(state: &mut State, key: InstanceKey) {
 }
 
 /// The pool and payer of the reservation with this number.
-pub(crate) fn reserved_as(state: &State, key: InstanceKey, note: Note) -> Option<(PoolKey, Payer)> {
+pub(crate) fn reservation_of(state: &State, key: InstanceKey, note: Note) -> Option<(PoolKey, Payer)> {
     let tokens = state.instances.at(key).tokens.as_ref()?;
     let met = tokens.asked.iter().find(|asked| asked.note == note)?;
     Some((met.pool, met.payer))
 }
 
 /// The reservations of late work at an instance.
-pub(crate) fn asked_late(state: &State, key: InstanceKey) -> SmallVec<[Asked; 1]> {
+pub(crate) fn late_reservations(state: &State, key: InstanceKey) -> SmallVec<[Asked; 1]> {
     let tokens = state.instances.at(key).tokens.iter();
     tokens.flat_map(|tokens| &tokens.asked).filter(|asked| asked.class == Class::Late).copied().collect()
 }
 
 /// Restores reservations that the instance no longer knows; they are sent again at the next renewal.
-pub(crate) fn ask_again_later(state: &mut State, turn: &Turn, key: InstanceKey, late: SmallVec<[Asked; 1]>) {
+pub(crate) fn restore_reservations(
+    state: &mut State,
+    turn: &Turn,
+    key: InstanceKey,
+    late: SmallVec<[Asked; 1]>,
+) {
     let Some(tokens) = &mut state.instances.at_mut(key).tokens else { return };
     for asked in late {
         if let Some(pool) = state.pools.get_mut(asked.pool) {
@@ -224,5 +229,5 @@ pub(crate) fn ask_again_later(state: &mut State, turn: &Turn, key: InstanceKey, 
 /// Forgets the tokens of an instance.
 pub(crate) fn forget_tokens(state: &mut State, key: InstanceKey) {
     clear_reservations(state, key);
-    state.givers -= u32::from(state.instances.at_mut(key).tokens.take().is_some());
+    state.token_givers -= u32::from(state.instances.at_mut(key).tokens.take().is_some());
 }

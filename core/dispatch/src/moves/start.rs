@@ -10,7 +10,7 @@ use crate::state::arena::Key;
 use crate::state::extra::Purpose;
 use crate::state::job::Job;
 use crate::state::keys::{InstanceKey, JobKey, Keys, PoolKey};
-use crate::state::query::Aid;
+use crate::state::query::StandInState;
 use crate::turn::Turn;
 
 /// A job to start.
@@ -57,7 +57,10 @@ pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey 
         let query = state.queries.at_mut(*query);
         match role {
             Role::Backup => query.backup = Some(key),
-            Role::StandIn(_) => (query.aid, query.aids) = (Aid::Runs(key), query.aids + 1),
+            Role::StandIn(_) => {
+                (query.stand_in, query.stand_ins_started) =
+                    (StandInState::Runs(key), query.stand_ins_started + 1)
+            }
             _ => {
                 query.queued = false;
                 query.jobs.push(key);

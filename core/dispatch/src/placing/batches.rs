@@ -3,7 +3,7 @@
 use crate::api::{Class, Reject, Role};
 use crate::moves::answer::without_prediction;
 use crate::moves::group::join_group;
-use crate::moves::line_up::{add_backup, add_extra, note_started};
+use crate::moves::line_up::{add_backup, add_extra, line_up_stand_ins};
 use crate::moves::start::{Start, start};
 use crate::placing::room::next_with_room;
 use crate::rules::overload::{ends, is_overloaded};
@@ -16,7 +16,7 @@ use crate::state::timers::Timer;
 use crate::turn::Turn;
 
 /// Gives a pool's queries to instances with room. False if queries are left.
-pub(crate) fn feed_batches(state: &mut State, turn: &mut Turn, key: PoolKey) -> bool {
+pub(crate) fn place_batches(state: &mut State, turn: &mut Turn, key: PoolKey) -> bool {
     while let Some((_, lane)) = next_lane(state, turn, key) {
         let Some(instance) = next_with_room(state, turn, key) else { return false };
         start_batch_of(state, turn, key, instance, lane);
@@ -66,7 +66,7 @@ pub(crate) fn start_batch(
         Start { pool: key, instance, role: Role::Deployed, rows, class: Class::Query, purpose: None },
     );
     join_group(state, turn, key, job, along);
-    note_started(state, turn, key, job);
+    line_up_stand_ins(state, turn, key, job);
     for _ in 0..along.copies {
         let pool = state.pools.at(key);
         if pool.spare.len() < pool.settings.spare_limit.get() as usize {
@@ -92,7 +92,7 @@ fn shed_hopeless(state: &mut State, turn: &mut Turn, key: PoolKey, lane: LaneId)
 /// Sets the timer of a batch that waits for more queries although an instance has room.
 pub(crate) fn wait_for_company(state: &mut State, key: PoolKey) {
     let pool = state.pools.at_mut(key);
-    if pool.queue.waiting() == 0 || (pool.idle.is_empty() && state.givers == 0 && state.crowded == 0) {
+    if pool.queue.waiting() == 0 || (pool.idle.is_empty() && state.token_givers == 0 && state.crowded == 0) {
         return;
     }
     let Some(at) = pool.queue.ready_at(&pool.in_force.batch) else { return };

@@ -40,7 +40,7 @@ impl Walk {
 }
 
 /// Gives a pool's extra jobs to instances with room.
-pub(crate) fn feed_extras(state: &mut State, turn: &mut Turn, key: PoolKey, class: ExtraLine) {
+pub(crate) fn place_extras(state: &mut State, turn: &mut Turn, key: PoolKey, class: ExtraLine) {
     let mut walk = Walk::default();
     let has_room = |pool: &Pool| !pool.idle.is_empty() || !pool.redundancy_idle.is_empty();
     while walk.goes_on() {

@@ -12,12 +12,12 @@ pub(crate) mod room;
 pub(crate) mod stand_ins;
 
 use crate::moves::eject::recall;
-use crate::moves::reserve::{seek, seek_for_all};
+use crate::moves::reserve::{request_reservations, request_reservations_at};
 use crate::moves::room::{recount_pools_of, refresh};
-use crate::placing::batches::{feed_batches, start_batch, take_batch, wait_for_company};
-use crate::placing::extras::{feed_extras, take_extra};
+use crate::placing::batches::{place_batches, start_batch, take_batch, wait_for_company};
+use crate::placing::extras::{place_extras, take_extra};
 use crate::placing::room::next_with_room;
-use crate::placing::stand_ins::{feed_stand_ins, take_stand_in};
+use crate::placing::stand_ins::{place_stand_ins, take_stand_in};
 use crate::rules::turn::reserved_waits;
 use crate::rules::waiting::has_work_for;
 use crate::state::State;
@@ -74,18 +74,18 @@ fn place_lines(state: &mut State, turn: &mut Turn, key: PoolKey, lines: &[Line])
         match line {
             // The queue ranks these queries first.
             Reserved => {}
-            LateStandIn => feed_stand_ins(state, turn, key, StandInLine::Late),
-            Urgent => feed_extras(state, turn, key, ExtraLine::Urgent),
+            LateStandIn => place_stand_ins(state, turn, key, StandInLine::Late),
+            Urgent => place_extras(state, turn, key, ExtraLine::Urgent),
             Queue => {
-                if !feed_batches(state, turn, key) {
-                    seek(state, turn, key);
+                if !place_batches(state, turn, key) {
+                    request_reservations(state, turn, key);
                     call_back(state, turn, key);
                     return;
                 }
             }
-            Spare => feed_extras(state, turn, key, ExtraLine::Spare),
-            DoubtfulStandIn => feed_stand_ins(state, turn, key, StandInLine::Doubtful),
-            EarlyStandIn => feed_stand_ins(state, turn, key, StandInLine::Early),
+            Spare => place_extras(state, turn, key, ExtraLine::Spare),
+            DoubtfulStandIn => place_stand_ins(state, turn, key, StandInLine::Doubtful),
+            EarlyStandIn => place_stand_ins(state, turn, key, StandInLine::Early),
         }
     }
 }
@@ -151,5 +151,5 @@ pub(crate) fn readmit(state: &mut State, turn: &mut Turn, key: InstanceKey) {
     refresh(state, turn, key);
     recount_pools_of(state, turn, key);
     fill(state, turn, key);
-    seek_for_all(state, turn, key);
+    request_reservations_at(state, turn, key);
 }

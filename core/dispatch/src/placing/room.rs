@@ -36,10 +36,10 @@ pub(crate) fn next_with_room(state: &mut State, turn: &Turn, key: PoolKey) -> Op
                 let held = instance.jobs.len() + usize::from(instance.elsewhere.jobs);
                 // Instances in their slow start come after idle ones. Otherwise the fewest jobs come first.
                 let idle = held == 0 && instance.warm_at.is_none();
-                (idle, Reverse(held), instance.elsewhere.home, instance.let_go)
+                (idle, Reverse(held), instance.elsewhere.home, instance.released_at)
             })
         };
         idle.partial().filter(lively).max_by_key(since)
     };
-    Some(state.instances.key_at(index?).expect("only instances that are there have room"))
+    Some(state.instances.key_at(index?).expect("an instance with room exists"))
 }

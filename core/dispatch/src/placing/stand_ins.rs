@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::api::{Apart, Class, Cost, Role, Urgency, farthest};
-use crate::moves::line_up::take_out;
+use crate::moves::line_up::leave_queue;
 use crate::moves::start::{Start, start};
 use crate::rules::sites::sites_of_query;
 use crate::rules::stand_in::{holds, may_stand_in, may_stand_in_for, wants_stand_in};
@@ -19,7 +19,7 @@ use crate::turn::Turn;
 const LOOK_AT: usize = 16;
 
 /// Gives a pool's stand-ins to instances with room.
-pub(crate) fn feed_stand_ins(state: &mut State, turn: &mut Turn, pool: PoolKey, line: StandInLine) {
+pub(crate) fn place_stand_ins(state: &mut State, turn: &mut Turn, pool: PoolKey, line: StandInLine) {
     while !state.pools.at(pool).idle.is_empty() && may_stand_in(state, turn, pool, line) {
         let Some(first) = first_without(state, pool, line) else { return };
         // The choice is random. In turns with queries an instance would always serve the same other one, and
@@ -114,7 +114,7 @@ pub(crate) fn stand_in(
     if rows.is_empty() {
         return false;
     }
-    rows.iter().for_each(|query| take_out(state, *query));
+    rows.iter().for_each(|query| leave_queue(state, *query));
     let class = match urgency {
         Urgency::Late => Class::Late,
         Urgency::Spare => Class::Spare,

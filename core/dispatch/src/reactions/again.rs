@@ -7,7 +7,7 @@ use crate::moves::answer::answer;
 use crate::moves::line_up::{add_extra, avoid_until};
 use crate::moves::room::wait_for_instances;
 use crate::moves::watch::look_again;
-use crate::placing::extras::feed_extras;
+use crate::placing::extras::place_extras;
 use crate::placing::place;
 use crate::rules::hedging::{may_be_hedged, usable_beside_holders};
 use crate::rules::lateness::patience;
@@ -77,7 +77,7 @@ pub(crate) fn retry(state: &mut State, turn: &mut Turn, job: &Job, retry: Retry)
 
 /// Turns waiting copies of a failed job's queries into retries, if they are the last jobs of these queries: they
 /// avoid the failed instance.
-pub(crate) fn carry_elsewhere(state: &mut State, turn: &mut Turn, job: &Job, queries: &Keys) {
+pub(crate) fn turn_hedges_into_retries(state: &mut State, turn: &mut Turn, job: &Job, queries: &Keys) {
     let pool = state.pools.at_mut(job.pool);
     let until = turn.now + patience(pool);
     for extra in pool.urgent.iter_mut().filter(|extra| extra.rows.iter().any(|row| queries.contains(row))) {
@@ -122,12 +122,12 @@ pub(crate) fn hedge(
         Extra { purpose: Purpose::Hedge, avoid, ..Extra::copy(rows) },
     );
     avoid_until(state, key, avoid);
-    feed_extras(state, turn, key, ExtraLine::Urgent);
+    place_extras(state, turn, key, ExtraLine::Urgent);
 }
 
 /// Gives a query first place on the deployed model, because its stand-in took it out of the queue and did not
 /// answer.
-pub(crate) fn back_to_work(state: &mut State, turn: &mut Turn, key: QueryKey) {
+pub(crate) fn run_on_deployed(state: &mut State, turn: &mut Turn, key: QueryKey) {
     let Some(query) = state.queries.get(key) else { return };
     if query.queued || query.extras > 0 || !query.jobs.is_empty() {
         return;

@@ -10,10 +10,10 @@ use smallvec::SmallVec;
 use crate::api::{Action, Answer, Comparison, GroupId, QueryId, Recovery, Role, Unsure, Verdict};
 use crate::moves::answer::answer;
 use crate::moves::group::{close, finish, finish_if_useless, unwatch, wrap_up};
-use crate::moves::judge::weigh;
+use crate::moves::judge::record_comparison;
 use crate::moves::line_up::add_extra;
 use crate::moves::tell::hold_back;
-use crate::placing::extras::feed_extras;
+use crate::placing::extras::place_extras;
 use crate::reactions::again::{Ask, hedge};
 use crate::rules::lateness::grace;
 use crate::state::State;
@@ -61,11 +61,11 @@ pub(crate) fn encoded(state: &mut State, turn: &mut Turn, key: GroupKey) {
         add_extra(state, turn, pool_key, class, extra);
     }
     compare(state, turn, key);
-    feed_extras(state, turn, pool_key, class);
+    place_extras(state, turn, pool_key, class);
 }
 
 /// Ends a group that the driver could not encode.
-pub(crate) fn not_encoded(state: &mut State, turn: &mut Turn, key: GroupKey) {
+pub(crate) fn encoding_failed(state: &mut State, turn: &mut Turn, key: GroupKey) {
     let Some(group) = state.groups.get_mut(key).filter(|group| group.pending > 0) else { return };
     group.pending -= 1;
     finish(state, turn, key);
@@ -241,7 +241,7 @@ pub(crate) fn compared(state: &mut State, turn: &mut Turn, id: GroupId, verdicts
             let Some(known) = state.pools.get_mut(pool) else { break };
             known.counters.compared += 1;
             known.counters.disagreed += u64::from(!agrees);
-            weigh(state, turn, pool, instance, agrees);
+            record_comparison(state, turn, pool, instance, agrees);
         }
     }
     finish_if_useless(state, turn, key);

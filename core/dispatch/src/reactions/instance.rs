@@ -71,7 +71,7 @@ pub(crate) fn joined(state: &mut State, turn: &mut Turn, id: InstanceId, spec: I
         health,
         tokens: None,
         elsewhere: Elsewhere::default(),
-        let_go: turn.now,
+        released_at: turn.now,
         warm_at: None,
     };
     let key = state.instances.insert(instance);

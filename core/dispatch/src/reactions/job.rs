@@ -4,17 +4,19 @@ use smallvec::SmallVec;
 
 use crate::api::{Action, Answer, Failure, Reject, Role};
 use crate::moves::answer::{answer, retire};
-use crate::moves::eject::{ask_whether_it_hangs, eject, forgive};
-use crate::moves::end::{leave_instance, vacate};
+use crate::moves::eject::{eject, forgive, probe_in_service};
+use crate::moves::end::{end_job, leave_instance};
 use crate::moves::group::{note_predictions, wrap_up};
-use crate::moves::judge::{blame, confirm, gave_up, judge, judge_stand_in, works};
-use crate::moves::outputs::{came_after_all, let_go};
+use crate::moves::judge::{
+    confirm_failures, record_dropped, record_failure, record_stand_in_time, record_success, record_time,
+};
+use crate::moves::outputs::{compare_late_prediction, release_reader};
 use crate::placing::{fill, readmit};
-use crate::reactions::again::{Retry, carry_elsewhere, retry};
+use crate::reactions::again::{Retry, retry, turn_hedges_into_retries};
 use crate::reactions::backup::backup_completed;
 use crate::reactions::group::{compare, parity_completed, parity_lost, recover};
-use crate::reactions::late::watch_what_is_left;
-use crate::reactions::stand_in::{stand_in_failed, stood_in};
+use crate::reactions::late::watch_remaining_jobs;
+use crate::reactions::stand_in::{stand_in_completed, stand_in_failed};
 use crate::rules::blame::{another_responds, failed_before, failed_elsewhere};
 use crate::rules::lateness::patience;
 use crate::state::State;
@@ -27,28 +29,28 @@ pub(crate) fn completed(state: &mut State, turn: &mut Turn, key: JobKey) {
     if role == Role::Backup {
         let (pool, instance) = leave_instance(state, turn, key);
         backup_completed(state, turn, key);
-        works(state, instance, pool);
-        done(state, turn, pool, instance);
+        record_success(state, instance, pool);
+        job_is_done(state, turn, pool, instance);
         return;
     }
-    let Some(job) = vacate(state, turn, key) else { return };
+    let Some(job) = end_job(state, turn, key) else { return };
     if let Role::StandIn(_) = role {
-        stood_in(state, turn, key, &job);
-        if let Some(reason) = judge_stand_in(state, turn, &job) {
+        stand_in_completed(state, turn, key, &job);
+        if let Some(reason) = record_stand_in_time(state, turn, &job) {
             eject(state, turn, job.instance, job.pool, reason);
         }
-        done(state, turn, job.pool, job.instance);
+        job_is_done(state, turn, job.pool, job.instance);
         return;
     }
     match role {
         Role::Parity(_, index) => parity_completed(state, turn, key, &job, index),
         _ => predicted(state, turn, key, &job),
     }
-    let verdict = judge(state, turn, &job);
+    let verdict = record_time(state, turn, &job);
     if let Some(reason) = verdict {
         eject(state, turn, job.instance, job.pool, reason);
     }
-    done(state, turn, job.pool, job.instance);
+    job_is_done(state, turn, job.pool, job.instance);
 }
 
 /// Answers the queries of a job with its predictions, which may recover others of their group.
@@ -59,7 +61,7 @@ fn predicted(state: &mut State, turn: &mut Turn, key: JobKey, job: &Job) {
     if shelved {
         state.shelf.open(key.id(), job.pool, job.instance);
     }
-    came_after_all(state, turn, key, job);
+    compare_late_prediction(state, turn, key, job);
     let group = job.group.filter(|group| state.groups.contains(*group));
     if let Some(group) = group {
         state.groups.at_mut(group).pending += 1; // it must not release these outputs between two answers
@@ -80,9 +82,9 @@ fn predicted(state: &mut State, turn: &mut Turn, key: JobKey, job: &Job) {
             if copy { Answer::Hedged { job: id, row } } else { Answer::Exact { job: id, row } },
         );
     }
-    confirm(state, turn, job.pool, failed_at);
+    confirm_failures(state, turn, job.pool, failed_at);
     if shelved {
-        let_go(state, turn, key.id());
+        release_reader(state, turn, key.id());
     } else if !kept {
         turn.out.push(Action::Release(key.id()));
     }
@@ -99,7 +101,7 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
     if state.jobs.get(key).is_none_or(|job| job.ended) {
         return;
     }
-    let Some(job) = vacate(state, turn, key) else { return };
+    let Some(job) = end_job(state, turn, key) else { return };
     let repeated = failure == Failure::Model && failed_elsewhere(state, &job);
     let broke_before = failure == Failure::Model && failed_before(state, &job);
     let batch = job.rows.len() > 1;
@@ -149,22 +151,22 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
         }
     }
     turn.out.push(Action::Release(key.id()));
-    job.twins.iter().for_each(|twin| let_go(state, turn, twin.other.job));
+    job.twins.iter().for_each(|twin| release_reader(state, turn, twin.other.job));
     let predicts = matches!(job.role, Role::Deployed | Role::Copy);
     let verdict = match failure {
-        _ if job.dropped => gave_up(state, turn, &job),
+        _ if job.dropped => record_dropped(state, turn, &job),
         // Successes of stand-ins prove nothing about predictions, so neither do their failures, which would add up
         // over hours.
         Failure::Instance if matches!(job.role, Role::StandIn(_)) => None,
-        Failure::Instance => blame(state, &job, failure),
+        Failure::Instance => record_failure(state, &job, failure),
         // A query that fails everywhere counts once.
-        Failure::Model if predicts && !broke_before => blame(state, &job, failure),
+        Failure::Model if predicts && !broke_before => record_failure(state, &job, failure),
         // A parity mixes queries, and the model may have failed because of one of them.
         Failure::Model | Failure::Query => None,
     };
     if let Some(reason) = verdict {
         eject(state, turn, job.instance, job.pool, reason);
-        ask_whether_it_hangs(state, turn, job.instance);
+        probe_in_service(state, turn, job.instance);
     }
     match job.role {
         Role::Parity(_, index) => parity_lost(state, turn, &job, index),
@@ -173,15 +175,15 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
     }
     retry(state, turn, &job, Retry { rows: again, spoiled, refused: failure == Failure::Query });
     if !carried.is_empty() {
-        carry_elsewhere(state, turn, &job, &carried);
+        turn_hedges_into_retries(state, turn, &job, &carried);
     }
     let avoid = (job.instance, turn.now + patience(state.pools.at(job.pool)));
-    watch_what_is_left(state, turn, &left, avoid);
-    done(state, turn, job.pool, job.instance);
+    watch_remaining_jobs(state, turn, &left, avoid);
+    job_is_done(state, turn, job.pool, job.instance);
 }
 
 /// Ends the handling of a job: its instance has room.
-pub(crate) fn done(state: &mut State, turn: &mut Turn, pool: PoolKey, instance: InstanceKey) {
+pub(crate) fn job_is_done(state: &mut State, turn: &mut Turn, pool: PoolKey, instance: InstanceKey) {
     state.pools.at_mut(pool).running -= 1;
     retire(state, pool);
     fill(state, turn, instance);

@@ -31,17 +31,17 @@ use crate::moves::line_up::add_extra;
 use crate::moves::room::refresh;
 use crate::moves::tell::note_late;
 use crate::moves::watch::{is_due, look_again, look_at, watch_silence};
-use crate::placing::extras::feed_extras;
-use crate::reactions::again::{Ask, back_to_work, hedge};
+use crate::placing::extras::place_extras;
+use crate::reactions::again::{Ask, hedge, run_on_deployed};
 use crate::rules::affordable::usable_without;
-use crate::rules::hedging::{covered, is_stuck};
+use crate::rules::hedging::{all_jobs_are_silent, has_reconstruction};
 use crate::rules::lateness::{late_after, longest_ahead};
 use crate::rules::stand_in::stand_in_expected;
 use crate::state::State;
 use crate::state::extra::{Extra, ExtraLine, Purpose};
 use crate::state::job::Job;
 use crate::state::keys::{Avoid, InstanceKey, JobKey, PoolKey, QueryKey};
-use crate::state::query::Aid;
+use crate::state::query::StandInState;
 use crate::state::timers::Timer;
 use crate::turn::Turn;
 
@@ -73,8 +73,8 @@ pub(crate) fn still_late(state: &mut State, turn: &mut Turn, key: JobKey) {
     if matches!(job.role, Role::StandIn(_)) {
         let rows = job.rows.clone();
         for query in rows {
-            if state.queries.get(query).is_some_and(|of| of.aid == Aid::Runs(key)) {
-                back_to_work(state, turn, query);
+            if state.queries.get(query).is_some_and(|of| of.stand_in == StandInState::Runs(key)) {
+                run_on_deployed(state, turn, query);
             }
         }
         return;
@@ -95,14 +95,14 @@ pub(crate) fn still_late(state: &mut State, turn: &mut Turn, key: JobKey) {
     state.jobs.at_mut(key).late = true;
     hedge_job(state, turn, key, Ask::Again, None);
     // A waiting copy may now use an instance that was reserved.
-    feed_extras(state, turn, pool, ExtraLine::Urgent);
+    place_extras(state, turn, pool, ExtraLine::Urgent);
 }
 
 /// Requests copies of a late job's queries, and sets its timer again.
 fn hedge_job(state: &mut State, turn: &mut Turn, key: JobKey, ask: Ask, avoid: Option<Avoid>) {
     let Some(job) = state.jobs.get(key).filter(|job| job.waiting > 0) else { return };
     let (pool, mut rows) = (job.pool, job.rows.clone());
-    rows.retain(|query| !covered(state, *query));
+    rows.retain(|query| !has_reconstruction(state, *query));
     if let Some(at) = rows.iter().filter_map(|query| stand_in_expected(state, turn, *query)).max() {
         // The stand-in may be late as well.
         look_at(state, turn, key, at, Timer::StillLate(key));
@@ -113,7 +113,7 @@ fn hedge_job(state: &mut State, turn: &mut Turn, key: JobKey, ask: Ask, avoid: O
 }
 
 /// Watches the jobs that are left to the queries of a failed job.
-pub(crate) fn watch_what_is_left(state: &mut State, turn: &mut Turn, queries: &[QueryKey], avoid: Avoid) {
+pub(crate) fn watch_remaining_jobs(state: &mut State, turn: &mut Turn, queries: &[QueryKey], avoid: Avoid) {
     for query in queries {
         let left = state.queries.get(*query).map(|query| query.jobs.clone()).unwrap_or_default();
         for job in left {
@@ -127,7 +127,7 @@ pub(crate) fn watch_what_is_left(state: &mut State, turn: &mut Turn, queries: &[
 }
 
 /// Reacts to a silence timer: moves queued batches away from a silent instance.
-pub(crate) fn nothing_heard(state: &mut State, turn: &mut Turn, key: InstanceKey) {
+pub(crate) fn silence_timer_fired(state: &mut State, turn: &mut Turn, key: InstanceKey) {
     let longest = longest_ahead(state, key);
     let Some(instance) = state.instances.get_mut(key) else { return };
     instance.watched = false;
@@ -169,7 +169,7 @@ fn move_ahead(state: &mut State, turn: &mut Turn, key: InstanceKey) -> bool {
         if !pools.contains(&pool) {
             pools.push(pool);
         }
-        rows.retain(|query| state.queries.get(*query).is_some_and(|query| is_stuck(state, query)));
+        rows.retain(|query| state.queries.get(*query).is_some_and(|query| all_jobs_are_silent(state, query)));
         if rows.is_empty() {
             continue;
         }
@@ -186,6 +186,6 @@ fn move_ahead(state: &mut State, turn: &mut Turn, key: InstanceKey) -> bool {
             Extra { purpose: Purpose::Moved, ..Extra::copy(rows) },
         );
     }
-    pools.into_iter().for_each(|pool| feed_extras(state, turn, pool, ExtraLine::Urgent));
+    pools.into_iter().for_each(|pool| place_extras(state, turn, pool, ExtraLine::Urgent));
     stays
 }

@@ -7,9 +7,9 @@ use crate::moves::line_up::forget_extras;
 use crate::moves::pools::{pool_named, promise_own};
 use crate::moves::room::recount;
 use crate::moves::watch::watch_jobs_in;
-use crate::placing::extras::feed_extras;
+use crate::placing::extras::place_extras;
 use crate::placing::{place, place_queue};
-use crate::rules::waiting::without_instance;
+use crate::rules::waiting::queries_without_instance;
 use crate::state::State;
 use crate::state::extra::ExtraLine;
 use crate::state::group::Group;
@@ -52,7 +52,7 @@ pub(crate) fn pool_removed(state: &mut State, turn: &mut Turn, id: PoolId) {
     for instance in state.instances.keys() {
         state.instances.at_mut(instance).serves.retain(|serves| serves.pool != key);
     }
-    let waiting = without_instance(state, key);
+    let waiting = queries_without_instance(state, key);
     let pool = state.pools.at_mut(key);
     pool.removed = true;
     (pool.idle, pool.redundancy_idle) = Default::default();
@@ -68,12 +68,12 @@ pub(crate) fn pool_removed(state: &mut State, turn: &mut Turn, id: PoolId) {
 }
 
 /// Rejects the queries that have waited for an instance long enough.
-pub(crate) fn no_instance_came(state: &mut State, turn: &mut Turn, key: PoolKey) {
+pub(crate) fn reject_without_instance(state: &mut State, turn: &mut Turn, key: PoolKey) {
     let Some(pool) = state.pools.get_mut(key) else { return };
     pool.no_instance_timer = None;
     let (Some(since), grace) = (pool.deserted_since, pool.settings.no_instance_grace) else { return };
     let mut next = None;
-    for query in without_instance(state, key) {
+    for query in queries_without_instance(state, key) {
         // An answered query may be named again, because the queue deletes lazily.
         let Some(waiting) = state.queries.get(query) else { continue };
         let until = waiting.arrived.max(since) + grace;
@@ -98,8 +98,8 @@ pub(crate) fn batch_is_old(state: &mut State, turn: &mut Turn, key: PoolKey) {
 }
 
 /// Starts retries that have waited long enough for another instance.
-pub(crate) fn elsewhere_is_over(state: &mut State, turn: &mut Turn, key: PoolKey) {
+pub(crate) fn retry_anywhere(state: &mut State, turn: &mut Turn, key: PoolKey) {
     if state.pools.contains(key) {
-        feed_extras(state, turn, key, ExtraLine::Urgent);
+        place_extras(state, turn, key, ExtraLine::Urgent);
     }
 }

@@ -8,10 +8,10 @@ use crate::moves::tell::trace;
 use crate::placing::{place_queue, started_at_once};
 use crate::reactions::backup::answer_from_backup;
 use crate::reactions::group::decode_in_time;
-use crate::reactions::stand_in::{answer_from_stand_in, will_be_late};
+use crate::reactions::stand_in::{answer_from_stand_in, set_late_timer};
 use crate::state::State;
 use crate::state::keys::QueryKey;
-use crate::state::query::{Aid, Query};
+use crate::state::query::{Query, StandInState};
 use crate::state::timers::Timer;
 use crate::turn::Turn;
 
@@ -61,8 +61,8 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
         extras: 0,
         place: None,
         backup: None,
-        aid: Aid::None,
-        aids: 0,
+        stand_in: StandInState::None,
+        stand_ins_started: 0,
         held_back: false,
         noted_late: false,
         jobs: Default::default(),
@@ -72,7 +72,7 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
         without_prediction(state, turn, yields, Reject::QueueFull);
     }
     state.timers.set(query.deadline, Timer::Deadline(waiting));
-    will_be_late(state, turn, key, waiting);
+    set_late_timer(state, turn, key, waiting);
     if started_at_once(state, turn, key, waiting) {
         return;
     }

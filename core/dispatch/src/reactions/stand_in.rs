@@ -25,19 +25,19 @@ use std::time::Duration;
 
 use crate::api::{Action, Answer, Cost, Failure, Judgement, Output, Pair, PoolId, QueryId, Unsure};
 use crate::moves::answer::answer;
-use crate::moves::judge::weigh_both;
-use crate::moves::outputs::{ask_check, let_go};
+use crate::moves::judge::record_pair;
+use crate::moves::outputs::{release_reader, request_check};
 use crate::moves::pools::pool_named;
-use crate::moves::reserve::seek;
+use crate::moves::reserve::request_reservations;
 use crate::moves::tell::{hold_back, note_late};
-use crate::placing::stand_ins::feed_stand_ins;
-use crate::reactions::again::{Ask, back_to_work, hedge};
+use crate::placing::stand_ins::place_stand_ins;
+use crate::reactions::again::{Ask, hedge, run_on_deployed};
 use crate::rules::lateness::{late_for_stand_in, late_while_waiting, stand_in_grace};
 use crate::rules::stand_in::{gives_stand_ins, wants_stand_in};
 use crate::state::State;
 use crate::state::job::Job;
 use crate::state::keys::{JobKey, Keys, PoolKey, QueryKey};
-use crate::state::query::Aid;
+use crate::state::query::StandInState;
 use crate::state::stand_ins::StandInLine;
 use crate::state::timers::Timer;
 use crate::turn::Turn;
@@ -48,7 +48,7 @@ const LOOK_AGAIN: f64 = 0.25;
 const LEAST: Duration = Duration::from_millis(1);
 
 /// Keeps the outputs of a stand-in, and answers late queries.
-pub(crate) fn stood_in(state: &mut State, turn: &mut Turn, key: JobKey, job: &Job) {
+pub(crate) fn stand_in_completed(state: &mut State, turn: &mut Turn, key: JobKey, job: &Job) {
     let id = key.id();
     state.shelf.open(id, job.pool, job.instance);
     let pool = state.pools.at_mut(job.pool);
@@ -58,68 +58,74 @@ pub(crate) fn stood_in(state: &mut State, turn: &mut Turn, key: JobKey, job: &Jo
     for (row, query) in job.rows.iter().enumerate() {
         match state.queries.get_mut(*query) {
             Some(waiting) => {
-                state.shelf.hold(id);
-                waiting.aid = Aid::In(Output { job: id, row: row as u32 });
+                state.shelf.add_reader(id);
+                waiting.stand_in = StandInState::In(Output { job: id, row: row as u32 });
             }
             None => state.pools.at_mut(job.pool).counters.stand_ins_wasted += 1,
         }
     }
     for twin in &job.twins {
-        state.shelf.hold(id);
+        state.shelf.add_reader(id);
         let stand_in = Output { job: id, row: twin.row };
-        ask_check(state, turn, Pair { prediction: twin.other, stand_in });
+        request_check(state, turn, Pair { prediction: twin.other, stand_in });
     }
     job.rows.iter().for_each(|query| answer_from_stand_in(state, turn, *query));
-    let_go(state, turn, id);
+    release_reader(state, turn, id);
 }
 
 /// Reacts to a failed stand-in job. Another may succeed, unless the queries are at fault.
 pub(crate) fn stand_in_failed(state: &mut State, turn: &mut Turn, key: JobKey, job: &Job, failure: Failure) {
     for query in &job.rows {
-        let Some(waiting) = state.queries.get_mut(*query).filter(|query| query.aid == Aid::Runs(key)) else {
+        let Some(waiting) =
+            state.queries.get_mut(*query).filter(|query| query.stand_in == StandInState::Runs(key))
+        else {
             continue;
         };
-        waiting.aid = if failure == Failure::Instance { Aid::None } else { Aid::Useless };
-        overdue_already(state, turn, *query);
-        back_to_work(state, turn, *query);
+        waiting.stand_in =
+            if failure == Failure::Instance { StandInState::None } else { StandInState::Useless };
+        query_is_late_already(state, turn, *query);
+        run_on_deployed(state, turn, *query);
     }
 }
 
 /// Gives a query its stand-in's answer if it is late enough, or sets a timer.
 pub(crate) fn answer_from_stand_in(state: &mut State, turn: &mut Turn, key: QueryKey) {
     let Some(query) = state.queries.get(key) else { return };
-    let Aid::In(output) = query.aid else { return };
+    let StandInState::In(output) = query.stand_in else { return };
     let pool = state.pools.at_mut(query.pool);
     let from = query.arrived + stand_in_grace(pool, query.accept);
     if from > turn.now {
         hold_back(state, turn, key, from);
-        back_to_work(state, turn, key);
+        run_on_deployed(state, turn, key);
     } else if gives_stand_ins(pool, query.payer, query.accept) {
-        state.shelf.hold(output.job);
+        state.shelf.add_reader(output.job);
         state.shelf.lend(output.job);
         turn.out.push(Action::Judge(query.id, output));
-        state.queries.at_mut(key).aid = Aid::Judged(output);
+        state.queries.at_mut(key).stand_in = StandInState::Judged(output);
     } else {
         pool.counters.stand_ins_over_bound += 1;
         let again =
             pool.usual_service().map_or(pool.settings.stand_in.grace.cold, |usual| usual.mul_f64(LOOK_AGAIN));
         hold_back(state, turn, key, turn.now + again.max(LEAST));
-        back_to_work(state, turn, key);
+        run_on_deployed(state, turn, key);
     }
 }
 
 /// Reacts to the driver's judgement of a stand-in's answer.
 pub(crate) fn judged(state: &mut State, turn: &mut Turn, id: QueryId, output: Output, judgement: Judgement) {
-    let found = state.query_names.get(id).filter(|key| state.queries.at(*key).aid == Aid::Judged(output));
+    let found = state
+        .query_names
+        .get(id)
+        .filter(|key| state.queries.at(*key).stand_in == StandInState::Judged(output));
     if let Some(key) = found {
-        state.queries.at_mut(key).aid = Aid::In(output);
-        give_or_not(state, turn, key, output, judgement);
+        state.queries.at_mut(key).stand_in = StandInState::In(output);
+        give_judged(state, turn, key, output, judgement);
     }
     state.shelf.take_back(output.job);
-    let_go(state, turn, output.job);
+    release_reader(state, turn, output.job);
 }
 
-fn give_or_not(state: &mut State, turn: &mut Turn, key: QueryKey, output: Output, judgement: Judgement) {
+fn give_judged(state: &mut State, turn: &mut Turn, key: QueryKey, output: Output, judgement: Judgement) {
     let query = state.queries.at(key);
     let (pool_key, pool) = (query.pool, state.pools.at_mut(query.pool));
     let least = pool.settings.stand_in.min_confidence.get() as f32;
@@ -137,28 +143,28 @@ fn give_or_not(state: &mut State, turn: &mut Turn, key: QueryKey, output: Output
         _ => {
             pool.counters.stand_ins_unsure += 1;
             let hedges = pool.settings.stand_in.unsure == Unsure::Hedge;
-            state.queries.at_mut(key).aid = Aid::Useless;
-            let_go(state, turn, output.job);
+            state.queries.at_mut(key).stand_in = StandInState::Useless;
+            release_reader(state, turn, output.job);
             if hedges {
                 hedge(state, turn, pool_key, Keys::from_slice(&[key]), Ask::First, None);
             }
-            back_to_work(state, turn, key);
+            run_on_deployed(state, turn, key);
         }
     }
 }
 
 /// Requests another stand-in for a late query that lost its own.
-fn overdue_already(state: &mut State, turn: &mut Turn, key: QueryKey) {
+fn query_is_late_already(state: &mut State, turn: &mut Turn, key: QueryKey) {
     let query = state.queries.at(key);
     let pool = state.pools.at(query.pool);
     let late = late_for_stand_in(pool).is_some_and(|after| query.arrived + after <= turn.now);
     if late {
-        overdue(state, turn, key);
+        query_is_late(state, turn, key);
     }
 }
 
 /// Puts a late query first in line for a stand-in, unless it has one.
-pub(crate) fn overdue(state: &mut State, turn: &mut Turn, key: QueryKey) {
+pub(crate) fn query_is_late(state: &mut State, turn: &mut Turn, key: QueryKey) {
     let Some(query) = state.queries.get(key) else { return };
     let (pool_key, pool) = (query.pool, state.pools.at_mut(query.pool));
     if !pool.settings.stand_in.late || !wants_stand_in(query, pool) {
@@ -176,23 +182,23 @@ pub(crate) fn overdue(state: &mut State, turn: &mut Turn, key: QueryKey) {
     if let Some(stand_ins) = &mut pool.stand_ins {
         stand_ins.late.push_back(key);
         note_late(state, turn, key, after);
-        seek(state, turn, pool_key);
-        feed_stand_ins(state, turn, pool_key, StandInLine::Late);
+        request_reservations(state, turn, pool_key);
+        place_stand_ins(state, turn, pool_key, StandInLine::Late);
     }
 }
 
 /// Takes a worker's measurement of a stand-in's cost.
-pub(crate) fn cost_told(state: &mut State, turn: &Turn, id: PoolId, cost: Cost) {
+pub(crate) fn cost_reported(state: &mut State, turn: &Turn, id: PoolId, cost: Cost) {
     let pool = pool_named(state, turn, id);
     let pool = state.pools.at_mut(pool);
-    pool.told_cost = Some(cost);
+    pool.reported_cost = Some(cost);
     if let Some(stand_ins) = &mut pool.stand_ins {
         stand_ins.costs.tell(cost);
     }
 }
 
 /// Sets the timer at which a new query becomes late.
-pub(crate) fn will_be_late(state: &mut State, turn: &Turn, pool_key: PoolKey, key: QueryKey) {
+pub(crate) fn set_late_timer(state: &mut State, turn: &Turn, pool_key: PoolKey, key: QueryKey) {
     let pool = state.pools.at(pool_key);
     if let Some(after) = late_while_waiting(pool)
         && wants_stand_in(state.queries.at(key), pool)
@@ -212,12 +218,12 @@ pub(crate) fn checked(state: &mut State, turn: &mut Turn, pair: Pair, agrees: Op
         if let Some(stand_ins) = &mut pool.stand_ins {
             stand_ins.compared(agrees, &pool.settings.stand_in);
         }
-        weigh_both(state, turn, by.pool, [by.instance, beside.instance], agrees);
+        record_pair(state, turn, by.pool, [by.instance, beside.instance], agrees);
     }
     for (output, kept) in [pair.prediction, pair.stand_in].into_iter().zip(made) {
         if kept.is_some() {
             state.shelf.take_back(output.job);
-            let_go(state, turn, output.job);
+            release_reader(state, turn, output.job);
         }
     }
 }

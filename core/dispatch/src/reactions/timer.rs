@@ -5,11 +5,11 @@ use crate::moves::group::unwatch;
 use crate::moves::reserve::widen_reservations;
 use crate::reactions::group::group_is_old;
 use crate::reactions::instance::{probe_due, warmed_up};
-use crate::reactions::late::{late, nothing_heard, still_late};
-use crate::reactions::pool::{batch_is_old, elsewhere_is_over, no_instance_came};
+use crate::reactions::late::{late, silence_timer_fired, still_late};
+use crate::reactions::pool::{batch_is_old, reject_without_instance, retry_anywhere};
 use crate::reactions::query::{expired, grace_is_over};
-use crate::reactions::stand_in::overdue;
-use crate::reactions::tokens::{lease_is_over, neighbours_waited_for};
+use crate::reactions::stand_in::query_is_late;
+use crate::reactions::tokens::{lease_is_over, neighbour_wait_is_over};
 use crate::state::State;
 use crate::state::timers::Timer;
 use crate::turn::Turn;
@@ -22,18 +22,18 @@ pub(crate) fn fire_timers(state: &mut State, turn: &mut Turn) {
             Timer::Late(job) => late(state, turn, job),
             Timer::StillLate(job) => still_late(state, turn, job),
             Timer::Batch(pool) => batch_is_old(state, turn, pool),
-            Timer::NoInstance(pool) => no_instance_came(state, turn, pool),
+            Timer::NoInstance(pool) => reject_without_instance(state, turn, pool),
             Timer::Age(group) => group_is_old(state, turn, group),
             Timer::Watch(group) => unwatch(state, turn, group),
-            Timer::Overdue(query) => overdue(state, turn, query),
+            Timer::Overdue(query) => query_is_late(state, turn, query),
             Timer::Grace(query) => grace_is_over(state, turn, query),
             Timer::Probe(instance) => probe_due(state, turn, instance),
             Timer::Warm(instance) => warmed_up(state, turn, instance),
             Timer::Lease(instance) => lease_is_over(state, turn, instance),
             Timer::Widen(pool) => widen_reservations(state, turn, pool),
-            Timer::Neighbours(pool) => neighbours_waited_for(state, turn, pool),
-            Timer::Elsewhere(pool) => elsewhere_is_over(state, turn, pool),
-            Timer::Silence(instance) => nothing_heard(state, turn, instance),
+            Timer::Neighbours(pool) => neighbour_wait_is_over(state, turn, pool),
+            Timer::Elsewhere(pool) => retry_anywhere(state, turn, pool),
+            Timer::Silence(instance) => silence_timer_fired(state, turn, instance),
         }
     }
 }

@@ -12,14 +12,15 @@ use smallvec::SmallVec;
 
 use crate::api::{Action, Elsewhere, Grant, InstanceId, Order, Time, Token};
 use crate::moves::hold::give_back;
-use crate::moves::neighbours::{bear_neighbours, bear_neighbours_of};
+use crate::moves::neighbours::{limit_neighbour_wait, limit_neighbour_waits_of};
 use crate::moves::reserve::{
-    ask_again_later, asked_late, clear_reservations, forget_tokens, reserved_as, seek_for_all,
+    clear_reservations, forget_tokens, late_reservations, request_reservations_at, reservation_of,
+    restore_reservations,
 };
 use crate::moves::room::refresh;
 use crate::moves::watch::watch_jobs_of;
 use crate::placing::{fill, take_urgent};
-use crate::rules::waiting::presses;
+use crate::rules::waiting::has_pressing_work;
 use crate::state::State;
 use crate::state::instance::Instance;
 use crate::state::keys::{InstanceKey, PoolKey};
@@ -35,9 +36,9 @@ pub(crate) fn tokens_offered(state: &mut State, turn: &mut Turn, id: InstanceId)
     let Some(key) = state.instance_names.get(id) else { return };
     forget_tokens(state, key);
     state.instances.at_mut(key).tokens = Some(Tokens::default());
-    state.givers += 1;
+    state.token_givers += 1;
     refresh(state, turn, key);
-    seek_for_all(state, turn, key);
+    request_reservations_at(state, turn, key);
 }
 
 /// Notes whether other frontends share an instance.
@@ -52,7 +53,7 @@ pub(crate) fn tokens_shared(state: &mut State, turn: &mut Turn, id: InstanceId, 
     refresh(state, turn, key);
     fill(state, turn, key);
     if alone.is_none() {
-        seek_for_all(state, turn, key);
+        request_reservations_at(state, turn, key);
     }
 }
 
@@ -71,9 +72,9 @@ pub(crate) fn token_granted(state: &mut State, turn: &mut Turn, id: InstanceId, 
     if state.instances.at(key).tokens.is_none() {
         return;
     }
-    let met = reserved_as(state, key, met);
+    let met = reservation_of(state, key, met);
     // The worker counts all reservations of this frontend as met.
-    let late = if reserved { asked_late(state, key) } else { SmallVec::new() };
+    let late = if reserved { late_reservations(state, key) } else { SmallVec::new() };
     clear_reservations(state, key);
     let usable = state.instances.at(key).usable();
     let Some(tokens) = &mut state.instances.at_mut(key).tokens else { return };
@@ -96,7 +97,7 @@ pub(crate) fn token_granted(state: &mut State, turn: &mut Turn, id: InstanceId, 
     if contended {
         if !use_at_once(state, turn, key, token) {
             // Late work could not use it. An immediate reservation would bring it back at once.
-            ask_again_later(state, turn, key, late);
+            restore_reservations(state, turn, key, late);
         }
     } else {
         keep_token(state, turn, key, until);
@@ -163,18 +164,18 @@ pub(crate) fn held_elsewhere(state: &mut State, turn: &mut Turn, id: InstanceId,
     state.crowded = state.crowded + u32::from(elsewhere.jobs > 0) - u32::from(before.jobs > 0);
     state.abroad = state.abroad + u32::from(!elsewhere.home) - u32::from(!before.home);
     if before.jobs > 0 && elsewhere.jobs == 0 {
-        state.instances.at_mut(key).let_go = turn.now;
+        state.instances.at_mut(key).released_at = turn.now;
     }
     refresh(state, turn, key);
     fill(state, turn, key);
     // Waiting work may have begun to wait when no other frontend was known.
     if elsewhere.jobs > 0 {
-        bear_neighbours_of(state, turn, key);
+        limit_neighbour_waits_of(state, turn, key);
     }
 }
 
 /// Gives work that waited long enough to the instances with the fewest jobs, one each.
-pub(crate) fn neighbours_waited_for(state: &mut State, turn: &mut Turn, key: PoolKey) {
+pub(crate) fn neighbour_wait_is_over(state: &mut State, turn: &mut Turn, key: PoolKey) {
     let Some(pool) = state.pools.get_mut(key) else { return };
     pool.bears_neighbours = false;
     let serves = |instance: &Instance| instance.serves(key).is_some_and(|serves| serves.takes_queries());
@@ -191,13 +192,13 @@ pub(crate) fn neighbours_waited_for(state: &mut State, turn: &mut Turn, key: Poo
     }
     filled.sort_by_key(|(held, _)| *held);
     for (_, instance) in filled {
-        if !presses(state, key) {
+        if !has_pressing_work(state, key) {
             return;
         }
         // An instance that takes nothing may only be unsuitable.
         take_urgent(state, turn, instance);
     }
-    if presses(state, key) {
-        bear_neighbours(state, turn, key);
+    if has_pressing_work(state, key) {
+        limit_neighbour_wait(state, turn, key);
     }
 }

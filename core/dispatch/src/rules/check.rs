@@ -15,7 +15,7 @@ use crate::state::State;
 use crate::state::arena::Key;
 use crate::state::group::Decoding;
 use crate::state::keys::JobKey;
-use crate::state::query::{Aid, Query};
+use crate::state::query::{Query, StandInState};
 use crate::turn::Turn;
 
 /// Finds a query without a job, timer or line, or an output without a reader.
@@ -36,10 +36,10 @@ fn check_queries(state: &State, turn: &Turn) -> Result<(), String> {
     for (key, query) in state.queries.iter() {
         let lost = |what: &str| Err(format!("{:?} {what} at {:?}: {query:?}", query.id, turn.now));
         if query.queued && !queued.contains(&key.raw()) {
-            return lost("is in no lane");
+            return lost("is queued but missing from the lanes");
         }
         if query.extras != extras.get(&key.raw()).copied().unwrap_or_default() {
-            return lost("counts other extra jobs than there are");
+            return lost("has a wrong count of extra jobs");
         }
         if query.jobs.iter().any(|job| !state.jobs.contains(*job)) {
             return lost("names a job that is gone");
@@ -54,7 +54,7 @@ fn check_queries(state: &State, turn: &Turn) -> Result<(), String> {
             return lost("waits for a model that was unloaded");
         }
         if !waits && !is_attended(state, turn, query) {
-            return lost("is attended to by nothing");
+            return lost("has no job, timer or line");
         }
     }
     Ok(())
@@ -69,10 +69,13 @@ fn is_attended(state: &State, turn: &Turn, query: &Query) -> bool {
         let member = &group.slots[usize::from(place.slot)].members[usize::from(place.row)];
         Some(member.decoding == Decoding::Asked)
     };
-    if query.held_back || matches!(query.aid, Aid::Judged(_)) || is_decoded().unwrap_or_default() {
+    if query.held_back
+        || matches!(query.stand_in, StandInState::Judged(_))
+        || is_decoded().unwrap_or_default()
+    {
         return true;
     }
-    if let Aid::Runs(job) = query.aid
+    if let StandInState::Runs(job) = query.stand_in
         && state.jobs.get(job).is_some_and(|job| job.look_at.is_some())
     {
         return true;
@@ -96,7 +99,7 @@ fn is_watched(state: &State, turn: &Turn, key: JobKey) -> bool {
 fn check_outputs(state: &State) -> Result<(), String> {
     let mut readers: BTreeMap<JobId, u32> = BTreeMap::new();
     for (_, query) in state.queries.iter() {
-        if let Aid::In(output) | Aid::Judged(output) = query.aid {
+        if let StandInState::In(output) | StandInState::Judged(output) = query.stand_in {
             *readers.entry(output.job).or_default() += 1;
         }
     }

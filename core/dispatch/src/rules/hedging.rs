@@ -28,7 +28,7 @@ pub(crate) fn usable_beside_holders(state: &State, pool: PoolKey, query: QueryKe
 }
 
 /// Whether a query's reconstruction can be computed or is being computed.
-pub(crate) fn covered(state: &State, key: QueryKey) -> bool {
+pub(crate) fn has_reconstruction(state: &State, key: QueryKey) -> bool {
     let Some(place) = state.queries.get(key).and_then(|query| query.place) else { return false };
     let Some(group) = state.groups.get(place.group).filter(|group| group.stage == Stage::Coded) else {
         return false;
@@ -38,7 +38,7 @@ pub(crate) fn covered(state: &State, key: QueryKey) -> bool {
 }
 
 /// Whether all jobs of a query are at silent instances.
-pub(crate) fn is_stuck(state: &State, query: &Query) -> bool {
+pub(crate) fn all_jobs_are_silent(state: &State, query: &Query) -> bool {
     let silent = |job: &JobKey| {
         let instance = state.jobs.get(*job).and_then(|job| state.instances.get(job.instance));
         instance.is_some_and(|instance| instance.silent)

@@ -43,7 +43,7 @@ pub(crate) fn late_for_stand_in(pool: &Pool) -> Option<Duration> {
     if pool.in_force.policy != PolicyKind::StandIn {
         return None;
     }
-    let factor = pool.settings.stand_in.late_factor.get() * thrift(pool);
+    let factor = pool.settings.stand_in.late_factor.get() * stretch(pool);
     Some(times(usual_response(pool)?, factor))
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn stand_in_grace(pool: &Pool, accept: Accept) -> Duration {
     let settings = &pool.settings.stand_in.grace;
     let usual = usual_response(pool).filter(|_| settings.of == Usual::Median);
     let least = usual.map_or_else(|| grace(pool), |usual| times(usual, settings.factor.get()));
-    let least = times(least, thrift(pool));
+    let least = times(least, stretch(pool));
     match accept {
         Accept::AtMost(thousandths) if pool.response.reading().is_some() => {
             least.max(pool.response.quantile(1.0 - f64::from(thousandths) / 1000.0))
@@ -83,8 +83,8 @@ pub(crate) fn stand_in_grace(pool: &Pool, accept: Accept) -> Duration {
 }
 
 /// The factor by which stand-ins are delayed as approximate answers near their bound.
-fn thrift(pool: &Pool) -> f64 {
-    pool.stand_ins.as_ref().map_or(1.0, |stand_ins| stand_ins.bound.thrift())
+fn stretch(pool: &Pool) -> f64 {
+    pool.stand_ins.as_ref().map_or(1.0, |stand_ins| stand_ins.bound.stretch())
 }
 
 /// Whether a job hangs: it has run for very long, or waits at a silent instance.

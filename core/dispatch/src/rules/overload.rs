@@ -25,7 +25,7 @@ use crate::api::{Time, times};
 use crate::state::State;
 use crate::state::keys::{PoolKey, QueryKey};
 use crate::state::pool::Pool;
-use crate::state::query::Aid;
+use crate::state::query::StandInState;
 use crate::state::queue::LaneId;
 use crate::turn::Turn;
 
@@ -47,7 +47,7 @@ pub(crate) fn is_overloaded(state: &State, turn: &Turn, key: PoolKey, lane: Lane
         && last.deadline >= ends_at
         && last.deadline < ends_at + wait
         // A query with a stand-in is answered by it.
-        && first.aid == Aid::None
+        && first.stand_in == StandInState::None
 }
 
 /// The runs of the pool's slots before the last query of a lane: those of its payer that are not less urgent, by

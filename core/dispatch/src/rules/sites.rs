@@ -5,7 +5,7 @@ use crate::state::State;
 use crate::state::arena::Key;
 use crate::state::extra::Extra;
 use crate::state::keys::QueryKey;
-use crate::state::query::Aid;
+use crate::state::query::StandInState;
 
 /// The known sites of the instances that hold or failed the queries of an extra job.
 pub(crate) fn sites_of(state: &State, extra: &Extra) -> Sites {
@@ -34,8 +34,8 @@ pub(crate) fn sites_of_query(state: &State, query: QueryKey) -> Sites {
 
 fn add_sites(state: &State, query: QueryKey, sites: &mut Sites) {
     let query = state.queries.at(query);
-    let aid = if let Aid::Runs(job) = query.aid { Some(job) } else { None };
-    let jobs = query.jobs.iter().copied().chain(aid).filter_map(|job| state.jobs.get(job));
+    let stand_in = if let StandInState::Runs(job) = query.stand_in { Some(job) } else { None };
+    let jobs = query.jobs.iter().copied().chain(stand_in).filter_map(|job| state.jobs.get(job));
     let instances = jobs.filter_map(|job| state.instances.get(job.instance));
     sites.extend(instances.map(|instance| instance.site));
 }

@@ -8,7 +8,7 @@ use crate::rules::turn::leaves_reserved;
 use crate::state::State;
 use crate::state::keys::{InstanceKey, PoolKey, QueryKey};
 use crate::state::pool::Pool;
-use crate::state::query::{Aid, Query};
+use crate::state::query::{Query, StandInState};
 use crate::state::stand_ins::StandInLine;
 use crate::state::tokens::Tokens;
 use crate::turn::Turn;
@@ -26,8 +26,8 @@ pub(crate) fn gives_stand_ins(pool: &Pool, payer: Payer, accept: Accept) -> bool
 pub(crate) fn wants_stand_in(query: &Query, pool: &Pool) -> bool {
     let settings = &pool.settings;
     pool.in_force.policy == PolicyKind::StandIn
-        && query.aid == Aid::None
-        && query.aids < settings.max_attempts.get()
+        && query.stand_in == StandInState::None
+        && query.stand_ins_started < settings.max_attempts.get()
         && query.accept != Accept::Exact
         // A waiting query leaves the queue for it, so its answer must be allowed.
         && (!query.queued || gives_stand_ins(pool, query.payer, query.accept))
@@ -40,13 +40,13 @@ pub(crate) fn stand_in_expected(state: &State, turn: &Turn, key: QueryKey) -> Op
     let query = state.queries.get(key)?;
     let pool = state.pools.at(query.pool);
     let (from, usual) = (query.arrived + stand_in_grace(pool, query.accept), pool.usual_service()?);
-    let ready = match query.aid {
-        Aid::Runs(job) => {
+    let ready = match query.stand_in {
+        StandInState::Runs(job) => {
             let job = state.jobs.get(job)?;
             job.started + stand_in_within(pool, job.rows.len())?
         }
-        Aid::In(_) | Aid::Judged(_) => turn.now + LEAST,
-        Aid::None | Aid::Useless => return None,
+        StandInState::In(_) | StandInState::Judged(_) => turn.now + LEAST,
+        StandInState::None | StandInState::Useless => return None,
     };
     let at = ready.max(from);
     (at > turn.now && at <= turn.now + usual && gives_stand_ins(pool, query.payer, query.accept))

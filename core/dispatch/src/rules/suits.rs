@@ -6,7 +6,7 @@ use crate::state::State;
 use crate::state::arena::Key;
 use crate::state::extra::{Extra, Purpose};
 use crate::state::keys::{InstanceKey, PoolKey, QueryKey};
-use crate::state::query::Aid;
+use crate::state::query::StandInState;
 use crate::state::tokens::Tokens;
 use crate::turn::Turn;
 
@@ -65,8 +65,8 @@ pub(crate) fn may_run(
             let failed_here = extra.avoid.is_some_and(avoids) && state.pools.at(pool).usable > 1;
             let holds = |query: &QueryKey| {
                 let query = state.queries.at(*query);
-                let aid = if let Aid::Runs(job) = query.aid { Some(job) } else { None };
-                let mut jobs = query.jobs.iter().copied().chain(aid);
+                let stand_in = if let StandInState::Runs(job) = query.stand_in { Some(job) } else { None };
+                let mut jobs = query.jobs.iter().copied().chain(stand_in);
                 jobs.any(|job| state.jobs.get(job).is_some_and(|job| job.instance == instance))
             };
             serves.takes_queries() && !failed_here && !extra.rows.iter().any(holds)

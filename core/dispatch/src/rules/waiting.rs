@@ -9,7 +9,7 @@ use crate::state::stand_ins::{StandInLine, StandIns};
 use crate::turn::Turn;
 
 /// Whether a pool has waiting work that must not wait forever.
-pub(crate) fn presses(state: &State, key: PoolKey) -> bool {
+pub(crate) fn has_pressing_work(state: &State, key: PoolKey) -> bool {
     let Some(pool) = state.pools.get(key) else { return false };
     let late = |own: &StandIns| own.late.iter().any(|query| state.queries.contains(*query));
     let urgent = |extra: &Extra| extra.rows.iter().any(|query| state.queries.contains(*query));
@@ -23,7 +23,7 @@ pub(crate) fn has_work_for(state: &State, key: InstanceKey) -> bool {
 }
 
 /// Queries of a pool that no instance holds.
-pub(crate) fn without_instance(state: &State, key: PoolKey) -> Keys {
+pub(crate) fn queries_without_instance(state: &State, key: PoolKey) -> Keys {
     let pool = state.pools.at(key);
     let queued = |query: &QueryKey| state.queries.get(*query).is_some_and(|query| query.queued);
     let extras = pool.urgent.iter().flat_map(|extra| extra.rows.iter().copied());
@@ -32,7 +32,7 @@ pub(crate) fn without_instance(state: &State, key: PoolKey) -> Keys {
 }
 
 /// The waiting late jobs and batches of a pool, by payer. Spare work makes no reservations.
-pub(crate) fn wanted_at_once(state: &State, turn: &Turn, key: PoolKey) -> ByPayer {
+pub(crate) fn waiting_jobs(state: &State, turn: &Turn, key: PoolKey) -> ByPayer {
     let (now, mut wanted) = (turn.now, ByPayer::default());
     let pool = state.pools.at(key);
     let size = u32::from(pool.in_force.batch.max_size.get());

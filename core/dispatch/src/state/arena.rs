@@ -40,7 +40,7 @@ impl<Tag, T> Arena<Tag, T> {
             return Key::new(index, place.generation);
         }
         let index = u32::try_from(self.places.len()).ok().filter(|i| u64::from(*i) <= INDEX_MASK);
-        let index = index.expect("fewer than 2^28 values live at a time");
+        let index = index.expect("fewer than 2^28 live values");
         self.places.push(Cell { generation: 1, value: Some(value) });
         Key::new(index, 1)
     }
@@ -101,14 +101,16 @@ impl<Tag, T> Arena<Tag, T> {
     /// If the value is gone. Use [`get`](Self::get) for a key from a timer, a queue or the driver, which may
     /// outlive its value.
     #[inline]
+    #[track_caller]
     pub(crate) fn at(&self, key: Key<Tag>) -> &T {
-        self.get(key).expect("the value outlives this key")
+        self.get(key).expect("a key from the live state finds its value")
     }
 
     /// The same value, to change it. Panics as [`at`](Self::at).
     #[inline]
+    #[track_caller]
     pub(crate) fn at_mut(&mut self, key: Key<Tag>) -> &mut T {
-        self.get_mut(key).expect("the value outlives this key")
+        self.get_mut(key).expect("a key from the live state finds its value")
     }
 }
 

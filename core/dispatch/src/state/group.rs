@@ -81,7 +81,7 @@ pub(crate) struct Member {
     pub(crate) id: QueryId,
     pub(crate) query: QueryKey,
     /// It may be answered with a reconstruction.
-    pub(crate) open_minded: bool,
+    pub(crate) accepts_approximate: bool,
     /// Its prediction: a row of a job's outputs.
     pub(crate) prediction: Option<(JobKey, u32)>,
     /// The instance that made it.
@@ -239,6 +239,6 @@ impl Group {
 impl Member {
     /// Whether it lacks a prediction, accepts a reconstruction, and none was tried before.
     pub(crate) fn wants_help(&self) -> bool {
-        self.prediction.is_none() && self.open_minded && self.decoding != Decoding::Useless
+        self.prediction.is_none() && self.accepts_approximate && self.decoding != Decoding::Useless
     }
 }

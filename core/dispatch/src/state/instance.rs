@@ -35,7 +35,7 @@ pub(crate) struct Instance {
     /// Its use by other known frontends.
     pub(crate) elsewhere: Elsewhere,
     /// The time when they last released it.
-    pub(crate) let_go: Time,
+    pub(crate) released_at: Time,
     /// The end of its slow start.
     pub(crate) warm_at: Option<Time>,
 }
@@ -143,7 +143,7 @@ impl Instance {
     }
 
     /// Removes a job. Returns the waiting job that begins now, if any.
-    pub(crate) fn let_go(&mut self, job: JobKey) -> Option<JobKey> {
+    pub(crate) fn remove_job(&mut self, job: JobKey) -> Option<JobKey> {
         let ran = self.runs(job);
         self.jobs.retain(|held| *held != job);
         self.jobs.get(usize::from(self.slots_told()) - 1).copied().filter(|_| ran)

@@ -59,7 +59,7 @@ pub(crate) struct State {
     pub(crate) timers: Timers,
     pub(crate) shelf: Shelf,
     /// Instances that give tokens.
-    pub(crate) givers: u32,
+    pub(crate) token_givers: u32,
     /// Instances at which other frontends hold jobs.
     pub(crate) crowded: u32,
     /// Instances whose home is another frontend.
@@ -94,7 +94,7 @@ impl State {
             pool_names: Names::new(),
             timers: Timers::new(),
             shelf: Shelf::default(),
-            givers: 0,
+            token_givers: 0,
             crowded: 0,
             abroad: 0,
             asking: Vec::new(),

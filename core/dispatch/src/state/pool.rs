@@ -65,7 +65,7 @@ pub(crate) struct Pool {
     /// The latest answers of the previous version, until this version has stand-ins.
     inherited: Option<Bound>,
     /// The cost of its stand-in as a worker measured it.
-    pub(crate) told_cost: Option<Cost>,
+    pub(crate) reported_cost: Option<Cost>,
     /// Its reservations at instances that give tokens.
     pub(crate) asking: Asking,
     /// A timer limits its wait for neighbours.
@@ -98,7 +98,7 @@ impl Pool {
         Self {
             stand_ins: stands_in.then(|| Box::new(StandIns::new(&settings.stand_in))),
             inherited: None,
-            told_cost: None,
+            reported_cost: None,
             id,
             policy: build(&settings, &in_force),
             queue: Queue::default(),
@@ -147,7 +147,7 @@ impl Pool {
             Some(stand_ins) => stand_ins.change(&settings.stand_in),
             None if in_force.policy == PolicyKind::StandIn => {
                 let mut stand_ins = Box::new(StandIns::new(&settings.stand_in));
-                self.told_cost.into_iter().for_each(|cost| stand_ins.costs.tell(cost));
+                self.reported_cost.into_iter().for_each(|cost| stand_ins.costs.tell(cost));
                 if let Some(bound) = self.inherited.take() {
                     stand_ins.bound = bound;
                     stand_ins.bound.change(&settings.stand_in);

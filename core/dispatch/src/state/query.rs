@@ -37,9 +37,9 @@ pub(crate) struct Query {
     /// The job that runs or ran it on the backup model.
     pub(crate) backup: Option<JobKey>,
     /// Its stand-in.
-    pub(crate) aid: Aid,
+    pub(crate) stand_in: StandInState,
     /// Stand-ins that were started for it.
-    pub(crate) aids: u8,
+    pub(crate) stand_ins_started: u8,
     /// A timer is set for when its reconstruction may be given.
     pub(crate) held_back: bool,
     /// Its lateness was traced.
@@ -50,7 +50,7 @@ pub(crate) struct Query {
 
 /// The progress of a query's stand-in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Aid {
+pub(crate) enum StandInState {
     /// It has none.
     #[default]
     None,

@@ -34,7 +34,7 @@ impl Shelf {
     }
 
     /// Adds a reader. False if the outputs are gone or were never kept.
-    pub(crate) fn hold(&mut self, job: JobId) -> bool {
+    pub(crate) fn add_reader(&mut self, job: JobId) -> bool {
         self.kept.get_mut(&job).map(|kept| kept.readers += 1).is_some()
     }
 
@@ -58,7 +58,7 @@ impl Shelf {
     }
 
     /// Removes a reader. True if it was the last, and the outputs are gone.
-    pub(crate) fn let_go(&mut self, job: JobId) -> bool {
+    pub(crate) fn remove_reader(&mut self, job: JobId) -> bool {
         let Some(kept) = self.kept.get_mut(&job) else { return false };
         kept.readers -= 1;
         kept.readers == 0 && self.kept.remove(&job).is_some()

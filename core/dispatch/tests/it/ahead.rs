@@ -12,7 +12,7 @@ use super::script::{play_ahead, words};
 use super::world::{Fate, POOL, World};
 
 fn plain() -> PoolSettings {
-    // Who joins gets its share at once, so that who comes next is plain.
+    // Without slow start, so that the next instance is predictable.
     let ejection = EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() };
     PoolSettings { policy: PolicyKind::None, ejection, ..PoolSettings::default() }
 }
@@ -67,7 +67,7 @@ fn queued_batches_of_a_silent_instance_move() {
         "1 drop 103 on 1",
     ];
     assert_eq!(words(&world), expected);
-    // It holds more than one and gets none, until it does something again.
+    // It holds more than one and gets none until it completes one.
     let next = [Quiet, Query(104), Query(105), Done(1), Query(106)];
     let next: Vec<_> = steps.iter().cloned().chain(next).collect();
     let expected = ["1 run 104 on 2", "1 run 105 on 2", "1 run 106 on 1"];
@@ -83,7 +83,7 @@ fn late_after(delay: Duration, ahead: Duration) -> PoolSettings {
     PoolSettings { policy: PolicyKind::Hedge, ahead, hedge, ..plain() }
 }
 
-/// Instance 1 has answered so many queries that took no time, and then this happens.
+/// Instance 1 answers this many queries that take no time, and then these events follow.
 fn after_quick(queries: u64, then: &[Step]) -> Vec<Step> {
     let quick = (1..=queries).flat_map(|query| [Query(query), Done(1)]);
     [Join(1)].into_iter().chain(quick).chain(then.iter().cloned()).collect()

@@ -250,7 +250,7 @@ fn replicas_run_on_distinct_instances_at_once() {
 #[test]
 fn replicas_give_way_to_queries_and_are_dropped_when_useless() {
     let steps = [Join(1), Query(1), Query(2), Join(2), Done(1), Done(2)];
-    // 2 is served before the replica of 1; the replica of 1 is useless by the time that there is room.
+    // 2 is served before the replica of 1, which is useless when an instance has room.
     check(
         replicating(2),
         &steps,

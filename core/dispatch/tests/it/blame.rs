@@ -37,7 +37,7 @@ fn queries_that_break_the_model_everywhere_take_no_instance_out() {
 
 #[test]
 fn instance_is_readmitted_when_its_queries_were_at_fault() {
-    // Three queries break the model on 1, the first of which 3 answers. Whose fault the others are nobody knows yet.
+    // Three queries fail on 1, and 3 answers the first of them. The fault of the others is not known yet.
     let first = [Join(1), Join(2), Join(3), Query(1), Query(8), Query(9), Break(1), Done(3)];
     let more = [Query(2), Break(1), Done(3), Query(3), Break(1)];
     let ejected = [&first[..], &more].concat();
@@ -61,7 +61,7 @@ fn success_of_a_smaller_batch_proves_nothing() {
         max_delay: Duration::from_millis(5),
     };
     let settings = PoolSettings { batch, ..plain() };
-    // Three batches break on 1 while 2 is busy, and 2 answers what is left of them.
+    // Three batches fail on 1 while 2 is busy, and 2 answers their remaining queries.
     let after = |one_goes: bool| {
         let mut steps = vec![Join(2), Alone(100), Join(1)];
         for id in [10, 20, 30] {
@@ -140,7 +140,7 @@ fn hung_instance_is_ejected_only_from_replicated_pools() {
     joins(&mut world, 1, &[0]);
     act(&mut world, &Warm(32));
     joins(&mut world, 2, &[0, 1]);
-    // Clients of what 2 has go away, one after the other, and its probe is not answered.
+    // The clients of 2's queries cancel in turn, and its probe is not answered.
     for id in [11, 13] {
         [Query(id), Query(id + 1), Done(1), Wait(100), Cancel(id), Cancel(id + 1), Fail(2)]
             .iter()
@@ -182,7 +182,7 @@ fn query_failing_twice_on_the_only_instance_is_rejected() {
     let broken = |id| [Query(id), Break(1), Break(1)];
     let mut steps = vec![Join(1), Join(2)];
     steps.extend((0..10).flat_map(broken));
-    // While 1 is busy one more comes with a mate, which is tried again all the same.
+    // While 1 is busy another one arrives with a batch mate, which is retried.
     steps.extend([Quiet, Alone(50), Query(51), Query(52), Done(1), Break(1), Break(1), Break(1), Done(1)]);
     check(
         settings,
@@ -230,7 +230,7 @@ fn unused_model_does_not_keep_a_slow_instance() {
             InstanceSpec { serves, slots: 1, site: Site::default() },
         ));
     }
-    // Instance 1 takes five times as long as the others, and nobody asks for the second model.
+    // Instance 1 takes five times as long as the others, and the second model has no queries.
     for _ in 0..30 {
         let deadline = world.now + Duration::from_secs(1);
         let (shape, priority, accept) = (ShapeId(0), 0, Accept::Any);
@@ -388,7 +388,7 @@ fn jobs_that_were_given_up_late_make_an_instance_slow() {
 fn hung_instance_is_ejected_when_busy_and_slow_one_stays() {
     let answered = |works| {
         let mut steps = vec![Join(1), Warm(32), Join(2), Query(1), Query(2), Done(1), Wait(100)];
-        // So much waits that everybody counts when the client of what 2 has goes away.
+        // The queue is so long that every instance counts when the client of 2's query cancels.
         steps.extend((3..9).map(Query));
         steps.extend([Cancel(1), Cancel(2), Fail(2)]);
         steps.extend([Done(1), Done(1), Done(1), Done(1), Done(1), Wait(100)]);
@@ -404,13 +404,13 @@ fn hung_instance_is_ejected_when_busy_and_slow_one_stays() {
 
 #[test]
 fn possibly_hung_instance_is_recalled_only_after_its_probe() {
-    // 2 gives nothing back twice and goes, as nobody waits.
+    // 2 returns nothing twice and is ejected, as no query waits.
     let mut steps = vec![Join(1), Warm(32), Join(2), Quiet];
     for id in [1, 3] {
         steps.extend([Query(id), Query(id + 1), Done(1), Wait(100), Cancel(id), Cancel(id + 1), Fail(2)]);
     }
     assert_eq!(in_service(&play(plain(), &steps), 2), [1]);
-    // Then so many wait that it is called back, and asked; and it gives nothing back again.
+    // Then a queue builds up, so it is recalled and probed; it returns nothing again.
     steps.extend((11..17).map(Query));
     assert_eq!(in_service(&play(plain(), &steps), 2), [1, 2], "it is slow, as far as anybody knows");
     steps.extend((11..17).map(Cancel));
@@ -442,7 +442,7 @@ fn joining_instance_gets_overflow_only_during_slow_start() {
         ],
     );
     check(settings.clone(), &[&warming[..], &later].concat(), &["1140 run 4 on 2", "1140 run 5 on 1"]);
-    // Where nothing has run yet there is no share to hold back.
+    // Without any service time there is no slow start.
     check(
         settings,
         &[Join(1), Join(2), Query(1), Done(1), Query(2)],

@@ -229,7 +229,7 @@ fn at_low_load_a_copy_is_sent_instead_of_a_parity() {
 fn a_parity_leaves_instances_idle_for_queries() {
     let settings = with(plus(2, 1), |coding| coding.headroom = Fraction::percent(34));
     let steps = [Query(1), Query(2), Encoded, Quiet, Wait(1), Join(4)];
-    // Of three instances one has to stay idle beside the parity's, and of four.
+    // One of three instances must stay idle in addition to the parity's, and one of four.
     check_on_three(settings, &steps, &["1 parity 0 on 4"]);
 }
 
@@ -282,7 +282,7 @@ fn instance_that_often_disagrees_alone_is_ejected() {
 #[test]
 fn a_model_is_unloaded_while_its_groups_wait_to_be_compared() {
     let settings = with(plus(2, 2), |coding| coding.detection.enabled = true);
-    // Its parities find no instance that holds none of the group, so what there is to compare never comes.
+    // Its parities find no instance without a member of the group, so the comparison never happens.
     let answered = [Join(1), Join(2), Query(1), Query(2), Encoded, Done(1), Done(2), Unload, Wait(5000)];
     let mut world = play(settings.clone(), &answered);
     world.finish();

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 
 const POOL: PoolId = PoolId(0);
 const SERVICE_US: u64 = 10_000;
-/// Long enough that nothing but starvation makes a query miss it.
+/// Long enough that only starvation makes a query miss it.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// The steps of a schedule.
@@ -37,10 +37,10 @@ struct Plan {
     /// Longest delay of a message.
     delay_us: u64,
     queries: u64,
-    /// A frontend and a worker that die halfway, where they are there.
+    /// A frontend and a worker that stop halfway, if they exist.
     dying_front: Option<usize>,
     dying_worker: Option<usize>,
-    /// A frontend that knows nothing of tokens.
+    /// A frontend without tokens.
     old_front: Option<usize>,
     /// No worker gives tokens, and frontends report their jobs to each other.
     told: bool,
@@ -91,7 +91,7 @@ enum Happens {
     Tick(usize),
     FrontDies(usize),
     WorkerDies(usize),
-    /// A frontend hears what another holds at a worker.
+    /// A report arrives about the jobs of another frontend at a worker.
     Beside(usize, usize, usize, u16),
 }
 
@@ -120,7 +120,7 @@ struct Fleet {
     events: BTreeMap<u64, Happens>,
     fronts: Vec<Option<Dispatcher>>,
     workers: Vec<Worker>,
-    /// Jobs that frontends hold, and what they have heard of others', by listener, teller and worker.
+    /// The reported jobs of other frontends, by receiver, sender and worker.
     held: BTreeMap<(usize, JobId), usize>,
     heard: BTreeMap<(usize, usize, usize), u16>,
     /// Queries without an answer, by frontend.
@@ -130,7 +130,7 @@ struct Fleet {
 impl Fleet {
     fn new(plan: Plan) -> Self {
         let mut settings = PoolSettings { policy: plan.policy, ..PoolSettings::default() };
-        // Failures here are deaths only, and no query is to be given up for want of budget.
+        // Only crashes fail jobs here, and no query should be rejected for lack of budget.
         settings.retry.burst = 10_000;
         let front = |seed| Some(Dispatcher::new(Settings::uniform(settings.clone()), seed));
         let worker = |_| {
@@ -175,7 +175,7 @@ impl Fleet {
         self.events.insert(self.order, what);
     }
 
-    /// A message about tokens: late, lost, or twice.
+    /// Sends a message about tokens: late, lost, or duplicated.
     fn mail(&mut self, what: &Happens) {
         let times = match self.draw(100) {
             chance if chance < self.plan.lost => 0,
@@ -207,7 +207,7 @@ impl Fleet {
                 }
             }
         }
-        // About 70 % of what the least number of workers can do.
+        // Approximately 70 % of the capacity of the smallest fleet.
         let left =
             self.plan.workers - usize::from(self.plan.dying_worker.is_some_and(|at| at < self.plan.workers));
         let pause = SERVICE_US * 10 / 7 / (left * self.plan.slots) as u64;
@@ -369,7 +369,7 @@ impl Fleet {
         }
     }
 
-    /// A frontend tells the others what it holds at a worker; that may come late, twice or never.
+    /// Reports a frontend's jobs at a worker to the others: late, lost, or duplicated.
     fn says(&mut self, front: usize, worker: usize) {
         if self.plan.told {
             let held = self.held.iter().filter(|((of, _), at)| *of == front && **at == worker).count();
@@ -427,7 +427,7 @@ impl Fleet {
         self.at(self.now + delay, Happens::Ends(work.front, work.job.id));
     }
 
-    /// Starts what may start, and tells frontends what there is to tell.
+    /// Starts jobs that may start, and sends the messages of the worker.
     fn proceed(&mut self, worker: usize, ended: Option<usize>) {
         let now = Duration::from_micros(self.now);
         let here = &mut self.workers[worker];

@@ -16,7 +16,7 @@ pub(crate) struct Groups {
     pub(crate) decodings: BTreeMap<(GroupId, QueryId), Recovery>,
     pub(crate) decoded: BTreeSet<(GroupId, QueryId)>,
     pub(crate) comparisons: BTreeMap<GroupId, Comparison>,
-    /// Some groups' outputs are compared, so parities run for their sake too.
+    /// Some groups' outputs are compared, so their parities run even if all queries are answered.
     pub(crate) compares: bool,
 }
 

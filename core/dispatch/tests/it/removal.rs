@@ -31,7 +31,7 @@ fn standing_in() -> PoolSettings {
     settings
 }
 
-/// A client that accepts no stand-in is first in its lane. Query 3 behind it is given to a stand-in at 664 ms.
+/// A client that accepts no stand-in is first in its lane. Query 3 behind it gets a stand-in at 664 ms.
 const ONE_WAITS_AND_ONE_STANDS_IN: [Step; 7] =
     [Leave(2), Query(1), Exact(2), Query(3), Wait(24), Done(1), Quiet];
 

@@ -79,7 +79,7 @@ fn a_flood_on_one_model_leaves_another_its_turn() {
     assert_eq!(end(&mut world), HEAVY);
 }
 
-/// Milliseconds that the heavy model had of the first so many seconds, while both want more.
+/// Milliseconds that the heavy model ran in the first six seconds, while both have a backlog.
 fn heavy_part(settings: Settings) -> u64 {
     let mut world = one_instance(settings);
     for id in 0..200 {
@@ -181,7 +181,7 @@ fn token_serves_the_reserving_share_or_others_if_it_left() {
     for cancelled in [false, true] {
         let mut world = one_instance(with_shares(&[(1.0, 0), (1.0, 0)], plain()));
         world.send(Event::TokensOffered(InstanceId(1)));
-        // Here the first is due: it came first, and neither has had anything.
+        // The first is due here: it arrived first, and neither has used any time.
         [(1, 0), (2, 1)].into_iter().for_each(|(id, share)| ask_as(&mut world, id, HEAVY, Some(share), 0));
         let notes = world.log.iter().filter_map(|(_, action)| match action {
             Action::Tell(_, Order::Reserve(wanted, _, note)) => Some((wanted.payer, *note)),

@@ -15,7 +15,7 @@ use super::world::World;
 
 fn standing_in() -> PoolSettings {
     let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..PoolSettings::default() };
-    // The scripts say who is idle, not who is new.
+    // Without slow start, so that only idle instances matter.
     settings.ejection.slow_start = Duration::ZERO;
     settings
 }
@@ -116,7 +116,8 @@ fn a_pool_that_hedged_stands_in_once_it_may() {
 
 #[test]
 fn query_that_waited_too_long_is_left_to_its_stand_in() {
-    // Given as many as are allowed, it waits longer; here none were. 23 ms are late, so after 3 ms of waiting 20 are too long.
+    // It would wait longer if the bound were used up; here it is unused. 23 ms are late, so after 3 ms of waiting
+    // 20 are too long.
     let steps = [Query(1), Query(2), Query(3), Wait(2), Query(4), Quiet, Wait(4), Done(2), Wait(5), Done(2)];
     let after = |steps: &[Step]| words(&play(late(), &[&WARM[..], steps].concat()));
     let words = after(&steps);
@@ -132,7 +133,7 @@ fn query_at_a_slow_instance_gets_the_last_idle_instance() {
         let warm = [Step::Cost([25, 50, 100, 200]), Join(1), Warm(32), Join(2), Quiet];
         words(&play(with(|stand_in| stand_in.hedge = false), &[&warm[..], steps].concat()))
     };
-    // Of two instances one stays idle for what may come.
+    // One of two instances stays idle for arriving queries.
     let round = [Exact(1), Wait(20), Done(2), Query(2), Wait(20), Done(1), Quiet, Query(3)];
     assert_eq!(after(&round), ["680 run 3 on 2"]);
     let slow = [Exact(1), Wait(100), Done(2), Query(2), Wait(20), Done(1), Quiet, Query(3)];

@@ -14,7 +14,7 @@ use super::twins::Twins;
 /// Longer than any group may stay open in these schedules.
 const OLD: Duration = Duration::from_secs(1);
 
-/// The dispatcher and everything around it.
+/// The dispatcher with a driver, instances and clients.
 pub(crate) struct World {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) now: Time,
@@ -26,7 +26,7 @@ pub(crate) struct World {
     silent: BTreeSet<InstanceId>,
     pub(crate) groups: Groups,
     pub(crate) twins: Twins,
-    /// Everything that the dispatcher did, with the time.
+    /// Every action of the dispatcher, with its time.
     pub(crate) log: Vec<(Time, Action)>,
     pub(crate) tally: Tally,
     wake: Option<Time>,
@@ -84,7 +84,7 @@ pub(crate) struct Tally {
     pub(crate) retries: u64,
     /// Jobs of queries that ran elsewhere too.
     pub(crate) copies: u64,
-    /// That failed with queries which were found at fault, but for the last of each: so many retries are given back.
+    /// Failed jobs of bad queries, except the last of each query: these retries are returned to the budget.
     pub(crate) given_back: u64,
 }
 
@@ -108,13 +108,13 @@ impl World {
         }
     }
 
-    /// Instances of fast models may be given some ahead of time.
+    /// Allows batches queued ahead at instances of fast models.
     pub(crate) fn given_ahead(mut self) -> Self {
         self.most_for_a_slot = 16;
         self
     }
 
-    /// Tells the dispatcher of an event, and does what it says.
+    /// Sends an event to the dispatcher and performs its actions.
     pub(crate) fn send(&mut self, event: Event) {
         match &event {
             Event::QueryArrived(query) => {
@@ -176,7 +176,7 @@ impl World {
         self.actions = actions;
     }
 
-    /// Lets time pass, with every wake that was asked for.
+    /// Lets time pass, with every requested wake.
     pub(crate) fn advance(&mut self, by: Duration) {
         let end = self.now + by;
         while let Some(at) = self.wake.filter(|at| *at <= end) {
@@ -271,7 +271,7 @@ impl World {
         let present = self.instances.get(&job.instance).expect("the instance is there");
         assert!(!present.draining, "{job:?} on a draining instance");
         let holds = self.running().filter(|(_, held)| held.job.instance == job.instance).count();
-        // A token says by itself that the instance has room.
+        // A token shows that the instance has room.
         assert!(
             job.token.is_some() || holds < usize::from(present.spec.slots.max(1)) * self.most_for_a_slot,
             "{job:?}: no slot is free"
