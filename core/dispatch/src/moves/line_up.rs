@@ -1,8 +1,10 @@
 //! Adds work to a line where it waits for an instance.
 
+use smallvec::SmallVec;
+
 use crate::api::{Accept, PolicyKind, Role};
 use crate::moves::reserve::request_reservations;
-use crate::rules::lateness::late_for_stand_in;
+use crate::rules::lateness::late_without_stretch;
 use crate::rules::stand_in::wants_stand_in;
 use crate::state::State;
 use crate::state::extra::{Extra, ExtraLine, Purpose};
@@ -57,28 +59,30 @@ pub(crate) fn avoid_until(state: &mut State, pool: PoolKey, avoid: Option<Avoid>
 
 /// Adds the queries of a started batch to the lines for spare stand-ins.
 pub(crate) fn line_up_stand_ins(state: &mut State, turn: &Turn, pool_key: PoolKey, job: JobKey) {
-    let pool = state.pools.at_mut(pool_key);
+    let pool = state.pools.at(pool_key);
     if pool.in_force.policy != PolicyKind::StandIn || !pool.settings.stand_in.spare {
         return;
     }
-    let Some(mut stand_ins) = pool.stand_ins.take() else { return };
-    let pool = state.pools.at(pool_key);
-    let was_slow = state.instances.at(state.jobs.at(job).instance).health.was_slow();
-    let too_long = late_for_stand_in(pool).zip(pool.usual_service());
+    let job = state.jobs.at(job);
+    let was_slow = state.instances.at(job.instance).health.was_slow();
+    let too_long = late_without_stretch(pool).zip(pool.usual_service());
     let too_long = too_long.map(|(late, usual)| late.saturating_sub(usual));
-    for key in &state.jobs.at(job).rows {
-        let query = state.queries.at(*key);
-        if wants_stand_in(query, pool) {
-            let waited = turn.now.since(query.arrived);
-            let outlook = match too_long {
-                _ if was_slow => Outlook::Doubtful,
-                Some(too_long) if waited > too_long => Outlook::Late,
-                _ => Outlook::Good,
-            };
-            stand_ins.lacks(*key, outlook, |query| state.queries.contains(query), pool.unanswered);
-        }
+    let outlook = |key: &QueryKey| {
+        let query = state.queries.get(*key).filter(|query| wants_stand_in(query, pool))?;
+        let waited = turn.now.since(query.arrived);
+        let outlook = match too_long {
+            _ if was_slow => Outlook::Doubtful,
+            Some(too_long) if waited > too_long => Outlook::Late,
+            _ => Outlook::Good,
+        };
+        Some((*key, outlook))
+    };
+    let lacking: SmallVec<[(QueryKey, Outlook); 2]> = job.rows.iter().filter_map(outlook).collect();
+    let pool = state.pools.at_mut(pool_key);
+    let Some(stand_ins) = &mut pool.stand_ins else { return };
+    for (key, outlook) in lacking {
+        stand_ins.lacks(key, outlook, |query| state.queries.contains(query), pool.unanswered);
     }
-    state.pools.at_mut(pool_key).stand_ins = Some(stand_ins);
 }
 
 /// Removes a query from the queue, because it has a stand-in.

@@ -150,18 +150,16 @@ fn settle(
 /// group.
 fn choose(state: &mut State, turn: &Turn, key: PoolKey, extra: &Extra, leaves: bool) -> Option<InstanceKey> {
     let others = sites_of(state, extra);
-    let pool = state.pools.at_mut(key);
-    let idle = if extra.redundant() { &mut pool.redundancy_idle } else { &mut pool.idle };
-    let mut idle = std::mem::take(idle);
+    let pool = state.pools.at(key);
+    let idle = if extra.redundant() { &pool.redundancy_idle } else { &pool.idle };
     let suits = |index, wish| {
         state.instances.key_at(index).is_some_and(|instance| {
             let apart = state.instances.at(instance).site.apart_from_all(&others);
             apart >= wish && may_run(state, turn, key, extra, instance, leaves)
         })
     };
-    let chosen = farthest(&others, |wish| idle.next(|index| suits(index, wish)));
-    let chosen = chosen.and_then(|index| state.instances.key_at(index));
+    let found = farthest(&others, |wish| idle.find(|index| suits(index, wish)))?;
     let pool = state.pools.at_mut(key);
-    *(if extra.redundant() { &mut pool.redundancy_idle } else { &mut pool.idle }) = idle;
-    chosen
+    (if extra.redundant() { &mut pool.redundancy_idle } else { &mut pool.idle }).go_on_after(found);
+    state.instances.key_at(found.index)
 }

@@ -3,9 +3,9 @@
 //! The rows of a job are gathered when an instance takes it, oldest first. Before that a query may be answered or
 //! become late. An instance never runs the stand-in of a query that it holds itself.
 
-use std::collections::VecDeque;
+use smallvec::SmallVec;
 
-use crate::api::{Apart, Class, Cost, Role, Urgency, farthest};
+use crate::api::{Apart, Class, Role, Urgency, farthest};
 use crate::moves::line_up::leave_queue;
 use crate::moves::start::{Start, start};
 use crate::rules::sites::sites_of_query;
@@ -90,15 +90,15 @@ pub(crate) fn stand_in(
     instance: InstanceKey,
     line: StandInLine,
 ) -> bool {
-    let Some(stand_ins) = &mut state.pools.at_mut(key).stand_ins else { return false };
-    let mut waiting = std::mem::take(stand_ins.waiting(line));
-    let cost = state.pools.at(key).stand_in_cost();
-    let rows = gather(state, &mut waiting, key, instance, &cost);
+    let Some((rows, taken)) = gather(state, key, instance, line) else { return false };
     // Queries that leave the queue save work and cost none.
     let beside = rows.iter().filter(|query| !state.queries.at(**query).queued).count();
     let pool = state.pools.at_mut(key);
+    let cost = pool.stand_in_cost();
     let Some(stand_ins) = &mut pool.stand_ins else { return false };
-    *stand_ins.waiting(line) = waiting;
+    for place in taken.into_iter().rev() {
+        stand_ins.waiting(line).remove(place);
+    }
     let count = rows.len() as u64;
     let urgency = line.urgency();
     match urgency {
@@ -127,25 +127,25 @@ pub(crate) fn stand_in(
     true
 }
 
-/// The first suitable queries for a stand-in job on an instance. Queries that need none are removed.
+/// The first suitable queries of a line for a stand-in job on an instance, and the places to clear in the line: theirs and
+/// those of queries that need none.
 fn gather(
     state: &State,
-    waiting: &mut VecDeque<QueryKey>,
     pool: PoolKey,
     instance: InstanceKey,
-    cost: &Cost,
-) -> Keys {
+    line: StandInLine,
+) -> Option<(Keys, SmallVec<[usize; 4]>)> {
     let pool = state.pools.at(pool);
-    let most = pool.policy.rows_at_once(cost, waiting.len());
-    let (mut rows, mut at) = (Keys::new(), 0);
-    while rows.len() < most && at < waiting.len().min(LOOK_AT) {
-        let next = waiting[at];
-        if rows.contains(&next) {
-            waiting.remove(at);
-            continue;
+    let waiting = pool.stand_ins.as_ref()?.line(line);
+    let most = pool.policy.rows_at_once(&pool.stand_in_cost(), waiting.len());
+    let (mut rows, mut taken, mut passed) = (Keys::new(), SmallVec::new(), 0);
+    for (place, next) in waiting.iter().enumerate() {
+        if rows.len() >= most || passed >= LOOK_AT {
+            break;
         }
-        let Some(query) = state.queries.get(next).filter(|query| wants_stand_in(query, pool)) else {
-            waiting.remove(at);
+        let fresh = state.queries.get(*next).filter(|_| !rows.contains(next));
+        let Some(query) = fresh.filter(|query| wants_stand_in(query, pool)) else {
+            taken.push(place);
             continue;
         };
         let mixes = |first: &QueryKey| {
@@ -153,12 +153,12 @@ fn gather(
             let plain = first.codable && query.codable;
             plain && first.shape == query.shape && first.payer == query.payer
         };
-        if rows.first().is_none_or(mixes) && !holds(state, instance, next) {
-            waiting.remove(at);
-            rows.push(next);
+        if rows.first().is_none_or(mixes) && !holds(state, instance, *next) {
+            taken.push(place);
+            rows.push(*next);
         } else {
-            at += 1;
+            passed += 1;
         }
     }
-    rows
+    Some((rows, taken))
 }

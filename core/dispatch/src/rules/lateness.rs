@@ -40,11 +40,19 @@ pub(crate) fn patience(pool: &Pool) -> Duration {
 
 /// The age at which a query is late and gets a stand-in.
 pub(crate) fn late_for_stand_in(pool: &Pool) -> Option<Duration> {
+    late_stretched(pool, stretch(pool))
+}
+
+/// The same while few approximate answers were given: the age at which a query will be late in any case.
+pub(crate) fn late_without_stretch(pool: &Pool) -> Option<Duration> {
+    late_stretched(pool, 1.0)
+}
+
+fn late_stretched(pool: &Pool, stretch: f64) -> Option<Duration> {
     if pool.in_force.policy != PolicyKind::StandIn {
         return None;
     }
-    let factor = pool.settings.stand_in.late_factor.get() * stretch(pool);
-    Some(times(usual_response(pool)?, factor))
+    Some(times(usual_response(pool)?, pool.settings.stand_in.late_factor.get() * stretch))
 }
 
 /// The age at which a waiting query is late, which may be earlier than for a running one. A stand-in then answers

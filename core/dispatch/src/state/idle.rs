@@ -26,6 +26,13 @@ pub(crate) enum Room {
     Empty,
 }
 
+/// An instance that a search found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) index: usize,
+    room: Room,
+}
+
 /// The bits of 64 instances.
 #[derive(Clone, Copy, Debug, Default)]
 struct Word {
@@ -46,20 +53,36 @@ impl Idle {
         flip(&mut word.partial, bit, &mut self.partial, room == Room::Partial);
     }
 
-    /// The next suitable instance with room.
-    pub(crate) fn next(&mut self, mut suits: impl FnMut(usize) -> bool) -> Option<usize> {
+    /// The next suitable instance with room. The next search continues after it.
+    #[inline]
+    pub(crate) fn next(&mut self, suits: impl FnMut(usize) -> bool) -> Option<usize> {
+        let found = self.find(suits)?;
+        self.go_on_after(found);
+        Some(found.index)
+    }
+
+    /// The next suitable instance with room. The next search finds it again.
+    pub(crate) fn find(&self, mut suits: impl FnMut(usize) -> bool) -> Option<Found> {
         if self.empty > 0
             && let Some(index) = find(&self.words, self.next_empty, |word| word.empty, &mut suits)
         {
-            self.next_empty = self.after(index);
-            return Some(index);
+            return Some(Found { index, room: Room::Empty });
         }
         if self.partial == 0 {
             return None;
         }
         let index = find(&self.words, self.next_partial, |word| word.partial, &mut suits)?;
-        self.next_partial = self.after(index);
-        Some(index)
+        Some(Found { index, room: Room::Partial })
+    }
+
+    /// Continues the next search after this instance.
+    #[inline]
+    pub(crate) fn go_on_after(&mut self, found: Found) {
+        let next = self.after(found.index);
+        match found.room {
+            Room::Empty => self.next_empty = next,
+            Room::Partial | Room::None => self.next_partial = next,
+        }
     }
 
     /// A suitable instance with room, searched from a random place (`chance` in 0..1), so that no instance always

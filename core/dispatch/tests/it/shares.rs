@@ -269,7 +269,9 @@ fn retry_behind_many_hedges_takes_a_reserved_instance() {
     world.advance(Duration::from_millis(15));
     assert_eq!(at_second(&world), None, "hedges leave the reserved instance");
     assert_eq!(world.running().count(), 20);
-    let (last, rows) = world.running().last().map(|(job, held)| (*job, held.rows.clone())).unwrap();
+    // The last hedge of the line is that of the last query.
+    let newest = world.running().max_by_key(|(_, held)| held.rows[0]);
+    let (last, rows) = newest.map(|(job, held)| (*job, held.rows.clone())).unwrap();
     world.send(Event::JobFailed(last, Failure::Instance));
     assert_eq!(at_second(&world).map(|(_, rows)| rows), Some(rows), "its query has no other job");
 }
