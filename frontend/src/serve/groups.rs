@@ -28,13 +28,18 @@ impl State {
         let first = *slots.iter().flatten().next()?;
         let pool = self.ledger.known(first)?.pool;
         let pool = self.ledger.pools.get(&pool)?.clone();
-        let coder = pool.codes().coder(slots.len())?.clone();
+        let codes = pool.codes();
+        let coder = codes.coder(slots.len())?.clone();
         let mut deadline = Time::ZERO;
         let mut members: SmallVec<[JobRows; 4]> = SmallVec::new();
         for slot in slots {
             let mut rows = JobRows::new();
             for query in slot {
                 let query = self.ledger.known(*query)?;
+                // It came before these codes, and their guards have not looked at it: it could spoil the whole group.
+                if query.row.inputs.guarded_by != codes.turn {
+                    return None;
+                }
                 deadline = deadline.max(query.deadline);
                 rows.push(query.row.clone());
             }

@@ -22,5 +22,6 @@ mod shares;
 mod sources;
 mod stand_in;
 mod stress;
+mod switches;
 mod tokens;
 mod updates;

@@ -11,7 +11,7 @@
 //! the distribution shifts); an exponentially weighted mean (a straggler moves a mean, and stragglers are the
 //! point). Decay is by samples, not by time, so an idle pool keeps its values.
 //!
-//! Cold start: before 16 samples there is no reading, so jobs are neither hedged nor called slow. Only jobs that
+//! Cold start: before 16 samples the reading is `None`, so jobs are neither hedged nor called slow. Only jobs that
 //! returned nothing are compared with a rough median of four samples; otherwise a hung instance of a quiet pool
 //! would never be found.
 

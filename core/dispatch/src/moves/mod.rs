@@ -12,6 +12,7 @@ pub(crate) mod neighbours;
 pub(crate) mod outputs;
 pub(crate) mod pools;
 pub(crate) mod reserve;
+pub(crate) mod retries;
 pub(crate) mod room;
 pub(crate) mod start;
 pub(crate) mod tell;

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use crate::api::{Answer, Reject, Role};
 use crate::moves::answer::answer;
 use crate::moves::line_up::{add_extra, avoid_until};
+use crate::moves::retries::give_retries_back;
 use crate::moves::room::wait_for_instances;
 use crate::moves::watch::look_again;
 use crate::placing::extras::place_extras;
@@ -21,7 +22,7 @@ use crate::turn::Turn;
 /// Queries of a failed job that no other job holds.
 pub(crate) struct Retry {
     pub(crate) rows: Keys,
-    /// One of them broke its batch: each is tried alone.
+    /// One of them broke its batch: each is tried alone, without using the budget.
     pub(crate) spoiled: bool,
     /// The instance rejected the request.
     pub(crate) refused: bool,
@@ -43,7 +44,7 @@ pub(crate) fn retry(state: &mut State, turn: &mut Turn, job: &Job, retry: Retry)
     let pool = state.pools.at_mut(job.pool);
     let refusal = if pool.removed {
         Some(Reject::NoInstance)
-    } else if pool.retries.spend() {
+    } else if spoiled || pool.retries.spend() {
         pool.counters.retries += 1;
         None
     } else {
@@ -54,12 +55,17 @@ pub(crate) fn retry(state: &mut State, turn: &mut Turn, job: &Job, retry: Retry)
         again.into_iter().for_each(|query| answer(state, turn, query, Answer::Rejected(reason)));
         return;
     }
-    for query in &again {
-        let query = state.queries.at_mut(*query);
-        query.retried = query.retried.saturating_add(1);
+    if spoiled {
+        give_retries_back(state, again[0]);
+        again.iter().for_each(|query| state.queries.at_mut(*query).retried = 0);
+    } else {
+        for query in &again {
+            let query = state.queries.at_mut(*query);
+            query.retried = query.retried.saturating_add(1);
+        }
     }
     // A rejected request proves nothing about the instance.
-    let elsewhere = (!refused).then(|| (job.instance, turn.now + patience(pool)));
+    let elsewhere = (!refused).then(|| (job.instance, turn.now + patience(state.pools.at(job.pool))));
     let extra = |rows| Extra { role: Role::Deployed, rows, avoid: elsewhere, purpose: Purpose::Retry };
     if spoiled {
         for query in again {

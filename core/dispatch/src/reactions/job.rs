@@ -17,7 +17,7 @@ use crate::reactions::backup::backup_completed;
 use crate::reactions::group::{compare, parity_completed, parity_lost, recover};
 use crate::reactions::late::watch_remaining_jobs;
 use crate::reactions::stand_in::{stand_in_completed, stand_in_failed};
-use crate::rules::blame::{another_responds, failed_before, failed_elsewhere};
+use crate::rules::blame::{FIRST_FAILURES, another_responds, failed_before, failed_elsewhere};
 use crate::rules::lateness::patience;
 use crate::state::State;
 use crate::state::job::Job;
@@ -128,7 +128,7 @@ pub(crate) fn failed(state: &mut State, turn: &mut Turn, key: JobKey, failure: F
             left.push(*query);
         }
         let most = state.pools.at(job.pool).settings.max_attempts.get();
-        if failure == Failure::Model && waiting.failed_at.len() < 2 {
+        if failure == Failure::Model && waiting.failed_at.len() < FIRST_FAILURES {
             waiting.failed_at.push(job.instance);
             waiting.failed_in = job.rows.len() as u16;
         }

@@ -3,6 +3,7 @@
 use crate::api::{Action, Answer, Payer, QueryId, QuerySpec, Reject, Step};
 use crate::moves::answer::{forget, retire, without_prediction};
 use crate::moves::pools::pool_named;
+use crate::moves::retries::give_retries_back;
 use crate::moves::room::wait_for_instances;
 use crate::moves::tell::trace;
 use crate::placing::{place_queue, started_at_once};
@@ -91,15 +92,16 @@ pub(crate) fn arrived(state: &mut State, turn: &mut Turn, query: QuerySpec) {
 }
 
 pub(crate) fn cancelled(state: &mut State, turn: &mut Turn, id: QueryId) {
-    if let Some(key) = state.query_names.get(id)
-        && let Some(pool) = forget(state, turn, key)
-    {
+    let Some(key) = state.query_names.get(id) else { return };
+    give_retries_back(state, key);
+    if let Some(pool) = forget(state, turn, key) {
         state.pools.at_mut(pool).counters.cancelled += 1;
         retire(state, pool);
     }
 }
 
 pub(crate) fn expired(state: &mut State, turn: &mut Turn, key: QueryKey) {
+    give_retries_back(state, key);
     without_prediction(state, turn, key, Reject::Deadline);
 }
 

@@ -14,6 +14,9 @@ use crate::state::pool::Pool;
 use crate::state::query::Query;
 use crate::turn::Turn;
 
+/// Failures of a query's model whose instances are kept.
+pub(crate) const FIRST_FAILURES: usize = 2;
+
 /// Whether a query of a job failed at another instance before. Then this failure does not count against the
 /// instance.
 pub(crate) fn failed_elsewhere(state: &State, job: &Job) -> bool {

@@ -14,6 +14,7 @@ mod limits;
 mod lost;
 mod neighbours;
 mod overload;
+mod poison;
 mod properties;
 mod removal;
 mod schedule;

@@ -13,6 +13,8 @@ use crate::serve::pool::Description;
 /// The codes of a pool, and what else stands in for its predictions.
 #[derive(Debug, Default)]
 pub(crate) struct Codes {
+    /// Tells these codes from those that the pool had before; the first have 1.
+    pub(crate) turn: u64,
     pub(super) coders: BTreeMap<usize, Arc<Coder>>,
     /// What keeps bad queries apart; `None` where nothing is mixed.
     pub(crate) guards: Option<Guards>,
