@@ -1,9 +1,10 @@
-//! Replays the events that a frontend wrote when its dispatcher panicked: `cargo run -p parm-dispatch --example replay FILE`.
+//! Replays the events that a frontend wrote when its dispatcher panicked.
 //!
-//! The program panics where the original did, with a stack trace under `RUST_BACKTRACE=1`. Check out the commit of the
-//! frontend's version first: other code leads to other states.
+//! Run `cargo run -p parm-dispatch --example replay FILE`. The program panics where the original did, with a stack
+//! trace under `RUST_BACKTRACE=1`. Check out the commit of the frontend's version first, because other code leads
+//! to other states.
 
-// A program: what it prints is its result.
+// The output of the program is its result.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::process::ExitCode;

@@ -1,21 +1,22 @@
-//! A cheaper model on one instance of `k + 1` runs every query too, and answers those whose prediction is late.
+//! `approximate-backup`: a cheaper model on dedicated instances runs every query and answers late ones.
 //!
-//! The baseline for parities at the same cost in instances. Unlike a parity it sees every query, so it saturates
-//! unless it is at least `k` times as cheap as the deployed model.
+//! One of `k + 1` instances is dedicated. It is the baseline for parities at the same cost in instances. Unlike a
+//! parity the model runs every query, so it saturates unless it is at least `k` times as cheap as the deployed
+//! model.
 
 use std::time::Duration;
 
-use super::{Along, Policy, grace, one_of_k_plus_one};
-use crate::quantile::Reading;
-use crate::{CodingSettings, GraceSettings};
+use super::hooks::{Along, Policy, grace, one_of_k_plus_one};
+use crate::api::{CodingSettings, GraceSettings};
+use crate::measure::quantile::Reading;
 
-pub(super) struct ApproximateBackup {
+pub(crate) struct ApproximateBackup {
     k: u8,
     grace: GraceSettings,
 }
 
 impl ApproximateBackup {
-    pub(super) fn new(settings: &CodingSettings) -> Self {
+    pub(crate) fn new(settings: &CodingSettings) -> Self {
         Self { k: settings.k.get(), grace: settings.grace }
     }
 }

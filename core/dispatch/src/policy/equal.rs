@@ -1,10 +1,10 @@
-//! No redundancy, but all the resources: the instances that parities or copies would cost serve the deployed model too.
+//! `equal`: no redundancy, with as many instances as a redundancy policy would use.
 //!
-//! The dispatcher does the same as under `none`; the difference is how many instances the operator starts. It has its
-//! own name because it is the honest baseline: whatever redundancy costs, this gets too.
+//! The dispatcher does the same as under `none`; the operator starts more instances. The name marks the fair
+//! baseline: it gets the resources that redundancy costs.
 
-use super::Policy;
+use super::hooks::Policy;
 
-pub(super) struct Equal;
+pub(crate) struct Equal;
 
 impl Policy for Equal {}

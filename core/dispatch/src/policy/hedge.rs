@@ -1,23 +1,24 @@
-//! A late batch once more, elsewhere: exact answers at the price of a small share of extra work.
+//! `hedge`: a late batch runs once more on another instance.
 //!
-//! Late is what is slower than the budget can duplicate: with a tenth of extra work allowed, the slowest tenth. But
-//! never less than 1.25 medians: where service times hardly vary, the slowest tenth is no slower than the rest, and
-//! duplicating it would spend the budget on nothing. And never less than what a duplicate costs. While too few times are known nothing is late.
+//! Answers are exact, for a small share of extra work. A job is late when it is slower than the budget can
+//! duplicate: with a tenth of extra work, the slowest tenth. It must also exceed 1.25 medians, because the slowest
+//! tenth is as fast as the rest if service times hardly vary, and the cost of a duplicate. While too few times are
+//! known no job is late.
 
 use std::time::Duration;
 
-use super::Policy;
-use crate::HedgeSettings;
-use crate::quantile::Reading;
-use crate::time::times;
+use super::hooks::Policy;
+use crate::api::HedgeSettings;
+use crate::api::times;
+use crate::measure::quantile::Reading;
 
-pub(super) struct Hedge {
+pub(crate) struct Hedge {
     median_factor: f64,
     min_delay: Duration,
 }
 
 impl Hedge {
-    pub(super) fn new(settings: &HedgeSettings) -> Self {
+    pub(crate) fn new(settings: &HedgeSettings) -> Self {
         Self { median_factor: settings.median_factor.get(), min_delay: settings.min_delay }
     }
 }

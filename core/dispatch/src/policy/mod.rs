@@ -1,8 +1,12 @@
-//! Redundancy policies: siblings that say what extra work a batch gets, and when. The dispatcher does the work.
+//! Redundancy policies: the extra work of a batch, and its time.
+//!
+//! Each file is a policy and implements [`Policy`]; [`build`] chooses one. A policy knows settings and
+//! measurements only, so this layer is below the state, which holds the policy of each pool.
 
 mod approximate_backup;
 mod equal;
 mod hedge;
+mod hooks;
 mod none;
 mod parm;
 mod parm_plus;
@@ -11,92 +15,17 @@ mod stand_in;
 
 use std::time::Duration;
 
-use super::quantile::Reading;
-use super::time::times;
-use super::{CodingSettings, Cost, GraceSettings, InForce, PolicyKind, PoolSettings, Usual};
+use crate::api::{InForce, PolicyKind, PoolSettings};
+use crate::measure::quantile::Reading;
+pub(crate) use hooks::{Along, Policy};
 
-/// What a policy decides.
-pub(super) trait Policy: Send {
-    /// What goes along with a batch that is about to run, when queries keep this share of the pool busy.
-    fn along(&self, _utilisation: f64) -> Along {
-        Along::default()
-    }
-
-    /// How long after its start a job is late and gets a copy, given the pool's recent service times; `None` for never.
-    fn late_after(&self, _recent: Option<Reading>) -> Option<Duration> {
-        None
-    }
-
-    /// Whether late jobs get copies.
-    fn hedges(&self) -> bool {
-        false
-    }
-
-    /// Whether instances of fast models are given some ahead of time.
-    fn gives_ahead(&self) -> bool {
-        false
-    }
-
-    /// How many of a pool's instances are kept for parities or backups.
-    fn dedicated(&self, _instances: u32) -> u32 {
-        0
-    }
-
-    /// How many of a pool's instances must be idle beside the one on which spare work starts.
-    fn headroom(&self, _instances: u32) -> u32 {
-        0
-    }
-
-    /// How many of a pool's instances must stay idle beside the one on which a stand-in starts that nobody waits for, when
-    /// queries keep so many of its slots busy and a stand-in takes this share of a query's time; `None` where none starts.
-    fn kept_idle(&self, _busy: f64, _slots: u32, _cost: f64) -> Option<u32> {
-        None
-    }
-
-    /// Queries that may wait, per slot, for a late job to be duplicated. With one for each everybody waits for about a service
-    /// time: then what is late is so because of the queue, which duplicates would make longer.
-    fn hedges_beside(&self) -> f64 {
-        1.0
-    }
-
-    /// What a slow instance lacks of a well one when it is to be known whether others could do without yet another: 0 if
-    /// that is not asked.
-    fn lost_to_slowness(&self) -> f64 {
-        0.0
-    }
-
-    /// How many of so many waiting queries a stand-in job takes.
-    fn rows_at_once(&self, _cost: &Cost, _waiting: usize) -> usize {
-        0
-    }
-
-    /// How long after its arrival a query may be given something else than its prediction, given the pool's recent times
-    /// from arrival to prediction.
-    fn grace(&self, _recent: Option<Reading>) -> Duration {
-        Duration::ZERO
-    }
-}
-
-/// After how long a job is late to those who hedge, whatever the policy.
-pub(super) fn late_to_hedges(settings: &PoolSettings, recent: Option<Reading>) -> Option<Duration> {
+/// The age at which a hedging policy would treat a job as late.
+pub(crate) fn late_to_hedges(settings: &PoolSettings, recent: Option<Reading>) -> Option<Duration> {
     hedge::Hedge::new(&settings.hedge).late_after(recent)
 }
 
-/// What goes along with a batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Along {
-    /// Copies of it, each on an instance of its own.
-    pub(super) copies: u8,
-    /// It joins a coding group of this size.
-    pub(super) group: Option<u8>,
-    /// Parities of that group do not wait for idle instances.
-    pub(super) at_once: bool,
-    /// It runs on the backup model too.
-    pub(super) backup: bool,
-}
-
-/// The policy that is in force.
-pub(super) fn build(settings: &PoolSettings, in_force: &InForce) -> Box<dyn Policy> {
+/// The effective policy of a pool.
+pub(crate) fn build(settings: &PoolSettings, in_force: &InForce) -> Box<dyn Policy> {
     match in_force.policy {
         PolicyKind::None => Box::new(none::None),
         PolicyKind::Equal => Box::new(equal::Equal),
@@ -111,27 +40,6 @@ pub(super) fn build(settings: &PoolSettings, in_force: &InForce) -> Box<dyn Poli
     }
 }
 
-/// As many of what is usual as the settings say.
-fn grace(settings: &GraceSettings, recent: Option<Reading>) -> Duration {
-    let Some(recent) = recent else { return settings.cold };
-    match settings.of {
-        Usual::Median => times(recent.median, settings.factor.get()),
-        Usual::Tail => times(recent.high, settings.factor.get()),
-    }
-}
-
-/// One instance of `k + 1`, as `m` deployed and `m / k` others make `n`; none where there is but one.
-fn one_of_k_plus_one(instances: u32, k: u8) -> u32 {
-    let parts = u32::from(k) + 1;
-    if instances < 2 { 0 } else { ((instances + parts / 2) / parts).max(1) }
-}
-
-/// As many as the settings say, so that one is left for queries; else as many as in the paper.
-fn kept_for_parities(instances: u32, settings: &CodingSettings) -> u32 {
-    let paper = || one_of_k_plus_one(instances, settings.k.get());
-    settings.parity_instances.map_or_else(paper, |kept| kept.get().min(instances.saturating_sub(1)))
-}
-
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU8;
@@ -139,6 +47,7 @@ mod tests {
     use PolicyKind::{ApproximateBackup, Equal, Hedge, Parm, ParmPlus, Replicate};
 
     use super::*;
+    use crate::api::Usual;
 
     const NOTHING: Along = Along { copies: 0, group: None, at_once: false, backup: false };
 

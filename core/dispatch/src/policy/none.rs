@@ -1,8 +1,8 @@
-//! No redundancy: a slow instance makes its queries slow.
+//! `none`: no redundancy; a slow instance makes its queries slow.
 
-use super::Policy;
+use super::hooks::Policy;
 
-pub(super) struct None;
+pub(crate) struct None;
 
 impl Policy for None {
     fn gives_ahead(&self) -> bool {

@@ -1,18 +1,18 @@
-//! ParM as published: one instance of `k + 1` runs parities and nothing else; whatever comes first, the prediction or
-//! its reconstruction, answers the query.
+//! `parm`: ParM as published. One of `k + 1` instances runs only parities; the first of prediction and
+//! reconstruction answers.
 //!
-//! Below about .7 of the deployed instances' capacity it hides stragglers well; above, queries queue for `k` of `k + 1`
-//! instances while the rest may idle, and it is worse than no redundancy at all. `parm+` is what to use.
+//! Below about 0.7 of the capacity of the deployed instances it hides stragglers well. Above, queries queue for
+//! `k` of `k + 1` instances while the rest may idle, which is worse than no redundancy. Use `parm+` instead.
 
-use super::{Along, Policy, kept_for_parities};
-use crate::CodingSettings;
+use super::hooks::{Along, Policy, kept_for_parities};
+use crate::api::CodingSettings;
 
-pub(super) struct Parm {
+pub(crate) struct Parm {
     settings: CodingSettings,
 }
 
 impl Parm {
-    pub(super) fn new(settings: &CodingSettings) -> Self {
+    pub(crate) fn new(settings: &CodingSettings) -> Self {
         Self { settings: settings.clone() }
     }
 }

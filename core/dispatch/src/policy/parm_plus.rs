@@ -1,31 +1,30 @@
-//! ParM without its split: every instance runs queries and parities, and a parity gets only what queries leave over.
+//! `parm+`: ParM on a shared pool, where parities use idle time only.
 //!
-//! What the split costs is capacity: with a third of the instances kept for parities the rest saturate at two thirds
-//! of the load. Sharing the pool and letting parities yield costs nothing that anybody waits for, and a reconstruction
-//! that is held back for a grace replaces only predictions that are truly late. What parities cannot help (groups
-//! still open, losses beyond the code, clients who want exact answers) a hedge within a budget does.
+//! The split of `parm` costs capacity: with a third of the instances kept for parities the rest saturate at two
+//! thirds of the load. A shared pool in which parities yield costs queries almost nothing, and a reconstruction
+//! that is held back for a grace replaces only late predictions. A hedge within a budget covers the rest: open
+//! groups, losses beyond the code, and clients who require exact answers.
 //!
-//! The size of groups follows the load: the parities of groups of `k` cost `u / k` where queries keep a share `u` of
-//! the pool busy. They should fit under 65 %, beyond which waiting times rise for all: `k = ceil(u / (0.65 - u))`. At
-//! low load that is 1: a parity of one query is a copy of it, so a copy is what is sent, and its answer is exact. Above,
-//! the largest groups that there are models for are made: parities yield, so what does not fit is not sent.
+//! The size of groups follows the load. Parities of groups of `k` cost `u / k` if queries keep a share `u` of the
+//! pool busy. They should fit under 65 %, because waiting times rise beyond it: `k = ceil(u / (0.65 - u))`. At low
+//! load `k` is 1: a parity of one query is a copy of it, so a copy is sent, and its answer is exact. Above, the
+//! largest groups with a model are made; parities that do not fit are not sent, because they yield.
 //!
-//! A parity runs on once it started, and a query that comes meanwhile may find nobody idle. So parities leave a few
-//! instances idle (`headroom`); that bounds what they cost on a healthy pool far better than not coding at all above
-//! some load, which gave up nine tenths of the gain at 57 % busy because the load that is measured varies. Only past
-//! 80 %, where hardly an instance is ever idle, is no group formed.
+//! A started parity runs to its end, and a query that arrives meanwhile may find no idle instance. So parities
+//! leave a few instances idle (`headroom`). Rejected: no coding above some load (it gave up nine tenths of the
+//! gain at 57 % because measured load varies). Above 80 % hardly any instance is idle, and no group is formed.
 
 use std::time::Duration;
 
 use super::hedge::Hedge;
-use super::{Along, Policy, grace, kept_for_parities};
-use crate::quantile::Reading;
-use crate::{Coding, CodingSettings, PoolSettings};
+use super::hooks::{Along, Policy, grace, kept_for_parities};
+use crate::api::{Coding, CodingSettings, PoolSettings};
+use crate::measure::quantile::Reading;
 
 const FULL: f64 = 0.65;
 const NO_ROOM: f64 = 0.80;
 
-pub(super) struct ParmPlus {
+pub(crate) struct ParmPlus {
     settings: CodingSettings,
     hedge: Hedge,
     /// Ascending.
@@ -33,7 +32,7 @@ pub(super) struct ParmPlus {
 }
 
 impl ParmPlus {
-    pub(super) fn new(settings: &PoolSettings, coding: &Coding) -> Self {
+    pub(crate) fn new(settings: &PoolSettings, coding: &Coding) -> Self {
         let sizes = coding.codes.iter().filter_map(|code| u8::try_from(code.k).ok()).collect();
         Self { settings: settings.coding.clone(), hedge: Hedge::new(&settings.hedge), sizes }
     }

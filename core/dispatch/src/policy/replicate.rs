@@ -1,17 +1,17 @@
-//! Every batch on several instances at once; the first answer wins.
+//! `replicate`: every batch runs on several instances; the first answer wins.
 //!
-//! Copies wait for instances that have nothing else to do, and copies still waiting when an answer comes are dropped: so
-//! replication fades out under load, where sending every copy in turn would saturate the pool at 1/n of its capacity.
+//! Copies wait for idle instances and are dropped when an answer comes. So replication fades out under load.
+//! Sending every copy in turn would saturate the pool at 1/n of its capacity.
 
-use super::{Along, Policy};
-use crate::ReplicateSettings;
+use super::hooks::{Along, Policy};
+use crate::api::ReplicateSettings;
 
-pub(super) struct Replicate {
+pub(crate) struct Replicate {
     copies: u8,
 }
 
 impl Replicate {
-    pub(super) fn new(settings: &ReplicateSettings) -> Self {
+    pub(crate) fn new(settings: &ReplicateSettings) -> Self {
         Self { copies: settings.copies.get() - 1 }
     }
 }

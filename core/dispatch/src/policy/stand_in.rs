@@ -1,71 +1,70 @@
-//! A cheaper model answers late queries: at once where an instance is idle, before everything else once they are late.
+//! `stand-in`: a cheaper model answers late queries.
 //!
-//! Problem: a straggler costs up to ten times a query's time. A duplicate hides it for one more time of a query, begun late;
-//! a parity for a share of the work, but it waits for its group. A cheaper model of the same signature needs no group and
-//! ends soon; but what it says is approximate, and where it runs a query may have to wait.
+//! It runs early on idle instances, and first in line for late queries.
 //!
-//! Choice: two modes. *Spare*: a query that was started gets a stand-in as soon as an instance is idle that will not be
-//! wanted meanwhile. While a stand-in takes a share `c` of a query's time and queries keep `b` slots busy, about `b c` of
-//! them end and as many come; how many more come than end is a matter of chance, with a standard deviation of
-//! `sqrt(2 b c)`. So many instances stay idle beside it. That is one rule for everything: where little runs, or the
-//! stand-in is cheap, nearly every query has one; as load or cost rise there is room more and more seldom, and what is
-//! left is *late*: a query that is 1.15 usual times old goes before everything in the queue, for it has waited longest
-//! and needs the least; within a budget that counts work. Age counts from arrival, as clients count, and "usual" without
-//! the wait for an instance: where all wait, all are late. One that still waits is taken out of the queue for its
-//! stand-in, which so replaces a query's work by a part of it: that is what ends a queue. It need not be late for that
-//! if it cannot be in time any more: with 8 ms of waiting behind it, a query of 20 ms is answered after 28 by the deployed
-//! model, and after 23, the earliest that is allowed, by its stand-in. The more approximate answers were given of those
-//! that may be, the longer such a query waits for an instance of its own after all: so they are left to stragglers where
-//! queues are the rule, as in small pools.
+//! Problem: a straggler takes up to ten times a query's time. A hedge takes one more service time and starts late.
+//! A parity costs a part of the work, but waits for its group. A cheaper model of the same signature needs no
+//! group and ends soon, but its answer is approximate, and queries may have to wait for the instance that runs it.
 //!
-//! Where room is scarce it goes to who needs it most. A query that was started where the last answer was slow is likely
-//! late: it gets the last idle instance. One that waited so long that it will be late in any case comes before the others,
-//! and these by age.
+//! Choice: two modes. *Spare*: a started query gets a stand-in as soon as an instance is idle that will not be
+//! needed meanwhile. While a stand-in takes a share `c` of a query's time and queries keep `b` slots busy, about
+//! `b c` queries end and as many arrive. The difference has a standard deviation of `sqrt(2 b c)`, so that many
+//! instances stay idle. If load or cost are low, nearly every query has a stand-in; as they rise, fewer have one.
+//! *Late*: a query older than 1.15 usual times goes before the whole queue, because it has waited longest and
+//! needs least, within a budget of work. Age counts from arrival. The usual time excludes the wait for an
+//! instance; otherwise all queries would count as punctual in a queue.
 //!
-//! A job takes more than one row only as far as that is cheaper: where a row costs the same alone, waiting for others to be
-//! done only delays the first.
+//! A late query that still waits leaves the queue for its stand-in, which replaces the work of the query by a part
+//! of it. That ends queues. It leaves early if it cannot be in time: after 8 ms of waiting, a query of 20 ms is
+//! answered after 28 ms by the deployed model and after 23 ms, the earliest allowed, by its stand-in. The more of
+//! the bound on approximate answers is used, the longer such a query waits for an instance of its own. So in small
+//! pools, where queues are common, approximate answers are left to stragglers.
 //!
-//! What stand-ins cannot help (clients who want exact answers, stand-ins that are late themselves, answers beyond the bound)
-//! a hedge within a budget does. Where a stand-in's answer is expected before a hedge would be done, there is no hedge, nor
-//! where queries wait: where half of the instances are slow, exact duplicates doubled the tail that they were to shorten.
+//! Scarce room goes to the neediest query: first one that was started where the last answer was slow (it gets the
+//! last idle instance), then one that waited too long to be in time, then the oldest. A job takes several rows
+//! only as far as that is cheaper than separate jobs.
 //!
-//! A slow instance that is kept does little harm here, as its late queries have stand-ins, and one that is put out is
-//! missed. So whether the others could do without it takes into account how many of them are slow too.
+//! A hedge within a budget covers the rest: exact clients, late stand-ins, answers beyond the bound. No hedge is
+//! sent if the stand-in's answer is expected before the hedge's, or if queries wait: with half of the instances
+//! slow, exact duplicates doubled the tail. A slow instance that stays does little harm here, because its late
+//! queries have stand-ins, and an ejected one is missed; so ejection takes the number of slow instances into
+//! account.
 //!
-//! Rejected: another stand-in for one that takes long, and queries for slow instances last (both changed nothing: who is
-//! slow is out of service soon); a fixed number of idle instances (right at one load and cost only); a limit on utilisation alone (what is
-//! measured varies, and a small pool is full by chance at any); stand-ins for all, queued (a stand-in that comes after the
-//! prediction is work for nothing); lateness by the median of all latencies (it rises with the queue, and with it what
-//! counts as late: then nothing ends the queue).
+//! Rejected: a second stand-in for a slow one, and queries for slow instances last (no effect, since slow
+//! instances are soon ejected); a fixed number of idle instances (right at one load and cost only); a limit on
+//! utilisation alone (measurements vary, and a small pool is full by chance at any load); stand-ins for all
+//! queries, queued (a stand-in after the prediction is wasted); lateness by the median of all latencies (it rises
+//! with the queue, so the queue never ends).
 //!
-//! Cold start: until times are known nothing is late; what a stand-in costs is a setting until a worker has measured it.
+//! Cold start: until times are known no query is late. The cost of a stand-in is a setting until a worker has
+//! measured it.
 
 use std::time::Duration;
 
 use super::hedge::Hedge;
-use super::{Policy, grace};
-use crate::quantile::Reading;
-use crate::{Cost, HedgeSettings, StandInSettings};
+use super::hooks::{Policy, grace};
+use crate::api::{Cost, HedgeSettings, StandInSettings};
+use crate::measure::quantile::Reading;
 
-pub(super) struct StandIn {
+pub(crate) struct StandIn {
     settings: StandInSettings,
     hedge: Hedge,
 }
 
-/// Standard deviations of what may be wanted meanwhile that stay idle.
+/// Standard deviations of the demand that stay idle.
 const SAFE: f64 = 1.0;
 
-/// Share of the capacity that slow instances hold which counts as busy.
+/// Share of the capacity of slow instances that counts as lost.
 const LOST: f64 = 0.8;
 
-/// Queries that wait, per slot, beside which nothing is duplicated.
+/// Waiting queries per slot above which no job is duplicated.
 const CROWDED: f64 = 0.2;
 
-/// A row more must make the job this much cheaper than a job of its own.
+/// A job of several rows must be this much cheaper than separate jobs.
 const CHEAPER: f64 = 0.75;
 
 impl StandIn {
-    pub(super) fn new(settings: &StandInSettings, hedge: &HedgeSettings) -> Self {
+    pub(crate) fn new(settings: &StandInSettings, hedge: &HedgeSettings) -> Self {
         Self { settings: settings.clone(), hedge: Hedge::new(hedge) }
     }
 }
@@ -76,7 +75,7 @@ impl Policy for StandIn {
     }
 
     fn gives_ahead(&self) -> bool {
-        // Else nobody looks whether jobs are late.
+        // Without hedging no timer finds a silent instance.
         self.settings.hedge
     }
 

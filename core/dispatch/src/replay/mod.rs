@@ -1,15 +1,16 @@
 //! Event tapes: the latest events of a dispatcher, written when it panics and replayed as a test.
 //!
-//! Problem: a panic in the dispatcher ends the process, and what led to it is gone with the memory. The state machine is pure: the same
-//! seed and the same events at the same times lead to the same actions, and to the same panic.
+//! Problem: a panic in the dispatcher ends the process, and its cause is lost with the memory. The state machine
+//! is pure: the same seed and the same events at the same times lead to the same actions, and to the same panic.
 //!
-//! Choice: [`Tape`] keeps the latest events with the ids of the jobs and groups that each started, in a ring. The lasting
-//! state of evicted events (settings, instances, costs) is kept apart, the latest of each, and comes first on a tape. A tape that
-//! evicted nothing is complete, and its [`Replay`] is exact. Otherwise the replay begins with those settings and instances but
-//! without older queries and measured times; jobs get other ids then, so ids are translated, and events about older jobs are skipped.
+//! Choice: [`Tape`] keeps the latest events in a ring, with the ids of the jobs and groups that each started.
+//! Lasting state of evicted events (settings, instances, costs) is kept separately, the latest of each, and comes
+//! first on a tape. A tape without evicted events is complete, and its [`Replay`] is exact. Otherwise the replay
+//! begins with those settings and instances, without older queries and measured times. Its jobs have other ids, so
+//! ids are translated, and events about older jobs are skipped.
 //!
-//! Rejected: snapshots of the whole state (every field of every type would have to be written and read), and all events on disk (a
-//! write for each event, and no bound).
+//! Rejected: snapshots of the whole state (every field of every type would have to be written and read); all
+//! events on disk (a write for each event, and no bound).
 
 mod played;
 mod tape;

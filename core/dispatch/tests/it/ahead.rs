@@ -1,4 +1,4 @@
-//! What instances of fast models are given ahead of time, and what becomes of it when they fall silent.
+//! Batches queued ahead at instances of fast models, and their fate when an instance falls silent.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::script::{play_ahead, words};
 use super::world::{Fate, POOL, World};
 
 fn plain() -> PoolSettings {
-    // Who joins gets its share at once, so that who comes next is plain.
+    // Without slow start, so that the next instance is predictable.
     let ejection = EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() };
     PoolSettings { policy: PolicyKind::None, ejection, ..PoolSettings::default() }
 }
@@ -21,7 +21,7 @@ fn hedging() -> PoolSettings {
     PoolSettings { policy: PolicyKind::Hedge, ..plain() }
 }
 
-/// What runs of twenty queries at one instance, after so many that took no time at all.
+/// The running jobs of twenty queries at one instance, after this many that took no time.
 fn held(settings: PoolSettings, before: u64) -> usize {
     let quick = (1..=before).flat_map(|query| [Query(query), Done(1)]);
     let steps: Vec<_> =
@@ -45,7 +45,7 @@ fn an_instance_of_a_fast_model_is_given_several_at_a_time() {
 }
 
 #[test]
-fn what_a_silent_instance_was_given_ahead_of_time_goes_to_others() {
+fn queued_batches_of_a_silent_instance_move() {
     let budget = BudgetSettings { ratio: Fraction::percent(0), burst: 1 };
     let hedge = HedgeSettings { budget, ..HedgeSettings::default() };
     let hedging =
@@ -67,7 +67,7 @@ fn what_a_silent_instance_was_given_ahead_of_time_goes_to_others() {
         "1 drop 103 on 1",
     ];
     assert_eq!(words(&world), expected);
-    // It holds more than one and gets none, until it does something again.
+    // It holds more than one and gets none until it completes one.
     let next = [Quiet, Query(104), Query(105), Done(1), Query(106)];
     let next: Vec<_> = steps.iter().cloned().chain(next).collect();
     let expected = ["1 run 104 on 2", "1 run 105 on 2", "1 run 106 on 1"];
@@ -76,14 +76,14 @@ fn what_a_silent_instance_was_given_ahead_of_time_goes_to_others() {
     assert_eq!(moved(&play_ahead(patient, &steps[..steps.len() - 2])), 0, "it may yet be at work");
 }
 
-/// There is no budget for hedges, and nothing is late before this.
+/// The hedge budget is 0, and no job is late before this.
 fn late_after(delay: Duration, ahead: Duration) -> PoolSettings {
     let budget = BudgetSettings { ratio: Fraction::percent(0), burst: 0 };
     let hedge = HedgeSettings { budget, min_delay: delay, ..HedgeSettings::default() };
     PoolSettings { policy: PolicyKind::Hedge, ahead, hedge, ..plain() }
 }
 
-/// Instance 1 has answered so many queries that took no time, and then this happens.
+/// Instance 1 answers this many queries that take no time, and then these events follow.
 fn after_quick(queries: u64, then: &[Step]) -> Vec<Step> {
     let quick = (1..=queries).flat_map(|query| [Query(query), Done(1)]);
     [Join(1)].into_iter().chain(quick).chain(then.iter().cloned()).collect()
@@ -94,7 +94,7 @@ fn moved(world: &World) -> u64 {
 }
 
 #[test]
-fn what_waits_behind_a_hang_that_follows_an_answer_is_moved_too() {
+fn queued_batches_move_when_a_hang_follows_an_answer() {
     let ms = Duration::from_millis;
     let held = [Query(101), Query(102), Query(103), Join(2), Wait(1), Done(1), Wait(500)];
     assert_eq!(moved(&play_ahead(late_after(ms(2), ms(2)), &after_quick(64, &held))), 1);
@@ -113,7 +113,7 @@ fn one_pause_is_one_bad_answer_however_much_was_given_ahead() {
 }
 
 #[test]
-fn what_was_moved_to_an_instance_that_hangs_too_is_moved_again() {
+fn moved_batch_moves_again_when_its_new_instance_hangs() {
     let then: Vec<_> = [Join(2), Query(65), Done(2)]
         .into_iter()
         .chain((101..=108).map(Query))

@@ -1,4 +1,4 @@
-//! What the dispatcher does, situation by situation.
+//! The dispatcher's behaviour, situation by situation.
 
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn hedging() -> PoolSettings {
     PoolSettings { policy: PolicyKind::Hedge, ejection: at_once(), ..PoolSettings::default() }
 }
 
-/// Who joins gets its share at once, so that who comes next is plain.
+/// Without slow start, so that the next instance is predictable.
 fn at_once() -> EjectionSettings {
     EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() }
 }
@@ -68,7 +68,7 @@ fn a_deadline_that_has_passed_is_refused_at_once() {
 }
 
 #[test]
-fn the_default_answer_is_given_at_the_deadline_where_there_is_one() {
+fn default_answer_is_given_at_the_deadline() {
     let settings = PoolSettings { default_answer: true, ..plain() };
     check(settings, &[Join(1), Within(1, 10), Quiet, Wait(10)], &["10 answer 1 default", "10 drop 1 on 1"]);
 }
@@ -154,7 +154,7 @@ fn retries_stay_within_their_budget() {
 }
 
 #[test]
-fn what_a_lost_instance_held_runs_elsewhere() {
+fn jobs_of_a_lost_instance_run_elsewhere() {
     let steps = [Join(1), Join(2), Query(1), Wait(3), Leave(1), Done(2)];
     check(plain(), &steps, &["0 run 1 on 1", "3 run 1 on 2", "3 answer 1 exact"]);
 }
@@ -250,7 +250,7 @@ fn replicas_run_on_distinct_instances_at_once() {
 #[test]
 fn replicas_give_way_to_queries_and_are_dropped_when_useless() {
     let steps = [Join(1), Query(1), Query(2), Join(2), Done(1), Done(2)];
-    // 2 is served before the replica of 1; the replica of 1 is useless by the time that there is room.
+    // 2 is served before the replica of 1, which is useless when an instance has room.
     check(
         replicating(2),
         &steps,
@@ -288,7 +288,7 @@ fn two_slow_answers_eject_until_a_probe_succeeds() {
 }
 
 #[test]
-fn who_was_out_for_slowness_is_warm_and_who_failed_is_spared_at_first() {
+fn slow_start_follows_failures_but_not_slowness() {
     let next = |trouble: &[super::script::Step]| {
         let mut steps = vec![Join(1), Warm(32), Join(2), Wait(1000)];
         steps.extend_from_slice(trouble);
@@ -306,7 +306,7 @@ fn who_was_out_for_slowness_is_warm_and_who_failed_is_spared_at_first() {
 }
 
 #[test]
-fn a_slow_instance_is_kept_when_the_others_could_not_do_without_it() {
+fn slow_instance_is_kept_when_others_cannot_take_its_load() {
     let ejection = EjectionSettings { max_utilisation: Fraction::percent(0), ..at_once() };
     let mut steps = vec![Join(1), Warm(32), Join(2)];
     steps.extend(slow_on_two());
@@ -326,7 +326,7 @@ fn an_ejected_slow_instance_is_called_back_when_work_piles_up() {
 }
 
 #[test]
-fn what_is_late_because_of_the_queue_is_not_duplicated() {
+fn job_late_because_of_the_queue_is_not_hedged() {
     let late = |waiting: u64| {
         let mut steps = vec![Join(1), Warm(32), Join(2), Quiet];
         steps.extend((1..=2 + waiting).map(Query));
@@ -371,7 +371,7 @@ fn a_model_that_is_unloaded_answers_what_runs_and_is_forgotten() {
 }
 
 #[test]
-fn a_query_for_a_model_that_was_just_unloaded_leaves_nothing_behind() {
+fn query_for_an_unloaded_model_leaves_nothing_behind() {
     let late = [
         vec![Query(1), Wait(1000)],
         vec![Query(1), Cancel(1)],

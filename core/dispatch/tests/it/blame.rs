@@ -1,4 +1,4 @@
-//! Whose fault a failure is: an instance's, a model's on one instance, or the query's.
+//! Blame for failures: an instance, a model on one instance, or the query.
 
 use std::num::{NonZeroU8, NonZeroU16};
 use std::time::Duration;
@@ -36,8 +36,8 @@ fn queries_that_break_the_model_everywhere_take_no_instance_out() {
 }
 
 #[test]
-fn an_instance_that_was_ejected_for_queries_that_were_at_fault_is_back() {
-    // Three queries break the model on 1, the first of which 3 answers. Whose fault the others are nobody knows yet.
+fn instance_is_readmitted_when_its_queries_were_at_fault() {
+    // Three queries fail on 1, and 3 answers the first of them. The fault of the others is not known yet.
     let first = [Join(1), Join(2), Join(3), Query(1), Query(8), Query(9), Break(1), Done(3)];
     let more = [Query(2), Break(1), Done(3), Query(3), Break(1)];
     let ejected = [&first[..], &more].concat();
@@ -47,7 +47,7 @@ fn an_instance_that_was_ejected_for_queries_that_were_at_fault_is_back() {
 }
 
 #[test]
-fn an_instance_that_failed_three_queries_goes_when_another_answers_one_of_them() {
+fn instance_is_ejected_when_another_answers_a_failed_query() {
     let failed = [Join(1), Join(2), Query(1), Query(9), Break(1), Query(2), Break(1), Query(3), Break(1)];
     assert_eq!(in_service(&play(plain(), &failed), 2), [1, 2], "they may be at fault");
     let answered = [Done(2), Done(2)];
@@ -55,13 +55,13 @@ fn an_instance_that_failed_three_queries_goes_when_another_answers_one_of_them()
 }
 
 #[test]
-fn what_a_batch_without_its_worst_query_does_elsewhere_proves_nothing() {
+fn success_of_a_smaller_batch_proves_nothing() {
     let batch = BatchSettings {
         max_size: NonZeroU16::new(2).expect("positive"),
         max_delay: Duration::from_millis(5),
     };
     let settings = PoolSettings { batch, ..plain() };
-    // Three batches break on 1 while 2 is busy, and 2 answers what is left of them.
+    // Three batches fail on 1 while 2 is busy, and 2 answers their remaining queries.
     let after = |one_goes: bool| {
         let mut steps = vec![Join(2), Alone(100), Join(1)];
         for id in [10, 20, 30] {
@@ -86,7 +86,7 @@ fn an_instance_stays_while_its_model_answers_nowhere_else() {
 }
 
 #[test]
-fn poison_queries_leave_the_retry_budget_full_beside_a_hung_instance() {
+fn poison_queries_keep_retry_budget_next_to_hung_instance() {
     let settings = PoolSettings {
         retry: BudgetSettings { ratio: Fraction::percent(0), burst: 3 },
         retry_elsewhere: Duration::from_millis(20),
@@ -103,7 +103,7 @@ fn poison_queries_leave_the_retry_budget_full_beside_a_hung_instance() {
 }
 
 #[test]
-fn a_failure_of_its_own_does_not_make_an_instance_guilty_of_what_queries_broke() {
+fn own_failure_does_not_confirm_suspected_failures() {
     // Queries break the model on 1 again and again while 2 hangs with the first of them; then 1 is busy once.
     let breaks = |id| [Query(id), Break(1)];
     let steps: Vec<Step> = (1..=5).flat_map(breaks).chain([Query(6), Fail(1)]).collect();
@@ -128,7 +128,7 @@ fn an_instance_for_backups_goes_for_failures_in_a_row_only() {
 }
 
 #[test]
-fn an_instance_that_hangs_goes_for_what_others_have_though_it_alone_has_another_model() {
+fn hung_instance_is_ejected_only_from_replicated_pools() {
     let mut world = World::new(Settings::uniform(plain()), 7);
     let joins = |world: &mut World, id, pools: &[u32]| {
         let serves = pools.iter().map(|pool| Served::deployed(PoolId(*pool))).collect();
@@ -140,7 +140,7 @@ fn an_instance_that_hangs_goes_for_what_others_have_though_it_alone_has_another_
     joins(&mut world, 1, &[0]);
     act(&mut world, &Warm(32));
     joins(&mut world, 2, &[0, 1]);
-    // Clients of what 2 has go away, one after the other, and its probe is not answered.
+    // The clients of 2's queries cancel in turn, and its probe is not answered.
     for id in [11, 13] {
         [Query(id), Query(id + 1), Done(1), Wait(100), Cancel(id), Cancel(id + 1), Fail(2)]
             .iter()
@@ -173,7 +173,7 @@ fn retries_of_queries_that_are_at_fault_are_missing_to_nobody() {
 }
 
 #[test]
-fn a_query_that_breaks_the_only_instance_twice_is_at_fault_and_costs_others_no_retries() {
+fn query_failing_twice_on_the_only_instance_is_rejected() {
     let batch = BatchSettings { max_size: NonZeroU16::new(2).expect("positive"), max_delay: Duration::ZERO };
     let retry = BudgetSettings { ratio: Fraction::percent(0), burst: 2 };
     let max_attempts = NonZeroU8::new(5).expect("positive");
@@ -182,7 +182,7 @@ fn a_query_that_breaks_the_only_instance_twice_is_at_fault_and_costs_others_no_r
     let broken = |id| [Query(id), Break(1), Break(1)];
     let mut steps = vec![Join(1), Join(2)];
     steps.extend((0..10).flat_map(broken));
-    // While 1 is busy one more comes with a mate, which is tried again all the same.
+    // While 1 is busy another one arrives with a batch mate, which is retried.
     steps.extend([Quiet, Alone(50), Query(51), Query(52), Done(1), Break(1), Break(1), Break(1), Done(1)]);
     check(
         settings,
@@ -201,7 +201,7 @@ fn a_query_that_breaks_the_only_instance_twice_is_at_fault_and_costs_others_no_r
 }
 
 #[test]
-fn a_query_that_breaks_its_instance_twice_is_tried_on_while_others_may_answer_it() {
+fn query_failing_twice_is_retried_while_others_may_answer() {
     // 2 is busy, and comes free when the query has failed at 1 twice.
     let steps = [Join(1), Join(2), Query(1), Query(2), Break(1), Wait(150), Break(1), Done(2), Done(2)];
     check(
@@ -219,7 +219,7 @@ fn a_query_that_breaks_its_instance_twice_is_tried_on_while_others_may_answer_it
 }
 
 #[test]
-fn a_model_that_nobody_asks_for_keeps_no_slow_instance_in_service() {
+fn unused_model_does_not_keep_a_slow_instance() {
     let mut world = World::new(Settings::uniform(plain()), 7);
     let pools = [PoolId(0), PoolId(1)];
     let mut ids = 0..;
@@ -230,7 +230,7 @@ fn a_model_that_nobody_asks_for_keeps_no_slow_instance_in_service() {
             InstanceSpec { serves, slots: 1, site: Site::default() },
         ));
     }
-    // Instance 1 takes five times as long as the others, and nobody asks for the second model.
+    // Instance 1 takes five times as long as the others, and the second model has no queries.
     for _ in 0..30 {
         let deadline = world.now + Duration::from_secs(1);
         let (shape, priority, accept) = (ShapeId(0), 0, Accept::Any);
@@ -276,7 +276,7 @@ fn mates_of_a_query_that_breaks_the_model_are_answered() {
 }
 
 #[test]
-fn mates_are_answered_by_the_only_instance_and_with_few_attempts() {
+fn batch_mates_are_answered_by_the_only_instance() {
     let batch = BatchSettings {
         max_size: NonZeroU16::new(2).expect("positive"),
         max_delay: Duration::from_millis(5),
@@ -325,7 +325,7 @@ fn the_only_instance_of_a_model_is_never_taken_out_for_failures() {
 }
 
 #[test]
-fn a_model_that_fails_on_an_instance_goes_there_and_the_others_stay() {
+fn failing_model_is_ejected_and_other_models_stay() {
     let mut world = World::new(Settings::uniform(plain()), 7);
     let pools = [PoolId(0), PoolId(1)];
     for id in 1..=2 {
@@ -385,10 +385,10 @@ fn jobs_that_were_given_up_late_make_an_instance_slow() {
 }
 
 #[test]
-fn an_instance_that_hangs_goes_though_the_others_are_busy_and_a_slow_one_stays() {
+fn hung_instance_is_ejected_when_busy_and_slow_one_stays() {
     let answered = |works| {
         let mut steps = vec![Join(1), Warm(32), Join(2), Query(1), Query(2), Done(1), Wait(100)];
-        // So much waits that everybody counts when the client of what 2 has goes away.
+        // The queue is so long that every instance counts when the client of 2's query cancels.
         steps.extend((3..9).map(Query));
         steps.extend([Cancel(1), Cancel(2), Fail(2)]);
         steps.extend([Done(1), Done(1), Done(1), Done(1), Done(1), Wait(100)]);
@@ -403,14 +403,14 @@ fn an_instance_that_hangs_goes_though_the_others_are_busy_and_a_slow_one_stays()
 }
 
 #[test]
-fn what_may_hang_is_not_called_back_again_before_it_has_said_that_it_does_not() {
-    // 2 gives nothing back twice and goes, as nobody waits.
+fn possibly_hung_instance_is_recalled_only_after_its_probe() {
+    // 2 returns nothing twice and is ejected, as no query waits.
     let mut steps = vec![Join(1), Warm(32), Join(2), Quiet];
     for id in [1, 3] {
         steps.extend([Query(id), Query(id + 1), Done(1), Wait(100), Cancel(id), Cancel(id + 1), Fail(2)]);
     }
     assert_eq!(in_service(&play(plain(), &steps), 2), [1]);
-    // Then so many wait that it is called back, and asked; and it gives nothing back again.
+    // Then a queue builds up, so it is recalled and probed; it returns nothing again.
     steps.extend((11..17).map(Query));
     assert_eq!(in_service(&play(plain(), &steps), 2), [1, 2], "it is slow, as far as anybody knows");
     steps.extend((11..17).map(Cancel));
@@ -423,7 +423,7 @@ fn what_may_hang_is_not_called_back_again_before_it_has_said_that_it_does_not() 
 }
 
 #[test]
-fn an_instance_that_joins_gets_what_others_have_no_room_for_until_it_is_warm() {
+fn joining_instance_gets_overflow_only_during_slow_start() {
     let ejection = EjectionSettings { slow_start: Duration::from_millis(500), ..EjectionSettings::default() };
     let settings = PoolSettings { ejection, ..plain() };
     let warming =
@@ -442,7 +442,7 @@ fn an_instance_that_joins_gets_what_others_have_no_room_for_until_it_is_warm() {
         ],
     );
     check(settings.clone(), &[&warming[..], &later].concat(), &["1140 run 4 on 2", "1140 run 5 on 1"]);
-    // Where nothing has run yet there is no share to hold back.
+    // Without any service time there is no slow start.
     check(
         settings,
         &[Join(1), Join(2), Query(1), Done(1), Query(2)],

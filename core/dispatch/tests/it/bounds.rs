@@ -1,4 +1,4 @@
-//! Bounds on approximate answers: the share that a client asks for, the operator's window, and the least confidence.
+//! Bounds on approximate answers: the client's share, the operator's window, and the least confidence.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn client_gets_its_asked_share_when_others_accept_more() {
     let mut given = 0;
     for round in 0..4000 {
         if round % 20 < 19 {
-            // Another client accepts half, and its queries take their usual time: it needs none of what it earns.
+            // Another client accepts half, and its queries take their usual time, so it uses none of its credit.
             fast_query(&mut world, AtMost(round, 500), round);
             continue;
         }
@@ -145,7 +145,7 @@ fn slow_query(world: &mut World, query: Step, id: u64) {
     act(world, &Wait(5));
 }
 
-/// Ends the stand-ins of a query, and its predictions too where they are in.
+/// Ends the stand-ins of a query, and its predictions if they have arrived.
 fn end_jobs(world: &mut World, id: u64, predictions: bool) {
     loop {
         judge(world);

@@ -1,4 +1,4 @@
-//! What the dispatcher does with coding groups, situation by situation.
+//! The dispatcher's behaviour with coding groups, situation by situation.
 
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -139,7 +139,7 @@ fn clients_who_want_exact_answers_get_no_reconstruction() {
 }
 
 #[test]
-fn what_must_be_served_alone_is_never_grouped() {
+fn query_served_alone_is_never_grouped() {
     let steps = [Alone(1), Query(2), Alone(3), Query(4)];
     check_on_three(plus(2, 1), &steps, &["0 run 1 on 1", "0 run 2 on 2", "0 run 3 on 3"]);
 }
@@ -170,7 +170,7 @@ fn a_lost_parity_lets_the_group_go() {
 }
 
 #[test]
-fn parm_keeps_an_instance_for_parities_and_takes_what_comes_first() {
+fn parm_keeps_a_parity_instance_and_takes_the_first_answer() {
     let steps = [Query(1), Query(2), Query(3), Encoded, Done(3), Done(1), Decoded(0)];
     check_on_three(
         parm(),
@@ -229,7 +229,7 @@ fn at_low_load_a_copy_is_sent_instead_of_a_parity() {
 fn a_parity_leaves_instances_idle_for_queries() {
     let settings = with(plus(2, 1), |coding| coding.headroom = Fraction::percent(34));
     let steps = [Query(1), Query(2), Encoded, Quiet, Wait(1), Join(4)];
-    // Of three instances one has to stay idle beside the parity's, and of four.
+    // One of three instances must stay idle in addition to the parity's, and one of four.
     check_on_three(settings, &steps, &["1 parity 0 on 4"]);
 }
 
@@ -248,7 +248,7 @@ fn watched() -> PoolSettings {
 }
 
 #[test]
-fn a_watched_group_is_kept_until_its_predictions_can_be_compared() {
+fn watched_group_is_kept_until_predictions_are_compared() {
     let steps = [Wait(20), Done(1), Done(2), Wait(5), Done(3), Compared(None)];
     check_group(watched(), &steps, &["20 answer 1 exact", "20 answer 2 exact", "25 compare 3"]);
     let steps = [Wait(20), Done(1), Done(2), Wait(2000), Done(3)];
@@ -263,7 +263,7 @@ fn one_parity_of_a_code_that_reads_predictions_tells_nothing() {
 }
 
 #[test]
-fn who_disagrees_alone_again_and_again_is_suspect_and_ejected() {
+fn instance_that_often_disagrees_alone_is_ejected() {
     let group = |id| [Query(id), Query(id + 1), Encoded, Done(1), Done(2), Done(3), Compared(Some(2))];
     let suspect = |groups: u64| {
         let steps: Vec<_> = THREE.into_iter().chain((0..groups).flat_map(|n| group(10 * n))).collect();
@@ -282,7 +282,7 @@ fn who_disagrees_alone_again_and_again_is_suspect_and_ejected() {
 #[test]
 fn a_model_is_unloaded_while_its_groups_wait_to_be_compared() {
     let settings = with(plus(2, 2), |coding| coding.detection.enabled = true);
-    // Its parities find no instance that holds none of the group, so what there is to compare never comes.
+    // Its parities find no instance without a member of the group, so the comparison never happens.
     let answered = [Join(1), Join(2), Query(1), Query(2), Encoded, Done(1), Done(2), Unload, Wait(5000)];
     let mut world = play(settings.clone(), &answered);
     world.finish();
@@ -300,7 +300,7 @@ fn a_model_is_unloaded_while_its_groups_are_compared() {
 }
 
 #[test]
-fn what_has_no_confidence_is_not_given_where_a_least_one_is_asked_for() {
+fn reconstruction_without_confidence_fails_a_minimum() {
     let steps = [Done(1), Done(3), Wait(30), DecodedValues, Wait(10), Done(2)];
     let started = ["0 answer 1 exact", "30 decode 2 from 2"];
     check_group(

@@ -37,7 +37,7 @@ pub(crate) fn settings() -> impl Strategy<Value = PoolSettings> {
                     max_size: NonZeroU16::new(batch).expect("positive"),
                     max_delay: Duration::from_millis(delay_ms),
                 },
-                // What takes a few milliseconds here counts as fast in some.
+                // Some settings count a few milliseconds as fast.
                 ahead: Duration::from_millis(4 * delay_ms),
                 hedge: HedgeSettings { budget: budget.clone(), ..HedgeSettings::default() },
                 retry: budget,

@@ -1,5 +1,7 @@
-//! Several frontends that share workers: random schedules in which messages are late, lost or come twice, and frontends and
-//! workers die.
+//! Several frontends with shared workers, in random schedules with lost messages and crashes.
+//!
+//! Messages are late, lost or duplicated, and frontends and workers stop. Every query is answered once, no
+//! frontend starves, and every token is returned.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -16,17 +18,17 @@ use proptest::prelude::*;
 
 const POOL: PoolId = PoolId(0);
 const SERVICE_US: u64 = 10_000;
-/// Long enough that nothing but starvation makes a query miss it.
+/// Long enough that only starvation makes a query miss it.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// What a schedule is made of.
+/// The steps of a schedule.
 #[derive(Clone, Debug)]
 struct Plan {
     seed: u64,
     fronts: usize,
     workers: usize,
     slots: usize,
-    /// Instances of each worker that somebody has reserved and does not use.
+    /// Instances of each worker that are reserved and unused.
     kept: usize,
     policy: PolicyKind,
     /// In percent.
@@ -35,12 +37,12 @@ struct Plan {
     /// Longest delay of a message.
     delay_us: u64,
     queries: u64,
-    /// A frontend and a worker that die halfway, where they are there.
+    /// A frontend and a worker that stop halfway, if they exist.
     dying_front: Option<usize>,
     dying_worker: Option<usize>,
-    /// A frontend that knows nothing of tokens.
+    /// A frontend without tokens.
     old_front: Option<usize>,
-    /// Nobody gives tokens, and frontends tell each other what they hold.
+    /// No worker gives tokens, and frontends report their jobs to each other.
     told: bool,
 }
 
@@ -89,7 +91,7 @@ enum Happens {
     Tick(usize),
     FrontDies(usize),
     WorkerDies(usize),
-    /// A frontend hears what another holds at a worker.
+    /// A report arrives about the jobs of another frontend at a worker.
     Beside(usize, usize, usize, u16),
 }
 
@@ -118,7 +120,7 @@ struct Fleet {
     events: BTreeMap<u64, Happens>,
     fronts: Vec<Option<Dispatcher>>,
     workers: Vec<Worker>,
-    /// Jobs that frontends hold, and what they have heard of others', by listener, teller and worker.
+    /// The reported jobs of other frontends, by receiver, sender and worker.
     held: BTreeMap<(usize, JobId), usize>,
     heard: BTreeMap<(usize, usize, usize), u16>,
     /// Queries without an answer, by frontend.
@@ -128,7 +130,7 @@ struct Fleet {
 impl Fleet {
     fn new(plan: Plan) -> Self {
         let mut settings = PoolSettings { policy: plan.policy, ..PoolSettings::default() };
-        // Failures here are deaths only, and no query is to be given up for want of budget.
+        // Only crashes fail jobs here, and no query should be rejected for lack of budget.
         settings.retry.burst = 10_000;
         let front = |seed| Some(Dispatcher::new(Settings::uniform(settings.clone()), seed));
         let worker = |_| {
@@ -173,7 +175,7 @@ impl Fleet {
         self.events.insert(self.order, what);
     }
 
-    /// A message about tokens: late, lost, or twice.
+    /// Sends a message about tokens: late, lost, or duplicated.
     fn mail(&mut self, what: &Happens) {
         let times = match self.draw(100) {
             chance if chance < self.plan.lost => 0,
@@ -205,7 +207,7 @@ impl Fleet {
                 }
             }
         }
-        // About 70 % of what the least number of workers can do.
+        // Approximately 70 % of the capacity of the smallest fleet.
         let left =
             self.plan.workers - usize::from(self.plan.dying_worker.is_some_and(|at| at < self.plan.workers));
         let pause = SERVICE_US * 10 / 7 / (left * self.plan.slots) as u64;
@@ -229,7 +231,7 @@ impl Fleet {
         self.at_rest(front.is_some());
     }
 
-    /// When nothing happens any more, tokens are home and nobody waits.
+    /// After the last event all tokens are returned and no query waits.
     fn at_rest(&self, somebody_died: bool) {
         for worker in self.workers.iter().filter(|worker| worker.alive) {
             assert!(worker.running.is_empty() && worker.waiting.is_empty() && worker.promised.is_empty());
@@ -367,7 +369,7 @@ impl Fleet {
         }
     }
 
-    /// A frontend tells the others what it holds at a worker; that may come late, twice or never.
+    /// Reports a frontend's jobs at a worker to the others: late, lost, or duplicated.
     fn says(&mut self, front: usize, worker: usize) {
         if self.plan.told {
             let held = self.held.iter().filter(|((of, _), at)| *of == front && **at == worker).count();
@@ -379,7 +381,7 @@ impl Fleet {
         }
     }
 
-    /// What a frontend has heard of a worker goes to its dispatcher.
+    /// Sends the reports about a worker to the frontend's dispatcher.
     fn hears(&mut self, front: usize, worker: usize) {
         if self.plan.told {
             let jobs =
@@ -425,7 +427,7 @@ impl Fleet {
         self.at(self.now + delay, Happens::Ends(work.front, work.job.id));
     }
 
-    /// Starts what may start, and tells frontends what there is to tell.
+    /// Starts jobs that may start, and sends the messages of the worker.
     fn proceed(&mut self, worker: usize, ended: Option<usize>) {
         let now = Duration::from_micros(self.now);
         let here = &mut self.workers[worker];
@@ -475,12 +477,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_becomes_of_messages_every_query_is_answered_once_and_tokens_come_home(plan in plans()) {
+    fn queries_are_answered_and_tokens_return_despite_lost_messages(plan in plans()) {
         Fleet::new(plan).run();
     }
 
     #[test]
-    fn whatever_neighbours_hear_of_each_other_nobody_starves(plan in plans()) {
+    fn no_frontend_starves_whatever_reports_arrive(plan in plans()) {
         Fleet::new(Plan { told: true, ..plan }).run();
     }
 }

@@ -1,4 +1,4 @@
-//! The world's books on coding groups: what was encoded, what is decoded from what, what may be read still.
+//! The world's records of coding groups: encodings, decodings, and outputs that may still be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use parm_dispatch::{
 
 use super::world::{Fate, State, World};
 
-/// Groups, and what the driver owes about them.
+/// Groups, and the reports that the driver owes.
 #[derive(Default)]
 pub(crate) struct Groups {
     pub(crate) all: BTreeMap<GroupId, Coded>,
@@ -16,7 +16,7 @@ pub(crate) struct Groups {
     pub(crate) decodings: BTreeMap<(GroupId, QueryId), Recovery>,
     pub(crate) decoded: BTreeSet<(GroupId, QueryId)>,
     pub(crate) comparisons: BTreeMap<GroupId, Comparison>,
-    /// Some groups' outputs are compared, so parities run for their sake too.
+    /// Some groups' outputs are compared, so their parities run even if all queries are answered.
     pub(crate) compares: bool,
 }
 
@@ -144,7 +144,7 @@ impl World {
         assert!(before.is_none(), "{comparison:?} was asked for before");
     }
 
-    /// An output that the driver is to read is there, and what it is said to be.
+    /// Checks that an output exists and has the stated origin.
     fn at_hand(&self, group: GroupId, part: &Part, row: usize) {
         let held = &self.jobs[&part.job];
         assert_eq!((held.state, held.released), (State::Completed, false), "{part:?} is not at hand");

@@ -1,7 +1,7 @@
-//! Instances that hang while they hold a query: which instance answers it, and how long after its arrival.
+//! Hung instances that hold a query: the instance that answers it, and the time after its arrival.
 //!
-//! A hung instance sends no event, so the scripts never end its jobs. In a warm pool queries arrive at 640 ms, when
-//! the usual service time of 20 ms is known: a job is late after 25 ms.
+//! A hung instance sends no event, so the scripts never end its jobs. In a warm pool queries arrive at 640 ms,
+//! when the usual service time of 20 ms is known: a job is late after 25 ms.
 
 use std::num::NonZeroU8;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Extreme settings: every number that a pool's settings accept, and the dispatcher still answers every query.
+//! Extreme settings: the dispatcher answers every query at every number that settings accept.
 //!
-//! The list of settings is that of the schema, so a new field is covered from its first day.
+//! The list of settings is that of the schema, so a new field is covered without a change here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! In any order of events: no query is lost, whatever happened before and whichever instance hangs.
+//! Lost queries: in any order of events every query is answered, whichever instance hangs.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn waits(world: &World) -> bool {
     world.queries.values().any(|tracked| tracked.fate == Fate::Waiting)
 }
 
-/// Time passes, with every instance but one well: those answer jobs and probes within a step.
+/// Lets time pass while every instance except one is well and answers jobs and probes within a step.
 fn run_well(world: &mut World, steps: u32, step: Duration, hung: Option<InstanceId>, judgement: Judgement) {
     for id in world.instances.keys().copied().collect::<Vec<_>>() {
         world.send(Event::TokensEnded(id));
@@ -51,7 +51,7 @@ fn run_well(world: &mut World, steps: u32, step: Duration, hung: Option<Instance
     }
 }
 
-/// Settings under which nothing but the dispatcher's own rules can hold up a late query.
+/// Settings under which only the dispatcher's rules can delay a late query.
 fn ample(settings: PoolSettings, kind: PolicyKind) -> PoolSettings {
     let budget = BudgetSettings { ratio: Fraction::percent(100), burst: 10_000 };
     let mut settings = PoolSettings {
@@ -99,7 +99,7 @@ proptest! {
             return Ok(());
         }
         let hung = ids[which % ids.len()];
-        // With few others left, one that drains is the only other one that a query has.
+        // With few instances left, a draining one may be the only other holder of a query.
         for id in ids.iter().filter(|id| **id != hung).skip(left) {
             world.send(Event::InstanceLeft(*id));
         }

@@ -1,4 +1,4 @@
-//! The dispatcher against scripted worlds: what it does in each situation, and what it never does in any.
+//! The dispatcher in scripted and random worlds.
 
 mod ahead;
 mod behaviour;
@@ -9,6 +9,7 @@ mod drawn_settings;
 mod fleet;
 mod groups;
 mod hangs;
+mod layers;
 mod limits;
 mod lost;
 mod neighbours;

@@ -12,14 +12,14 @@ use super::script::Step::*;
 use super::script::{act, check, play, words};
 use super::world::{POOL, World};
 
-/// Who joins gets its share at once, so that who comes next is plain.
+/// Without slow start, so that the next instance is predictable.
 fn settings(policy: PolicyKind) -> PoolSettings {
     let ejection = EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() };
     PoolSettings { policy, ejection, ..PoolSettings::default() }
 }
 
 #[test]
-fn what_others_hold_counts_as_held() {
+fn jobs_of_neighbours_count_as_held() {
     let steps = [Join(1), Join(2), Elsewhere(1, 1, true), Query(1), Query(2), Wait(5), Elsewhere(1, 0, true)];
     check(settings(PolicyKind::None), &steps, &["0 run 1 on 2", "5 run 2 on 1"]);
 }
@@ -27,7 +27,7 @@ fn what_others_hold_counts_as_held() {
 #[test]
 fn ones_own_come_first_and_others_where_those_are_busy() {
     let others = [Join(1), Join(2), Join(3), Elsewhere(1, 1, false), Elsewhere(2, 1, false)];
-    // The neighbour has just done with 1: it will come back to it after 2.
+    // The neighbour has just released 1 and will use 2 before it.
     let let_go = [Elsewhere(2, 0, false), Wait(1), Elsewhere(1, 0, false)];
     let queries = [Query(1), Done(3), Query(2), Query(3)];
     let steps: Vec<_> = others.into_iter().chain(let_go).chain(queries).collect();
@@ -39,7 +39,7 @@ fn ones_own_come_first_and_others_where_those_are_busy() {
 }
 
 #[test]
-fn what_has_waited_for_a_batchs_time_goes_where_neighbours_hold_least() {
+fn query_that_waited_a_batch_goes_where_neighbours_hold_least() {
     let steps = [
         Join(1),
         Warm(20),
@@ -52,7 +52,7 @@ fn what_has_waited_for_a_batchs_time_goes_where_neighbours_hold_least() {
         Query(3),
         Wait(19),
         Wait(2),
-        // One for each, and no more while those run.
+        // One for each, and no more until those end.
         Wait(15),
         Done(1),
         Done(2),
@@ -73,14 +73,14 @@ fn an_instance_that_left_is_in_nobodys_way() {
 
 #[test]
 fn copies_are_not_put_in_anybodys_way() {
-    // The copy waits until an instance is idle that is ours: 3 is a neighbour's, and 2 is busy there.
+    // The copy waits for an idle home: 3 is a neighbour's, and 2 is busy there.
     let steps = [Join(1), Join(2), Join(3), Elsewhere(2, 1, true), Elsewhere(3, 0, false), Query(1), Wait(1)];
     let expect = ["0 run 1 on 1"];
     check(settings(PolicyKind::Replicate), &steps, &expect);
 }
 
 #[test]
-fn what_waited_before_a_neighbour_came_is_not_left_behind_it() {
+fn query_waiting_before_a_neighbour_joined_is_not_starved() {
     let steps = [Join(1), Query(1), Query(2), Wait(2), Elsewhere(1, 1, true), Wait(3), Done(1), Wait(30)];
     check(settings(PolicyKind::None), &steps, &["0 run 1 on 1", "5 answer 1 exact", "12 run 2 on 1"]);
 }
@@ -101,23 +101,23 @@ fn a_retry_that_has_nowhere_else_to_go_is_not_forgotten() {
 }
 
 #[test]
-fn a_batch_that_is_not_full_does_not_wait_for_neighbours_for_ever() {
+fn partial_batch_does_not_wait_forever_for_neighbours() {
     let max_size = NonZeroU16::new(4).expect("positive");
     let batch = BatchSettings { max_size, max_delay: Duration::from_millis(5) };
     let settings = PoolSettings { batch, ..settings(PolicyKind::None) };
-    // Old after 5 ms, and then as patient as anybody.
+    // The batch is old after 5 ms and then waits for neighbours like any other.
     check(settings, &[Join(1), Elsewhere(1, 1, true), Query(1), Wait(50)], &["15 run 1 on 1"]);
 }
 
 #[test]
-fn a_server_that_comes_back_and_is_held_is_waited_for_no_longer_than_any() {
+fn readmitted_busy_server_is_not_waited_for_longer() {
     let steps = [Join(1), Elsewhere(1, 1, true), Drain(1), Query(1), Wait(5), Join(1), Wait(50)];
     check(settings(PolicyKind::None), &steps, &["15 run 1 on 1"]);
 }
 
 #[test]
 fn nobody_is_woken_for_neighbours_while_nothing_waits() {
-    // It drains here for ever, and is busy elsewhere for ever.
+    // It drains here forever, and is busy with other frontends forever.
     let steps = [Join(1), Elsewhere(1, 1, true), Query(1), Wait(11), Drain(1), Done(1), Quiet, Wait(900)];
     let world = play(settings(PolicyKind::None), &steps);
     let wakes = world.log.iter().filter(|(_, action)| matches!(action, Action::WakeAt(_))).count();
@@ -125,7 +125,7 @@ fn nobody_is_woken_for_neighbours_while_nothing_waits() {
 }
 
 #[test]
-fn where_instances_give_tokens_it_is_nobodys_home() {
+fn instance_with_tokens_has_no_home() {
     let settings = PoolSettings { ahead: Duration::ZERO, ..settings(PolicyKind::Replicate) };
     let mut world = World::new(Settings::uniform(settings), 7);
     for id in [1, 2] {

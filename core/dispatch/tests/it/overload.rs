@@ -1,4 +1,4 @@
-//! More comes than can be done in time: who is given up, and what is left.
+//! Load shedding under overload: the rejected queries, and those that are left.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ fn plain() -> PoolSettings {
     PoolSettings { policy: PolicyKind::None, ejection, ..PoolSettings::default() }
 }
 
-/// One instance of 20 ms, asked so many times every 20 ms with so long to go; what was said after it had become known.
+/// One instance of 20 ms with this many queries every 20 ms and this deadline; the answers after its times became
+/// known.
 fn asked(settings: PoolSettings, times: u64, each: u64, within_ms: u64) -> Vec<String> {
     let mut steps = vec![Join(1), Warm(32), Quiet];
     for turn in 0..times {
@@ -63,7 +64,7 @@ fn while_times_are_not_known_nobody_is_given_up() {
 }
 
 #[test]
-fn who_is_given_up_gets_the_default_answer_where_there_is_one() {
+fn shed_query_gets_the_default_answer() {
     let words = asked(PoolSettings { default_answer: true, ..plain() }, 100, 3, 100);
     assert_eq!(count(&words, "Overload"), 0);
     assert!(count(&words, "default") >= 150, "{}", count(&words, "default"));

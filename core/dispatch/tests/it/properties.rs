@@ -1,4 +1,4 @@
-//! In any order of events: every query answered once and in time, no useless work, every bound kept.
+//! Properties in any order of events: queries are answered once and in time, and all bounds are kept.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ proptest! {
             happen(&mut world, &mut names, happening);
             for pool in 0..POOLS {
                 let queued = world.dispatcher.status(PoolId(pool)).map_or(0, |status| status.queued);
-                // Each share has the limit to itself, and so has who belongs to none.
+                // Each share has the limit to itself, and so have queries without a share.
                 prop_assert!(queued <= settings.queue_limit.get() * (SHARES + 1));
             }
         }
@@ -50,7 +50,7 @@ proptest! {
             f64::from(budget.burst * POOLS) + world.tally.fresh as f64 * budget.ratio.get() + 1e-9
         };
         if settings.policy == PolicyKind::Hedge {
-            // What is moved away from instances that are silent asks no budget.
+            // Moved jobs do not use the budget.
             let moved: u64 =
                 (0..POOLS).filter_map(|pool| world.dispatcher.status(PoolId(pool))).map(|s| s.counters.moved).sum();
             let allowed = allowed(&settings.hedge.budget) + moved as f64;
@@ -58,7 +58,7 @@ proptest! {
         }
         let retried: u64 =
             (0..POOLS).filter_map(|pool| world.dispatcher.status(PoolId(pool))).map(|s| s.counters.retries).sum();
-        // What queries needed to be found at fault is given back.
+        // Retries of bad queries are returned to the budget.
         let allowed = allowed(&settings.retry) + world.tally.given_back as f64;
         prop_assert!(retried as f64 <= allowed, "{retried} retries, {:?}", world.tally);
     }
@@ -75,7 +75,7 @@ proptest! {
     fn no_instance_idles_while_a_query_waits_that_it_could_run(
         instances in 1..6u32, schedule in vec(happening(), 1..250),
     ) {
-        // One at a time, so that what is idle is plain.
+        // One at a time, so that idle instances are known.
         let settings = PoolSettings { policy: PolicyKind::None, ahead: Duration::ZERO, ..PoolSettings::default() };
         let other = |what: &Happening| {
             matches!(what, Happening::Change(_) | Happening::Beside { .. } | Happening::Tokens(..))

@@ -1,4 +1,4 @@
-//! The last instance of a pool leaves, or its model is unloaded: when the queries that are left are answered.
+//! Removal of the last instance or of the model: the time when the remaining queries are answered.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn standing_in() -> PoolSettings {
     settings
 }
 
-/// A client that accepts no stand-in is first in its lane. Query 3 behind it is given to a stand-in at 664 ms.
+/// A client that accepts no stand-in is first in its lane. Query 3 behind it gets a stand-in at 664 ms.
 const ONE_WAITS_AND_ONE_STANDS_IN: [Step; 7] =
     [Leave(2), Query(1), Exact(2), Query(3), Wait(24), Done(1), Quiet];
 

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use super::drawn_settings::settings;
 use super::world::World;
 
-/// Something that may happen; numbers choose among what is there at the time.
+/// A random event; numbers choose among what exists at that time.
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
     Arrival {
@@ -25,7 +25,7 @@ pub(crate) enum Happening {
         accept: Accept,
         codable: bool,
     },
-    /// So many queries like this one come at once.
+    /// A burst of this many queries like this one.
     Burst(usize, Box<Happening>),
     Cancel(usize),
     Completion(usize),
@@ -74,7 +74,7 @@ pub(crate) enum Happening {
     },
     /// An instance offers, grants, shares, recalls or no longer gives tokens.
     Tokens(usize, Tokens),
-    /// In 100 us.
+    /// The lease in 100 us.
     Time(u64),
     Change(Box<PoolSettings>),
     /// The model is unloaded; later queries for it find no instance until one joins with it again.
@@ -98,7 +98,7 @@ fn failure() -> impl Strategy<Value = Failure> {
     prop_oneof![2 => Just(Failure::Instance), 2 => Just(Failure::Model), 1 => Just(Failure::Query)]
 }
 
-/// Rows that cost as much together as alone, or hardly more than one.
+/// Rows that cost as much together as alone, or little more than one.
 fn cost() -> impl Strategy<Value = Cost> {
     (0.05..1.5f64, 0.0..1.0f64).prop_map(|(row, more)| Cost {
         rows: [1.0, 2.0, 4.0, 8.0].map(|rows| row * (1.0 + more * (rows - 1.0))),
@@ -176,7 +176,7 @@ pub(crate) fn happening() -> impl Strategy<Value = Happening> {
 }
 
 pub(crate) fn world(settings: PoolSettings, instances: u32) -> World {
-    // One with nothing but its weight, one with an instance reserved.
+    // One share with a weight only, one with a reserved instance.
     let terms = |share| Terms { weight: f64::from(1 + share), reserved: share };
     let shares = (0..SHARES).map(|share| (ShareId(share), terms(share))).collect();
     let settings = Settings { shares, ..Settings::uniform(settings) };
@@ -191,7 +191,7 @@ pub(crate) fn world(settings: PoolSettings, instances: u32) -> World {
 fn join(world: &mut World, id: u32, slots: u16, pools: u32, node: u32) {
     let serves =
         (0..POOLS).filter(|pool| pools & 1 << pool != 0).map(|pool| Served::all(PoolId(pool))).collect();
-    // Two nodes in one zone, and one of which the zone is not known.
+    // Two nodes in one zone, and one node whose zone is unknown.
     let zone = (node < 2).then_some(ZoneId(0));
     let spec = InstanceSpec { serves, slots, site: Site { node: Some(NodeId(node)), zone } };
     world.send(Event::InstanceJoined(InstanceId(id), spec));
@@ -381,7 +381,7 @@ pub(crate) fn complete_all(world: &mut World) {
     }
 }
 
-/// Reports everything that the dispatcher asked its driver for.
+/// Sends every report that the dispatcher requested.
 pub(crate) fn answer_driver(world: &mut World, judgement: Judgement) {
     let encodings: Vec<_> = world.groups.encodings.iter().copied().collect();
     encodings.into_iter().for_each(|id| world.send(Event::GroupEncoded(id)));

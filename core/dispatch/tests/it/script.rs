@@ -1,4 +1,4 @@
-//! Scripts for the dispatcher, and what it makes of them in words: one table row per behaviour.
+//! Scripts for the dispatcher, and its actions in words: one table row per behaviour.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) enum Step {
     Drain(u32),
     /// A query with a deadline a second away.
     Query(u64),
-    /// A query with that many milliseconds to go.
+    /// A query with a deadline in this many milliseconds.
     Within(u64, u64),
     Priority(u64, u8),
     Shape(u64, u32),
@@ -30,58 +30,58 @@ pub(crate) enum Step {
     /// An instance completes its job.
     Done(u32),
     Fail(u32),
-    /// An instance says that the request is at fault.
+    /// An instance rejects the request.
     Refuse(u32),
-    /// An instance says that the model failed on it.
+    /// An instance reports that its model failed.
     Break(u32),
     Probe(u32, bool),
     /// A query whose client takes predictions only.
     Exact(u64),
-    /// A query whose client takes approximations for so many thousandths of its queries.
+    /// A query whose client accepts approximations for this many thousandths of its queries.
     AtMost(u64, u16),
     /// A query that must be served alone.
     Alone(u64),
-    /// The driver has encoded the group that it was asked to.
+    /// The driver encoded the requested group.
     Encoded,
-    /// The driver has decoded the slot that it was asked to, with this confidence in percent.
+    /// The driver decoded the requested slot, with this confidence in percent.
     Decoded(u8),
-    /// Likewise, without a confidence.
+    /// The same, without a confidence.
     DecodedValues,
-    /// The driver has compared the group that it was asked to: the parities disagree with what this instance says.
+    /// The driver compared the requested group: the parities disagree with this instance.
     Compared(Option<u32>),
-    /// The driver has looked at the stand-in's answer that it was asked to: a confidence in percent, or no good.
+    /// The driver judged the requested stand-in's answer: a confidence in percent, or unfit.
     Judged(Option<u8>),
-    /// The driver has compared every prediction with its stand-in that it was asked to: they agree or not.
+    /// The driver compared every requested prediction with its stand-in: they agree or not.
     Checked(bool),
-    /// Other frontends hold so many jobs at an instance, which is home to us or to one of them.
+    /// Other frontends hold this many jobs at an instance, whose home is this frontend or another.
     Elsewhere(u32, u16, bool),
-    /// What the stand-in costs, in percent of a query, for 1, 2, 4 and 8 rows.
+    /// The cost of the stand-in, in percent of a query, for 1, 2, 4 and 8 rows.
     Cost([u16; 4]),
-    /// So many queries one after the other, each answered by instance 1 after 20 ms: the pool's times become known.
+    /// This many queries in turn, each answered by instance 1 after 20 ms: the pool's times become known.
     Warm(u64),
     Settings(Box<PoolSettings>),
-    /// These settings are wished, and late queries are hedged instead.
+    /// These settings are configured, but late queries are hedged instead.
     Hedged(Box<PoolSettings>),
     /// The model is unloaded.
     Unload,
-    /// Forgets what was done so far.
+    /// Clears the log.
     Quiet,
 }
 
-/// Runs a script in a pool with these settings and compares what was done, but for wakes and releases.
+/// Runs a script in a pool with these settings and compares its actions, except wakes and releases.
 #[track_caller]
 pub(crate) fn check(settings: PoolSettings, steps: &[Step], expect: &[&str]) {
     let world = play(settings, steps);
     assert_eq!(words(&world), expect);
 }
 
-/// Runs a script. Its jobs take no time unless it says so, which does not make them a fast model's: an instance is given one at a time.
+/// Runs a script in which no batch is queued ahead, although its jobs take no time unless it says so.
 pub(crate) fn play(settings: PoolSettings, steps: &[Step]) -> World {
     let settings = PoolSettings { ahead: Duration::ZERO, ..settings };
     play_in(World::new(Settings::uniform(settings.clone()), 7), &settings, steps)
 }
 
-/// Runs a script in which instances of fast models are given some ahead of time.
+/// Runs a script in which batches are queued ahead at instances of fast models.
 pub(crate) fn play_ahead(settings: PoolSettings, steps: &[Step]) -> World {
     play_in(World::new(Settings::uniform(settings.clone()), 7).given_ahead(), &settings, steps)
 }
@@ -94,7 +94,7 @@ fn play_in(mut world: World, settings: &PoolSettings, steps: &[Step]) -> World {
     world
 }
 
-/// What was done, in words, with milliseconds.
+/// The actions in words, with milliseconds.
 pub(crate) fn words(world: &World) -> Vec<String> {
     let lines = world.log.iter().filter_map(|(at, action)| Some((at, word(world, action)?)));
     lines.map(|(at, word)| format!("{} {word}", at.as_nanos() / 1_000_000)).collect()

@@ -1,4 +1,4 @@
-//! Several models on the same instances: whose query is next.
+//! Weighted fair queueing: several models and tenants on the same instances.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -44,7 +44,7 @@ fn end(world: &mut World) -> PoolId {
     end_of(world).0
 }
 
-/// The same; says who pays as well.
+/// The same, with the account that pays.
 fn end_of(world: &mut World) -> (PoolId, Payer) {
     let (job, spec) = world.running().map(|(job, held)| (*job, held.job)).next().expect("a job runs");
     let pool = spec.pool;
@@ -79,7 +79,7 @@ fn a_flood_on_one_model_leaves_another_its_turn() {
     assert_eq!(end(&mut world), HEAVY);
 }
 
-/// Milliseconds that the heavy model had of the first so many seconds, while both want more.
+/// Milliseconds that the heavy model ran in the first six seconds, while both have a backlog.
 fn heavy_part(settings: Settings) -> u64 {
     let mut world = one_instance(settings);
     for id in 0..200 {
@@ -116,7 +116,7 @@ fn priority_goes_before_shares() {
 }
 
 #[test]
-fn tenants_of_one_model_have_their_turns_and_their_part_of_the_queue() {
+fn tenants_of_one_model_share_turns_and_queue() {
     let few = PoolSettings { queue_limit: 8.try_into().expect("positive"), ..plain() };
     let mut world = one_instance(with_shares(&[(1.0, 0), (1.0, 0)], few));
     (0..20).for_each(|id| ask_as(&mut world, id, LIGHT, Some(0), 0));
@@ -148,7 +148,7 @@ fn a_tenant_has_its_weight_over_all_models_that_it_asks() {
 }
 
 #[test]
-fn where_shares_are_set_up_a_priority_counts_within_one() {
+fn priority_counts_within_its_share() {
     let mut world = one_instance(with_shares(&[(1.0, 0), (1.0, 0)], plain()));
     (0..4).for_each(|id| ask_as(&mut world, id, LIGHT, Some(0), 1));
     ask_as(&mut world, 100, LIGHT, Some(1), 200);
@@ -164,7 +164,7 @@ fn where_shares_are_set_up_a_priority_counts_within_one() {
 }
 
 #[test]
-fn what_is_reserved_is_taken_first_however_much_its_share_had() {
+fn reserved_share_goes_first_despite_its_usage() {
     let mut world = one_instance(with_shares(&[(100.0, 0), (1.0, 1)], plain()));
     (0..40).for_each(|id| ask_as(&mut world, id, LIGHT, Some(id as u32 % 2), 0));
     let kept = Payer::Share(ShareId(1));
@@ -177,11 +177,11 @@ fn what_is_reserved_is_taken_first_however_much_its_share_had() {
 }
 
 #[test]
-fn a_token_is_used_for_the_share_that_had_reserved_it_and_for_others_where_that_waits_no_more() {
+fn token_serves_the_reserving_share_or_others_if_it_left() {
     for cancelled in [false, true] {
         let mut world = one_instance(with_shares(&[(1.0, 0), (1.0, 0)], plain()));
         world.send(Event::TokensOffered(InstanceId(1)));
-        // Here the first is due: it came first, and neither has had anything.
+        // The first is due here: it arrived first, and neither has used any time.
         [(1, 0), (2, 1)].into_iter().for_each(|(id, share)| ask_as(&mut world, id, HEAVY, Some(share), 0));
         let notes = world.log.iter().filter_map(|(_, action)| match action {
             Action::Tell(_, Order::Reserve(wanted, _, note)) => Some((wanted.payer, *note)),
@@ -231,7 +231,7 @@ fn hedge_takes_a_reserved_instance_when_its_query_hangs() {
 }
 
 #[test]
-fn a_hedge_that_waited_for_what_is_reserved_is_no_redundancy_any_more_when_its_first_job_fails() {
+fn pending_hedge_becomes_retry_when_original_fails() {
     let (mut world, first) = hedge_that_waits();
     world.send(Event::InstanceLeft(first));
     assert_eq!(world.running().count(), 1, "nobody else has the query");
@@ -244,7 +244,40 @@ fn a_hedge_that_waited_for_what_is_reserved_is_no_redundancy_any_more_when_its_f
 }
 
 #[test]
-fn a_model_whose_times_are_unknown_is_given_one_at_a_time_beside_a_fast_one() {
+fn retry_behind_many_hedges_takes_a_reserved_instance() {
+    let budget = BudgetSettings { ratio: Fraction::percent(10), burst: 40 };
+    let hedge = HedgeSettings { budget, ..HedgeSettings::default() };
+    let pools = PoolSettings { policy: PolicyKind::Hedge, hedge, ..plain() };
+    let mut world = World::new(with_shares(&[(1.0, 1), (1.0, 0)], pools), 7);
+    let join = |world: &mut World, id, slots| {
+        let spec = InstanceSpec { serves: vec![Served::all(LIGHT)], slots, site: Site::default() };
+        world.send(Event::InstanceJoined(InstanceId(id), spec));
+    };
+    join(&mut world, 1, 32);
+    for id in 0..300 {
+        ask_as(&mut world, id, LIGHT, Some(0), 0);
+        end(&mut world);
+    }
+    join(&mut world, 2, 1);
+    (1000..1021).for_each(|id| ask_as(&mut world, id, LIGHT, Some(1), 0));
+    let at_second = |world: &World| {
+        let held = world.running().find(|(_, held)| held.job.instance == InstanceId(2));
+        held.map(|(job, held)| (*job, held.rows.clone()))
+    };
+    let (job, _) = at_second(&world).expect("an idle instance takes a query");
+    world.send(Event::JobCompleted(job));
+    world.advance(Duration::from_millis(15));
+    assert_eq!(at_second(&world), None, "hedges leave the reserved instance");
+    assert_eq!(world.running().count(), 20);
+    // The last hedge of the line is that of the last query.
+    let newest = world.running().max_by_key(|(_, held)| held.rows[0]);
+    let (last, rows) = newest.map(|(job, held)| (*job, held.rows.clone())).unwrap();
+    world.send(Event::JobFailed(last, Failure::Instance));
+    assert_eq!(at_second(&world).map(|(_, rows)| rows), Some(rows), "its query has no other job");
+}
+
+#[test]
+fn model_with_unknown_times_gets_one_batch_next_to_a_fast_one() {
     let mut world = World::new(Settings::uniform(plain()), 7).given_ahead();
     join_both(&mut world, 1);
     for id in 0..64 {
@@ -257,7 +290,7 @@ fn a_model_whose_times_are_unknown_is_given_one_at_a_time_beside_a_fast_one() {
 }
 
 #[test]
-fn what_is_moved_of_another_model_starts_at_once() {
+fn moved_batch_of_another_model_starts_at_once() {
     let hedged = |ms| {
         let budget = BudgetSettings { ratio: Fraction::percent(0), burst: 0 };
         let hedge =

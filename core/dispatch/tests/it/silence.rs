@@ -76,7 +76,7 @@ fn warm(policy: PolicyKind, neighbours: bool) -> World {
         answer_driver(&mut world);
     }
     if neighbours {
-        // Another frontend, whose home the fourth instance is, holds nothing there.
+        // The fourth instance is home to another frontend, which holds nothing there.
         world.send(Event::HeldElsewhere(InstanceId(4), Elsewhere { jobs: 0, home: false }));
     }
     world

@@ -1,4 +1,4 @@
-//! Where the dispatcher sends what is to save a query: away from the machines and zones that hold it, where it can.
+//! Sites: redundancy avoids the machines and zones that hold a query.
 
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::script::{Step, check};
 
 fn settings(policy: PolicyKind) -> PoolSettings {
     let mut settings = PoolSettings { policy, ..PoolSettings::default() };
-    // The scripts say who is idle, not who is new.
+    // Without slow start, so that only idle instances matter.
     settings.ejection.slow_start = Duration::ZERO;
     settings
 }
@@ -20,16 +20,16 @@ fn replicating() -> PoolSettings {
     PoolSettings { replicate: ReplicateSettings { copies }, ..settings(PolicyKind::Replicate) }
 }
 
-/// By turns the copy would go to 2, which stands beside 1.
+/// In turn the copy would go to 2, which shares a machine with 1.
 const BESIDE: [Step; 2] = [JoinAt(1, 1, 1), JoinAt(2, 1, 1)];
 
 #[test]
-fn a_copy_goes_to_another_zone_else_to_another_node_else_wherever_there_is_room() {
+fn copy_prefers_another_zone_then_another_node() {
     for (others, expected) in [
         (&[JoinAt(3, 2, 1), JoinAt(4, 3, 2)][..], "0 copy 1 on 4"),
         (&[JoinAt(3, 2, 1)], "0 copy 1 on 3"),
         (&[], "0 copy 1 on 2"),
-        // Where nothing is known it may stand anywhere.
+        // An instance without a known site may be anywhere.
         (&[Join(3)], "0 copy 1 on 3"),
     ] {
         let steps = [&BESIDE, others, &[Query(1)]].concat();
@@ -54,7 +54,8 @@ fn a_retry_stays_away_from_the_node_where_it_failed() {
 fn a_late_job_need_not_wait_for_a_node_that_is_apart() {
     let nodes = [JoinAt(1, 1, 1), Warm(32), JoinAt(2, 2, 1), JoinAt(3, 2, 1)];
     let steps = [&nodes[..], &[Query(1), Query(2), Query(3), Quiet, Wait(25), Done(3), Wait(5)]].concat();
-    // All are busy when the first is late; the instance that frees up stands beside it, and is better than none.
+    // All are busy when the first is late. The instance that becomes free shares its machine, and is better than
+    // none.
     check(settings(PolicyKind::Hedge), &steps, &["665 answer 2 exact", "665 copy 1 on 3"]);
 }
 

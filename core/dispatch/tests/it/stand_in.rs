@@ -1,4 +1,4 @@
-//! What the dispatcher does with stand-ins, situation by situation.
+//! The dispatcher's behaviour with stand-ins, situation by situation.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -15,7 +15,7 @@ use super::world::World;
 
 fn standing_in() -> PoolSettings {
     let mut settings = PoolSettings { policy: PolicyKind::StandIn, ..PoolSettings::default() };
-    // The scripts say who is idle, not who is new.
+    // Without slow start, so that only idle instances matter.
     settings.ejection.slow_start = Duration::ZERO;
     settings
 }
@@ -40,7 +40,7 @@ fn check_warm(settings: PoolSettings, steps: &[Step], expect: &[&str]) {
 }
 
 #[test]
-fn an_idle_instance_stands_in_at_once_and_its_answer_is_held_back() {
+fn spare_stand_in_runs_at_once_and_its_answer_is_held_back() {
     let steps = [Query(1), Wait(5), Done(3), Wait(15), Done(2), Checked(true), Wait(100)];
     check_warm(
         standing_in(),
@@ -50,7 +50,7 @@ fn an_idle_instance_stands_in_at_once_and_its_answer_is_held_back() {
 }
 
 #[test]
-fn a_late_query_is_given_its_stand_in_and_what_comes_after_all_is_compared() {
+fn late_query_gets_stand_in_and_late_prediction_is_compared() {
     let steps = [Query(1), Wait(5), Done(3), Wait(20), Judged(Some(90)), Wait(50), Done(2), Checked(true)];
     check_warm(
         standing_in(),
@@ -67,7 +67,7 @@ fn a_late_query_is_given_its_stand_in_and_what_comes_after_all_is_compared() {
 }
 
 #[test]
-fn a_stand_in_that_comes_after_the_prediction_is_compared_with_it() {
+fn late_stand_in_is_compared_with_the_prediction() {
     let steps = [Query(1), Wait(20), Done(2), Wait(1), Done(3), Checked(false)];
     check_warm(
         standing_in(),
@@ -98,12 +98,12 @@ fn a_query_that_still_waits_may_be_answered_by_its_stand_in() {
 }
 
 #[test]
-fn clients_who_want_exact_answers_are_hedged_and_get_no_stand_in() {
+fn exact_clients_are_hedged_and_get_no_stand_in() {
     check_warm(standing_in(), &[Exact(1), Wait(30)], &["640 run 1 on 2", "665 copy 1 on 3"]);
 }
 
 #[test]
-fn a_pool_that_hedges_instead_starts_no_stand_in_and_hedges_on_time() {
+fn hedging_pool_starts_no_stand_in() {
     let steps = [Hedged(Box::new(standing_in())), Query(1), Wait(30)];
     check_warm(standing_in(), &steps, &["640 run 1 on 2", "665 copy 1 on 3"]);
 }
@@ -115,8 +115,9 @@ fn a_pool_that_hedged_stands_in_once_it_may() {
 }
 
 #[test]
-fn a_query_that_waited_too_long_to_be_in_time_is_left_to_its_stand_in() {
-    // Given as many as are allowed, it waits longer; here none were. 23 ms are late, so after 3 ms of waiting 20 are too long.
+fn query_that_waited_too_long_is_left_to_its_stand_in() {
+    // It would wait longer if the bound were used up; here it is unused. 23 ms are late, so after 3 ms of waiting
+    // 20 are too long.
     let steps = [Query(1), Query(2), Query(3), Wait(2), Query(4), Quiet, Wait(4), Done(2), Wait(5), Done(2)];
     let after = |steps: &[Step]| words(&play(late(), &[&WARM[..], steps].concat()));
     let words = after(&steps);
@@ -127,12 +128,12 @@ fn a_query_that_waited_too_long_to_be_in_time_is_left_to_its_stand_in() {
 }
 
 #[test]
-fn who_runs_where_the_last_answer_was_slow_gets_the_last_idle_instance() {
+fn query_at_a_slow_instance_gets_the_last_idle_instance() {
     let after = |steps: &[Step]| {
         let warm = [Step::Cost([25, 50, 100, 200]), Join(1), Warm(32), Join(2), Quiet];
         words(&play(with(|stand_in| stand_in.hedge = false), &[&warm[..], steps].concat()))
     };
-    // Of two instances one stays idle for what may come.
+    // One of two instances stays idle for arriving queries.
     let round = [Exact(1), Wait(20), Done(2), Query(2), Wait(20), Done(1), Quiet, Query(3)];
     assert_eq!(after(&round), ["680 run 3 on 2"]);
     let slow = [Exact(1), Wait(100), Done(2), Query(2), Wait(20), Done(1), Quiet, Query(3)];
@@ -140,7 +141,7 @@ fn who_runs_where_the_last_answer_was_slow_gets_the_last_idle_instance() {
 }
 
 #[test]
-fn under_regular_traffic_every_instance_works_and_is_stood_in_for_by_several_others() {
+fn regular_traffic_pairs_each_instance_with_several_others() {
     let joins: Vec<Step> = (1..=5).map(Join).collect();
     let mut world =
         play(standing_in(), &[&[Cost([25, 50, 100, 200]), Join(1), Warm(32)], &joins[1..]].concat());
@@ -202,7 +203,7 @@ fn late_work_stays_within_its_budget() {
 }
 
 #[test]
-fn a_dear_stand_in_leaves_instances_idle_and_a_cheap_one_does_not() {
+fn expensive_stand_in_leaves_more_instances_idle() {
     let first = |cost| {
         let words =
             words(&play(standing_in(), &[&WARM[..], &[Step::Cost(cost), Join(4), Query(1)]].concat()));
@@ -264,7 +265,7 @@ fn a_late_query_is_stood_in_for_where_neighbours_are_busy_too() {
 }
 
 #[test]
-fn what_is_idle_at_a_neighbour_leaves_reserved_instances_free_as_well() {
+fn idle_homes_of_neighbours_count_for_reservations() {
     let shares = [(ShareId(0), Terms { weight: 1.0, reserved: 1 })].into_iter().collect();
     let settings = PoolSettings { ahead: Duration::ZERO, ..late() };
     let mut world = World::new(Settings { shares, ..Settings::uniform(settings) }, 7);

@@ -11,8 +11,8 @@ use super::script::Step::{self, *};
 use super::script::{act, check, play, words};
 use super::world::World;
 
-/// Two rows cost little more than one. The late budget is spent, so queries 2 and 3 are refused a late stand-in and wait for an
-/// idle instance, where they waited already: instance 5 takes both.
+/// Two rows cost little more than one. The late budget is spent, so queries 2 and 3 get no late stand-in and wait
+/// for an idle instance: instance 5 takes both.
 const ONE_JOB: [Step; 15] = [
     Cost([25, 27, 30, 40]),
     Join(1),
@@ -82,7 +82,7 @@ enum Turn {
     /// A query comes whose client takes predictions only.
     ArriveExact,
     Wait(u64),
-    /// The job at this place among those that run ends.
+    /// The running job at this place ends.
     End(usize),
     Join,
     /// All instances leave.

@@ -1,4 +1,4 @@
-//! The world's books on stand-ins: which answers the driver is asked to look at or to compare, and how many were given.
+//! The world's records of stand-ins: answers to judge or compare, and the number given.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use parm_dispatch::{
 
 use super::world::{Fate, State, World};
 
-/// What the driver owes about stand-ins.
+/// The reports about stand-ins that the driver owes.
 #[derive(Default)]
 pub(crate) struct Twins {
     pub(crate) judging: BTreeSet<(QueryId, Output)>,
@@ -34,7 +34,7 @@ impl Twins {
         }
     }
 
-    /// Whether somebody reads the outputs of a job.
+    /// Whether the outputs of a job are still read.
     pub(crate) fn read(&self, job: JobId) -> bool {
         self.judging.iter().any(|(_, output)| output.job == job)
             || self.checking.iter().any(|pair| [pair.prediction.job, pair.stand_in.job].contains(&job))
@@ -42,7 +42,7 @@ impl Twins {
 }
 
 impl World {
-    /// A stand-in starts: for queries that wait, elsewhere than they are, and but once at a time.
+    /// Checks a started stand-in: its queries are unanswered, held by other instances, and have no other stand-in.
     pub(crate) fn stands_in(&self, job: JobSpec, rows: &Rows, urgency: Urgency) {
         assert!(!rows.is_empty());
         let here = self.running().filter(|(_, held)| held.job.instance == job.instance).count();
@@ -69,7 +69,7 @@ impl World {
         assert!(self.twins.checking.insert(pair), "asked twice");
     }
 
-    /// Whose row this is, of outputs that are there.
+    /// The query of a row of kept outputs.
     fn output(&self, output: Output, of_stand_in: bool) -> QueryId {
         let held = &self.jobs[&output.job];
         assert_eq!((held.state, held.released), (State::Completed, false), "{held:?}");
@@ -77,12 +77,12 @@ impl World {
         held.rows[output.row as usize]
     }
 
-    /// A query was given its stand-in's answer, which the driver had found fit.
+    /// Checks a stand-in's answer: the driver had found it fit.
     pub(crate) fn stood_in(&self, id: QueryId, output: Output) {
         assert!(self.twins.fit.contains(&(id, output)), "{id:?}: nobody looked at {output:?}");
     }
 
-    /// Clients that ask for a bound of their own get no more approximations than their answers earned.
+    /// Checks that clients with a bound of their own get no more approximations than their answers earned.
     pub(crate) fn check_clients_bounds(&self) {
         let mut accounts: std::collections::BTreeMap<_, [u32; 2]> = Default::default();
         for (_, action) in &self.log {
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// No so many answers in a row hold more approximations than the bound allows.
+    /// Checks that no window of answers holds more approximations than the bound allows.
     pub(crate) fn check_bound(&self, settings: &PoolSettings) {
         if settings.policy != PolicyKind::StandIn {
             return;

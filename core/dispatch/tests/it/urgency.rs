@@ -1,4 +1,4 @@
-//! Urgent queries next to a backlog of others: a less urgent or another share's backlog takes nothing from them.
+//! Urgent queries next to a backlog of less urgent ones or of another share: they lose nothing.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -19,7 +19,7 @@ use super::world::{Fate, POOL, World};
 /// The service time of the only instance.
 const RUN: Duration = Duration::from_millis(20);
 
-/// What sets urgent queries apart from the backlog.
+/// The difference between urgent queries and the backlog.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum By {
     Shares,
@@ -47,7 +47,7 @@ fn urgent_fates(by: By, backlog: u64) -> Vec<Fate> {
     let mut world = backlogged(by, backlog);
     let urgent: Vec<_> = (0..40).map(|turn| 10_000 + 2 * turn).collect();
     for id in &urgent {
-        // The run under way takes up to 20 ms of the 44.
+        // The current run takes up to 20 ms of the 44.
         arrive(&mut world, by, *id, true, 44);
         arrive(&mut world, by, id + 1, true, 1000);
         (0..25).for_each(|_| run(&mut world));

@@ -1,4 +1,4 @@
-//! A world for the dispatcher: keeps the books that a driver keeps and holds every action to the contract.
+//! A world for the dispatcher, which checks every action against the contract of a driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::twins::Twins;
 /// Longer than any group may stay open in these schedules.
 const OLD: Duration = Duration::from_secs(1);
 
-/// The dispatcher and everything around it.
+/// The dispatcher with a driver, instances and clients.
 pub(crate) struct World {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) now: Time,
@@ -22,11 +22,11 @@ pub(crate) struct World {
     pub(crate) jobs: BTreeMap<JobId, Held>,
     pub(crate) instances: BTreeMap<InstanceId, Present>,
     pub(crate) probes: BTreeSet<(InstanceId, Option<PoolId>)>,
-    /// Instances that have ended a job without an answer after nobody waited for it any more.
+    /// Instances that ended a dropped job without an answer.
     silent: BTreeSet<InstanceId>,
     pub(crate) groups: Groups,
     pub(crate) twins: Twins,
-    /// Everything that the dispatcher did, with the time.
+    /// Every action of the dispatcher, with its time.
     pub(crate) log: Vec<(Time, Action)>,
     pub(crate) tally: Tally,
     wake: Option<Time>,
@@ -78,14 +78,14 @@ pub(crate) struct Present {
 /// Jobs by what they cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Of queries that had never run.
+    /// Jobs of queries that had never run.
     pub(crate) fresh: u64,
-    /// Of queries that had run, and run nowhere any more.
+    /// Jobs of queries that had run and ran nowhere at that time.
     pub(crate) retries: u64,
-    /// Of queries that run elsewhere too.
+    /// Jobs of queries that ran elsewhere too.
     pub(crate) copies: u64,
-    /// That failed with queries which were found at fault, but for the last of each, with batches that were then taken apart, and with
-    /// queries whose clients went: at most so many retries are given back, or were for nothing.
+    /// Failed jobs of bad queries except the last of each, of batches that were then split, and of cancelled queries. At most
+    /// this many retries are returned to the budget, or are free.
     pub(crate) given_back: u64,
 }
 
@@ -109,13 +109,13 @@ impl World {
         }
     }
 
-    /// Instances of fast models may be given some ahead of time.
+    /// Allows batches queued ahead at instances of fast models.
     pub(crate) fn given_ahead(mut self) -> Self {
         self.most_for_a_slot = 16;
         self
     }
 
-    /// Tells the dispatcher of an event, and does what it says.
+    /// Sends an event to the dispatcher and performs its actions.
     pub(crate) fn send(&mut self, event: Event) {
         match &event {
             Event::QueryArrived(query) => {
@@ -181,7 +181,7 @@ impl World {
         self.actions = actions;
     }
 
-    /// Lets time pass, with every wake that was asked for.
+    /// Lets time pass, with every requested wake.
     pub(crate) fn advance(&mut self, by: Duration) {
         let end = self.now + by;
         while let Some(at) = self.wake.filter(|at| *at <= end) {
@@ -283,7 +283,7 @@ impl World {
         let present = self.instances.get(&job.instance).expect("the instance is there");
         assert!(!present.draining, "{job:?} on a draining instance");
         let holds = self.running().filter(|(_, held)| held.job.instance == job.instance).count();
-        // A token says by itself that the instance has room.
+        // A token shows that the instance has room.
         assert!(
             job.token.is_some() || holds < usize::from(present.spec.slots.max(1)) * self.most_for_a_slot,
             "{job:?}: no slot is free"

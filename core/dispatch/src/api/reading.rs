@@ -1,0 +1,110 @@
+//! Readings of pools and instances, for metrics and the console.
+
+use std::time::Duration;
+
+use super::{Cost, Counters, Reason};
+
+/// The state of a pool. Reading it resets its counts of groups.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolReading {
+    /// The part that metrics show too.
+    pub status: PoolStatus,
+    /// Instances that would be usable if none was ejected.
+    pub members: u32,
+    /// Slots of the usable ones.
+    pub slots: u32,
+    /// Slots kept busy by queries.
+    pub busy: f64,
+    /// Median and high quantile of the deployed model's jobs; `None` while too few are known.
+    pub service: Option<[Duration; 2]>,
+    /// The age at which hedging policies treat a job as late.
+    pub late_after: Option<Duration>,
+    /// Retries that the budget allows now, and at most.
+    pub retries: (f64, f64),
+    /// Hedges that the budget allows now, and at most.
+    pub hedges: (f64, f64),
+    /// Stand-ins of late queries that the budget allows now, and at most.
+    pub stand_ins: Option<(f64, f64)>,
+    /// For stand-ins: approximate answers among the latest, their limit, and the size of the window.
+    pub approximate: Option<[u32; 3]>,
+    /// Groups that take members; `None` if the policy codes nothing.
+    pub open: Option<Vec<OpenGroup>>,
+    /// Groups that ended since the last reading.
+    pub ended: Vec<EndedGroup>,
+    /// Groups encoded since then, by size.
+    pub made: Vec<(u8, u32)>,
+}
+
+/// A group that takes members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenGroup {
+    /// Members that it has room for.
+    pub k: u8,
+    /// Members so far.
+    pub members: u8,
+    /// Time since the first member.
+    pub age: Duration,
+}
+
+/// The state of an instance.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct InstanceReading {
+    /// Whether it takes work of any model.
+    pub in_service: bool,
+    /// The reason why it does not, or not of every model.
+    pub out_for: Option<Reason>,
+    /// Time until its next probe.
+    pub probe_in: Option<Duration>,
+    /// Its compared answers, and those that agreed; old ones fade.
+    pub compared: Option<(f64, f64)>,
+}
+
+/// The state of a pool, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PoolStatus {
+    /// Queries that wait for an instance and were never tried.
+    pub queued: u32,
+    /// Queries without an answer.
+    pub unanswered: u32,
+    /// Jobs that run.
+    pub running: u32,
+    /// Instances that take the deployed model's jobs: neither draining nor ejected.
+    pub usable_instances: u32,
+    /// The cost of its stand-in, as far as known.
+    pub stand_in_cost: Option<Cost>,
+    /// Share of the latest predictions that their stand-ins agreed with.
+    pub agreement: Option<f64>,
+    /// The agreement is below the floor: clients receive no stand-in's answer.
+    pub withheld: bool,
+    /// Events so far.
+    pub counters: Counters,
+}
+
+/// Sizes of a dispatcher's state.
+#[allow(missing_docs)] // the names say it
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    pub queries: usize,
+    pub jobs: usize,
+    pub groups: usize,
+    pub instances: usize,
+    pub pools: usize,
+}
+
+/// A group that ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedGroup {
+    /// Members that it has room for.
+    pub k: u8,
+    /// Parities.
+    pub parities: u8,
+    /// A letter for each slot: `p` predicted, `r` reconstructed and given, `d` decoded and not needed, `u` decoded
+    /// with too little confidence, `x` none of these, `.` blank.
+    pub slots: String,
+    /// A letter for each parity: `i` arrived, `l` still running at the end, `n` never sent, `x` lost.
+    pub parity: String,
+    /// From its first member until it was full or old.
+    pub filled: Duration,
+    /// From its first member until it was no longer needed.
+    pub useful: Duration,
+}

@@ -1,0 +1,188 @@
+//! Bound on approximate answers: never more than a share of any window of consecutive answers.
+//!
+//! Problem: stragglers come in bursts. A token bucket would let two windows' worth of approximations through in a
+//! row, and a mean over all time would let a whole afternoon be approximate.
+//!
+//! Choice: one bit for each of the latest answers, and a count. An approximation is given only while the count is
+//! below the bound's share of the window, so no window holds more, wherever it begins. 50,000 answers take 6 KB.
+//! As the count nears the bound, approximations are held back 1 + 0.1 (given / left)^2 times as long. That leaves
+//! them to the slowest queries, and leaves some for a burst that continues.
+//!
+//! Clients that accept fewer approximations than the operator allows have accounts: one for each share and each
+//! requested bound. An answer earns its account the requested part of an approximation, and an approximation costs
+//! one. An account saves at most eight. So queries that accept one in ten never get more, whatever other queries
+//! earn.
+//!
+//! Rejected: one account for all such clients (slow queries with a low bound would spend what fast queries with a
+//! high bound earned); a share of the last second (meaningless at one query a second); rejecting queries beyond
+//! the bound (an operator prefers a late exact answer to none).
+//!
+//! A resized window keeps the latest answers that fit. A new version of a model inherits the answers of the
+//! version before.
+//!
+//! Cold start: missing answers count as exact, so the first window may use its full share.
+
+use std::collections::BTreeMap;
+
+use super::window::Window;
+use crate::api::{Accept, Payer, StandInSettings};
+
+/// The latest answers, and the approximations that are left.
+#[derive(Clone, Debug)]
+pub(crate) struct Bound {
+    window: Window,
+    most: u32,
+    /// Approximations earned by queries with a bound of their own: by payer, and by bound in thousandths. There
+    /// are at most a thousand for each payer.
+    credit: BTreeMap<(Payer, u16), f64>,
+}
+
+/// The growth of the wait for approximations: at half of the bound it is a tenth longer.
+const STIFFNESS: f64 = 0.1;
+
+/// Approximations that an account may save.
+const MOST_CREDIT: f64 = 8.0;
+
+impl Bound {
+    pub(crate) fn new(settings: &StandInSettings) -> Self {
+        let size = settings.bound_window.get();
+        Self { window: Window::new(size), most: most(settings), credit: BTreeMap::new() }
+    }
+
+    /// Changes the bounds and keeps the latest answers.
+    pub(crate) fn change(&mut self, settings: &StandInSettings) {
+        self.most = most(settings);
+        self.window.resize(settings.bound_window.get());
+    }
+
+    /// The factor by which approximations are held back: 1 while few were given, growing without limit towards the
+    /// bound.
+    pub(crate) fn stretch(&self) -> f64 {
+        let left = f64::from(self.most.saturating_sub(self.window.yes()).max(1));
+        1.0 + STIFFNESS * (f64::from(self.window.yes()) / left).powi(2)
+    }
+
+    /// The used part of the bound.
+    pub(crate) fn used(&self) -> f64 {
+        f64::from(self.window.yes()) / f64::from(self.most.max(1))
+    }
+
+    /// The approximate answers in the window, their limit, and the size of the window.
+    pub(crate) fn given(&self) -> [u32; 3] {
+        [self.window.yes(), self.most, self.window.size()]
+    }
+
+    /// Whether one more answer may be approximate.
+    pub(crate) fn has_room(&self, payer: Payer, accept: Accept) -> bool {
+        let own = match accept {
+            Accept::Any => true,
+            Accept::Exact => false,
+            Accept::AtMost(asked) => {
+                self.credit.get(&(payer, asked.min(1000))).is_some_and(|credit| *credit >= 1.0)
+            }
+        };
+        own && self.window.yes() < self.most
+    }
+
+    /// A query was answered.
+    pub(crate) fn note(&mut self, payer: Payer, accept: Accept, approximate: bool) {
+        self.window.note(approximate);
+        if let Accept::AtMost(asked) = accept {
+            let credit = self.credit.entry((payer, asked.min(1000))).or_default();
+            *credit = (*credit + f64::from(asked) / 1000.0).min(MOST_CREDIT);
+            *credit -= f64::from(u8::from(approximate));
+        }
+    }
+}
+
+fn most(settings: &StandInSettings) -> u32 {
+    (f64::from(settings.bound_window.get()) * settings.bound.get() + 1e-9) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::{Fraction, PoolId};
+
+    const OURS: Payer = Payer::Model(PoolId(0));
+
+    fn share(percent: u8, window: u32) -> Bound {
+        let bound_window = NonZeroU32::new(window).expect("positive");
+        Bound::new(&StandInSettings {
+            bound: Fraction::percent(percent),
+            bound_window,
+            ..StandInSettings::default()
+        })
+    }
+
+    #[test]
+    fn no_window_holds_more_than_its_share() {
+        let mut share = share(10, 50);
+        let given: Vec<bool> = (0..1000)
+            .map(|number| {
+                // Bursts of queries that would all accept an approximation.
+                let given = number % 130 < 90 && share.has_room(OURS, Accept::Any);
+                share.note(OURS, Accept::Any, given);
+                given
+            })
+            .collect();
+        assert!(given.windows(50).all(|window| window.iter().filter(|given| **given).count() <= 5));
+        assert!(given.iter().filter(|given| **given).count() > 60, "what is allowed is given");
+    }
+
+    #[test]
+    fn clients_that_ask_for_less_get_what_their_answers_earn() {
+        let (mut share, few) = (share(50, 1000), Accept::AtMost(250));
+        let mut given = 0;
+        for _ in 0..1000 {
+            let approximate = share.has_room(OURS, few);
+            share.note(OURS, few, approximate);
+            given += u32::from(approximate);
+        }
+        assert!((248..=250).contains(&given), "{given} of 1000");
+        assert!(!share.has_room(OURS, Accept::Exact));
+    }
+
+    #[test]
+    fn credit_is_spent_only_by_queries_that_ask_for_the_same_bound() {
+        let (mut share, half, tenth) = (share(50, 10_000), Accept::AtMost(500), Accept::AtMost(100));
+        (0..1000).for_each(|_| share.note(OURS, half, false));
+        assert!(share.has_room(OURS, half) && !share.has_room(OURS, tenth));
+        (0..9).for_each(|_| share.note(OURS, tenth, false));
+        assert!(!share.has_room(OURS, tenth), "nine answers earn less than one");
+        share.note(OURS, tenth, false);
+        share.note(OURS, tenth, false);
+        assert!(share.has_room(OURS, tenth));
+        let other = Payer::Share(crate::ShareId(1));
+        assert!(
+            !share.has_room(other, half) && !share.has_room(other, tenth),
+            "another share earned nothing"
+        );
+    }
+
+    #[test]
+    fn another_window_keeps_the_latest_answers() {
+        let mut share = share(10, 50);
+        (0..5).for_each(|_| share.note(OURS, Accept::Any, true));
+        for (window, left) in [(40, false), (60, true), (50, false)] {
+            let bound_window = NonZeroU32::new(window).expect("positive");
+            let bound = Fraction::percent(10);
+            share.change(&StandInSettings { bound, bound_window, ..StandInSettings::default() });
+            assert_eq!(share.has_room(OURS, Accept::Any), left, "{window}: {:?}", share.given());
+        }
+    }
+
+    #[test]
+    fn the_nearer_the_bound_the_longer_they_are_held_back() {
+        let mut share = share(10, 100);
+        let stretch: Vec<f64> =
+            (0..10).map(|_| (share.note(OURS, Accept::Any, true), share.stretch()).1).collect();
+        assert!(stretch[0] < 1.02 && stretch.is_sorted(), "{stretch:?}");
+        assert!(
+            (stretch[4] - 1.1).abs() < 1e-9 && stretch[9] > 10.0,
+            "half of the bound, and all of it: {stretch:?}"
+        );
+    }
+}

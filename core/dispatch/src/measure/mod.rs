@@ -1,0 +1,14 @@
+//! Statistics and budgets of the dispatcher.
+//!
+//! Every type here knows times and settings only, never a query, a job or an instance. So each can be read and
+//! tested alone.
+
+pub(crate) mod alone;
+pub(crate) mod bound;
+pub(crate) mod budget;
+pub(crate) mod cost;
+pub(crate) mod doubt;
+pub(crate) mod health;
+pub(crate) mod load;
+pub(crate) mod quantile;
+pub(crate) mod window;

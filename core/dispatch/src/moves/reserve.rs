@@ -1,0 +1,233 @@
+//! Reservations at instances whose tokens are held by other frontends.
+//!
+//! A pool whose work finds no room reserves at a few instances for each waiting job, at more as time passes, and
+//! withdraws when no work waits. It begins with instances on which it runs nothing, because its own jobs bring
+//! tokens back.
+//!
+//! Rejected: a reservation for each query by name, fetched by that name. Queries of a pool are alike, so the first
+//! may use the token, and a name would have to be withdrawn at every worker when its query is answered otherwise.
+
+use smallvec::SmallVec;
+
+use crate::api::{Action, Class, Note, Order, Payer, Wanted};
+use crate::moves::neighbours::{limit_neighbour_wait, limit_neighbour_waits_of};
+use crate::rules::waiting::waiting_jobs;
+use crate::state::State;
+use crate::state::keys::{InstanceKey, PoolKey};
+use crate::state::reservations::Asked;
+use crate::state::timers::Timer;
+use crate::turn::Turn;
+
+/// Lets the pools of an instance that takes work reserve there.
+pub(crate) fn request_reservations_at(state: &mut State, turn: &Turn, key: InstanceKey) {
+    limit_neighbour_waits_of(state, turn, key);
+    if state.token_givers > 0 {
+        let serves = &state.instances.at(key).serves;
+        let pools: SmallVec<[_; 2]> = serves.iter().map(|serves| serves.pool).collect();
+        pools.into_iter().for_each(|pool| request_reservations(state, turn, pool));
+    }
+}
+
+/// Lists a pool whose work found no room for reservations.
+pub(crate) fn request_reservations(state: &mut State, turn: &Turn, key: PoolKey) {
+    limit_neighbour_wait(state, turn, key);
+    if state.token_givers > 0 && !std::mem::replace(&mut state.pools.at_mut(key).asking.listed, true) {
+        state.asking.push(key);
+    }
+}
+
+/// Reserves for listed pools, and withdraws for those without waiting work.
+pub(crate) fn reserve(state: &mut State, turn: &mut Turn) {
+    let mut at = 0;
+    while let Some(key) = state.asking.get(at).copied() {
+        if state.pools.contains(key) && reserve_for(state, turn, key) {
+            at += 1;
+            continue;
+        }
+        state.asking.swap_remove(at);
+        if let Some(pool) = state.pools.get_mut(key) {
+            (pool.asking.listed, pool.asking.widened) = (false, 0);
+        }
+        withdraw_reservations(state, turn, key);
+    }
+}
+
+/// Reserves for the waiting work of a pool. False if there is none.
+fn reserve_for(state: &mut State, turn: &mut Turn, key: PoolKey) -> bool {
+    let wanted = waiting_jobs(state, turn, key);
+    if wanted.is_empty() {
+        return false;
+    }
+    let pool = state.pools.at_mut(key);
+    let each = u32::from(pool.settings.tokens.reservations.get());
+    let widen = pool.settings.tokens.widen;
+    let asking = &mut pool.asking;
+    let widened = asking.widened;
+    let goal = |wanted: u32| if wanted == 0 { 0 } else { wanted.saturating_mul(each) + widened };
+    if !std::mem::replace(&mut asking.timed, true) {
+        state.timers.set(turn.now + widen, Timer::Widen(key));
+    }
+    for (payer, jobs) in &wanted.0 {
+        let reserved = state.pools.at(key).asking.reserved.of(*payer);
+        let missing = [0, 1].map(|class| goal(jobs[class]).saturating_sub(reserved[class]));
+        for (class, missing) in [Class::Late, Class::Query].into_iter().zip(missing) {
+            if missing > 0 {
+                reserve_more(state, turn, key, *payer, class, missing);
+            }
+        }
+    }
+    // A payer without waiting work must not hold a place.
+    let stale = |(payer, jobs): &(Payer, [u32; 2])| {
+        (*jobs != [0, 0] && wanted.of(*payer) == [0, 0]).then_some(*payer)
+    };
+    let stale: SmallVec<[Payer; 1]> =
+        state.pools.at(key).asking.reserved.0.iter().filter_map(stale).collect();
+    if !stale.is_empty() {
+        withdraw_of(state, turn, key, |payer| stale.contains(&payer));
+    }
+    true
+}
+
+/// Reserves at this many more instances, from a random one on. Frontends that began with the same would all wait
+/// there.
+fn reserve_more(
+    state: &mut State,
+    turn: &mut Turn,
+    key: PoolKey,
+    payer: Payer,
+    class: Class,
+    mut missing: u32,
+) {
+    let pool = state.pools.at_mut(key);
+    if *pool.asking.reserved.count(payer, class) >= pool.usable {
+        return;
+    }
+    let keys = state.instances.keys();
+    let from = (state.random() * keys.len() as f64) as usize;
+    for runs_ours in [false, true] {
+        for at in 0..keys.len() {
+            let at = keys[(from + at) % keys.len()];
+            let now = turn.now;
+            let instance = state.instances.at_mut(at);
+            let suits = instance.usable()
+                && instance.jobs.is_empty() != runs_ours
+                && instance.serves(key).is_some_and(|serves| serves.takes_queries());
+            let Some(tokens) = instance.tokens.as_mut().filter(|_| suits) else { continue };
+            let known = |asked: &Asked| (asked.pool, asked.payer, asked.class) == (key, payer, class);
+            if tokens.is_ready() || tokens.asked.iter().any(known) {
+                continue;
+            }
+            if missing == 0 {
+                return;
+            }
+            missing -= 1;
+            state.noted = state.noted.wrapping_add(1).max(1);
+            let note = Note(state.noted);
+            tokens.asked.push(Asked { pool: key, payer, class, since: now, note });
+            let (pool, id) = (state.pools.at_mut(key), instance.id);
+            *pool.asking.reserved.count(payer, class) += 1;
+            let wanted = Wanted { pool: pool.id, payer };
+            turn.out.push(Action::Tell(id, Order::Reserve(wanted, class, note)));
+        }
+    }
+}
+
+/// Reserves at more instances, because work has waited long, and renews old reservations, which may have been
+/// lost.
+pub(crate) fn widen_reservations(state: &mut State, turn: &Turn, key: PoolKey) {
+    let Some(pool) = state.pools.get_mut(key) else { return };
+    pool.asking.timed = false;
+    if !pool.asking.listed {
+        return;
+    }
+    let (each, most) = (u32::from(pool.settings.tokens.reservations.get()), pool.usable);
+    pool.asking.widened = (pool.asking.widened + each).min(most);
+    let (now, renew) = (turn.now, pool.settings.tokens.renew);
+    for instance in state.instances.keys() {
+        let Some(tokens) = &mut state.instances.at_mut(instance).tokens else { continue };
+        let asking = &mut state.pools.at_mut(key).asking;
+        tokens.asked.retain(|asked| {
+            let stays = asked.pool != key || asked.since + renew > now;
+            *asking.reserved.count(asked.payer, asked.class) -= u32::from(!stays);
+            stays
+        });
+    }
+}
+
+/// Withdraws all reservations of a pool.
+fn withdraw_reservations(state: &mut State, turn: &mut Turn, key: PoolKey) {
+    if state.pools.get(key).is_some_and(|pool| pool.asking.reserved.is_empty()) {
+        return;
+    }
+    withdraw_of(state, turn, key, |_| true);
+    if let Some(pool) = state.pools.get_mut(key) {
+        pool.asking.reserved.0.clear();
+    }
+}
+
+/// Withdraws the reservations of some payers of a pool.
+fn withdraw_of(state: &mut State, turn: &mut Turn, key: PoolKey, which: impl Fn(Payer) -> bool) {
+    let id = state.pools.get(key).map(|pool| pool.id);
+    for instance in state.instances.keys() {
+        let instance = state.instances.at_mut(instance);
+        let Some(tokens) = &mut instance.tokens else { continue };
+        let mut gone: SmallVec<[Payer; 1]> = SmallVec::new();
+        tokens.asked.retain(|asked| {
+            let goes = asked.pool == key && which(asked.payer);
+            if goes && !gone.contains(&asked.payer) {
+                gone.push(asked.payer);
+            }
+            !goes
+        });
+        let orders = gone.into_iter().filter_map(|payer| Some(Wanted { pool: id?, payer }));
+        turn.out.extend(orders.map(|wanted| Action::Tell(instance.id, Order::Withdraw(wanted))));
+    }
+    if let Some(pool) = state.pools.get_mut(key) {
+        pool.asking.reserved.0.retain(|(payer, _)| !which(*payer));
+    }
+}
+
+/// Removes the reservations at an instance, which are met or void.
+pub(crate) fn clear_reservations(state: &mut State, key: InstanceKey) {
+    let Some(tokens) = &mut state.instances.at_mut(key).tokens else { return };
+    for asked in std::mem::take(&mut tokens.asked) {
+        if let Some(pool) = state.pools.get_mut(asked.pool) {
+            *pool.asking.reserved.count(asked.payer, asked.class) -= 1;
+        }
+    }
+}
+
+/// The pool and payer of the reservation with this number.
+pub(crate) fn reservation_of(state: &State, key: InstanceKey, note: Note) -> Option<(PoolKey, Payer)> {
+    let tokens = state.instances.at(key).tokens.as_ref()?;
+    let met = tokens.asked.iter().find(|asked| asked.note == note)?;
+    Some((met.pool, met.payer))
+}
+
+/// The reservations of late work at an instance.
+pub(crate) fn late_reservations(state: &State, key: InstanceKey) -> SmallVec<[Asked; 1]> {
+    let tokens = state.instances.at(key).tokens.iter();
+    tokens.flat_map(|tokens| &tokens.asked).filter(|asked| asked.class == Class::Late).copied().collect()
+}
+
+/// Restores reservations that the instance no longer knows; they are sent again at the next renewal.
+pub(crate) fn restore_reservations(
+    state: &mut State,
+    turn: &Turn,
+    key: InstanceKey,
+    late: SmallVec<[Asked; 1]>,
+) {
+    let Some(tokens) = &mut state.instances.at_mut(key).tokens else { return };
+    for asked in late {
+        if let Some(pool) = state.pools.get_mut(asked.pool) {
+            *pool.asking.reserved.count(asked.payer, asked.class) += 1;
+            tokens.asked.push(Asked { since: turn.now, ..asked });
+        }
+    }
+}
+
+/// Forgets the tokens of an instance.
+pub(crate) fn forget_tokens(state: &mut State, key: InstanceKey) {
+    clear_reservations(state, key);
+    state.token_givers -= u32::from(state.instances.at_mut(key).tokens.take().is_some());
+}

@@ -1,0 +1,91 @@
+//! Counts of a pool: its usable instances, and their room.
+
+use crate::moves::hold::surrender;
+use crate::state::State;
+use crate::state::idle::Room;
+use crate::state::instance::Instance;
+use crate::state::keys::{InstanceKey, PoolKey};
+use crate::state::timers::Timer;
+use crate::turn::Turn;
+
+/// Updates an instance's room in its pools.
+pub(crate) fn refresh(state: &mut State, turn: &mut Turn, key: InstanceKey) {
+    surrender(state, turn, key);
+    let instance = state.instances.at(key);
+    let room = instance.room();
+    for serves in &instance.serves {
+        let pool = state.pools.at_mut(serves.pool);
+        pool.idle.set(key.index(), if serves.takes_queries() { room } else { Room::None });
+        pool.redundancy_idle.set(key.index(), if serves.takes_redundancy() { room } else { Room::None });
+    }
+}
+
+/// Removes an instance's room from its pools until the next refresh.
+pub(crate) fn withdraw(state: &mut State, key: InstanceKey) {
+    for serves in &state.instances.at(key).serves {
+        state.pools.at_mut(serves.pool).idle.set(key.index(), Room::None);
+        state.pools.at_mut(serves.pool).redundancy_idle.set(key.index(), Room::None);
+    }
+}
+
+/// Divides a pool's instances between queries and redundancy, and counts those for queries.
+pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
+    let Some(pool) = state.pools.get(key) else { return };
+    let serve = |instance: &Instance| {
+        instance.serves(key).is_some_and(|s| s.deployed || s.parity || s.backup || s.stand_in)
+    };
+    let all = state.instances.iter().filter(|(_, instance)| !instance.draining && serve(instance));
+    let mut kept = pool.policy.dedicated(all.count() as u32);
+    let splits = kept > 0;
+
+    // Instances without the deployed model are kept for redundancy first, then those that joined last.
+    let mut serving: Vec<(bool, InstanceKey)> = state
+        .instances
+        .iter()
+        .filter_map(|(instance, value)| Some((value.serves(key)?.deployed, instance)))
+        .collect();
+    serving.sort_unstable_by_key(|(deployed, instance)| (*deployed, std::cmp::Reverse(instance.index())));
+    let (mut usable, mut slots, mut slow, mut members) = (0, 0, 0, 0);
+    for (deployed, instance_key) in serving {
+        let instance = state.instances.at_mut(instance_key);
+        let keep = kept > 0 && !instance.draining;
+        kept -= u32::from(keep);
+        let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == key) else { continue };
+        serves.data = deployed && !keep;
+        serves.redundancy = (keep || !splits) && (serves.parity || serves.backup);
+        let (data, takes) = (serves.data, serves.takes_queries());
+        members += u32::from(data && !instance.draining);
+        if takes && instance.usable() {
+            usable += 1;
+            slots += u32::from(instance.slots);
+        }
+        slow += u32::from(takes && instance.slow_only());
+        refresh(state, turn, instance_key);
+    }
+    let pool = state.pools.at_mut(key);
+    (pool.usable, pool.slots, pool.slow, pool.members) = (usable, slots, slow, members);
+    pool.headroom = pool.policy.headroom(usable);
+    if usable > 0 {
+        pool.deserted_since = None;
+    } else if pool.deserted_since.is_none() {
+        pool.deserted_since = Some(turn.now);
+        wait_for_instances(state, turn, key);
+    }
+}
+
+pub(crate) fn recount_pools_of(state: &mut State, turn: &mut Turn, key: InstanceKey) {
+    for index in 0..state.instances.at(key).serves.len() {
+        let pool = state.instances.at(key).serves[index].pool;
+        recount(state, turn, pool);
+    }
+}
+
+/// Sets the timer after which queries without an instance are rejected.
+pub(crate) fn wait_for_instances(state: &mut State, turn: &Turn, key: PoolKey) {
+    let pool = state.pools.at_mut(key);
+    if pool.no_instance_timer.is_none() && pool.unanswered > 0 {
+        let at = turn.now + pool.settings.no_instance_grace;
+        pool.no_instance_timer = Some(at);
+        state.timers.set(at, Timer::NoInstance(key));
+    }
+}

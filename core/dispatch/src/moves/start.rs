@@ -1,0 +1,116 @@
+//! Starts a job on an instance.
+
+use crate::api::{Action, Class, JobSpec, Role, Rows};
+use crate::moves::group::note_place;
+use crate::moves::room::refresh;
+use crate::moves::watch::{begin, watch_silence, watch_stand_in};
+use crate::rules::turn::{payer_of, work};
+use crate::state::State;
+use crate::state::arena::Key;
+use crate::state::extra::Purpose;
+use crate::state::job::Job;
+use crate::state::keys::{InstanceKey, JobKey, Keys, PoolKey};
+use crate::state::query::StandInState;
+use crate::turn::Turn;
+
+/// A job to start.
+pub(crate) struct Start {
+    pub(crate) pool: PoolKey,
+    pub(crate) instance: InstanceKey,
+    pub(crate) role: Role,
+    pub(crate) rows: Keys,
+    pub(crate) class: Class,
+    /// The purpose of an extra job; `None` for a first job and for a stand-in.
+    pub(crate) purpose: Option<Purpose>,
+}
+
+/// Starts a job.
+pub(crate) fn start(state: &mut State, turn: &mut Turn, start: Start) -> JobKey {
+    let Start { pool: pool_key, instance: instance_key, role, rows, class, purpose } = start;
+    let fresh = role == Role::Deployed && purpose.is_none();
+    let payer = payer_of(state, pool_key, role, &rows);
+    let charge = state.book.begin(&payer, &state.pools.at(pool_key).id, work(role));
+    let alone = state.instances.at(instance_key).jobs.is_empty();
+    let key = state.jobs.insert(Job {
+        alone,
+        pool: pool_key,
+        instance: instance_key,
+        role,
+        started: turn.now,
+        payer,
+        charge,
+        waiting: rows.len() as u16,
+        rows,
+        group: None,
+        ended: false,
+        dropped: false,
+        began: turn.now,
+        excused: false,
+        hedge: purpose == Some(Purpose::Hedge),
+        late: false,
+        look_at: None,
+        twins: Vec::new(),
+    });
+    let rows = &state.jobs.at(key).rows;
+    let mut ids = Rows::new();
+    for query in rows {
+        let query = state.queries.at_mut(*query);
+        match role {
+            Role::Backup => query.backup = Some(key),
+            Role::StandIn(_) => {
+                (query.stand_in, query.stand_ins_started) =
+                    (StandInState::Runs(key), query.stand_ins_started + 1)
+            }
+            _ => {
+                query.queued = false;
+                query.jobs.push(key);
+            }
+        }
+        ids.push(query.id);
+    }
+    let place = rows.first().and_then(|query| state.queries.at(*query).place);
+    let group = match role {
+        Role::Parity(group, _) => Some(Key::from(group)),
+        Role::Backup | Role::StandIn(_) => None,
+        Role::Deployed | Role::Copy => place.map(|place| place.group),
+    };
+    if let Some(group) = group {
+        note_place(state, group, key);
+    }
+    let count = ids.len();
+    let instance = state.instances.at_mut(instance_key);
+    if alone {
+        instance.heard = turn.now;
+    }
+    instance.jobs.push(key);
+    instance.allow(pool_key, state.pools.at(pool_key).allowed_ahead());
+    let token = instance.tokens.as_mut().and_then(|tokens| tokens.spend(role));
+    if !alone {
+        watch_silence(state, instance_key);
+    }
+    let instance = state.instances.at_mut(instance_key);
+    let (id, pool) = (key.id(), state.pools.at(pool_key).id);
+    let job = JobSpec { id, instance: instance.id, pool, role, payer, class, token };
+    turn.out.push(Action::Run(job, ids));
+    refresh(state, turn, instance_key);
+
+    let pool = state.pools.at_mut(pool_key);
+    pool.running += 1;
+    pool.counters.jobs += 1;
+    if fresh {
+        pool.load.note(turn.now);
+        pool.hedges.earn();
+        pool.retries.earn();
+        if let Some(stand_ins) = &mut pool.stand_ins {
+            (0..count).for_each(|_| stand_ins.work.earn());
+        }
+    }
+    pool.counters.parities += u64::from(matches!(role, Role::Parity(..)));
+    // A job behind others is timed from its turn on.
+    match role {
+        Role::StandIn(_) => watch_stand_in(state, turn, key),
+        _ if state.instances.at(instance_key).runs(key) => begin(state, turn, key),
+        _ => {}
+    }
+    key
+}

@@ -1,0 +1,103 @@
+//! Batches of queries find an instance.
+
+use crate::api::{Class, Reject, Role};
+use crate::moves::answer::without_prediction;
+use crate::moves::group::join_group;
+use crate::moves::line_up::{add_backup, add_extra, line_up_stand_ins};
+use crate::moves::start::{Start, start};
+use crate::placing::room::next_with_room;
+use crate::rules::overload::{ends, is_overloaded};
+use crate::rules::turn::next_lane;
+use crate::state::State;
+use crate::state::extra::{Extra, ExtraLine};
+use crate::state::keys::{InstanceKey, Keys, PoolKey};
+use crate::state::queue::LaneId;
+use crate::state::timers::Timer;
+use crate::turn::Turn;
+
+/// Gives a pool's queries to instances with room. False if queries are left.
+pub(crate) fn place_batches(state: &mut State, turn: &mut Turn, key: PoolKey) -> bool {
+    while let Some((_, lane)) = next_lane(state, turn, key) {
+        let Some(instance) = next_with_room(state, turn, key) else { return false };
+        start_batch_of(state, turn, key, instance, lane);
+    }
+    wait_for_company(state, key);
+    true
+}
+
+/// Gives an instance the batch with the first rank among its pools.
+pub(crate) fn take_batch(state: &mut State, turn: &mut Turn, key: InstanceKey) -> bool {
+    let mut best: Option<(_, _, _)> = None;
+    for serves in state.instances.at(key).serves.iter().filter(|serves| serves.takes_queries()) {
+        if let Some((rank, lane)) = next_lane(state, turn, serves.pool)
+            && best.as_ref().is_none_or(|(first, ..)| rank < *first)
+        {
+            best = Some((rank, serves.pool, lane));
+        }
+    }
+    let Some((_, pool, lane)) = best else { return false };
+    start_batch_of(state, turn, pool, key, lane);
+    true
+}
+
+fn start_batch_of(state: &mut State, turn: &mut Turn, key: PoolKey, instance: InstanceKey, lane: LaneId) {
+    shed_hopeless(state, turn, key, lane);
+    let pool = state.pools.at_mut(key);
+    let most = pool.in_force.batch.max_size.get();
+    let waits = |query| state.queries.get(query).is_some_and(|query| query.queued);
+    let rows = pool.queue.take(lane, most, waits);
+    state.book.leave(&lane.payer, rows.len() as u32);
+    start_batch(state, turn, key, instance, rows);
+}
+
+pub(crate) fn start_batch(
+    state: &mut State,
+    turn: &mut Turn,
+    key: PoolKey,
+    instance: InstanceKey,
+    rows: Keys,
+) {
+    let pool = state.pools.at_mut(key);
+    let utilisation = pool.utilisation(turn.now);
+    let along = pool.policy.along(utilisation);
+    let job = start(
+        state,
+        turn,
+        Start { pool: key, instance, role: Role::Deployed, rows, class: Class::Query, purpose: None },
+    );
+    join_group(state, turn, key, job, along);
+    line_up_stand_ins(state, turn, key, job);
+    for _ in 0..along.copies {
+        let pool = state.pools.at(key);
+        if pool.spare.len() < pool.settings.spare_limit.get() as usize {
+            let copy = Extra::copy(state.jobs.at(job).rows.clone());
+            add_extra(state, turn, key, ExtraLine::Spare, copy);
+        }
+    }
+    if along.backup {
+        let rows = state.jobs.at(job).rows.clone();
+        add_backup(state, turn, key, rows);
+    }
+}
+
+/// Sheds hopeless queries at the head of a lane. At least one query is left.
+fn shed_hopeless(state: &mut State, turn: &mut Turn, key: PoolKey, lane: LaneId) {
+    while is_overloaded(state, turn, key, lane) {
+        let Some((first, _)) = ends(state, key, lane) else { return };
+        state.pools.at_mut(key).counters.given_up += 1;
+        without_prediction(state, turn, first, Reject::Overload);
+    }
+}
+
+/// Sets the timer of a batch that waits for more queries although an instance has room.
+pub(crate) fn wait_for_company(state: &mut State, key: PoolKey) {
+    let pool = state.pools.at_mut(key);
+    if pool.queue.waiting() == 0 || (pool.idle.is_empty() && state.token_givers == 0 && state.crowded == 0) {
+        return;
+    }
+    let Some(at) = pool.queue.ready_at(&pool.in_force.batch) else { return };
+    if pool.batch_timer.is_none_or(|set| at < set) {
+        pool.batch_timer = Some(at);
+        state.timers.set(at, Timer::Batch(key));
+    }
+}

@@ -1,0 +1,155 @@
+//! Placing: work finds an instance, in one order of urgency.
+//!
+//! [`ORDER`] lists the lines of waiting work, the most urgent first. A pool with new work walks it to find
+//! instances ([`place`]), and an instance with new room walks it to find work ([`fill`]). After each event no
+//! instance has room for waiting work, so each needs to search only one way.
+//!
+//! A new kind of job adds a variant of [`Line`], its place in [`ORDER`], and a file next to this one.
+
+pub(crate) mod batches;
+pub(crate) mod extras;
+pub(crate) mod room;
+pub(crate) mod stand_ins;
+
+use crate::moves::eject::recall;
+use crate::moves::reserve::{request_reservations, request_reservations_at};
+use crate::moves::room::{recount_pools_of, refresh};
+use crate::placing::batches::{place_batches, start_batch, take_batch, wait_for_company};
+use crate::placing::extras::{place_extras, take_extra};
+use crate::placing::room::next_with_room;
+use crate::placing::stand_ins::{place_stand_ins, take_stand_in};
+use crate::rules::turn::reserved_waits;
+use crate::rules::waiting::has_work_for;
+use crate::state::State;
+use crate::state::extra::ExtraLine;
+use crate::state::idle::Room;
+use crate::state::keys::{InstanceKey, Keys, PoolKey, QueryKey};
+use crate::state::stand_ins::StandInLine;
+use crate::turn::Turn;
+
+/// A line of work that waits for an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    /// Queries of a share with unused reserved instances.
+    Reserved,
+    /// Stand-ins of late queries.
+    LateStandIn,
+    /// Retries and hedges.
+    Urgent,
+    /// Queries that were never tried.
+    Queue,
+    /// Replicas, parities and backups.
+    Spare,
+    /// Stand-ins of queries that run where the last answer was slow.
+    DoubtfulStandIn,
+    /// Stand-ins of other queries that run.
+    EarlyStandIn,
+}
+
+use Line::{DoubtfulStandIn, EarlyStandIn, LateStandIn, Queue, Reserved, Spare, Urgent};
+
+/// All lines, the most urgent first.
+const ORDER: [Line; 7] = [Reserved, LateStandIn, Urgent, Queue, Spare, DoubtfulStandIn, EarlyStandIn];
+
+/// The place of the first spare line. Spare work uses instances with nothing else to do.
+const SPARE_FROM: usize = 4;
+
+/// Gives a pool's work to instances with room.
+pub(crate) fn place(state: &mut State, turn: &mut Turn, key: PoolKey) {
+    place_lines(state, turn, key, &ORDER);
+}
+
+/// Gives a pool's queries and its spare work to instances with room.
+pub(crate) fn place_queue(state: &mut State, turn: &mut Turn, key: PoolKey) {
+    place_lines(state, turn, key, &ORDER[SPARE_FROM - 1..]);
+}
+
+fn place_spare(state: &mut State, turn: &mut Turn, key: PoolKey) {
+    place_lines(state, turn, key, &ORDER[SPARE_FROM..]);
+}
+
+/// Gives the work of these lines to instances with room. Spare lines wait while queries do.
+fn place_lines(state: &mut State, turn: &mut Turn, key: PoolKey, lines: &[Line]) {
+    for line in lines {
+        match line {
+            // The queue ranks these queries first.
+            Reserved => {}
+            LateStandIn => place_stand_ins(state, turn, key, StandInLine::Late),
+            Urgent => place_extras(state, turn, key, ExtraLine::Urgent),
+            Queue => {
+                if !place_batches(state, turn, key) {
+                    request_reservations(state, turn, key);
+                    call_back(state, turn, key);
+                    return;
+                }
+            }
+            Spare => place_extras(state, turn, key, ExtraLine::Spare),
+            DoubtfulStandIn => place_stand_ins(state, turn, key, StandInLine::Doubtful),
+            EarlyStandIn => place_stand_ins(state, turn, key, StandInLine::Early),
+        }
+    }
+}
+
+/// Gives an instance one job of a line, if there is one that it may take.
+fn take(state: &mut State, turn: &mut Turn, key: InstanceKey, line: Line) -> bool {
+    match line {
+        Reserved => reserved_waits(state, turn, key) && take_batch(state, turn, key),
+        LateStandIn => take_stand_in(state, turn, key, StandInLine::Late),
+        Urgent => take_extra(state, turn, key, ExtraLine::Urgent),
+        Queue => take_batch(state, turn, key),
+        Spare => take_extra(state, turn, key, ExtraLine::Spare),
+        DoubtfulStandIn => take_stand_in(state, turn, key, StandInLine::Doubtful),
+        EarlyStandIn => take_stand_in(state, turn, key, StandInLine::Early),
+    }
+}
+
+/// Gives an instance the most urgent job that is not spare.
+pub(crate) fn take_urgent(state: &mut State, turn: &mut Turn, key: InstanceKey) -> bool {
+    ORDER[..SPARE_FROM].iter().any(|line| take(state, turn, key, *line))
+}
+
+/// Gives an instance work until it has no room.
+pub(crate) fn fill(state: &mut State, turn: &mut Turn, key: InstanceKey) {
+    if !has_work_for(state, key) {
+        return;
+    }
+    while state.instances.get(key).is_some_and(|instance| instance.room() != Room::None)
+        && ORDER.iter().any(|line| take(state, turn, key, *line))
+    {}
+    // Started batches may have added copies, for which other instances have room.
+    let pools: usize = state.instances.get(key).map_or(0, |instance| instance.serves.len());
+    for index in 0..pools {
+        let pool = state.instances.at(key).serves[index].pool;
+        wait_for_company(state, pool);
+        place_spare(state, turn, pool);
+    }
+}
+
+/// Starts a query that just arrived, if no query is before it, it is a batch by itself and an instance has room.
+/// That saves most queries the queue, if batches have one query.
+pub(crate) fn started_at_once(state: &mut State, turn: &mut Turn, key: PoolKey, query: QueryKey) -> bool {
+    let pool = state.pools.at(key);
+    let batch = pool.in_force.batch.max_size.get() == 1 || !state.queries.at(query).codable;
+    if !batch || pool.queue.waiting() > 0 {
+        return false;
+    }
+    let Some(instance) = next_with_room(state, turn, key) else { return false };
+    start_batch(state, turn, key, instance, Keys::from_slice(&[query]));
+    place_spare(state, turn, key);
+    true
+}
+
+/// Readmits a slow instance if a queue has built up.
+fn call_back(state: &mut State, turn: &mut Turn, key: PoolKey) {
+    if let Some(instance) = recall(state, turn, key) {
+        readmit(state, turn, instance);
+    }
+}
+
+/// Gives work to an instance that takes work again.
+pub(crate) fn readmit(state: &mut State, turn: &mut Turn, key: InstanceKey) {
+    refresh(state, turn, key);
+    recount_pools_of(state, turn, key);
+    fill(state, turn, key);
+    request_reservations_at(state, turn, key);
+}

@@ -1,0 +1,164 @@
+//! Stand-ins find an instance: spare ones if an instance is idle, late ones before all other work.
+//!
+//! The rows of a job are gathered when an instance takes it, oldest first. Before that a query may be answered or
+//! become late. An instance never runs the stand-in of a query that it holds itself.
+
+use smallvec::SmallVec;
+
+use crate::api::{Apart, Class, Role, Urgency, farthest};
+use crate::moves::line_up::leave_queue;
+use crate::moves::start::{Start, start};
+use crate::rules::sites::sites_of_query;
+use crate::rules::stand_in::{holds, may_stand_in, may_stand_in_for, wants_stand_in};
+use crate::state::State;
+use crate::state::keys::{InstanceKey, Keys, PoolKey, QueryKey};
+use crate::state::stand_ins::StandInLine;
+use crate::turn::Turn;
+
+/// Queries that are examined for the rows of a job.
+const LOOK_AT: usize = 16;
+
+/// Gives a pool's stand-ins to instances with room.
+pub(crate) fn place_stand_ins(state: &mut State, turn: &mut Turn, pool: PoolKey, line: StandInLine) {
+    while !state.pools.at(pool).idle.is_empty() && may_stand_in(state, turn, pool, line) {
+        let Some(first) = first_without(state, pool, line) else { return };
+        // The choice is random. In turns with queries an instance would always serve the same other one, and
+        // comparisons of the two would not show which is wrong.
+        let chance = state.random();
+        let idle = &state.pools.at(pool).idle;
+        let others = sites_of_query(state, first);
+        let suits = |index: usize| {
+            state.instances.key_at(index).is_some_and(|key| may_stand_in_for(state, pool, key, first, line))
+        };
+        // A slow instance may be slow again, and so may the neighbours of the instance that holds the query.
+        let well = |index: usize, wish: Apart| {
+            let instance = state.instances.key_at(index).and_then(|key| state.instances.get(key));
+            instance.is_some_and(|instance| {
+                !instance.health.was_slow() && instance.site.apart_from_all(&others) >= wish
+            })
+        };
+        let chosen = farthest(&others, |wish| idle.any(chance, |index| well(index, wish) && suits(index)))
+            .or_else(|| idle.any(chance, suits));
+        let chosen = chosen.and_then(|index| state.instances.key_at(index));
+        let Some(instance) = chosen else { return };
+        if !stand_in(state, turn, pool, instance, line) {
+            return;
+        }
+    }
+}
+
+/// Gives an instance a stand-in job, if one suits.
+pub(crate) fn take_stand_in(
+    state: &mut State,
+    turn: &mut Turn,
+    instance: InstanceKey,
+    line: StandInLine,
+) -> bool {
+    for index in 0..state.instances.at(instance).serves.len() {
+        let pool = state.instances.at(instance).serves[index].pool;
+        if !may_stand_in(state, turn, pool, line) {
+            continue;
+        }
+        let Some(first) = first_without(state, pool, line) else { continue };
+        if may_stand_in_for(state, pool, instance, first, line) && stand_in(state, turn, pool, instance, line)
+        {
+            return true;
+        }
+    }
+    false
+}
+
+/// The first query of a line that needs a stand-in. Others before it are removed.
+fn first_without(state: &mut State, key: PoolKey, line: StandInLine) -> Option<QueryKey> {
+    loop {
+        let pool = state.pools.at_mut(key);
+        let stand_ins = pool.stand_ins.as_mut()?;
+        let first = *stand_ins.waiting(line).front()?;
+        let pool = state.pools.at(key);
+        if state.queries.get(first).is_some_and(|query| wants_stand_in(query, pool)) {
+            return Some(first);
+        }
+        state.pools.at_mut(key).stand_ins.as_mut()?.waiting(line).pop_front();
+    }
+}
+
+/// Starts a stand-in job on an instance with room. False if the budget does not pay for it.
+pub(crate) fn stand_in(
+    state: &mut State,
+    turn: &mut Turn,
+    key: PoolKey,
+    instance: InstanceKey,
+    line: StandInLine,
+) -> bool {
+    let Some((rows, taken)) = gather(state, key, instance, line) else { return false };
+    // Queries that leave the queue save work and cost none.
+    let beside = rows.iter().filter(|query| !state.queries.at(**query).queued).count();
+    let pool = state.pools.at_mut(key);
+    let cost = pool.stand_in_cost();
+    let Some(stand_ins) = &mut pool.stand_ins else { return false };
+    for place in taken.into_iter().rev() {
+        stand_ins.waiting(line).remove(place);
+    }
+    let count = rows.len() as u64;
+    let urgency = line.urgency();
+    match urgency {
+        Urgency::Spare => pool.counters.stand_ins_spare += count,
+        Urgency::Late if beside > 0 && !stand_ins.work.spend_part(cost.of(beside)) => {
+            // Running ones are in the early line since their start and may find an idle instance; waiting ones
+            // will be.
+            pool.counters.stand_ins_refused += count;
+            return false;
+        }
+        Urgency::Late => pool.counters.stand_ins_late += count,
+    }
+    if rows.is_empty() {
+        return false;
+    }
+    rows.iter().for_each(|query| leave_queue(state, *query));
+    let class = match urgency {
+        Urgency::Late => Class::Late,
+        Urgency::Spare => Class::Spare,
+    };
+    start(
+        state,
+        turn,
+        Start { pool: key, instance, role: Role::StandIn(urgency), rows, class, purpose: None },
+    );
+    true
+}
+
+/// The first suitable queries of a line for a stand-in job on an instance, and the places to clear in the line: theirs and
+/// those of queries that need none.
+fn gather(
+    state: &State,
+    pool: PoolKey,
+    instance: InstanceKey,
+    line: StandInLine,
+) -> Option<(Keys, SmallVec<[usize; 4]>)> {
+    let pool = state.pools.at(pool);
+    let waiting = pool.stand_ins.as_ref()?.line(line);
+    let most = pool.policy.rows_at_once(&pool.stand_in_cost(), waiting.len());
+    let (mut rows, mut taken, mut passed) = (Keys::new(), SmallVec::new(), 0);
+    for (place, next) in waiting.iter().enumerate() {
+        if rows.len() >= most || passed >= LOOK_AT {
+            break;
+        }
+        let fresh = state.queries.get(*next).filter(|_| !rows.contains(next));
+        let Some(query) = fresh.filter(|query| wants_stand_in(query, pool)) else {
+            taken.push(place);
+            continue;
+        };
+        let mixes = |first: &QueryKey| {
+            let first = state.queries.at(*first);
+            let plain = first.codable && query.codable;
+            plain && first.shape == query.shape && first.payer == query.payer
+        };
+        if rows.first().is_none_or(mixes) && !holds(state, instance, *next) {
+            taken.push(place);
+            rows.push(*next);
+        } else {
+            passed += 1;
+        }
+    }
+    Some((rows, taken))
+}

@@ -1,0 +1,158 @@
+//! Another job for queries: retries, hedges, and queries that their stand-in did not answer.
+
+use smallvec::SmallVec;
+
+use crate::api::{Answer, Reject, Role};
+use crate::moves::answer::answer;
+use crate::moves::line_up::{add_extra, avoid_until};
+use crate::moves::retries::give_retries_back;
+use crate::moves::room::wait_for_instances;
+use crate::moves::watch::look_again;
+use crate::placing::extras::place_extras;
+use crate::placing::place;
+use crate::rules::hedging::{may_be_hedged, usable_beside_holders};
+use crate::rules::lateness::patience;
+use crate::state::State;
+use crate::state::extra::{Extra, ExtraLine, Purpose};
+use crate::state::job::Job;
+use crate::state::keys::{Avoid, JobKey, Keys, PoolKey, QueryKey};
+use crate::state::timers::Timer;
+use crate::turn::Turn;
+
+/// Queries of a failed job that no other job holds.
+pub(crate) struct Retry {
+    pub(crate) rows: Keys,
+    /// One of them broke its batch: each is tried alone, without using the budget.
+    pub(crate) spoiled: bool,
+    /// The instance rejected the request.
+    pub(crate) refused: bool,
+}
+
+/// Whether this is the first request for a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    First,
+    Again,
+}
+
+/// Tries a job's queries again, within the budget.
+pub(crate) fn retry(state: &mut State, turn: &mut Turn, job: &Job, retry: Retry) {
+    let Retry { rows: again, spoiled, refused } = retry;
+    if again.is_empty() {
+        return;
+    }
+    let pool = state.pools.at_mut(job.pool);
+    let refusal = if pool.removed {
+        Some(Reject::NoInstance)
+    } else if spoiled || pool.retries.spend() {
+        pool.counters.retries += 1;
+        None
+    } else {
+        pool.counters.retries_refused += 1;
+        Some(Reject::Failed)
+    };
+    if let Some(reason) = refusal {
+        again.into_iter().for_each(|query| answer(state, turn, query, Answer::Rejected(reason)));
+        return;
+    }
+    if spoiled {
+        give_retries_back(state, again[0]);
+        again.iter().for_each(|query| state.queries.at_mut(*query).retried = 0);
+    } else {
+        for query in &again {
+            let query = state.queries.at_mut(*query);
+            query.retried = query.retried.saturating_add(1);
+        }
+    }
+    // A rejected request proves nothing about the instance.
+    let elsewhere = (!refused).then(|| (job.instance, turn.now + patience(state.pools.at(job.pool))));
+    let extra = |rows| Extra { role: Role::Deployed, rows, avoid: elsewhere, purpose: Purpose::Retry };
+    if spoiled {
+        for query in again {
+            add_extra(state, turn, job.pool, ExtraLine::Urgent, extra(Keys::from_slice(&[query])));
+        }
+    } else {
+        add_extra(state, turn, job.pool, ExtraLine::Urgent, extra(again));
+    }
+    avoid_until(state, job.pool, elsewhere);
+    if state.pools.at(job.pool).usable == 0 {
+        wait_for_instances(state, turn, job.pool);
+    }
+    place(state, turn, job.pool);
+}
+
+/// Turns waiting copies of a failed job's queries into retries, if they are the last jobs of these queries: they
+/// avoid the failed instance.
+pub(crate) fn turn_hedges_into_retries(state: &mut State, turn: &mut Turn, job: &Job, queries: &Keys) {
+    let pool = state.pools.at_mut(job.pool);
+    let until = turn.now + patience(pool);
+    for extra in pool.urgent.iter_mut().filter(|extra| extra.rows.iter().any(|row| queries.contains(row))) {
+        extra.avoid.get_or_insert((job.instance, until));
+    }
+    state.timers.set(until, Timer::Elsewhere(job.pool));
+    if state.pools.at(job.pool).usable == 0 {
+        wait_for_instances(state, turn, job.pool);
+    }
+    place(state, turn, job.pool);
+}
+
+/// Hedges queries within the budget. A refused hedge is requested again while the job runs, because the job may
+/// hang, and a short crowd must not cost the query its deadline.
+pub(crate) fn hedge(
+    state: &mut State,
+    turn: &mut Turn,
+    key: PoolKey,
+    mut rows: Keys,
+    ask: Ask,
+    avoid: Option<Avoid>,
+) {
+    rows.retain(|query| may_be_hedged(state, *query));
+    if rows.is_empty() || state.pools.at(key).removed {
+        return;
+    }
+    let others = usable_beside_holders(state, key, rows[0]);
+    let pool = state.pools.at_mut(key);
+    if others == 0 || pool.crowded() || !pool.hedges.spend() {
+        pool.counters.hedges_refused += u64::from(ask == Ask::First && others > 0);
+        let holders: SmallVec<[JobKey; 2]> =
+            rows.iter().filter_map(|query| state.queries.at(*query).jobs.first().copied()).collect();
+        holders.into_iter().for_each(|job| look_again(state, turn, job));
+        return;
+    }
+    pool.counters.hedges += 1;
+    add_extra(
+        state,
+        turn,
+        key,
+        ExtraLine::Urgent,
+        Extra { purpose: Purpose::Hedge, avoid, ..Extra::copy(rows) },
+    );
+    avoid_until(state, key, avoid);
+    place_extras(state, turn, key, ExtraLine::Urgent);
+}
+
+/// Gives a query first place on the deployed model, because its stand-in took it out of the queue and did not
+/// answer.
+pub(crate) fn run_on_deployed(state: &mut State, turn: &mut Turn, key: QueryKey) {
+    let Some(query) = state.queries.get(key) else { return };
+    if query.queued || query.extras > 0 || !query.jobs.is_empty() {
+        return;
+    }
+    let pool = query.pool;
+    if state.pools.at(pool).removed {
+        answer(state, turn, key, Answer::Rejected(Reject::NoInstance));
+        return;
+    }
+    let rows = Keys::from_slice(&[key]);
+    add_extra(
+        state,
+        turn,
+        pool,
+        ExtraLine::Urgent,
+        Extra { role: Role::Deployed, rows, avoid: None, purpose: Purpose::Retry },
+    );
+    if state.pools.at(pool).usable == 0 {
+        wait_for_instances(state, turn, pool);
+    }
+    place(state, turn, pool);
+}

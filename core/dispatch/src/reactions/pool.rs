@@ -1,0 +1,105 @@
+//! Settings, versions and timers of a pool.
+
+use crate::api::{Answer, InForce, PoolId, PoolSettings, Reject, Time};
+use crate::moves::answer::{answer, retire};
+use crate::moves::group::finish;
+use crate::moves::line_up::forget_extras;
+use crate::moves::pools::{pool_named, promise_own};
+use crate::moves::room::recount;
+use crate::moves::watch::watch_jobs_in;
+use crate::placing::extras::place_extras;
+use crate::placing::{place, place_queue};
+use crate::rules::waiting::queries_without_instance;
+use crate::state::State;
+use crate::state::extra::ExtraLine;
+use crate::state::group::Group;
+use crate::state::keys::PoolKey;
+use crate::state::timers::Timer;
+use crate::turn::Turn;
+
+pub(crate) fn settings_changed(
+    state: &mut State,
+    turn: &mut Turn,
+    id: PoolId,
+    settings: PoolSettings,
+    in_force: InForce,
+) {
+    promise_own(state, id, &settings);
+    state.settings.pools.insert(id, settings.clone());
+    let pool = pool_named(state, turn, id);
+    state.pools.at_mut(pool).provisional = false;
+    state.pools.at_mut(pool).change(settings, in_force);
+    watch_jobs_in(state, turn, pool);
+    recount(state, turn, pool);
+    place(state, turn, pool);
+}
+
+/// Lets a new version of a model inherit the latest answers of the previous one.
+pub(crate) fn version_added(state: &mut State, turn: &Turn, id: PoolId, predecessor: PoolId) {
+    let Some(before) = state.pool_names.get(predecessor).and_then(|key| state.pools.get(key)) else {
+        return;
+    };
+    if let Some(answered) = before.answered() {
+        let pool = pool_named(state, turn, id);
+        state.pools.at_mut(pool).inherit(answered);
+    }
+}
+
+/// Unloads a model.
+pub(crate) fn pool_removed(state: &mut State, turn: &mut Turn, id: PoolId) {
+    let Some(key) = state.pool_names.remove(id) else { return };
+    state.settings.pools.remove(&id);
+    for instance in state.instances.keys() {
+        state.instances.at_mut(instance).serves.retain(|serves| serves.pool != key);
+    }
+    let waiting = queries_without_instance(state, key);
+    let pool = state.pools.at_mut(key);
+    pool.removed = true;
+    (pool.idle, pool.redundancy_idle) = Default::default();
+    // No instance can run its parities, and no group may outlive its pool.
+    let of_pool = |(id, group): (_, &Group)| (group.pool == key).then_some(id);
+    let groups: Vec<_> = state.groups.iter().filter_map(of_pool).collect();
+    groups.into_iter().for_each(|group| finish(state, turn, group));
+    for query in waiting {
+        answer(state, turn, query, Answer::Rejected(Reject::NoInstance));
+    }
+    forget_extras(state, key);
+    retire(state, key);
+}
+
+/// Rejects the queries that have waited for an instance long enough.
+pub(crate) fn reject_without_instance(state: &mut State, turn: &mut Turn, key: PoolKey) {
+    let Some(pool) = state.pools.get_mut(key) else { return };
+    pool.no_instance_timer = None;
+    let (Some(since), grace) = (pool.deserted_since, pool.settings.no_instance_grace) else { return };
+    let mut next = None;
+    for query in queries_without_instance(state, key) {
+        // An answered query may be named again, because the queue deletes lazily.
+        let Some(waiting) = state.queries.get(query) else { continue };
+        let until = waiting.arrived.max(since) + grace;
+        if until <= turn.now {
+            answer(state, turn, query, Answer::Rejected(Reject::NoInstance));
+        } else {
+            next = Some(next.map_or(until, |first: Time| first.min(until)));
+        }
+    }
+    if let (Some(at), Some(pool)) = (next, state.pools.get_mut(key)) {
+        pool.no_instance_timer = Some(at);
+        state.timers.set(at, Timer::NoInstance(key));
+    }
+}
+
+/// Starts batches that have waited long enough for more queries.
+pub(crate) fn batch_is_old(state: &mut State, turn: &mut Turn, key: PoolKey) {
+    if let Some(pool) = state.pools.get_mut(key) {
+        pool.batch_timer = None;
+        place_queue(state, turn, key);
+    }
+}
+
+/// Starts retries that have waited long enough for another instance.
+pub(crate) fn retry_anywhere(state: &mut State, turn: &mut Turn, key: PoolKey) {
+    if state.pools.contains(key) {
+        place_extras(state, turn, key, ExtraLine::Urgent);
+    }
+}

@@ -1,0 +1,119 @@
+//! Invariants of the whole state: every query is attended to, and every kept output has a reader.
+//!
+//! Problem: a query that no timer and no running job will touch waits until its deadline, and no action shows it.
+//! An output whose reader is gone stays in memory forever.
+//!
+//! Choice: two invariants over the whole state. The tests check them after every event. Debug builds check them
+//! after as many events as there are queries and jobs, so that the check costs a constant time for each event.
+//!
+//! Rejected: a check in release builds (it could repair nothing there).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::api::JobId;
+use crate::state::State;
+use crate::state::arena::Key;
+use crate::state::group::Decoding;
+use crate::state::keys::JobKey;
+use crate::state::query::{Query, StandInState};
+use crate::turn::Turn;
+
+/// Finds a query without a job, timer or line, or an output without a reader.
+pub(crate) fn check(state: &State, turn: &Turn) -> Result<(), String> {
+    check_queries(state, turn)?;
+    check_outputs(state)
+}
+
+fn check_queries(state: &State, turn: &Turn) -> Result<(), String> {
+    let mut queued: BTreeSet<u64> = BTreeSet::new();
+    let mut extras: BTreeMap<u64, u8> = BTreeMap::new();
+    for (_, pool) in state.pools.iter() {
+        queued.extend(pool.queue.iter().map(Key::raw));
+        for query in pool.urgent.iter().flat_map(|extra| &extra.rows) {
+            *extras.entry(query.raw()).or_default() += 1;
+        }
+    }
+    for (key, query) in state.queries.iter() {
+        let lost = |what: &str| Err(format!("{:?} {what} at {:?}: {query:?}", query.id, turn.now));
+        if query.queued && !queued.contains(&key.raw()) {
+            return lost("is queued but missing from the lanes");
+        }
+        if query.extras != extras.get(&key.raw()).copied().unwrap_or_default() {
+            return lost("has a wrong count of extra jobs");
+        }
+        if query.jobs.iter().any(|job| !state.jobs.contains(*job)) {
+            return lost("names a job that is gone");
+        }
+        let waits = query.queued || query.extras > 0;
+        let pool = state.pools.at(query.pool);
+        let deserted = pool.usable == 0 && pool.no_instance_timer.is_none() && !pool.removed;
+        if waits && query.jobs.is_empty() && deserted {
+            return lost("waits in a pool without instances, and no timer is set");
+        }
+        if waits && pool.removed {
+            return lost("waits for a model that was unloaded");
+        }
+        if !waits && !is_attended(state, turn, query) {
+            return lost("has no job, timer or line");
+        }
+    }
+    Ok(())
+}
+
+/// Whether an event or a timer other than its deadline will change something for a query outside of all queues.
+fn is_attended(state: &State, turn: &Turn, query: &Query) -> bool {
+    let pool = state.pools.at(query.pool);
+    let is_decoded = || {
+        let place = query.place?;
+        let group = state.groups.get(place.group)?;
+        let member = &group.slots[usize::from(place.slot)].members[usize::from(place.row)];
+        Some(member.decoding == Decoding::Asked)
+    };
+    if query.held_back
+        || matches!(query.stand_in, StandInState::Judged(_))
+        || is_decoded().unwrap_or_default()
+    {
+        return true;
+    }
+    if let StandInState::Runs(job) = query.stand_in
+        && state.jobs.get(job).is_some_and(|job| job.look_at.is_some())
+    {
+        return true;
+    }
+    // A policy that never hedges asks for no more than a job, and no instance can replace a job of a model that was
+    // unloaded.
+    let is_enough = pool.removed || !pool.policy.hedges();
+    query.jobs.iter().any(|job| is_enough || is_watched(state, turn, *job))
+}
+
+/// Whether a timer watches a job, or the instance where it waits behind others.
+fn is_watched(state: &State, turn: &Turn, key: JobKey) -> bool {
+    let Some(job) = state.jobs.get(key) else { return false };
+    let behind = || {
+        let instance = state.instances.get(job.instance);
+        instance.is_some_and(|instance| !instance.runs(key) && instance.watched)
+    };
+    job.look_at.is_some_and(|at| at >= turn.now) || behind()
+}
+
+fn check_outputs(state: &State) -> Result<(), String> {
+    let mut readers: BTreeMap<JobId, u32> = BTreeMap::new();
+    for (_, query) in state.queries.iter() {
+        if let StandInState::In(output) | StandInState::Judged(output) = query.stand_in {
+            *readers.entry(output.job).or_default() += 1;
+        }
+    }
+    for twin in state.jobs.iter().flat_map(|(_, job)| &job.twins) {
+        *readers.entry(twin.other.job).or_default() += 1;
+    }
+    for (job, kept) in state.shelf.iter() {
+        let readers = readers.get(&job).copied().unwrap_or_default();
+        if kept.readers != readers + kept.lent {
+            return Err(format!(
+                "{job:?} has {} readers: {readers} here, and the driver reads it {} times",
+                kept.readers, kept.lent
+            ));
+        }
+    }
+    Ok(())
+}

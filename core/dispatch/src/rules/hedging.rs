@@ -1,0 +1,47 @@
+//! Eligibility for another copy: which queries may be hedged or moved.
+
+use crate::state::State;
+use crate::state::group::Stage;
+use crate::state::instance::{Instance, Serves};
+use crate::state::keys::{JobKey, PoolKey, QueryKey};
+use crate::state::query::Query;
+
+/// Whether a query may get another copy: one job runs it, or all jobs that run it are late.
+pub(crate) fn may_be_hedged(state: &State, query: QueryKey) -> bool {
+    let Some(query) = state.queries.get(query).filter(|query| query.extras == 0) else { return false };
+    let most = usize::from(state.pools.at(query.pool).settings.max_attempts.get()).max(2);
+    let late = |job: &JobKey| state.jobs.get(*job).is_none_or(|job| job.late);
+    match query.jobs.len() {
+        0 => false,
+        1 => true,
+        jobs => jobs < most && query.jobs.iter().all(late),
+    }
+}
+
+/// The number of usable instances of a pool that do not hold a query.
+pub(crate) fn usable_beside_holders(state: &State, pool: PoolKey, query: QueryKey) -> u32 {
+    let takes =
+        |instance: &&Instance| instance.usable() && instance.serves(pool).is_some_and(Serves::takes_queries);
+    let jobs = state.queries.at(query).jobs.iter().filter_map(|job| state.jobs.get(*job));
+    let holders = jobs.filter_map(|job| state.instances.get(job.instance)).filter(takes).count();
+    state.pools.at(pool).usable.saturating_sub(holders as u32)
+}
+
+/// Whether a query's reconstruction can be computed or is being computed.
+pub(crate) fn has_reconstruction(state: &State, key: QueryKey) -> bool {
+    let Some(place) = state.queries.get(key).and_then(|query| query.place) else { return false };
+    let Some(group) = state.groups.get(place.group).filter(|group| group.stage == Stage::Coded) else {
+        return false;
+    };
+    let member = &group.slots[usize::from(place.slot)].members[usize::from(place.row)];
+    member.wants_help() && group.recoverable(place.slot, place.row)
+}
+
+/// Whether all jobs of a query are at silent instances.
+pub(crate) fn all_jobs_are_silent(state: &State, query: &Query) -> bool {
+    let silent = |job: &JobKey| {
+        let instance = state.jobs.get(*job).and_then(|job| state.instances.get(job.instance));
+        instance.is_some_and(|instance| instance.silent)
+    };
+    query.extras == 0 && query.jobs.iter().all(silent)
+}

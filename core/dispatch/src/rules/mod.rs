@@ -1,0 +1,13 @@
+//! Decisions: functions of the state that change nothing and send nothing.
+
+pub(crate) mod affordable;
+pub(crate) mod blame;
+pub(crate) mod check;
+pub(crate) mod hedging;
+pub(crate) mod lateness;
+pub(crate) mod overload;
+pub(crate) mod sites;
+pub(crate) mod stand_in;
+pub(crate) mod suits;
+pub(crate) mod turn;
+pub(crate) mod waiting;

@@ -1,0 +1,91 @@
+//! Eligibility for stand-ins: which queries may have one, and which instances may run it.
+
+use std::time::Duration;
+
+use crate::api::{Accept, Payer, PolicyKind, Time};
+use crate::rules::lateness::{stand_in_grace, stand_in_within};
+use crate::rules::turn::leaves_reserved;
+use crate::state::State;
+use crate::state::keys::{InstanceKey, PoolKey, QueryKey};
+use crate::state::pool::Pool;
+use crate::state::query::{Query, StandInState};
+use crate::state::stand_ins::StandInLine;
+use crate::state::tokens::Tokens;
+use crate::turn::Turn;
+
+const LEAST: Duration = Duration::from_millis(1);
+
+/// Whether the bound allows one more stand-in's answer.
+pub(crate) fn gives_stand_ins(pool: &Pool, payer: Payer, accept: Accept) -> bool {
+    pool.stand_ins
+        .as_ref()
+        .is_some_and(|stand_ins| !stand_ins.withheld && stand_ins.bound.has_room(payer, accept))
+}
+
+/// Whether a query may have a stand-in and has none.
+pub(crate) fn wants_stand_in(query: &Query, pool: &Pool) -> bool {
+    let settings = &pool.settings;
+    pool.in_force.policy == PolicyKind::StandIn
+        && query.stand_in == StandInState::None
+        && query.stand_ins_started < settings.max_attempts.get()
+        && query.accept != Accept::Exact
+        // A waiting query leaves the queue for it, so its answer must be allowed.
+        && (!query.queued || gives_stand_ins(pool, query.payer, query.accept))
+        // Members of a group are excluded, because the group decides when their outputs are released.
+        && query.place.is_none()
+}
+
+/// The time at which a query will receive its stand-in's answer; `None` if a hedge would end sooner.
+pub(crate) fn stand_in_expected(state: &State, turn: &Turn, key: QueryKey) -> Option<Time> {
+    let query = state.queries.get(key)?;
+    let pool = state.pools.at(query.pool);
+    let (from, usual) = (query.arrived + stand_in_grace(pool, query.accept), pool.usual_service()?);
+    let ready = match query.stand_in {
+        StandInState::Runs(job) => {
+            let job = state.jobs.get(job)?;
+            job.started + stand_in_within(pool, job.rows.len())?
+        }
+        StandInState::In(_) | StandInState::Judged(_) => turn.now + LEAST,
+        StandInState::None | StandInState::Useless => return None,
+    };
+    let at = ready.max(from);
+    (at > turn.now && at <= turn.now + usual && gives_stand_ins(pool, query.payer, query.accept))
+        .then_some(at)
+}
+
+/// Whether a line has queries and the pool has room for its stand-ins.
+pub(crate) fn may_stand_in(state: &State, turn: &Turn, key: PoolKey, line: StandInLine) -> bool {
+    let pool = state.pools.at(key);
+    let Some(stand_ins) = &pool.stand_ins else { return false };
+    if stand_ins.line(line).is_empty() || !leaves_reserved(state, turn, key) {
+        return false;
+    }
+    if line == StandInLine::Late {
+        return true;
+    }
+    let busy = pool.busy(turn.now);
+    let kept = pool.policy.kept_idle(busy, pool.slots, pool.stand_in_cost().of(1));
+    // A query that is likely to be late may use the last idle instance.
+    kept.is_some_and(|kept| pool.idle.more_than(if line == StandInLine::Doubtful { 0 } else { kept }))
+}
+
+/// Whether an instance may run a query's stand-in. It must not hold the query itself.
+pub(crate) fn may_stand_in_for(
+    state: &State,
+    pool: PoolKey,
+    instance: InstanceKey,
+    query: QueryKey,
+    line: StandInLine,
+) -> bool {
+    let instance_of = state.instances.at(instance);
+    // A spare stand-in must not wait behind other jobs.
+    let idle = instance_of.jobs.is_empty() && instance_of.is_ours();
+    let free = line == StandInLine::Late || idle;
+    let serves = instance_of.serves(pool).is_some_and(|serves| serves.takes_queries() && serves.stand_in);
+    let reserved = instance_of.tokens.as_ref().is_some_and(Tokens::are_reserved);
+    free && serves && !reserved && !holds(state, instance, query)
+}
+
+pub(crate) fn holds(state: &State, instance: InstanceKey, query: QueryKey) -> bool {
+    state.queries.at(query).jobs.iter().any(|job| state.jobs.at(*job).instance == instance)
+}

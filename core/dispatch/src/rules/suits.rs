@@ -1,0 +1,75 @@
+//! Suitability of an instance for an extra job.
+
+use crate::api::Role;
+use crate::rules::lateness::hangs;
+use crate::state::State;
+use crate::state::arena::Key;
+use crate::state::extra::{Extra, Purpose};
+use crate::state::keys::{InstanceKey, PoolKey, QueryKey};
+use crate::state::query::StandInState;
+use crate::state::tokens::Tokens;
+use crate::turn::Turn;
+
+/// Whether the queries of an extra job have another job that may answer them. Those of a retry have none, nor have
+/// those of a hedge whose other jobs failed or hang.
+pub(crate) fn is_redundancy(state: &State, turn: &Turn, extra: &Extra) -> bool {
+    let forsaken = |query: &QueryKey| {
+        state.queries.get(*query).is_some_and(|of| of.jobs.iter().all(|job| hangs(state, turn, *job)))
+    };
+    match extra.purpose {
+        // Moved queries were bound to an instance only because their model is fast.
+        Purpose::Retry | Purpose::Moved => false,
+        Purpose::Hedge => !extra.rows.iter().any(forsaken),
+        Purpose::Spare => true,
+    }
+}
+
+/// Whether an instance may run an extra job, room aside. `leaves` is false if all instances are reserved for other
+/// shares.
+pub(crate) fn may_run(
+    state: &State,
+    turn: &Turn,
+    pool: PoolKey,
+    extra: &Extra,
+    instance: InstanceKey,
+    leaves: bool,
+) -> bool {
+    let of = state.instances.at(instance);
+    let Some(serves) =
+        of.serves(pool).filter(|_| of.is_lively(turn.now, state.pools.at(pool).longest_pause()))
+    else {
+        return false;
+    };
+    let reserved = state.instances.at(instance).tokens.as_ref().map_or(!leaves, Tokens::are_reserved);
+    if reserved && serves.takes_queries() && is_redundancy(state, turn, extra) {
+        return false;
+    }
+    let spare = extra.purpose == Purpose::Spare;
+    // A dedicated instance has no home.
+    let of = state.instances.at(instance);
+    let free = if serves.takes_queries() { of.is_ours() } else { of.elsewhere.jobs == 0 };
+    if spare && !free {
+        return false;
+    }
+    match extra.role {
+        Role::Parity(group, _) => {
+            let group = state.groups.at(Key::from(group));
+            serves.takes_redundancy()
+                && serves.parity
+                && !group.places.iter().any(|(place, _)| *place == instance)
+        }
+        Role::Backup => serves.takes_redundancy() && serves.backup,
+        Role::StandIn(_) => serves.takes_queries() && serves.stand_in,
+        Role::Deployed | Role::Copy => {
+            let avoids = |(at, until)| at == instance && turn.now < until;
+            let failed_here = extra.avoid.is_some_and(avoids) && state.pools.at(pool).usable > 1;
+            let holds = |query: &QueryKey| {
+                let query = state.queries.at(*query);
+                let stand_in = if let StandInState::Runs(job) = query.stand_in { Some(job) } else { None };
+                let mut jobs = query.jobs.iter().copied().chain(stand_in);
+                jobs.any(|job| state.jobs.get(job).is_some_and(|job| job.instance == instance))
+            };
+            serves.takes_queries() && !failed_here && !extra.rows.iter().any(holds)
+        }
+    }
+}

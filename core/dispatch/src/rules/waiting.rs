@@ -1,0 +1,58 @@
+//! Work that waits in a pool.
+
+use crate::api::{Class, Payer};
+use crate::state::State;
+use crate::state::extra::Extra;
+use crate::state::keys::{InstanceKey, Keys, PoolKey, QueryKey};
+use crate::state::reservations::ByPayer;
+use crate::state::stand_ins::{StandInLine, StandIns};
+use crate::turn::Turn;
+
+/// Whether a pool has waiting work that must not wait forever.
+pub(crate) fn has_pressing_work(state: &State, key: PoolKey) -> bool {
+    let Some(pool) = state.pools.get(key) else { return false };
+    let late = |own: &StandIns| own.late.iter().any(|query| state.queries.contains(*query));
+    let urgent = |extra: &Extra| extra.rows.iter().any(|query| state.queries.contains(*query));
+    pool.queue.waiting() > 0 || pool.urgent.iter().any(urgent) || pool.stand_ins.as_deref().is_some_and(late)
+}
+
+/// Whether any pool of an instance has waiting work.
+pub(crate) fn has_work_for(state: &State, key: InstanceKey) -> bool {
+    let Some(instance) = state.instances.get(key) else { return false };
+    instance.serves.iter().any(|serves| state.pools.at(serves.pool).has_work())
+}
+
+/// Queries of a pool that no instance holds.
+pub(crate) fn queries_without_instance(state: &State, key: PoolKey) -> Keys {
+    let pool = state.pools.at(key);
+    let queued = |query: &QueryKey| state.queries.get(*query).is_some_and(|query| query.queued);
+    let extras = pool.urgent.iter().flat_map(|extra| extra.rows.iter().copied());
+    let unheld = |query: &QueryKey| state.queries.get(*query).is_some_and(|query| query.jobs.is_empty());
+    pool.queue.iter().filter(queued).chain(extras.filter(unheld)).collect()
+}
+
+/// The waiting late jobs and batches of a pool, by payer. Spare work makes no reservations.
+pub(crate) fn waiting_jobs(state: &State, turn: &Turn, key: PoolKey) -> ByPayer {
+    let (now, mut wanted) = (turn.now, ByPayer::default());
+    let pool = state.pools.at(key);
+    let size = u32::from(pool.in_force.batch.max_size.get());
+    let stand_ins = pool.stand_ins.as_ref().map(|own| own.line(StandInLine::Late));
+    let stand_ins = stand_ins.into_iter().flatten();
+    if state.settings.shares.is_empty() {
+        // The pool is the only payer, so counting is enough.
+        let payer = Payer::Model(pool.id);
+        let ready = pool.queue.ready_lanes(now, &pool.in_force.batch).next().is_some();
+        let queries = if ready { pool.queue.waiting().div_ceil(size) } else { 0 };
+        let late = stand_ins.count() + pool.urgent.len();
+        (*wanted.count(payer, Class::Late), *wanted.count(payer, Class::Query)) = (late as u32, queries);
+        return wanted;
+    }
+    let late = pool.urgent.iter().filter_map(|extra| extra.rows.first()).chain(stand_ins);
+    for query in late.filter_map(|query| state.queries.get(*query)) {
+        *wanted.count(query.payer, Class::Late) += 1;
+    }
+    for (lane, _, alive) in pool.queue.ready_lanes(now, &pool.in_force.batch) {
+        *wanted.count(lane.payer, Class::Query) += alive.div_ceil(if lane.alone { 1 } else { size });
+    }
+    wanted
+}

@@ -1,0 +1,275 @@
+//! A pool: the instances that serve one deployed model, and the work that waits for them.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::api::{Cost, Counters, InForce, PolicyKind, PoolId, PoolSettings, ShapeId, Time};
+use crate::measure::alone::Alone;
+use crate::measure::bound::Bound;
+use crate::measure::budget::Budget;
+use crate::measure::cost::Costs;
+use crate::measure::doubt::Tally;
+use crate::measure::load::Load;
+use crate::measure::quantile::Quantiles;
+use crate::policy::{Policy, build};
+use crate::state::chronicle::Chronicle;
+use crate::state::extra::{ExtraLine, Extras};
+use crate::state::idle::Idle;
+use crate::state::keys::GroupKey;
+use crate::state::queue::Queue;
+use crate::state::reservations::Asking;
+use crate::state::stand_ins::StandIns;
+
+/// A pool.
+pub(crate) struct Pool {
+    pub(crate) id: PoolId,
+    pub(crate) settings: PoolSettings,
+    pub(crate) in_force: InForce,
+    pub(crate) policy: Box<dyn Policy>,
+    /// Queries that were never tried.
+    pub(crate) queue: Queue,
+    /// Retries and hedges. They are older than the queue and go before it.
+    pub(crate) urgent: Extras,
+    /// Optional work, which uses idle time only.
+    pub(crate) spare: Extras,
+    /// Instances with room for queries.
+    pub(crate) idle: Idle,
+    /// Instances with room for parities and backups.
+    pub(crate) redundancy_idle: Idle,
+    /// The groups that take members, one for each shape.
+    pub(crate) open: SmallVec<[(ShapeId, GroupKey); 2]>,
+    /// Groups whose outputs are kept to be compared.
+    pub(crate) watched: u32,
+    /// Compared answers of all instances.
+    pub(crate) answers: Tally,
+    /// Slots of the usable instances that hold the deployed model.
+    pub(crate) slots: u32,
+    /// The number of these instances.
+    pub(crate) usable: u32,
+    /// Their number if none was ejected.
+    pub(crate) members: u32,
+    /// Instances that only slowness keeps out of service.
+    pub(crate) slow: u32,
+    /// Instances that must stay idle in addition to the one on which spare work starts.
+    pub(crate) headroom: u32,
+    /// The time since when no instance is usable.
+    pub(crate) deserted_since: Option<Time>,
+    /// Times of the deployed model's jobs from start to completion.
+    pub(crate) service: Quantiles,
+    /// Times of queries from arrival to prediction.
+    pub(crate) response: Quantiles,
+    pub(crate) load: Load,
+    /// Its stand-ins, if the policy is or was `stand-in`.
+    pub(crate) stand_ins: Option<Box<StandIns>>,
+    /// The latest answers of the previous version, until this version has stand-ins.
+    inherited: Option<Bound>,
+    /// The cost of its stand-in as a worker measured it.
+    pub(crate) reported_cost: Option<Cost>,
+    /// Its reservations at instances that give tokens.
+    pub(crate) asking: Asking,
+    /// A timer limits its wait for neighbours.
+    pub(crate) bears_neighbours: bool,
+    /// Times of batches that had an instance to themselves.
+    pub(crate) alone: Alone,
+    pub(crate) hedges: Budget,
+    pub(crate) retries: Budget,
+    /// The batch timer; there is one at a time.
+    pub(crate) batch_timer: Option<Time>,
+    /// The timer for the lack of instances; there is one at a time.
+    pub(crate) no_instance_timer: Option<Time>,
+    /// Running jobs.
+    pub(crate) running: u32,
+    /// Queries without an answer.
+    pub(crate) unanswered: u32,
+    /// The model is unloaded: the pool is removed with its last job.
+    pub(crate) removed: bool,
+    /// Only queries have named it: its model was unloaded, or is not set up yet. It is removed with them.
+    pub(crate) provisional: bool,
+    pub(crate) counters: Counters,
+    pub(crate) chronicle: Chronicle,
+}
+
+impl Pool {
+    pub(crate) fn new(id: PoolId, settings: PoolSettings, now: Time) -> Self {
+        let in_force = InForce::as_wished(&settings);
+        let (hedges, retries) = (Budget::new(&settings.hedge.budget), Budget::new(&settings.retry));
+        let stands_in = in_force.policy == PolicyKind::StandIn;
+        Self {
+            stand_ins: stands_in.then(|| Box::new(StandIns::new(&settings.stand_in))),
+            inherited: None,
+            reported_cost: None,
+            id,
+            policy: build(&settings, &in_force),
+            queue: Queue::default(),
+            urgent: Extras::new(),
+            spare: Extras::new(),
+            idle: Idle::default(),
+            redundancy_idle: Idle::default(),
+            open: SmallVec::new(),
+            watched: 0,
+            answers: Tally::default(),
+            slots: 0,
+            usable: 0,
+            members: 0,
+            slow: 0,
+            headroom: 0,
+            deserted_since: Some(now),
+            service: Quantiles::new(late_quantile(&settings)),
+            response: Quantiles::new(usual_quantile(&settings, in_force.policy)),
+            load: Load::default(),
+            asking: Asking::default(),
+            bears_neighbours: false,
+            alone: Alone::default(),
+            hedges,
+            retries,
+            batch_timer: None,
+            no_instance_timer: None,
+            running: 0,
+            unanswered: 0,
+            removed: false,
+            provisional: true,
+            counters: Counters::default(),
+            chronicle: Chronicle::default(),
+            settings,
+            in_force,
+        }
+    }
+
+    /// Changes the settings. Work under way is not affected.
+    pub(crate) fn change(&mut self, settings: PoolSettings, in_force: InForce) {
+        self.policy = build(&settings, &in_force);
+        self.service.set_high(late_quantile(&settings));
+        self.response.set_high(usual_quantile(&settings, in_force.policy));
+        self.hedges.change(&settings.hedge.budget);
+        self.retries.change(&settings.retry);
+        match &mut self.stand_ins {
+            Some(stand_ins) => stand_ins.change(&settings.stand_in),
+            None if in_force.policy == PolicyKind::StandIn => {
+                let mut stand_ins = Box::new(StandIns::new(&settings.stand_in));
+                self.reported_cost.into_iter().for_each(|cost| stand_ins.costs.tell(cost));
+                if let Some(bound) = self.inherited.take() {
+                    stand_ins.bound = bound;
+                    stand_ins.bound.change(&settings.stand_in);
+                }
+                self.stand_ins = Some(stand_ins);
+            }
+            None => {}
+        }
+        self.settings = settings;
+        self.in_force = in_force;
+        self.alone.allow(self.ahead());
+    }
+}
+
+impl Pool {
+    /// The latest answers for the bound on approximate ones.
+    pub(crate) fn answered(&self) -> Option<Bound> {
+        let own = self.stand_ins.as_ref().map(|stand_ins| &stand_ins.bound);
+        own.or(self.inherited.as_ref()).cloned()
+    }
+
+    /// Takes over the answers of a previous version.
+    pub(crate) fn inherit(&mut self, mut answered: Bound) {
+        match &mut self.stand_ins {
+            Some(stand_ins) => {
+                answered.change(&self.settings.stand_in);
+                stand_ins.bound = answered;
+            }
+            None => self.inherited = Some(answered),
+        }
+    }
+
+    /// Whether anything waits for an instance.
+    pub(crate) fn has_work(&self) -> bool {
+        let wanted = |stand_ins: &StandIns| stand_ins.has_early() || !stand_ins.late.is_empty();
+        self.queue.waiting() > 0
+            || !self.urgent.is_empty()
+            || !self.spare.is_empty()
+            || self.stand_ins.as_deref().is_some_and(wanted)
+    }
+
+    /// Whether more than a query per slot waits. Then each query waits for about a service time and every instance
+    /// counts; jobs are late because of the queue, and duplicates would make it longer.
+    pub(crate) fn backlogged(&self) -> bool {
+        self.queue.waiting() > self.slots
+    }
+
+    /// Whether the queue is so long that a duplicate would harm more queries than it helps.
+    pub(crate) fn crowded(&self) -> bool {
+        f64::from(self.queue.waiting()) > f64::from(self.slots) * self.policy.hedges_beside()
+    }
+
+    /// Whether spare work may start: enough instances stay idle for queries that arrive while it runs.
+    pub(crate) fn has_headroom(&self) -> bool {
+        self.headroom == 0 || self.idle.more_than(self.headroom)
+    }
+
+    /// The share of the slots that queries keep busy.
+    pub(crate) fn utilisation(&self, now: Time) -> f64 {
+        self.busy(now) / f64::from(self.slots.max(1))
+    }
+
+    /// The slots that queries keep busy.
+    pub(crate) fn busy(&self, now: Time) -> f64 {
+        let Some(taken) = self.taken() else { return 0.0 };
+        self.load.busy(now, taken)
+    }
+
+    /// The time for which a job keeps a slot busy, without its wait behind other jobs.
+    pub(crate) fn taken(&self) -> Option<Duration> {
+        self.alone.median().or(self.service.reading().map(|recent| recent.median))
+    }
+}
+
+/// The high quantile of response times: under `stand-in`, all but the share that may be approximate.
+fn usual_quantile(settings: &PoolSettings, in_force: PolicyKind) -> f64 {
+    match in_force {
+        PolicyKind::StandIn => 1.0 - settings.stand_in.bound.get(),
+        _ => late_quantile(settings),
+    }
+}
+
+/// The quantile above which a job is late. The budget could not hedge more jobs anyway.
+fn late_quantile(settings: &PoolSettings) -> f64 {
+    1.0 - settings.hedge.budget.ratio.get()
+}
+
+/// A batch is queued ahead only at an instance that completed one within this many usual times.
+const LIVELY: f64 = 1.5;
+
+impl Pool {
+    pub(crate) fn extras(&mut self, class: ExtraLine) -> &mut Extras {
+        match class {
+            ExtraLine::Urgent => &mut self.urgent,
+            ExtraLine::Spare => &mut self.spare,
+        }
+    }
+
+    /// The work that may be queued ahead under this policy.
+    pub(crate) fn ahead(&self) -> Duration {
+        if self.policy.gives_ahead() { self.settings.ahead } else { Duration::ZERO }
+    }
+
+    /// The longest pause of an instance at which batches are queued ahead.
+    pub(crate) fn longest_pause(&self) -> Option<Duration> {
+        self.alone.median().map(|median| median.mul_f64(LIVELY))
+    }
+
+    /// The batches that this pool lets an instance hold for each slot.
+    pub(crate) fn allowed_ahead(&self) -> u16 {
+        self.alone.allowed
+    }
+
+    /// The median time of the deployed model.
+    pub(crate) fn usual_service(&self) -> Option<Duration> {
+        Some(self.service.reading()?.median)
+    }
+
+    /// The cost of its stand-in, as far as known.
+    pub(crate) fn stand_in_cost(&self) -> Cost {
+        let assumed = self.settings.stand_in.cost.get();
+        let known = |costs: &Costs| costs.known(self.usual_service(), assumed);
+        self.stand_ins.as_ref().map_or(Cost::linear(assumed), |stand_ins| known(&stand_ins.costs))
+    }
+}

@@ -1,0 +1,173 @@
+//! Stand-ins of a pool: queries that need one, costs, the bound, and the agreement with predictions.
+
+use std::collections::VecDeque;
+
+use crate::api::{StandInSettings, Urgency};
+use crate::measure::bound::Bound;
+use crate::measure::budget::Budget;
+use crate::measure::cost::Costs;
+use crate::measure::window::Window;
+use crate::state::keys::QueryKey;
+
+/// The stand-ins of a pool.
+pub(crate) struct StandIns {
+    /// Running queries on instances whose last answer was slow. Answered ones are skipped.
+    pub(crate) doubtful: VecDeque<QueryKey>,
+    /// Other running queries: first those that will be late in any case, then the oldest. Answered ones are
+    /// skipped.
+    pub(crate) early: VecDeque<QueryKey>,
+    /// Late queries, running or waiting. Answered ones are skipped.
+    pub(crate) late: VecDeque<QueryKey>,
+    pub(crate) costs: Costs,
+    pub(crate) bound: Bound,
+    /// The budget of work on late queries.
+    pub(crate) work: Budget,
+    /// The latest comparisons of predictions and stand-ins.
+    pub(crate) agreement: Window,
+    /// The agreement is too low: no client receives a stand-in's answer.
+    pub(crate) withheld: bool,
+}
+
+/// The line in which a query waits for a stand-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StandInLine {
+    /// Late queries, running or waiting.
+    Late,
+    /// Running queries that are likely to be late, because the last answer of their instance was slow.
+    Doubtful,
+    /// Other running queries.
+    Early,
+}
+
+/// The outlook of a query that was just started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outlook {
+    /// It will probably be answered in time.
+    Good,
+    /// It waited so long that its prediction will be late.
+    Late,
+    /// The last answer of its instance was slow.
+    Doubtful,
+}
+
+impl StandInLine {
+    /// The urgency of its jobs.
+    pub(crate) fn urgency(self) -> Urgency {
+        match self {
+            Self::Late => Urgency::Late,
+            Self::Doubtful | Self::Early => Urgency::Spare,
+        }
+    }
+}
+
+/// Comparisons needed before the agreement is known.
+const FEW: u32 = 100;
+/// Answered queries that are skipped before a line is swept.
+const DEAD_ALLOWED: usize = 64;
+
+impl StandIns {
+    pub(crate) fn new(settings: &StandInSettings) -> Self {
+        Self {
+            doubtful: VecDeque::new(),
+            early: VecDeque::new(),
+            late: VecDeque::new(),
+            costs: Costs::default(),
+            bound: Bound::new(settings),
+            work: Budget::new(&settings.late_budget),
+            agreement: Window::new(settings.agreement.window.get()),
+            withheld: false,
+        }
+    }
+
+    /// Changes the settings.
+    pub(crate) fn change(&mut self, settings: &StandInSettings) {
+        self.bound.change(settings);
+        self.work.change(&settings.late_budget);
+        self.agreement.resize(settings.agreement.window.get());
+        self.watch(settings);
+    }
+
+    /// The queries of a line.
+    pub(crate) fn line(&self, line: StandInLine) -> &VecDeque<QueryKey> {
+        match line {
+            StandInLine::Late => &self.late,
+            StandInLine::Doubtful => &self.doubtful,
+            StandInLine::Early => &self.early,
+        }
+    }
+
+    /// The queries of a line, to change them.
+    pub(crate) fn waiting(&mut self, line: StandInLine) -> &mut VecDeque<QueryKey> {
+        match line {
+            StandInLine::Late => &mut self.late,
+            StandInLine::Doubtful => &mut self.doubtful,
+            StandInLine::Early => &mut self.early,
+        }
+    }
+
+    /// Whether a running query waits for one.
+    pub(crate) fn has_early(&self) -> bool {
+        !self.doubtful.is_empty() || !self.early.is_empty()
+    }
+
+    /// Adds a running query without a stand-in. Sweeps answered queries when they could outnumber the others.
+    pub(crate) fn lacks(
+        &mut self,
+        query: QueryKey,
+        outlook: Outlook,
+        alive: impl Fn(QueryKey) -> bool,
+        living: u32,
+    ) {
+        let doubtful = outlook == Outlook::Doubtful;
+        let line = self.waiting(if doubtful { StandInLine::Doubtful } else { StandInLine::Early });
+        while line.front().is_some_and(|front| !alive(*front)) {
+            line.pop_front();
+        }
+        if line.len() > 2 * living as usize + DEAD_ALLOWED {
+            line.retain(|query| alive(*query));
+        }
+        match outlook {
+            Outlook::Late => line.push_front(query),
+            Outlook::Doubtful | Outlook::Good => line.push_back(query),
+        }
+    }
+
+    /// Notes a comparison of a prediction and its stand-in.
+    pub(crate) fn compared(&mut self, agrees: bool, settings: &StandInSettings) {
+        self.agreement.note(agrees);
+        self.watch(settings);
+    }
+
+    /// The share of predictions with an agreeing stand-in, if enough were compared.
+    pub(crate) fn agreement(&self) -> Option<f64> {
+        let enough = self.agreement.seen() >= FEW.min(self.agreement.size());
+        enough.then(|| f64::from(self.agreement.yes()) / f64::from(self.agreement.seen()))
+    }
+
+    fn watch(&mut self, settings: &StandInSettings) {
+        let Some(agreement) = self.agreement() else { return };
+        let (floor, recovery) = (settings.agreement.floor.get(), settings.agreement.recovery.get());
+        // One disagreement must not withhold them again at once.
+        let least = if self.withheld { (floor + recovery).min(1.0) } else { floor };
+        self.withheld = agreement < least;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stand_ins_that_disagree_are_withheld_until_they_agree_again() {
+        let settings = StandInSettings::default();
+        let mut stand_ins = StandIns::new(&settings);
+        let mut compare = |count: u32, wrong_every: u32| {
+            (0..count).for_each(|n| stand_ins.compared(n % wrong_every != 0, &settings));
+            (stand_ins.agreement(), stand_ins.withheld)
+        };
+        assert_eq!(compare(99, 1), (None, false));
+        assert!(compare(1000, 4).1, "3 of 4 is below the floor");
+        assert_eq!(compare(1000, 5), (Some(0.8), true), "the floor is not enough to come back");
+        assert_eq!(compare(1000, 10), (Some(0.9), false));
+    }
+}
