@@ -37,6 +37,10 @@ use super::timers::Timer;
 /// The shortest time between two looks at a job.
 const LEAST: Duration = Duration::from_millis(1);
 
+/// The longest time between two looks at a late job, unless jobs usually take longer. A crowd ends and a budget fills
+/// without an event for the job, and the job's query must not wait next to an idle instance until the next look.
+const MOST: Duration = Duration::from_millis(100);
+
 /// A stand-in is late when it takes this many times its expected time.
 const TARDY: f64 = 2.0;
 
@@ -118,8 +122,8 @@ impl Dispatcher {
     pub(super) fn look_again(&mut self, key: Key<Job>) {
         let Some(job) = self.jobs.get(key) else { return };
         // The longer it has run, the less likely the next look helps.
-        let age = self.now.since(job.began);
-        let at = self.now + self.pools[job.pool].patience().max(age / 8).max(LEAST);
+        let backoff = (self.now.since(job.began) / 8).clamp(LEAST, MOST);
+        let at = self.now + self.pools[job.pool].patience().max(backoff);
         self.look_at(key, at, Timer::StillLate(key));
     }
 
