@@ -403,7 +403,6 @@ impl Dispatcher {
         };
         let all = self.instances.iter().filter(|(_, instance)| !instance.draining && serve(instance));
         let mut kept = pool.policy.dedicated(all.count() as u32);
-        let splits = kept > 0;
 
         // Those without the deployed model are kept first, then the last that joined.
         let mut serving: Vec<(bool, Key<Instance>)> = self
@@ -412,6 +411,16 @@ impl Dispatcher {
             .filter_map(|(instance, value)| Some((value.serves(key)?.deployed, instance)))
             .collect();
         serving.sort_unstable_by_key(|(deployed, instance)| (*deployed, std::cmp::Reverse(instance.index())));
+        let runs_queries = |(deployed, instance): &(bool, Key<Instance>)| {
+            let of = &self.instances[*instance];
+            *deployed && of.usable() && of.serves(key).is_some_and(|serves| serves.health.in_service())
+        };
+        let stays = |(_, instance): &&(bool, Key<Instance>)| !self.instances[*instance].draining;
+        // Where all other instances are out of service, those that are kept run queries: parities of nothing help no query.
+        if !serving.iter().filter(stays).skip(kept as usize).any(runs_queries) {
+            kept = 0;
+        }
+        let splits = kept > 0;
         let (mut usable, mut slots, mut slow, mut members) = (0, 0, 0, 0);
         for (deployed, instance_key) in serving {
             let instance = &mut self.instances[instance_key];
