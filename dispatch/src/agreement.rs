@@ -11,6 +11,8 @@
 //! Rejected: counting against the prediction only (a wrong stand-in then accuses its peers, and half of the evidence is
 //! lost); against both always (the partners of a wrong instance were suspected before it, now and then).
 //!
+//! Of the rows of a job one counts as evidence (see `doubt`).
+//!
 //! Cold start: nobody is suspected before the others' rate is known.
 
 use super::arena::Key;
@@ -18,7 +20,7 @@ use super::dispatcher::Dispatcher;
 use super::health::Reason;
 use super::instance::{Instance, Serves};
 use super::pool::Pool;
-use super::{Action, Pair};
+use super::{Action, JobId, Pair};
 
 /// One whose doubt is greater by so much takes the blame alone: less than one disagreement more.
 const CLEARLY: f64 = 1.0;
@@ -35,7 +37,8 @@ impl Dispatcher {
             if let Some(stand_ins) = &mut pool.stand_ins {
                 stand_ins.compared(agrees, &pool.settings.stand_in);
             }
-            self.weigh_both(by.pool, [by.instance, beside.instance], agrees);
+            let jobs = [pair.prediction.job, pair.stand_in.job];
+            self.weigh_both(by.pool, [by.instance, beside.instance], jobs, agrees);
         }
         for (output, kept) in [pair.prediction, pair.stand_in].into_iter().zip(made) {
             if kept.is_some() {
@@ -45,16 +48,17 @@ impl Dispatcher {
         }
     }
 
-    fn weigh_both(&mut self, pool: Key<Pool>, both: [Key<Instance>; 2], agrees: bool) {
+    fn weigh_both(&mut self, pool: Key<Pool>, both: [Key<Instance>; 2], jobs: [JobId; 2], agrees: bool) {
         let [by, beside] = both.map(|key| self.doubt(pool, key));
         let blamed = match (by, beside) {
             _ if agrees => [true, true],
             (Some(by), Some(beside)) => [by + CLEARLY >= beside, beside + CLEARLY >= by],
             _ => [true, true],
         };
-        for (key, blamed) in both.into_iter().zip(blamed) {
+        for ((key, job), blamed) in both.into_iter().zip(jobs).zip(blamed) {
             if blamed {
-                self.weigh(pool, key, agrees);
+                let is_evidence = self.shelf.weigh_once(job);
+                self.weigh(pool, key, agrees, is_evidence);
             }
         }
     }
@@ -66,12 +70,12 @@ impl Dispatcher {
     }
 
     /// One more answer of an instance was compared.
-    pub(super) fn weigh(&mut self, pool_key: Key<Pool>, key: Key<Instance>, agrees: bool) {
+    pub(super) fn weigh(&mut self, pool_key: Key<Pool>, key: Key<Instance>, agrees: bool, is_evidence: bool) {
         let Some(pool) = self.pools.get_mut(pool_key) else { return };
         let (test, ejects) = pool.doubts();
         let Some(instance) = self.instances.get_mut(key) else { return };
         let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == pool_key) else { return };
-        let suspect = serves.doubt.note(agrees, &pool.answers, &test);
+        let suspect = serves.doubt.note(agrees, is_evidence, &pool.answers, &test);
         pool.answers.note(agrees);
         if suspect {
             pool.counters.suspected += 1;

@@ -61,17 +61,19 @@ impl Dispatcher {
         let pool = group.pool;
         let of = |verdict: &Verdict| {
             let member = group.slots.get(usize::from(verdict.slot))?.members.get(verdict.row as usize)?;
-            Some((member.by?, verdict.agrees))
+            Some((verdict.slot, member.by?, verdict.agrees))
         };
         let answers: smallvec::SmallVec<[_; 8]> = verdicts.iter().filter_map(of).collect();
         // Where nobody agrees, the parity is as suspect as they are.
-        if answers.iter().any(|(_, agrees)| *agrees) {
-            for (instance, agrees) in answers {
+        if answers.iter().any(|(.., agrees)| *agrees) {
+            for (at, (slot, instance, agrees)) in answers.iter().copied().enumerate() {
                 // Its model may have been unloaded while the driver compared.
                 let Some(known) = self.pools.get_mut(pool) else { break };
                 known.counters.compared += 1;
                 known.counters.disagreed += u64::from(!agrees);
-                self.weigh(pool, instance, agrees);
+                // One row of each batch counts as evidence.
+                let same = |(other, by, _): &(u8, _, _)| (*other, *by) == (slot, instance);
+                self.weigh(pool, instance, agrees, !answers[..at].iter().any(same));
             }
         }
         self.finish_if_useless(key);

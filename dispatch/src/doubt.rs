@@ -9,6 +9,9 @@
 //! wrong at any time. With a threshold of `ln(1 / significance)` there is a false alarm once in at least
 //! `1 / significance` answers, while one that is always wrong is found after about fifteen.
 //!
+//! One row of each job is evidence. The rows of a job often come from one client, and a client whose queries the approximation
+//! gets wrong would take well instances out: the test takes its pieces of evidence for independent, and eight rows of one job are not.
+//!
 //! Rejected: a fixed window and a test of proportions (slower for gross errors, and testing after every answer voids its
 //! significance); a base rate from a held-out set (it is not that of today's queries).
 //!
@@ -50,11 +53,12 @@ const MARGIN: f64 = 3.0;
 const USELESS: f64 = 0.9;
 
 impl Doubt {
-    /// One more answer, and what the pool's answers were like so far, its own included. True: it is suspect.
-    pub(super) fn note(&mut self, agrees: bool, pool: &Tally, test: &Test) -> bool {
+    /// One more answer, and what the pool's answers were like so far, its own included. True: it is suspect. Where the answer's job
+    /// has counted as evidence already, `is_evidence` is false.
+    pub(super) fn note(&mut self, agrees: bool, is_evidence: bool, pool: &Tally, test: &Test) -> bool {
         let others = pool.without(&self.own);
         self.own.note(agrees);
-        if others.compared < f64::from(test.min_samples) {
+        if !is_evidence || others.compared < f64::from(test.min_samples) {
             return false;
         }
         let base = others.rate();
@@ -149,7 +153,7 @@ mod tests {
         for answer in 0..answers {
             let instance = (answer % 6) as usize;
             let agrees = random.next() >= rate(answer, instance);
-            if doubts[instance].note(agrees, &pool, &test) {
+            if doubts[instance].note(agrees, true, &pool, &test) {
                 return Some((instance, answer / 6));
             }
             pool.note(agrees);

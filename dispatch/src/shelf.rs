@@ -23,12 +23,14 @@ pub(super) struct Kept {
     pub(super) readers: u32,
     /// How many of them the driver is: it compares or judges the outputs.
     pub(super) lent: u32,
+    /// One of its rows has counted as evidence about the instance.
+    pub(super) weighed: bool,
 }
 
 impl Shelf {
     /// A job ended, and whoever deals with it reads its outputs.
     pub(super) fn open(&mut self, job: JobId, pool: Key<Pool>, instance: Key<Instance>) {
-        self.kept.insert(job, Kept { pool, instance, readers: 1, lent: 0 });
+        self.kept.insert(job, Kept { pool, instance, readers: 1, lent: 0, weighed: false });
     }
 
     pub(super) fn get(&self, job: JobId) -> Option<Kept> {
@@ -52,6 +54,11 @@ impl Shelf {
         if let Some(kept) = self.kept.get_mut(&job) {
             kept.lent = kept.lent.saturating_sub(1);
         }
+    }
+
+    /// Whether no row of a job has counted as evidence so far; one has from now on.
+    pub(super) fn weigh_once(&mut self, job: JobId) -> bool {
+        self.kept.get_mut(&job).is_some_and(|kept| !std::mem::replace(&mut kept.weighed, true))
     }
 
     /// The outputs that are kept, in no order.
