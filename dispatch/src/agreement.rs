@@ -11,7 +11,7 @@
 //! Rejected: counting against the prediction only (a wrong stand-in then accuses its peers, and half of the evidence is
 //! lost); against both always (the partners of a wrong instance were suspected before it, now and then).
 //!
-//! Of the rows of a job one counts as evidence (see `doubt`).
+//! One row of each job counts as evidence (see `doubt`).
 //!
 //! Cold start: nobody is suspected before the others' rate is known.
 

@@ -7,7 +7,7 @@
 //! answers are put to a sequential probability ratio test of that rate against the one it would have if a share of its
 //! answers were wrong. The test starts anew whenever it is sure that all is well (Page's CUSUM), as an instance may go
 //! wrong at any time. With a threshold of `ln(1 / significance)` there is a false alarm once in at least
-//! `1 / significance` answers, while one that is always wrong is found after about fifteen.
+//! `1 / significance` jobs, while one that is always wrong is found after about fifteen.
 //!
 //! One row of each job is evidence. The rows of a job often come from one client, and a client whose queries the approximation
 //! gets wrong would take well instances out: the test takes its pieces of evidence for independent, and eight rows of one job are not.
@@ -53,8 +53,8 @@ const MARGIN: f64 = 3.0;
 const USELESS: f64 = 0.9;
 
 impl Doubt {
-    /// One more answer, and what the pool's answers were like so far, its own included. True: it is suspect. Where the answer's job
-    /// has counted as evidence already, `is_evidence` is false.
+    /// Counts one more answer, given the pool's answers so far, and returns whether the instance is suspect. `is_evidence` is false
+    /// if the answer's job has counted as evidence already.
     pub(super) fn note(&mut self, agrees: bool, is_evidence: bool, pool: &Tally, test: &Test) -> bool {
         let others = pool.without(&self.own);
         self.own.note(agrees);

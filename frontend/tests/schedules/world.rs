@@ -81,7 +81,7 @@ pub(crate) struct Server {
     /// Jobs that it gave nothing back for while it hung, and since when they are enough to show that.
     pub(crate) vain: u8,
     pub(crate) shown: Option<Instant>,
-    /// Jobs with rows that somebody waited for and others could answer, given to it long after that.
+    /// Jobs given to it long after that, with rows that clients waited for and other servers could answer.
     pub(crate) fed_in_vain: u32,
     /// Jobs failed by rows of poison: no fault of its own.
     pub(crate) poisoned: u32,
@@ -140,7 +140,7 @@ pub(crate) struct Truth {
     pub(crate) dns: Result<Vec<String>, String>,
     /// When that became its answer.
     pub(crate) dns_since: Instant,
-    /// What it answered before it went down, if the frontend may not have had that answer twice: a member goes once two answers lack
+    /// Its last answer before it went down, if the frontend may not have had that answer twice: a member goes once two answers lack
     /// it.
     pub(crate) unsaid: Option<Vec<String>>,
     /// The next answer of the name server is wrong so.
@@ -342,7 +342,7 @@ impl Truth {
         own.idle_since = now;
     }
 
-    /// A job ended at a server after so long. Before several took long there, nobody can know that the server hangs.
+    /// A job ended at a server after so long. Until several took long there, the frontend has no evidence that the server hangs.
     fn shows(&mut self, server: usize, took: Duration) {
         let own = &mut self.servers[server];
         let slow = self.rules.values().map(|rules| rules.slow_after).max().unwrap_or_default();
