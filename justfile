@@ -24,9 +24,9 @@ lint-features:
 test:
     cargo test --workspace
 
-# Random schedules over the whole frontend: 1,300 seeds, about a million requests as one has 790, some minutes (docs/results/defects.md).
+# Random schedules over the whole frontend: 1,300 seeds, about a million requests, in release (docs/results/defects.md).
 schedules seeds="0..1300":
-    SCHEDULE_ALL=1 SCHEDULE_SEEDS={{seeds}} cargo test -p parm-frontend --test schedules random_schedules -- --nocapture
+    SCHEDULE_ALL=1 SCHEDULE_SEEDS={{seeds}} cargo test --release -p parm-frontend --test schedules random_schedules -- --nocapture
 
 # The documentation, warnings are errors.
 doc:

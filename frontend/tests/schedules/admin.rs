@@ -1,6 +1,7 @@
 //! The admin API, asked without a network.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -85,9 +86,23 @@ pub(crate) fn note(truth: &mut Truth, settings: &Value, models: u8) {
         let reserves = apart || policy == "parm" || policy == "approximate-backup";
         let queue_limit = own["queue_limit"].as_u64().unwrap_or(0) as usize;
         let ejects = own["ejection"]["enabled"] == true;
+        // The slowest job of a server that was not made slow.
+        let slowest = Duration::from_millis(20);
+        let ejection = &own["ejection"];
+        let slow_after = slowest.mul_f64(ejection["slow_factor"].as_f64().unwrap_or(1.0).min(1000.0));
+        let slow_answers = ejection["slow_answers"].as_u64().unwrap_or(1) as u8;
         let stands_in = reserves || matches!(policy, "parm+" | "stand-in");
         let hedges = hung::hedges_at_will(own);
-        truth.rules.insert(model, Rules { reserves, stands_in, queue_limit, ejects, hedges });
+        // A lower limit counts for what waits already: a more urgent request takes its place. The limit may be raised again before
+        // the client looks.
+        for request in &truth.open {
+            let Some(request) = truth.requests.get_mut(*request) else { continue };
+            if let Some((_, limit)) = request.queue.as_mut().filter(|_| request.ask.model == model) {
+                *limit = queue_limit.min(*limit);
+            }
+        }
+        let rules = Rules { reserves, stands_in, queue_limit, ejects, slow_after, slow_answers, hedges };
+        truth.rules.insert(model, rules);
     }
     truth.rules_since = tokio::time::Instant::now();
 }

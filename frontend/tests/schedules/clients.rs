@@ -222,9 +222,7 @@ fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error, at_o
             // Who is refused later was submitted again: its model went away under it meanwhile.
             let again = (!at_once).then(|| truth.queued());
             let most = |queued: usize| again.unwrap_or(queued).max(asked.pressed);
-            // A limit that was lowered meanwhile counts for what waits already: a more urgent request takes its place.
-            let now = truth.rules.get(&ask.model).map_or(usize::MAX, |rules| rules.queue_limit);
-            let queue = asked.queue.map(|(queued, limit)| (most(queued), limit.min(now)));
+            let queue = asked.queue.map(|(queued, limit)| (most(queued), limit));
             if let Some((queued, limit)) = queue.filter(|(queued, limit)| queued + ask.rows.len() <= *limit) {
                 truth.breach("only a full queue refuses", || told(&format!("{queued} of {limit} wait")));
             }

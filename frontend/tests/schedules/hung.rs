@@ -38,7 +38,8 @@ pub(crate) fn hedges_at_will(settings: &Value) -> bool {
 /// Looks for a query that is left to instances that hang.
 pub(crate) fn nothing_is_left_to_the_hung(truth: &mut Truth) {
     let now = Instant::now();
-    if truth.lied || now < truth.rules_since + LEFT || truth.start.elapsed() < LEFT {
+    // An idle instance that settings have taken out of service helps no query.
+    if truth.lied || truth.excuses.health || now < truth.rules_since + LEFT || truth.start.elapsed() < LEFT {
         return;
     }
     let open = truth.open.iter().map(|number| &truth.requests[*number]);

@@ -45,6 +45,7 @@ struct Job<'a> {
     instance: &'a Instance,
     model: ModelRef,
     rows: Vec<usize>,
+    taken: Instant,
 }
 
 /// All servers, and what names stand for.
@@ -150,7 +151,7 @@ impl Instance {
             truth.fails(self.number, &job.model);
         } else {
             truth.servers[self.number].failures.remove(&job.model);
-            *truth.ran.entry(job.model.clone()).or_default() += 1;
+            *truth.ran.entry(job.model.clone()).or_default() += u32::from(!job.rows.is_empty());
             job.rows.iter().for_each(|row| truth.rows[*row].answered = true);
         }
         answer
@@ -208,7 +209,7 @@ fn cheap(rows: usize) -> u32 {
 
 impl Drop for Job<'_> {
     fn drop(&mut self) {
-        self.instance.world.0.lock().lets_go(self.instance.number, &self.rows);
+        self.instance.world.0.lock().lets_go(self.instance.number, &self.rows, self.taken);
     }
 }
 
@@ -266,7 +267,7 @@ impl Client for Instance {
             truth.saw(1 + self.number as u64, sum);
             rows
         };
-        let job = Job { instance: self, model: request.model.clone(), rows };
+        let job = Job { instance: self, model: request.model.clone(), rows, taken: Instant::now() };
         Box::pin(async move {
             let deadline = context.deadline.expect("every job has a deadline");
             let late = Error::DeadlineExceeded { waited: Duration::ZERO };
@@ -313,6 +314,9 @@ impl Client for Instance {
             };
             let unlisted = self.unlisted.lock().take();
             let models = self.models.lock();
+            if models.iter().any(|own| Some(own.model) == unlisted) {
+                self.world.0.lock().misses(self.number);
+            }
             Ok(models.iter().filter(|own| Some(own.model) != unlisted).map(entry).collect())
         })
     }

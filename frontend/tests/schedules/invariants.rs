@@ -12,8 +12,8 @@ use crate::admin::Admin;
 use crate::clients::LATE;
 use crate::hung;
 use crate::instances::Network;
-use crate::schedule::{Ask, Model, Serving, Temper, address};
-use crate::world::{Truth, World};
+use crate::schedule::{Model, Serving, Temper, address};
+use crate::world::{Request, Truth, World};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
@@ -85,24 +85,28 @@ fn beside(truth: &Truth, row: usize, since: Instant) -> Option<usize> {
         was_idle && truth.is_steady(*server, since) && truth.has(*server, &request.ask, since)
     };
     let idle: Vec<usize> = (0..truth.servers.len()).filter(idle).collect();
-    idle.iter().copied().find(|server| !is_of_another_version(truth, &request.ask, *server, &idle))
+    idle.iter().copied().find(|server| !is_of_another_version(truth, request, *server, &idle))
 }
 
 /// Whether a server is idle because requests that name no version go to another one, as they should: half of the servers
 /// have it, and none of those that are known to is idle.
-fn is_of_another_version(truth: &Truth, ask: &Ask, server: usize, idle: &[usize]) -> bool {
+fn is_of_another_version(truth: &Truth, request: &Request, server: usize, idle: &[usize]) -> bool {
+    let (ask, sent) = (&request.ask, request.sent);
     let now = Instant::now();
+    let of_it = |own: &Serving, version: u8| own.model == Model::Asked(ask.model) && own.version == version;
     let has = |server: usize, version: u8, at: Option<Instant>| {
-        let of_it = |own: &Serving| own.model == Model::Asked(ask.model) && own.version == version;
         let mut models = truth.servers[server].models.iter();
-        models.any(|(own, since)| of_it(own) && at.is_none_or(|at| *since <= at))
+        models.any(|(own, since)| of_it(own, version) && at.is_none_or(|at| *since <= at))
     };
-    let is_new = |server: usize| has(server, 2, None) && !has(server, 2, Some(now));
+    // The frontend learns of a change within its next look at a server. A request that was sent before counts the server for the
+    // version that it had, whether that was the older one or, where a version is taken back, the newer one.
+    let had = |server: usize, version: u8| {
+        let mut models = truth.servers[server].had.iter();
+        models.any(|(own, until)| of_it(own, version) && sent < *until)
+    };
     let having = |version: u8| {
         let all = (0..truth.servers.len()).filter(|server| truth.servers[*server].member);
-        // What changed a moment ago is not known yet: until then the server counts for the older version.
-        let counts = |server: &usize| has(*server, version, None) || (version == 1 && is_new(*server));
-        all.filter(counts).collect::<BTreeSet<_>>()
+        all.filter(|server| has(*server, version, None) || had(*server, version)).collect::<BTreeSet<_>>()
     };
     let all: BTreeSet<usize> = [1, 2].into_iter().flat_map(having).collect();
     let goes_to = |version: u8| {

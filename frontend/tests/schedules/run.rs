@@ -21,13 +21,13 @@ use crate::admin::{self, Admin};
 use crate::instances::{Instance, Network};
 use crate::schedule::{Ask, Event, Guilt, Model, Schedule, Serving, Source, Temper, What, address, host};
 use crate::standing::{self, Basis};
-use crate::world::{Breach, SIZES, Server, Truth, World};
+use crate::world::{Breach, EVER, SIZES, Server, Truth, WIDTH, World};
 use crate::{accounts, clients, invariants, lapses, panics};
 
 /// How long all may take to join.
 const START: Duration = Duration::from_secs(4);
-/// As good as for ever.
-const EVER: Duration = Duration::from_secs(1_000_000);
+/// How long the name server takes to be asked twice, and to answer.
+const SAID_TWICE: Duration = Duration::from_secs(3);
 
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,7 +176,7 @@ impl Stage {
         let before = self.network.instances[worker].models.lock().clone();
         for own in &models {
             let Model::Asked(number) = own.model else { continue };
-            if own.width != 2 {
+            if own.width != WIDTH {
                 truth.in_flux.insert(number, Instant::now() + EVER);
             } else if before.iter().any(|before| before.model == own.model && before.width != own.width) {
                 truth.unsettles(number);
@@ -211,9 +211,12 @@ impl Stage {
     fn resolve(&self, workers: &[usize]) {
         let mut truth = self.world.0.lock();
         if workers.is_empty() {
-            truth.dns = Err("the name server is down".into());
+            let known = truth.dns_since + SAID_TWICE < Instant::now();
+            let before = std::mem::replace(&mut truth.dns, Err("the name server is down".into()));
+            truth.unsaid = before.ok().filter(|_| !known).or(truth.unsaid.take());
             return;
         }
+        (truth.unsaid, truth.dns_since) = (None, Instant::now());
         truth.dns = Ok(workers.iter().copied().map(host).collect());
         truth.names(&of(&self.schedule, Source::Dns), workers);
     }
@@ -228,6 +231,12 @@ impl Stage {
 
     /// Everything is well again, and all servers agree on their models.
     fn restore(&self) {
+        {
+            let mut truth = self.world.0.lock();
+            if let Some(names) = truth.unsaid.take() {
+                truth.dns = Ok(names);
+            }
+        }
         let mut agreed: Vec<Serving> = Vec::new();
         for (worker, instance) in self.network.instances.iter().enumerate() {
             let now = *instance.temper.borrow();
@@ -251,10 +260,10 @@ impl Stage {
     async fn end(mut self) -> Report {
         invariants::converges(&self.frontend, &self.network, &self.admin).await;
         for model in 0..self.models {
-            let served = |own: &Serving| own.model == Model::Asked(model) && own.width == 2;
+            let served = |own: &Serving| own.model == Model::Asked(model) && own.width == WIDTH;
             let somewhere =
                 self.network.instances.iter().any(|instance| instance.models.lock().iter().any(served));
-            let others = |own: &Serving| own.model == Model::Asked(model) && own.width != 2;
+            let others = |own: &Serving| own.model == Model::Asked(model) && own.width != WIDTH;
             let elsewhere =
                 self.network.instances.iter().any(|instance| instance.models.lock().iter().any(others));
             if somewhere && !elsewhere {
@@ -278,14 +287,17 @@ fn known(instance: &Instance, steady_at: Instant) -> Server {
     let now = Instant::now();
     Server {
         temper: Temper::Well,
-        temper_since: now,
         silent_since: None,
         member: true,
         steady_at,
         models: instance.models.lock().iter().map(|own| (*own, steady_at)).collect(),
+        had: BTreeMap::new(),
+        missed: None,
         holds: 0,
         idle_since: now,
         failures: BTreeMap::new(),
+        vain: 0,
+        shown: None,
         fed_in_vain: 0,
         poisoned: 0,
     }

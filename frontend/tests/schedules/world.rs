@@ -16,6 +16,11 @@ const RECOVERY: Duration = Duration::from_secs(12);
 /// How long a new member or model may take to be found.
 const DISCOVERY: Duration = Duration::from_secs(9);
 
+/// As good as for ever.
+pub(crate) const EVER: Duration = Duration::from_secs(1_000_000);
+/// Numbers in a row, as clients think.
+pub(crate) const WIDTH: u8 = 2;
+
 /// Jobs after which service times are known: before that no job counts as late.
 const WARM: u32 = 20;
 
@@ -58,19 +63,25 @@ pub(crate) struct Row {
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) temper: Temper,
-    pub(crate) temper_since: Instant,
     /// It has told nobody anything since then.
     pub(crate) silent_since: Option<Instant>,
     pub(crate) member: bool,
     /// From then on nothing excuses that it is not used.
     pub(crate) steady_at: Instant,
     pub(crate) models: BTreeMap<Serving, Instant>,
+    /// Models that it has no more, and until when the frontend may take it for one of their instances.
+    pub(crate) had: BTreeMap<Serving, Instant>,
+    /// When a list of its models lacked one last.
+    pub(crate) missed: Option<Instant>,
     /// Jobs that it holds, and since when it has held none.
     pub(crate) holds: u32,
     pub(crate) idle_since: Instant,
     /// Its own failures in a row, by what it was asked to run: one model says nothing of the others.
     pub(crate) failures: BTreeMap<ModelRef, u32>,
-    /// Jobs with rows that somebody waited for and others could answer, given to it long after it had begun to hang.
+    /// Jobs that it gave nothing back for while it hung, and since when they are enough to show that.
+    pub(crate) vain: u8,
+    pub(crate) shown: Option<Instant>,
+    /// Jobs given to it long after that, with rows that clients waited for and other servers could answer.
     pub(crate) fed_in_vain: u32,
     /// Jobs failed by rows of poison: no fault of its own.
     pub(crate) poisoned: u32,
@@ -83,7 +94,7 @@ pub(crate) struct Request {
     pub(crate) first: usize,
     pub(crate) sent: Instant,
     pub(crate) deadline: Instant,
-    /// Rows that waited then, of those that may, where settings had not just changed.
+    /// Rows that waited then, and the least that were allowed to since, where settings had not just changed.
     pub(crate) queue: Option<(usize, usize)>,
     /// The most rows that waited when a more urgent request came: it may have taken this one's place in a full queue.
     pub(crate) pressed: usize,
@@ -99,6 +110,9 @@ pub(crate) struct Rules {
     pub(crate) stands_in: bool,
     pub(crate) queue_limit: usize,
     pub(crate) ejects: bool,
+    /// After how long an answer counts as slow, at most, and how many in a row are too many.
+    pub(crate) slow_after: Duration,
+    pub(crate) slow_answers: u8,
     /// Late jobs are duplicated, and no budget limits it.
     pub(crate) hedges: bool,
 }
@@ -124,11 +138,17 @@ pub(crate) struct Truth {
     /// Model 0 is not linear.
     pub(crate) curved: bool,
     pub(crate) dns: Result<Vec<String>, String>,
+    /// When that became its answer.
+    pub(crate) dns_since: Instant,
+    /// Its last answer before it went down, if the frontend may not have had that answer twice: a member goes once two answers lack
+    /// it.
+    pub(crate) unsaid: Option<Vec<String>>,
     /// The next answer of the name server is wrong so.
     pub(crate) lapse: Option<Lapse>,
     /// When something was changed last that decides over what is in force.
     pub(crate) changed: Instant,
-    /// Jobs that servers have answered since the model was served last.
+    /// Jobs with queries that servers have answered since the model was served last. Parities may be of the same model, and their
+    /// times are not those of queries.
     pub(crate) ran: BTreeMap<ModelRef, u32>,
     /// Promises that settings at the ends of their ranges have made conditional.
     pub(crate) excuses: Excuses,
@@ -162,6 +182,8 @@ impl World {
             lied: false,
             curved: false,
             dns: Ok(Vec::new()),
+            dns_since: start,
+            unsaid: None,
             lapse: None,
             changed: start,
             ran: BTreeMap::new(),
@@ -292,13 +314,15 @@ impl Truth {
         }
         let own = &mut self.servers[server];
         own.holds += 1;
-        let hangs = matches!(own.temper, Temper::Hung) && now - own.temper_since > Duration::from_secs(10);
+        let shown = own.shown.is_some_and(|shown| now - shown > Duration::from_secs(10));
+        let hangs = matches!(own.temper, Temper::Hung) && shown;
         own.fed_in_vain += u32::from(hangs && wanted);
     }
 
-    /// A server lets go of a job with these rows.
-    pub(crate) fn lets_go(&mut self, server: usize, rows: &[usize]) {
+    /// A server lets go of a job with these rows, which it took then.
+    pub(crate) fn lets_go(&mut self, server: usize, rows: &[usize], taken: Instant) {
         let now = Instant::now();
+        self.shows(server, now - taken);
         let well = self.servers[server].temper == Temper::Well;
         for row in rows {
             let known = &mut self.rows[*row];
@@ -318,6 +342,19 @@ impl Truth {
         own.idle_since = now;
     }
 
+    /// A job ended at a server after so long. Until several took long there, the frontend has no evidence that the server hangs.
+    fn shows(&mut self, server: usize, took: Duration) {
+        let own = &mut self.servers[server];
+        let slow = self.rules.values().map(|rules| rules.slow_after).max().unwrap_or_default();
+        if own.temper == Temper::Hung && took > slow {
+            own.vain = own.vain.saturating_add(1);
+            let enough = self.rules.values().map(|rules| rules.slow_answers).max().unwrap_or_default();
+            if own.vain >= enough {
+                own.shown.get_or_insert(Instant::now());
+            }
+        }
+    }
+
     /// A server is another from now on.
     pub(crate) fn becomes(&mut self, server: usize, temper: Temper) {
         let now = Instant::now();
@@ -331,7 +368,7 @@ impl Truth {
         if matches!(temper, Temper::Deaf | Temper::NotReady | Temper::Gone) {
             own.silent_since = Some(since.unwrap_or(now));
         }
-        (own.temper, own.temper_since, own.fed_in_vain) = (temper, now, 0);
+        (own.temper, own.vain, own.shown, own.fed_in_vain) = (temper, 0, None, 0);
         own.failures.clear();
         own.steady_at = own.steady_at.max(now + RECOVERY);
         unknown.into_iter().for_each(|model| self.unsettles_if_asked(model));
@@ -340,6 +377,18 @@ impl Truth {
     fn unsettles_if_asked(&mut self, model: Model) {
         if let Model::Asked(model) = model {
             self.unsettles(model);
+        }
+    }
+
+    /// A list of a server's models lacks one that is there. That changes nothing where the frontend knows the server and the list
+    /// before had the model. Otherwise the server joins, or has the model again, with one of the next lists.
+    pub(crate) fn misses(&mut self, server: usize) {
+        let now = Instant::now();
+        let is_steady = self.is_steady(server, now);
+        let own = &mut self.servers[server];
+        let again = own.missed.replace(now).is_some_and(|before| now < before + DISCOVERY);
+        if again || !is_steady {
+            own.steady_at = own.steady_at.max(now + DISCOVERY);
         }
     }
 
@@ -367,7 +416,13 @@ impl Truth {
             // Nobody can know: requests may go to what only this one had.
             had.keys().filter(|own| !models.contains(own)).for_each(|own| self.unsettles_if_asked(own.model));
         }
-        self.servers[server].models =
+        let own = &mut self.servers[server];
+        if models.iter().any(|model| !had.contains_key(model)) {
+            // A new model has a record of its own: a server that hangs is tried with it.
+            (own.vain, own.shown, own.fed_in_vain) = (0, None, 0);
+        }
+        own.had.extend(had.keys().filter(|had| !models.contains(had)).map(|had| (*had, now + DISCOVERY)));
+        own.models =
             models.iter().map(|model| (*model, had.get(model).copied().unwrap_or(now + DISCOVERY))).collect();
     }
 
@@ -384,9 +439,11 @@ impl Truth {
         }
     }
 
-    /// A model may be missing for a while.
+    /// A model may be missing for a while, and has another shape than clients think for as long as a server says so.
     pub(crate) fn unsettles(&mut self, model: u8) {
-        self.in_flux.insert(model, Instant::now() + RECOVERY);
+        let other = |own: &Serving| own.model == Model::Asked(model) && own.width != WIDTH;
+        let stays = self.servers.iter().any(|server| server.models.keys().any(other));
+        self.in_flux.insert(model, Instant::now() + if stays { EVER } else { RECOVERY });
     }
 
     pub(crate) fn is_in_flux(&self, model: u8, at: Instant) -> bool {

@@ -7,7 +7,10 @@
 //! probability ratio test compares it with the rate that an instance would have if a share of its answers were
 //! wrong. The test restarts whenever it is sure that all is well (Page's CUSUM), because an instance may go wrong
 //! at any time. With a threshold of `ln(1 / significance)` there is at most one false alarm in `1 / significance`
-//! answers, and an instance that is always wrong is found after about fifteen.
+//! jobs, and an instance that is always wrong is found after about fifteen.
+//!
+//! One row of each job is evidence. The test assumes independent evidence, but the rows of a job often come from one
+//! client, and all of them may be queries on which the approximation is wrong.
 //!
 //! Rejected: a fixed window and a test of proportions (slower for gross errors, and testing after every answer
 //! voids its significance); a base rate from a held-out set (it is not the rate of today's queries).
@@ -54,10 +57,11 @@ const USELESS: f64 = 0.9;
 
 impl Doubt {
     /// Adds a compared answer, given the counts of the whole pool. Returns whether the instance is suspect.
-    pub(crate) fn note(&mut self, agrees: bool, pool: &Tally, test: &Test) -> bool {
+    /// `is_evidence` is false if another row of the answer's job has counted as evidence already.
+    pub(crate) fn note(&mut self, agrees: bool, is_evidence: bool, pool: &Tally, test: &Test) -> bool {
         let others = pool.without(&self.own);
         self.own.note(agrees);
-        if others.compared < f64::from(test.min_samples) {
+        if !is_evidence || others.compared < f64::from(test.min_samples) {
             return false;
         }
         let base = others.rate();
@@ -152,7 +156,7 @@ mod tests {
         for answer in 0..answers {
             let instance = (answer % 6) as usize;
             let agrees = random.next() >= rate(answer, instance);
-            if doubts[instance].note(agrees, &pool, &test) {
+            if doubts[instance].note(agrees, true, &pool, &test) {
                 return Some((instance, answer / 6));
             }
             pool.note(agrees);

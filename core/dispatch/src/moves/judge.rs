@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::api::{Action, EjectionSettings, Failure, Reason, Role, Time};
+use crate::api::{Action, EjectionSettings, Failure, JobId, Reason, Role, Time};
 use crate::moves::eject::eject;
 use crate::moves::room::refresh;
 use crate::rules::blame::doubts;
@@ -117,18 +117,19 @@ pub(crate) fn record_pair(
     state: &mut State,
     turn: &mut Turn,
     pool: PoolKey,
-    both: [InstanceKey; 2],
+    both: [(InstanceKey, JobId); 2],
     agrees: bool,
 ) {
-    let [by, beside] = both.map(|key| doubt_of(state, pool, key));
+    let [by, beside] = both.map(|(key, _)| doubt_of(state, pool, key));
     let blamed = match (by, beside) {
         _ if agrees => [true, true],
         (Some(by), Some(beside)) => [by + CLEARLY >= beside, beside + CLEARLY >= by],
         _ => [true, true],
     };
-    for (key, blamed) in both.into_iter().zip(blamed) {
+    for ((instance, job), blamed) in both.into_iter().zip(blamed) {
         if blamed {
-            record_comparison(state, turn, pool, key, agrees);
+            let is_evidence = state.shelf.weigh_once(job);
+            record_comparison(state, turn, pool, Compared { instance, agrees, is_evidence });
         }
     }
 }
@@ -139,19 +140,23 @@ fn doubt_of(state: &State, pool: PoolKey, key: InstanceKey) -> Option<f64> {
     serves.map(|serves| serves.doubt.score())
 }
 
+/// A compared answer of an instance.
+#[derive(Clone, Copy)]
+pub(crate) struct Compared {
+    pub(crate) instance: InstanceKey,
+    pub(crate) agrees: bool,
+    /// No other row of its job has counted as evidence.
+    pub(crate) is_evidence: bool,
+}
+
 /// Records a compared answer of an instance.
-pub(crate) fn record_comparison(
-    state: &mut State,
-    turn: &mut Turn,
-    pool_key: PoolKey,
-    key: InstanceKey,
-    agrees: bool,
-) {
+pub(crate) fn record_comparison(state: &mut State, turn: &mut Turn, pool_key: PoolKey, compared: Compared) {
+    let Compared { instance: key, agrees, is_evidence } = compared;
     let Some(pool) = state.pools.get_mut(pool_key) else { return };
     let (test, ejects) = doubts(pool);
     let Some(instance) = state.instances.get_mut(key) else { return };
     let Some(serves) = instance.serves.iter_mut().find(|serves| serves.pool == pool_key) else { return };
-    let suspect = serves.doubt.note(agrees, &pool.answers, &test);
+    let suspect = serves.doubt.note(agrees, is_evidence, &pool.answers, &test);
     pool.answers.note(agrees);
     if suspect {
         pool.counters.suspected += 1;

@@ -36,7 +36,6 @@ pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
     };
     let all = state.instances.iter().filter(|(_, instance)| !instance.draining && serve(instance));
     let mut kept = pool.policy.dedicated(all.count() as u32);
-    let splits = kept > 0;
 
     // Instances without the deployed model are kept for redundancy first, then those that joined last.
     let mut serving: Vec<(bool, InstanceKey)> = state
@@ -45,6 +44,16 @@ pub(crate) fn recount(state: &mut State, turn: &mut Turn, key: PoolKey) {
         .filter_map(|(instance, value)| Some((value.serves(key)?.deployed, instance)))
         .collect();
     serving.sort_unstable_by_key(|(deployed, instance)| (*deployed, std::cmp::Reverse(instance.index())));
+    let runs_queries = |(deployed, instance): &(bool, InstanceKey)| {
+        let of = state.instances.at(*instance);
+        *deployed && of.usable() && of.serves(key).is_some_and(|serves| serves.health.in_service())
+    };
+    let stays = |(_, instance): &&(bool, InstanceKey)| !state.instances.at(*instance).draining;
+    // If all other instances are out of service, those kept for redundancy run queries: there is nothing to protect.
+    if !serving.iter().filter(stays).skip(kept as usize).any(runs_queries) {
+        kept = 0;
+    }
+    let splits = kept > 0;
     let (mut usable, mut slots, mut slow, mut members) = (0, 0, 0, 0);
     for (deployed, instance_key) in serving {
         let instance = state.instances.at_mut(instance_key);

@@ -35,6 +35,10 @@ use crate::turn::Turn;
 /// The shortest time between two inspections of a job.
 const LEAST: Duration = Duration::from_millis(1);
 
+/// The longest time between two inspections of a late job, unless jobs usually take longer. A crowd ends and a budget
+/// fills without an event for the job, and its query must not wait for the next inspection while an instance is idle.
+const MOST: Duration = Duration::from_millis(100);
+
 /// Notes that an instance begins a job now, and sets its timer.
 pub(crate) fn begin(state: &mut State, turn: &Turn, key: JobKey) {
     let Some(job) = state.jobs.get_mut(key) else { return };
@@ -108,8 +112,8 @@ pub(crate) fn look_at(state: &mut State, turn: &Turn, key: JobKey, at: Time, tim
 pub(crate) fn look_again(state: &mut State, turn: &Turn, key: JobKey) {
     let Some(job) = state.jobs.get(key) else { return };
     // The longer it has run, the less likely the next inspection helps.
-    let age = turn.now.since(job.began);
-    let at = turn.now + patience(state.pools.at(job.pool)).max(age / 8).max(LEAST);
+    let backoff = (turn.now.since(job.began) / 8).clamp(LEAST, MOST);
+    let at = turn.now + patience(state.pools.at(job.pool)).max(backoff);
     look_at(state, turn, key, at, Timer::StillLate(key));
 }
 

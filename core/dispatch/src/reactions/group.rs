@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::api::{Action, Answer, Comparison, GroupId, QueryId, Recovery, Role, Unsure, Verdict};
 use crate::moves::answer::answer;
 use crate::moves::group::{close, finish, finish_if_useless, unwatch, wrap_up};
-use crate::moves::judge::record_comparison;
+use crate::moves::judge::{Compared, record_comparison};
 use crate::moves::line_up::add_extra;
 use crate::moves::tell::hold_back;
 use crate::placing::extras::place_extras;
@@ -231,17 +231,20 @@ pub(crate) fn compared(state: &mut State, turn: &mut Turn, id: GroupId, verdicts
     let pool = group.pool;
     let of = |verdict: &Verdict| {
         let member = group.slots.get(usize::from(verdict.slot))?.members.get(verdict.row as usize)?;
-        Some((member.by?, verdict.agrees))
+        Some((verdict.slot, member.by?, verdict.agrees))
     };
     let answers: SmallVec<[_; 8]> = verdicts.iter().filter_map(of).collect();
     // If no prediction agrees, the parity is as suspect as they are.
-    if answers.iter().any(|(_, agrees)| *agrees) {
-        for (instance, agrees) in answers {
+    if answers.iter().any(|(.., agrees)| *agrees) {
+        for (at, (slot, instance, agrees)) in answers.iter().copied().enumerate() {
             // The model may have been unloaded meanwhile.
             let Some(known) = state.pools.get_mut(pool) else { break };
             known.counters.compared += 1;
             known.counters.disagreed += u64::from(!agrees);
-            record_comparison(state, turn, pool, instance, agrees);
+            // One row of each batch counts as evidence.
+            let same = |(other, by, _): &(u8, _, _)| (*other, *by) == (slot, instance);
+            let is_evidence = !answers[..at].iter().any(same);
+            record_comparison(state, turn, pool, Compared { instance, agrees, is_evidence });
         }
     }
     finish_if_useless(state, turn, key);

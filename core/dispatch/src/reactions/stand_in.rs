@@ -218,7 +218,8 @@ pub(crate) fn checked(state: &mut State, turn: &mut Turn, pair: Pair, agrees: Op
         if let Some(stand_ins) = &mut pool.stand_ins {
             stand_ins.compared(agrees, &pool.settings.stand_in);
         }
-        record_pair(state, turn, by.pool, [by.instance, beside.instance], agrees);
+        let both = [(by.instance, pair.prediction.job), (beside.instance, pair.stand_in.job)];
+        record_pair(state, turn, by.pool, both, agrees);
     }
     for (output, kept) in [pair.prediction, pair.stand_in].into_iter().zip(made) {
         if kept.is_some() {

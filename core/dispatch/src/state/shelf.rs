@@ -21,12 +21,14 @@ pub(crate) struct Kept {
     pub(crate) readers: u32,
     /// Readers that are the driver, which compares or judges the outputs.
     pub(crate) lent: u32,
+    /// One of its rows has counted as evidence about the instance.
+    pub(crate) weighed: bool,
 }
 
 impl Shelf {
     /// Keeps the outputs of an ended job, with its caller as the first reader.
     pub(crate) fn open(&mut self, job: JobId, pool: PoolKey, instance: InstanceKey) {
-        self.kept.insert(job, Kept { pool, instance, readers: 1, lent: 0 });
+        self.kept.insert(job, Kept { pool, instance, readers: 1, lent: 0, weighed: false });
     }
 
     pub(crate) fn get(&self, job: JobId) -> Option<Kept> {
@@ -50,6 +52,11 @@ impl Shelf {
         if let Some(kept) = self.kept.get_mut(&job) {
             kept.lent = kept.lent.saturating_sub(1);
         }
+    }
+
+    /// Whether no row of a job has counted as evidence so far. Marks the job.
+    pub(crate) fn weigh_once(&mut self, job: JobId) -> bool {
+        self.kept.get_mut(&job).is_some_and(|kept| !std::mem::replace(&mut kept.weighed, true))
     }
 
     /// The kept outputs, in no order.

@@ -280,6 +280,25 @@ fn instance_that_often_disagrees_alone_is_ejected() {
 }
 
 #[test]
+fn job_counts_once_as_evidence_when_all_its_rows_disagree() {
+    let mut settings = with(watched(), |coding| coding.detection.significance = Fraction::percent(1));
+    settings.batch.max_size = std::num::NonZeroU16::new(8).expect("positive");
+    settings.batch.max_delay = std::time::Duration::from_millis(2);
+    let mut world = play(settings, &THREE);
+    for group in 0..12u64 {
+        let queries = (1..=16).map(|id| Query(100 * group + id));
+        let steps = queries.chain([Encoded, Done(1), Done(2), Done(3)]);
+        steps.for_each(|step| super::script::act(&mut world, &step));
+        // Other groups agree; in the last one instance 2 gets all eight rows of its job wrong.
+        let wrong = (group == 11).then_some(2);
+        super::script::compare_all(&mut world, wrong);
+    }
+    let words = super::script::words(&world);
+    assert!(words.iter().all(|word| !word.contains("suspect")), "{words:?}");
+    assert_eq!(words.iter().filter(|word| word.contains("compare")).count(), 12, "{words:?}");
+}
+
+#[test]
 fn a_model_is_unloaded_while_its_groups_wait_to_be_compared() {
     let settings = with(plus(2, 2), |coding| coding.detection.enabled = true);
     // Its parities find no instance without a member of the group, so the comparison never happens.

@@ -211,6 +211,35 @@ fn query_runs_elsewhere_when_its_replica_replaces_its_retry() {
 }
 
 #[test]
+fn hung_job_is_copied_soon_after_a_long_crowd() {
+    // Instance 2 hangs. Copies are refused for as long as more queries wait than the pool has slots.
+    let longest = (100..200).step_by(10).map(copied_after_a_crowd_of).max();
+    // The longest pause between two looks at a job.
+    assert!(longest <= Some(100), "copied {longest:?} ms after the crowd");
+}
+
+/// How long after a crowd a query gets a copy that a hung instance holds. So many times 20 ms the crowd lasts.
+fn copied_after_a_crowd_of(rounds: u64) -> u64 {
+    let mut world = play(under(PolicyKind::Hedge), &WARM);
+    act(&mut world, &Within(1, 10_000));
+    (2..8).for_each(|id| act(&mut world, &Query(id)));
+    for id in (8..).step_by(2).take(rounds as usize) {
+        [Query(id), Query(id + 1), Wait(20), Done(1), Done(3)].iter().for_each(|step| act(&mut world, step));
+    }
+    // Four queries wait, then two.
+    [Wait(20), Done(1), Done(3)].iter().for_each(|step| act(&mut world, step));
+    let ended = world.now.as_nanos() / 1_000_000;
+    for _ in 0..2 {
+        [Wait(20), Done(1), Done(3)].iter().for_each(|step| act(&mut world, step));
+    }
+    act(&mut world, &Wait(900));
+    let words = words(&world);
+    let copy = words.iter().find_map(|word| word.split_once(" copy 1 on ")).expect("query 1 has a copy");
+    let copied: u64 = copy.0.parse().expect("milliseconds");
+    copied.checked_sub(ended).expect("no copy is made in a crowd")
+}
+
+#[test]
 fn story_of_a_query_says_late_once_when_two_rules_find_so() {
     // Under hedge the query's copies become late after its first job; under stand-in the query and then its job.
     for policy in [PolicyKind::Hedge, PolicyKind::StandIn] {

@@ -83,3 +83,18 @@ fn query_is_answered_by_its_job_when_its_model_is_unloaded() {
         &["670 answer 2 NoInstance", "680 answer 1 exact"],
     );
 }
+
+#[test]
+fn kept_instance_runs_queries_when_the_others_are_out() {
+    // Instance 3 is kept for parities. Instance 2 fails three times and is out of service, and instance 1 leaves.
+    let failing = |id| [Query(id), Query(id + 1), Fail(2), Wait(5), Done(1), Done(1)];
+    let start: Vec<Step> =
+        [Join(1), Join(2), Join(3)].into_iter().chain([1, 3, 5].map(failing).concat()).collect();
+    let mut settings = under(PolicyKind::Parm);
+    settings.ejection.backoff_min = Duration::from_secs(60);
+    settings.ejection.backoff_max = Duration::from_secs(60);
+    let mut world =
+        play(settings, &[&start[..], &[Quiet, Query(7), Leave(1), Wait(5), Done(3), Wait(300)]].concat());
+    assert_eq!(words(&world), ["15 run 7 on 1", "15 run 7 on 3", "20 answer 7 exact"]);
+    world.finish();
+}

@@ -200,6 +200,20 @@ pub(crate) fn act(world: &mut World, step: &Step) {
     }
 }
 
+/// The driver has compared all rows of the group that it was asked to: the parities disagree with what this instance says.
+pub(crate) fn compare_all(world: &mut World, wrong: Option<u32>) {
+    let comparison = world.groups.comparisons.values().next().expect("a comparison was asked for");
+    let verdict = |row: usize, part: &Part| {
+        let Source::Slot(slot) = part.source else { return None };
+        let by = world.jobs[&part.job].job.instance;
+        Some(Verdict { slot, row: row as u32, agrees: Some(by) != wrong.map(InstanceId) })
+    };
+    let (rows, verdict) = (comparison.rows.iter().enumerate(), &verdict);
+    let verdicts = rows.flat_map(|(row, parts)| parts.iter().filter_map(move |part| verdict(row, part)));
+    let (group, verdicts) = (comparison.group, verdicts.collect());
+    world.send(Event::Compared(group, verdicts));
+}
+
 fn arrive(world: &mut World, query: QuerySpec) {
     world.send(Event::QueryArrived(query));
 }
