@@ -1,4 +1,4 @@
-//! What this frontend holds, for its neighbours.
+//! Stream of the jobs that this frontend holds at each server, for its neighbours.
 
 use std::convert::Infallible;
 
@@ -21,7 +21,7 @@ pub(super) async fn tell(
     let telling = Telling::begin(frontend.core.clone())?;
     let lines = stream::unfold((telling, caller), |(mut telling, caller)| async {
         let line = telling.next().await?;
-        // A key that is taken out ends what it began.
+        // Revoking a key ends its open streams.
         caller.still_opens(Access::Read).then_some((Ok::<_, Infallible>(line), (telling, caller)))
     });
     Ok(([(CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())

@@ -1,15 +1,15 @@
-//! What a frontend tells of itself.
+//! Line of a report from a frontend to its neighbours.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A line: who tells, and the servers of which there is news.
+/// A line: the reporting frontend, and the servers whose number of jobs changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tidings {
-    /// A name that the frontend made up when it started.
+    /// Random name that the frontend chose at its start.
     pub(super) frontend: String,
-    /// How many jobs it holds at a server, by the server's address.
+    /// Jobs held at each server, by the server's address.
     pub(super) holds: BTreeMap<String, u16>,
 }
