@@ -313,7 +313,10 @@ mod tests {
             assert!((account.used - given[*share]).abs() < 1e-6, "{share} {account:?}");
             let of = account.entitled / book.accounts().map(|(_, account)| account.entitled).sum::<f64>();
             let weights: f64 = shares.iter().map(|(weight, _)| weight).sum();
-            assert!((of - shares[*share].0 / weights).abs() < 1e-6, "entitlements follow weights under constant demand");
+            assert!(
+                (of - shares[*share].0 / weights).abs() < 1e-6,
+                "entitlements follow weights under constant demand"
+            );
         }
         given
     }

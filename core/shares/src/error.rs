@@ -4,9 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Error {
-    #[error(
-        "invalid share name '{name}': use 1 to 64 letters, digits, '-', '_', '.' and '@'"
-    )]
+    #[error("invalid share name '{name}': use 1 to 64 letters, digits, '-', '_', '.' and '@'")]
     BadName { name: String },
     #[error("{what} '{name}' is in the shares '{one}' and '{other}': list it in one of them")]
     Twice { what: &'static str, name: String, one: String, other: String },
@@ -28,17 +26,13 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Refusal {
-    #[error(
-        "unknown share '{asked}' in parameter 'parm_share': use one of {known:?}, or omit it"
-    )]
+    #[error("unknown share '{asked}' in parameter 'parm_share': use one of {known:?}, or omit it")]
     Unknown { asked: String, known: Vec<String> },
     #[error(
         "key '{key}' belongs to share '{own}' and may not use '{asked}': omit 'parm_share', or send a key of that \
          share"
     )]
     Tied { key: String, own: String, asked: String },
-    #[error(
-        "share '{asked}' is restricted to its keys: omit 'parm_share', or send one of those keys"
-    )]
+    #[error("share '{asked}' is restricted to its keys: omit 'parm_share', or send one of those keys")]
     Closed { asked: String },
 }

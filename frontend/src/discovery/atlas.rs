@@ -1,7 +1,7 @@
-//! The nodes and zones that members stand on, by name: the dispatcher knows them by number.
+//! Registry of nodes and zones that maps names to the dispatcher's numbers.
 //!
-//! Machines come and go while a frontend runs, and names come from servers too. So what no member stands on any more is
-//! forgotten: there are never more names than twice as many as members have, and a few.
+//! Machines come and go, and names also come from servers. Names without members are therefore removed: the registry
+//! has at most twice as many names as members use, plus a few.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use parm_dispatch::{NodeId, Site, ZoneId};
 use parm_protocol::Place;
 
-/// Names that are kept whether or not somebody stands there.
+/// Names that are kept without a member.
 const FEW: usize = 64;
 
-/// Every node and zone that somebody stands on.
+/// Nodes and zones of all members.
 #[derive(Debug, Default)]
 pub(super) struct Atlas(Mutex<(Gazetteer, Gazetteer)>);
 
@@ -22,7 +22,7 @@ pub(super) struct Atlas(Mutex<(Gazetteer, Gazetteer)>);
 struct Gazetteer {
     known: HashMap<String, Weak<Spot>>,
     next: u32,
-    /// So many names are known when those that nobody stands on are forgotten.
+    /// Number of names at which unused ones are removed.
     most: usize,
 }
 
@@ -33,7 +33,7 @@ struct Spot {
     name: String,
 }
 
-/// Where a member stands.
+/// Location of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stand {
     node: Option<Arc<Spot>>,
@@ -41,7 +41,7 @@ pub(crate) struct Stand {
 }
 
 impl Atlas {
-    /// Where somebody at a place stands.
+    /// Returns the location for a place, and registers its names.
     pub(super) fn find(&self, place: Place) -> Stand {
         let mut both = self.0.lock();
         let (nodes, zones) = &mut *both;
@@ -66,7 +66,7 @@ impl Gazetteer {
 }
 
 impl Stand {
-    /// To the dispatcher.
+    /// The location as the dispatcher's numbers.
     pub(super) fn site(&self) -> Site {
         Site {
             node: self.node.as_ref().map(|spot| NodeId(spot.number)),
@@ -74,7 +74,7 @@ impl Stand {
         }
     }
 
-    /// To people.
+    /// The location as names.
     pub(crate) fn place(&self) -> Place {
         let name = |spot: &Option<Arc<Spot>>| spot.as_ref().map(|spot| spot.name.clone());
         Place { node: name(&self.node), zone: name(&self.zone) }
@@ -90,19 +90,19 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_on_one_node_has_one_number_for_it() {
+    fn members_on_one_node_share_its_number() {
         let atlas = Atlas::default();
         let (one, other) = (atlas.find(node("a")), atlas.find(node("b")));
         assert_eq!(atlas.find(node("a")).site(), one.site());
         assert_ne!(one.site(), other.site());
         assert_eq!(one.place(), node("a"));
         let zone = Place { node: None, zone: Some("a".to_owned()) };
-        assert_eq!(atlas.find(zone.clone()).place(), zone, "a zone may have a node's name");
+        assert_eq!(atlas.find(zone.clone()).place(), zone, "a zone may have the same name as a node");
         assert_eq!(atlas.find(Place::default()).site(), Site::default());
     }
 
     #[test]
-    fn names_that_nobody_stands_on_are_forgotten() {
+    fn names_without_members_are_removed() {
         let atlas = Atlas::default();
         let kept: Vec<_> = (0..100).map(|number| atlas.find(node(&format!("kept{number}")))).collect();
         for number in 0..10_000 {

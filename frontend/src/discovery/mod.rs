@@ -1,8 +1,8 @@
-//! Where instances come from, and who watches over them.
+//! Discovery of instances, and their supervision.
 //!
-//! Sources (the configured list, names that DNS knows, Services of Kubernetes, a watched file, the admin API, threads of this
-//! process) only name members of the [`Fleet`]; every member has a supervisor that connects, asks what it serves, joins it to
-//! the dispatcher, looks after its health and takes it out again.
+//! Sources (the configured list, DNS names, Services of Kubernetes, a file, the admin API, threads of this process)
+//! only add and remove members of the [`Fleet`]. Each member has a supervisor that connects, describes its models,
+//! joins it to the dispatcher, checks its health and removes it.
 
 mod atlas;
 mod connect;

@@ -1,42 +1,42 @@
-//! What can go wrong between us and the API server, in words that say what to do.
+//! Errors of following a Service, with advice.
 
 use std::time::Duration;
 
-/// Why a Service cannot be followed, now or at all.
+/// Why a Service cannot be followed, for now or at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Trouble {
-    #[error("frontend.kubernetes.server '{server}': write https://HOST:PORT")]
+    #[error("invalid frontend.kubernetes.server '{server}': use https://HOST:PORT")]
     BadServer { server: String },
     #[error(
-        "{reason}: in a pod set automountServiceAccountToken: true, elsewhere name the folder of a service account with \
+        "{reason}: in a pod set automountServiceAccountToken: true, elsewhere set the folder of a service account with \
          frontend.kubernetes.service_account"
     )]
     Account { reason: String },
-    #[error("the API server {server} cannot be reached: {reason}")]
+    #[error("cannot reach the API server {server}: {reason}")]
     Unreachable { server: String, reason: String },
-    #[error("the API server is silent for {waited:?}")]
+    #[error("the API server timed out: no data for {waited:?}")]
     Silent { waited: Duration },
     #[error(
-        "the API server does not know our token (401): see that the service account is there, and its token fresh"
+        "unauthenticated (401): the API server rejected the token: check that the service account exists and its token is fresh"
     )]
     Unauthenticated,
     #[error(
-        "we may not (403): bind a Role to our service account that may list and watch endpointslices of discovery.k8s.io in \
+        "forbidden (403): bind a Role to the frontend's service account that may list and watch endpointslices of discovery.k8s.io in \
          namespace {namespace} (deploy/kubernetes/components/endpoint-slices has one); {message}"
     )]
     Forbidden { namespace: String, message: String },
-    #[error("what the list or watch goes on from is forgotten (410): listed again")]
+    #[error("the version of the list or watch expired (410): listing again")]
     Expired,
-    #[error("the API server answers {status}: {message}")]
+    #[error("the API server returned status {status}: {message}")]
     Refused { status: u16, message: String },
-    #[error("the API server sends {what} of more than {limit} bytes: is it one?")]
+    #[error("response of the API server is too long: {what} has over {limit} bytes: check frontend.kubernetes.server")]
     TooLong { what: &'static str, limit: usize },
-    #[error("more than {limit} endpoints: is this the Service of the workers?")]
+    #[error("too many endpoints: more than {limit}: check that this is the Service of the workers")]
     TooMany { limit: usize },
-    #[error("what the API server sends cannot be read: {reason}")]
+    #[error("cannot read the response of the API server: {reason}")]
     Unreadable { reason: String },
-    #[error("the connection broke off: {reason}")]
+    #[error("the connection to the API server broke: {reason}")]
     Severed { reason: String },
 }
 
@@ -45,7 +45,7 @@ impl Trouble {
         Self::Unreadable { reason: error.to_string() }
     }
 
-    /// Whether what is known may have been left behind, so that only a list helps.
+    /// Whether changes may have been missed, so that only a list helps.
     pub(super) fn wants_a_list(&self) -> bool {
         matches!(self, Self::Expired | Self::Unreadable { .. } | Self::TooLong { .. } | Self::TooMany { .. })
     }
