@@ -31,7 +31,7 @@ pub(super) async fn watch(fleet: Weak<Fleet>, path: PathBuf, every: Duration) {
         let read = timers.offload(move || read(&file)).await;
         let read = read.unwrap_or_else(|error| Err(error.to_string()));
         let Some(fleet) = fleet.upgrade() else { return };
-        // At the start there are no members to lose; lines missing from a partial file come with the next read.
+        // At the start a partial file loses no members; the missing lines come with the next read.
         if settling.look(read.clone()) {
             match &read {
                 Ok(text) => follow(&fleet, &path, text),

@@ -149,7 +149,7 @@ pub(crate) struct PoolMetrics {
     status: Status,
 }
 
-/// By outcome, for the policy in effect.
+/// Durations by outcome, for the policy in effect.
 type Durations = [Series<HistogramVec>; Outcome::ALL.len()];
 
 struct Status {

@@ -1,4 +1,4 @@
-//! Settings in force are the wished ones, whatever happens at the same time.
+//! Tests that the requested settings are in effect after concurrent changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::{Core, Departure};
 use crate::config::Config;
 use crate::serve::{Description, Instance, Timers};
 
-/// An outer bound on waits. A correct frontend waits this long once in each test.
+/// Outer bound on waits. A correct frontend waits this long once in each test.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 fn core(runtime: &Runtime) -> Arc<Core> {
@@ -23,7 +23,7 @@ fn core(runtime: &Runtime) -> Arc<Core> {
     Core::start(Config::default(), Timers::Runtime, None).unwrap()
 }
 
-/// An instance joins with a model.
+/// Adds an instance with a model.
 fn join(core: &Arc<Core>, model: &str) -> Arc<Instance> {
     let id = core.next_instance();
     let client = client::connect(&"http://127.0.0.1:1".parse().unwrap(), &client::Config::default()).unwrap();
@@ -43,12 +43,13 @@ fn wish(core: &Arc<Core>, policy: PolicyKind) {
     core.change_settings(None, change).unwrap();
 }
 
-/// Policies in force, model by model.
+/// Effective policies, model by model.
 fn in_force(core: &Core) -> Vec<PolicyKind> {
     core.catalog.all().iter().map(|pool| pool.standing().unwrap().in_force.policy).collect()
 }
 
-/// Stops the first thread that has read the wished settings. Says that it stopped, and lets it go on.
+/// Stops the first thread that has read the requested settings. Returns channels that report the stop and let it
+/// continue.
 fn stop_first(core: &Core) -> (Receiver<()>, SyncSender<()>) {
     let (stopped, at_rest) = sync_channel(1);
     let (go, gone) = sync_channel::<()>(1);
@@ -105,7 +106,7 @@ fn change_reaches_a_model_that_arrives_meanwhile() {
     let core = core(&runtime);
     let _inside = runtime.enter();
     join(&core, "a");
-    // The model that arrives has read the older wish when the change comes.
+    // The new model has read the older settings when the change comes.
     let (at_rest, go) = stop_first(&core);
     let (one, two) = (core.clone(), core.clone());
     let arrival = beside(&runtime, move || drop(join(&one, "b")));
@@ -124,7 +125,7 @@ fn model_that_leaves_during_a_change_leaves_nothing_behind() {
     let _inside = runtime.enter();
     let instance = join(&core, "m");
     let pool = core.catalog.all()[0].clone();
-    // The change has listed the model, and then the model goes.
+    // The change has listed the model before it is removed.
     let (at_rest, go) = stop_first(&core);
     let (one, two) = (core.clone(), core.clone());
     let change = beside(&runtime, move || wish(&one, PolicyKind::Equal));
@@ -133,9 +134,9 @@ fn model_that_leaves_during_a_change_leaves_nothing_behind() {
     until_done(&departure);
     go.send(()).unwrap();
     [change, departure].into_iter().for_each(|thread| thread.join().unwrap());
-    assert_eq!(core.driver.held().dispatched.pools, 0, "the dispatcher keeps a model that nobody serves");
+    assert_eq!(core.driver.held().dispatched.pools, 0, "the dispatcher keeps a model without instances");
     core.apply_settings(&pool);
-    assert_eq!(core.driver.held().dispatched.pools, 0, "the model is set up again");
+    assert_eq!(core.driver.held().dispatched.pools, 0, "the dispatcher must not have the model again");
 }
 
 #[test]
@@ -169,7 +170,7 @@ fn panic_of_the_dispatcher_leaves_a_tape_that_replays() {
     let text = std::fs::read_to_string(&files[0]).unwrap();
     assert!(
         text.lines().last().unwrap().contains("QueryArrived"),
-        "the event that panicked is the last one: {text}"
+        "the last event must be the one that panicked: {text}"
     );
     let played = parm_dispatch::replay::Replay::read(&text).unwrap().play();
     assert!(played.complete && played.skipped == 0);
@@ -177,7 +178,7 @@ fn panic_of_the_dispatcher_leaves_a_tape_that_replays() {
     assert_eq!(
         played.actions.iter().filter(|action| runs(action)).count(),
         1,
-        "the query finds the instance"
+        "the replayed query must reach the instance"
     );
 }
 
@@ -199,8 +200,8 @@ fn stand_in_that_can_never_be_sure_is_noticed() {
         let pools = core.catalog.all();
         pools.iter().find(|pool| pool.model.name == "big").unwrap().never_sure.load(Ordering::Relaxed)
     };
-    assert!(is_noticed(50, true), "no bundle says what its outputs mean");
-    assert!(!is_noticed(0, true), "no confidence is asked for");
+    assert!(is_noticed(50, true), "no bundle defines the meaning of outputs");
+    assert!(!is_noticed(0, true), "no confidence is required");
     assert!(is_noticed(1, true));
-    assert!(!is_noticed(50, false), "another policy gives no stand-in's answer");
+    assert!(!is_noticed(50, false), "another policy uses no stand-in");
 }
