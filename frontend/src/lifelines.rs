@@ -10,7 +10,6 @@
 //!
 //! Rejected: aborting at once, because the embedding program may want to clean up; catching the panic and going on,
 //! because it may have left inconsistent state.
-//! catch the panic and go on, as nobody knows what it left half done.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -77,7 +77,7 @@ export class Cluster {
     if (script.slow_node !== undefined) {
       this.tell('joined', { instance: 1, text: 'ready' }, -5_400_000);
       this.tell('settings', { m: 0, text: 'stand_in.bound 0.02 to 0.05', by: 'ops' }, -3_100_000);
-      this.tell('kept', { instance: this.instances[script.slow_node * 4].number, m: 0, text: 'slow, and the others cannot do without it' }, -95_000);
+      this.tell('kept', { instance: this.instances[script.slow_node * 4].number, m: 0, text: 'slow, but too few instances would remain' }, -95_000);
     }
   }
 
@@ -292,14 +292,14 @@ export class Cluster {
       one.silent += 1000;
       if (one.silent >= 2000) {
         Object.assign(one, { state: 'ejected', reason: 'slow', out_for: 0 });
-        this.tell('ejected', { instance: one.number, m: 0, text: 'slow: it holds a job for 2.0 s and gives nothing back' });
+        this.tell('ejected', { instance: one.number, m: 0, text: 'slow: it holds a job for 2.0 s and does not answer' });
       }
     } else if (one.state === 'ejected' && one.reason !== 'order') {
       one.out_for += 1000;
       one.silent += 1000;
       if (!one.stopped && one.out_for >= 3000) {
         Object.assign(one, { state: 'ready', reason: null, silent: 0 });
-        this.tell('returned', { instance: one.number, text: 'a probe found it well' });
+        this.tell('returned', { instance: one.number, text: 'readmitted after a probe' });
       }
     } else one.silent = 0;
   }

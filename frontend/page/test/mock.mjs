@@ -74,7 +74,7 @@ export async function start({ scenario = 'cluster', port = 0, key = null, role =
       return one ? reply(202, { number: one.number, state: one.state }) : reply(404, { error: 'no such instance' });
     }
     if (!model) return reply(404, { error: 'unknown model' });
-    if (body.queue_limit === 0) return reply(400, { error: 'these settings cannot be used: invalid value: integer `0`, expected a nonzero u32' });
+    if (body.queue_limit === 0) return reply(400, { error: 'invalid settings: invalid value: integer `0`, expected a nonzero u32' });
     cluster.change(model, body, 'ops');
     return reply(200, model.settings);
   };
@@ -83,7 +83,7 @@ export async function start({ scenario = 'cluster', port = 0, key = null, role =
     const one = /^\/admin\/v1\/queries\/([0-9a-f]+)$/.exec(url.pathname);
     if (one) {
       const found = cluster.queries.find(({ id }) => id === one[1]);
-      return found ? reply(200, worded(found)) : reply(404, { error: `query ${one[1]} is not kept (any more)` });
+      return found ? reply(200, worded(found)) : reply(404, { error: `unknown query '${one[1]}': it was not kept or is too old` });
     }
     const want = (name) => url.searchParams.get(name);
     let found = cluster.queries.filter((query) => (!want('model') || query.model === want('model'))

@@ -160,10 +160,10 @@ test('a_setting_that_is_refused_says_why_and_one_that_is_none_cannot_be_sent', a
   assert.equal(await page.getAttribute('#set-queue-limit', 'aria-invalid'), 'true');
   assert.equal(await page.isDisabled('#controls .main'), true);
   await page.fill('#set-queue-limit', '7');
-  await page.route('**/admin/v1/settings/*', (route) => (route.request().method() === 'PATCH' ? route.fulfill({ status: 400, json: { error: 'these settings cannot be used' } }) : route.continue()));
+  await page.route('**/admin/v1/settings/*', (route) => (route.request().method() === 'PATCH' ? route.fulfill({ status: 400, json: { error: 'invalid settings' } }) : route.continue()));
   await page.click('#controls .main');
   await page.click('dialog[open] .main');
-  await says(page, 'dialog[open] .problem', 'these settings cannot be used');
+  await says(page, 'dialog[open] .problem', 'invalid settings');
 });
 
 test('an_instance_is_ejected_and_returned', async () => {
@@ -385,7 +385,7 @@ test('a_query_says_why_it_was_approximate', async () => {
   assert.equal(await page.locator('#queries .steps li').count(), query.timeline.length);
   await page.fill('#query', 'ffffffffffffffff');
   await page.keyboard.press('Enter');
-  await says(page, '#queries [role="status"]', 'is not kept');
+  await says(page, '#queries [role="status"]', 'was not kept');
 });
 
 test('groups_are_drawn_as_they_fill_and_end', async () => {

@@ -11,7 +11,7 @@ export function why({ outcome, took_us: took, alone_us: alone, timeline }) {
   const [late, own] = [find('late'), find('given')];
   const came = alone === null ? 'has not come yet' : `came after ${time(alone)}`;
   if (outcome === 'exact') return `Its own prediction answered it after ${time(took)}.`;
-  if (outcome === 'rejected') return 'It was refused: nobody could take it.';
+  if (outcome === 'rejected') return 'It was rejected: no instance could take it.';
   if (outcome === 'failed') return `It got no answer in ${time(took)}.`;
   return `Its prediction${own ? ` from instance ${own.instance}` : ''} was late${late ? ` after ${time(late.after_us)}` : ''}, so ${OUTCOMES[outcome]} answered it after ${time(took)}${
     alone > took ? `, ${time(alone - took)} sooner than the prediction, which ${came}` : `; the prediction ${came}`}.`;

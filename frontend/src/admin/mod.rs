@@ -132,7 +132,7 @@ impl Api {
             .with_state(self.frontend)
     }
 
-    /// Every route; [`ROUTES`](parm_transport::keys::ROUTES) says who may have them.
+    /// Every route; [`ROUTES`](parm_transport::keys::ROUTES) has the role that each requires.
     pub fn served() -> Vec<(Method, &'static str)> {
         [page().served(), api().served()].concat()
     }

@@ -335,7 +335,7 @@ mod tests {
         story.push(at(12), Step::Answered("stand-in", None));
         assert_eq!(story.told(at(0))[1]["text"], "It had to wait: one was before it.");
         let why = story.why("stand-in", Duration::from_millis(12), None);
-        let expected = "It still waited for an instance and was late after 4.0 ms, so a stand-in answered it after 12 ms; \
+        let expected = "It was still waiting for an instance and was late after 4.0 ms, so a stand-in answered it after 12 ms; \
                         the prediction has not come yet.";
         assert_eq!(why, expected);
     }

@@ -86,7 +86,7 @@ fn follow(fleet: &Arc<Fleet>, path: &Path, text: &str) {
         match fleet.add_at(&url, Source::File, place) {
             // It is a member already, or another source listed it too.
             Ok(_) | Err(Error::DuplicateInstance { .. }) => {}
-            Err(error) => tracing::warn!(%error, "skipped a line of the workers file"),
+            Err(error) => tracing::warn!(%error, "skipped an unusable line of the workers file"),
         }
     }
 }

@@ -98,7 +98,7 @@ impl Ways {
         let mut last = None;
         while let Some(core) = self.core.upgrade() {
             let answer = timeout(every, self.connect.resolve(&name)).await;
-            let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {every:?}")));
+            let answer = answer.unwrap_or_else(|_| Err(format!("name resolution timed out after {every:?}")));
             match &answer {
                 _ if last.as_ref() == Some(&answer) => {}
                 Err(reason) => {
@@ -182,7 +182,7 @@ impl Neighbour {
         };
         let asked = timeout(*patience, asked).await;
         let hearing = asked.map_err(|_| {
-            io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {patience:?}"))
+            io::Error::new(io::ErrorKind::TimedOut, format!("connecting timed out after {patience:?}"))
         })??;
         if hearing.status() == 200 {
             return Ok(Lines::of(hearing, LONGEST_LINE));

@@ -50,7 +50,7 @@ struct Model {
     chosen: Option<Version>,
 }
 
-/// Versions in order: numbers by value, after all others in alphabetical order.
+/// Versions in order: others by their text, then numbers by value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Version(Option<u64>, String);
 
@@ -103,7 +103,7 @@ impl Catalog {
         if let Some(known) = versions.get(&version) {
             match disagreement(known, &description, &instance.name) {
                 None => {
-                    // Under the lock: otherwise the pool could be removed as unserved before its new instance is in it.
+                    // While the lock is held: otherwise the pool could be removed as unserved before its new instance is in it.
                     known.join(instance.id);
                     return Ok(Admitted { pool: known.clone(), is_new: false, replaced: None });
                 }

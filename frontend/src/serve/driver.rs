@@ -1,6 +1,6 @@
 //! Drives the dispatcher inline: events in, actions out.
 //!
-//! There is no dispatcher task with a queue. The source of an event (a request handler, a finished job, the alarm)
+//! The dispatcher is not a task with a queue. The source of an event (a request handler, a finished job, the alarm)
 //! takes the lock, lets the dispatcher react, updates the ledger from the actions, and does the remaining work
 //! (starting jobs, waking handlers) after releasing the lock. A request that finds an idle instance thus costs one lock
 //! and no hand-off. A task with a channel was rejected, because it costs two wake-ups per event: more than the time

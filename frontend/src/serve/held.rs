@@ -3,9 +3,9 @@
 /// State kept for requests and instances.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// By the driver.
+    /// State kept by the driver.
     pub ledger: Kept,
-    /// By the dispatcher.
+    /// State kept by the dispatcher.
     pub dispatched: parm_dispatch::Held,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct RowAnswer {
 /// Answers to a request, in row order.
 pub(crate) type Answers = SmallVec<[RowAnswer; 1]>;
 
-/// Data of the response besides the predictions.
+/// Data of the response in addition to the predictions.
 pub(crate) struct Reply {
     pub(crate) id: String,
     pub(crate) wanted: Vec<RequestedOutput>,

@@ -15,7 +15,7 @@ use super::state::State;
 use crate::console::{Happening, Kind};
 
 impl State {
-    /// Starts to judge an answer; there is no judgement if its data is gone.
+    /// Starts to judge an answer, unless its data is gone.
     pub(super) fn judge(&mut self, query: QueryId, output: Output, effects: &mut Effects) {
         match self.judging(query, output) {
             Some(judging) => effects.push(Effect::Code(Box::new(Work::Judge(judging)))),

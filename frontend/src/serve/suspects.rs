@@ -11,7 +11,7 @@ use crate::console::Kind;
 use crate::error::Error;
 
 impl State {
-    /// Starts to compare a group; there are no verdicts if its data is gone.
+    /// Starts to compare a group, unless its data is gone.
     pub(super) fn compare(&mut self, comparison: &Comparison, effects: &mut Effects) {
         match self.comparing(comparison) {
             Some(comparing) => effects.push(Effect::Code(Box::new(Work::Compare(comparing)))),

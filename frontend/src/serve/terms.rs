@@ -91,7 +91,7 @@ fn no_sequence(parameters: &Parameters) -> Result<(), Error> {
 fn timeout(parameters: &Parameters) -> Result<Option<Duration>, Error> {
     let Some(value) = parameters.get("timeout") else { return Ok(None) };
     let micros = value.as_u64().ok_or_else(|| malformed("timeout", value, "a number of microseconds"))?;
-    // More than a century is no deadline, and could not be added to a clock.
+    // Bounded to about a century, because more could not be added to a clock.
     Ok(Some(Duration::from_micros(micros.min(1 << 51))))
 }
 

@@ -1,4 +1,4 @@
-//! A hung instance costs no query its deadline, and no output stays, with all settings at their defaults.
+//! Tests of hung instances with default settings: no query misses its deadline, and no output stays.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn stand_in(change: impl FnOnce(&mut StandInSettings)) -> Config {
     config
 }
 
-/// Instances on which a query takes 10 ms. Stand-ins take 2 ms, and eight rows little longer than one.
+/// Instances with queries of 10 ms. Stand-ins take 2 ms, and eight rows little longer than one.
 fn instances(count: usize) -> Vec<Arc<Scripted>> {
     let both = [doubler("double"), doubler("small")];
     let instance = |number| {
@@ -33,7 +33,7 @@ fn instances(count: usize) -> Vec<Arc<Scripted>> {
     (0..count).map(instance).collect()
 }
 
-/// A frontend over these instances whose service times are known.
+/// A frontend over these instances with known service times.
 async fn warm(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
     let frontend = frontend(config, &instances.iter().collect::<Vec<_>>()).await;
     for value in 0..40u8 {
@@ -43,7 +43,7 @@ async fn warm(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
     frontend
 }
 
-/// How long a query with five seconds to go takes to be answered.
+/// Time until a query with a timeout of five seconds is answered.
 async fn time_of(frontend: Frontend, value: u8) -> Duration {
     let began = tokio::time::Instant::now();
     let asked = with(request(&[f32::from(value)]), "timeout", 5_000_000u64);
@@ -61,7 +61,7 @@ async fn burst_is_answered_in_time_when_an_instance_hangs() {
             let frontend = warm(config, &instances).await;
             let calls: Vec<_> = (0..12).map(|value| tokio::spawn(time_of(frontend.clone(), value))).collect();
             tokio::time::sleep(MS).await;
-            // What the instance runs already is still answered.
+            // Jobs that the instance already runs are still answered.
             instances[hung].model_does("small", Act::Hang);
             instances[hung].model_does("double", Act::Hang);
             for call in calls {
@@ -112,6 +112,6 @@ async fn no_job_is_held_when_all_is_answered_under_stand_in() {
             }
         }
         let refused = metric(&frontend, "parm_stand_ins_total", &["event=\"refused\"", "model=\"double\""]);
-        assert!(burst > 0 || refused > 100.0, "late stand-ins are refused: {refused}");
+        assert!(burst > 0 || refused > 100.0, "late stand-ins must be refused: {refused}");
     }
 }

@@ -1,4 +1,4 @@
-//! The frontend over scripted instances: time is paused, the test decides what every instance answers and when.
+//! Tests of the frontend over scripted instances with paused time: each test scripts the instances' answers.
 
 mod admin;
 mod bundles;

@@ -1,4 +1,4 @@
-//! Stand-ins over scripted instances, all of which have both models.
+//! Tests of stand-ins over scripted instances that have both models.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::scripted::{Act, Scripted, doubler};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// The stand-in `small`, whose answers are given 15 ms after a query came until more is known.
+/// The stand-in `small`, whose answers are served 15 ms after a query's arrival until more is known.
 fn stand_in(change: impl FnOnce(&mut StandInSettings)) -> Config {
     let mut config = config(PolicyKind::StandIn);
     let settings = &mut config.dispatch.stand_in;
@@ -26,7 +26,7 @@ fn stand_in(change: impl FnOnce(&mut StandInSettings)) -> Config {
     config
 }
 
-/// Instances on which a query takes 10 ms and its stand-in 2 ms.
+/// Instances with queries of 10 ms and stand-ins of 2 ms.
 fn instances(count: usize) -> Vec<Arc<Scripted>> {
     let both = [doubler("double"), doubler("small")];
     let instance = |number| {
@@ -42,7 +42,7 @@ async fn over(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
     frontend(config, &instances.iter().collect::<Vec<_>>()).await
 }
 
-/// Whichever instance gets a query does this with it.
+/// Lets any instance that receives a query do this.
 fn all_then(instances: &[Arc<Scripted>], act: &Act) {
     instances.iter().for_each(|instance| instance.then(act.clone()));
 }
@@ -51,8 +51,8 @@ fn stand_ins(frontend: &Frontend, event: &str) -> f64 {
     metric(frontend, "parm_stand_ins_total", &[&format!("event=\"{event}\""), "model=\"double\""])
 }
 
-/// Queries one by one, so many milliseconds apart on average: were they all, an instance would always have the same one to
-/// stand in for it.
+/// Sends queries one by one, `apart` milliseconds apart on average; with constant gaps the same instance would always
+/// run the stand-in of another.
 async fn ask(frontend: &Frontend, count: u16, apart: u32) {
     for number in 0..count {
         start(frontend, request(&[f32::from(number % 50)]));
@@ -63,7 +63,7 @@ async fn ask(frontend: &Frontend, count: u16, apart: u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_query_is_answered_by_its_stand_in() {
+async fn late_query_is_answered_by_its_stand_in() {
     let instances = instances(3);
     let frontend = over(stand_in(|_| {}), &instances).await;
     instances[0].then(Act::Hang);
@@ -75,7 +75,7 @@ async fn a_late_query_is_answered_by_its_stand_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exact_answer_wins_until_the_grace_is_over() {
+async fn exact_answer_wins_during_grace() {
     let instances = instances(3);
     let frontend = over(stand_in(|_| {}), &instances).await;
     for value in 0..20u8 {
@@ -89,7 +89,7 @@ async fn an_exact_answer_wins_until_the_grace_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_that_want_predictions_only_get_no_stand_in() {
+async fn clients_of_exact_answers_get_no_stand_in() {
     let instances = instances(3);
     let frontend = over(stand_in(|_| {}), &instances).await;
     for accept in ["exact", "0"] {
@@ -101,7 +101,7 @@ async fn clients_that_want_predictions_only_get_no_stand_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_no_number_is_given_to_nobody() {
+async fn nan_from_a_stand_in_is_not_served() {
     let instances = instances(3);
     instances.iter().for_each(|instance| instance.model_does("small", Act::Nan));
     let frontend = over(stand_in(|settings| settings.unsure = parm_dispatch::Unsure::Wait), &instances).await;
@@ -112,7 +112,7 @@ async fn an_answer_that_is_no_number_is_given_to_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stand_ins_that_agree_too_seldom_are_withheld_until_they_agree_again() {
+async fn disagreeing_stand_ins_are_withheld_until_they_agree() {
     let instances = instances(4);
     instances.iter().for_each(|instance| instance.model_does("small", Act::Wrong(2 * MS)));
     let watched = |settings: &mut StandInSettings| {
@@ -139,7 +139,7 @@ async fn stand_ins_that_agree_too_seldom_are_withheld_until_they_agree_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_instance_that_answers_wrongly_is_found_by_its_stand_ins_and_ejected() {
+async fn wrong_instance_is_found_by_stand_ins_and_ejected() {
     let instances = instances(6);
     let quick = |settings: &mut StandInSettings| {
         settings.agreement.min_samples = NonZeroU32::new(20).unwrap();
@@ -156,7 +156,7 @@ async fn an_instance_that_answers_wrongly_is_found_by_its_stand_ins_and_ejected(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_tells_servers_how_urgent_it_is() {
+async fn job_has_priority_for_servers() {
     let instances = instances(2);
     let frontend = over(stand_in(|_| {}), &instances).await;
     instances[0].then(Act::Hang);
@@ -171,7 +171,7 @@ async fn a_job_tells_servers_how_urgent_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stand_ins_of_several_queries_share_a_job_and_each_gets_its_own_answer() {
+async fn stand_ins_of_several_queries_share_a_job() {
     let instances = instances(5);
     instances.iter().for_each(|instance| {
         instance.says_run_times("double", &[10 * MS]);
@@ -190,12 +190,12 @@ async fn stand_ins_of_several_queries_share_a_job_and_each_gets_its_own_answer()
     assert_eq!(stand_ins(&frontend, "late"), 4.0);
     let seen = instances.iter().flat_map(|instance| instance.seen.lock().clone());
     let jobs = seen.filter(|seen| seen.model.name == "small").map(|seen| seen.inputs[0].tensor.rows());
-    // One instance is idle: it stands in for the first, and then for those that have become late meanwhile.
+    // One instance is idle: it runs the stand-in of the first query, then of those that are late by then.
     assert_eq!(jobs.collect::<Vec<_>>(), [1, 3]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_servers_measured_is_what_a_stand_in_costs() {
+async fn stand_in_cost_is_measured_by_servers() {
     let instances = instances(2);
     instances.iter().for_each(|instance| {
         instance.says_run_times("double", &[10 * MS]);
@@ -210,7 +210,7 @@ async fn what_servers_measured_is_what_a_stand_in_costs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_of_other_tensors_stands_in_for_nobody_and_it_is_said_why() {
+async fn model_with_other_tensors_is_rejected_as_stand_in() {
     let odd = TensorMetadata { name: "y".into(), datatype: "FP32".into(), shape: vec![-1, 3] };
     let small = ModelMetadata { outputs: vec![odd, doubler("small").outputs[1].clone()], ..doubler("small") };
     let instances = instances(2);
@@ -225,7 +225,7 @@ async fn a_model_of_other_tensors_stands_in_for_nobody_and_it_is_said_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_stands_in_for_another_is_marked_in_the_index() {
+async fn stand_in_is_marked_in_index() {
     let frontend = over(stand_in(|_| {}), &instances(1)).await;
     let index = frontend.repository_index(true).unwrap();
     let listed: Vec<_> = index.iter().map(|model| (model.name.as_str(), model.reason.as_str())).collect();
@@ -233,7 +233,7 @@ async fn a_model_that_stands_in_for_another_is_marked_in_the_index() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_policy_needs_a_model() {
+async fn policy_stand_in_needs_a_model() {
     let config = config(PolicyKind::StandIn);
     match Frontend::start(config, Network::with(&[]), Timers::Runtime) {
         Err(Error::BadSettings { reason }) => assert!(reason.contains("stand_in.model"), "{reason}"),

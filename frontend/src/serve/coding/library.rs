@@ -69,7 +69,7 @@ impl Library {
         self.path.is_some()
     }
 
-    /// Whether there are no bundles now.
+    /// Whether no bundle was found.
     pub(crate) fn is_empty(&self) -> bool {
         self.bundles.read().is_empty()
     }

@@ -148,7 +148,7 @@ impl Checking {
         self.twins.iter().map(|twin| (twin.pair, twin.agrees())).collect()
     }
 
-    /// Verdicts without a comparison, when there is no time for it.
+    /// Verdicts without a comparison, if too much work waits.
     pub(super) fn unknown(&self) -> Vec<(Pair, Option<bool>)> {
         self.twins.iter().map(|twin| (twin.pair, None)).collect()
     }
