@@ -1,11 +1,11 @@
-// What a frontend says of a query: the sentences that `parm ctl query` prints and the page shows.
+// Simulated words of a frontend about a query: the sentences that `parm ctl query` prints and the page shows.
 
 import { share, time } from '../words.js';
 
 const OUTCOMES = { exact: 'its own prediction', hedged: 'a hedge', reconstructed: 'a reconstruction', 'stand-in': 'a stand-in', backup: 'the backup model',
   default: 'the default answer', rejected: 'a refusal', failed: 'a failure' };
 
-/** Why it was answered as it was. */
+/** Reason for its outcome. */
 export function why({ outcome, took_us: took, alone_us: alone, timeline }) {
   const find = (wanted) => timeline.find(({ what }) => what === wanted);
   const [late, own] = [find('late'), find('given')];
