@@ -284,7 +284,9 @@ fn cpu() -> Duration {
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    println!("| way | CPU us per query | relative to hedge | p50 ms | p99 ms | parities or stand-ins per query |");
+    println!(
+        "| way | CPU us per query | relative to hedge | p50 ms | p99 ms | parities or stand-ins per query |"
+    );
     println!("|---|---|---|---|---|---|");
     // Without arguments all variants run, otherwise the first and those whose names are given.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();

@@ -1,5 +1,6 @@
-//! Benchmark of the frontend's own cost per request, from the server's call to the instance's client, without a
-//! network.
+//! Benchmark of the frontend's own cost per request.
+//!
+//! It measures the time from the server's call to the instance's client, without a network.
 //!
 //! A plain program that prints a table: `cargo bench -p parm-frontend --bench hop`.
 

@@ -1,4 +1,4 @@
-//! Errors outside of requests: configuration, instances, admin calls. Requests fail with the protocol's errors.
+//! Errors of configuration, instances and admin calls. Requests fail with the protocol's errors.
 
 use std::net::SocketAddr;
 
@@ -63,7 +63,9 @@ pub enum Error {
     MissingOutput { instance: String, output: String },
     #[error("too many recordings: the limit is {limit}: end one of them")]
     TooManyRecordings { limit: usize },
-    #[error("unknown query '{name}': it was not kept or is too old: list kept queries with GET /admin/v1/queries")]
+    #[error(
+        "unknown query '{name}': it was not kept or is too old: list kept queries with GET /admin/v1/queries"
+    )]
     UnknownQuery { name: String },
     #[error("too many watchers: the limit is {limit}: close a page or a `parm top`")]
     TooManyWatchers { limit: usize },

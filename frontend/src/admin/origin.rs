@@ -44,7 +44,9 @@ fn problem(headers: &HeaderMap, uri: &Uri, hosts: &[String]) -> Option<String> {
     if let Some(origin) = text(ORIGIN.as_str()) {
         let from = origin.split_once("://").map(|(_, from)| from);
         if from.is_none() || from != authority {
-            return Some(format!("cross-origin request from '{origin}' rejected: open the frontend's own page"));
+            return Some(format!(
+                "cross-origin request from '{origin}' rejected: open the frontend's own page"
+            ));
         }
     }
     match text("sec-fetch-site") {

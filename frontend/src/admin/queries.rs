@@ -1,4 +1,4 @@
-//! Lists the latest kept queries and tells the story of one, for example why its answer was approximate.
+//! Lists the latest kept queries, and tells the story of one.
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};

@@ -1,4 +1,4 @@
-//! Captures a share of the queries in a folder, with the deployed model's answers, as rows to make stand-ins from.
+//! Captures a share of the queries with the deployed model's answers, to make stand-ins from.
 //!
 //! A sampled request is handed over when it is answered. This costs one atomic read, and for sampled requests a push to
 //! a bounded queue. A separate thread writes. If it is too slow, requests are dropped and counted, never delayed. If it

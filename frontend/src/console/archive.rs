@@ -1,4 +1,6 @@
-//! Ring of kept queries for inspection: all without a timely prediction of their own, and a sample of the others.
+//! Ring of queries kept for inspection.
+//!
+//! It keeps all queries without a timely prediction of their own, and a sample of the others.
 //!
 //! Every query has a story while it is in progress, because its outcome is unknown. Most stories are then discarded,
 //! and their memory is reused.

@@ -1,4 +1,4 @@
-//! First line of a stream: identifies the frontend and the caller, and names the columns of later lines.
+//! First line of a stream: the frontend, the caller's role, and the columns of later lines.
 
 use parm_dispatch::{Counters, PolicyKind};
 use parm_transport::keys::Caller;

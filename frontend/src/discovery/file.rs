@@ -14,8 +14,8 @@ use std::time::Duration;
 use parm_protocol::Place;
 use parm_transport::Settling;
 
+use super::file_line::Listed;
 use super::fleet::Fleet;
-use super::listed::Listed;
 use super::member::Source;
 use crate::error::Error;
 

@@ -1,4 +1,4 @@
-//! Line of the workers file: a server's address and its place, such as `http://10.0.0.5:8000 node=rack-4 zone=a`.
+//! Line of the workers file: a server's address and place, as `http://10.0.0.5:8000 node=rack-4`.
 //!
 //! Labels are read from the end of the line, because the path of a Unix socket may contain blanks.
 
@@ -40,8 +40,7 @@ fn parse(line: &str) -> Result<Listed, String> {
             return Err(format!("duplicate label {label} (given twice): keep one"));
         }
         let name = place::name(value).map_err(|reason| format!("{label}: {reason}"))?;
-        *known =
-            Some(name.ok_or_else(|| format!("{label} has no name: use {label}=NAME, or omit it"))?);
+        *known = Some(name.ok_or_else(|| format!("{label} has no name: use {label}=NAME, or omit it"))?);
         rest = before.trim_end();
     }
     Ok(Listed { url: rest.to_owned(), place })

@@ -12,13 +12,13 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::atlas::Atlas;
 use super::connect::Connect;
 use super::dns;
 use super::file;
 use super::kubernetes::{self, ApiServer, Service};
 use super::member::{Identity, Member, MemberState, Source, Wish};
 use super::name::Name;
+use super::places::Places;
 use super::reminder;
 use super::supervisor::Supervisor;
 use crate::error::Error;
@@ -32,7 +32,7 @@ const LONGEST_URL: usize = 2000;
 pub struct Fleet {
     pub(super) core: Arc<Core>,
     pub(super) connect: Arc<dyn Connect>,
-    pub(super) atlas: Arc<Atlas>,
+    pub(super) places: Arc<Places>,
     runtime: Handle,
     members: Mutex<Members>,
 }
@@ -54,8 +54,8 @@ enum LoadOrder {
 impl Fleet {
     /// Adds the configured members and follows the configured file.
     pub(crate) fn start(core: Arc<Core>, connect: Arc<dyn Connect>) -> Result<Arc<Self>, Error> {
-        let (runtime, atlas) = (Handle::current(), Arc::default());
-        let fleet = Arc::new(Self { core, connect, atlas, runtime, members: Mutex::default() });
+        let (runtime, places) = (Handle::current(), Arc::default());
+        let fleet = Arc::new(Self { core, connect, places, runtime, members: Mutex::default() });
         let config = &fleet.core.config;
         for url in &config.workers {
             match (Service::read(url), Name::read(url)) {
@@ -174,7 +174,7 @@ impl Fleet {
             let number = members.next;
             let identity = Identity { number, name: name.to_owned(), source, place, embedded };
             let member = Arc::new(Member::new(identity));
-            member.locate(&self.atlas, Place::default());
+            member.locate(&self.places, Place::default());
             members.by_number.insert(number, member.clone());
             member
         };
@@ -183,7 +183,7 @@ impl Fleet {
             connect: self.connect.clone(),
             wish: member.wish.subscribe(),
             member: member.clone(),
-            atlas: self.atlas.clone(),
+            places: self.places.clone(),
             fleet: Arc::downgrade(self),
         };
         self.spawn("instance supervisor", supervisor.run());

@@ -11,8 +11,8 @@ use parm_protocol::client::Client;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::atlas::{Atlas, Stand};
 use super::connect;
+use super::places::{Location, Places};
 use crate::serve::Instance;
 
 /// Source that listed a member.
@@ -71,7 +71,7 @@ pub(crate) struct Member {
     pub(crate) source: Source,
     /// Place that its source states.
     told: Mutex<Place>,
-    stand: Mutex<Stand>,
+    location: Mutex<Location>,
     /// Client of an embedded member.
     pub(crate) embedded: Option<Arc<dyn Client>>,
     pub(crate) wish: watch::Sender<Wish>,
@@ -113,7 +113,7 @@ impl Member {
             name,
             source,
             told: Mutex::new(place),
-            stand: Mutex::default(),
+            location: Mutex::default(),
             embedded,
             wish: watch::channel(Wish::Serve).0,
             refresh: Notify::new(),
@@ -130,7 +130,7 @@ impl Member {
 
     /// Its place, if known.
     pub(crate) fn place(&self) -> Place {
-        self.stand.lock().place()
+        self.location.lock().place()
     }
 
     /// Updates the place that its source states; a change triggers a description.
@@ -142,12 +142,12 @@ impl Member {
 
     /// Determines its place: the source's statement precedes the server's own. Without either, the host in its address
     /// is its node.
-    pub(super) fn locate(&self, atlas: &Atlas, announced: Place) -> Site {
+    pub(super) fn locate(&self, places: &Places, announced: Place) -> Site {
         let told = self.told.lock().clone();
         let host = connect::node(&self.name).map(str::to_owned);
-        let stand = atlas.find(told.or(announced).or(Place { node: host, zone: None }));
-        let site = stand.site();
-        *self.stand.lock() = stand;
+        let location = places.find(told.or(announced).or(Place { node: host, zone: None }));
+        let site = location.site();
+        *self.location.lock() = location;
         site
     }
 

@@ -15,13 +15,13 @@ use std::collections::BTreeSet;
 
 use parm_protocol::{Absence, ModelRef};
 
-use super::describe::Offer;
+use super::description::Offer;
 
 /// Models that the last list of an instance missed.
 #[derive(Debug, Default)]
-pub(super) struct Missed(Absence<ModelRef>);
+pub(super) struct MissingModels(Absence<ModelRef>);
 
-impl Missed {
+impl MissingModels {
     /// Processes a list. Models of `before` that it is the first to miss stay in the offer, unless they are `disowned`.
     pub(super) fn look(&mut self, before: &Offer, now: &mut Offer, disowned: &BTreeSet<String>) {
         let stated: BTreeSet<&str> = now.models.iter().map(|own| own.model.name.as_str()).collect();
@@ -85,7 +85,7 @@ mod tests {
 
     /// Processes lists one after the other; returns the instance's models after each.
     fn looks(first: &[&str], looks: &[&[&str]]) -> Vec<String> {
-        let (mut missed, mut known) = (Missed::default(), offer(first));
+        let (mut missed, mut known) = (MissingModels::default(), offer(first));
         let mut take = |models: &&[&str]| {
             let mut now = offer(models);
             missed.look(&known, &mut now, &BTreeSet::new());
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn model_is_gone_at_once_when_the_server_says_so() {
-        let (mut missed, known) = (Missed::default(), offer(&["a1", "b1"]));
+        let (mut missed, known) = (MissingModels::default(), offer(&["a1", "b1"]));
         let mut now = offer(&["b1"]);
         now.absent.push(ModelIndex {
             name: "a".into(),

@@ -15,12 +15,12 @@ const FEW: usize = 64;
 
 /// Nodes and zones of all members.
 #[derive(Debug, Default)]
-pub(super) struct Atlas(Mutex<(Gazetteer, Gazetteer)>);
+pub(super) struct Places(Mutex<(PlaceNames, PlaceNames)>);
 
 /// Names with their numbers.
 #[derive(Debug, Default)]
-struct Gazetteer {
-    known: HashMap<String, Weak<Spot>>,
+struct PlaceNames {
+    known: HashMap<String, Weak<NamedPlace>>,
     next: u32,
     /// Number of names at which unused ones are removed.
     most: usize,
@@ -28,55 +28,58 @@ struct Gazetteer {
 
 /// A node or a zone.
 #[derive(Debug, PartialEq, Eq)]
-struct Spot {
+struct NamedPlace {
     number: u32,
     name: String,
 }
 
 /// Location of a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stand {
-    node: Option<Arc<Spot>>,
-    zone: Option<Arc<Spot>>,
+pub(crate) struct Location {
+    node: Option<Arc<NamedPlace>>,
+    zone: Option<Arc<NamedPlace>>,
 }
 
-impl Atlas {
+impl Places {
     /// Returns the location for a place, and registers its names.
-    pub(super) fn find(&self, place: Place) -> Stand {
+    pub(super) fn find(&self, place: Place) -> Location {
         let mut both = self.0.lock();
         let (nodes, zones) = &mut *both;
-        Stand { node: place.node.map(|name| nodes.find(name)), zone: place.zone.map(|name| zones.find(name)) }
+        Location {
+            node: place.node.map(|name| nodes.find(name)),
+            zone: place.zone.map(|name| zones.find(name)),
+        }
     }
 }
 
-impl Gazetteer {
-    fn find(&mut self, name: String) -> Arc<Spot> {
-        if let Some(spot) = self.known.get(&name).and_then(Weak::upgrade) {
-            return spot;
+impl PlaceNames {
+    fn find(&mut self, name: String) -> Arc<NamedPlace> {
+        if let Some(place) = self.known.get(&name).and_then(Weak::upgrade) {
+            return place;
         }
         if self.known.len() >= self.most.max(FEW) {
-            self.known.retain(|_, spot| spot.strong_count() > 0);
+            self.known.retain(|_, place| place.strong_count() > 0);
             self.most = self.known.len() * 2;
         }
-        let spot = Arc::new(Spot { number: self.next, name: name.clone() });
+        let place = Arc::new(NamedPlace { number: self.next, name: name.clone() });
         self.next = self.next.wrapping_add(1);
-        self.known.insert(name, Arc::downgrade(&spot));
-        spot
+        self.known.insert(name, Arc::downgrade(&place));
+        place
     }
 }
 
-impl Stand {
+impl Location {
     /// The location as the dispatcher's numbers.
     pub(super) fn site(&self) -> Site {
         Site {
-            node: self.node.as_ref().map(|spot| NodeId(spot.number)),
-            zone: self.zone.as_ref().map(|spot| ZoneId(spot.number)),
+            node: self.node.as_ref().map(|place| NodeId(place.number)),
+            zone: self.zone.as_ref().map(|place| ZoneId(place.number)),
         }
     }
 
     /// The location as names.
     pub(crate) fn place(&self) -> Place {
-        let name = |spot: &Option<Arc<Spot>>| spot.as_ref().map(|spot| spot.name.clone());
+        let name = |place: &Option<Arc<NamedPlace>>| place.as_ref().map(|place| place.name.clone());
         Place { node: name(&self.node), zone: name(&self.zone) }
     }
 }
@@ -91,27 +94,27 @@ mod tests {
 
     #[test]
     fn members_on_one_node_share_its_number() {
-        let atlas = Atlas::default();
-        let (one, other) = (atlas.find(node("a")), atlas.find(node("b")));
-        assert_eq!(atlas.find(node("a")).site(), one.site());
+        let places = Places::default();
+        let (one, other) = (places.find(node("a")), places.find(node("b")));
+        assert_eq!(places.find(node("a")).site(), one.site());
         assert_ne!(one.site(), other.site());
         assert_eq!(one.place(), node("a"));
         let zone = Place { node: None, zone: Some("a".to_owned()) };
-        assert_eq!(atlas.find(zone.clone()).place(), zone, "a zone may have the same name as a node");
-        assert_eq!(atlas.find(Place::default()).site(), Site::default());
+        assert_eq!(places.find(zone.clone()).place(), zone, "a zone may have the same name as a node");
+        assert_eq!(places.find(Place::default()).site(), Site::default());
     }
 
     #[test]
     fn names_without_members_are_removed() {
-        let atlas = Atlas::default();
-        let kept: Vec<_> = (0..100).map(|number| atlas.find(node(&format!("kept{number}")))).collect();
+        let places = Places::default();
+        let kept: Vec<_> = (0..100).map(|number| places.find(node(&format!("kept{number}")))).collect();
         for number in 0..10_000 {
-            atlas.find(node(&format!("passing{number}")));
+            places.find(node(&format!("passing{number}")));
         }
-        let known = atlas.0.lock().0.known.len();
+        let known = places.0.lock().0.known.len();
         assert!(known <= 2 * kept.len() + FEW, "{known} names");
-        for (number, stand) in kept.iter().enumerate() {
-            assert_eq!(&atlas.find(node(&format!("kept{number}"))), stand);
+        for (number, location) in kept.iter().enumerate() {
+            assert_eq!(&places.find(node(&format!("kept{number}"))), location);
         }
     }
 }

@@ -19,12 +19,12 @@ use parm_protocol::client::{BoxFuture, Client};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
-use super::atlas::Atlas;
 use super::connect::Connect;
-use super::describe::{self, Offer};
+use super::description::{self, Offer};
 use super::fleet::Fleet;
 use super::member::{Member, MemberState, Wish};
-use super::missed::Missed;
+use super::missing_models::MissingModels;
+use super::places::Places;
 use crate::console::{Happening, Kind};
 use crate::error::Error;
 use crate::serve::{Core, Departure, Instance};
@@ -34,7 +34,7 @@ pub(super) struct Supervisor {
     pub(super) core: Arc<Core>,
     pub(super) connect: Arc<dyn Connect>,
     pub(super) member: Arc<Member>,
-    pub(super) atlas: Arc<Atlas>,
+    pub(super) places: Arc<Places>,
     pub(super) wish: watch::Receiver<Wish>,
     pub(super) fleet: Weak<Fleet>,
 }
@@ -44,7 +44,7 @@ struct Ward {
     instance: Arc<Instance>,
     offer: Offer,
     /// Models that the last description missed.
-    missed: Missed,
+    missed: MissingModels,
     /// Its location.
     site: Site,
     /// Errors of rejected models.
@@ -140,14 +140,12 @@ impl Supervisor {
                 None => self.connect.connect(&self.member.name).await?,
             };
             if !client.is_ready().await? {
-                return Err(WireError::Unavailable {
-                    message: format!("{} is not ready", client.peer()),
-                });
+                return Err(WireError::Unavailable { message: format!("{} is not ready", client.peer()) });
             }
             Ok(client)
         };
         let client = timeout(limits.health_timeout, reach).await.unwrap_or_else(|_| Err(self.silence()))?;
-        let offer = describe::offer(&*client, limits).await?;
+        let offer = description::offer(&*client, limits).await?;
         Ok((client, offer))
     }
 
@@ -156,7 +154,7 @@ impl Supervisor {
         let name = (self.core.next_instance(), self.member.number);
         let instance = Arc::new(Instance::new(name, self.member.name.clone(), client, metrics));
         let site = Site::default();
-        let missed = Missed::default();
+        let missed = MissingModels::default();
         let mut ward = Ward { instance, offer, missed, site, refused: Vec::new(), ready: true, silent: 0 };
         self.joined(&mut ward);
         ward
@@ -165,7 +163,7 @@ impl Supervisor {
     /// Joins an instance with its present models, unless it should not serve.
     fn joined(&self, ward: &mut Ward) {
         ward.instance.set_absent(ward.offer.absent.clone());
-        ward.site = self.member.locate(&self.atlas, ward.offer.place.clone());
+        ward.site = self.member.locate(&self.places, ward.offer.place.clone());
         let refused = self.core.join(&ward.instance, ward.site, ward.offer.models.clone());
         let new = refused.iter().filter(|error| !ward.refused.contains(error)).count();
         self.core.metrics.disagreements.inc_by(new as u64);
@@ -287,7 +285,7 @@ impl Supervisor {
     /// Starts a description of an instance's models.
     fn look(&self, ward: &Ward) -> Look {
         let (client, core) = (ward.instance.client.clone(), self.core.clone());
-        let offer = Box::pin(async move { describe::offer(&*client, &core.config.instances).await });
+        let offer = Box::pin(async move { description::offer(&*client, &core.config.instances).await });
         let disowned = ward.instance.take_disowned();
         Look { number: self.member.look_begins(), began: Instant::now(), disowned, offer }
     }
@@ -301,7 +299,7 @@ impl Supervisor {
         match offer {
             Ok(offer)
                 if offer != ward.offer
-                    || self.member.locate(&self.atlas, offer.place.clone()) != ward.site =>
+                    || self.member.locate(&self.places, offer.place.clone()) != ward.site =>
             {
                 ward.offer = offer;
                 self.joined(ward);

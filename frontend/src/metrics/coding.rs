@@ -92,7 +92,10 @@ impl CodingFamilies {
             failures: register(
                 registry,
                 IntCounterVec::new(
-                    Opts::new("parm_coding_failures_total", "Groups or predictions that a code failed to encode or decode"),
+                    Opts::new(
+                        "parm_coding_failures_total",
+                        "Groups or predictions that a code failed to encode or decode",
+                    ),
                     &["model", "version", "stage"],
                 ),
             ),

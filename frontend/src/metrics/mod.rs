@@ -190,8 +190,7 @@ impl Metrics {
             "Instances rejected because their model differs from that of other instances",
         );
         let neighbours = Opts::new("parm_neighbours", "Other frontends that report their load to this one");
-        let lines =
-            Opts::new("parm_workers_file_bad_lines", "Invalid lines of the workers file");
+        let lines = Opts::new("parm_workers_file_bad_lines", "Invalid lines of the workers file");
         Self {
             success: counter("nv_inference_request_success", "Requests answered with a prediction", MODEL),
             failure: counter(
@@ -212,11 +211,7 @@ impl Metrics {
                 "Total time from arrival to the start at an instance",
                 MODEL,
             ),
-            compute_time: counter(
-                "nv_inference_compute_infer_duration_us",
-                "Total time at instances",
-                MODEL,
-            ),
+            compute_time: counter("nv_inference_compute_infer_duration_us", "Total time at instances", MODEL),
             duration: histogram(
                 "parm_request_duration_seconds",
                 "Time from a request's arrival to its answer, by outcome and policy",

@@ -40,7 +40,11 @@ impl PaceFamilies {
                 "Service time of a node's instances, relative to those of all other nodes",
                 &["node"],
             ),
-            utilisation: gauge("parm_utilisation", "Share of the usable slots that are busy with queries", MODEL),
+            utilisation: gauge(
+                "parm_utilisation",
+                "Share of the usable slots that are busy with queries",
+                MODEL,
+            ),
         }
     }
 

@@ -25,7 +25,8 @@ impl ShareFamilies {
         let counter = |name, help| register(registry, CounterVec::new(Opts::new(name, help), PAYER));
         let waiting = Opts::new("parm_share_waiting", "Requests waiting for an instance, by share");
         let used = "Seconds of instance time that each share used";
-        let entitled = "Seconds of instance time that each share was entitled to by its weight while it had jobs";
+        let entitled =
+            "Seconds of instance time that each share was entitled to by its weight while it had jobs";
         Self {
             used: counter("parm_share_used_seconds_total", used),
             entitled: counter("parm_share_entitled_seconds_total", entitled),

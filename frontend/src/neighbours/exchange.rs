@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::neighbourhood::Neighbourhood;
-use super::tidings::Tidings;
+use super::report::LoadReport;
 use crate::error::Error;
 use crate::serve::Core;
 
@@ -67,7 +67,7 @@ impl Exchange {
 }
 
 /// A follower's stream. Dropping it ends it.
-pub(crate) struct Telling {
+pub(crate) struct ReportStream {
     core: Arc<Core>,
     own: String,
     /// Last report; `None` before the first line.
@@ -75,7 +75,7 @@ pub(crate) struct Telling {
     next: Instant,
 }
 
-impl Telling {
+impl ReportStream {
     /// Adds a follower.
     pub(crate) fn begin(core: Arc<Core>) -> Result<Self, Error> {
         let told = &core.driver.neighbours;
@@ -125,14 +125,14 @@ impl Telling {
     }
 }
 
-impl Drop for Telling {
+impl Drop for ReportStream {
     fn drop(&mut self) {
         self.core.driver.neighbours.followers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 fn line(own: &str, holds: BTreeMap<String, u16>) -> Bytes {
-    let line = Tidings { frontend: own.to_owned(), holds };
+    let line = LoadReport { frontend: own.to_owned(), holds };
     // Names and numbers always serialise.
     let mut text = serde_json::to_vec(&line).unwrap_or_default();
     text.push(b'\n');

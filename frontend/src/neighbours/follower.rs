@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::neighbourhood::Needless;
-use super::tidings::Tidings;
+use super::report::LoadReport;
 use crate::discovery::{Connect, Name, authority};
 use crate::error::Error;
 use crate::serve::{Core, Driver};
@@ -213,7 +213,7 @@ struct Listening {
 }
 
 impl Listening {
-    fn hear(&self, line: &Tidings, is_first: bool) {
+    fn hear(&self, line: &LoadReport, is_first: bool) {
         self.driver.neighbours.know(|known| known.heard(line, is_first), |event| self.driver.on(event));
     }
 }
@@ -224,7 +224,7 @@ impl Drop for Listening {
     }
 }
 
-async fn next(lines: &mut Lines) -> io::Result<Tidings> {
+async fn next(lines: &mut Lines) -> io::Result<LoadReport> {
     let next = timeout(SILENCE, lines.next()).await;
     let next =
         next.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, format!("silent for {SILENCE:?}")))??;

@@ -9,7 +9,7 @@
 //! neighbour is silent for half a second or its response ends, its report is dropped. Dropping it too early costs a
 //! wait behind another frontend's job; keeping it too long leaves a server idle.
 //!
-//! Reading order: `telling` (reports of this frontend), `following` (connections to neighbours), `neighbourhood`
+//! Reading order: `exchange` (reports of this frontend), `follower` (connections to neighbours), `neighbourhood`
 //! (evaluation).
 //!
 //! Rejected: datagrams, which would need keys and encryption of their own; reports by request, because any client with
@@ -17,12 +17,12 @@
 //! round trip (tokens do that for parm workers and agents).
 
 mod config;
-mod following;
+mod exchange;
+mod follower;
 mod neighbourhood;
-mod telling;
-mod tidings;
+mod report;
 
 pub use config::Config;
-pub(crate) use following::follow;
+pub(crate) use exchange::{Exchange, ReportStream};
+pub(crate) use follower::follow;
 pub(crate) use neighbourhood::Neighbourhood;
-pub(crate) use telling::{Exchange, Telling};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use parm_dispatch::{Elsewhere, Event, InstanceId};
 
-use super::tidings::Tidings;
+use super::report::LoadReport;
 
 /// Maximum servers in a neighbour's report: more than any frontend may have.
 const MOST: usize = 16_384;
@@ -88,7 +88,7 @@ impl Neighbourhood {
     }
 
     /// Takes in a line of a neighbour.
-    pub(super) fn heard(&mut self, line: &Tidings, is_first: bool) -> Vec<Event> {
+    pub(super) fn heard(&mut self, line: &LoadReport, is_first: bool) -> Vec<Event> {
         let Some(holds) = self.others.get_mut(&line.frontend) else { return Vec::new() };
         for (address, jobs) in &line.holds {
             if *jobs == 0 {
@@ -142,9 +142,9 @@ impl Ours {
 mod tests {
     use super::*;
 
-    fn line(frontend: &str, holds: &[(&str, u16)]) -> Tidings {
+    fn line(frontend: &str, holds: &[(&str, u16)]) -> LoadReport {
         let holds = holds.iter().map(|(address, jobs)| ((*address).to_owned(), *jobs)).collect();
-        Tidings { frontend: frontend.into(), holds }
+        LoadReport { frontend: frontend.into(), holds }
     }
 
     fn told(id: u32, jobs: u16, home: bool) -> Event {
@@ -155,7 +155,11 @@ mod tests {
     fn with_one_neighbour() -> Neighbourhood {
         let mut known = Neighbourhood::of("m".into());
         for (address, id) in [("a", 1), ("b", 2), ("c", 3)] {
-            assert_eq!(known.joined(address, "m".into(), InstanceId(id)), [], "without neighbours every server is home");
+            assert_eq!(
+                known.joined(address, "m".into(), InstanceId(id)),
+                [],
+                "without neighbours every server is home"
+            );
         }
         known.begins("z").unwrap();
         assert_eq!(
@@ -181,12 +185,12 @@ mod tests {
     fn later_server_counts_earlier_reports() {
         let mut known = with_one_neighbour();
         assert_eq!(known.joined("x", "m".into(), InstanceId(4)), [told(4, 1, false)]);
+        assert_eq!(known.joined("x", "m".into(), InstanceId(4)), [], "same server with other models");
         assert_eq!(
-            known.joined("x", "m".into(), InstanceId(4)),
-            [],
-            "same server with other models"
+            known.joined("x", "m".into(), InstanceId(5)),
+            [told(5, 1, false)],
+            "another server at the same address"
         );
-        assert_eq!(known.joined("x", "m".into(), InstanceId(5)), [told(5, 1, false)], "another server at the same address");
         assert_eq!(known.left(InstanceId(1)), [told(2, 0, true), told(3, 0, false), told(5, 1, true)]);
     }
 

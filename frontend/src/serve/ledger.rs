@@ -1,4 +1,6 @@
-//! Ledger of the state behind the dispatcher's ids: requests without answers, inputs of queries, outputs of jobs.
+//! Ledger of requests without answers, inputs of queries and outputs of jobs.
+//!
+//! The dispatcher knows only their ids.
 
 use std::collections::HashMap;
 use std::sync::Arc;

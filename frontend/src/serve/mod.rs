@@ -5,6 +5,7 @@
 //! rows at an instance, and `outputs` builds the response. `catalog` and `pool` hold the models, and `core` owns all
 //! parts.
 
+mod agreement;
 mod alarm;
 mod catalog;
 mod clock;
@@ -29,7 +30,6 @@ mod refusal;
 mod roster;
 mod service;
 mod shape;
-mod stand_ins;
 mod state;
 mod stories;
 mod suspects;

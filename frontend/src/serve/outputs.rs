@@ -158,7 +158,10 @@ fn gather(answers: &[RowAnswer], name: &str) -> Result<Tensor, Error> {
 fn output<'a>(answer: &'a RowAnswer, name: &str) -> Result<&'a Tensor, Error> {
     let found = answer.outputs.tensors.iter().find(|output| output.name == name);
     found.map(|output| &output.tensor).ok_or_else(|| Error::Internal {
-        message: format!("an answer ({}) lacks output '{name}': please report this bug", answer.outcome.name()),
+        message: format!(
+            "an answer ({}) lacks output '{name}': please report this bug",
+            answer.outcome.name()
+        ),
     })
 }
 

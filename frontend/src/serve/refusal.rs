@@ -13,7 +13,9 @@ pub(super) fn error(pool: &Pool, failed: Failed, waited: Duration, retry_after: 
     let model = &pool.model.name;
     match (failed.why, failed.last) {
         (Reject::QueueFull, _) => Error::Overloaded {
-            message: format!("model '{model}' is overloaded: its queue is full: try again later, or add instances"),
+            message: format!(
+                "model '{model}' is overloaded: its queue is full: try again later, or add instances"
+            ),
             retry_after,
         },
         (Reject::Overload, _) => Error::Overloaded {

@@ -1,4 +1,4 @@
-//! Records stories of queries: in the ledger while they are in progress, then in the archive if they are kept.
+//! Records stories of queries, in the ledger while they are in progress and then in the archive.
 
 use parm_dispatch::{Answer, GroupId, Judgement, Pair, QueryId, Reject, Role, Rows, Step as Told, Time};
 
@@ -170,7 +170,9 @@ fn named(answer: &Answer) -> (&'static str, Option<&'static str>) {
     }
     match answer {
         Answer::Rejected(Reject::QueueFull) => ("rejected", Some("the queue is full")),
-        Answer::Rejected(Reject::Overload) => ("rejected", Some("overload: the query would miss its deadline")),
+        Answer::Rejected(Reject::Overload) => {
+            ("rejected", Some("overload: the query would miss its deadline"))
+        }
         Answer::Rejected(Reject::NoInstance) => ("rejected", Some("no instance serves the model")),
         Answer::Rejected(Reject::BadQuery) => ("rejected", Some("the request is invalid")),
         Answer::Rejected(Reject::Failed) => ("failed", Some("every attempt failed")),

@@ -78,7 +78,8 @@ impl State {
 
     /// Reports an instance suspected of wrong answers.
     pub(super) fn suspect(&self, driver: &Driver, instance: InstanceId, pool: PoolId) {
-        let text = "its answers disagree with parities or stand-ins far more often than those of other instances";
+        let text =
+            "its answers disagree with parities or stand-ins far more often than those of other instances";
         self.tell(driver, Kind::Suspect, instance, Some(pool), text.to_owned());
         let instance = self.ledger.instances.get(&instance).map_or("", |instance| instance.name.as_str());
         let model = self.ledger.pools.get(&pool).map_or("", |pool| pool.model.name.as_str());

@@ -1,4 +1,4 @@
-//! Terms of a request: deadline, priority, whether it accepts approximate answers, and the share that pays for it.
+//! Terms of a request: deadline, priority, accepted approximation, and the share that pays.
 //!
 //! Sequences are not supported. A stateful model needs the requests of a sequence at one instance, each once and in
 //! order. Requests here are balanced, split by rows, hedged and mixed by codes, so answers would be wrong without an

@@ -1,7 +1,6 @@
 //! Tests of bundles: the codes in use, their parity models, and the confidence of reconstructions.
 
 use std::fs;
-use std::num::NonZeroU8;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +14,9 @@ use parm_parity_models::bundle::{
 };
 use parm_protocol::{DataType, InferenceService, ModelMetadata, Parameter};
 
-use crate::rig::{
-    Network, column, config, frontend, infer, metric, outcome, ready, request, start, until, with,
-};
+use crate::fleet::{MS, coding, over, workers_with};
+use crate::rig::{Network, column, config, infer, metric, outcome, ready, request, start, until, with};
 use crate::scripted::{Act, Scripted, doubler};
-
-const MS: Duration = Duration::from_millis(1);
 
 /// An entry whose model is named after the code, such as `sum2`.
 fn parity(kind: Kind, k: usize) -> Parity {
@@ -64,27 +60,7 @@ fn model(name: &str, width: i64) -> ModelMetadata {
 }
 
 fn bundled(folder: &Path, k: u8) -> Config {
-    let mut config = config(PolicyKind::ParmPlus);
-    config.bundles = Some(folder.to_owned());
-    let coding = &mut config.dispatch.coding;
-    coding.k = NonZeroU8::new(k).unwrap();
-    coding.parm_plus.k_follows_load = false;
-    coding.parm_plus.hedge = false;
-    coding.grace.cold = 30 * MS;
-    config
-}
-
-fn instances(count: usize, models: &[ModelMetadata]) -> Vec<Arc<Scripted>> {
-    let instance = |number| {
-        let instance = Scripted::quick(&format!("i{number}"), 10);
-        instance.serve(models);
-        instance
-    };
-    (0..count).map(instance).collect()
-}
-
-async fn over(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
-    frontend(config, &instances.iter().collect::<Vec<_>>()).await
+    Config { bundles: Some(folder.to_owned()), ..coding(PolicyKind::ParmPlus, k) }
 }
 
 /// Lets one of two queries hang; returns the outcomes after checking the answers.
@@ -114,7 +90,7 @@ async fn parity_models_of_bundle_run_its_parities() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), &manifest(vec![parity(kind, 2)]));
         let name = format!("{kind}2");
-        let instances = instances(3, &[doubler("double"), model(&name, width)]);
+        let instances = workers_with(3, &[doubler("double"), model(&name, width)]);
         let frontend = over(bundled(folder.path(), 2), &instances).await;
         assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["exact", "reconstructed"]);
         let sent = |instance: &Arc<Scripted>| {
@@ -155,7 +131,7 @@ async fn cheapest_stand_in_of_bundle_answers_with_confidence() {
         let folder = tempfile::tempdir().unwrap();
         let both = vec![stand_in("dear", 0.6, threshold), stand_in("cheap", 0.2, threshold)];
         let config = standing_in(folder.path(), both);
-        let instances = instances(3, &["double", "dear", "cheap"].map(doubler));
+        let instances = workers_with(3, &["double", "dear", "cheap"].map(doubler));
         instances.iter().for_each(|instance| instance.model_takes("cheap", 2 * MS));
         let frontend = over(config, &instances).await;
         instances[0].then(Act::Answer(200 * MS));
@@ -179,7 +155,7 @@ async fn stand_in_with_another_digest_is_not_used() {
     for (said, expected) in [("0", "stand-in"), ("1", "exact")] {
         let folder = tempfile::tempdir().unwrap();
         let config = standing_in(folder.path(), vec![stand_in("cheap", 0.2, 0.5)]);
-        let instances = instances(3, &["double", "cheap"].map(doubler));
+        let instances = workers_with(3, &["double", "cheap"].map(doubler));
         instances.iter().for_each(|instance| {
             instance.model_takes("cheap", 2 * MS);
             instance.says_digest(&said.repeat(64));
@@ -195,7 +171,7 @@ async fn stand_in_with_another_digest_is_not_used() {
 async fn slots_code_reconstructs_every_slot_from_one_parity() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Slots, 3)]));
-    let instances = instances(4, &[doubler("double"), model("slots3", 6)]);
+    let instances = workers_with(4, &[doubler("double"), model("slots3", 6)]);
     let frontend = over(bundled(folder.path(), 3), &instances).await;
     instances.iter().take(2).for_each(|instance| instance.then(Act::Hang));
     let response = infer(&frontend, request(&[1.0, 2.0, 3.0])).await.unwrap();
@@ -219,7 +195,7 @@ async fn reconstruction_with_low_confidence_is_not_served() {
     for (then, outcomes) in
         [(Unsure::Wait, ["DeadlineExceeded", "exact"]), (Unsure::Hedge, ["exact", "hedged"])]
     {
-        let instances = instances(3, &[doubler("double"), model("sum2", 2)]);
+        let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
         let mut config = bundled(folder.path(), 2);
         config.dispatch.coding.unsure = then;
         let frontend = over(config, &instances).await;
@@ -233,8 +209,8 @@ async fn instances_may_serve_parity_models_only() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
     // The parity server joins first; the deployed model, which decides about its use, arrives later.
-    let mut all = instances(1, &[model("sum2", 2)]);
-    all.extend(instances(2, &[doubler("double")]));
+    let mut all = workers_with(1, &[model("sum2", 2)]);
+    all.extend(workers_with(2, &[doubler("double")]));
     let frontend = over(bundled(folder.path(), 2), &all).await;
     assert_eq!(one_of_two_hangs(&frontend, &all[1]).await, ["exact", "reconstructed"]);
     assert_eq!(all[0].seen.lock().len(), 1);
@@ -244,7 +220,7 @@ async fn instances_may_serve_parity_models_only() {
 async fn parity_model_of_another_shape_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = instances(3, &[doubler("double"), model("sum2", 3)]);
+    let instances = workers_with(3, &[doubler("double"), model("sum2", 3)]);
     let frontend = over(bundled(folder.path(), 2), &instances).await;
     assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["DeadlineExceeded", "exact"]);
     assert_eq!(metric(&frontend, "parm_parities_total", &["event=\"sent\""]), 0.0);
@@ -254,7 +230,7 @@ async fn parity_model_of_another_shape_is_not_used() {
 async fn parity_model_with_another_digest_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = instances(3, &[doubler("double"), model("sum2", 2)]);
+    let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
     let said = |digest: &str| instances.iter().for_each(|instance| instance.says_digest(digest));
     said(&"0".repeat(64));
     let frontend = over(bundled(folder.path(), 2), &instances).await;
@@ -277,7 +253,7 @@ async fn parity_model_with_another_digest_is_not_used() {
 async fn query_outside_training_range_is_not_coded() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = instances(3, &[doubler("double"), model("sum2", 2)]);
+    let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
     let frontend = over(bundled(folder.path(), 2), &instances).await;
     for _ in 0..3 {
         let far = [500.0, 1.0].map(|value| start(&frontend, request(&[value])));
@@ -294,7 +270,7 @@ async fn default_answer_is_served_at_deadline_if_accepted() {
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
     let mut config = bundled(folder.path(), 2);
     config.dispatch.default_answer = true;
-    let instances = instances(1, &[doubler("double"), model("sum2", 2)]);
+    let instances = workers_with(1, &[doubler("double"), model("sum2", 2)]);
     let frontend = over(config, &instances).await;
     instances[0].becomes(Act::Hang);
     let asked = with(request(&[1.0]), "timeout", 50_000u64);
@@ -308,7 +284,7 @@ async fn default_answer_is_served_at_deadline_if_accepted() {
 async fn changed_bundle_is_applied() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = instances(3, &[doubler("double"), model("sum2", 2), model("sum3", 2)]);
+    let instances = workers_with(3, &[doubler("double"), model("sum2", 2), model("sum3", 2)]);
     let frontend = over(bundled(folder.path(), 2), &instances).await;
     let codes = || metric(&frontend, "parm_codes", &["model=\"double\""]);
     assert_eq!(codes(), 1.0);
@@ -359,7 +335,7 @@ async fn learned_codes_run_with_the_provided_engine() {
     let config = bundled(folder.path(), 2);
     let frontend =
         Frontend::start_with_nets(config, Network::with(&[]), Timers::Runtime, Arc::new(Adders)).unwrap();
-    let instances = instances(3, &[doubler("double")]);
+    let instances = workers_with(3, &[doubler("double")]);
     instances.iter().for_each(|instance| frontend.embed(instance.clone(), None).unwrap());
     until("all joined", || ready(&frontend) == 3.0).await;
     assert_eq!(one_of_two_hangs(&frontend, &instances[0]).await, ["exact", "reconstructed"]);
@@ -369,7 +345,7 @@ async fn learned_codes_run_with_the_provided_engine() {
 async fn models_without_a_bundle_are_hedged() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = instances(2, &[doubler("twice"), doubler("double"), model("sum2", 2)]);
+    let instances = workers_with(2, &[doubler("twice"), doubler("double"), model("sum2", 2)]);
     let frontend = over(bundled(folder.path(), 2), &instances).await;
     let mut asked = request(&[1.0]);
     asked.model.name = "twice".into();
@@ -383,7 +359,7 @@ async fn models_without_a_bundle_are_hedged() {
 async fn bundle_is_not_replaced_by_code_of_linear_models() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = instances(3, &[doubler("double"), model("sum2", 2)]);
+    let instances = workers_with(3, &[doubler("double"), model("sum2", 2)]);
     let mut config = bundled(folder.path(), 2);
     config.dispatch.coding.code = Some(Kind::Mds);
     let frontend = over(config, &instances).await;
@@ -400,7 +376,7 @@ async fn bundle_is_not_replaced_by_code_of_linear_models() {
 async fn models_that_serve_others_are_marked_in_index() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &manifest(vec![parity(Kind::Sum, 2)]));
-    let instances = instances(1, &[doubler("double"), model("sum2", 2)]);
+    let instances = workers_with(1, &[doubler("double"), model("sum2", 2)]);
     let parity_models = over(bundled(folder.path(), 2), &instances).await;
     let mut config = config(PolicyKind::ApproximateBackup);
     config.dispatch.backup_model = Some("sum2".into());

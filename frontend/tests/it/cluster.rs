@@ -1,5 +1,6 @@
-//! Scripted API server of Kubernetes, over in-process pipes, with the EndpointSlices of one Service and injected
-//! faults.
+//! Scripted API server of Kubernetes with the EndpointSlices of one Service and injected faults.
+//!
+//! Connections are in-process pipes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -209,11 +210,7 @@ impl Cluster {
             Manner::Babbles(text) => whole(&mut pipe, 200, text).await,
             Manner::Endless if !path.contains("watch=true") => endless(&mut pipe).await,
             Manner::Answers | Manner::Endless if path.contains("watch=true") => {
-                self.watch(
-                    &mut pipe,
-                    number(&path, "resourceVersion").expect("a watch has a version"),
-                )
-                .await
+                self.watch(&mut pipe, number(&path, "resourceVersion").expect("a watch has a version")).await
             }
             Manner::Answers | Manner::Endless => {
                 let page = self.0.lock().list(number(&path, "continue").unwrap_or(0) as usize);

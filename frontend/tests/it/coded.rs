@@ -1,4 +1,6 @@
-//! Tests of coded serving over scripted instances, whose linear model is its own parity model with the code `mds`.
+//! Tests of coded serving over scripted instances.
+//!
+//! Their model is linear, so it is its own parity model with the code `mds`.
 
 use std::num::{NonZeroU8, NonZeroU16};
 use std::sync::Arc;
@@ -9,33 +11,22 @@ use parm_encoder::Kind;
 use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::{Code, InferResponse};
 
-use crate::rig::{
-    Network, column, config, frontend, infer, metric, outcome, request, start, until, wanting, with,
-};
+use crate::fleet::{self, MS, workers};
+use crate::rig::{Network, column, config, infer, metric, outcome, request, start, until, wanting, with};
 use crate::scripted::{Act, Scripted};
-
-const MS: Duration = Duration::from_millis(1);
 
 /// Groups of `k` at any load, with the code for linear models.
 fn coded(policy: PolicyKind, k: u8, r: u8) -> Config {
-    let mut config = config(policy);
-    let coding = &mut config.dispatch.coding;
-    (coding.k, coding.r) = (NonZeroU8::new(k).unwrap(), NonZeroU8::new(r).unwrap());
-    coding.code = Some(Kind::Mds);
-    coding.parm_plus.k_follows_load = false;
-    coding.parm_plus.hedge = false;
-    coding.grace.cold = 30 * MS;
+    let mut config = fleet::coding(policy, k);
+    config.dispatch.coding.r = NonZeroU8::new(r).unwrap();
+    config.dispatch.coding.code = Some(Kind::Mds);
     config
-}
-
-fn instances(count: usize, millis: u64) -> Vec<Arc<Scripted>> {
-    (0..count).map(|number| Scripted::quick(&format!("i{number}"), millis)).collect()
 }
 
 /// A frontend over these instances, after the linearity test if the code needs one.
 async fn over(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
     let is_tried = config.dispatch.coding.code == Some(Kind::Mds);
-    let frontend = frontend(config, &instances.iter().collect::<Vec<_>>()).await;
+    let frontend = fleet::over(config, instances).await;
     if is_tried {
         until("the linearity test is done", || metric(&frontend, "parm_codes", &[]) > 0.0).await;
         instances.iter().for_each(|instance| instance.seen.lock().clear());
@@ -53,7 +44,7 @@ fn is_near(response: &InferResponse, expected: &[f32]) {
 #[tokio::test(start_paused = true)]
 async fn missing_prediction_is_reconstructed() {
     for policy in [PolicyKind::Parm, PolicyKind::ParmPlus] {
-        let instances = instances(3, 10);
+        let instances = workers(3, 10);
         let frontend = over(coded(policy, 2, 1), &instances).await;
         instances[0].then(Act::Hang);
         let asked = [start(&frontend, request(&[1.0])), start(&frontend, request(&[5.0]))];
@@ -78,7 +69,7 @@ async fn missing_prediction_is_reconstructed() {
 
 #[tokio::test(start_paused = true)]
 async fn two_lost_of_four_are_reconstructed_from_two_parities() {
-    let instances = instances(6, 10);
+    let instances = workers(6, 10);
     let frontend = over(coded(PolicyKind::ParmPlus, 4, 2), &instances).await;
     instances[0].then(Act::Hang);
     instances[1].then(Act::Hang);
@@ -95,7 +86,7 @@ async fn two_lost_of_four_are_reconstructed_from_two_parities() {
 
 #[tokio::test(start_paused = true)]
 async fn coded_answers_of_healthy_instances_are_exact() {
-    let instances = instances(4, 10);
+    let instances = workers(4, 10);
     let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances).await;
     for value in 0..50u8 {
         let asked = [f32::from(value), 0.5].map(|value| (value, start(&frontend, request(&[value, -value]))));
@@ -110,7 +101,7 @@ async fn coded_answers_of_healthy_instances_are_exact() {
 
 #[tokio::test(start_paused = true)]
 async fn rows_of_one_request_are_coded_one_by_one() {
-    let instances = instances(4, 10);
+    let instances = workers(4, 10);
     let frontend = over(coded(PolicyKind::ParmPlus, 3, 1), &instances).await;
     instances[0].then(Act::Hang);
     let response = infer(&frontend, request(&[1.0, 2.0, 3.0])).await.unwrap();
@@ -125,7 +116,7 @@ async fn rows_of_one_request_are_coded_one_by_one() {
 async fn batches_are_coded_row_by_row() {
     let mut config = coded(PolicyKind::ParmPlus, 2, 1);
     config.dispatch.batch.max_size = NonZeroU16::new(3).unwrap();
-    let instances = instances(3, 10);
+    let instances = workers(3, 10);
     let frontend = over(config, &instances).await;
     instances[0].then(Act::Hang);
     let rows = [1.0, 2.0, 3.0, 4.0, 5.0];
@@ -136,7 +127,7 @@ async fn batches_are_coded_row_by_row() {
 
 #[tokio::test(start_paused = true)]
 async fn incomplete_group_is_coded_at_its_maximum_age() {
-    let instances = instances(4, 50);
+    let instances = workers(4, 50);
     let frontend = over(coded(PolicyKind::ParmPlus, 4, 1), &instances).await;
     instances[0].then(Act::Hang);
     let response = infer(&frontend, request(&[7.0, 8.0])).await.unwrap();
@@ -147,7 +138,7 @@ async fn incomplete_group_is_coded_at_its_maximum_age() {
 
 #[tokio::test(start_paused = true)]
 async fn poisoned_query_does_not_change_other_members() {
-    let instances = instances(4, 10);
+    let instances = workers(4, 10);
     let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances).await;
     for bad in [f32::NAN, f32::INFINITY, 1e30] {
         instances[0].then(Act::Hang);
@@ -160,13 +151,16 @@ async fn poisoned_query_does_not_change_other_members() {
             is_near(&response, &[2.0 * value]);
         }
         let served = poisoned.await.unwrap();
-        assert!(served.is_err() || outcome(&served.unwrap()) == "exact", "a poisoned query must not be reconstructed");
+        assert!(
+            served.is_err() || outcome(&served.unwrap()) == "exact",
+            "a poisoned query must not be reconstructed"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn clients_of_exact_answers_get_no_reconstruction() {
-    let instances = instances(4, 10);
+    let instances = workers(4, 10);
     let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances).await;
     instances.iter().take(2).for_each(|instance| instance.then(Act::Answer(200 * MS)));
     let exact = [1.0, 2.0].map(|value| start(&frontend, with(request(&[value]), "parm_accept", "exact")));
@@ -178,7 +172,7 @@ async fn clients_of_exact_answers_get_no_reconstruction() {
 
 #[tokio::test(start_paused = true)]
 async fn group_members_with_different_outputs_reconstruct() {
-    let instances = instances(3, 10);
+    let instances = workers(3, 10);
     let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances).await;
     instances[0].then(Act::Hang);
     let asked = [["y"], ["z"]].map(|output| start(&frontend, wanting(request(&[6.0]), &output)));
@@ -192,7 +186,7 @@ async fn group_members_with_different_outputs_reconstruct() {
 
 #[tokio::test(start_paused = true)]
 async fn nan_from_a_parity_is_not_served() {
-    let instances = instances(3, 10);
+    let instances = workers(3, 10);
     let mut config = coded(PolicyKind::Parm, 2, 1);
     config.dispatch.coding.unsure = Unsure::Wait;
     let frontend = over(config, &instances).await;
@@ -216,7 +210,7 @@ async fn backup_model_answers_late_queries() {
     let mut config = config(PolicyKind::ApproximateBackup);
     config.dispatch.backup_model = Some("small".into());
     config.dispatch.coding.grace.cold = 30 * MS;
-    let instances = instances(3, 10);
+    let instances = workers(3, 10);
     let both = [crate::scripted::doubler("double"), crate::scripted::doubler("small")];
     instances.iter().for_each(|instance| instance.serve(&both));
     let frontend = over(config, &instances).await;
@@ -229,7 +223,7 @@ async fn backup_model_answers_late_queries() {
 
 #[tokio::test(start_paused = true)]
 async fn no_query_is_lost_when_settings_change_under_load() {
-    let instances = instances(6, 10);
+    let instances = workers(6, 10);
     let mut config = coded(PolicyKind::ParmPlus, 2, 1);
     config.dispatch.coding.parm_plus.hedge = true;
     let frontend = over(config, &instances).await;
@@ -276,7 +270,7 @@ async fn impossible_code_is_rejected_at_start() {
 
 #[tokio::test(start_paused = true)]
 async fn missing_code_is_rejected_at_run_time() {
-    let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances(3, 10)).await;
+    let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &workers(3, 10)).await;
     for (kind, word) in
         [(Kind::Replicate, "policy replicate"), (Kind::Berrut, "approximate"), (Kind::Sum, "bundle")]
     {
@@ -295,7 +289,7 @@ async fn wrong_instance_is_found_by_parities_and_ejected() {
     let detection = &mut config.dispatch.coding.detection;
     (detection.enabled, detection.eject) = (true, true);
     detection.min_samples = std::num::NonZeroU32::new(20).unwrap();
-    let instances = instances(6, 10);
+    let instances = workers(6, 10);
     let frontend = over(config, &instances).await;
     let ask = async |rounds: u16| {
         for round in 0..rounds {
@@ -323,9 +317,9 @@ async fn wrong_instance_is_found_by_parities_and_ejected() {
 
 #[tokio::test(start_paused = true)]
 async fn nonlinear_model_is_not_coded_by_mds() {
-    let bent = instances(3, 10);
+    let bent = workers(3, 10);
     bent.iter().for_each(|instance| instance.becomes(Act::Bent(10 * MS)));
-    let frontend = frontend(coded(PolicyKind::ParmPlus, 2, 1), &bent.iter().collect::<Vec<_>>()).await;
+    let frontend = fleet::over(coded(PolicyKind::ParmPlus, 2, 1), &bent).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let tried: usize = bent.iter().map(|instance| instance.seen.lock().len()).sum();
     assert!((1..=8).contains(&tried), "it must be tested once: {tried} requests");
@@ -342,7 +336,7 @@ async fn nonlinear_model_is_not_coded_by_mds() {
 
 #[tokio::test(start_paused = true)]
 async fn linearity_test_is_retried_when_no_instance_answers() {
-    let instances = instances(3, 10);
+    let instances = workers(3, 10);
     instances.iter().for_each(|instance| instance.then(Act::Hang));
     let frontend = over(coded(PolicyKind::ParmPlus, 2, 1), &instances).await;
     instances.iter().for_each(|instance| instance.forget());
@@ -356,7 +350,7 @@ async fn linearity_test_is_retried_when_no_instance_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn linearity_test_is_retried_after_engine_failure() {
-    let instances = instances(3, 10);
+    let instances = workers(3, 10);
     let broke = parm_protocol::Error::Internal { message: "engine failure".into() };
     instances.iter().for_each(|instance| instance.then(Act::Fail(MS, broke.clone())));
     // Completes only once the model is coded, which takes a second test.

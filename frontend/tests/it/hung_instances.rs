@@ -3,39 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parm_dispatch::{BudgetSettings, Fraction, PolicyKind, StandInSettings};
+use parm_dispatch::{BudgetSettings, Fraction, PolicyKind};
 use parm_frontend::{Config, Frontend};
 
-use crate::rig::{config, frontend, infer, metric, request, start, with};
-use crate::scripted::{Act, Scripted, doubler};
+use crate::fleet::{MS, over, stand_in, workers_with_stand_ins};
+use crate::rig::{config, infer, metric, request, start, with};
+use crate::scripted::{Act, Scripted};
 
-const MS: Duration = Duration::from_millis(1);
-
-fn stand_in(change: impl FnOnce(&mut StandInSettings)) -> Config {
-    let mut config = config(PolicyKind::StandIn);
-    let settings = &mut config.dispatch.stand_in;
-    settings.model = Some("small".into());
-    change(settings);
-    config
-}
-
-/// Instances with queries of 10 ms. Stand-ins take 2 ms, and eight rows little longer than one.
+/// Workers with stand-ins that report their run times: eight rows of a stand-in take little longer than one.
 fn instances(count: usize) -> Vec<Arc<Scripted>> {
-    let both = [doubler("double"), doubler("small")];
-    let instance = |number| {
-        let instance = Scripted::quick(&format!("i{number}"), 10);
-        instance.serve(&both);
-        instance.model_takes("small", 2 * MS);
-        instance.says_run_times("double", &[10 * MS]);
-        instance.says_run_times("small", &[2 * MS, 2 * MS, 2 * MS, 3 * MS]);
-        instance
-    };
-    (0..count).map(instance).collect()
+    let workers = workers_with_stand_ins(count);
+    for worker in &workers {
+        worker.says_run_times("double", &[10 * MS]);
+        worker.says_run_times("small", &[2 * MS, 2 * MS, 2 * MS, 3 * MS]);
+    }
+    workers
 }
 
 /// A frontend over these instances with known service times.
 async fn warm(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
-    let frontend = frontend(config, &instances.iter().collect::<Vec<_>>()).await;
+    let frontend = over(config, instances).await;
     for value in 0..40u8 {
         infer(&frontend, request(&[f32::from(value)])).await.expect("an answer");
     }
@@ -94,7 +81,7 @@ async fn no_job_is_held_when_all_is_answered_under_stand_in() {
         let config = stand_in(|settings| {
             (settings.bound, settings.late_budget) = (Fraction::percent(50), budget);
         });
-        let frontend = frontend(config, &instances.iter().collect::<Vec<_>>()).await;
+        let frontend = over(config, &instances).await;
         for second in 0..10u32 {
             for number in 0..600u16 {
                 // Every twentieth answer takes ten times as long, and a burst of such answers comes every second.

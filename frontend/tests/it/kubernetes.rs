@@ -134,7 +134,11 @@ async fn list_after_expiry_removes_missing_pods() {
         followed.cluster.severs();
         followed.until_ready(2).await;
         followed.until_current(true).await;
-        assert_eq!(followed.lists(), 3, "at_once = {at_once}: the second list without the pod must remove it");
+        assert_eq!(
+            followed.lists(),
+            3,
+            "at_once = {at_once}: the second list without the pod must remove it"
+        );
     }
 }
 
@@ -198,7 +202,10 @@ async fn frontends_that_start_together_list_apart() {
         }
     }
     let (first, last) = (at.first().unwrap(), at.last().unwrap());
-    assert!((269_000..=300_000).contains(first) && *last <= 301_000, "intervals may be shortened by 10 % at most: {at:?}");
+    assert!(
+        (269_000..=300_000).contains(first) && *last <= 301_000,
+        "intervals may be shortened by 10 % at most: {at:?}"
+    );
     assert!(at.len() >= 2, "all list again at {at:?} ms");
 }
 
@@ -324,8 +331,10 @@ async fn pod_that_becomes_ready_is_connected_at_once() {
         config.instances.connect_backoff_max = Duration::from_secs(500);
     });
     followed.network.kill(&followed.workers[0]);
-    until("the instance is connecting", || metric(&followed.frontend, "parm_instances", &["state=\"connecting\""]) == 1.0)
-        .await;
+    until("the instance is connecting", || {
+        metric(&followed.frontend, "parm_instances", &["state=\"connecting\""]) == 1.0
+    })
+    .await;
     followed.until_watched().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     followed.workers[0].set_ready(Ok(true));
@@ -425,11 +434,7 @@ async fn look_reports_endpoints_or_missing_permission() {
     let (folder, cluster) = (account("t"), Cluster::new());
     cluster.put("w-1", &[pod("10.0.0.1", "n1", json!({})), pod("10.0.0.2", "n1", ending(true))]);
     assert_eq!(look(&cluster, folder.path()).await, Ok((vec!["test://10.0.0.1:8000".into()], None)));
-    assert_eq!(
-        cluster.asked("namespaces/ml/").len(),
-        2,
-        "the own namespace must be listed and watched"
-    );
+    assert_eq!(cluster.asked("namespaces/ml/").len(), 2, "the own namespace must be listed and watched");
     cluster.is(Manner::Refuses(403, "User \"system:serviceaccount:ml:parm\" cannot list"));
     let told = look(&cluster, folder.path()).await.unwrap_err().to_string();
     for word in

@@ -10,10 +10,9 @@ use parm_frontend::Config;
 use parm_protocol::{Code, Error, InferenceService, ModelRef, Tensor};
 use tokio::time::Instant;
 
+use crate::fleet::MS;
 use crate::rig::{column, config, frontend, infer, metric, outcome, request, start, until, wanting, with};
 use crate::scripted::{Act, Scripted, doubler};
-
-const MS: Duration = Duration::from_millis(1);
 
 #[tokio::test(start_paused = true)]
 async fn rows_are_split_over_instances_and_returned_in_order() {

@@ -13,12 +13,11 @@ use parm_protocol::client::{BoxFuture, Client};
 use parm_protocol::{Code, Error, InferenceService, ModelRef};
 use tokio::time::Instant;
 
+use crate::fleet::MS;
 use crate::rig::{
     Network, column, config, frontend, gone, infer, metric, outcome, ready, request, start, until, with,
 };
 use crate::scripted::{Act, Scripted, doubler};
-
-const MS: Duration = Duration::from_millis(1);
 
 #[tokio::test(start_paused = true)]
 async fn job_of_dead_instance_is_retried_at_another() {
@@ -38,11 +37,7 @@ async fn last_error_is_returned_when_every_attempt_fails() {
     let error = infer(&frontend, request(&[1.0])).await.unwrap_err();
     assert_eq!(error.code(), Code::Internal);
     assert!(error.to_string().contains("out of memory"), "{error}");
-    assert_eq!(
-        broken.seen.lock().len(),
-        2,
-        "twice at the only instance, as the query may be at fault"
-    );
+    assert_eq!(broken.seen.lock().len(), 2, "twice at the only instance, as the query may be at fault");
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,9 +192,7 @@ impl Connect for Trap {
 
 #[tokio::test(start_paused = true)]
 async fn panicked_part_of_frontend_is_reported() {
-    for (worker, part) in
-        [("test://a", "instance supervisor"), ("dns+http://a:1", "DNS polling")]
-    {
+    for (worker, part) in [("test://a", "instance supervisor"), ("dns+http://a:1", "DNS polling")] {
         let config = Config { workers: vec![worker.into()], ..config(PolicyKind::None) };
         let frontend = Frontend::start(config, Arc::new(Trap), Timers::Runtime).unwrap();
         assert_eq!(frontend.broken().await, parm_frontend::Error::Panicked { part });

@@ -1,7 +1,6 @@
-//! Tests of requests that share batches and instances: a bad request must not affect others or instances.
+//! Tests of requests that share batches: a bad request must not affect others or instances.
 
 use std::num::NonZeroU16;
-use std::time::Duration;
 
 use parm_dispatch::PolicyKind;
 use parm_frontend::Config;
@@ -9,10 +8,10 @@ use parm_protocol::{Code, Error};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use crate::fleet::{MS, over};
 use crate::rig::{column, config, frontend, infer, metric, ready, request, start, until};
 use crate::scripted::{Act, Scripted};
 
-const MS: Duration = Duration::from_millis(1);
 /// A value that every instance rejects.
 const BAD: f32 = 99.0;
 
@@ -72,7 +71,7 @@ proptest! {
                 .iter()
                 .map(|name| Scripted::new(name, Act::Unless(10 * MS, BAD, refusal())))
                 .collect();
-            let frontend = frontend(batching(size), &instances.iter().collect::<Vec<_>>()).await;
+            let frontend = over(batching(size), &instances).await;
             let mut asked = Vec::new();
             for (number, (rows, bad, pause)) in traffic.into_iter().enumerate() {
                 let mut values: Vec<f32> = (0..rows).map(|row| (100 + 10 * number + row) as f32).collect();

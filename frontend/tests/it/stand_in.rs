@@ -2,44 +2,24 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parm_dispatch::{Fraction, PolicyKind, StandInSettings};
 use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::{InferenceService, ModelMetadata, TensorMetadata};
 
-use crate::rig::{Network, column, config, frontend, infer, metric, outcome, request, start, until, with};
+use crate::fleet::{self, MS, over, workers_with_stand_ins};
+use crate::rig::{Network, column, config, infer, metric, outcome, request, start, until, with};
 use crate::scripted::{Act, Scripted, doubler};
-
-const MS: Duration = Duration::from_millis(1);
 
 /// The stand-in `small`, whose answers are served 15 ms after a query's arrival until more is known.
 fn stand_in(change: impl FnOnce(&mut StandInSettings)) -> Config {
-    let mut config = config(PolicyKind::StandIn);
-    let settings = &mut config.dispatch.stand_in;
-    settings.model = Some("small".into());
-    settings.cost = parm_dispatch::Factor::percent(25);
-    settings.grace.cold = 15 * MS;
-    settings.hedge = false;
-    settings.bound = Fraction::percent(50);
-    change(settings);
-    config
-}
-
-/// Instances with queries of 10 ms and stand-ins of 2 ms.
-fn instances(count: usize) -> Vec<Arc<Scripted>> {
-    let both = [doubler("double"), doubler("small")];
-    let instance = |number| {
-        let instance = Scripted::quick(&format!("i{number}"), 10);
-        instance.serve(&both);
-        instance.model_takes("small", 2 * MS);
-        instance
-    };
-    (0..count).map(instance).collect()
-}
-
-async fn over(config: Config, instances: &[Arc<Scripted>]) -> Frontend {
-    frontend(config, &instances.iter().collect::<Vec<_>>()).await
+    fleet::stand_in(|settings| {
+        settings.cost = parm_dispatch::Factor::percent(25);
+        settings.grace.cold = 15 * MS;
+        settings.hedge = false;
+        settings.bound = Fraction::percent(50);
+        change(settings);
+    })
 }
 
 /// Lets any instance that receives a query do this.
@@ -64,7 +44,7 @@ async fn ask(frontend: &Frontend, count: u16, apart: u32) {
 
 #[tokio::test(start_paused = true)]
 async fn late_query_is_answered_by_its_stand_in() {
-    let instances = instances(3);
+    let instances = workers_with_stand_ins(3);
     let frontend = over(stand_in(|_| {}), &instances).await;
     instances[0].then(Act::Hang);
     let response = infer(&frontend, request(&[4.0])).await.unwrap();
@@ -76,7 +56,7 @@ async fn late_query_is_answered_by_its_stand_in() {
 
 #[tokio::test(start_paused = true)]
 async fn exact_answer_wins_during_grace() {
-    let instances = instances(3);
+    let instances = workers_with_stand_ins(3);
     let frontend = over(stand_in(|_| {}), &instances).await;
     for value in 0..20u8 {
         let response = infer(&frontend, request(&[f32::from(value)])).await.unwrap();
@@ -90,7 +70,7 @@ async fn exact_answer_wins_during_grace() {
 
 #[tokio::test(start_paused = true)]
 async fn clients_of_exact_answers_get_no_stand_in() {
-    let instances = instances(3);
+    let instances = workers_with_stand_ins(3);
     let frontend = over(stand_in(|_| {}), &instances).await;
     for accept in ["exact", "0"] {
         instances[0].then(Act::Answer(200 * MS));
@@ -102,7 +82,7 @@ async fn clients_of_exact_answers_get_no_stand_in() {
 
 #[tokio::test(start_paused = true)]
 async fn nan_from_a_stand_in_is_not_served() {
-    let instances = instances(3);
+    let instances = workers_with_stand_ins(3);
     instances.iter().for_each(|instance| instance.model_does("small", Act::Nan));
     let frontend = over(stand_in(|settings| settings.unsure = parm_dispatch::Unsure::Wait), &instances).await;
     instances[0].then(Act::Answer(200 * MS));
@@ -113,7 +93,7 @@ async fn nan_from_a_stand_in_is_not_served() {
 
 #[tokio::test(start_paused = true)]
 async fn disagreeing_stand_ins_are_withheld_until_they_agree() {
-    let instances = instances(4);
+    let instances = workers_with_stand_ins(4);
     instances.iter().for_each(|instance| instance.model_does("small", Act::Wrong(2 * MS)));
     let watched = |settings: &mut StandInSettings| {
         settings.agreement.window = NonZeroU32::new(200).unwrap();
@@ -140,7 +120,7 @@ async fn disagreeing_stand_ins_are_withheld_until_they_agree() {
 
 #[tokio::test(start_paused = true)]
 async fn wrong_instance_is_found_by_stand_ins_and_ejected() {
-    let instances = instances(6);
+    let instances = workers_with_stand_ins(6);
     let quick = |settings: &mut StandInSettings| {
         settings.agreement.min_samples = NonZeroU32::new(20).unwrap();
     };
@@ -157,7 +137,7 @@ async fn wrong_instance_is_found_by_stand_ins_and_ejected() {
 
 #[tokio::test(start_paused = true)]
 async fn job_has_priority_for_servers() {
-    let instances = instances(2);
+    let instances = workers_with_stand_ins(2);
     let frontend = over(stand_in(|_| {}), &instances).await;
     instances[0].then(Act::Hang);
     infer(&frontend, request(&[4.0])).await.unwrap();
@@ -172,7 +152,7 @@ async fn job_has_priority_for_servers() {
 
 #[tokio::test(start_paused = true)]
 async fn stand_ins_of_several_queries_share_a_job() {
-    let instances = instances(5);
+    let instances = workers_with_stand_ins(5);
     instances.iter().for_each(|instance| {
         instance.says_run_times("double", &[10 * MS]);
         instance.says_run_times("small", &[2 * MS; 4]);
@@ -196,7 +176,7 @@ async fn stand_ins_of_several_queries_share_a_job() {
 
 #[tokio::test(start_paused = true)]
 async fn stand_in_cost_is_measured_by_servers() {
-    let instances = instances(2);
+    let instances = workers_with_stand_ins(2);
     instances.iter().for_each(|instance| {
         instance.says_run_times("double", &[10 * MS]);
         instance.says_run_times("small", &[MS, 2 * MS, 3 * MS, 4 * MS]);
@@ -213,7 +193,7 @@ async fn stand_in_cost_is_measured_by_servers() {
 async fn model_with_other_tensors_is_rejected_as_stand_in() {
     let odd = TensorMetadata { name: "y".into(), datatype: "FP32".into(), shape: vec![-1, 3] };
     let small = ModelMetadata { outputs: vec![odd, doubler("small").outputs[1].clone()], ..doubler("small") };
-    let instances = instances(2);
+    let instances = workers_with_stand_ins(2);
     instances.iter().for_each(|instance| instance.serve(&[doubler("double"), small.clone()]));
     let frontend = over(stand_in(|_| {}), &instances).await;
     let (status, shown) = crate::rig::get(&frontend, "/settings/double").await;
@@ -226,7 +206,7 @@ async fn model_with_other_tensors_is_rejected_as_stand_in() {
 
 #[tokio::test(start_paused = true)]
 async fn stand_in_is_marked_in_index() {
-    let frontend = over(stand_in(|_| {}), &instances(1)).await;
+    let frontend = over(stand_in(|_| {}), &workers_with_stand_ins(1)).await;
     let index = frontend.repository_index(true).unwrap();
     let listed: Vec<_> = index.iter().map(|model| (model.name.as_str(), model.reason.as_str())).collect();
     assert_eq!(listed, [("double", ""), ("small", "stand-in of 'double'")]);

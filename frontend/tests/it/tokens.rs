@@ -22,9 +22,14 @@ async fn query_waits_at_frontend_until_a_token_is_granted() {
     instances.iter().for_each(|instance| instance.says(1, News::Offered));
     let answer = start(&frontend, request(&[1.0]));
     let reserved = |wish: &Order<Wish>| matches!(wish, Order::Reserve(wish, Class::Query, _) if *wish == Wish::of("double"));
-    until("both instances have a reservation", || instances.iter().all(|at| at.wishes.lock().iter().any(reserved)))
-        .await;
-    assert!(instances.iter().all(|instance| instance.seen.lock().is_empty()), "no instance may have the query yet");
+    until("both instances have a reservation", || {
+        instances.iter().all(|at| at.wishes.lock().iter().any(reserved))
+    })
+    .await;
+    assert!(
+        instances.iter().all(|instance| instance.seen.lock().is_empty()),
+        "no instance may have the query yet"
+    );
     instances[1].says(1, granted(7, false));
     assert_eq!(column(&answer.await.unwrap().unwrap()), [2.0]);
     assert_eq!(*instances[1].redeemed.lock(), [Some(Token(7))]);

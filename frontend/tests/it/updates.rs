@@ -1,4 +1,6 @@
-//! Tests of rolling updates under load: versions and shapes change and servers restart in turn, and no request fails.
+//! Tests of rolling updates under load.
+//!
+//! Versions and shapes change and servers restart in turn, and no request fails.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -12,10 +14,10 @@ use parm_protocol::{Error, InferResponse, InferenceService, ModelMetadata, Model
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::rig::{Network, config, frontend, gone, infer, metric, ready, request, start, until};
+use crate::fleet::{MS, over};
+use crate::rig::{Network, config, gone, infer, metric, ready, request, start, until};
 use crate::scripted::{Act, Scripted, doubler};
 
-const MS: Duration = Duration::from_millis(1);
 /// Interval between two servers' updates: longer than it takes to detect.
 const TURN: Duration = Duration::from_secs(7);
 
@@ -72,7 +74,7 @@ async fn no_request_fails_during_rolling_update_of_versions() {
     for (from, to) in [(1, 2), (2, 1)] {
         let servers = six();
         servers.iter().for_each(|server| server.serve(&[version(from)]));
-        let frontend = frontend(tight(), &servers.iter().collect::<Vec<_>>()).await;
+        let frontend = over(tight(), &servers).await;
         let answers = load(&frontend, servers.len());
         for server in &servers {
             server.serve(&[version(to)]);
@@ -82,7 +84,10 @@ async fn no_request_fails_during_rolling_update_of_versions() {
         let (before, after) = (from.to_string(), to.to_string());
         let switch = versions.iter().position(|version| *version == after).expect("the switch");
         assert!(versions[..switch].iter().all(|version| *version == before), "{versions:?}");
-        assert!(versions[switch..].iter().all(|version| *version == after), "expected one switch: {versions:?}");
+        assert!(
+            versions[switch..].iter().all(|version| *version == after),
+            "expected one switch: {versions:?}"
+        );
         let turn = switch / (TURN.as_millis() / 50) as usize;
         assert!((2..=3).contains(&turn), "expected the switch at half, not in turn {turn}");
     }
@@ -91,7 +96,7 @@ async fn no_request_fails_during_rolling_update_of_versions() {
 #[tokio::test(start_paused = true)]
 async fn version_at_few_instances_is_used_only_by_name() {
     let servers = six();
-    let frontend = frontend(tight(), &servers.iter().collect::<Vec<_>>()).await;
+    let frontend = over(tight(), &servers).await;
     servers[0].serve(&[version(2)]);
     tokio::time::sleep(TURN).await;
     let newest = ModelRef { name: "double".into(), version: Some("2".into()) };
@@ -117,7 +122,7 @@ async fn no_request_fails_during_rolling_update_of_shapes() {
     // The last instance with the old shape answers all requests until the others are admitted.
     let mut config = tight();
     config.dispatch.queue_limit = NonZeroU32::new(512).unwrap();
-    let frontend = frontend(config, &servers.iter().collect::<Vec<_>>()).await;
+    let frontend = over(config, servers).await;
     let asked = load(&frontend, servers.len());
     for server in servers {
         server.serve(&[reshaped(), other.clone()]);

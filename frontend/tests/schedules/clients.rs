@@ -153,12 +153,16 @@ fn judge(truth: &mut Truth, asked: &Request, number: usize, response: &InferResp
         false => each.split(',').collect(),
     };
     if ask.exact && outcomes.iter().any(|outcome| !matches!(*outcome, "exact" | "hedged")) {
-        truth.breach("clients of exact answers get no approximation", || format!("request {number}: {outcomes:?}"));
+        truth.breach("clients of exact answers get no approximation", || {
+            format!("request {number}: {outcomes:?}")
+        });
     }
     accounts::notes(truth, ask, &outcomes);
     let guilty = ask.rows.iter().any(|guilt| *guilt != Guilt::Good);
     if guilty && outcomes.iter().all(|outcome| matches!(*outcome, "exact" | "hedged")) {
-        truth.breach("rows that every instance fails get no prediction", || format!("request {number}: {response:?}"));
+        truth.breach("rows that every instance fails get no prediction", || {
+            format!("request {number}: {response:?}")
+        });
     }
     if truth.lied {
         return;
@@ -205,15 +209,13 @@ fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error, at_o
     let rows = truth.rows[own].to_vec();
     let told = |why: &str| format!("request {number} ({ask}) failed though {why}: {error}; {rows:?}");
     match error.code() {
-        Code::InvalidArgument => {
-            truth.breach("no request is rejected for another", || told("it is valid"))
-        }
+        Code::InvalidArgument => truth.breach("no request is rejected for another", || told("it is valid")),
         Code::NotFound => {
             if truth.could_be_answered(asked) {
                 truth.breach("models stay known", || told("its model is served"));
             }
         }
-        Code::Overloaded if error.to_string().contains("in time") => {
+        Code::Overloaded if error.to_string().contains("miss its deadline") => {
             if truth.queued() == 0 {
                 truth.breach("no query is shed without load", || told("no other query waits"));
             }
@@ -245,7 +247,9 @@ fn excuse(truth: &mut Truth, asked: &Request, number: usize, error: &Error, at_o
             if !failed && beside && truth.excuses.neighbours {
                 // The settings may allow no further attempt.
             } else if !failed && beside {
-                truth.breach("no query fails through another client's row", || told("only other rows of its batch failed"));
+                truth.breach("no query fails through another client's row", || {
+                    told("only other rows of its batch failed")
+                });
             } else if !failed && truth.could_be_answered(asked) {
                 truth.breach("failures have a cause", || told("no instance failed it"));
             }

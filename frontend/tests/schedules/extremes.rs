@@ -45,8 +45,9 @@ pub(crate) fn settings(dice: &mut Dice, settings: &PoolSettings, percent: u64) -
     for Ends { path, least, most } in all() {
         if dice.percent(percent) {
             let end = if dice.percent(50) { least } else { most };
-            *value.pointer_mut(&format!("/{}", path.join("/"))).expect("the schema lists existing settings") =
-                end;
+            *value
+                .pointer_mut(&format!("/{}", path.join("/")))
+                .expect("the schema lists existing settings") = end;
         }
     }
     serde_json::from_value(value).expect("the ends of a range are valid")

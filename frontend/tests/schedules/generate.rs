@@ -13,7 +13,7 @@ use crate::dice::Dice;
 use crate::schedule::{
     Ask, Event, Guilt, Model, Schedule, Serving, Setup, Source, Temper, Wanted, What, Worker,
 };
-use crate::wider;
+use crate::stories;
 
 pub(crate) struct Maker {
     pub(crate) dice: Dice,
@@ -36,11 +36,11 @@ pub(crate) fn schedule(seed: u64) -> Schedule {
     let mut maker = maker(seed);
     // Separate dice, so that their use does not change the rest of a seed's schedule.
     maker.dice = Dice::new(seed ^ 0x5DEE_CE66_D000_0001);
-    wider::widen(&mut maker);
+    stories::widen(&mut maker);
     finished(seed, maker)
 }
 
-/// The schedule of a seed without the stories of `wider`: replays seeds that once broke a promise.
+/// The schedule of a seed without the stories of `stories`: replays seeds that once broke a promise.
 pub(crate) fn narrow(seed: u64) -> Schedule {
     finished(seed, maker(seed))
 }

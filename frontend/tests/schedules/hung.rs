@@ -1,5 +1,7 @@
-//! Promise about hung instances: if late jobs are hedged without a budget limit, a query does not wait for its deadline
-//! at hung instances while a healthy, suitable instance is idle.
+//! Promise about queries at hung instances.
+//!
+//! If late jobs are hedged without a budget limit, a query does not wait for its deadline at hung instances while a
+//! healthy, suitable instance is idle.
 
 use std::time::Duration;
 

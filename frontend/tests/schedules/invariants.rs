@@ -61,7 +61,9 @@ fn nobody_waits_beside_the_idle(truth: &mut Truth) {
         (false, true) => "no retry waits next to an idle instance",
         (false, false) => "no query waits next to an idle instance",
     };
-    truth.breach(rule, || format!("row {row} of request {request} ({ask}) waits next to idle worker {server}"));
+    truth.breach(rule, || {
+        format!("row {row} of request {request} ({ask}) waits next to idle worker {server}")
+    });
 }
 
 /// A server that has been idle while a row waited that it could have run.

@@ -5,7 +5,7 @@
 //! driver that removes a row while the dispatcher starts it, a file read while it is written, an alarm overtaken by
 //! another. The seed decides everything else, so a failing run can be repeated.
 //!
-//! `generate` draws the traffic and the first stories, `wider` the others.
+//! `generate` draws the traffic and the first stories, `stories` the others.
 //!
 //! `SCHEDULE_SEEDS=0..1000` runs these seeds and describes what broke a promise. `SCHEDULE_ALL=1` continues after the
 //! first failure and lists each promise with the seeds that broke it. `SCHEDULE_RULE=WORDS` shrinks the schedule for
@@ -14,6 +14,7 @@
 mod accounts;
 mod admin;
 mod clients;
+mod concurrent;
 mod dice;
 mod excuses;
 mod extremes;
@@ -27,8 +28,7 @@ mod run;
 mod schedule;
 mod shrink;
 mod standing;
-mod together;
-mod wider;
+mod stories;
 mod world;
 
 use std::collections::BTreeMap;
@@ -118,7 +118,7 @@ fn random_schedules_keep_every_promise() {
     assert!(broken.is_empty(), "{} broken promises", broken.len());
 }
 
-/// Without the stories of `wider`, as the seeds were when they broke a promise.
+/// Without the stories of `stories`, as the seeds were when they broke a promise.
 #[test]
 fn seeds_that_broke_a_promise_keep_all_now() {
     panics::note();

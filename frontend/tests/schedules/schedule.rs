@@ -1,4 +1,4 @@
-//! Schedule: the initial state and the events. It is data, so that it can be described, replayed and shrunk.
+//! Schedule: the initial state and the events, as data to describe, replay and shrink.
 
 use std::fmt;
 

@@ -1,5 +1,6 @@
-//! Shrinks a schedule that breaks a promise: leaves out half of the events, a quarter, and so on, as long as the same
-//! promise is broken.
+//! Shrinks a schedule that breaks a promise.
+//!
+//! Leaves out half of the events, a quarter, and so on, as long as the same promise is broken.
 
 use crate::run::run;
 use crate::schedule::{Event, Schedule};

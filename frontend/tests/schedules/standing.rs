@@ -1,5 +1,6 @@
-//! Expected effective settings: the policy or a reason against it, with batches, default answer and codes, as they
-//! follow from settings, models and bundle.
+//! Expected effective settings, as they follow from settings, models and bundle.
+//!
+//! These are the policy or a reason against it, batches, default answer and codes.
 
 use serde_json::Value;
 
@@ -24,7 +25,9 @@ pub(crate) fn difference(settings: &Value, basis: &Basis<'_>) -> Option<String> 
         let versions = versions.as_object()?;
         versions.iter().find_map(|(version, standing)| {
             let wrong = wrong(wished, standing, name, version, basis)?;
-            Some(format!("{wrong} of {name} version {version} does not follow: {standing} for the requested {wished}"))
+            Some(format!(
+                "{wrong} of {name} version {version} does not follow: {standing} for the requested {wished}"
+            ))
         })
     })
 }

@@ -1,5 +1,7 @@
-//! More stories of a schedule: concurrent changes of settings, lapses of polled sources, settings at their ends,
-//! clients with a share of approximate answers, hung instances next to healthy ones.
+//! More stories of a schedule.
+//!
+//! These are concurrent changes of settings, lapses of polled sources, settings at their ends, clients with a share of
+//! approximate answers, and hung instances next to healthy ones.
 
 use parm_dispatch::{Factor, Fraction, PolicyKind};
 use serde_json::{Value, json};

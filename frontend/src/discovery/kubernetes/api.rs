@@ -14,9 +14,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::census::Census;
 use super::config::Config;
+use super::error::Trouble;
 use super::service::{Service, is_label};
 use super::slice::{Page, Rebuff};
-use super::trouble::Trouble;
 use crate::discovery::connect::{Connect, authority};
 
 /// DNS address of the API server in every cluster.
@@ -85,9 +85,8 @@ impl ApiServer {
             Some(namespace) => namespace.clone(),
             None => {
                 let file = config.service_account.join("namespace");
-                let read = read(&file).map_err(|reason| {
-                    account(format!("the Service has no namespace, and {reason}"))
-                })?;
+                let read = read(&file)
+                    .map_err(|reason| account(format!("the Service has no namespace, and {reason}")))?;
                 match read.trim() {
                     name if is_label(name, 63) => name.to_owned(),
                     _ => return Err(account(format!("{} has no valid name", file.display()))),
@@ -173,7 +172,10 @@ impl ApiServer {
         let hearing = asked.map_err(|error| Trouble::Unreachable {
             server: self.authority.clone(),
             reason: match self.secured {
-                true => format!("{error} (trusted: the certificate authorities in {})", authorities(&self.config).display()),
+                true => format!(
+                    "{error} (trusted: the certificate authorities in {})",
+                    authorities(&self.config).display()
+                ),
                 false => error.to_string(),
             },
         })?;
@@ -237,7 +239,8 @@ impl Watch {
     /// The next line; `None` once the API server ended the watch as requested. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
         let next = timeout_at(self.until, self.lines.next()).await;
-        let next = next.map_err(|_| Trouble::Severed { reason: "it is open past its requested end".into() })?;
+        let next =
+            next.map_err(|_| Trouble::Severed { reason: "it is open past its requested end".into() })?;
         next.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => Trouble::TooLong { what: "a line", limit: LINE_BYTES },
             _ => severed(error),

@@ -9,9 +9,9 @@ use std::net::IpAddr;
 
 use parm_protocol::{Place, place};
 
+use super::error::Trouble;
 use super::service::{Port, Service};
 use super::slice::{Endpoint, EndpointPort, EndpointSlice};
-use super::trouble::Trouble;
 
 /// Maximum endpoints of a Service: more are not workers, and would use unbounded memory.
 const MOST: usize = 100_000;

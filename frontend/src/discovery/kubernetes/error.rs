@@ -30,7 +30,9 @@ pub enum Trouble {
     Expired,
     #[error("the API server returned status {status}: {message}")]
     Refused { status: u16, message: String },
-    #[error("response of the API server is too long: {what} has over {limit} bytes: check frontend.kubernetes.server")]
+    #[error(
+        "response of the API server is too long: {what} has over {limit} bytes: check frontend.kubernetes.server"
+    )]
     TooLong { what: &'static str, limit: usize },
     #[error("too many endpoints: more than {limit}: check that this is the Service of the workers")]
     TooMany { limit: usize },

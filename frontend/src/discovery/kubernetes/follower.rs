@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::api::ApiServer;
 use super::census::Census;
+use super::error::Trouble;
 use super::membership::{Footing, Membership};
-use super::news::News;
 use super::service::Service;
-use super::trouble::Trouble;
+use super::watch_line::WatchLine;
 use crate::discovery::fleet::Fleet;
 use crate::metrics::ServiceMetrics;
 
@@ -160,20 +160,20 @@ impl Following {
 
     /// Processes a line of a watch.
     fn take(&mut self, line: &[u8]) -> Result<(), Halt> {
-        let version = match News::read(line)? {
-            News::Put(slice) => {
+        let version = match WatchLine::read(line)? {
+            WatchLine::Put(slice) => {
                 let version = slice.metadata.resource_version.clone();
                 self.census.put(slice)?;
                 self.apply()?;
                 version
             }
-            News::Gone { name, version } => {
+            WatchLine::Gone { name, version } => {
                 self.census.remove(&name);
                 self.apply()?;
                 version
             }
-            News::Bookmark { version } => version,
-            News::Refused { status, message } => return Err(self.api.refused(status, message).into()),
+            WatchLine::Bookmark { version } => version,
+            WatchLine::Refused { status, message } => return Err(self.api.refused(status, message).into()),
         };
         if !version.is_empty() {
             self.version = Some(version);

@@ -17,23 +17,23 @@
 //! Rejected: a client library (a hundred crates for two requests); Endpoints (limited to 1000, without zones); pods
 //! (which need wider permissions and say less about the Service).
 //!
-//! Reading order: `service` (the configured address), `config` (the API server), `slice` and `news` (its responses),
-//! `census` (the merged endpoints), `trouble` (errors); `api` makes requests, `following` retries, `membership` changes
+//! Reading order: `service` (the configured address), `config` (the API server), `slice` and `watch_line` (its responses),
+//! `census` (the merged endpoints), `error` (errors); `api` makes requests, `follower` retries, `membership` changes
 //! the fleet.
 
 mod api;
 mod census;
 mod config;
-mod following;
+mod error;
+mod follower;
 mod membership;
-mod news;
 mod service;
 mod slice;
-mod trouble;
+mod watch_line;
 
 pub use api::ApiServer;
 pub use config::Config;
-pub(super) use following::follow;
-pub use news::survives;
+pub use error::Trouble;
+pub(super) use follower::follow;
 pub use service::Service;
-pub use trouble::Trouble;
+pub use watch_line::survives;

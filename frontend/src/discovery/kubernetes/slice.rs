@@ -1,4 +1,4 @@
-//! JSON types of the API server: EndpointSlices of `discovery.k8s.io/v1`, in lists and in lines of a watch.
+//! JSON types of EndpointSlices (`discovery.k8s.io/v1`), in lists and in lines of a watch.
 //!
 //! Only used fields are read; optional fields may be missing or null.
 

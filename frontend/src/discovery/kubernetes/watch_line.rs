@@ -1,12 +1,12 @@
 //! Line of a watch: a change of a slice, or the watch's progress.
 
 use super::census::Census;
+use super::error::Trouble;
 use super::slice::{Bookmark, Change, EndpointSlice, Page, Rebuff};
-use super::trouble::Trouble;
 
 /// Content of a line.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum WatchLine {
     /// A slice is new or has changed.
     Put(EndpointSlice),
     /// The slice with this name was deleted.
@@ -17,7 +17,7 @@ pub(super) enum News {
     Refused { status: u16, message: String },
 }
 
-impl News {
+impl WatchLine {
     /// Reads a line.
     pub(super) fn read(line: &[u8]) -> Result<Self, Trouble> {
         let Change { kind, object } = serde_json::from_slice(line).map_err(Trouble::unreadable)?;
@@ -48,8 +48,9 @@ impl News {
 /// found must have valid addresses and be removable. Returns what could be read.
 #[doc(hidden)]
 pub fn survives(bytes: &[u8]) -> Vec<&'static str> {
-    let service =
-        super::Service::read("kubernetes+http://workers:http").expect("valid kind of address").expect("valid Service");
+    let service = super::Service::read("kubernetes+http://workers:http")
+        .expect("valid kind of address")
+        .expect("valid Service");
     let (mut census, mut names, mut read) = (Census::new(service), Vec::new(), Vec::new());
     if let Ok(page) = serde_json::from_slice::<Page>(bytes) {
         for slice in page.items {
@@ -58,17 +59,17 @@ pub fn survives(bytes: &[u8]) -> Vec<&'static str> {
         }
         read.push("page");
     }
-    match News::read(bytes) {
-        Ok(News::Put(slice)) => {
+    match WatchLine::read(bytes) {
+        Ok(WatchLine::Put(slice)) => {
             names.push(slice.metadata.name.clone());
             census.put(slice).expect("few bytes hold few endpoints");
             read.push("slice");
         }
-        Ok(News::Gone { name, .. }) => {
+        Ok(WatchLine::Gone { name, .. }) => {
             census.remove(&name);
             read.push("removal");
         }
-        Ok(News::Bookmark { .. } | News::Refused { .. }) => read.push("word"),
+        Ok(WatchLine::Bookmark { .. } | WatchLine::Refused { .. }) => read.push("word"),
         Err(_) => {}
     }
     for url in census.found().into_keys() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parm_protocol::ModelRef;
 
 use super::coder::Coder;
-use super::default::DefaultAnswer;
+use super::default_answer::DefaultAnswer;
 use super::{Guards, StandIn};
 use crate::serve::pool::Description;
 

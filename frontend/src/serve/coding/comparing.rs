@@ -1,4 +1,4 @@
-//! Compares predictions with their decodings from parities, to find the instance that computed a wrong one.
+//! Compares predictions with their decodings from parities, to find wrong instances.
 //!
 //! If a parity output predicts every member directly, its decoding is compared. Other codes need the members'
 //! predictions, one of which may be wrong, so a single parity cannot tell which. With two parities each member is
@@ -10,8 +10,8 @@ use parm_dispatch::{GroupId, Verdict};
 use parm_parity_models::bundle::Meaning;
 use smallvec::SmallVec;
 
-use super::alike::{near, same_classes};
 use super::decoding::{Arrived, Decoding};
+use super::equality::{near, same_classes};
 use super::work::Scratch;
 use crate::error::Error;
 use crate::serve::outputs::Outputs;

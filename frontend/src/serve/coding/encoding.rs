@@ -10,9 +10,9 @@ use parm_encoder::{Element, Input, Members};
 use parm_protocol::{DataType, NamedTensor, Tensor};
 use smallvec::SmallVec;
 
+use super::buffers::{Buffer, Stock};
 use super::coder::Coder;
 use super::group::ParityQuery;
-use super::stock::{Buffer, Stock};
 use super::work::Scratch;
 use crate::error::Error;
 use crate::serve::inputs::JobRows;

@@ -8,7 +8,7 @@ use parm_parity_models::bundle::{Calibration, Meaning, misfit};
 use parm_protocol::{ModelConfig, ModelMetadata, ModelRef, Tensor};
 use smallvec::SmallVec;
 
-use super::alike;
+use super::equality;
 use crate::serve::inputs::Inputs;
 use crate::serve::outputs::Outputs;
 use crate::serve::pool::{Description, Pool, takes_batches};
@@ -92,7 +92,10 @@ fn misfit_of(deployed: &ModelMetadata, batched: bool, served: &Description) -> O
     }
     let own = takes_batches(&served.metadata, served.config.as_ref());
     (batched && !own).then(|| {
-        format!("model '{}' does not support batches, but the model that it stands in for does", served.model.name)
+        format!(
+            "model '{}' does not support batches, but the model that it stands in for does",
+            served.model.name
+        )
     })
 }
 
@@ -113,10 +116,11 @@ impl Judging {
             let Some(tensor) = row(&self.outputs, &declared.name, self.output.row, self.pool.batched) else {
                 return Judgement::Unfit;
             };
-            if !alike::is_float(tensor.datatype()) {
+            if !equality::is_float(tensor.datatype()) {
                 continue;
             }
-            let Some(values) = alike::floats(&tensor).filter(|values| values.iter().all(|v| v.is_finite()))
+            let Some(values) =
+                equality::floats(&tensor).filter(|values| values.iter().all(|v| v.is_finite()))
             else {
                 return Judgement::Unfit;
             };
@@ -163,7 +167,7 @@ impl Twin {
             let both =
                 of(&self.prediction, self.pair.prediction.row).zip(of(&self.answer, self.pair.stand_in.row));
             let Some((prediction, answer)) = both else { continue };
-            match alike::alike(&prediction, &answer, self.stand_in.meaning(&declared.name), TOLERANCE) {
+            match equality::alike(&prediction, &answer, self.stand_in.meaning(&declared.name), TOLERANCE) {
                 Some(false) => return Some(false),
                 same => agrees = agrees.or(same),
             }

@@ -152,7 +152,9 @@ impl Library {
         let own = ModelFile { name: name.into(), version: deployed.version, sha256: deployed.sha256.clone() };
         let mut problems: Vec<String> = manifest.check().iter().map(ToString::to_string).collect();
         problems.extend(repository.as_ref().and_then(|repository| other_file(repository, &own)));
-        problems.iter().for_each(|problem| tracing::warn!(model = name, %problem, "bundle does not match its models"));
+        problems
+            .iter()
+            .for_each(|problem| tracing::warn!(model = name, %problem, "bundle does not match its models"));
         let mut entries = Vec::new();
         for parity in manifest.parities.iter().filter(|_| problems.is_empty()) {
             let mut found: Vec<String> = parity.check().iter().map(ToString::to_string).collect();
@@ -177,7 +179,10 @@ impl Library {
         let Some(learned) = parity.learned.as_ref().filter(|_| parity.code.kind.runs_nets()) else {
             return parity.code.build().map(Arc::from).map_err(|error| error.to_string());
         };
-        let nets = self.nets.as_ref().ok_or("learned codes are not supported: this frontend has no engine for their nets")?;
+        let nets = self
+            .nets
+            .as_ref()
+            .ok_or("learned codes are not supported: this frontend has no engine for their nets")?;
         let root = root.unwrap_or(Path::new("."));
         let nets = nets.load(&file(root, &learned.encoder), &file(root, &learned.decoder))?;
         let code = Learned::new(&parity.code, nets).map_err(|error| error.to_string())?;

@@ -7,34 +7,34 @@
 //! inline, because handing it to another thread costs more than a few microseconds of arithmetic; large work runs on
 //! the runtime's blocking threads.
 
-mod alike;
-mod codable;
+mod buffers;
 mod coder;
 mod codes;
 mod comparing;
 mod decoding;
-mod default;
+mod default_answer;
 mod encoding;
+mod equality;
 mod group;
+mod guards;
+mod judging;
 mod library;
 mod linearity;
 mod nets;
 mod plan;
-mod stand_in;
-mod stock;
 mod work;
 
-pub(crate) use codable::Guards;
+pub(super) use buffers::Stock;
 pub(crate) use codes::Codes;
 pub(super) use comparing::{Check, Comparing};
 pub(super) use decoding::{Arrived, Decoded, Decoding};
 pub(super) use encoding::Encoding;
 pub(super) use group::{Group, ParityQuery};
+pub(crate) use guards::Guards;
+pub(super) use judging::{Checking, Judging, Twin};
+pub(crate) use judging::{StandIn, cost};
 pub(crate) use library::{Bundle, Library};
 pub(crate) use linearity::{Linearity, examine};
 pub use nets::LoadNets;
 pub(crate) use plan::{Plan, StandInStanding, Standing, plan};
-pub(super) use stand_in::{Checking, Judging, Twin};
-pub(crate) use stand_in::{StandIn, cost};
-pub(super) use stock::Stock;
 pub(super) use work::{Desk, Work};

@@ -1,4 +1,6 @@
-//! Loader of the nets of learned codes, which the embedding program provides because the frontend has no engine.
+//! Loader of the nets of learned codes.
+//!
+//! The embedding program provides it, because the frontend has no engine.
 
 use std::path::Path;
 

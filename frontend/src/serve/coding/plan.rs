@@ -14,10 +14,10 @@ use parm_protocol::ModelRef;
 use serde::Serialize;
 
 use super::StandIn;
-use super::codable::Guards;
 use super::coder::Coder;
 use super::codes::Codes;
-use super::default::DefaultAnswer;
+use super::default_answer::DefaultAnswer;
+use super::guards::Guards;
 use super::library::{Bundle, TrainedCode};
 use crate::serve::pool::Pool;
 
@@ -105,9 +105,9 @@ fn stand_in(pool: &Pool, wished: &PoolSettings, bundle: Option<&Bundle>) -> Resu
             (ModelRef::latest(name.clone()), described.iter().find(|known| known.model.name == *name))
         }
         None => {
-            let known = described.first().ok_or(
-                "it has no stand-in: set stand_in.model, or add [[stand_in]] to its bundle",
-            )?;
+            let known = described
+                .first()
+                .ok_or("it has no stand-in: set stand_in.model, or add [[stand_in]] to its bundle")?;
             (reference(&known.model), Some(known))
         }
     };

@@ -3,8 +3,8 @@
 mod activity;
 mod bundles;
 mod membership;
+mod roles;
 mod settings;
-mod stand_in;
 mod standing;
 #[cfg(test)]
 mod tests;
