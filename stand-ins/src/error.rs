@@ -30,6 +30,10 @@ pub enum Error {
     RowShape { input: String, wanted: String, actual: Vec<usize> },
     #[error("input '{input}' takes {wanted}, which cannot be made of {actual}")]
     RowType { input: String, wanted: String, actual: String },
+    #[error(
+        "the data for input '{input}' has shape {actual:?}, which holds no element: give an array of rows"
+    )]
+    NoElement { input: String, actual: Vec<usize> },
     #[error("the inputs have {counts:?} rows: give as many of each")]
     RowCounts { counts: Vec<usize> },
     #[error(

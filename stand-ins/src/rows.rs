@@ -33,6 +33,11 @@ impl Rows {
         if bytes > MOST_BYTES {
             return Err(Error::TooManyBytes { bytes, limit: MOST_BYTES });
         }
+        if !arrays.is_empty() && arrays.iter().all(|array| array.data().is_empty()) {
+            // Without elements there may be more rows than can be counted.
+            let (input, actual) = (declared[0].name.clone(), arrays[0].shape().to_vec());
+            return Err(Error::NoElement { input, actual });
+        }
         let counts: Vec<usize> = arrays.iter().map(Tensor::rows).collect();
         if counts.iter().any(|count| *count != counts[0]) {
             return Err(Error::RowCounts { counts });
@@ -130,7 +135,8 @@ fn fitted(input: &Declared, array: &Tensor) -> Result<Tensor, Error> {
     // Pictures of one channel are often stored without it.
     let is_same = || {
         let known = wanted.iter().all(|&size| size >= 0);
-        known && wanted.iter().product::<i64>() == actual.iter().product::<usize>() as i64
+        let size = |sizes: &mut dyn Iterator<Item = u64>| sizes.fold(1_u64, u64::saturating_mul);
+        known && size(&mut wanted.iter().map(|&n| n as u64)) == size(&mut actual.iter().map(|&n| n as u64))
     };
     let shape: Shape = if wanted.len() == actual.len() && fits {
         array.shape().into()
@@ -227,6 +233,21 @@ mod tests {
         check(&[5, 11], "rows of [11]");
         let none = Rows::new(&signature(&[-1, 2], DataType::Fp32), &[]).unwrap_err().to_string();
         assert!(none.contains("has 1 inputs (x), data for 0"), "{none}");
+    }
+
+    #[test]
+    fn rows_are_rejected_when_they_hold_no_element() {
+        let many = 1 << 60;
+        for shape in [&[many, 0][..], &[0, many, many], &[many, many, 0], &[0]] {
+            let Ok(array) = Tensor::new(DataType::Fp32, shape, Default::default()) else { continue };
+            for wanted in [&[-1, 0][..], &[-1, -1], &[-1, i64::MAX, i64::MAX]] {
+                let rows = Rows::new(&signature(wanted, DataType::Fp32), std::slice::from_ref(&array));
+                assert!(matches!(rows, Err(Error::NoElement { .. })), "{shape:?} for {wanted:?}");
+            }
+        }
+        let array = Tensor::from_f32([2, 3].as_slice(), &[0.0; 6]).unwrap();
+        let huge = Rows::new(&signature(&[-1, i64::MAX, i64::MAX], DataType::Fp32), &[array]).unwrap_err();
+        assert!(matches!(huge, Error::RowShape { .. }), "{huge}");
     }
 
     #[test]

@@ -118,9 +118,9 @@ impl<T: Clone> Array<T> {
     }
 }
 
-/// Number of elements.
+/// Number of elements. Sizes from a file may overflow: no tensor has the number that stands for that.
 pub(crate) fn count(shape: &[usize]) -> usize {
-    shape.iter().product()
+    shape.iter().fold(1, |count, &size| usize::saturating_mul(count, size))
 }
 
 /// The dimensions of two tensors combined element by element; `None` when they do not fit.

@@ -15,6 +15,8 @@ use crate::graph::Problem;
 pub enum Error {
     #[error("{node}: {problem}")]
     Node { node: String, problem: Problem },
+    #[error("the graph has {nodes} nodes, more than {limit}: simplify the model, or use it as a black box")]
+    TooManyNodes { nodes: usize, limit: usize },
     #[error("output '{output}' is made by no node: export the model again")]
     NoOutput { output: String },
     #[error("'{given}' is no device: use cpu, vulkan, vulkan:N, cuda or cuda:N")]
@@ -86,6 +88,10 @@ pub enum Error {
     TooFew { rows: usize, wanted: usize },
     #[error("rows of dimensions {dims:?} are no images: leave augmentation out")]
     NotImages { dims: Vec<usize> },
+    #[error(
+        "{rows} rows of {classes} classes take more than {limit} bytes: are the labels numbers to predict, or names of rows?"
+    )]
+    TooManyClasses { rows: usize, classes: usize, limit: u64 },
     #[error("the data has no labels, which a base model learns from: give a file of labels")]
     NoLabels,
     #[error(

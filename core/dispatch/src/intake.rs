@@ -86,15 +86,16 @@ impl Dispatcher {
     }
 
     pub(super) fn cancelled(&mut self, id: QueryId) {
-        if let Some(key) = self.query_names.get(id)
-            && let Some(pool) = self.forget(key)
-        {
+        let Some(key) = self.query_names.get(id) else { return };
+        self.give_retries_back(key);
+        if let Some(pool) = self.forget(key) {
             self.pools[pool].counters.cancelled += 1;
             self.retire(pool);
         }
     }
 
     pub(super) fn expired(&mut self, key: Key<Query>) {
+        self.give_retries_back(key);
         self.without_prediction(key, Reject::Deadline);
     }
 

@@ -16,6 +16,9 @@ use super::timers::Timer;
 use super::watch::HANGS;
 use super::{Action, Answer, EjectionSettings, Failure, Reject, Role, Time};
 
+/// Failures of a query's model whose instances are kept.
+const FIRST_FAILURES: usize = 2;
+
 /// A few keys.
 type Keyed<T> = SmallVec<[Key<T>; 2]>;
 
@@ -25,7 +28,7 @@ pub(super) type Avoid = (Key<Instance>, Time);
 /// Queries that nobody holds any more.
 struct Retry {
     rows: Keys,
-    /// One of them spoiled its batch: each is tried alone.
+    /// One of them spoiled its batch: each is tried alone, and no retry is spent on that.
     spoiled: bool,
     /// One of them was refused.
     refused: bool,
@@ -141,7 +144,7 @@ impl Dispatcher {
                 left.push(*query);
             }
             let most = self.pools[job.pool].settings.max_attempts.get();
-            if failure == Failure::Model && waiting.failed_at.len() < 2 {
+            if failure == Failure::Model && waiting.failed_at.len() < FIRST_FAILURES {
                 waiting.failed_at.push(job.instance);
                 waiting.failed_in = job.rows.len() as u16;
             }
@@ -225,7 +228,7 @@ impl Dispatcher {
         let pool = &mut self.pools[job.pool];
         let refusal = if pool.removed {
             Some(Reject::NoInstance)
-        } else if pool.retries.spend() {
+        } else if spoiled || pool.retries.spend() {
             pool.counters.retries += 1;
             None
         } else {
@@ -236,12 +239,17 @@ impl Dispatcher {
             again.into_iter().for_each(|query| self.answer(query, Answer::Rejected(reason)));
             return;
         }
-        for query in &again {
-            let query = &mut self.queries[*query];
-            query.retried = query.retried.saturating_add(1);
+        if spoiled {
+            self.give_retries_back(again[0]);
+            again.iter().for_each(|query| self.queries[*query].retried = 0);
+        } else {
+            for query in &again {
+                let query = &mut self.queries[*query];
+                query.retried = query.retried.saturating_add(1);
+            }
         }
         // That a query was refused says nothing of the instance.
-        let elsewhere = (!refused).then(|| (job.instance, self.now + pool.patience()));
+        let elsewhere = (!refused).then(|| (job.instance, self.now + self.pools[job.pool].patience()));
         let extra = |rows| Extra { role: Role::Deployed, rows, avoid: elsewhere, purpose: Purpose::Retry };
         if spoiled {
             for query in again {
@@ -255,6 +263,25 @@ impl Dispatcher {
             self.wait_for_instances(job.pool);
         }
         self.feed(job.pool);
+    }
+
+    /// Gives back the retries that were spent on a query and the rest of its batch, where nothing but its model failed on it. A query
+    /// that is cancelled or expires before a verdict must not use up the retries that queries need where instances fail.
+    pub(super) fn give_retries_back(&mut self, key: Key<Query>) {
+        let Some(query) = self.queries.get(key).filter(|query| query.retried > 0) else { return };
+        if query.failed_at.len() < usize::from(query.failures).min(FIRST_FAILURES) {
+            return;
+        }
+        let pool = &mut self.pools[query.pool];
+        (0..query.retried).for_each(|_| pool.retries.refund());
+        let jobs = query.jobs.iter().filter_map(|job| self.jobs.get(*job)).map(|job| &job.rows);
+        let extras = pool.urgent.iter().map(|extra| &extra.rows).filter(|rows| rows.contains(&key));
+        let batch: Vec<Key<Query>> = jobs.chain(extras).flatten().copied().collect();
+        for key in batch {
+            if let Some(query) = self.queries.get_mut(key) {
+                query.retried = 0;
+            }
+        }
     }
 
     /// Copies that wait are all that some queries of a failed job have left: they are its retries, and go elsewhere as those do.

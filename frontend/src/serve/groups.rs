@@ -28,13 +28,18 @@ impl State {
         let first = *slots.iter().flatten().next()?;
         let pool = self.ledger.known(first)?.pool;
         let pool = self.ledger.pools.get(&pool)?.clone();
-        let coder = pool.codes().coder(slots.len())?.clone();
+        let codes = pool.codes();
+        let coder = codes.coder(slots.len())?.clone();
         let mut deadline = Time::ZERO;
         let mut members: SmallVec<[JobRows; 4]> = SmallVec::new();
         for slot in slots {
             let mut rows = JobRows::new();
             for query in slot {
                 let query = self.ledger.known(*query)?;
+                // The query is older than these codes, and their guards did not check it: it could spoil the whole group.
+                if query.row.inputs.guarded_by != codes.turn {
+                    return None;
+                }
                 deadline = deadline.max(query.deadline);
                 rows.push(query.row.clone());
             }

@@ -18,6 +18,8 @@ pub(crate) struct Inputs {
     pub(crate) outputs: Vec<RequestedOutput>,
     /// Number of queries.
     pub(crate) rows: usize,
+    /// Turn of the codes whose guards accepted its rows for mixing; 0 without guards.
+    pub(crate) guarded_by: u64,
     /// Span of the request.
     pub(crate) span: tracing::Span,
 }
@@ -54,6 +56,7 @@ impl Row {
             tensors: tensors.iter().map(copy).collect::<Result<_, Error>>().ok()?,
             outputs: Vec::new(),
             rows: 1,
+            guarded_by: 0,
             span: tracing::Span::none(),
         })
     }
@@ -140,6 +143,7 @@ mod tests {
             tensors: vec![NamedTensor::new("x", tensor)],
             outputs: wanted.iter().map(output).collect(),
             rows: values.len(),
+            guarded_by: 0,
             span: tracing::Span::none(),
         })
     }

@@ -138,12 +138,14 @@ impl Pool {
     }
 
     /// Replaces the codes; encoded groups keep theirs.
-    pub(crate) fn set_codes(&self, codes: Codes) {
+    pub(crate) fn set_codes(&self, mut codes: Codes) {
         self.coded.store(codes.guards.is_some(), Ordering::Relaxed);
         if codes.len() > 0 || self.metrics.coding.codes.is_used() {
             self.metrics.coding.codes.set(codes.len() as i64);
         }
-        *self.codes.write() = Arc::new(codes);
+        let mut known = self.codes.write();
+        codes.turn = known.turn + 1;
+        *known = Arc::new(codes);
     }
 
     /// Its effective settings, once they are known.
@@ -156,11 +158,18 @@ impl Pool {
         *self.standing.lock() = Some(standing);
     }
 
-    /// Whether a query with these inputs may be mixed with others by the present codes.
-    pub(crate) fn mixes(&self, inputs: &[NamedTensor]) -> bool {
+    /// Returns the turn of the codes that may mix a query with these inputs with others, 0 if nothing is mixed, or `None` if
+    /// the query must not be mixed.
+    pub(crate) fn mixes(&self, inputs: &[NamedTensor]) -> Option<u64> {
         // Without codes the check of values is skipped.
-        !self.coded.load(Ordering::Relaxed)
-            || self.codes.read().guards.as_ref().is_none_or(|guards| guards.pass(inputs))
+        if !self.coded.load(Ordering::Relaxed) {
+            return Some(0);
+        }
+        let codes = self.codes();
+        match &codes.guards {
+            Some(guards) => guards.pass(inputs).then_some(codes.turn),
+            None => Some(0),
+        }
     }
 
     pub(crate) fn join(&self, instance: InstanceId) {

@@ -22,6 +22,9 @@ pub(crate) struct Roster {
     joined: Mutex<BTreeMap<InstanceId, Joined>>,
     /// Costs of stand-ins last sent to the dispatcher.
     costs: Mutex<BTreeMap<PoolId, Cost>>,
+    /// Called after the models are listed and before the dispatcher receives them.
+    #[cfg(test)]
+    pub(crate) before_settling: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
 }
 
 /// A joined instance.
@@ -118,8 +121,24 @@ impl Roster {
         // Serialised by the lock, so that the last specification sent is the latest.
         let mut all = self.joined.lock();
         let pools = catalog.all();
+        #[cfg(test)]
+        self.before_settling();
         all.values_mut().for_each(|joined| joined.settle(driver, &pools));
         self.tell_costs(driver, &pools, &all);
+    }
+
+    /// Removes a pool from the dispatcher that the catalog no longer has. A thread that listed the pool before, to send
+    /// specifications of instances, is done by then. Otherwise the dispatcher would add the pool again and keep it for ever.
+    pub(crate) fn forget(&self, driver: &Arc<Driver>, pool: PoolId) {
+        let _alone = self.joined.lock();
+        driver.forget(pool);
+    }
+
+    /// Stops here if a test wants another thread to go first.
+    #[cfg(test)]
+    fn before_settling(&self) {
+        let hook = self.before_settling.lock().clone();
+        hook.into_iter().for_each(|hook| hook());
     }
 
     /// Like `settle`, for one new instance: otherwise a thousand that join would need a million checks.

@@ -158,10 +158,12 @@ impl Frontend {
         let tensors = in_model_order(request.inputs, &pool.metadata);
         let parameters = terms::forwarded(request.parameters);
         let (id, outputs) = (request.id, request.outputs);
-        let inputs = Inputs { id, parameters, tensors, outputs, rows, span };
+        let mut inputs = Inputs { id, parameters, tensors, outputs, rows, guarded_by: 0, span };
         // Parameters for an instance apply to its whole batch, so a query with parameters shares no batch.
         let plain = inputs.is_plain();
-        let codable = plain && pool.mixes(&inputs.tensors);
+        let mixes = if plain { pool.mixes(&inputs.tensors) } else { None };
+        let codable = mixes.is_some();
+        inputs.guarded_by = mixes.unwrap_or(0);
         let shape = if plain { pool.shapes.name(&inputs.tensors, pool.batched) } else { pool.shapes.alone() };
         let inputs = Arc::new(inputs);
         Ok(Submission { pool: pool.clone(), inputs, shape, terms, codable })

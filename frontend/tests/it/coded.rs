@@ -2,7 +2,7 @@
 //!
 //! Their model is linear, so it is its own parity model with the code `mds`.
 
-use std::num::{NonZeroU8, NonZeroU16};
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,17 +11,9 @@ use parm_encoder::Kind;
 use parm_frontend::{Config, Error, Frontend, Timers};
 use parm_protocol::{Code, InferResponse};
 
-use crate::fleet::{self, MS, workers};
+use crate::fleet::{self, MS, coded, workers};
 use crate::rig::{Network, column, config, infer, metric, outcome, request, start, until, wanting, with};
 use crate::scripted::{Act, Scripted};
-
-/// Groups of `k` at any load, with the code for linear models.
-fn coded(policy: PolicyKind, k: u8, r: u8) -> Config {
-    let mut config = fleet::coding(policy, k);
-    config.dispatch.coding.r = NonZeroU8::new(r).unwrap();
-    config.dispatch.coding.code = Some(Kind::Mds);
-    config
-}
 
 /// A frontend over these instances, after the linearity test if the code needs one.
 async fn over(config: Config, instances: &[Arc<Scripted>]) -> Frontend {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parm_dispatch::{PolicyKind, StandInSettings};
+use parm_encoder::Kind;
 use parm_frontend::{Config, Frontend};
 use parm_protocol::ModelMetadata;
 
@@ -53,5 +54,13 @@ pub(crate) fn coding(policy: PolicyKind, k: u8) -> Config {
     coding.parm_plus.k_follows_load = false;
     coding.parm_plus.hedge = false;
     coding.grace.cold = 30 * MS;
+    config
+}
+
+/// Like `coding`, with `r` parities by the code for linear models.
+pub(crate) fn coded(policy: PolicyKind, k: u8, r: u8) -> Config {
+    let mut config = coding(policy, k);
+    config.dispatch.coding.r = NonZeroU8::new(r).unwrap();
+    config.dispatch.coding.code = Some(Kind::Mds);
     config
 }

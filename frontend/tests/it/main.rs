@@ -23,5 +23,6 @@ mod shares;
 mod sources;
 mod stand_in;
 mod stress;
+mod switches;
 mod tokens;
 mod updates;

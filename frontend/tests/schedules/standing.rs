@@ -25,9 +25,7 @@ pub(crate) fn difference(settings: &Value, basis: &Basis<'_>) -> Option<String> 
         let versions = versions.as_object()?;
         versions.iter().find_map(|(version, standing)| {
             let wrong = wrong(wished, standing, name, version, basis)?;
-            Some(format!(
-                "{wrong} of {name} version {version} does not follow: {standing} for the requested {wished}"
-            ))
+            Some(format!("{wrong} of {name} version {version} does not follow: {standing} for {wished}"))
         })
     })
 }

@@ -76,7 +76,7 @@ export const PROMISES = {
     return 'changed by keyboard alone, in force, among the events';
   },
 
-  async 'what it costs'({ browser }) {
+  async 'the cost'({ browser }) {
     const said = await browser.says('#sentence', /Stand-ins answer [\d.]+ % of queries.*; p99\.9 is/);
     const facts = await browser.says('#savings', /Extra work/);
     assert.match(facts, /Approximate/);

@@ -30,6 +30,10 @@ pub enum Error {
     OtherFormat { format: u32, known: u32 },
     #[error("the recording has more than {limit} lines: cut it")]
     LongRecording { limit: usize },
+    #[error("the recording has more than {limit} queries: cut it")]
+    ManyQueries { limit: usize },
+    #[error("half of the recorded jobs took no time at all: record while the model runs")]
+    NoTime,
     #[error("the recording has no query of {what}: record while the frontend serves")]
     EmptyRecording { what: String },
     #[error("the recording has queries of {models}: name one of these models")]

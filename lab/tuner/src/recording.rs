@@ -46,6 +46,12 @@ pub struct Job {
 const LINE: u64 = 4096;
 const LINES: usize = 20_000_000;
 
+/// Most queries: a line may say that it stands for four billion.
+const QUERIES: usize = 100_000_000;
+
+/// Latest moment, a year after the beginning. Faults are drawn for all of the time that a recording covers.
+const LATEST_US: u64 = 365 * 86_400 * 1_000_000;
+
 impl Recording {
     /// Reads a recording. A model must be named where there are queries of several.
     pub fn read(mut from: impl BufRead, model: Option<&str>) -> Result<Self, Error> {
@@ -65,7 +71,7 @@ impl Recording {
             // A recorder that was killed leaves half a line at the end.
             let whole = line.ends_with('\n');
             match Line::parse(line) {
-                Ok(line) => page.add(line)?,
+                Ok(line) => page.add(line, number)?,
                 Err(_) if !whole && number > 1 => break,
                 Err(error) => return Err(bad(error.to_string())),
             }
@@ -86,6 +92,7 @@ struct Page {
     instances: BTreeMap<u32, String>,
     dropped: u64,
     end: f64,
+    queries: usize,
 }
 
 /// What was read of one model.
@@ -97,7 +104,7 @@ struct Of {
 }
 
 impl Page {
-    fn add(&mut self, line: Line) -> Result<(), Error> {
+    fn add(&mut self, line: Line, number: usize) -> Result<(), Error> {
         match line {
             Line::Recording { format, .. } if format != FORMAT => {
                 return Err(Error::OtherFormat { format, known: FORMAT });
@@ -106,27 +113,35 @@ impl Page {
             Line::Model { number, name, .. } => self.models.entry(number).or_default().name = name,
             Line::Instance { number, name } => _ = self.instances.insert(number, name),
             Line::Query(query) => {
-                let at = self.seen(query.at_us);
+                self.queries = self.queries.saturating_add(query.rows as usize);
+                if self.queries > QUERIES {
+                    return Err(Error::ManyQueries { limit: QUERIES });
+                }
+                let at = self.seen(query.at_us, number)?;
                 let rows = std::iter::repeat_n(at, query.rows as usize);
                 self.models.entry(query.model).or_default().arrivals.extend(rows);
             }
             Line::Job(job) => {
-                let at = self.seen(job.at_us);
-                let took = self.seen(job.at_us.saturating_add(job.took_us)) - at;
+                let at = self.seen(job.at_us, number)?;
+                let took = self.seen(job.at_us.saturating_add(job.took_us), number)? - at;
                 let (instance, rows, role, ok) = (job.instance, job.rows, job.role, job.ok);
                 let jobs = &mut self.models.entry(job.model).or_default().jobs;
                 jobs.push(Job { instance, at, took, rows, role, ok });
             }
-            Line::Dropped { notes } => self.dropped += notes,
-            Line::End { at_us } => _ = self.seen(at_us),
+            Line::Dropped { notes } => self.dropped = self.dropped.saturating_add(notes),
+            Line::End { at_us } => _ = self.seen(at_us, number)?,
         }
         Ok(())
     }
 
-    fn seen(&mut self, micros: u64) -> f64 {
+    fn seen(&mut self, micros: u64, line: usize) -> Result<f64, Error> {
+        if micros > LATEST_US {
+            let reason = format!("{micros} us is more than a year after the beginning");
+            return Err(Error::BadLine { line, reason });
+        }
         let at = micros as f64 / 1e6;
         self.end = self.end.max(at);
-        at
+        Ok(at)
     }
 
     fn of(self, model: Option<&str>) -> Result<Recording, Error> {
@@ -197,6 +212,43 @@ mod tests {
         assert!(matches!(read("", None), Err(Error::EmptyRecording { .. })));
         let long = "x".repeat(5000);
         assert!(matches!(read(&long, None), Err(Error::BadLine { line: 1, .. })));
+    }
+
+    #[test]
+    fn recording_is_rejected_when_a_line_claims_too_much() {
+        let with = |line: &str| read(&format!("{TEXT}{line}\n"), Some("a"));
+        let job = |at_us: u64, took_us: u64| {
+            format!(
+                r#"{{"job":{{"at_us":{at_us},"took_us":{took_us},"model":0,"instance":3,"rows":1,"role":"deployed","ok":true}}}}"#
+            )
+        };
+        let many = r#"{"query":{"at_us":1,"model":0,"rows":4294967295}}"#;
+        assert_eq!(with(many), Err(Error::ManyQueries { limit: QUERIES }));
+        let most = u64::MAX;
+        for line in [
+            format!(r#"{{"query":{{"at_us":{most},"model":0,"rows":1}}}}"#),
+            format!(r#"{{"end":{{"at_us":{most}}}}}"#),
+            job(most, 1),
+            job(1, most),
+        ] {
+            assert!(matches!(with(&line), Err(Error::BadLine { line: 10, .. })), "{line}");
+        }
+        for line in ["[", "{}", "{\"query\":{\"at_us\":-1}}", "{\"end\":{\"at_us\":1e400}}", "\0"] {
+            assert!(matches!(with(line), Err(Error::BadLine { .. })), "{line}");
+        }
+        let dropped = format!("{{\"dropped\":{{\"notes\":{most}}}}}\n").repeat(2);
+        assert_eq!(with(dropped.trim_end()).unwrap().dropped, most);
+    }
+
+    #[test]
+    fn profile_is_rejected_when_jobs_took_no_time() {
+        let job = |at: u64| {
+            format!(
+                "{{\"job\":{{\"at_us\":{at},\"took_us\":0,\"model\":0,\"instance\":3,\"rows\":1,\"role\":\"deployed\",\"ok\":true}}}}\n"
+            )
+        };
+        let text = TEXT.to_owned() + &(0..2000).map(job).collect::<String>();
+        assert_eq!(crate::fit(&read(&text, Some("a")).unwrap()), Err(Error::NoTime));
     }
 
     #[test]

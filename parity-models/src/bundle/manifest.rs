@@ -1,7 +1,7 @@
 //! The file `NAME/parm.toml`.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -40,11 +40,18 @@ impl Manifest {
     /// Reads a manifest.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let unreadable = |message: String| Error::Read { path: path.into(), message };
-        let size = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
-        if size > LARGEST {
-            return Err(unreadable(format!("it has {size} bytes, a manifest has at most {LARGEST}")));
+        let metadata = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
+        if !metadata.is_file() {
+            // Others may have no end, or wait for a writer.
+            return Err(unreadable("it is not a plain file: name one".into()));
         }
-        let text = fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+        let mut text = String::new();
+        let file = fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
+        let read = file.take(LARGEST + 1).read_to_string(&mut text);
+        read.map_err(|error| unreadable(error.to_string()))?;
+        if text.len() as u64 > LARGEST {
+            return Err(unreadable(format!("it has more than {LARGEST} bytes, which no manifest has")));
+        }
         Self::parse(&text, path)
     }
 

@@ -15,6 +15,11 @@ impl Manifest {
                 problems.push(Problem::Range { input, low, high });
             }
         }
+        let inputs = self.deployed.inputs.iter().map(|input| (&input.name, &input.shape));
+        let outputs = self.deployed.outputs.iter().map(|output| (&output.name, &output.shape));
+        let odd = inputs.chain(outputs).filter(|(_, shape)| shape.iter().any(|size| *size < -1));
+        let odd = odd.map(|(tensor, shape)| Problem::Shape { tensor: tensor.clone(), shape: shape.clone() });
+        problems.extend(odd);
         for output in &self.deployed.outputs {
             if let (Some(answer), Some(wanted)) = (&output.default_answer, row_size(&output.shape))
                 && answer.len() != wanted

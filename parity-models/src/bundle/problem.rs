@@ -45,6 +45,8 @@ pub enum Problem {
     Cost { model: String, engine: String },
     #[error("the range of input '{input}' is empty, {low} to {high}: give the least and the greatest value")]
     Range { input: String, low: f32, high: f32 },
+    #[error("tensor '{tensor}' has shape {shape:?}: give -1 for sizes that vary, and none below")]
+    Shape { tensor: String, shape: Vec<i64> },
     #[error("the default answer of output '{output}' has {actual} values, a prediction has {wanted}")]
     DefaultAnswer { output: String, wanted: usize, actual: usize },
     #[error(

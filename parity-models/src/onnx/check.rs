@@ -97,12 +97,13 @@ fn names(graph: &GraphProto) -> Vec<Finding> {
     findings.extend(twice(graph.initializer.iter().map(|tensor| tensor.name.as_str())));
     findings.extend(twice(graph.input.iter().map(|input| input.name.as_str())));
     let circle = cycle(graph);
+    let in_circle: BTreeSet<usize> = circle.iter().copied().collect();
     for (at, node) in graph.node.iter().enumerate() {
         for value in reads(node).into_iter().filter(|name| !known_before.contains(name)) {
             let (node, value) = (node::label(at, node), value.to_owned());
             match makers.get(value.as_str()) {
                 None => findings.push(Finding::Dangling { node, value }),
-                Some(&maker) if maker >= at && !circle.contains(&at) => {
+                Some(&maker) if maker >= at && !in_circle.contains(&at) => {
                     findings.push(Finding::OutOfOrder { node, value });
                 }
                 Some(_) => {}
@@ -137,14 +138,18 @@ fn constants(graph: &GraphProto, external: &External) -> Vec<Finding> {
 
 fn operators(model: &ModelProto, graph: &GraphProto) -> Vec<Finding> {
     let declared: BTreeSet<&str> = model.opset_import.iter().map(|set| canonical(&set.domain)).collect();
+    let functions: BTreeSet<(&str, &str)> = model
+        .functions
+        .iter()
+        .map(|function| (canonical(&function.domain), function.name.as_str()))
+        .collect();
     let mut findings = Vec::new();
     for (at, node) in graph.node.iter().enumerate() {
         let domain = canonical(&node.domain);
         if !declared.contains(domain) {
             findings.push(Finding::NoOpset { domain: full(domain).into(), node: node::label(at, node) });
         }
-        let mut functions = model.functions.iter();
-        if functions.any(|f| f.name == node.op_type && canonical(&f.domain) == domain) {
+        if functions.contains(&(domain, node.op_type.as_str())) {
             findings.push(Finding::LocalFunction { node: node::label(at, node) });
         }
     }
@@ -166,7 +171,8 @@ fn unused(graph: &GraphProto, external: &External) -> Vec<Finding> {
         .map(|t| Finding::UnusedInitializer { tensor: t.name.clone(), bytes: size(t) })
         .collect::<Vec<_>>();
     let inputs = graph.input.iter().filter(|input| !used.contains(input.name.as_str()));
-    let inputs = inputs.filter(|input| graph.initializer.iter().all(|tensor| tensor.name != input.name));
+    let stored: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+    let inputs = inputs.filter(|input| !stored.contains(input.name.as_str()));
     let inputs = inputs.map(|input| Finding::UnusedInput { input: input.name.clone() });
     inputs.chain(constants).collect()
 }

@@ -12,6 +12,8 @@ pub enum Defect {
     Read { path: PathBuf, message: String },
     #[error("'{what}' has {actual} bytes, the limit is {limit}: raise the limit or shrink the model")]
     TooLarge { what: String, actual: u64, limit: u64 },
+    #[error("the file has more than {limit} nodes, names and other parts: simplify the model, or split it")]
+    TooManyParts { limit: usize },
     #[error("not an ONNX file: {message}")]
     Malformed { message: String },
     #[error("the file holds no graph: export the model again")]

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
 use bytes::Bytes;
@@ -66,11 +67,24 @@ impl External {
 /// Reads a whole file, unless it is larger than `limit`.
 pub(super) fn read(path: &Path, limit: u64) -> Result<Bytes, Defect> {
     let failed = |error: std::io::Error| Defect::Read { path: path.to_owned(), message: error.to_string() };
-    let actual = std::fs::metadata(path).map_err(failed)?.len();
-    if actual > limit {
-        return Err(Defect::TooLarge { what: path.display().to_string(), actual, limit });
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    if !metadata.is_file() {
+        // Others may have no end, or wait for a writer.
+        let message = "it is not a plain file: name one".into();
+        return Err(Defect::Read { path: path.to_owned(), message });
     }
-    Ok(std::fs::read(path).map_err(failed)?.into())
+    let too_large = |actual| Defect::TooLarge { what: path.display().to_string(), actual, limit };
+    if metadata.len() > limit {
+        return Err(too_large(metadata.len()));
+    }
+    let mut bytes = Vec::with_capacity(metadata.len() as usize);
+    let file = std::fs::File::open(path).map_err(failed)?;
+    // Files of the kernel say that they are empty, and a file may grow meanwhile.
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > limit {
+        return Err(too_large(bytes.len() as u64));
+    }
+    Ok(bytes.into())
 }
 
 fn entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {

@@ -3,7 +3,7 @@
 //! Initial weights follow the rule that the paper's models got from their framework: weights and biases uniform
 //! within 1/sqrt(fan-in); batch normalisation starts as the identity. Weights are called `NAME.weight` and so on.
 
-use super::{Builder, Defect, Tensor};
+use super::{Builder, Defect, Limits, Tensor};
 
 /// A fully connected layer on rows of features (`Gemm`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +114,11 @@ impl Builder {
 
     fn uniform(&mut self, name: &str, dims: &[usize], fan_in: usize) -> Result<String, Defect> {
         let bound = (fan_in.max(1) as f32).sqrt().recip();
+        let count = dims.iter().fold(1_u64, |count, &size| count.saturating_mul(size as u64));
+        let (actual, limit) = (count.saturating_mul(4), Limits::default().model_bytes);
+        if actual > limit {
+            return Err(Defect::TooLarge { what: format!("weight {name}"), actual, limit });
+        }
         let values = self.random(name).uniforms(bound, dims.iter().product());
         Ok(self.constant(Tensor::from_f32(name, dims, &values)?))
     }

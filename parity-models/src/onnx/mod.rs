@@ -6,6 +6,7 @@
 
 mod attribute;
 mod builder;
+mod census;
 mod check;
 mod datatype;
 mod domain;

@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::external::{self, External};
 use super::proto::ModelProto;
-use super::{Defect, Graph, Limits, Tensor, splice};
+use super::{Defect, Graph, Limits, Tensor, census, splice};
 
 /// An ONNX file.
 #[derive(Debug)]
@@ -61,6 +61,7 @@ impl Model {
     }
 
     fn decode(bytes: Bytes, external: External) -> Result<Self, Defect> {
+        census::check(&bytes)?;
         let malformed = |error: prost::DecodeError| Defect::Malformed { message: error.to_string() };
         let proto = ModelProto::decode(bytes.clone()).map_err(malformed)?;
         if proto.graph.is_none() {

@@ -164,8 +164,10 @@ impl Tensor {
 
     fn check(&self) -> Result<(), Defect> {
         let overflow = || Defect::TensorOverflow { tensor: self.name.clone(), dims: self.dims.clone() };
-        let elements = self.dims.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
-        let elements = elements.ok_or_else(overflow)?;
+        // Products of some of the dimensions are taken elsewhere, so a dimension of 0 does not make up for the others.
+        let filled = self.dims.iter().filter(|&&dim| dim > 0);
+        let filled = filled.copied().try_fold(1, usize::checked_mul).ok_or_else(overflow)?;
+        let elements = if self.dims.contains(&0) { 0 } else { filled };
         let (expected, actual) = match self.datatype {
             DataType::String => (elements, strings(&self.data).count()),
             datatype => (datatype.size_of(elements).ok_or_else(overflow)?, self.data.len()),

@@ -55,20 +55,27 @@ pub(super) fn cycle(graph: &GraphProto) -> Vec<usize> {
     circle(&readers, &waits)
 }
 
-/// Nodes that wait are in a circle or behind one: walking back against the waiting leads into the circle.
+/// Nodes that wait are in a circle or behind one: walking back against the waiting leads into the circle. Each step is one
+/// look, as a file may have a million nodes that wait.
 fn circle(readers: &[Vec<usize>], waits: &[usize]) -> Vec<usize> {
     let waiting = |at: &usize| waits[*at] > 0;
-    let maker_of = |at: usize| (0..waits.len()).filter(waiting).find(|&maker| readers[maker].contains(&at));
+    let mut maker_of = vec![None; waits.len()];
+    for maker in (0..waits.len()).rev().filter(waiting) {
+        readers[maker].iter().for_each(|&reader| maker_of[reader] = Some(maker));
+    }
     let Some(mut at) = (0..waits.len()).find(waiting) else { return Vec::new() };
     let mut path = vec![at];
-    while let Some(maker) = maker_of(at) {
-        if let Some(start) = path.iter().position(|&seen| seen == maker) {
+    let mut place_of = vec![None; waits.len()];
+    place_of[at] = Some(0);
+    while let Some(maker) = maker_of[at] {
+        if let Some(start) = place_of[maker] {
             let mut circle = path.split_off(start);
             circle.reverse();
             let first = (0..circle.len()).min_by_key(|&place| circle[place]).unwrap_or_default();
             circle.rotate_left(first);
             return circle;
         }
+        place_of[maker] = Some(path.len());
         path.push(maker);
         at = maker;
     }

@@ -82,7 +82,7 @@ fn whole(root: &Path) -> Manifest {
 }
 
 /// Spoils a whole bundle and says what verification finds: in the deployed model, and in each parity.
-fn check(spoil: impl FnOnce(&Path, &mut Manifest)) -> Report {
+pub(crate) fn check(spoil: impl FnOnce(&Path, &mut Manifest)) -> Report {
     let root = tempfile::tempdir().unwrap();
     let mut manifest = whole(root.path());
     spoil(root.path(), &mut manifest);

@@ -4,6 +4,7 @@ mod bundle;
 mod check;
 mod damage;
 mod generated;
+mod hostile;
 mod inspect;
 mod rewrite;
 mod run;

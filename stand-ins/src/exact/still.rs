@@ -37,7 +37,7 @@ fn shaped(draft: &Draft, node: &NodeProto) -> Option<(String, Vec<usize>)> {
             for (at, size) in target.iter_mut().enumerate().filter(|(_, size)| **size == 0) {
                 *size = *dims.get(at)?;
             }
-            let known: i64 = target.iter().filter(|size| **size >= 0).product();
+            let known = target.iter().filter(|size| **size >= 0).copied().try_fold(1, i64::checked_mul)?;
             let open = target.iter_mut().filter(|size| **size < 0);
             open.for_each(|size| *size = (read.len() as i64).checked_div(known).unwrap_or(-1));
             target
@@ -57,6 +57,26 @@ fn shaped(draft: &Draft, node: &NodeProto) -> Option<(String, Vec<usize>)> {
         _ => return None,
     };
     let made: Vec<usize> = made.into_iter().map(usize::try_from).collect::<Result<_, _>>().ok()?;
-    let is_whole = made.iter().product::<usize>() == read.len();
+    let is_whole = made.iter().copied().try_fold(1, usize::checked_mul) == Some(read.len());
     is_whole.then(|| Some((node.only_output()?.to_owned(), made)))?
+}
+
+#[cfg(test)]
+mod tests {
+    use parm_parity_models::onnx::{Builder, Tensor, Value};
+
+    use super::*;
+
+    #[test]
+    fn constant_stays_when_its_new_shape_overflows() {
+        for target in [[1 << 33, 1 << 33, -1], [i64::MAX, i64::MAX, i64::MAX], [1 << 62, 8, 0]] {
+            let mut graph = Builder::new("reshaped", 1);
+            graph.constant(Tensor::from_f32("c", &[4], &[0.0; 4]).unwrap());
+            graph.constant(Tensor::from_i64("s", &[3], &target).unwrap());
+            graph.node("Reshape", "y", &["c", "s"]);
+            graph.output(Value::batch_of_f32("y", &[4]));
+            let draft = Draft::new(&graph.build().unwrap()).unwrap();
+            assert_eq!(shaped(&draft, &draft.nodes[0]), None, "{target:?}");
+        }
+    }
 }

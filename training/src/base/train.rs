@@ -17,6 +17,9 @@ use crate::loss::Scores;
 use crate::parity::{copy, ends_in_softmax, fingerprint, finished, last};
 use crate::{Array, Augmentation, Device, Error, Loss, Network};
 
+/// Largest size in bytes of the targets, which are a number for each row and class.
+const MOST_TARGET_BYTES: u64 = 4 << 30;
+
 /// How a base model is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -60,6 +63,7 @@ pub fn train(
     device: Device,
     around: Surroundings<'_>,
 ) -> Result<TrainedBase, Error> {
+    base.augment.check()?;
     base.run.check()?;
     let set = told(samples, None)?;
     let shape = Shape { dims: set.dims().to_vec(), outputs: set.values(), seed: base.run.seed };
@@ -79,6 +83,7 @@ pub fn tune(
     device: Device,
     around: Surroundings<'_>,
 ) -> Result<TrainedBase, Error> {
+    base.augment.check()?;
     base.run.check()?;
     // Weights in files beside the model tell one run from another, too.
     let graph = &copy(graph)?;
@@ -196,6 +201,10 @@ fn truth(samples: &Samples, outputs: Option<usize>) -> Result<Array<f32>, Error>
         Some(outputs) => outputs,
         None => samples.complete_classes()?,
     };
+    let bytes = (labels.len() as u64).saturating_mul(classes as u64).saturating_mul(4);
+    if bytes > MOST_TARGET_BYTES {
+        return Err(Error::TooManyClasses { rows: labels.len(), classes, limit: MOST_TARGET_BYTES });
+    }
     let mut hot = vec![0.0; labels.len() * classes];
     labels.iter().enumerate().for_each(|(row, &label)| hot[row * classes + label] = 1.0);
     Ok(Array::new(vec![labels.len(), classes], hot).expect("a value for each class"))

@@ -117,6 +117,9 @@ fn check(recipe: &CodeRecipe, samples: &Samples) -> Result<(), Error> {
     match recipe {
         CodeRecipe { k, .. } if !(2..=MAX_K).contains(k) => wrong(format!("k is from 2 to {MAX_K}")),
         CodeRecipe { k, r, .. } if *r == 0 || r > k => wrong("r is at least 1 and at most k".into()),
+        CodeRecipe { passes, .. } if !(*passes > 0.0 && *passes <= 1000.0) => {
+            wrong("passes is a number above 0 and up to 1000".into())
+        }
         CodeRecipe { loss: CodeLoss::Xent, .. } if samples.labels.is_none() => Err(Error::NoLabels),
         _ => recipe.run.check(),
     }

@@ -49,13 +49,18 @@ pub(super) fn read(path: &Path, target: &TargetColumn, limit: Limit) -> Result<S
     let records: Vec<StringRecord> = reader.records().collect::<Result<_, _>>().map_err(broken)?;
     let table = Sheet { path, names, records };
     let target_column = table.column(target.column.as_deref())?;
+    let rows = table.records.len();
     let mut features = Vec::new();
     for column in (0..table.names.len()).filter(|column| *column != target_column) {
         features.extend(table.features(column)?);
+        // Within the loop: a column of words becomes up to 256 columns of numbers.
+        if (4 * rows * features.len()) as u64 > limit.0 {
+            return Err(Unusable::TooLarge { path: path.into(), limit: limit.0 });
+        }
     }
-    let rows = table.records.len();
-    if (4 * rows * features.len()) as u64 > limit.0 {
-        return Err(Unusable::TooLarge { path: path.into(), limit: limit.0 });
+    if features.is_empty() && rows > 0 {
+        let detail = "it has no column but the target".into();
+        return Err(Unusable::Format { path: path.into(), expected: "a table to learn from", detail });
     }
     let data = (0..rows).flat_map(|row| features.iter().map(move |column| column[row])).collect();
     let inputs = Array::new(vec![rows, features.len()], data).expect("a value of each column for each row");

@@ -18,7 +18,7 @@ pub enum Unusable {
     Length { path: PathBuf, expected: u64, actual: u64 },
     #[error("'{}' has shape {actual:?} where {expected} dimensions are wanted: is it the right file?", path.display())]
     Dimensions { path: PathBuf, expected: usize, actual: Vec<usize> },
-    #[error("'{}' holds labels that are not whole numbers from 0 on", path.display())]
+    #[error("'{}' holds labels that are not whole numbers from 0 to 16777215", path.display())]
     Labels { path: PathBuf },
     #[error("{rows} rows but {labels} labels: are both files of the same set?")]
     LabelCount { rows: usize, labels: usize },
@@ -30,6 +30,8 @@ pub enum Unusable {
     EmptyClass { class: usize, classes: usize },
     #[error("'{}', line {line}: {detail}", path.display())]
     Line { path: PathBuf, line: u64, detail: String },
+    #[error("'{}' is larger than {limit} bytes on its way to the size {height}x{width}: resize it", path.display())]
+    Resize { path: PathBuf, height: usize, width: usize, limit: u64 },
     #[error("'{}' has shape {actual:?} where other files have {expected:?}: give a size to bring all to", path.display())]
     Shape { path: PathBuf, expected: Vec<usize>, actual: Vec<usize> },
     #[error("'{}' holds {wanted}: put some there or name another folder", path.display())]
@@ -54,6 +56,10 @@ pub enum Unusable {
     HeldOut { held_out: usize, rows: usize },
     #[error("rows of shape {row:?} have no {channels} channels to normalise")]
     Channels { row: Vec<usize>, channels: usize },
+    #[error(
+        "the bundle's preprocessing holds a number that is not finite, or a deviation of 0: publish it again"
+    )]
+    Preprocessing,
     #[error("no data set is called '{name}': there are {known}")]
     Unknown { name: String, known: String },
 }

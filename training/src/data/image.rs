@@ -52,7 +52,16 @@ pub(super) fn read(path: &Path, form: Form, limit: Limit) -> Result<Image, Unusa
     reader.limits(limits);
     let image = reader.decode().map_err(|error| format(error.to_string()))?;
     let original = (image.height() as usize, image.width() as usize);
-    let image = match form.size.filter(|size| *size != original) {
+    let size = form.size.filter(|size| *size != original);
+    if let Some((height, width)) = size {
+        // Four floats for each pixel of the old width and the new height stand between the two.
+        let between = 16_u64.saturating_mul(original.1 as u64).saturating_mul(height as u64);
+        let after = 16_u64.saturating_mul(width as u64).saturating_mul(height as u64);
+        if between.max(after) > limit.0 {
+            return Err(Unusable::Resize { path: path.into(), height, width, limit: limit.0 });
+        }
+    }
+    let image = match size {
         // A triangle as wide as the pixels it replaces: a plain average where images shrink.
         Some((height, width)) => image.resize_exact(width as u32, height as u32, FilterType::Triangle),
         None => image,

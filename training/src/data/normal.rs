@@ -32,6 +32,10 @@ pub fn fit(rows: &Array<f32>) -> Preprocessing {
 /// `(value * scale - mean) / deviation`, channel by channel.
 pub fn normalise(rows: &mut Array<f32>, with: &Preprocessing) -> Result<(), Unusable> {
     let channels = rows.shape().get(1).copied().unwrap_or(1);
+    let numbers = with.mean.iter().chain(&with.deviation).chain([&with.scale]);
+    if !numbers.copied().all(f32::is_finite) || with.deviation.contains(&0.0) {
+        return Err(Unusable::Preprocessing);
+    }
     for values in [&with.mean, &with.deviation] {
         if values.len() != 1 && values.len() != channels {
             return Err(Unusable::Channels { row: rows.shape()[1..].to_vec(), channels: values.len() });

@@ -47,7 +47,7 @@ pub(super) fn samples(path: &Path, names: &Names, limit: Limit) -> Result<Sample
         if names.standard {
             sequence::standardise(&mut rows);
         }
-        rows = sequence::stretched(path, &rows, lengths.data(), names.frames)?;
+        rows = sequence::stretched(path, &rows, lengths.data(), names.frames, limit)?;
     }
     let labels = names.labels.as_deref().map(&mut array).transpose()?;
     Samples::labelled(rows.map(|&value| value as f32), labels.map(|labels| (path, labels)))

@@ -108,7 +108,8 @@ impl Samples {
                 Self::with_values(inputs, values.map(|&value| value as f32))
             }
             Some((path, labels)) => {
-                let whole = |&value: &f64| (value >= 0.0 && value.fract() == 0.0).then_some(value as usize);
+                let is_class = |value: f64| (0.0..EXACT).contains(&value) && value.fract() == 0.0;
+                let whole = |&value: &f64| is_class(value).then_some(value as usize);
                 let classes: Option<Vec<usize>> = labels.data().iter().map(whole).collect();
                 let classes = classes.ok_or_else(|| Unusable::Labels { path: path.into() })?;
                 Self::new(inputs, Some(classes))
@@ -188,7 +189,7 @@ impl Samples {
 fn bytes(path: &Path, limit: Limit) -> Result<Tensor, Unusable> {
     let tensor = Format::Idx.parse(path, file::read(path, limit)?)?;
     match tensor.datatype() {
-        DataType::Uint8 => Ok(tensor),
+        DataType::Uint8 => held(path, &tensor).map(|()| tensor.clone()),
         other => {
             let detail = format!("its elements are {other}: bytes are supported");
             Err(Unusable::Format { path: path.into(), expected: "an idx file of images or labels", detail })
@@ -203,7 +204,17 @@ pub(super) fn floats(path: &Path, tensor: &Tensor) -> Result<Array<f64>, Unusabl
             format!("elements of type {}: floats, integers and bytes are supported", tensor.datatype());
         Unusable::Format { path: path.into(), expected: "an npy file of numbers", detail }
     })?;
+    held(path, tensor)?;
     Ok(Array::new(tensor.shape().into(), numbers.collect()).expect("the length was compared"))
+}
+
+/// Rejects an array without elements. A few bytes may say that it has more rows than can be counted.
+fn held(path: &Path, tensor: &Tensor) -> Result<(), Unusable> {
+    if !tensor.data().is_empty() {
+        return Ok(());
+    }
+    let detail = format!("its shape {:?} holds no element", tensor.shape());
+    Err(Unusable::Format { path: path.into(), expected: "an array of rows", detail })
 }
 
 /// Refuses integers that would be their neighbours as floats: ids of words, times, hashes.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::Unusable;
+use super::file::Limit;
 use crate::Array;
 
 /// Cuts `rows`, `[all, features]`, into sequences and stretches each to `frames` rows between its first and its last:
@@ -12,6 +13,7 @@ pub(super) fn stretched(
     rows: &Array<f64>,
     lengths: &[f64],
     frames: usize,
+    limit: Limit,
 ) -> Result<Array<f64>, Unusable> {
     let format =
         |detail: String| Unusable::Format { path: path.into(), expected: "an archive of sequences", detail };
@@ -25,7 +27,11 @@ pub(super) fn stretched(
     if total != all as f64 {
         return Err(format(format!("its lengths sum up to {total}, it has {all} rows")));
     }
-    let mut data = Vec::with_capacity(lengths.len() * frames * features);
+    let count = lengths.len().saturating_mul(frames).saturating_mul(features);
+    if (count as u64).saturating_mul(4) > limit.0 {
+        return Err(Unusable::TooLarge { path: path.into(), limit: limit.0 });
+    }
+    let mut data = Vec::with_capacity(count);
     let mut start = 0;
     for &length in lengths {
         let length = length as usize;

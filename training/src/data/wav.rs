@@ -102,6 +102,9 @@ fn sound(path: &Path, limit: Limit) -> Result<(u32, Vec<f32>), Unusable> {
     if !(1000..=384_000).contains(&spec.sample_rate) || spec.channels == 0 {
         return Err(format(format!("{} samples a second on {} channels", spec.sample_rate, spec.channels)));
     }
+    if !(1..=32).contains(&spec.bits_per_sample) {
+        return Err(format(format!("samples of {} bits: save it with 16", spec.bits_per_sample)));
+    }
     let samples: Vec<f32> = match spec.sample_format {
         SampleFormat::Float => reader.samples::<f32>().collect::<Result<_, _>>().map_err(failed)?,
         SampleFormat::Int => {
@@ -110,6 +113,10 @@ fn sound(path: &Path, limit: Limit) -> Result<(u32, Vec<f32>), Unusable> {
             samples.collect::<Result<_, _>>().map_err(failed)?
         }
     };
+    if !samples.iter().all(|sample| sample.is_finite()) {
+        // Its spectrum would be silence.
+        return Err(format("it holds a sample that is not a finite number".into()));
+    }
     let channels = usize::from(spec.channels);
     let mean = |frame: &[f32]| frame.iter().sum::<f32>() / channels as f32;
     Ok((spec.sample_rate, samples.chunks_exact(channels).map(mean).collect()))

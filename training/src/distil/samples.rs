@@ -8,6 +8,9 @@ use crate::groups::BLANK;
 use crate::loss::{Softening, soften};
 use crate::{Array, Error};
 
+/// Largest shift of images: no image is larger.
+const MOST_SHIFT: usize = 8192;
+
 /// Rows with what is known of each.
 #[derive(Clone, Debug)]
 pub(crate) struct Set {
@@ -59,6 +62,14 @@ impl Augmentation {
     /// Whether anything is changed.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Rejects a shift that no image has.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.shift {
+            0..=MOST_SHIFT => Ok(()),
+            _ => Err(Error::Setting { message: format!("augment.shift is at most {MOST_SHIFT} pixels") }),
+        }
     }
 }
 

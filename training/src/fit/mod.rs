@@ -122,7 +122,7 @@ pub(crate) fn run(
     let rate = Rate {
         peak: settings.rate,
         warm_up: (f64::from(settings.warm_up) * steps as f64) as u64,
-        steps: steps * settings.epochs,
+        steps: steps.saturating_mul(settings.epochs),
         shape: settings.shape,
     };
     let mut state = State::open(task, settings, fingerprint, around.files)?;

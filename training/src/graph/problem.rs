@@ -2,6 +2,8 @@
 
 use parm_parity_models::onnx;
 
+use crate::array::{broadcast, count};
+
 /// A fault of one node; the error that carries it names the node.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
@@ -29,6 +31,10 @@ pub enum Problem {
     Rank { expected: usize, shape: Vec<usize> },
     #[error("shape {shape:?} has more than {limit} dimensions")]
     TooManyDimensions { shape: Vec<usize>, limit: usize },
+    #[error("shape {shape:?} has more than {limit} elements: give a smaller batch or another model")]
+    TooLarge { shape: Vec<usize>, limit: usize },
+    #[error("shape {shape:?} has no element: export the model again")]
+    Empty { shape: Vec<usize> },
     #[error("shapes {left:?} and {right:?} do not fit together")]
     Broadcast { left: Vec<usize>, right: Vec<usize> },
     #[error("shape {from:?} cannot become {to:?}")]
@@ -41,4 +47,32 @@ pub enum Problem {
     Size { what: &'static str, values: Vec<i64>, shape: Vec<usize> },
     #[error(transparent)]
     Onnx(#[from] onnx::Defect),
+}
+
+/// Elements of one value at most: 8 GiB of floats. A model that asks for more, by mistake or on purpose, is rejected before
+/// the memory is asked for, as a process that gets none ends at once.
+const MOST_ELEMENTS: usize = 1 << 31;
+
+/// Rejects a value that would have too many elements.
+pub(super) fn within(shape: &[usize]) -> Result<(), Problem> {
+    match count(shape) <= MOST_ELEMENTS {
+        true => Ok(()),
+        false => Err(Problem::TooLarge { shape: shape.into(), limit: MOST_ELEMENTS }),
+    }
+}
+
+/// The dimensions of two values combined element by element.
+pub(super) fn joint(left: &[usize], right: &[usize]) -> Result<Vec<usize>, Problem> {
+    let misfit = || Problem::Broadcast { left: left.into(), right: right.into() };
+    let shape = broadcast(left, right).ok_or_else(misfit)?;
+    within(&shape)?;
+    Ok(shape)
+}
+
+/// Rejects a value without elements, where one of them is wanted.
+pub(super) fn filled(shape: &[usize]) -> Result<(), Problem> {
+    match count(shape) {
+        0 => Err(Problem::Empty { shape: shape.into() }),
+        _ => Ok(()),
+    }
 }

@@ -8,6 +8,7 @@ use burn::tensor::{Gradients, Int, Shape, Tensor, TensorData};
 
 use crate::array::{Array, broadcast, count};
 use crate::graph::Problem;
+use crate::graph::problem::{joint, within};
 
 /// Highest rank: video batches have five, attention over windows six.
 pub(crate) const MAX_RANK: usize = 6;
@@ -163,6 +164,7 @@ impl Real {
         if broadcast(&own, shape).as_deref() != Some(shape) {
             return Err(Problem::Broadcast { left: own, right: shape.into() });
         }
+        within(shape)?;
         if own == shape {
             return Ok(self);
         }
@@ -171,11 +173,7 @@ impl Real {
 
     /// Brings two tensors to one rank, so that Burn can combine them element by element.
     pub(crate) fn align(self, other: Self) -> Result<(Self, Self), Problem> {
-        let (left, right) = (self.shape(), other.shape());
-        if broadcast(&left, &right).is_none() {
-            return Err(Problem::Broadcast { left, right });
-        }
-        let rank = left.len().max(right.len());
+        let rank = joint(&self.shape(), &other.shape())?.len();
         Ok((self.at_rank(rank)?, other.at_rank(rank)?))
     }
 
@@ -302,6 +300,10 @@ impl Real {
 }
 
 fn to_rank<const D: usize>(tensor: Tensor<D>, shape: &[usize]) -> Result<Real, Problem> {
+    if shape.contains(&0) {
+        // Burn takes a 0 for the size that the tensor has there. There is no element and no gradient to keep.
+        return empty(shape, &tensor.device());
+    }
     Ok(match *shape {
         [] => Real::R0(tensor.reshape([1])),
         [a] => Real::R1(tensor.reshape([a])),
@@ -310,6 +312,19 @@ fn to_rank<const D: usize>(tensor: Tensor<D>, shape: &[usize]) -> Result<Real, P
         [a, b, c, d] => Real::R4(tensor.reshape([a, b, c, d])),
         [a, b, c, d, e] => Real::R5(tensor.reshape([a, b, c, d, e])),
         [a, b, c, d, e, f] => Real::R6(tensor.reshape([a, b, c, d, e, f])),
+        _ => return Err(Problem::TooManyDimensions { shape: shape.into(), limit: MAX_RANK }),
+    })
+}
+
+/// A tensor without elements.
+fn empty(shape: &[usize], device: &burn::tensor::Device) -> Result<Real, Problem> {
+    Ok(match *shape {
+        [a] => Real::R1(Tensor::zeros([a], device)),
+        [a, b] => Real::R2(Tensor::zeros([a, b], device)),
+        [a, b, c] => Real::R3(Tensor::zeros([a, b, c], device)),
+        [a, b, c, d] => Real::R4(Tensor::zeros([a, b, c, d], device)),
+        [a, b, c, d, e] => Real::R5(Tensor::zeros([a, b, c, d, e], device)),
+        [a, b, c, d, e, f] => Real::R6(Tensor::zeros([a, b, c, d, e, f], device)),
         _ => return Err(Problem::TooManyDimensions { shape: shape.into(), limit: MAX_RANK }),
     })
 }

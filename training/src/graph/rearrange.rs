@@ -1,6 +1,7 @@
 //! Moving elements without changing them, for values of every kind: the base of all layout operators.
 
 use crate::array::{Array, count};
+use crate::graph::problem::within;
 use crate::graph::{Problem, Real, Value};
 
 /// Applies one method of `Array` to either kind of host tensor, and an expression to the device tensor.
@@ -36,6 +37,7 @@ impl Value {
         if crate::array::broadcast(&own, shape).as_deref() != Some(shape) {
             return Err(Problem::Broadcast { left: own, right: shape.into() });
         }
+        within(shape)?;
         Ok(each!(self, real => real.expand(shape)?, array => array.expand(shape)))
     }
 

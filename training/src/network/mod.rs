@@ -13,6 +13,9 @@ use crate::data::Parts;
 use crate::graph::{Mode, Plan, Real, Role, Statistic, Value, roles};
 use crate::{Array, Device, Error, Host};
 
+/// Nodes of a graph, at most: what reads a constant is found by looking at all of them.
+const MOST_NODES: usize = 50_000;
+
 /// A network: the graph of an ONNX file with its parameters on a device.
 pub struct Network {
     model: Model,
@@ -219,6 +222,10 @@ impl Network {
 /// The model itself, or one in which every reader has its own copy of a weight that several read.
 fn unshared(model: Model) -> Result<Model, Error> {
     let graph = model.graph()?;
+    let nodes = graph.nodes.len();
+    if nodes > MOST_NODES {
+        return Err(Error::TooManyNodes { nodes, limit: MOST_NODES });
+    }
     let shared =
         graph.initializers.iter().filter(|(_, t)| t.datatype().is_float() && t.len() > 1).any(|(name, _)| {
             let mut readers = graph.consumers(name);

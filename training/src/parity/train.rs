@@ -165,6 +165,9 @@ fn check(recipe: &ParityRecipe) -> Result<(), Error> {
     if !recipe.encoder.has_parity_models() {
         return Err(Error::Untrained { kind: recipe.encoder });
     }
+    recipe.augment.check()?;
+    // Before the graphs are derived: what they hold grows with k and r.
+    recipe.code().build()?;
     recipe.run.check()
 }
 

@@ -71,6 +71,7 @@ impl StandInRecipe {
         if self.temperature <= 0.0 || !self.temperature.is_finite() {
             return wrong("temperature is a number above 0");
         }
+        self.augment.check()?;
         self.run.check()
     }
 }

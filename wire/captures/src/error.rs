@@ -15,6 +15,8 @@ pub enum Error {
         path.display()
     )]
     OtherModel { path: PathBuf, models: String, wanted: String },
+    #[error("{} holds more than {limit} bytes of queries to this model: give a folder with some of them", path.display())]
+    TooLarge { path: PathBuf, limit: u64 },
     #[error("{} has format {format}, this version reads {known}: use the version that wrote it", path.display())]
     Format { path: PathBuf, format: u32, known: u32 },
 }

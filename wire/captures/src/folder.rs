@@ -189,9 +189,11 @@ pub(crate) fn segments_below(path: &Path) -> Result<Vec<Found>, Error> {
             let path = entry.path();
             let began = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
             let is_segment = path.extension().is_some_and(|ending| ending == ENDING);
-            match (entry.file_type().map_err(failed)?.is_dir(), began) {
-                (true, _) if has_models => folders.push((path, false)),
-                (false, Some(began)) if is_segment => found.push(Found { began, path }),
+            // Links and devices are none of ours: they may have no end, or wait for a writer.
+            let kind = entry.file_type().map_err(failed)?;
+            match began {
+                _ if kind.is_dir() && has_models => folders.push((path, false)),
+                Some(began) if kind.is_file() && is_segment => found.push(Found { began, path }),
                 _ => {}
             }
         }

@@ -13,6 +13,7 @@ mod limits;
 mod lost;
 mod neighbours;
 mod overload;
+mod poison;
 mod properties;
 mod removal;
 mod schedule;

@@ -84,7 +84,8 @@ pub(crate) struct Tally {
     pub(crate) retries: u64,
     /// Of queries that run elsewhere too.
     pub(crate) copies: u64,
-    /// That failed with queries which were found at fault, but for the last of each: so many retries are given back.
+    /// That failed with queries which were found at fault, but for the last of each, with batches that were then taken apart, and with
+    /// queries whose clients went: at most so many retries are given back, or were for nothing.
     pub(crate) given_back: u64,
 }
 
@@ -122,6 +123,7 @@ impl World {
                 assert!(self.queries.insert(query.id, tracked).is_none(), "the script reuses {:?}", query.id);
             }
             Event::QueryCancelled(id) => {
+                self.tally.given_back += self.failures_of(&[*id]);
                 if let Some(tracked) =
                     self.queries.get_mut(id).filter(|tracked| tracked.fate == Fate::Waiting)
                 {
@@ -129,8 +131,11 @@ impl World {
                 }
             }
             Event::JobCompleted(id) => self.end(*id, State::Completed),
-            Event::JobFailed(id, _) => {
+            Event::JobFailed(id, failure) => {
                 self.end(*id, State::Failed);
+                let batch = self.jobs.get(id).map(|held| held.rows.clone()).filter(|rows| rows.len() > 1);
+                let apart = batch.filter(|_| *failure != Failure::Instance);
+                self.tally.given_back += apart.map_or(0, |rows| self.failures_of(&rows));
                 let given_up = self.jobs.get(id).filter(|held| held.dropped);
                 self.silent.extend(given_up.map(|held| held.job.instance));
             }
@@ -222,6 +227,13 @@ impl World {
         for (id, held) in &self.jobs {
             assert!(held.released, "{id:?} was never released");
         }
+    }
+
+    /// Jobs that failed with any of these queries.
+    fn failures_of(&self, rows: &[QueryId]) -> u64 {
+        let failed =
+            |held: &&Held| held.state == State::Failed && held.rows.iter().any(|row| rows.contains(row));
+        self.jobs.values().filter(failed).count() as u64
     }
 
     fn end(&mut self, id: JobId, state: State) {
@@ -347,8 +359,9 @@ impl World {
         assert!(self.now <= tracked.query.deadline.max(Time::ZERO), "{id:?}: {answer:?} after its deadline");
         tracked.fate = Fate::Answered(answer);
         if answer == Answer::Rejected(Reject::BadQuery) {
-            let failed = |held: &&Held| held.state == State::Failed && held.rows.contains(&id);
-            self.tally.given_back += (self.jobs.values().filter(failed).count() as u64).saturating_sub(1);
+            self.tally.given_back += self.failures_of(&[id]).saturating_sub(1);
+        } else if matches!(answer, Answer::Default | Answer::Rejected(Reject::Deadline)) {
+            self.tally.given_back += self.failures_of(&[id]);
         }
 
         if let Answer::StandIn { job, row, .. } = answer {

@@ -13,6 +13,8 @@ use crate::serve::pool::Description;
 /// Codes and other fallbacks of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Codes {
+    /// Number of these codes among those of the pool, starting at 1.
+    pub(crate) turn: u64,
     pub(super) coders: BTreeMap<usize, Arc<Coder>>,
     /// Checks of queries; `None` if nothing is mixed.
     pub(crate) guards: Option<Guards>,

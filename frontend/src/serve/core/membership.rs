@@ -138,7 +138,7 @@ impl Core {
     /// model removed. Otherwise the dispatcher would configure the model again and keep it for ever.
     fn forget(&self, pool: PoolId) {
         let _alone = self.applying.lock();
-        self.driver.forget(pool);
+        self.roster.forget(&self.driver, pool);
     }
 
     /// Reports a model that was added or removed to the event log.

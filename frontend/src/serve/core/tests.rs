@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parm_dispatch::{PolicyKind, Site};
-use parm_protocol::{ModelMetadata, ModelRef};
+use parm_protocol::{ModelMetadata, ModelRef, TensorMetadata};
 use parm_transport::client;
 use tokio::runtime::Runtime;
 
@@ -17,6 +17,9 @@ use crate::serve::{Description, Instance, Timers};
 
 /// Outer bound on waits. A correct frontend waits this long once in each test.
 const PATIENCE: Duration = Duration::from_millis(300);
+
+/// A function that is called between two steps.
+type Hook = parking_lot::Mutex<Option<Arc<dyn Fn() + Send + Sync>>>;
 
 fn core(runtime: &Runtime) -> Arc<Core> {
     let _inside = runtime.enter();
@@ -29,10 +32,17 @@ fn join(core: &Arc<Core>, model: &str) -> Arc<Instance> {
     let client = client::connect(&"http://127.0.0.1:1".parse().unwrap(), &client::Config::default()).unwrap();
     let name = format!("i{}", id.0);
     let instance = Arc::new(Instance::new((id, id.0), name.clone(), client, core.metrics.instance(&name)));
-    let model = ModelRef { name: model.into(), version: None };
-    let description = Description { model, metadata: ModelMetadata::default(), config: None };
-    assert!(core.join(&instance, Site::default(), vec![description]).is_empty());
+    assert!(core.join(&instance, Site::default(), vec![described(model, &[])]).is_empty());
     instance
+}
+
+/// A model with these inputs.
+fn described(model: &str, inputs: &[&str]) -> Description {
+    let tensor =
+        |name: &&str| TensorMetadata { name: (*name).into(), datatype: "FP32".into(), shape: vec![-1, 4] };
+    let inputs = inputs.iter().map(tensor).collect();
+    let model = ModelRef { name: model.into(), version: None };
+    Description { model, metadata: ModelMetadata { inputs, ..ModelMetadata::default() }, config: None }
 }
 
 fn wish(core: &Arc<Core>, policy: PolicyKind) {
@@ -51,10 +61,15 @@ fn in_force(core: &Core) -> Vec<PolicyKind> {
 /// Stops the first thread that has read the requested settings. Returns channels that report the stop and let it
 /// continue.
 fn stop_first(core: &Core) -> (Receiver<()>, SyncSender<()>) {
+    stop_first_at(&core.before_force)
+}
+
+/// Like `stop_first`, for the first thread that calls a hook.
+fn stop_first_at(hook: &Hook) -> (Receiver<()>, SyncSender<()>) {
     let (stopped, at_rest) = sync_channel(1);
     let (go, gone) = sync_channel::<()>(1);
     let (first, gone) = (AtomicBool::new(true), std::sync::Mutex::new(gone));
-    *core.before_force.lock() = Some(Arc::new(move || {
+    *hook.lock() = Some(Arc::new(move || {
         if first.swap(false, Ordering::SeqCst) {
             stopped.send(()).unwrap();
             gone.lock().unwrap().recv().unwrap();
@@ -137,6 +152,36 @@ fn model_that_leaves_during_a_change_leaves_nothing_behind() {
     assert_eq!(core.driver.held().dispatched.pools, 0, "the dispatcher keeps a model without instances");
     core.apply_settings(&pool);
     assert_eq!(core.driver.held().dispatched.pools, 0, "the dispatcher must not have the model again");
+}
+
+#[test]
+fn replaced_model_is_not_set_up_again_for_its_stand_in() {
+    let runtime = Runtime::new().unwrap();
+    let core = core(&runtime);
+    let _inside = runtime.enter();
+    let big = join(&core, "big");
+    join(&core, "small");
+    // The specification of the stand-in's instance is about to be sent while another model replaces the big one.
+    let (at_rest, go) = stop_first_at(&core.roster.before_settling);
+    let (one, two) = (core.clone(), core.clone());
+    let change = beside(&runtime, move || {
+        let change = |settings: &mut super::PoolSettingsByModel| {
+            settings.default.policy = PolicyKind::StandIn;
+            settings.default.stand_in.model = Some("small".into());
+            settings.default.stand_in.min_confidence = parm_dispatch::Fraction::percent(0);
+            Ok(())
+        };
+        one.change_settings(None, change).unwrap();
+    });
+    at_rest.recv_timeout(10 * PATIENCE).unwrap();
+    let replacement = beside(&runtime, move || {
+        assert!(two.join(&big, Site::default(), vec![described("big", &["x"])]).is_empty());
+    });
+    until_done(&replacement);
+    go.send(()).unwrap();
+    [change, replacement].into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(core.catalog.all().len(), 2);
+    assert_eq!(core.driver.held().dispatched.pools, 2, "the dispatcher keeps the replaced model");
 }
 
 #[test]

@@ -75,6 +75,9 @@ pub fn fit(recording: &Recording) -> Result<Profile, Error> {
     let alone = |job: &Job| job.took / (1.0 + row_share * f64::from(job.rows - 1));
     let mut times: Vec<f64> = jobs.iter().map(alone).collect();
     let median = quantile_of(&mut times, 0.5);
+    if median <= 0.0 {
+        return Err(Error::NoTime);
+    }
     let usual = Usual { median, slow: slow_from(&mut times) };
 
     let mut by_instance: BTreeMap<u32, Vec<Timed>> = BTreeMap::new();

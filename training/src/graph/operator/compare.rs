@@ -5,8 +5,9 @@
 
 use burn::tensor::{Bool, Tensor, TensorData};
 
-use crate::array::{Array, broadcast};
+use crate::array::Array;
 use crate::graph::kernel::Kernel;
+use crate::graph::problem::joint;
 use crate::graph::real::zip;
 use crate::graph::{Problem, Real, Value, spec::Spec};
 
@@ -108,8 +109,4 @@ fn combine(
 ) -> Result<Array<bool>, Problem> {
     let shape = joint(left.shape(), right.shape())?;
     Ok(left.zip(right, &shape, |&a, &b| test(a, b)))
-}
-
-fn joint(left: &[usize], right: &[usize]) -> Result<Vec<usize>, Problem> {
-    broadcast(left, right).ok_or_else(|| Problem::Broadcast { left: left.into(), right: right.into() })
 }

@@ -30,7 +30,7 @@ fn run(window: &Window, groups: usize, operands: Operands) -> Result<Real, Probl
     let (input, filters) = (x.shape(), weight.shape());
     let fits = input.len() == filters.len()
         && input.len() >= 3
-        && input[1] == filters[1] * groups
+        && Some(input[1]) == filters[1].checked_mul(groups)
         && filters[0] % groups == 0;
     if !fits {
         return Err(Problem::Broadcast { left: input, right: filters });

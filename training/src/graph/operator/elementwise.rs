@@ -1,8 +1,9 @@
 //! Arithmetic element by element, on floats with gradients and on the integers of shape computations.
 
 use super::activation::unary;
-use crate::array::{Array, broadcast};
+use crate::array::Array;
 use crate::graph::kernel::{Inputs, Kernel, one};
+use crate::graph::problem::joint;
 use crate::graph::real::{map, zip};
 use crate::graph::{Problem, Real, Value, spec::Spec};
 
@@ -162,8 +163,7 @@ fn apply(left: Value, right: Value, on_reals: OnReals, on_ints: OnInts) -> Resul
 }
 
 fn combine(left: &Array<i64>, right: &Array<i64>, function: OnInts) -> Result<Array<i64>, Problem> {
-    let misfit = || Problem::Broadcast { left: left.shape().into(), right: right.shape().into() };
-    let shape = broadcast(left.shape(), right.shape()).ok_or_else(misfit)?;
+    let shape = joint(left.shape(), right.shape())?;
     Ok(left.zip(right, &shape, |&a, &b| function(a, b)))
 }
 

@@ -2,6 +2,7 @@
 
 use crate::array::count;
 use crate::graph::kernel::{Inputs, Kernel, axes, axis};
+use crate::graph::problem::{joint, within};
 use crate::graph::{Problem, Value, spec::Spec};
 
 /// Also for `Dropout`: teachers answer without it, and exporters leave it out. A parity model learns to imitate
@@ -113,9 +114,7 @@ pub(super) fn expand(_: &Spec) -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, _| {
         let value = inputs.value(0)?;
         let wanted = sizes(&mut inputs, 1, &value)?;
-        let own = value.shape();
-        let shape = crate::array::broadcast(&own, &wanted);
-        let shape = shape.ok_or(Problem::Broadcast { left: own, right: wanted })?;
+        let shape = joint(&value.shape(), &wanted)?;
         Ok(vec![value.expand(&shape)?])
     }))
 }
@@ -128,6 +127,9 @@ pub(super) fn tile(_: &Spec) -> Result<Kernel, Problem> {
         if repeats.len() != shape.len() {
             return Err(Problem::Broadcast { left: shape, right: repeats });
         }
+        let tiled: Vec<usize> =
+            shape.iter().zip(&repeats).map(|(&size, &times)| size.saturating_mul(times)).collect();
+        within(&tiled)?;
         let axes = repeats.iter().enumerate().filter(|(_, times)| **times != 1);
         let tiled = axes.fold(value, |value, (axis, &times)| {
             let indices: Vec<usize> = (0..shape[axis] * times).map(|at| at % shape[axis]).collect();

@@ -2,6 +2,7 @@
 
 use crate::array::{broadcast, count};
 use crate::graph::kernel::{Kernel, one};
+use crate::graph::problem::within;
 use crate::graph::real::zip;
 use crate::graph::{Problem, Real, spec::Spec};
 
@@ -16,6 +17,7 @@ pub(super) fn gemm(spec: &Spec) -> Result<Kernel, Problem> {
         if a.dims()[1] != b.dims()[0] {
             return Err(Problem::Broadcast { left: a.dims().to_vec(), right: b.dims().to_vec() });
         }
+        within(&[a.dims()[0], b.dims()[1]])?;
         let mut product = Real::R2(a.matmul(b));
         if alpha != 1.0 {
             product = product.scale(alpha);
@@ -50,6 +52,7 @@ pub(super) fn product(a: Real, b: Real) -> Result<Real, Problem> {
     let (batch_a, batch_b) = (&a_shape[..a_shape.len() - 2], &b_shape[..b_shape.len() - 2]);
     let batch = broadcast(batch_a, batch_b).ok_or_else(misfit)?;
     let m = a_shape[a_shape.len() - 2];
+    within(&shape(&batch, [m, n]))?;
     let result = if batch_b.is_empty() {
         // One matrix on the right: all rows of the batch at once.
         let folded = a.reshape(&[count(batch_a) * m, inner])?;

@@ -81,7 +81,7 @@ pub(super) fn instance(spec: &Spec) -> Result<Kernel, Problem> {
     let epsilon = spec.float("epsilon", 1e-5)?;
     Ok(Box::new(move |mut inputs, _| {
         let (x, scale, bias) = (inputs.real(0)?, inputs.real(1)?, inputs.real(2)?);
-        let shape = x.shape();
+        let shape = with_channels(&x)?;
         let axes: Vec<usize> = (2..shape.len()).collect();
         one(per_channel(standardize(x, &axes, epsilon)?, scale, bias, &shape)?)
     }))
@@ -98,13 +98,19 @@ pub(super) fn group(spec: &Spec) -> Result<Kernel, Problem> {
     }
     Ok(Box::new(move |mut inputs, _| {
         let (x, scale, bias) = (inputs.real(0)?, inputs.real(1)?, inputs.real(2)?);
-        let shape = x.shape();
+        let shape = with_channels(&x)?;
         let groups = usize::try_from(groups).ok().filter(|&groups| groups > 0 && shape[1] % groups == 0);
         let groups = groups.ok_or(Problem::Reshape { from: shape.clone(), to: shape.clone() })?;
         let grouped = x.reshape(&[shape[0], groups, count(&shape[1..]) / groups])?;
         let normal = standardize(grouped, &[2], epsilon)?.reshape(&shape)?;
         one(per_channel(normal, scale, bias, &shape)?)
     }))
+}
+
+/// The shape of a tensor whose second dimension counts channels.
+fn with_channels(x: &Real) -> Result<Vec<usize>, Problem> {
+    let shape = x.shape();
+    if shape.len() < 2 { Err(Problem::Rank { expected: 2, shape }) } else { Ok(shape) }
 }
 
 /// Subtracts the mean and divides by the standard deviation over `axes`.

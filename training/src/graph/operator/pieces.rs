@@ -4,6 +4,7 @@ use burn::tensor::ops::PadMode;
 
 use crate::array::Array;
 use crate::graph::kernel::{Inputs, Kernel, axes, axis};
+use crate::graph::problem::within;
 use crate::graph::real::map;
 use crate::graph::{Problem, Value, spec::Spec};
 
@@ -65,7 +66,8 @@ pub(super) fn split(spec: &Spec) -> Result<Kernel, Problem> {
                 .map(|at| (size.div_ceil(parts)).min(size - (size.div_ceil(parts) * at).min(size)) as i64)
         };
         let sizes = inputs.optional_ints(1)?.or_else(|| fixed.clone()).unwrap_or_else(|| even().collect());
-        if sizes.iter().any(|&part| part < 0) || sizes.iter().sum::<i64>() != size as i64 {
+        let sum = sizes.iter().try_fold(0_i64, |sum, &part| sum.checked_add(part));
+        if sizes.iter().any(|&part| part < 0) || sum != Some(size as i64) {
             return Err(Problem::Size { what: "split", values: sizes, shape });
         }
         let mut start = 0;
@@ -125,6 +127,17 @@ pub(super) fn pad(spec: &Spec) -> Result<Kernel, Problem> {
 }
 
 fn padded(mut value: Value, pairs: &[(i64, i64)], border: Border, fill: f32) -> Result<Value, Problem> {
+    let shape = value.shape();
+    let new = |(&size, &(before, after)): (&usize, &(i64, i64))| {
+        let add = |width: i64| usize::try_from(width).unwrap_or(0);
+        let cuts_at_most_all = before.min(after) >= -(size as i64);
+        cuts_at_most_all.then(|| size.saturating_add(add(before)).saturating_add(add(after)))
+    };
+    let Some(sizes) = shape.iter().zip(pairs).map(new).collect::<Option<Vec<usize>>>() else {
+        let values = pairs.iter().flat_map(|&(before, after)| [before, after]).collect();
+        return Err(Problem::Size { what: "pads", values, shape });
+    };
+    within(&sizes)?;
     for (axis, &(before, after)) in pairs.iter().enumerate() {
         let size = value.shape()[axis] as i64;
         // A negative width cuts. A constant border only cuts here; its fill comes afterwards, in one step.

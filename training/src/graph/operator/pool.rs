@@ -5,6 +5,7 @@ use burn::tensor::ops::{AvgPoolOptions, MaxPoolOptions};
 
 use super::window::{Resolved, Window};
 use crate::graph::kernel::{Kernel, one};
+use crate::graph::problem::filled;
 use crate::graph::real::map;
 use crate::graph::{Problem, Real, native, spec::Spec};
 
@@ -66,6 +67,7 @@ pub(super) fn global_max(_: &Spec) -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, _| {
         let x = inputs.real(0)?;
         let axes: Vec<usize> = (2..x.rank()).collect();
+        filled(&x.shape())?;
         one(map!(x, tensor => tensor.max_dims(&axes)))
     }))
 }
@@ -102,7 +104,7 @@ fn max_options<const N: usize>(window: Resolved<N>, ceil_mode: bool) -> MaxPoolO
 fn window(spec: &Spec) -> Result<Window, Problem> {
     let window = Window::read(spec)?;
     match window.kernel.len() {
-        1 | 2 => Ok(window),
+        1 | 2 if !window.kernel.contains(&0) => Ok(window),
         _ => Err(spec.value("kernel_shape", format!("{:?}", window.kernel), "a window over one or two axes")),
     }
 }

@@ -109,6 +109,11 @@ impl RecurrentLayer {
         if bias.as_ref().is_some_and(|bias| bias.dims() != [directions.len(), 2 * rows]) || steps == 0 {
             return Err(Problem::Broadcast { left: r.dims().to_vec(), right: x.dims().to_vec() });
         }
+        for given in [&hidden, &memory].into_iter().flatten() {
+            if given.dims() != [directions.len(), batch, size] {
+                return Err(Problem::Broadcast { left: given.dims().to_vec(), right: x.dims().to_vec() });
+            }
+        }
         let state = |given: &Option<Tensor<3>>, at: usize| match given {
             Some(state) => state.clone().narrow(0, at, 1).reshape([batch, size]),
             None => Tensor::zeros([batch, size], &x.device()),

@@ -2,6 +2,7 @@
 
 use crate::array::{Array, count};
 use crate::graph::kernel::{Inputs, Kernel, axes, axis};
+use crate::graph::problem::filled;
 use crate::graph::real::{map, with};
 use crate::graph::{Problem, Real, Value, spec::Spec};
 
@@ -56,7 +57,11 @@ fn reduction(spec: &Spec, on_reals: ReduceReals, on_ints: Option<ReduceInts>) ->
 }
 
 pub(super) fn sum(spec: &Spec) -> Result<Kernel, Problem> {
-    reduction(spec, |x, axes| Ok(x.sum(axes)), Some(|list| list.iter().sum()))
+    reduction(
+        spec,
+        |x, axes| Ok(x.sum(axes)),
+        Some(|list| list.iter().fold(0, |sum, &n| i64::wrapping_add(sum, n))),
+    )
 }
 
 pub(super) fn mean(spec: &Spec) -> Result<Kernel, Problem> {
@@ -65,16 +70,20 @@ pub(super) fn mean(spec: &Spec) -> Result<Kernel, Problem> {
 
 pub(super) fn max(spec: &Spec) -> Result<Kernel, Problem> {
     let largest: ReduceInts = |list| list.iter().copied().max().unwrap_or(i64::MIN);
-    reduction(spec, |x, axes| Ok(map!(x, t => t.max_dims(axes))), Some(largest))
+    reduction(spec, |x, axes| filled(&x.shape()).map(|()| map!(x, t => t.max_dims(axes))), Some(largest))
 }
 
 pub(super) fn min(spec: &Spec) -> Result<Kernel, Problem> {
     let smallest: ReduceInts = |list| list.iter().copied().min().unwrap_or(i64::MAX);
-    reduction(spec, |x, axes| Ok(map!(x, t => t.min_dims(axes))), Some(smallest))
+    reduction(spec, |x, axes| filled(&x.shape()).map(|()| map!(x, t => t.min_dims(axes))), Some(smallest))
 }
 
 pub(super) fn prod(spec: &Spec) -> Result<Kernel, Problem> {
-    reduction(spec, |x, axes| Ok(map!(x, t => t.prod_dims(axes))), Some(|list| list.iter().product()))
+    reduction(
+        spec,
+        |x, axes| Ok(map!(x, t => t.prod_dims(axes))),
+        Some(|list| list.iter().fold(1, |product, &n| i64::wrapping_mul(product, n))),
+    )
 }
 
 pub(super) fn l1(spec: &Spec) -> Result<Kernel, Problem> {
@@ -96,6 +105,7 @@ pub(super) fn log_sum(spec: &Spec) -> Result<Kernel, Problem> {
 /// The maximum is subtracted first, so that nothing overflows; it is a constant to the gradient, whose terms cancel.
 pub(super) fn log_sum_exp(spec: &Spec) -> Result<Kernel, Problem> {
     let function: ReduceReals = |x, axes| {
+        filled(&x.shape())?;
         let largest = map!(x.clone(), t => t.max_dims(axes).detach());
         let sum = map!(x.sub(largest.clone())?, t => t.exp()).sum(axes);
         map!(sum, t => t.log()).add(largest)
@@ -119,6 +129,7 @@ fn arg(spec: &Spec, find: fn(Real, usize) -> Option<Vec<i64>>) -> Result<Kernel,
         let x = inputs.real(0)?;
         let mut shape = x.shape();
         let axis = axis(over, shape.len())?;
+        filled(&shape)?;
         let found = find(x, axis).expect("indices read back as integers");
         match keep {
             true => shape[axis] = 1,

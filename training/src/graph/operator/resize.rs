@@ -6,6 +6,7 @@
 
 use crate::array::Array;
 use crate::graph::kernel::{Inputs, Kernel, axes};
+use crate::graph::problem::within;
 use crate::graph::{Problem, Real, Value, spec::Spec};
 
 /// Which source coordinate an output position stands for.
@@ -131,7 +132,8 @@ fn targets(
 }
 
 fn check(targets: Vec<(usize, NewSize)>, over: &[usize]) -> Result<Vec<(usize, NewSize)>, Problem> {
-    if targets.len() != over.len() || targets.iter().any(|(_, target)| target.size == 0) {
+    let is_usable = |target: &NewSize| target.size > 0 && target.scale.is_finite() && target.scale > 0.0;
+    if targets.len() != over.len() || !targets.iter().all(|(_, target)| is_usable(target)) {
         let values = targets.iter().map(|(_, target)| target.size as i64).collect();
         return Err(Problem::Size { what: "sizes", values, shape: over.into() });
     }
@@ -140,6 +142,9 @@ fn check(targets: Vec<(usize, NewSize)>, over: &[usize]) -> Result<Vec<(usize, N
 
 fn along(x: Real, axis: usize, target: NewSize, style: Style) -> Result<Real, Problem> {
     let size = x.shape()[axis];
+    let mut resized = x.shape();
+    resized[axis] = target.size;
+    within(&resized)?;
     if target.size == size && (target.scale - 1.0).abs() < 1e-9 {
         return Ok(x);
     }

@@ -4,6 +4,7 @@ use parm_parity_models::onnx::{DataType, Tensor};
 
 use crate::array::Array;
 use crate::graph::kernel::{Kernel, Pass, axis};
+use crate::graph::problem::within;
 use crate::graph::{Problem, Real, Value, spec::Spec};
 
 /// Reads a constant of a file. Floats of other widths are computed with as 32 bits.
@@ -64,11 +65,15 @@ pub(super) fn size(_: &Spec) -> Result<Kernel, Problem> {
 
 pub(super) fn range(_: &Spec) -> Result<Kernel, Problem> {
     Ok(Box::new(|mut inputs, pass| {
-        if let Some(Value::Real(start)) = &inputs.0[0] {
-            let start = start.download().data()[0];
+        if let Some(Some(Value::Real(start))) = inputs.0.first() {
+            let start = start.download().data().first().copied().ok_or(Problem::MissingInput { at: 0 })?;
             let mut number = |at| inputs.optional_number(at)?.ok_or(Problem::MissingInput { at });
             let (limit, delta) = (number(1)?, number(2)?);
+            if delta == 0.0 || !(limit - start).is_finite() || !delta.is_finite() {
+                return Err(Problem::Index { index: 0, size: 0 });
+            }
             let count = ((limit - start) / delta).ceil().max(0.0) as usize;
+            within(&[count])?;
             let data = (0..count).map(|at| start + at as f32 * delta).collect();
             return Ok(vec![Value::Real(Real::upload(&Array::vector(data), &pass.device)?)]);
         }
@@ -77,11 +82,18 @@ pub(super) fn range(_: &Spec) -> Result<Kernel, Problem> {
             array.data().first().copied().ok_or(Problem::MissingInput { at })
         };
         let (start, limit, delta) = (number(0)?, number(1)?, number(2)?);
-        let values: Vec<i64> = match delta {
-            0 => return Err(Problem::Index { index: 0, size: 0 }),
-            1.. => (start..limit).step_by(delta as usize).collect(),
-            _ => (limit + 1..=start).rev().step_by(delta.unsigned_abs() as usize).collect(),
+        if delta == 0 {
+            return Err(Problem::Index { index: 0, size: 0 });
+        }
+        let span = if delta > 0 {
+            i128::from(limit) - i128::from(start)
+        } else {
+            i128::from(start) - i128::from(limit)
         };
+        let count = span.max(0).unsigned_abs().div_ceil(delta.unsigned_abs().into());
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        within(&[count])?;
+        let values = (0..count).map(|at| start.wrapping_add(delta.wrapping_mul(at as i64))).collect();
         Ok(vec![Value::Ints(Array::vector(values))])
     }))
 }
@@ -154,15 +166,17 @@ pub(super) fn one_hot(spec: &Spec) -> Result<Kernel, Problem> {
             other => other.ints()?,
         };
         let depth = match inputs.value(1)? {
-            Value::Real(real) => real.download().data()[0] as i64,
-            other => other.ints()?.data()[0],
+            Value::Real(real) => real.download().data().first().map(|&depth| depth as i64),
+            other => other.ints()?.data().first().copied(),
         };
+        let depth = depth.ok_or(Problem::MissingInput { at: 1 })?;
         let pair = inputs.real(2)?.download();
-        let (off, on) = (pair.data()[0], *pair.data().last().unwrap_or(&1.0));
+        let [off, .., on] = *pair.data() else { return Err(Problem::MissingInput { at: 2 }) };
         let rank = indices.shape().len() + 1;
         let axis = axis(over, rank)?;
         let mut shape = indices.shape().to_vec();
         shape.insert(axis, usize::try_from(depth).map_err(|_| Problem::Index { index: depth, size: 0 })?);
+        within(&shape)?;
         let mut spread = indices.shape().to_vec();
         spread.insert(axis, 1);
         let indices = indices.reshape(spread).expect("a dimension of one was added");

@@ -1,6 +1,7 @@
 //! The sliding window that convolutions and poolings share: sizes, steps and how the border is padded.
 
 use crate::graph::native::Sliding;
+use crate::graph::problem::within;
 use crate::graph::{Problem, spec::Spec};
 
 /// A window's settings. Padding may depend on the input's size, so it is resolved when the node runs.
@@ -87,21 +88,29 @@ impl Window {
         let kernel = list("kernel", kernel.unwrap_or(&self.kernel), 1)?;
         let strides = list("strides", &self.strides, 1)?;
         let dilations = list("dilations", &self.dilations, 1)?;
-        let reach: [usize; N] = std::array::from_fn(|i| (kernel[i].max(1) - 1) * dilations[i] + 1);
+        if kernel.contains(&0) {
+            return Err(sizes("kernel", &kernel, input));
+        }
+        let reach: [usize; N] =
+            std::array::from_fn(|i| (kernel[i] - 1).saturating_mul(dilations[i]).saturating_add(1));
         let pads: [(usize, usize); N] = match &self.padding {
             Padding::Explicit(pads) if pads.is_empty() => [(0, 0); N],
             Padding::Explicit(pads) if pads.len() == 2 * N => std::array::from_fn(|i| (pads[i], pads[N + i])),
             Padding::Explicit(pads) => return Err(sizes("pads", pads, input)),
             Padding::Same { odd_at_end } => std::array::from_fn(|i| {
                 let output = input[i].div_ceil(strides[i]);
-                let total = ((output.max(1) - 1) * strides[i] + reach[i]).saturating_sub(input[i]);
+                let total =
+                    ((output.max(1) - 1) * strides[i]).saturating_add(reach[i]).saturating_sub(input[i]);
                 let (small, large) = (total / 2, total - total / 2);
                 if *odd_at_end { (small, large) } else { (large, small) }
             }),
         };
-        if (0..N).any(|i| input[i] + pads[i].0 + pads[i].1 < reach[i]) {
+        let padded: [usize; N] =
+            std::array::from_fn(|i| input[i].saturating_add(pads[i].0).saturating_add(pads[i].1));
+        if (0..N).any(|i| padded[i] < reach[i]) {
             return Err(sizes("kernel", &kernel, input));
         }
+        within(&padded)?;
         Ok(Resolved { kernel, strides, dilations, pads })
     }
 }

@@ -123,9 +123,19 @@ impl<S: InferenceService> Mailbox for Post<S> {
 
 #[derive(Default)]
 struct Underway {
-    /// Requests in progress: polled by the reading task (`None`) or by their own.
-    running: HashMap<u64, Option<AbortHandle>>,
+    /// Requests in progress.
+    running: HashMap<u64, OneUnderway>,
+    /// Requests that have begun since the connection was made.
+    begun: u64,
     closed: bool,
+}
+
+/// A request in progress.
+struct OneUnderway {
+    /// Tells the request from a cancelled one with the same id, whose task may not have ended yet.
+    serial: u64,
+    /// The task that polls it; the reading task does until there is one.
+    task: Option<AbortHandle>,
 }
 
 /// Cleans up however the connection ends.
@@ -142,7 +152,7 @@ impl<S: InferenceService> Drop for Ending<S> {
             calls.closed = true;
             std::mem::take(&mut calls.running)
         };
-        for task in running.into_values().flatten() {
+        for task in running.into_values().filter_map(|one| one.task) {
             task.abort();
         }
     }
@@ -163,7 +173,7 @@ impl<S: InferenceService> Serving<S> {
                 Kind::Redeem => redeemed = Some(Token(id as u32)),
                 Kind::GiveBack | Kind::Reserve | Kind::Withdraw => self.wished(&incoming)?,
                 Kind::Cancel => {
-                    let task = self.calls.lock().running.remove(&id).flatten();
+                    let task = self.calls.lock().running.remove(&id).and_then(|one| one.task);
                     if let Some(task) = task {
                         task.abort();
                         self.note_idle();
@@ -261,8 +271,8 @@ impl<S: InferenceService> Serving<S> {
         if polled.is_pending() {
             let task = tokio::spawn(call).abort_handle();
             // Absent where it is answered already.
-            if let Some(running) = self.calls.lock().running.get_mut(&id) {
-                *running = Some(task);
+            if let Some(one) = self.calls.lock().running.get_mut(&id) {
+                one.task = Some(task);
             }
         }
     }
@@ -281,8 +291,10 @@ impl<S: InferenceService> Serving<S> {
                 message: format!("request {id} is in progress already: use a new id"),
             });
         }
-        calls.running.insert(id, None);
-        Ok(Reply { serving: Arc::clone(self), id, sent: false })
+        calls.begun += 1;
+        let serial = calls.begun;
+        calls.running.insert(id, OneUnderway { serial, task: None });
+        Ok(Reply { serving: Arc::clone(self), id, serial, sent: false })
     }
 
     fn reject(&self, id: u64, error: &Error) {
@@ -315,9 +327,9 @@ impl<S: InferenceService> Serving<S> {
     }
 
     /// Whether a call is still wanted, and how many others are in progress.
-    fn look_up(&self, id: u64) -> (bool, usize) {
+    fn look_up(&self, id: u64, serial: u64) -> (bool, usize) {
         let calls = self.calls.lock();
-        let wanted = calls.running.contains_key(&id);
+        let wanted = calls.running.get(&id).is_some_and(|one| one.serial == serial);
         (wanted, calls.running.len() - usize::from(wanted))
     }
 
@@ -390,6 +402,7 @@ impl Drop for Unused<'_> {
 struct Reply<S: InferenceService> {
     serving: Arc<Serving<S>>,
     id: u64,
+    serial: u64,
     sent: bool,
 }
 
@@ -400,13 +413,19 @@ impl<S: InferenceService> Reply<S> {
     }
 
     fn conclude(&self, result: Result<InferResponse, Error>, share: Option<Arc<Share>>) {
-        let (wanted, others) = self.serving.look_up(self.id);
-        if wanted {
-            let urgency = if others < DIRECT { Urgency::Now } else { Urgency::Together };
-            self.serving.answer(self.id, result.as_ref(), share, urgency);
+        let (wanted, others) = self.serving.look_up(self.id, self.serial);
+        if !wanted {
+            return;
         }
-        // Not before the answer is on its way: a drain takes a connection without calls for finished.
-        self.serving.calls.lock().running.remove(&self.id);
+        let urgency = if others < DIRECT { Urgency::Now } else { Urgency::Together };
+        self.serving.answer(self.id, result.as_ref(), share, urgency);
+        // Not before the answer is on its way: a drain takes a connection without calls for finished. The client may have cancelled
+        // the request meanwhile and begun another with its id.
+        let mut calls = self.serving.calls.lock();
+        if calls.running.get(&self.id).is_some_and(|one| one.serial == self.serial) {
+            calls.running.remove(&self.id);
+        }
+        drop(calls);
         self.serving.note_idle();
     }
 }

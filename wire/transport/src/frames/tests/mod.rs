@@ -1,5 +1,6 @@
 //! Both ends of a connection, over a socket pair.
 
+mod cancel;
 mod goodbye;
 mod keys;
 mod slow;

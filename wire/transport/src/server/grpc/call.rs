@@ -70,10 +70,11 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
         self.visit.caller().name()
     }
 
-    /// The request for a service that reads a stream of questions itself. All its bytes count until it has ended.
+    /// The request for a service that reads a stream of questions itself. All its bytes count until it has ended, so they are few:
+    /// one call must not take the bytes of all clients.
     pub(super) fn into_request(self) -> http::Request<Timely> {
         let share = self.shared.budget.share();
-        self.request.map(|body| body.counted(share, usize::MAX))
+        self.request.map(|body| body.counted_together(share, LONGEST_QUESTION))
     }
 
     /// Answers a question about the server with another message. No question is long.

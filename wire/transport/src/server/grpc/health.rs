@@ -10,7 +10,8 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::Response;
-use super::call::GrpcCall;
+use super::call::{self, GrpcCall};
+use super::watches::{Place, Watches};
 use crate::server::shared::Shared;
 
 /// How often readiness is looked at for those who watch it. What matters in a hurry, the end, is told at once.
@@ -25,9 +26,14 @@ pub(super) async fn check<S: InferenceService>(call: GrpcCall<'_, S>) -> Respons
     .await
 }
 
-pub(super) async fn watch<S: InferenceService>(call: GrpcCall<'_, S>) -> Response {
+pub(super) async fn watch<S: InferenceService>(call: GrpcCall<'_, S>, watches: &Watches) -> Response {
     let shared = call.shared;
-    call.stream(|asked: HealthCheckRequest| changes(shared.clone(), is_ours(&asked.service))).await
+    let place = match watches.take() {
+        Ok(place) => Arc::new(place),
+        Err(error) => return call::refuse(shared, error),
+    };
+    call.stream(|asked: HealthCheckRequest| changes(shared.clone(), is_ours(&asked.service), place.clone()))
+        .await
 }
 
 /// The status now, and then whenever it changes, until the server drains. A service that is not known is no error to
@@ -35,8 +41,9 @@ pub(super) async fn watch<S: InferenceService>(call: GrpcCall<'_, S>) -> Respons
 fn changes<S: InferenceService>(
     shared: Arc<Shared<S>>,
     ours: bool,
+    place: Arc<Place>,
 ) -> impl Stream<Item = Result<HealthCheckResponse, tonic::Status>> + Send + 'static {
-    stream::unfold((shared, None), move |(shared, told)| async move {
+    stream::unfold((shared, place, None), move |(shared, place, told)| async move {
         let drain = shared.drain.begun.clone();
         let mut now = status(&shared, ours);
         while told == Some(now) {
@@ -47,7 +54,7 @@ fn changes<S: InferenceService>(
                 return None;
             }
         }
-        Some((Ok(response(now)), (shared, Some(now))))
+        Some((Ok(response(now)), (shared, place, Some(now))))
     })
 }
 

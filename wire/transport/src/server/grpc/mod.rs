@@ -17,6 +17,7 @@ mod single;
 mod tests;
 mod timely;
 mod timeout;
+mod watches;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -30,6 +31,7 @@ use method::Method;
 use parm_protocol::InferenceService;
 use reflection::Reflection;
 use tonic::body::Body;
+use watches::Watches;
 
 use super::auth::Reach;
 use super::shared::Shared;
@@ -39,7 +41,8 @@ type Response = http::Response<Body>;
 
 /// The gRPC service around an inference service.
 pub(super) fn service<S: InferenceService>(shared: Arc<Shared<S>>) -> GrpcService<S> {
-    GrpcService { shared, reflection: Arc::new(Reflection::new()), reach: Reach::Open }
+    let reflection = Arc::new(Reflection::new());
+    GrpcService { shared, reflection, reach: Reach::Open, watches: Watches::new() }
 }
 
 /// Answers gRPC requests; cheap to clone.
@@ -47,12 +50,18 @@ pub(super) struct GrpcService<S> {
     shared: Arc<Shared<S>>,
     reflection: Arc<Reflection>,
     reach: Reach,
+    watches: Watches,
 }
 
 impl<S: InferenceService> GrpcService<S> {
     /// The service behind a listener of this reach.
     pub(super) fn reached(self, reach: Reach) -> Self {
         Self { reach, ..self }
+    }
+
+    /// The service on another connection.
+    pub(super) fn on_connection(&self) -> Self {
+        Self { watches: self.watches.on_connection(), ..self.clone() }
     }
 
     async fn answer(&self, request: http::Request<Incoming>) -> Response {
@@ -71,7 +80,7 @@ impl<S: InferenceService> GrpcService<S> {
             Method::ModelInfer => infer::answer(call).await,
             Method::Repository(method) => repository::answer(method, call).await,
             Method::Check => health::check(call).await,
-            Method::Watch => health::watch(call).await,
+            Method::Watch => health::watch(call, &self.watches).await,
             Method::Reflect(version) => self.reflection.answer(version, call.into_request()).await,
         }
     }
@@ -79,7 +88,12 @@ impl<S: InferenceService> GrpcService<S> {
 
 impl<S> Clone for GrpcService<S> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), reflection: self.reflection.clone(), reach: self.reach }
+        Self {
+            shared: self.shared.clone(),
+            reflection: self.reflection.clone(),
+            reach: self.reach,
+            watches: self.watches.clone(),
+        }
     }
 }
 

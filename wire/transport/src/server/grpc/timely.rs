@@ -20,6 +20,9 @@ use crate::budget::Share;
 /// Bytes in front of each message: a flag and its length.
 const PREFIX: usize = 5;
 
+/// The error of a call whose messages have too many bytes together.
+const TOO_MANY: &str = "the messages of this call have too many bytes together: make another call";
+
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A body that breaks off when it takes too long or too much.
@@ -30,12 +33,14 @@ pub(super) struct Timely {
     /// Bytes that may come, and those that came.
     most: usize,
     came: usize,
+    /// The error of a call that sends more.
+    beyond: &'static str,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Timely {
     pub(super) fn new(body: Incoming, limit: Duration) -> Self {
-        Self { body, limit, share: None, most: usize::MAX, came: 0, timer: None }
+        Self { body, limit, share: None, most: usize::MAX, came: 0, beyond: WORDS, timer: None }
     }
 
     /// Counts what comes from now on, which is one message of at most so many bytes.
@@ -45,6 +50,12 @@ impl Timely {
         self
     }
 
+    /// Counts what comes from now on, which is any number of messages that have at most so many bytes together. All of them count
+    /// until the call ends.
+    pub(super) fn counted_together(self, share: Arc<Share>, most: usize) -> Self {
+        Self { beyond: TOO_MANY, ..self.counted(share, most) }
+    }
+
     fn count(&mut self, frame: &Frame<Bytes>) -> Result<(), Error> {
         let (Some(share), Some(data)) = (&self.share, frame.data_ref()) else { return Ok(()) };
         // A message that is too long is refused by its length, as soon as that is there. Whatever goes beyond later on is another
@@ -52,7 +63,7 @@ impl Timely {
         let known = self.came >= PREFIX;
         self.came = self.came.saturating_add(data.len());
         if known && self.came > self.most {
-            return Err(Error::Malformed { message: WORDS.into() });
+            return Err(Error::Malformed { message: self.beyond.into() });
         }
         share.grow(data.len())
     }

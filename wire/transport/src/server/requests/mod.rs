@@ -56,7 +56,8 @@ impl<S: InferenceService> Handler for App<S> {
     type Service = Requests<S>;
 
     fn connection(&self, activity: &Arc<Activity>, place: Place) -> Requests<S> {
-        Requests { app: self.clone(), activity: activity.clone(), place }
+        let app = Self { grpc: self.grpc.on_connection(), ..self.clone() };
+        Requests { app, activity: activity.clone(), place }
     }
 }
 

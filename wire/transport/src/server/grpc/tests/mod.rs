@@ -5,6 +5,7 @@ mod hostile;
 mod inference;
 mod lifetime;
 mod services;
+mod watches;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -218,6 +219,7 @@ impl Scene {
 /// Serves one end of a pipe and returns the other.
 fn connect(grpc: GrpcService<Script>) -> DuplexStream {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let grpc = grpc.on_connection();
     let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new()).http2_only();
     builder.http2().timer(TokioTimer::new());
     tokio::spawn(async move {

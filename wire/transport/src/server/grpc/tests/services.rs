@@ -203,3 +203,35 @@ async fn questions_that_arrive_count_among_bytes_in_flight() {
         let _ = asking.await;
     }
 }
+
+#[tokio::test]
+async fn reflection_holds_bounded_bytes_when_asked_without_end() {
+    use tonic_reflection::pb::v1::ServerReflectionRequest;
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    const SIZE: usize = 10_000;
+    const MOST: usize = 1 << 20;
+
+    let scene = Scene::new(Script::echo());
+    let (ask, asked) = tokio::sync::mpsc::channel(1);
+    let questions = stream::unfold(asked, |mut asked| async move { Some((asked.recv().await?, asked)) });
+    let mut client = ServerReflectionClient::new(scene.channel());
+    let question = ServerReflectionRequest {
+        host: "x".repeat(SIZE),
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    ask.send(question.clone()).await.unwrap();
+    let mut answers = client.server_reflection_info(questions).await.unwrap().into_inner();
+    let mut answered = 0;
+    // Each is answered before the next one is asked, three times as many bytes as a call may have.
+    while answered < 3 * MOST / SIZE {
+        let Ok(Some(_)) = answers.message().await else { break };
+        answered += 1;
+        if ask.send(question.clone()).await.is_err() {
+            break;
+        }
+    }
+    let held = scene.grpc.shared.budget.held();
+    assert!(answered > MOST / SIZE / 2, "{answered} answers");
+    assert!(held <= MOST + 2 * SIZE, "{held} bytes are held after {answered} answers");
+}

@@ -1,0 +1,115 @@
+//! Queries at fault that are cancelled or expire before a verdict: their neighbours are answered, and the retry budget stays.
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use parm_dispatch::{
+    Accept, Answer, BatchSettings, BudgetSettings, EjectionSettings, Event, Failure, Fraction, InstanceId,
+    InstanceSpec, PolicyKind, PoolSettings, QueryId, QuerySpec, Served, Settings, ShapeId, Site,
+};
+
+use super::world::{Fate, POOL, World};
+
+/// Batches of so many queries, and three retries for good.
+fn scarce(size: u16) -> PoolSettings {
+    let ms = Duration::from_millis;
+    PoolSettings {
+        policy: PolicyKind::None,
+        batch: BatchSettings { max_size: NonZeroU16::new(size).expect("positive"), max_delay: ms(5) },
+        retry: BudgetSettings { ratio: Fraction::percent(0), burst: 3 },
+        retry_elsewhere: ms(20),
+        ahead: Duration::ZERO,
+        ejection: EjectionSettings { slow_start: Duration::ZERO, ..EjectionSettings::default() },
+        ..PoolSettings::default()
+    }
+}
+
+/// How a client whose queries are at fault goes away while an instance tries one of them again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Goes {
+    Cancels,
+    Expires,
+}
+
+fn arrive(world: &mut World, id: u64, ms: u64) {
+    let query = QuerySpec {
+        id: QueryId(id),
+        pool: POOL,
+        shape: ShapeId(0),
+        deadline: world.now + Duration::from_millis(ms),
+        priority: 0,
+        share: None,
+        accept: Accept::Any,
+        codable: true,
+    };
+    world.send(Event::QueryArrived(query));
+}
+
+/// Two instances on which queries with odd numbers fail. In each of ten rounds comes one of these and a query that is good; the
+/// former goes while it is tried for the `attempt`th time. Returns how the good ones were answered, and one that an instance fails.
+fn answers(size: u16, failure: Failure, goes: Goes, attempt: usize) -> Vec<Fate> {
+    let mut world = World::new(Settings::uniform(scarce(size)), 7);
+    for id in [1, 2] {
+        let spec = InstanceSpec { serves: vec![Served::all(POOL)], slots: 1, site: Site::default() };
+        world.send(Event::InstanceJoined(InstanceId(id), spec));
+    }
+    for round in 0..10 {
+        let bad = 2 * round + 1;
+        arrive(&mut world, bad, 40);
+        arrive(&mut world, bad + 1, 1000);
+        let mut tried = 0;
+        for _ in 0..100 {
+            let running: Vec<_> = world.running().map(|(id, held)| (*id, held.rows.clone())).collect();
+            for (job, rows) in running {
+                let is_bad = rows.contains(&QueryId(bad));
+                tried += usize::from(is_bad);
+                if is_bad && tried == attempt {
+                    match goes {
+                        Goes::Cancels => world.send(Event::QueryCancelled(QueryId(bad))),
+                        Goes::Expires => world.advance(Duration::from_millis(50)),
+                    }
+                }
+                let event = if is_bad { Event::JobFailed(job, failure) } else { Event::JobCompleted(job) };
+                world.send(event);
+            }
+            world.advance(Duration::from_millis(1));
+        }
+    }
+    // At last an instance fails a good query.
+    arrive(&mut world, 100, 1000);
+    world.advance(Duration::from_millis(5));
+    for end in [|job| Event::JobFailed(job, Failure::Instance), Event::JobCompleted] {
+        let job = world.running().next().map(|(job, _)| *job);
+        job.into_iter().for_each(|job| world.send(end(job)));
+        world.advance(Duration::from_millis(30));
+    }
+    world.finish();
+    let good = world.queries.iter().filter(|(id, _)| id.0 % 2 == 0);
+    good.map(|(_, tracked)| tracked.fate).collect()
+}
+
+#[track_caller]
+fn are_answered(size: u16, failure: Failure, attempts: std::ops::RangeInclusive<usize>) {
+    for goes in [Goes::Cancels, Goes::Expires] {
+        for attempt in attempts.clone() {
+            let fates = answers(size, failure, goes, attempt);
+            let exact = |fate: &Fate| matches!(fate, Fate::Answered(Answer::Exact { .. }));
+            assert!(fates.iter().all(exact), "batches of {size}, {goes:?} at try {attempt}: {fates:?}");
+        }
+    }
+}
+
+#[test]
+fn batches_are_retried_when_refused_queries_are_cancelled() {
+    are_answered(2, Failure::Query, 2..=2);
+}
+
+#[test]
+fn batches_are_retried_when_breaking_queries_are_cancelled() {
+    are_answered(2, Failure::Model, 2..=3);
+}
+
+#[test]
+fn failed_query_is_retried_when_breaking_ones_were_cancelled() {
+    are_answered(1, Failure::Model, 2..=2);
+}

@@ -1,0 +1,234 @@
+//! Hostile model files and bundles: each is an error that says what is wrong, and never a panic.
+
+use std::fs;
+use std::path::Path;
+
+use parm_encoder::{CodeSpec, Kind};
+use parm_parity_models::bundle::Manifest;
+use parm_parity_models::onnx::proto::{
+    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
+};
+use parm_parity_models::onnx::{Builder, Dense, Finding, Limits, Model, Value};
+use prost::Message;
+
+use crate::bundle;
+
+fn file(graph: GraphProto) -> ModelProto {
+    let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 17 }];
+    ModelProto { ir_version: 8, opset_import, graph: Some(graph), ..ModelProto::default() }
+}
+
+/// A tensor of four floats in an external file, with these entries.
+fn external(entries: &[(&str, &str)]) -> TensorProto {
+    let entry =
+        |&(key, value): &(&str, &str)| StringStringEntryProto { key: key.into(), value: value.into() };
+    TensorProto {
+        name: "w".into(),
+        data_type: 1,
+        dims: vec![4],
+        data_location: 1,
+        external_data: entries.iter().map(entry).collect(),
+        ..TensorProto::default()
+    }
+}
+
+/// The error of a model with this tensor. Its folder has a file `data` of 16 bytes and the files that `fill` adds.
+fn refusal(tensor: TensorProto, fill: impl FnOnce(&Path)) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("data"), [0; 16]).unwrap();
+    fill(folder.path());
+    let path = folder.path().join("model.onnx");
+    let graph = GraphProto { initializer: vec![tensor], ..GraphProto::default() };
+    fs::write(&path, file(graph).encode_to_vec()).unwrap();
+    let read = Model::open(&path, &Limits::default()).and_then(|model| model.graph().map(|_| ()));
+    read.err().map_or("it is accepted".into(), |error| error.to_string())
+}
+
+#[test]
+fn external_weights_are_rejected_when_their_place_is_wrong() {
+    let cases: &[(&[(&str, &str)], &str)] = &[
+        (&[("location", "../data")], "outside the model's folder"),
+        (&[("location", "/etc/hostname")], "outside the model's folder"),
+        (&[("location", "a/../../data")], "outside the model's folder"),
+        (&[("location", "")], "outside the model's folder"),
+        (&[], "outside the model's folder"),
+        (&[("location", "nothing")], "cannot read"),
+        (&[("location", ".")], "not a plain file"),
+        (&[("location", "folder")], "not a plain file"),
+        (&[("location", "endless")], "not a plain file"),
+        (&[("location", "data"), ("offset", "-1")], "a number is wanted"),
+        (&[("location", "data"), ("length", "1e3")], "a number is wanted"),
+        (&[("location", "data"), ("offset", "18446744073709551615")], "which has 16"),
+        (&[("location", "data"), ("offset", "8"), ("length", "18446744073709551615")], "which has 16"),
+        (&[("location", "data"), ("length", "15")], "wants 16 bytes"),
+        (&[("location", "data"), ("offset", "16")], "wants 16 bytes"),
+    ];
+    for (entries, words) in cases {
+        let said = refusal(external(entries), |folder| {
+            fs::create_dir(folder.join("folder")).unwrap();
+            #[cfg(unix)]
+            std::os::unix::fs::symlink("/dev/zero", folder.join("endless")).unwrap();
+        });
+        assert!(said.contains(words), "{entries:?}: {said}");
+    }
+}
+
+#[test]
+fn tensor_is_rejected_when_its_sizes_do_not_match() {
+    let tensor = |dims: &[i64], data_type| TensorProto {
+        name: "w".into(),
+        data_type,
+        dims: dims.to_vec(),
+        raw_data: Some(vec![0; 16].into()),
+        ..TensorProto::default()
+    };
+    for (dims, data_type, words) in [
+        (&[5][..], 1, "wants 20 bytes"),
+        (&[-4], 1, "has dimension -4"),
+        (&[i64::MAX, i64::MAX], 1, "overflows"),
+        (&[1 << 40, 0, 1 << 40], 1, "overflows"),
+        (&[4, 0], 1, "wants 0 bytes"),
+        (&[4], 77, "which is none of ONNX"),
+        (&[5], 8, "wants"),
+        (&[i64::MIN], 7, "has dimension"),
+    ] {
+        let said = refusal(tensor(dims, data_type), |_| {});
+        assert!(said.contains(words), "{dims:?} of {data_type}: {said}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn model_is_rejected_when_its_file_has_no_end() {
+    let error = Model::open(Path::new("/dev/zero"), &Limits::default()).unwrap_err().to_string();
+    assert!(error.contains("not a plain file"), "{error}");
+    let error = Manifest::read(Path::new("/dev/zero")).unwrap_err().to_string();
+    assert!(error.contains("not a plain file"), "{error}");
+}
+
+#[test]
+fn file_is_rejected_when_it_has_millions_of_parts() {
+    // Empty nodes, attributes and dimensions: two bytes of the file each, and hundreds in memory.
+    let node = [0x0a, 0];
+    let said = |graph: Vec<u8>| {
+        let mut bytes = vec![0x3a];
+        prost::encoding::encode_varint(graph.len() as u64, &mut bytes);
+        bytes.extend(graph);
+        Model::from_bytes(bytes, &Limits::default()).err().map_or(String::new(), |error| error.to_string())
+    };
+    let many = "more than 4000000 nodes, names and other parts";
+    assert!(said(node.repeat(5_000_000)).contains(many));
+    let mut one = vec![0x0a];
+    let attributes = [0x2a, 0].repeat(5_000_000);
+    prost::encoding::encode_varint(attributes.len() as u64, &mut one);
+    assert!(said([one, attributes].concat()).contains(many));
+    assert_eq!(said(node.repeat(1000)), "");
+}
+
+#[test]
+fn graphs_within_graphs_end_in_an_error() {
+    // An attribute that holds a graph, which holds a node, which holds the attribute before.
+    let mut inner: Vec<u8> = Vec::new();
+    while inner.len() < 1 << 16 {
+        for tag in [0x32, 0x2a, 0x0a] {
+            let mut outer = vec![tag];
+            prost::encoding::encode_varint(inner.len() as u64, &mut outer);
+            outer.extend(&inner);
+            inner = outer;
+        }
+    }
+    let mut bytes = vec![0x3a];
+    prost::encoding::encode_varint(inner.len() as u64, &mut bytes);
+    bytes.extend(inner);
+    let error =
+        Model::from_bytes(bytes, &Limits::default()).map(|_| ()).expect_err("it is too deep").to_string();
+    assert!(error.contains("not an ONNX file"), "{error}");
+}
+
+#[test]
+fn circle_is_found_when_it_goes_through_many_nodes() {
+    const NODES: usize = 200_000;
+    let name = |at: usize| format!("v{}", at % NODES);
+    let node = |at: usize| NodeProto {
+        op_type: "Relu".into(),
+        input: vec![name(at)],
+        output: vec![name(at + 1)],
+        ..NodeProto::default()
+    };
+    let graph = GraphProto { node: (0..NODES).map(node).collect(), ..GraphProto::default() };
+    let model = Model::from_bytes(file(graph).encode_to_vec(), &Limits::default()).unwrap();
+    let findings = model.inspect().findings;
+    let circles: Vec<_> =
+        findings.iter().filter(|finding| matches!(finding, Finding::Cycle { .. })).collect();
+    assert!(matches!(circles[..], [Finding::Cycle { nodes }] if nodes.len() == NODES), "{}", circles.len());
+}
+
+#[test]
+fn layer_is_rejected_when_no_file_can_hold_it() {
+    for (inputs, outputs) in [(1 << 20, 1 << 20), (usize::MAX, 2), (usize::MAX, usize::MAX)] {
+        let mut graph = Builder::new("wide", 1);
+        let x = graph.input(Value::batch_of_f32("x", &[4]));
+        let error = graph.dense("y", &x, Dense { inputs, outputs }).unwrap_err().to_string();
+        assert!(error.contains("weight y.weight") && error.contains("the limit is 2147483648"), "{error}");
+    }
+}
+
+#[test]
+fn bundle_is_rejected_when_its_manifest_lies() {
+    type Spoil = fn(&Path, &mut Manifest);
+    let cases: [(&str, Spoil, &str); 12] = [
+        (
+            "a model outside",
+            |_, m| m.parities[0].models[0].name = "../lenet".into(),
+            "'../lenet' is not a model name",
+        ),
+        (
+            "an absolute name",
+            |_, m| m.parities[0].models[0].name = "/etc".into(),
+            "'/etc' is not a model name",
+        ),
+        ("a name of dots", |_, m| m.parities[0].models[0].name = "..".into(), "'..' is not a model name"),
+        ("another digest", |_, m| m.deployed.sha256 = "0".repeat(64), "sha256"),
+        ("a digest that is none", |_, m| m.deployed.sha256 = String::new(), "sha256"),
+        ("the last version", |_, m| m.deployed.version = u64::MAX >> 1, "version"),
+        ("k beyond all", |_, m| m.parities[1].code = CodeSpec::new(Kind::Slots, usize::MAX >> 1, 1), "k"),
+        ("r beyond all", |_, m| m.parities[0].code = CodeSpec::new(Kind::Sum, 2, usize::MAX >> 1), "r"),
+        ("sizes beyond all", |_, m| m.deployed.inputs[0].shape = vec![-1, i64::MAX, i64::MAX, 2], "input"),
+        ("no sizes", |_, m| m.deployed.inputs[0].shape = Vec::new(), "batch dimension"),
+        ("sizes below zero", |_, m| m.deployed.outputs[0].shape = vec![-1, i64::MIN], "none below"),
+        ("a torn model", |root, _| tear(&root.join("lenet.sum-k2/1/model.onnx")), "sha256"),
+    ];
+    for (name, spoil, words) in cases {
+        let report = bundle::check(spoil);
+        assert!(!report.is_sound() && report.to_string().contains(words), "{name} ({words}): {report}");
+    }
+}
+
+/// Cuts a file in half.
+fn tear(path: &Path) {
+    let bytes = fs::read(path).unwrap();
+    fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+}
+
+#[test]
+fn manifest_is_rejected_when_its_text_is_hostile() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("parm.toml");
+    let deep = "a = ".to_owned() + &"[".repeat(100_000);
+    for (text, words) in [
+        (deep.as_str(), "recursion"),
+        ("format = 18446744073709551616", "format"),
+        ("format = 1\n[deployed]\nversion = -1", "version"),
+        ("format = nan", "format"),
+        ("\0", "TOML"),
+        ("", "format"),
+    ] {
+        fs::write(&path, text).unwrap();
+        let error = Manifest::read(&path).unwrap_err().to_string();
+        assert!(error.contains(words), "{words}: {:.300}", error);
+    }
+    fs::write(&path, [0xff; 100]).unwrap();
+    assert!(Manifest::read(&path).unwrap_err().to_string().contains("UTF-8"));
+    fs::write(&path, "#".repeat(17 << 20)).unwrap();
+    assert!(Manifest::read(&path).unwrap_err().to_string().contains("which no manifest has"));
+}
