@@ -90,7 +90,7 @@ fn faults_page(worker: Worker) -> Page {
     };
     let reading = worker.clone();
     Page::document(
-        "/faults",
+        parm_backend::faults::ROUTES,
         move || plan_of(&reading),
         move |body| {
             let plan = serde_json::from_slice(body)

@@ -57,6 +57,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("rustls::", &["wire/transport/src/tls"]),
     ("tokio_rustls::", &["wire/transport/src/tls"]),
     ("webpki::", &["wire/transport/src/tls"]),
+    ("x509_parser::", &["wire/transport/src/tls"]),
     ("ring::default_provider", &["wire/transport/src/tls/provider"]),
     ("tract_onnx::", &["backend/src/engine/tract"]),
     ("use ort::", &["backend/src/engine/ort"]),

@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 
-use parm_transport::keys::ROUTES;
-
 use crate::support::process::root;
 use crate::support::workspace::{files, members, without_comments};
 use crate::support::{Parm, http};
@@ -152,7 +150,7 @@ fn the_page_of_bundles_names_every_field_of_a_manifest() {
 #[test]
 fn the_page_of_the_admin_api_has_every_route() {
     let page = fs::read_to_string(root().join("docs/admin.md")).unwrap();
-    for route in ROUTES.iter().filter(|route| route.path.starts_with("/admin/")) {
+    for route in parm_frontend::admin::ROUTES.iter().filter(|route| route.path.starts_with("/admin/")) {
         let shown = format!("`{} {}", route.method, route.path);
         assert!(page.contains(&shown), "docs/admin.md does not have {shown}");
     }

@@ -125,7 +125,7 @@ async fn every_address_of_every_server_speaks_tls_and_nothing_else() {
         for (address, path) in own.into_iter().chain(admin) {
             let plain = http::get(address, path);
             assert_eq!(plain.status, 400, "{path}: {}", plain.head);
-            assert!(plain.body_text().contains("write https://"), "{}", plain.body_text());
+            assert!(plain.body_text().contains("use https://"), "{}", plain.body_text());
             let secured = get(&people, address, path).await;
             assert!(secured.starts_with("HTTP/1.1 200"), "{path}: {secured}");
         }
@@ -197,14 +197,16 @@ async fn a_fleet_shows_certificates_to_one_another_and_its_files_change_under_lo
     };
     tokio::join!(loaded, changed);
     for worker in &workers {
-        let read = |worker: &Parm| worker.log().contains("new connections get what the files say now");
+        let read = |worker: &Parm| worker.log().contains("new connections use the changed files");
         worker.until("the worker has read its files", read);
         assert!(!worker.log().contains("cannot use the files"), "{}", worker.log());
     }
     // People are no frontends.
     let outgoing = connect(&format!("https://{}", workers[0].http), &people);
     // Who sends before the refusal is read may only hear that the connection ended.
-    let refused = async || outgoing.is_ready().await.unwrap_err().to_string().contains("none that it takes");
+    let refused = async || {
+        outgoing.is_ready().await.unwrap_err().to_string().contains("the peer rejected tls.certificate")
+    };
     until("it is told why it is refused", &workers[0], refused).await;
     workers[0].until("it says who was refused", |worker| worker.log().contains("spiffe://test/people/one"));
 }

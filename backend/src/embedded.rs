@@ -4,13 +4,14 @@
 //! there: a queue and a one-shot channel instead of a socket, and tensors whose bytes are never copied.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::{
     Error as Refusal, InferRequest, InferResponse, ModelConfig, ModelIndex, ModelMetadata, ModelRef,
     ServerMetadata,
 };
+use tokio::time::Instant;
 
 use crate::host::{Call, Host, Layout};
 use crate::{Config, Error, Faults, Metrics, trace};

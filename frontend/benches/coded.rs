@@ -256,7 +256,7 @@ fn send_all(frontend: &Frontend, runtime: &Handle, count: usize) -> Vec<JoinHand
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let (frontend, request) = (frontend.clone(), request.clone());
         asked.push(runtime.spawn(async move {
-            let arrived = Instant::now();
+            let arrived = tokio::time::Instant::now();
             let context = Context {
                 arrived,
                 deadline: None,

@@ -112,7 +112,7 @@ async fn client(frontend: Frontend, count: usize) -> Vec<Duration> {
     let mut times = Vec::with_capacity(count);
     let request = request();
     for _ in 0..count {
-        let arrived = Instant::now();
+        let arrived = tokio::time::Instant::now();
         let context = Context {
             arrived,
             deadline: None,

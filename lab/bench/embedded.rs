@@ -165,7 +165,7 @@ fn request(name: &str) -> InferRequest {
 
 fn context(arrived: Instant) -> Context {
     let transport = Transport::Http;
-    Context { arrived, deadline: None, transport, traceparent: None, caller: None, key: None }
+    Context { arrived: arrived.into(), deadline: None, transport, traceparent: None, caller: None, key: None }
 }
 
 async fn frontend(models: &Path, instances: usize) -> Frontend {

@@ -87,8 +87,8 @@ impl PolicyCluster {
     pub async fn ask(&self, query: Query) {
         let Query { request, index, intended, since, deadline, traffic } = query;
         let context = Context {
-            arrived: Instant::now(),
-            deadline: Some(deadline),
+            arrived: tokio::time::Instant::now(),
+            deadline: Some(deadline.into()),
             transport: Transport::Http,
             traceparent: None,
             caller: None,

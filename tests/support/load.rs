@@ -70,7 +70,7 @@ async fn one(
 ) -> (Vec<f32>, Result<InferResponse, Error>, Duration) {
     let rows = affine::rows(1 + index % 3, index as u64);
     let sent = Instant::now();
-    let context = CallContext { deadline: Some(sent + deadline), ..CallContext::default() };
+    let context = CallContext { deadline: Some((sent + deadline).into()), ..CallContext::default() };
     let outcome = client.infer(affine::request(&rows), context).await;
     (rows, outcome, sent.elapsed())
 }

@@ -8,6 +8,7 @@ pub mod http2;
 pub mod load;
 pub mod names;
 pub mod process;
+pub mod routes;
 pub mod workspace;
 
 pub use process::Parm;

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parm_protocol::client::{BoxFuture, CallContext, Client};
 use parm_protocol::validate::has_batch_dimension;
@@ -231,7 +231,7 @@ impl Question {
     }
 
     fn context(&self) -> CallContext {
-        CallContext { deadline: Some(Instant::now() + self.longest), ..CallContext::default() }
+        CallContext { deadline: Some(tokio::time::Instant::now() + self.longest), ..CallContext::default() }
     }
 
     /// The answer's tensors in declared order.

@@ -5,6 +5,7 @@
 //! old plan wakes up. `plan` is what can be asked for; `injection` what a run suffers of it; `replay` plays the fault schedules
 //! of experiments.
 
+mod access;
 mod injection;
 mod plan;
 mod replay;
@@ -19,6 +20,7 @@ use parm_workload::Random;
 use replay::{Fate, Playing};
 
 use crate::{Error, pause};
+pub use access::ROUTES;
 pub use plan::{Plan, Rate, Slowdown, Wrong};
 pub use replay::Replay;
 

@@ -17,7 +17,7 @@ mod upstream;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parm_parity_models::repository::Repository;
 use parm_protocol::fleet::{Caller, Giver, SHARE};
@@ -25,6 +25,7 @@ use parm_protocol::{
     Error as Refusal, InferRequest, InferResponse, ModelRef, NamedTensor, Parameters, validate,
 };
 use parm_shares::Table;
+use tokio::time::Instant;
 
 use catalogue::Catalogue;
 pub(crate) use loaded::{Loaded, Site};
@@ -193,7 +194,7 @@ impl Host {
         job.map_or(Ok(()), |job| self.queues[queue].push(job))?;
         let late = || Refusal::DeadlineExceeded { waited: arrived.elapsed() };
         let lost = |_| Refusal::Unavailable { message: "the instance is gone: try another".into() };
-        let answer = tokio::time::timeout_at(deadline.into(), answer).await.map_err(|_| late())?;
+        let answer = tokio::time::timeout_at(deadline, answer).await.map_err(|_| late())?;
         let outputs = answer.map_err(lost)??;
         let named = model.metadata.outputs.iter().zip(outputs);
         let wanted = |name: &str| {

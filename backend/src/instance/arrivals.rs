@@ -1,10 +1,9 @@
 //! Waking instances, be they threads or tasks.
 
-use std::time::Instant;
-
 use parking_lot::{Condvar, MutexGuard};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::time::Instant;
 
 /// Something came that an instance may take. A queue's instances are all of one kind; the other kind costs a look at an empty list.
 #[derive(Debug, Default)]
@@ -34,7 +33,7 @@ impl Arrivals {
 
     /// The same, until then at the latest.
     pub(super) fn wait_until<T>(&self, state: &mut MutexGuard<'_, T>, until: Instant) {
-        self.threads.wait_until(state, until);
+        self.threads.wait_until(state, until.into_std());
     }
 
     /// The next arrival, for a task. To be enabled before the look that it follows.

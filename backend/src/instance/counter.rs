@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parm_protocol::fleet::{Caller, Giver, Mailbox, Wish};
 use parm_tokens::{Frontend, Order};
+use tokio::time::Instant;
 
 use super::Queue;
 
@@ -47,7 +48,7 @@ async fn watch(queue: Weak<Queue>) {
         let sooner = strong.sooner.clone();
         drop(strong);
         let notified = sooner.notified();
-        let pause = at.map_or(LONGEST, |at| at.saturating_duration_since(std::time::Instant::now()));
+        let pause = at.map_or(LONGEST, |at| at.saturating_duration_since(Instant::now()));
         // Sooner or later, but not both.
         let _ = tokio::time::timeout(pause.min(LONGEST), notified).await;
     }

@@ -1,12 +1,12 @@
 //! One request on its way through an instance.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use parm_protocol::fleet::Caller;
 use parm_protocol::{Error, Tensor};
 use prometheus::IntGauge;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::host::Loaded;
 use crate::payer::Payer;

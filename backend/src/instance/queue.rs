@@ -11,13 +11,14 @@
 
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use parm_protocol::Error;
 use parm_protocol::fleet::{Mailbox, Wish};
 use parm_tokens::{Frontend, Order};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::Job;
 use super::arrivals::Arrivals;

@@ -5,10 +5,10 @@
 //! more than the rest of its way. Batches and injected faults make an instance wait with its thread, so with them it has one.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use parm_protocol::Tensor;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::state::Ticket;
 use super::{Job, Queue, batch};

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU16;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parm_protocol::fleet::{Caller, Mailbox, Wish};
 use parm_shares::{Book, Charge, Due, Table, Terms, Work};
 use parm_tokens::{Class, Desk, Frontend, Message, Order, Reservation};
+use tokio::time::Instant;
 
 use super::Job;
 use super::line::Line;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parm_backend::engine::Spec;
 use parm_backend::faults::Plan;
@@ -101,7 +101,7 @@ impl Served {
 }
 
 pub(crate) fn context() -> Context {
-    let (arrived, transport) = (Instant::now(), Transport::Http);
+    let (arrived, transport) = (tokio::time::Instant::now(), Transport::Http);
     Context { arrived, deadline: None, transport, traceparent: None, caller: None, key: None }
 }
 

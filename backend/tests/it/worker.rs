@@ -1,7 +1,7 @@
 //! What a client of a worker sees.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parm_backend::engine::Spec;
 use parm_backend::faults::{Plan, Wrong};
@@ -58,7 +58,7 @@ async fn a_deadline_ends_the_wait_while_a_run_goes_on_where_it_was_read() {
     let started = move || Embedded::start(config, Metrics::embedded(&registry).unwrap());
     let one = tokio::task::spawn_blocking(started).await.unwrap().unwrap().remove(0);
     let asked = async move {
-        let context = CallContext { deadline: Some(Instant::now()), ..CallContext::default() };
+        let context = CallContext { deadline: Some(tokio::time::Instant::now()), ..CallContext::default() };
         let late = one.infer(request(&[0.; 4]), context).await;
         // What runs goes on, and the next one waits for it.
         let next = one.infer(request(&[1., 2., 3., 4.]), CallContext::default()).await;

@@ -8,8 +8,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use parm_protocol::Error;
 use parm_transport::client::Token;
-use parm_transport::keys::{self, Access, Entry, Keys, Role, Surface, Visit};
+use parm_transport::keys::{self, Access, Entry, Keys, Role, Visit};
 
+use super::ROUTES;
 use super::refusal::{Refusal, unknown_path, wrong_method};
 
 /// Name of the key from the configuration.
@@ -51,13 +52,13 @@ impl Gate {
 /// Admits a request if its route exists and the caller's role allows it, per the table of routes.
 pub(super) async fn check(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let (method, path) = (request.method(), request.uri().path());
-    let access = keys::find(Surface::Admin, method, path);
+    let access = keys::find(ROUTES, method, path).map(|route| route.access);
     let visit = match gate.admit(request.headers(), access.unwrap_or(Access::AnyKey)) {
         Ok(visit) => visit,
         Err(error) => return Refusal::from(error).into_response(),
     };
     if access.is_none() {
-        return match keys::methods(Surface::Admin, path).next() {
+        return match keys::methods(ROUTES, path).next() {
             None => unknown_path(request.uri()).into_response(),
             Some(_) => wrong_method(method, request.uri()).into_response(),
         };

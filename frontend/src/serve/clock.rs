@@ -67,6 +67,11 @@ impl Clock {
         Time::ZERO + self.origin.elapsed()
     }
 
+    /// Converts the runtime's time to the dispatcher's. Times before the clock's creation are its start.
+    pub(crate) fn time_of(&self, at: Instant) -> Time {
+        Time::ZERO + at.saturating_duration_since(self.origin)
+    }
+
     /// Converts the dispatcher's time to milliseconds since 1970. It never goes back, even if the system's clock is
     /// changed meanwhile.
     pub(crate) fn wall_ms(&self, at: Time) -> u64 {

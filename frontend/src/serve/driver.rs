@@ -124,7 +124,7 @@ impl Driver {
             let now = self.clock.now();
             let rows = submission.inputs.rows as u32;
             self.recorder.note(|| Note::Query { at: now, pool: submission.pool.clone(), rows });
-            let deadline = now + submission.terms.remaining;
+            let deadline = submission.terms.deadline.max(now);
             let mut state = self.state.lock();
             let call = state.ledger.open(submission.pool.clone(), told);
             for index in 0..submission.inputs.rows {

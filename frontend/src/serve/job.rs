@@ -7,14 +7,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use parm_dispatch::{Failure, JobId, Role, Urgency};
 use parm_protocol::client::CallContext;
 use parm_protocol::{Code, Error, InferRequest, InferResponse, ModelRef, Parameters};
 use parm_tokens::{Class, Token};
 use tokio::sync::oneshot;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 
 use super::coding::ParityQuery;
@@ -127,8 +126,8 @@ impl Launch {
             Ok(Stop::Cancelled) => {
                 drop(call);
                 // At most until the job's deadline, but long enough for an answer.
-                let least = tokio::time::Instant::now() + driver.limits.health_timeout;
-                let longest = least.max(self.deadline.into());
+                let least = Instant::now() + driver.limits.health_timeout;
+                let longest = least.max(self.deadline);
                 let _ = timeout_at(longest, self.instance.client.settled()).await;
                 Ending::GivenUp
             }

@@ -11,7 +11,6 @@ use parm_protocol::{
     Code, Context, Error, InferRequest, InferResponse, InferenceService, ModelConfig, ModelIndex,
     ModelMetadata, ModelRef, ModelStatistics, ServerMetadata, Transport,
 };
-use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::clock::Timers;
@@ -178,8 +177,9 @@ impl Frontend {
         context: &Context,
     ) -> Result<(Outcome, usize, InferResponse), Error> {
         let names_version = request.model.version.is_some();
-        let terms = Terms::read(&request, context, &self.core.config.requests, &self.core.driver.shares)?;
-        let began = Instant::now();
+        let core = &self.core;
+        let terms =
+            Terms::read(&request, context, &core.config.requests, &core.driver.shares, &core.driver.clock)?;
         let submission = self.submission(pool, request, terms, context)?;
         let inputs = submission.inputs.clone();
         let failed = match self.traced(pool, submission, context).await {
@@ -203,7 +203,6 @@ impl Frontend {
             inputs: inputs.tensors.clone(),
             outputs,
         };
-        let terms = Terms { remaining: terms.remaining.saturating_sub(began.elapsed()), ..terms };
         let submission = self.submission(pool, request, terms, context)?;
         self.traced(pool, submission, context).await
     }
@@ -316,5 +315,5 @@ impl InferenceService for Frontend {
 
 /// Time since a request's arrival, by the runtime's clock.
 fn age(context: &Context) -> Duration {
-    Instant::from_std(context.arrived).elapsed()
+    context.arrived.elapsed()
 }

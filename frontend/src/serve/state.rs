@@ -188,7 +188,7 @@ impl State {
             outputs: None,
         };
         self.ledger.hold(job.id, running);
-        let deadline = driver.clock.instant(latest.max(now) + driver.limits.overrun).into_std();
+        let deadline = driver.clock.instant(latest.max(now) + driver.limits.overrun);
         effects.push(Effect::Launch(Launch {
             job: job.id,
             role: job.role,

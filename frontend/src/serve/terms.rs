@@ -6,11 +6,12 @@
 
 use std::time::Duration;
 
-use parm_dispatch::{Accept, ShareId};
+use parm_dispatch::{Accept, ShareId, Time};
 use parm_protocol::fleet::SHARE;
 use parm_protocol::{Context, Error, InferRequest, Parameter, Parameters};
 use parm_shares::{Asked, Refusal, Table};
 
+use super::clock::Clock;
 use crate::config::Requests;
 
 /// Parameters that are not forwarded to the instance.
@@ -22,8 +23,8 @@ const OF_SEQUENCES: [&str; 3] = ["sequence_id", "sequence_start", "sequence_end"
 /// The terms of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// Remaining time.
-    pub(crate) remaining: Duration,
+    /// Its deadline.
+    pub(crate) deadline: Time,
     /// 0 is the default, 1 the most urgent.
     pub(crate) priority: u8,
     pub(crate) accept: Accept,
@@ -39,11 +40,10 @@ impl Terms {
         context: &Context,
         limits: &Requests,
         shares: &Table,
+        clock: &Clock,
     ) -> Result<Self, Error> {
         let parameters = &request.parameters;
         no_sequence(parameters)?;
-        // The runtime's time, which tests hold still; otherwise it is the system's.
-        let now = tokio::time::Instant::now().into_std();
         let asked = timeout(parameters)?.map(|timeout| context.arrived + timeout);
         let wanted = match (asked, context.deadline) {
             (Some(asked), Some(transport)) => asked.min(transport),
@@ -52,7 +52,7 @@ impl Terms {
         };
         let deadline = wanted.min(context.arrived + limits.max_deadline);
         Ok(Self {
-            remaining: deadline.saturating_duration_since(now),
+            deadline: clock.time_of(deadline),
             priority: priority(parameters)?,
             accept: accept(parameters)?,
             share: charged(request, context, shares)?,
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     fn read(parameters: &[(&str, Parameter)], transport: Option<Duration>) -> Result<Terms, Error> {
-        let arrived = Instant::now().into_std();
+        let arrived = Instant::now();
         let deadline = transport.map(|after| arrived + after);
         let context = Context {
             arrived,
@@ -183,7 +183,8 @@ mod tests {
             ShareSettings { keys, ..ShareSettings::default() }
         };
         let shares = [("open".to_owned(), own(&[])), ("theirs".to_owned(), own(&["boss"]))];
-        Terms::read(&request, context, &Requests::default(), &Table::new(&Settings(shares.into())))
+        let shares = Table::new(&Settings(shares.into()));
+        Terms::read(&request, context, &Requests::default(), &shares, &Clock::start())
     }
 
     #[tokio::test(start_paused = true)]
@@ -202,7 +203,7 @@ mod tests {
         ];
         for (parameters, transport, remaining) in cases {
             let terms = read(&parameters, transport).unwrap();
-            assert_eq!(terms.remaining, remaining, "{parameters:?} {transport:?}");
+            assert_eq!(terms.deadline, Time::ZERO + remaining, "{parameters:?} {transport:?}");
         }
     }
 
@@ -235,7 +236,7 @@ mod tests {
     #[test]
     fn share_is_read_by_name_and_key_has_its_own() {
         let charged = |key: Option<&str>, share: Option<&str>| {
-            let arrived = Instant::now().into_std();
+            let arrived = Instant::now();
             let (transport, key) = (Transport::Http, key.map(Into::into));
             let context =
                 Context { arrived, deadline: None, transport, traceparent: None, caller: None, key };

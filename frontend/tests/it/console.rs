@@ -427,7 +427,7 @@ async fn revoked_key_ends_its_stream() {
             let said = answer.into_body().collect().await.unwrap().to_bytes();
             let said: Value = serde_json::from_slice(&said).unwrap();
             let (role, wanted) = if key == "client" { ("infer", "read") } else { ("read", "control") };
-            let words = format!("'{key}' has the role {role}, and this wants {wanted}");
+            let words = format!("'{key}' has the role {role}, this requires {wanted}");
             assert!(said["error"].as_str().unwrap().contains(&words), "{said}");
         }
     }

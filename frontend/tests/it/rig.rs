@@ -216,7 +216,7 @@ pub(crate) fn wanting(mut request: InferRequest, outputs: &[&str]) -> InferReque
 }
 
 pub(crate) async fn infer(frontend: &Frontend, request: InferRequest) -> Result<InferResponse, Error> {
-    let arrived = Instant::now().into_std();
+    let arrived = Instant::now();
     let context = Context {
         arrived,
         deadline: None,

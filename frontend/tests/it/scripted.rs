@@ -262,8 +262,7 @@ impl Client for Scripted {
         }
         Box::pin(async move {
             let mut pending = Pending(self, false);
-            let deadline =
-                tokio::time::Instant::from_std(context.deadline.expect("every job has a deadline"));
+            let deadline = context.deadline.expect("every job has a deadline");
             let late = Error::DeadlineExceeded { waited: Duration::ZERO };
             let answer = tokio::time::timeout_at(deadline, self.act(&request)).await.unwrap_or(Err(late));
             pending.1 = true;

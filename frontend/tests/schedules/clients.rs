@@ -31,7 +31,7 @@ pub(crate) async fn ask(frontend: Frontend, world: Arc<World>, ask: Ask) {
         (number, request(&truth.requests[number], number))
     };
     let context = Context {
-        arrived: sent.into_std(),
+        arrived: sent,
         deadline: None,
         transport: Transport::Http,
         traceparent: None,

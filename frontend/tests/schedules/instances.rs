@@ -14,7 +14,7 @@ use parm_protocol::{
     NamedTensor, Parameters, ServerMetadata, Tensor, TensorMetadata,
 };
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::dice::Dice;
 use crate::schedule::{Guilt, Model, Schedule, Serving, Temper, address};
@@ -273,7 +273,7 @@ impl Client for Instance {
             let deadline = context.deadline.expect("every job has a deadline");
             let late = Error::DeadlineExceeded { waited: Duration::ZERO };
             let run = self.run(&request, &job);
-            tokio::time::timeout_at(Instant::from_std(deadline), run).await.unwrap_or(Err(late))
+            tokio::time::timeout_at(deadline, run).await.unwrap_or(Err(late))
         })
     }
 

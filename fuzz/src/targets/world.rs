@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -121,7 +121,7 @@ async fn frontend() -> Frontend {
             outputs: Vec::new(),
         };
         let context = Context {
-            arrived: Instant::now(),
+            arrived: tokio::time::Instant::now(),
             deadline: None,
             transport: Transport::Http,
             traceparent: None,

@@ -76,7 +76,8 @@ pub(crate) fn drive(
             return Continue::Next;
         };
         let (client, shared) = (client.clone(), shared.clone());
-        let context = CallContext { deadline: Some(intended + run.deadline), ..CallContext::default() };
+        let context =
+            CallContext { deadline: Some((intended + run.deadline).into()), ..CallContext::default() };
         runtime.spawn(async move {
             let answer = client.infer(shared.reference.request(index), context).await;
             let latency = intended.elapsed();

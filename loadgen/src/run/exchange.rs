@@ -31,7 +31,8 @@ impl Exchange {
     /// Sends the request and records its end. Whether it was answered is returned.
     pub(super) async fn run(self, target: &Target) -> bool {
         let request = target.inputs.request(self.index);
-        let context = CallContext { deadline: Some(self.intended + self.deadline), ..CallContext::default() };
+        let context =
+            CallContext { deadline: Some((self.intended + self.deadline).into()), ..CallContext::default() };
         let answer = target.client.infer(request, context).await;
         let took = self.intended.elapsed();
         let answered = answer.is_ok();

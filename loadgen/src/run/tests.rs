@@ -53,7 +53,7 @@ impl Client for Echo {
             self.most.fetch_max(now, Ordering::SeqCst);
             tokio::task::yield_now().await;
             if let Fate::Hang = fate {
-                let deadline = context.deadline.unwrap().into();
+                let deadline = context.deadline.unwrap();
                 let _ = tokio::time::timeout_at(deadline, self.never.acquire()).await;
             }
             self.now.fetch_sub(1, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Files of any kind as a file-type model sees them: a kilobyte from either end, without the white space around it.
+//! The input of file-type models: a kilobyte from either end of a file.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -8,16 +8,16 @@ use crate::{Error, Problem};
 
 /// Tokens from either end.
 const SIDE: usize = 1024;
-/// What is looked at on either side; white space within it is stripped.
+/// Bytes read at either end; white space within them is stripped.
 const BLOCK: usize = 4096;
-/// Stands where a file has no byte.
+/// Token of a missing byte.
 const PADDING: u16 = 256;
-/// Files with fewer bytes say too little.
+/// Shorter files are rejected.
 const SHORTEST: usize = 8;
 /// Tokens of a file.
 pub const TOKENS: usize = 2 * SIDE;
 
-/// The bytes at a file's ends as [`TOKENS`] tokens; `None` where there is too little.
+/// The bytes at a file's ends as [`TOKENS`] tokens; `None` if the file is too short.
 pub fn tokens(path: &Path) -> Result<Option<Vec<u16>>, Error> {
     let read = || {
         let mut file = File::open(path)?;
@@ -35,7 +35,7 @@ pub fn tokens(path: &Path) -> Result<Option<Vec<u16>>, Error> {
     Ok(of_ends(&first, &last))
 }
 
-/// Tokens of a file's first and last block, which are the same block if it is short.
+/// Tokens of a file's first and last block, which are the same block in a short file.
 fn of_ends(first: &[u8], last: &[u8]) -> Option<Vec<u16>> {
     let start = &first[first.iter().position(|byte| !is_space(byte))?..];
     let end = &last[..last.iter().rposition(|byte| !is_space(byte)).map_or(0, |last| last + 1)];
@@ -44,19 +44,19 @@ fn of_ends(first: &[u8], last: &[u8]) -> Option<Vec<u16>> {
     }
     let (start, end) = (&start[..start.len().min(SIDE)], &end[end.len().saturating_sub(SIDE)..]);
     let mut tokens = vec![PADDING; TOKENS];
-    // Padding comes after a short start, and before a short end.
+    // Padding follows a short start, and precedes a short end.
     tokens.iter_mut().zip(start).for_each(|(token, &byte)| *token = byte.into());
     tokens[TOKENS - end.len()..].iter_mut().zip(end).for_each(|(token, &byte)| *token = byte.into());
     Some(tokens)
 }
 
-/// White space as such models were trained with: ASCII's, the vertical tab included.
+/// White space as in the training of such models: ASCII's, the vertical tab included.
 fn is_space(byte: &u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
 }
 
-/// All plain files below some folders, at most `limit`. A folder that is named must be there; one below it may be closed
-/// to us. Links are not followed.
+/// All plain files below some folders, at most `limit`. A named folder must exist; one below it may be unreadable.
+/// Links are not followed.
 pub fn walk(folders: &[PathBuf], limit: usize) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     let mut left: Vec<(PathBuf, bool)> = folders.iter().map(|folder| (folder.clone(), true)).collect();
@@ -103,7 +103,7 @@ mod tests {
     fn only_a_block_on_either_side_is_stripped() {
         let mut content = vec![b' '; 10_000];
         content[4_090..4_099].copy_from_slice(b"abcdefghi");
-        // Six letters lie within the first block, none within the last.
+        // Six letters are within the first block, none within the last.
         assert_eq!(tokens(&content), None);
         content[4_000..4_008].copy_from_slice(b"12345678");
         let tokens = tokens(&content).unwrap();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_than_eight_bytes_are_too_short_and_no_file_is_an_error() {
+    fn short_content_has_no_tokens_and_a_missing_file_fails() {
         for content in [&b""[..], b"1234567", b"\n        1234567"] {
             assert_eq!(tokens(content), None);
         }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_named_must_be_there_and_a_bound_holds() {
+    fn named_folder_must_exist_and_the_limit_holds() {
         let folder = tempfile::tempdir().unwrap();
         (0..3).for_each(|at| fs::write(folder.path().join(at.to_string()), "x").unwrap());
         let named = [folder.path().to_owned()];

@@ -1,18 +1,18 @@
-//! What can be wrong with a file of an array.
+//! Errors of reading an array.
 
 use std::path::{Path, PathBuf};
 
-/// A file that cannot be read, and why.
+/// A file that cannot be read, and the reason.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}: {problem}", path.display())]
 pub struct Error {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: Problem,
 }
 
-/// What is wrong with a file.
+/// A problem of a file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Problem {

@@ -1,4 +1,4 @@
-//! The idx format of MNIST and its family: two zero bytes, the element type, the rank, big-endian sizes, elements.
+//! The idx format of MNIST: two zero bytes, the element type, the rank, big-endian sizes, elements.
 
 use bytes::Bytes;
 use parm_protocol::{DataType, Tensor};
@@ -6,10 +6,9 @@ use parm_protocol::{DataType, Tensor};
 use crate::Problem;
 use crate::error::malformed;
 
-/// The array, or what is wrong with the file.
 pub(crate) fn parse(content: Vec<u8>) -> Result<Tensor, Problem> {
     let Some(([0, 0, kind, rank], rest)) = content.split_first_chunk::<4>() else {
-        return Err(malformed("it does not begin with two zero bytes, nor as an npy file does"));
+        return Err(malformed("it does not begin with two zero bytes, nor like an npy file"));
     };
     let datatype = match kind {
         0x08 => DataType::Uint8,
@@ -18,7 +17,7 @@ pub(crate) fn parse(content: Vec<u8>) -> Result<Tensor, Problem> {
         0x0C => DataType::Int32,
         0x0D => DataType::Fp32,
         0x0E => DataType::Fp64,
-        _ => return Err(malformed(format!("elements of type {kind:#04x}, which idx files do not have"))),
+        _ => return Err(malformed(format!("unknown element type {kind:#04x}"))),
     };
     let header = 4 * usize::from(*rank);
     let sizes = rest

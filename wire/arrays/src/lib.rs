@@ -1,8 +1,8 @@
-//! Rows from the files that people have: npy (numpy) and idx (MNIST and its family), plain or gzipped, and files of any kind.
+//! Rows from common files: npy (numpy) and idx (MNIST), plain or gzipped, and arbitrary files.
 //!
-//! What a file says about itself is checked against its length before it is believed, and errors name the file. The
-//! elements stay what they are, little-endian and row-major, as they travel; [`Tensor`] is all that is made of them.
-//! [`numbers()`] reads them where only their values count. [`tokens()`] makes of a file of any kind what file-type models see.
+//! A file's header is checked against its length, and errors name the file. The elements stay as stored, little-endian
+//! and row-major, in a [`Tensor`]. [`numbers()`] converts them if only their values count. [`tokens()`] converts an
+//! arbitrary file into the input of file-type models.
 
 mod content;
 mod ends;
@@ -21,7 +21,7 @@ pub use ends::{TOKENS, tokens, walk};
 pub use error::{Error, Problem};
 pub use numbers::numbers;
 
-/// What a file held.
+/// The content of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
     /// The elements as they were stored.
@@ -50,19 +50,19 @@ impl Format {
     }
 }
 
-/// Reads an array of at most `limit` bytes, unpacked; npy and idx are told apart by how the file begins.
+/// Reads an array of at most `limit` bytes, unpacked; the first bytes distinguish npy from idx.
 pub fn read(path: &Path, limit: u64) -> Result<Array, Error> {
     let content = content(path, limit)?;
     let format = if content.starts_with(npy::MAGIC) { Format::Npy } else { Format::Idx };
     Ok(Array { tensor: format.parse(path, content)?, format })
 }
 
-/// The file that numpy would save of a tensor; `None` for elements that it has no name for.
+/// The npy file of a tensor; `None` for elements that the format lacks.
 pub fn npy(tensor: &Tensor) -> Option<Vec<u8>> {
     npy::write(tensor)
 }
 
-/// A tensor of a file's elements, if there are as many as its shape says.
+/// A tensor of a file's elements, if their number matches its shape.
 fn tensor(datatype: DataType, shape: Vec<usize>, data: Bytes) -> Result<Tensor, Problem> {
     let count = shape.iter().try_fold(1u64, |product, &size| product.checked_mul(size as u64));
     let expected = count.and_then(|count| count.checked_mul(datatype.size().unwrap_or(1) as u64));
@@ -98,7 +98,7 @@ mod tests {
     const IDX: &[u8] = &[0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6];
 
     #[test]
-    fn both_formats_are_read_and_told_apart() {
+    fn both_formats_are_detected_and_read() {
         let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }\n";
         let tensor = written(&npy(header, &[0, 0, 128, 63, 0, 0, 0, 192])).unwrap();
         assert_eq!((tensor.datatype(), tensor.shape()), (DataType::Fp32, &[2, 1][..]));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_read_again_and_begins_where_numpy_maps_it() {
+    fn saved_array_is_read_again_and_aligned() {
         for (datatype, shape, bytes) in
             [(DataType::Fp32, &[2usize, 1, 2][..], 16), (DataType::Int64, &[3], 24), (DataType::Bool, &[], 1)]
         {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_beyond_the_bound_is_not_unpacked() {
+    fn file_beyond_the_limit_is_not_unpacked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bomb.gz");
         let mut packed = GzEncoder::new(Vec::new(), Compression::best());
@@ -142,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn big_endian_elements_of_idx_files_are_turned_round() {
+    fn big_endian_elements_of_idx_files_are_swapped() {
         let tensor = written(&[0, 0, 0x0D, 1, 0, 0, 0, 1, 63, 128, 0, 0]).unwrap();
         assert_eq!(tensor.as_f32().unwrap().as_ref(), [1.0]);
     }
 
     #[test]
-    fn a_file_that_lies_or_cannot_be_read_is_refused_with_a_reason() {
+    fn invalid_file_is_rejected_with_a_reason() {
         let check = |content: &[u8], reason: &str| {
             let error = written(content).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");

@@ -1,4 +1,4 @@
-//! Arrays that numpy saved: a magic, a version, a header that is a Python dictionary, elements.
+//! Arrays of numpy: a magic, a version, a header that is a Python dictionary, elements.
 
 use std::ops::Range;
 
@@ -10,14 +10,15 @@ use crate::error::malformed;
 
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// The array, or what is wrong with the file.
 pub(crate) fn parse(content: Vec<u8>) -> Result<Tensor, Problem> {
     let place = header(&content).ok_or_else(|| malformed("its header is cut short"))?;
     let header =
-        std::str::from_utf8(&content[place.clone()]).map_err(|_| malformed("its header is no text"))?;
+        std::str::from_utf8(&content[place.clone()]).map_err(|_| malformed("its header is not text"))?;
     let descr = quoted(header, "descr").ok_or_else(|| malformed("its header names no element type"))?;
     let datatype = datatype(descr).ok_or_else(|| {
-        malformed(format!("elements of type '{descr}'; little-endian numbers and booleans are read"))
+        malformed(format!(
+            "elements of type '{descr}' are not supported: save little-endian numbers or booleans"
+        ))
     })?;
     if after(header, "fortran_order").is_none_or(|rest| !rest.starts_with("False")) {
         return Err(malformed("it is stored column by column: save numpy.ascontiguousarray(array)"));
@@ -26,10 +27,10 @@ pub(crate) fn parse(content: Vec<u8>) -> Result<Tensor, Problem> {
     crate::tensor(datatype, shape, Bytes::from(content).slice(place.end..))
 }
 
-/// The file of a tensor, in version 1; `None` for elements that have no name there.
+/// The file of a tensor, in version 1; `None` for elements without a name in the format.
 pub(crate) fn write(tensor: &Tensor) -> Option<Vec<u8>> {
     let (descr, _) = NAMES.iter().find(|(_, datatype)| *datatype == tensor.datatype())?;
-    // One size has a comma behind it, as a tuple of Python.
+    // A tuple of one size has a trailing comma in Python.
     let sizes: String = tensor.shape().iter().map(|size| format!("{size},")).collect();
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sizes}), }}");
     // The elements begin at a multiple of 64 bytes, so that they can be mapped into memory.
@@ -41,7 +42,7 @@ pub(crate) fn write(tensor: &Tensor) -> Option<Vec<u8>> {
     Some(file)
 }
 
-/// Where the header's text is. Its length takes two bytes in version 1 and four since.
+/// The range of the header's text. Its length takes two bytes in version 1 and four in later ones.
 fn header(content: &[u8]) -> Option<Range<usize>> {
     content.strip_prefix(MAGIC)?;
     let at = MAGIC.len() + 2;
@@ -53,7 +54,7 @@ fn header(content: &[u8]) -> Option<Range<usize>> {
     (end <= content.len()).then_some(start..end)
 }
 
-/// What numpy calls the elements.
+/// numpy's names of element types.
 const NAMES: [(&str, DataType); 12] = [
     ("|b1", DataType::Bool),
     ("|u1", DataType::Uint8),
@@ -73,7 +74,7 @@ fn datatype(descr: &str) -> Option<DataType> {
     NAMES.iter().find(|(name, _)| *name == descr).map(|(_, datatype)| *datatype)
 }
 
-/// What stands behind `'key':` in the header.
+/// The text after `'key':` in the header.
 fn after<'a>(header: &'a str, key: &str) -> Option<&'a str> {
     let (_, rest) = header.split_once(&format!("'{key}':"))?;
     Some(rest.trim_start())

@@ -1,8 +1,8 @@
-//! Elements as the numbers that they stand for.
+//! Elements converted to numbers.
 
 use parm_protocol::{DataType, Tensor};
 
-/// The numbers that the elements of a tensor stand for, if they stand for numbers.
+/// The elements of a tensor as numbers; none for strings.
 pub fn numbers(tensor: &Tensor) -> Option<Box<dyn Iterator<Item = f64> + '_>> {
     macro_rules! read {
         ($kind:ty) => {

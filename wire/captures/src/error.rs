@@ -1,4 +1,4 @@
-//! What can go wrong with a folder of queries.
+//! Errors of a capture folder.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub enum Error {
     #[error("{}: {reason}", path.display())]
     File { path: PathBuf, reason: String },
-    #[error("{} holds no captured queries: it is a folder that `parm serve --capture` wrote to", path.display())]
+    #[error("{} holds no captured queries: name a folder that `parm serve --capture` wrote to", path.display())]
     Empty { path: PathBuf },
     #[error(
         "{} holds queries to {models}, none to '{wanted}': give --name with the name that the model was served under",

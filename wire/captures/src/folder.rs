@@ -1,4 +1,4 @@
-//! The folder that is written to.
+//! The folder that a frontend writes to.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -13,26 +13,26 @@ use crate::{Error, Record};
 
 /// The format of segments.
 pub(crate) const FORMAT: u32 = 1;
-/// How segments' names end.
+/// Extension of segments.
 pub(crate) const ENDING: &str = "rows";
-/// Segments that the bounds are divided into.
+/// Number of segments within the size limit.
 const SEGMENTS: u64 = 16;
 
-/// What the folder may hold.
+/// Limits of the folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of all models together.
     pub bytes: u64,
-    /// How old a query may become.
+    /// Longest age of a query.
     pub age: Duration,
 }
 
-/// Whose queries they are. It is what a segment says first, as a line of JSON.
+/// The model of the queries, in the first line of a segment as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Source {
     /// The model's name.
     pub model: String,
-    /// Its version; empty where it has none.
+    /// Its version; empty if it has none.
     pub version: String,
 }
 
@@ -43,26 +43,26 @@ pub(crate) struct Title {
     pub(crate) version: String,
 }
 
-/// Whoever keeps records.
+/// A store of records.
 pub trait Keep: Send {
-    /// Keeps a record. Says whether it did: one that is too large is left out.
+    /// Stores a record. Returns whether it did: too large a record is dropped.
     fn keep(&mut self, source: &Source, record: &Record) -> io::Result<bool>;
 
-    /// Removes what is too old by now.
+    /// Removes records beyond the age limit.
     fn forget(&mut self, unix_ms: u64) -> io::Result<()>;
 }
 
-/// A folder that keeps records within limits.
+/// A folder of records, within limits.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     limits: Limits,
-    /// Segments by when they began, with their sizes.
+    /// Segments by start, with their sizes.
     segments: BTreeMap<(u64, PathBuf), u64>,
     open: BTreeMap<Source, Segment>,
 }
 
-/// A segment that is appended to.
+/// A segment that is written to.
 #[derive(Debug)]
 struct Segment {
     file: File,
@@ -71,7 +71,7 @@ struct Segment {
 }
 
 impl Folder {
-    /// Opens a folder, which is made if need be. Segments that are there count.
+    /// Opens a folder, creating it if necessary. Existing segments count against the limits.
     pub fn open(path: &Path, limits: Limits) -> Result<Self, Error> {
         make(path).map_err(|error| Error::file(path, &error))?;
         let mut segments = BTreeMap::new();
@@ -104,7 +104,7 @@ impl Folder {
         let title = Title { format: FORMAT, model: source.model.clone(), version: source.version.clone() };
         let mut title = serde_json::to_vec(&title)?;
         title.push(b'\n');
-        // Another may have begun in the same millisecond.
+        // Another segment may have started in the same millisecond.
         let mut began = now;
         let (mut file, path) = loop {
             let path = folder.join(format!("{began:015}.{ENDING}"));
@@ -119,7 +119,7 @@ impl Folder {
         Ok(Segment { file, began, path })
     }
 
-    /// Makes room: removes the oldest segments, whoever's they are.
+    /// Makes room: removes the oldest segments of any model.
     fn make_room(&mut self, bytes: u64) -> io::Result<()> {
         while self.segments.values().sum::<u64>() + bytes > self.limits.bytes {
             let Some((began, path)) = self.segments.keys().next().cloned() else { break };
@@ -132,7 +132,7 @@ impl Folder {
         self.open.retain(|_, segment| segment.path != path);
         self.segments.remove(&(began, path.to_owned()));
         match fs::remove_file(path) {
-            // Somebody else may tidy up as well.
+            // Another process may remove segments as well.
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -150,7 +150,7 @@ impl Keep for Folder {
         // A new segment's title takes room too.
         self.make_room(size + title_bytes(source))?;
         let segment = self.segment(source, record.unix_ms)?;
-        // One write for a record: others never see half of one, unless the disk is full.
+        // One write per record: readers never see half of one, unless the disk is full.
         segment.file.write_all(&bytes)?;
         let place = (segment.began, segment.path.clone());
         *self.segments.entry(place).or_default() += size;
@@ -166,19 +166,19 @@ impl Keep for Folder {
     }
 }
 
-/// What the first line of a segment takes at most.
+/// Most bytes of a segment's first line.
 fn title_bytes(source: &Source) -> u64 {
-    // A character that JSON must not have as it is takes six.
+    // An escaped character takes six bytes in JSON.
     64 + 6 * (source.model.len() + source.version.len()) as u64
 }
 
-/// A segment as its name says it.
+/// A segment, parsed from its name.
 pub(crate) struct Found {
     pub(crate) began: u64,
     pub(crate) path: PathBuf,
 }
 
-/// All segments in a folder and in those for models, the oldest first.
+/// All segments in a folder and in its folders of models, the oldest first.
 pub(crate) fn segments_below(path: &Path) -> Result<Vec<Found>, Error> {
     let mut found = Vec::new();
     let mut folders = vec![(path.to_owned(), true)];
@@ -202,7 +202,7 @@ pub(crate) fn segments_below(path: &Path) -> Result<Vec<Found>, Error> {
     Ok(found)
 }
 
-/// What clients sent is for nobody else to read.
+/// Creates a folder that only its owner can read, as it holds clients' data.
 fn make(folder: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -251,12 +251,12 @@ mod tests {
         }
         let captured = read(folder.path(), "m").unwrap();
         assert_eq!(captured.records.last().unwrap().unix_ms, 199);
-        // A segment is a sixteenth: no more than that is missing.
+        // A segment is a sixteenth of the limit: at most that much is missing.
         assert!(size(folder.path()) > LIMITS.bytes * 14 / 16, "{}", size(folder.path()));
     }
 
     #[test]
-    fn what_is_too_old_goes_whoever_it_belongs_to() {
+    fn old_records_of_every_model_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let mut kept = Folder::open(folder.path(), LIMITS).unwrap();
         kept.keep(&source("a"), &record(1_000)).unwrap();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_opened_again_counts_what_is_there() {
+    fn reopened_folder_counts_existing_segments() {
         let folder = tempfile::tempdir().unwrap();
         for at in 0..100 {
             let mut kept = Folder::open(folder.path(), LIMITS).unwrap();
@@ -288,7 +288,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn nobody_but_the_owner_may_read_what_clients_sent() {
+    fn only_the_owner_can_read_captured_data() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("capture");

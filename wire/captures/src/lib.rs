@@ -1,16 +1,15 @@
-//! Queries kept in a folder: what clients asked and what the deployed model said, to make stand-ins from.
+//! Captured queries in a folder: requests and the deployed model's answers, for building stand-ins.
 //!
-//! A frontend writes them ([`Folder`]), `parm stand-in` reads them ([`read()`]). A folder has one folder for each model, and
-//! in it *segments*: files that are only appended to, named by when they began. A segment says first whose rows these are;
-//! then come [`Record`]s, one after another, each with its length. So a process that is killed loses the end of one record
-//! at most, and the reader takes what is whole.
+//! A frontend writes them ([`Folder`]), `parm stand-in` reads them ([`read()`]). A folder has one folder per model with
+//! *segments*: append-only files, named by their start. A segment begins with its model; then follow [`Record`]s, each
+//! with its length. A process that is killed loses the end of one record at most, and readers use whole records only.
 //!
-//! The folder is bounded in size and age. Whole segments are removed, the oldest first: a sixteenth of the bound each, so
-//! that what is kept is never much less than was asked for. Rejected: one file as a ring, which is never whole while it is
-//! written; a file for each query, which file systems are slow with; and npy files, which cannot hold rows of several
-//! sizes, nor be appended to without rewriting their beginning.
+//! The folder is limited in size and age. Whole segments, each a sixteenth of the limit, are removed, the oldest first,
+//! so little less than the limit is kept. Rejected: one file as a ring, which is never complete while it is written; a
+//! file per query, which file systems handle slowly; npy files, which cannot hold rows of several sizes, nor be
+//! appended to without rewriting their header.
 //!
-//! What is in the files is what clients sent. They can be read by their owner only, and nobody else removes them.
+//! The files hold clients' data. Only their owner can read them, and only the limits remove them.
 
 mod error;
 mod folder;

@@ -1,11 +1,11 @@
-//! Folders for models: a name that clients or servers made up must not lead out of the folder.
+//! Folder names of models: a name from a client or server must not escape the folder.
 
 use std::fmt::Write;
 
 /// Longest name of a folder; file systems take 255 bytes.
 const LONGEST: usize = 200;
 
-/// The folder's name for a model: what is no letter, digit, dash, dot or underscore is written as its bytes.
+/// The folder's name for a model: other characters than letters, digits, dash, dot and underscore are written as bytes.
 pub(crate) fn folder(model: &str) -> String {
     let mut name = String::new();
     for (at, byte) in model.bytes().enumerate() {
@@ -15,7 +15,7 @@ pub(crate) fn folder(model: &str) -> String {
             false => _ = write!(name, "%{byte:02x}"),
         }
     }
-    // Of two long names that begin alike the queries lie together; each segment says whose they are.
+    // Long names with the same start share a folder; each segment names its model.
     name.truncate(LONGEST);
     name
 }

@@ -1,4 +1,4 @@
-//! Reading what was kept.
+//! Reads captured queries.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,16 +16,16 @@ const MOST_BYTES: u64 = 16 << 30;
 /// Most bytes of the line that a segment begins with. Others than a frontend may have written it.
 const MOST_TITLE: u64 = 1 << 20;
 
-/// Queries to one model.
+/// Captured queries of one model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Captured {
     /// The records, the oldest first.
     pub records: Vec<Record>,
-    /// Bytes at the ends of segments that are no whole record: a process was killed there, or the disk was full.
+    /// Bytes of incomplete records at the ends of segments: a process was killed there, or the disk was full.
     pub lost: u64,
 }
 
-/// Reads the queries to `model` from a folder that a frontend wrote to, or from the folder of one model in it.
+/// Reads the queries of `model` from a frontend's folder, or from the folder of one model in it.
 pub fn read(path: &Path, model: &str) -> Result<Captured, Error> {
     read_most(path, model, MOST_BYTES)
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_in_the_order_of_time_and_a_cut_end_is_counted() {
+    fn records_are_read_in_order_and_a_cut_end_is_counted() {
         let folder = tempfile::tempdir().unwrap();
         written(folder.path());
         let segment = segments_below(folder.path()).unwrap().remove(0).path;
@@ -112,7 +112,7 @@ mod tests {
         let captured = read(folder.path(), "m/1").unwrap();
         assert_eq!(captured.records.iter().map(|record| record.unix_ms).collect::<Vec<_>>(), [3, 5]);
         assert!(captured.lost > 0);
-        // The folder of the model alone will do as well.
+        // The folder of a single model works as well.
         assert_eq!(read(segment.parent().unwrap(), "m/1").unwrap(), captured);
     }
 
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_format_is_named() {
+    fn later_format_is_named_in_the_error() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("1.rows"), "{\"format\":2,\"model\":\"m\",\"version\":\"1\"}\n")
             .unwrap();

@@ -4,7 +4,7 @@ use bytes::{Buf, Bytes};
 use parm_protocol::{DataType, NamedTensor, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of what a record says about its tensors.
+/// Most bytes of a record's head.
 const MOST_HEAD: usize = 1 << 20;
 
 /// A request and its answer.
@@ -12,13 +12,13 @@ const MOST_HEAD: usize = 1 << 20;
 pub struct Record {
     /// Milliseconds since 1970.
     pub unix_ms: u64,
-    /// What was asked: rows of every input.
+    /// Rows of every input.
     pub inputs: Vec<NamedTensor>,
-    /// What the deployed model said of them. None where somebody else answered.
+    /// The deployed model's answer; empty if another model answered.
     pub outputs: Vec<NamedTensor>,
 }
 
-/// What a record says before the bytes of its tensors.
+/// The head of a record, before the bytes of its tensors.
 #[derive(Serialize, Deserialize)]
 struct Head {
     unix_ms: u64,
@@ -36,12 +36,12 @@ struct Described {
 }
 
 impl Record {
-    /// The record as it is written: its length, that of its head, the head, and the tensors one after another.
+    /// The encoded record: its length, that of its head, the head, and the tensors in order.
     pub fn to_bytes(&self) -> Vec<u8> {
         let describe = |tensors: &[NamedTensor]| tensors.iter().map(Described::of).collect();
         let head =
             Head { unix_ms: self.unix_ms, inputs: describe(&self.inputs), outputs: describe(&self.outputs) };
-        // Strings and numbers: nothing that JSON cannot say.
+        // Strings and numbers, which JSON can always express.
         let head = serde_json::to_vec(&head).unwrap_or_default();
         let tensors = || self.inputs.iter().chain(&self.outputs).map(|named| named.tensor.data());
         let length = 4 + head.len() + tensors().map(Bytes::len).sum::<usize>();
@@ -53,7 +53,7 @@ impl Record {
         bytes
     }
 
-    /// Takes the next record from the front; `None` at the end, and where the rest is no whole record.
+    /// Takes the next record from the front; `None` at the end, or if the rest is not a whole record.
     pub(crate) fn take(rest: &mut Bytes) -> Option<Self> {
         let length = usize::try_from(rest.get(..8)?.get_u64_le()).ok()?;
         let end = length.checked_add(8).filter(|end| *end <= rest.len())?;
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_damaged_is_no_record() {
+    fn cut_or_damaged_record_is_ignored() {
         let whole = record().to_bytes();
         for length in 0..whole.len() {
             assert_eq!(Record::take(&mut Bytes::copy_from_slice(&whole[..length])), None, "{length} bytes");

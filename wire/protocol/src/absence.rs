@@ -1,9 +1,9 @@
-//! Decides when something that is missing counts as gone: after two looks in a row that lack it.
+//! Reports a missing member as gone only after two consecutive looks without it.
 //!
-//! Folders, name servers and lists of servers are looked at again and again. One look can miss what is there: a volume is
-//! mounted anew, a folder is replaced in two steps, a list comes from a replica that lags behind. [`Absence`] reports a member as
-//! gone when the look before missed it too. A look that finds nothing at all changes nothing: an empty mount is far more
-//! likely than an operator who removes everything this way.
+//! Folders, name servers and lists of servers are polled. One look can miss a member that exists: a volume is mounted
+//! again, a folder is replaced in two steps, a list comes from a lagging replica. [`Absence`] therefore waits for a
+//! second look. An empty look changes nothing: an empty mount is far more likely than an operator who removes
+//! everything this way.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,8 @@ impl<K> Default for Absence<K> {
 }
 
 impl<K: Clone + Ord> Absence<K> {
-    /// Takes in a look that found so many members in all, and which of the known ones it has. Returns the members that are gone.
+    /// Processes a look: the number of members in it, and which known members it has. Returns the members that are
+    /// gone.
     pub fn look<'a>(
         &mut self,
         known: impl IntoIterator<Item = &'a K>,
@@ -37,7 +38,7 @@ impl<K: Clone + Ord> Absence<K> {
         gone
     }
 
-    /// Whether a member was missed once, and the next look decides about it.
+    /// Whether the last look missed this member, so that the next one decides.
     pub fn is_missed(&self, key: &K) -> bool {
         self.0.contains(key)
     }

@@ -1,23 +1,22 @@
-//! What one request may be made of, however it came.
+//! Bounds on the parts of one request, the same for every transport.
 //!
-//! A body's size says little about what it becomes: an empty tensor takes two bytes in a message and some three hundred in
-//! memory, a JSON number two and eight, a parameter five and a hundred. With each kind of part bounded, whatever a body
-//! holds beside its tensors' bytes is bounded too, and those may not exceed the bound on the body: a request costs a few
-//! times its own size, not a hundred times. The bounds on parts are the protocol's and no settings: they are far beyond
-//! what models have, and two servers that differ in them would refuse each other's requests.
+//! The size of a body says little about its size in memory: an empty tensor takes 2 bytes in a message and about 300 in
+//! memory, a JSON number 2 and 8, a parameter 5 and 100. With each kind of part bounded, a request costs a few times
+//! its own size. The bounds are constants of the protocol, not settings: they are far above what models use, and two
+//! servers with different bounds would reject each other's requests.
 
 use crate::{Error, InferRequest, Parameter, Parameters};
 
-/// Inputs that one request may have, and outputs, each; models have a handful.
+/// Most inputs of one request, and most outputs; models have a handful.
 pub const MOST_TENSORS: usize = 4096;
 
-/// Parameters that one request may have, those of its tensors included.
+/// Most parameters of one request, those of its tensors included.
 pub const MOST_PARAMETERS: usize = 1024;
 
-/// Bytes of names, ids and parameters that one request may have: they are copied, and passed on with every row.
+/// Most bytes of names, ids and parameters in one request: they are copied, and passed on with every row.
 pub const MOST_TEXT_BYTES: usize = 1 << 20;
 
-/// Dimensions that one tensor may have; engines stop at eight to sixty-four.
+/// Most dimensions of one tensor; engines stop at eight to 64.
 pub const MOST_DIMENSIONS: usize = 64;
 
 /// Counts the parts of a request or answer while it is read.
@@ -28,7 +27,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// One more in a list of `what`, which has `count` already.
+    /// Counts one more in a list of `what`, which has `count` already.
     pub fn tensor(count: usize, what: &str) -> Result<(), Error> {
         match count {
             0..MOST_TENSORS => Ok(()),
@@ -36,7 +35,7 @@ impl Parts {
         }
     }
 
-    /// One more dimension of a tensor that has `count` already.
+    /// Counts one more dimension of a tensor that has `count` already.
     pub fn dimension(count: usize) -> Result<(), Error> {
         match count {
             0..MOST_DIMENSIONS => Ok(()),
@@ -44,7 +43,7 @@ impl Parts {
         }
     }
 
-    /// So many parameters more, or an error that names the bound.
+    /// Counts `more` parameters. The error names the bound.
     pub fn parameters(&mut self, more: usize) -> Result<(), Error> {
         self.parameters = self.parameters.saturating_add(more);
         match self.parameters {
@@ -53,7 +52,7 @@ impl Parts {
         }
     }
 
-    /// So many bytes of names, ids and parameters more, likewise.
+    /// Counts `more` bytes of names, ids and parameters. The error names the bound.
     pub fn text(&mut self, more: usize) -> Result<(), Error> {
         self.text = self.text.saturating_add(more);
         match self.text {
@@ -70,7 +69,7 @@ fn beyond(most: String, instead: &str) -> Error {
     Error::Malformed { message: format!("more than the {most} that one request may have: {instead}") }
 }
 
-/// Room for the bytes of a request's tensors where these are not the body's own.
+/// Memory budget for a request's tensors if their bytes are not the body's own.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
     limit: usize,
@@ -83,13 +82,13 @@ impl Room {
         Self { limit, left: limit }
     }
 
-    /// So many bytes less, or the refusal.
+    /// Takes bytes from the budget, or rejects the request.
     pub fn take(&mut self, bytes: usize) -> Result<(), Error> {
         self.left = self.left.checked_sub(bytes).ok_or_else(|| self.refusal(bytes))?;
         Ok(())
     }
 
-    /// The error of a request that wants so many bytes more than there is room for.
+    /// The error of a request that needs so many bytes more than are left.
     pub fn refusal(&self, bytes: usize) -> Error {
         let bytes = (self.limit - self.left).saturating_add(bytes);
         Error::TensorsTooLarge { bytes, limit: self.limit }
@@ -97,15 +96,15 @@ impl Room {
 }
 
 impl Default for Room {
-    /// Whatever the body says.
+    /// No limit.
     fn default() -> Self {
         Self::of(usize::MAX)
     }
 }
 
-/// About how many bytes a request takes in memory.
+/// Approximate size of a request in memory, in bytes.
 pub fn weight(request: &InferRequest) -> usize {
-    /// A parameter's place in its map, with the room that the map leaves free.
+    /// A parameter's entry in its map, including the map's spare room.
     const ENTRY: usize = 2 * (size_of::<String>() + size_of::<Parameter>());
     let text = |parameters: &Parameters| -> usize {
         let value = |value: &Parameter| ENTRY + value.as_str().map_or(0, str::len);
@@ -128,7 +127,7 @@ mod tests {
     use crate::{ModelRef, NamedTensor, RequestedOutput, Tensor};
 
     #[test]
-    fn what_is_beyond_a_bound_is_told_the_bound() {
+    fn error_names_the_bound_when_a_count_exceeds_it() {
         let words = |outcome: Result<(), Error>| outcome.unwrap_err().to_string();
         assert_eq!(Parts::tensor(MOST_TENSORS - 1, "inputs"), Ok(()));
         assert!(
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_request_weighs() {
+    fn weight_counts_every_part_of_a_request() {
         let parameters = Parameters::from([("p".repeat(1000), "v".repeat(1000).as_str().into())]);
         let tensor = Tensor::from_f32([1000].as_slice(), &[0.0; 1000]).unwrap();
         let mut request = InferRequest {

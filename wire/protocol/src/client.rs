@@ -1,11 +1,11 @@
-//! What a client of a server must be able to do, whatever carries it.
+//! The trait of a client of one server, whatever transport carries it.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
 
 use parm_tokens::{Order, Token};
+use tokio::time::Instant;
 
 use crate::fleet::{Watcher, Wish};
 use crate::{
@@ -15,25 +15,25 @@ use crate::{
 /// A boxed future, so that the transports can sit behind `dyn Client`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What travels with a request beside its content.
+/// Metadata that travels with a request.
 #[derive(Clone, Debug, Default)]
 pub struct CallContext {
-    /// When the answer is no longer wanted; sent to the server and enforced here.
+    /// When the caller stops waiting; sent to the server and enforced by the client as well.
     pub deadline: Option<Instant>,
     /// W3C `traceparent` to send along.
     pub traceparent: Option<String>,
     /// The server's token that the request uses.
     pub token: Option<Token>,
-    /// The share of the server's instances that the request is charged to, if not its model's own. Servers that know no
-    /// shares are not told.
+    /// The share of the server's instances that the request is charged to, if not its model's own. Servers without
+    /// shares do not receive it.
     pub share: Option<Arc<str>>,
 }
 
 /// A client of one server of the Open Inference Protocol.
 ///
-/// Dropping a returned future cancels the request, at the server too where the transport can say so.
+/// Dropping a returned future cancels the request, at the server too if the transport supports it.
 pub trait Client: Send + Sync + 'static {
-    /// Where the server is, for messages.
+    /// The server's address, for messages.
     fn peer(&self) -> &str;
 
     /// Sends a request and waits for its answer.
@@ -43,19 +43,20 @@ pub trait Client: Send + Sync + 'static {
         context: CallContext,
     ) -> BoxFuture<'_, Result<InferResponse, Error>>;
 
-    /// Has somebody told of tokens that the server gives; nothing is told where it gives none.
+    /// Registers a receiver of token messages. It receives nothing if the server gives no tokens.
     fn watch(&self, _watcher: Arc<dyn Watcher>) {}
 
-    /// Tells the server what is wished of its tokens. It may get lost.
+    /// Sends the server an order about its tokens. It may get lost.
     fn tell(&self, _order: Order<Wish>) {}
 
-    /// Whether the server says it is ready.
+    /// Whether the server reports that it is ready.
     fn is_ready(&self) -> BoxFuture<'_, Result<bool, Error>>;
 
-    /// Waits until what was cancelled keeps the server busy no more, as far as can be told: until it answers a question.
+    /// Waits until cancelled requests no longer keep the server busy, as far as the client can know: until it answers a
+    /// probe.
     fn settled(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            // Whatever the answer.
+            // Any response will do, an error included.
             let _ = self.is_ready().await;
         })
     }
@@ -66,18 +67,18 @@ pub trait Client: Send + Sync + 'static {
     /// A model's tensors.
     fn model_metadata<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelMetadata, Error>>;
 
-    /// A model's configuration; `Unimplemented` where the server has no such endpoint.
+    /// A model's configuration; `Unimplemented` if the server has no such endpoint.
     fn model_config<'a>(&'a self, model: &'a ModelRef) -> BoxFuture<'a, Result<ModelConfig, Error>>;
 
-    /// The models of the server's repository; `Unimplemented` where the server has no such endpoint.
+    /// The models of the server's repository; `Unimplemented` if the server has no such endpoint.
     fn repository_index(&self) -> BoxFuture<'_, Result<Vec<ModelIndex>, Error>>;
 
-    /// Loads (or reloads) a model by name; `Unimplemented` where the server has no such endpoint.
+    /// Loads (or reloads) a model by name; `Unimplemented` if the server has no such endpoint.
     fn load_model<'a>(&'a self, _name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Err(Error::Unimplemented { what: "loading models".into() }) })
     }
 
-    /// Unloads a model by name; `Unimplemented` where the server has no such endpoint.
+    /// Unloads a model by name; `Unimplemented` if the server has no such endpoint.
     fn unload_model<'a>(&'a self, _name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Err(Error::Unimplemented { what: "unloading models".into() }) })
     }

@@ -1,44 +1,44 @@
-//! Everything that can be wrong with a request, and the one table from errors to codes.
+//! Protocol errors and their classes.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::DataType;
 
-/// The class of an error: decides the HTTP and gRPC status (see `server::status`).
+/// The class of an error, which decides the HTTP and gRPC status (see `server::status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Code {
     /// Unknown model, version or path.
     NotFound,
-    /// The request can never succeed as it is.
+    /// The request can never succeed unchanged.
     InvalidArgument,
-    /// The body is over the limit.
+    /// The body exceeds the limit.
     TooLarge,
-    /// A queue is full or load is shed: try again later.
+    /// A queue is full or load is shed: retry later.
     Overloaded,
-    /// The deadline passed.
+    /// The deadline expired.
     DeadlineExceeded,
     /// No instance can serve the model now.
     Unavailable,
     /// A key is missing or unknown.
     Unauthenticated,
-    /// The key does not allow this, or nobody may do it from where the request came.
+    /// The key does not allow this, or the request came from another machine.
     PermissionDenied,
-    /// The key is over its limits: try again later.
+    /// The key exceeds its rate or concurrency limit: retry later.
     TooManyRequests,
-    /// The server does not offer this.
+    /// The server does not support this.
     Unimplemented,
-    /// A fault of ours.
+    /// An internal error.
     Internal,
 }
 
-/// An error of the protocol. Messages say what is wrong and what to do.
+/// A protocol error. Messages state what failed and what to do.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Error {
     #[error("unknown model '{name}': list the served models with POST /v2/repository/index")]
     UnknownModel { name: String },
-    #[error("model '{name}' has no version '{version}': available are {available:?}")]
+    #[error("model '{name}' has no version '{version}': request one of {available:?}")]
     UnknownVersion { name: String, version: String, available: Vec<String> },
     #[error("unknown path '{path}': see /v2/openapi.json")]
     UnknownPath { path: String },
@@ -46,27 +46,27 @@ pub enum Error {
     UnknownService { service: String },
     #[error("malformed request: {message}")]
     Malformed { message: String },
-    #[error("the request has no inputs: model '{model}' wants {expected:?}")]
+    #[error("the request has no inputs: model '{model}' requires {expected:?}")]
     NoInputs { model: String, expected: Vec<String> },
-    #[error("input '{name}' is not an input of model '{model}': it has {expected:?}")]
+    #[error("input '{name}' is not an input of model '{model}': its inputs are {expected:?}")]
     UnknownInput { model: String, name: String, expected: Vec<String> },
     #[error("input '{name}' of model '{model}' is missing: send every one of {expected:?}")]
     MissingInput { model: String, name: String, expected: Vec<String> },
     #[error("input '{name}' is given twice: send it once")]
     DuplicateInput { name: String },
-    #[error("output '{name}' is asked for twice: name it once")]
+    #[error("output '{name}' is requested twice: name it once")]
     DuplicateOutput { name: String },
-    #[error("output '{name}' is not an output of model '{model}': it has {expected:?}")]
+    #[error("output '{name}' is not an output of model '{model}': its outputs are {expected:?}")]
     UnknownOutput { model: String, name: String, expected: Vec<String> },
     #[error("unknown datatype '{datatype}': use BOOL, UINT8-64, INT8-64, FP16, BF16, FP32, FP64 or BYTES")]
     UnknownDatatype { datatype: String },
-    #[error("datatype {actual} where {expected} is wanted")]
+    #[error("datatype is {actual}, expected {expected}")]
     WrongDatatype { expected: DataType, actual: DataType },
-    #[error("input '{name}' has datatype {actual}, the model wants {expected}")]
+    #[error("input '{name}' has datatype {actual}, the model expects {expected}")]
     WrongInputDatatype { name: String, expected: DataType, actual: DataType },
-    #[error("input '{name}' has shape {actual:?}, the model wants {expected:?} (-1 is any size)")]
+    #[error("input '{name}' has shape {actual:?}, the model expects {expected:?} (-1 is any size)")]
     WrongShape { name: String, expected: Vec<i64>, actual: Vec<usize> },
-    #[error("shape {shape:?} describes more elements than can be addressed")]
+    #[error("shape {shape:?} has more elements than can be addressed")]
     ShapeOverflow { shape: Vec<usize> },
     #[error("shape {shape:?} needs {expected} bytes of data, got {actual}")]
     SizeMismatch { shape: Vec<usize>, expected: usize, actual: usize },
@@ -74,7 +74,7 @@ pub enum Error {
         "shape {shape:?} needs {expected} whole length-prefixed strings, found {actual} or bytes left over"
     )]
     StringsMismatch { shape: Vec<usize>, expected: usize, actual: usize },
-    #[error("rows {start}..+{count} of a tensor with {rows} rows")]
+    #[error("rows {start}..+{count} are out of range: the tensor has {rows} rows")]
     RowsOutOfRange { start: usize, count: usize, rows: usize },
     #[error("tensors of shape {actual:?} and {expected:?} cannot share a batch")]
     RowShapeMismatch { expected: Vec<usize>, actual: Vec<usize> },
@@ -82,7 +82,7 @@ pub enum Error {
     NothingToConcatenate,
     #[error("inputs disagree on the number of rows: '{name}' has {actual}, the first input {expected}")]
     RowsDisagree { name: String, expected: usize, actual: usize },
-    #[error("{rows} rows in one request, at most {limit} are accepted: split the request")]
+    #[error("{rows} rows in one request exceed the limit of {limit}: split the request")]
     BatchTooLarge { rows: usize, limit: usize },
     #[error("the body has more than {limit} bytes: send less, or raise the server's body limit")]
     BodyTooLarge { limit: usize },
@@ -102,13 +102,13 @@ pub enum Error {
     #[error("{message}")]
     Unavailable { message: String },
     #[error(
-        "a key is wanted here: send 'authorization: Bearer KEY'; whoever runs the server makes one with parm keys new"
+        "a key is required: send 'authorization: Bearer KEY'; the server's operator makes one with parm keys new"
     )]
     NoKey,
-    #[error("the key is not known here (any more): ask whoever runs the server for another")]
+    #[error("the key is unknown or revoked: ask the server's operator for another")]
     UnknownKey,
     #[error(
-        "key '{name}' has the role {role}, and this wants {wanted}: ask whoever runs the server for a key of that role"
+        "key '{name}' has the role {role}, this requires {wanted}: ask the server's operator for a key of that role"
     )]
     WrongRole { name: String, role: &'static str, wanted: &'static str },
     #[error("{message}")]
@@ -116,25 +116,23 @@ pub enum Error {
     #[error("{message}")]
     TooManyRequests { message: String, retry_after: Duration },
     #[error(
-        "without a key this is done from the server's own machine only, and by no page of a browser: send a key of the role \
+        "without a key this is allowed from the server's own machine only, and not from a web page: send a key of the role \
          control (server.keys_file says who has one)"
     )]
     LocalOnly,
-    #[error(
-        "nobody may load or unload models here without a key: set server.keys_file, or server.model_control"
-    )]
+    #[error("loading and unloading models requires a key: set server.keys_file, or server.model_control")]
     ModelControl,
     #[error("cannot use the key file {}: {reason}", path.display())]
     KeyFile { path: PathBuf, reason: String },
     #[error("cannot use [tls]: {reason}")]
     Tls { reason: String },
-    #[error("{what} is not offered by this server")]
+    #[error("this server does not support {what}")]
     Unimplemented { what: String },
     #[error("{message}")]
     Internal { message: String },
     #[error("cannot listen on {address}: {message}")]
     Listen { address: String, message: String },
-    /// An error that a remote server answered with.
+    /// An error response of a remote server.
     #[error("{message}")]
     Remote { code: Code, message: String },
     /// The transport to a remote server broke; whether the request ran there is unknown.
@@ -182,7 +180,7 @@ impl Error {
         }
     }
 
-    /// A short stable word for metrics.
+    /// A short stable name for metrics.
     pub fn reason(&self) -> &'static str {
         match self.code() {
             Code::NotFound => "not_found",

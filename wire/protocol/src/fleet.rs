@@ -1,26 +1,26 @@
-//! What clients and servers do about tokens, where several frontends share instances: see the crate `tokens`.
+//! Traits of clients and servers that exchange tokens (see the crate `tokens`).
 
 use parm_tokens::{Frontend, Message, Order, Token};
 
-/// The parameter of a request that names the share of the instances' time that it is charged to.
+/// The request parameter that names the share of the instances' time that the request is charged to.
 pub const SHARE: &str = "parm_share";
 
-/// What stands before a model's name where its own share is meant, as no share that is set up can be called.
+/// Prefix of a model's own share; configured shares cannot have such names.
 pub const OWN_SHARE: &str = "model:";
 
-/// A server's half: it gives tokens and notes reservations. Its models go by name.
+/// A server's half: gives tokens and records reservations. It identifies models by name.
 pub trait Giver: Send + Sync {
-    /// A frontend takes part, on a connection of its own; it is told by post.
+    /// Registers a frontend, which has a connection of its own; it receives messages through `mailbox`.
     fn join(&self, mailbox: Box<dyn Mailbox>) -> Frontend;
 
-    /// The connection is gone.
+    /// The connection ended.
     fn leave(&self, frontend: Frontend);
 
-    /// A frontend says something.
+    /// Processes a frontend's message.
     fn told(&self, frontend: Frontend, order: Order<Wish>);
 }
 
-/// What a frontend has a job of.
+/// The kind of job that a frontend has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Wish {
     /// The model that its query is for.
@@ -36,30 +36,30 @@ impl Wish {
     }
 }
 
-/// The way to a frontend.
+/// Delivers messages to a frontend.
 pub trait Mailbox: Send + Sync {
-    /// Sends a message; what need not be there at once may go with the next answer. It may get lost.
+    /// Sends a message. Unless `at_once`, it may travel with the next answer. It may get lost.
     fn post(&self, message: Message, at_once: bool);
 }
 
-/// A client's half: told what comes on the connections to one server.
+/// A client's half: receives messages of the connections to one server.
 pub trait Watcher: Send + Sync {
-    /// There is news on a connection; later connections have higher numbers.
+    /// A connection reports news; later connections have higher numbers.
     fn heard(&self, connection: u64, news: News);
 }
 
-/// What a connection tells a client.
+/// News of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// It is there, and the server gives tokens on it.
+    /// The connection is open, and the server gives tokens on it.
     Offered,
-    /// The server says something.
+    /// A message of the server.
     Told(Message),
-    /// It takes no more requests, and all tokens are void.
+    /// The connection takes no more requests, and all its tokens are void.
     Ended,
 }
 
-/// Who sends a request, where it takes part.
+/// The frontend that sends a request, if it uses tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The frontend.

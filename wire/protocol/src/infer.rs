@@ -2,7 +2,7 @@
 
 use crate::{Parameters, Tensor};
 
-/// A model by name, and by version where the client asked for one.
+/// A model by name, and by version if the client requested one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModelRef {
     /// The model's name.
@@ -22,7 +22,7 @@ pub struct NamedTensor {
     pub parameters: Parameters,
 }
 
-/// An output that the client asked for.
+/// An output that the client requested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestedOutput {
     /// The tensor's name in the model.
@@ -42,7 +42,7 @@ pub struct InferRequest {
     pub parameters: Parameters,
     /// Input tensors.
     pub inputs: Vec<NamedTensor>,
-    /// Wanted outputs; empty means all.
+    /// Requested outputs; empty means all.
     pub outputs: Vec<RequestedOutput>,
 }
 

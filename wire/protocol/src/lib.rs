@@ -1,8 +1,7 @@
-//! The Open Inference Protocol: tensors, requests and answers, their encodings in REST and gRPC, and the two traits between
-//! which everything happens: [`InferenceService`] for who answers, [`client::Client`] for who asks.
+//! The Open Inference Protocol: tensors, requests, responses, their encodings, and the two main traits.
 //!
-//! Nothing here opens a socket: servers, clients and frames are the crate `wire`. It knows nothing of coding, dispatch or
-//! engines.
+//! Servers implement [`InferenceService`], clients implement [`client::Client`]. The crate opens no socket: servers,
+//! clients and frames are the crate `transport`. It has no notion of coding, dispatch or engines.
 
 mod absence;
 pub mod bounds;

@@ -1,4 +1,4 @@
-//! What a server says about itself and its models. The serde shapes are the protocol's REST shapes.
+//! Metadata of servers and models. The serde shapes are the protocol's REST shapes.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ pub struct ServerMetadata {
     pub name: String,
     /// Server version.
     pub version: String,
-    /// Protocol extensions that the server speaks.
+    /// Protocol extensions that the server supports.
     #[serde(default)]
     pub extensions: Vec<String>,
-    /// Where it stands. An addition of ours; other servers say nothing.
+    /// The server's node and zone, an extension of the protocol; other servers do not send it.
     #[serde(flatten)]
     pub place: Place,
 }
@@ -28,7 +28,7 @@ pub struct TensorMetadata {
     pub name: String,
     /// The protocol's datatype name.
     pub datatype: String,
-    /// Dimensions, the batch first where the model has one.
+    /// Dimensions, the batch first if the model has one.
     pub shape: Vec<i64>,
 }
 
@@ -73,7 +73,7 @@ pub struct ModelConfig {
     pub input: Vec<ModelConfigTensor>,
     /// Outputs.
     pub output: Vec<ModelConfigTensor>,
-    /// What the server says besides, by name; of other servers' what has Triton's form.
+    /// Further parameters of the server, by name. Those of other servers count if they have Triton's form.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "in_tritons_form")]
     pub parameters: BTreeMap<String, ModelParameter>,
 }
@@ -81,7 +81,7 @@ pub struct ModelConfig {
 /// A parameter in a [`ModelConfig`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelParameter {
-    /// Its value, whatever it means.
+    /// Its value as text.
     pub string_value: String,
 }
 
@@ -92,13 +92,13 @@ impl ModelConfig {
         self
     }
 
-    /// The SHA-256 of the model's file, where the server says it.
+    /// The SHA-256 of the model's file, if the server reports it.
     pub fn digest(&self) -> Option<&str> {
         self.parameters.get("sha256").map(|parameter| &*parameter.string_value)
     }
 }
 
-/// A server that means something else by `parameters` says nothing that we could read, and serves its models all the same.
+/// Ignores `parameters` of another form: the server's models are served nevertheless.
 fn in_tritons_form<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, ModelParameter>, D::Error> {
     let serde_json::Value::Object(all) = serde_json::Value::deserialize(from)? else {
         return Ok(BTreeMap::new());
@@ -154,7 +154,7 @@ pub struct ModelStatistics {
     pub compute_infer: DurationStatistics,
     /// Extracting outputs.
     pub compute_output: DurationStatistics,
-    /// By batch size.
+    /// Statistics by batch size.
     pub batch_stats: Vec<BatchStatistics>,
 }
 

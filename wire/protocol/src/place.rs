@@ -1,16 +1,17 @@
-//! Where a server stands: its machine, and the zone of that. What stands together becomes slow together, so whoever makes
-//! use of several servers wants to know. A server says it with its metadata; the protocol's own clients skip what they do
-//! not know.
+//! A server's node and zone.
+//!
+//! Servers on one node slow down together, so redundancy should avoid a node that is in use already. A server reports
+//! its place in its metadata; clients of the protocol skip fields that they do not know.
 
 use std::fmt;
 
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Longest name of a node or zone: that of a name in DNS.
+/// Longest name of a node or zone: that of a DNS name.
 pub const LONGEST: usize = 253;
 
-/// Where a server stands, as far as it is known.
+/// A server's place, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// The machine.
@@ -22,37 +23,37 @@ pub struct Place {
 }
 
 impl Place {
-    /// What a server says of itself; a name that is none counts as none.
+    /// The place that a server reports; an invalid name counts as none.
     pub fn announced(node: &str, zone: &str) -> Self {
         Self { node: name(node).unwrap_or_default(), zone: name(zone).unwrap_or_default() }
     }
 
-    /// This, and the other where this says nothing.
+    /// Fills in from `other` whatever is unknown here.
     pub fn or(self, other: Self) -> Self {
         Self { node: self.node.or(other.node), zone: self.zone.or(other.zone) }
     }
 }
 
-/// The name of a node or zone; none if it is empty. It becomes a label of metrics and a word on pages, so it is short and
-/// of one word; else what is wrong with it.
+/// Parses the name of a node or zone; `None` if it is empty. It becomes a metric label and appears on pages, so it must
+/// be one short word.
 pub fn name(text: &str) -> Result<Option<String>, String> {
     let text = text.trim();
     if text.len() > LONGEST {
         return Err(format!("it has {} bytes: give a name of at most {LONGEST}", text.len()));
     }
     match text.chars().find(|char| char.is_whitespace() || char.is_control()) {
-        Some(char) => Err(format!("{char:?} stands in '{}': give a name of one word", text.escape_debug())),
+        Some(char) => Err(format!("'{}' contains {char:?}: give a name of one word", text.escape_debug())),
         None => Ok((!text.is_empty()).then(|| text.to_owned())),
     }
 }
 
-/// Reads such a name from a configuration. Variables of the environment that look like numbers come as numbers, and those
-/// that are set to nothing say nothing.
+/// Reads such a name from a configuration. Environment variables that look like numbers arrive as numbers; empty ones
+/// count as unset.
 pub fn setting<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     from.deserialize_any(Words).and_then(|text| name(&text).map_err(de::Error::custom))
 }
 
-/// Servers that mean something else by the field say nothing of where they stand, and serve all the same.
+/// Ignores a field of another form: the server is used nevertheless, without a place.
 fn announced<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let said = serde_json::Value::deserialize(from)?;
     Ok(said.as_str().and_then(|text| name(text).ok().flatten()))
@@ -106,7 +107,7 @@ mod tests {
     use crate::ServerMetadata;
 
     #[test]
-    fn a_name_is_one_short_word_or_says_what_is_wrong() {
+    fn name_must_be_one_short_word() {
         assert_eq!(name(" gke-pool-1 "), Ok(Some("gke-pool-1".into())));
         assert_eq!(name("10.0.0.5"), Ok(Some("10.0.0.5".into())));
         assert_eq!(name("  "), Ok(None));
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_where_it_stands_and_one_that_means_something_else_serves_all_the_same() {
+    fn place_of_another_form_is_ignored() {
         let read = |text: &str| serde_json::from_str::<ServerMetadata>(text).unwrap().place;
         let head = r#""name": "s", "version": "1", "extensions": []"#;
         let place = Place { node: Some("n1".into()), zone: Some("z".into()) };
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_better_is_believed_name_by_name() {
+    fn configured_names_override_reported_ones() {
         let told = Place { node: Some("a".into()), zone: None };
         let announced = Place { node: Some("b".into()), zone: Some("z".into()) };
         assert_eq!(told.or(announced), Place { node: Some("a".into()), zone: Some("z".into()) });

@@ -1,18 +1,20 @@
-//! How long a model's runs take, as its server measured them when it loaded the model: a parameter of its configuration, in
-//! Triton's form, so that it travels wherever configurations do.
+//! Measured run times of a model, a parameter of its configuration.
+//!
+//! The server measures them when it loads the model. They are in Triton's form, so they travel wherever configurations
+//! do.
 
 use std::time::Duration;
 
 use crate::{ModelConfig, ModelParameter};
 
-/// The parameter: microseconds of a run of 1, 2, 4 and 8 rows, with commas between; fewer where more took too long.
+/// The parameter: microseconds of a run of 1, 2, 4 and 8 rows, separated by commas; fewer if larger runs took too long.
 const NAME: &str = "parm_run_us";
 
-/// Rows of the runs that are measured.
+/// Rows of the measured runs.
 pub const MEASURED_ROWS: [usize; 4] = [1, 2, 4, 8];
 
 impl ModelConfig {
-    /// Notes how long runs of [`MEASURED_ROWS`] take.
+    /// Sets the run times of [`MEASURED_ROWS`].
     pub fn set_run_times(&mut self, times: &[Duration]) {
         if times.is_empty() {
             self.parameters.remove(NAME);
@@ -22,7 +24,7 @@ impl ModelConfig {
         self.parameters.insert(NAME.into(), ModelParameter { string_value: micros.join(",") });
     }
 
-    /// How long runs of [`MEASURED_ROWS`] take, as far as the server says; what it says wrongly is not said.
+    /// The run times of [`MEASURED_ROWS`] that the server reports; invalid values are ignored.
     pub fn run_times(&self) -> Vec<Duration> {
         let Some(said) = self.parameters.get(NAME) else { return Vec::new() };
         let times = said.string_value.split(',').take(MEASURED_ROWS.len());
@@ -37,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_measured_is_read_again() {
+    fn run_times_are_read_as_they_were_set() {
         let mut config = ModelConfig::default();
         assert_eq!(config.run_times(), []);
         let times = [900, 1500, 2800, 5600].map(Duration::from_micros);
@@ -50,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_measurement_and_no_reason_to_refuse_the_model() {
+    fn invalid_run_times_are_ignored_and_the_model_is_kept() {
         for parameters in [
             r#"{"parm_run_us": {"string_value": "fast"}}"#,
             r#"{"parm_run_us": {"string_value": "5,0"}}"#,

@@ -1,8 +1,9 @@
-//! What a server must be able to do; frontend and worker both implement it.
+//! The trait of a server, which frontend and worker both implement.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 use crate::fleet::{Caller, Giver};
 use crate::{
@@ -10,7 +11,7 @@ use crate::{
     ServerMetadata,
 };
 
-/// How a request came in.
+/// The transport of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the names say it
 pub enum Transport {
@@ -19,38 +20,37 @@ pub enum Transport {
     Frames,
 }
 
-/// What is known about a request beside its content.
+/// Metadata of a request.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// When the request was read off the wire.
     pub arrived: Instant,
-    /// The transport's own deadline (gRPC's `grpc-timeout`, a frame's remaining time), if it sent one. The
-    /// `timeout` parameter is the service's to read.
+    /// The transport's own deadline (gRPC's `grpc-timeout`, a frame's remaining time), if it sent one. The service
+    /// reads the `timeout` parameter itself.
     pub deadline: Option<Instant>,
-    /// How it came in.
+    /// The transport.
     pub transport: Transport,
     /// W3C `traceparent`, if the client sent one.
     pub traceparent: Option<String>,
-    /// Who sent it, where frontends share the server's instances and it is one of them.
+    /// The frontend that sent it, if it uses tokens.
     pub caller: Option<Caller>,
-    /// The name of the key that it came with, where one is asked for.
+    /// The name of its key, if keys are required.
     pub key: Option<Arc<str>>,
 }
 
 /// A server of the Open Inference Protocol.
 ///
-/// Dropping the future of [`infer`](Self::infer) means that the client went away: work that nobody waits for any more
-/// must be given up.
+/// Dropping the future of [`infer`](Self::infer) means that the client went away: the service must give up the work.
 pub trait InferenceService: Send + Sync + 'static {
-    /// Whether the process works at all.
+    /// Whether the process works.
     fn is_live(&self) -> bool {
         true
     }
 
-    /// Whether requests should be sent here: false while starting and while draining.
+    /// Whether the server accepts requests: false while starting and while draining.
     fn is_ready(&self) -> bool;
 
-    /// Whether one model can be served now. Unknown models are an error.
+    /// Whether one model can be served now. An unknown model is an error.
     fn is_model_ready(&self, model: &ModelRef) -> Result<bool, Error>;
 
     /// Name, version, extensions.
@@ -74,7 +74,7 @@ pub trait InferenceService: Send + Sync + 'static {
     /// Unloads a model by name.
     fn unload_model(&self, name: &str) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Who gives tokens, if anybody does.
+    /// The giver of tokens, if the service gives any.
     fn giver(&self) -> Option<Arc<dyn Giver>> {
         None
     }
@@ -86,7 +86,7 @@ pub trait InferenceService: Send + Sync + 'static {
         context: Context,
     ) -> impl Future<Output = Result<InferResponse, Error>> + Send;
 
-    /// Called by the server for each request that it turned away before [`infer`](Self::infer) saw it (malformed,
-    /// too large, unauthenticated, ...), so that every rejection is counted.
+    /// Called for each request that the server rejected before [`infer`](Self::infer) (malformed, too large,
+    /// unauthenticated, ...), so that every rejection is counted.
     fn rejected(&self, _error: &Error, _transport: Transport) {}
 }

@@ -1,4 +1,4 @@
-//! A tensor as it travels: a datatype, a shape and raw little-endian, row-major bytes shared without copying.
+//! A tensor on the wire: a datatype, a shape and raw row-major bytes, shared without copying.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// Wraps `data`, which must be exactly what `datatype` and `shape` call for.
+    /// Wraps `data`, which must have exactly the size that `datatype` and `shape` require.
     pub fn new(datatype: DataType, shape: impl Into<Shape>, data: Bytes) -> Result<Self, Error> {
         let shape = shape.into();
         let elements = elements(&shape)?;
@@ -69,7 +69,7 @@ impl Tensor {
         self.shape.iter().product()
     }
 
-    /// Whether there is no element.
+    /// Whether the tensor is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -116,7 +116,7 @@ impl Tensor {
         Ok(Tensor { datatype: self.datatype, shape, data })
     }
 
-    /// Tensors of one datatype and row shape stacked along the first dimension. One tensor is passed through.
+    /// Stacks tensors of one datatype and row shape along the first dimension. A single tensor is passed through.
     pub fn concat_rows(parts: &[Tensor]) -> Result<Tensor, Error> {
         let [first, rest @ ..] = parts else {
             return Err(Error::NothingToConcatenate);
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_product_of_dimensions_that_overflows_is_an_error() {
+    fn shape_whose_size_overflows_is_rejected() {
         let shape = [usize::MAX, 2];
         let error = Tensor::new(DataType::Fp32, shape.as_slice(), Bytes::new()).unwrap_err();
         assert_eq!(error, Error::ShapeOverflow { shape: shape.to_vec() });

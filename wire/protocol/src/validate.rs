@@ -1,22 +1,22 @@
-//! A request against a model's metadata, before anything is queued or computed.
+//! Validates a request against a model's metadata, before anything is queued or computed.
 //!
-//! Frontend and worker hold requests to the same rules, so that a request refused by one is refused by the other with
-//! the same words. A model has a batch dimension when the first dimension of every input and output varies (-1); then
-//! rows of different requests may share a batch. Any other model takes a request as one indivisible row.
+//! Frontend and worker apply the same rules, so both reject a request with the same message. A model has a batch
+//! dimension if the first dimension of every input and output varies (-1); then rows of different requests may share a
+//! batch. Any other model takes a request as one indivisible row.
 
 use crate::{DataType, Error, InferRequest, ModelMetadata, NamedTensor, TensorMetadata};
 
-/// How many rows a model takes in a request.
+/// The rows that a model accepts in one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
     /// A request is one row, whatever its shapes.
     Whole,
-    /// The first dimension counts rows, of which there may be this many.
+    /// The first dimension counts rows, up to this many.
     UpTo(usize),
 }
 
 impl Rows {
-    /// As a model's own metadata has it.
+    /// As the model's metadata declares it.
     pub fn of(model: &ModelMetadata, most: usize) -> Self {
         if has_batch_dimension(model) { Self::UpTo(most) } else { Self::Whole }
     }
@@ -51,7 +51,7 @@ pub fn has_batch_dimension(model: &ModelMetadata) -> bool {
     !model.inputs.is_empty() && model.inputs.iter().chain(&model.outputs).all(varies)
 }
 
-/// Puts the inputs of a validated request into the model's order. Most clients send them so already.
+/// Puts the inputs of a validated request into the model's order. Most clients send them in that order already.
 pub fn in_model_order(mut inputs: Vec<NamedTensor>, model: &ModelMetadata) -> Vec<NamedTensor> {
     let place = |name: &str| model.inputs.iter().position(|declared| declared.name == name);
     if !inputs.is_sorted_by_key(|input| place(&input.name)) {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_the_model_lacks_is_refused() {
+    fn output_that_the_model_lacks_is_rejected() {
         let mut request = request(vec![tensor("a", &[1, 2]), tensor("b", &[1, 1])]);
         request.outputs.push(RequestedOutput { name: "z".into(), parameters: Parameters::new() });
         let (model_name, expected) = ("m".into(), vec!["y".into()]);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_is_asked_for_twice_is_refused() {
+    fn output_requested_twice_is_rejected() {
         let mut request = request(vec![tensor("a", &[1, 2]), tensor("b", &[1, 1])]);
         request.outputs = vec![RequestedOutput { name: "y".into(), parameters: Parameters::new() }; 2];
         let error = Error::DuplicateOutput { name: "y".into() };

@@ -1,4 +1,4 @@
-//! The codecs, both ways: what is written is what is read, and no input makes them panic.
+//! Properties of the codecs: values survive a round trip, and no input causes a panic.
 
 use bytes::Bytes;
 use parm_protocol::grpc::convert;
@@ -23,7 +23,7 @@ fn parameters() -> impl Strategy<Value = Parameters> {
     prop::collection::btree_map("p_\\PC{0,6}", parameter(), 0..3)
 }
 
-/// Any tensor whose values JSON can say: text in BYTES, 0 and 1 in BOOL, nothing infinite.
+/// A tensor whose values JSON can express: text in BYTES, 0 and 1 in BOOL, nothing infinite.
 fn tensor() -> impl Strategy<Value = NamedTensor> {
     let shape = prop::collection::vec(0usize..5, 0..4);
     (prop::sample::select(&DataType::ALL[..]), shape, any::<u64>(), "\\PC{0,9}", parameters()).prop_map(

@@ -1,4 +1,4 @@
-//! Holds the committed gRPC code to the `.proto` it comes from, so that building the crate needs no protobuf compiler.
+//! Compares the committed gRPC code with its `.proto`, so that a build needs no protobuf compiler.
 
 use std::fs;
 use std::path::Path;
@@ -15,11 +15,11 @@ fn generated_code_is_what_the_proto_says() {
 
     let descriptors =
         protox::compile([root.join("proto/open_inference.proto")], [root.join("proto")]).unwrap();
-    // Comments in the descriptors would be served by reflection to no purpose.
+    // Reflection would serve the comments in the descriptors to no purpose.
     let mut bare = descriptors.clone();
     bare.file.iter_mut().for_each(|file| file.source_code_info = None);
     fs::write(fresh.path().join("inference.bin"), bare.encode_to_vec()).unwrap();
-    // Messages only: the crate `wire` has the client.
+    // Messages only: the crate `transport` has the client.
     tonic_prost_build::configure()
         .build_server(false)
         .build_client(false)

@@ -1,5 +1,6 @@
-//! What fuzzing starts from is whole: every seed decodes, so that a change to the codecs does not quietly leave the
-//! fuzzer with nothing but errors to grow from. Rewrite the seeds with `fuzz/seeds.py`.
+//! Decodes every seed of the fuzzer.
+//!
+//! A change to the codecs must not leave the fuzzer with invalid seeds only. `fuzz/seeds.py` rewrites the seeds.
 
 use std::fs;
 use std::path::Path;

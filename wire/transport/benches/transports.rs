@@ -1,6 +1,6 @@
-//! Round trips to a service that does nothing, in another process, over each transport: what the wire itself costs.
+//! Round trips to a service in another process that does nothing, over each transport.
 //!
-//! `cargo bench -p parm-transport --bench transports` prints a table. Numbers of a busy machine are ratios at best.
+//! `cargo bench -p parm-transport --bench transports` prints a table. On a busy machine only ratios count.
 
 #![allow(clippy::print_stdout)] // a table, for whoever runs it
 #![allow(clippy::disallowed_methods)] // a benchmark reads the machine's clock
@@ -35,7 +35,7 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Answers at once with ten numbers.
+/// Answers immediately with ten numbers.
 struct Null;
 
 impl InferenceService for Null {

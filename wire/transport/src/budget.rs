@@ -1,14 +1,13 @@
-//! What the requests of all connections together may make a server hold.
+//! The byte budget of a server, shared by the requests of all connections.
 //!
-//! A bound on one body, on the streams of a connection and on connections multiplies to more than any machine has. So
-//! the bytes of bodies are counted while they arrive, and until their requests are answered. What goes beyond the bound
-//! is refused at once: a request that waited for room would hold the bytes that it has, and two of them could wait for
-//! each other.
+//! Limits on one body, on the streams of a connection and on connections multiply to more memory than any machine has.
+//! So the bytes of bodies are counted while they arrive, and until their requests are answered. A request beyond the
+//! limit is rejected immediately: if it waited it would keep the bytes that it has, and two requests could deadlock.
 //!
-//! One share follows a request from its first byte to the last byte of its answer. While the body arrives it is what has
-//! arrived. Once the body is read it is what the request then takes, if that is more (text becomes numbers, names become
-//! strings); both exist for a moment, but reading is synchronous, so that a thread has one such body at a time. When the
-//! request is answered it is the answer, until a client has taken that: one that does not read holds no more than others.
+//! One share follows a request from its first byte to the last byte of its answer. While the body arrives, it covers
+//! the bytes received. After decoding it covers the request, if that is larger. Both exist for a moment, but decoding
+//! is synchronous, so that a thread has one such body at a time. Then it covers the answer until the client has read
+//! it, so slow clients are bounded too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,10 +15,10 @@ use std::time::Duration;
 
 use parm_protocol::Error;
 
-/// Answers free room all the time, so a refused client need not wait for long.
+/// Answers free bytes all the time, so a rejected client may retry soon.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The bytes that may be held.
+/// The budget.
 #[derive(Debug)]
 pub struct Budget {
     limit: usize,
@@ -32,12 +31,11 @@ impl Budget {
         Arc::new(Self { limit, held: AtomicUsize::new(0) })
     }
 
-    /// No bytes yet, on behalf of one request.
+    /// An empty share, for one request.
     pub(crate) fn share(self: &Arc<Self>) -> Arc<Share> {
         Arc::new(Share { budget: self.clone(), held: AtomicUsize::new(0), refused: AtomicBool::new(false) })
     }
 
-    /// The bytes that are held now.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
@@ -51,7 +49,7 @@ impl Budget {
 
     fn refusal(&self, held: usize) -> Error {
         let message = format!(
-            "requests and answers in progress hold {held} of the {} bytes that this server gives them: try again later, \
+            "requests and answers in progress hold {held} of the {} bytes of this server's budget: try again later, \
              or raise server.max_bytes_in_flight",
             self.limit
         );
@@ -59,7 +57,7 @@ impl Budget {
     }
 }
 
-/// What one request holds of a budget, until it is dropped.
+/// The bytes that one request holds, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Arc<Budget>,
@@ -68,7 +66,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// More bytes are held from now on, or none of these and an error.
+    /// Adds bytes, or adds none and fails.
     pub(crate) fn grow(&self, bytes: usize) -> Result<(), Error> {
         match self.budget.take(bytes) {
             Ok(()) => {
@@ -82,19 +80,19 @@ impl Share {
         }
     }
 
-    /// At least so many bytes are held from now on, or as many as before and an error.
+    /// Grows to at least so many bytes, or stays unchanged and fails.
     pub(crate) fn cover(&self, bytes: usize) -> Result<(), Error> {
         self.grow(bytes.saturating_sub(self.held.load(Ordering::Relaxed)))
     }
 
-    /// Exactly so many bytes are held from now on, in place of those before; or none and an error.
+    /// Changes to exactly so many bytes, or drops to none and fails.
     pub(crate) fn turn_into(&self, bytes: usize) -> Result<(), Error> {
         let before = self.held.swap(0, Ordering::Relaxed);
         self.budget.held.fetch_sub(before, Ordering::Relaxed);
         self.grow(bytes)
     }
 
-    /// The error of growing too far, for who was not there to see it.
+    /// The error of a share that failed to grow, for a later stage.
     pub(crate) fn refusal(&self) -> Option<Error> {
         let refused = self.refused.load(Ordering::Relaxed);
         refused.then(|| self.budget.refusal(self.budget.held.load(Ordering::Relaxed)))
@@ -112,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_can_be_held_again_and_a_refusal_holds_nothing() {
+    fn dropped_bytes_are_free_again_and_a_rejection_holds_none() {
         let budget = Budget::new(10);
         let (first, second) = (budget.share(), budget.share());
         first.grow(6).unwrap();
@@ -130,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_covers_what_its_request_becomes_and_then_the_answer() {
+    fn share_covers_the_decoded_request_and_then_the_answer() {
         let budget = Budget::new(10);
         let share = budget.share();
         share.grow(4).unwrap();

@@ -1,10 +1,9 @@
 //! The Open Inference Protocol on sockets: one server, one client for each transport, and frames.
 //!
-//! Frontend and workers speak the same protocol north and south, so there is ONE [`server`], generic over
-//! [`InferenceService`](parm_protocol::InferenceService), and behind [`Client`](parm_protocol::client::Client) one
-//! implementation for each of HTTP, gRPC and [`frames`]. Every address is served by
-//! [`listening`], which bounds its connections. [`keys`] says which caller may have which route, and [`tls`] keeps third parties
-//! from reading along.
+//! Frontend and workers serve the same protocol, so there is one [`server`], generic over
+//! [`InferenceService`](parm_protocol::InferenceService). There is one [`Client`](parm_protocol::client::Client)
+//! implementation for each of HTTP, gRPC and [`frames`]. [`listening`] serves every address and limits its connections,
+//! [`keys`] controls access to routes, and [`tls`] encrypts.
 
 mod budget;
 pub mod client;

@@ -7,7 +7,7 @@ use parm_protocol::{
     ModelRef, ModelStatistics, ServerMetadata,
 };
 
-/// A service that is what a closure does.
+/// A service that runs a closure.
 pub(crate) struct Scripted<F>(pub(crate) F);
 
 impl<F, A> InferenceService for Scripted<F>
@@ -51,7 +51,7 @@ where
     }
 }
 
-/// Answers with the inputs.
+/// A response with the inputs as outputs.
 pub(crate) fn echo(request: InferRequest) -> InferResponse {
     InferResponse {
         model_name: request.model.name,

@@ -1,7 +1,9 @@
-//! What is looked at again and again, and believed once two looks in a row saw it: who writes a file may empty it first, or
-//! write one file after another, and what a look finds in between is nothing that anybody meant.
+//! Accepts a polled value only after two identical reads.
+//!
+//! A writer may truncate a file first, or write several files one after another. A read in between sees a state that
+//! the writer never intended.
 
-/// What is believed of something, and what the last look saw.
+/// The accepted value, and the value of the last read.
 #[derive(Debug)]
 pub struct Settling<T> {
     believed: Option<T>,
@@ -15,8 +17,8 @@ impl<T> Default for Settling<T> {
 }
 
 impl<T: Clone + PartialEq> Settling<T> {
-    /// Takes in what a look saw; returns whether that is believed from now on and was not before. The first look is
-    /// believed at once: there is nothing that it could replace.
+    /// Processes a read. Returns whether its value is accepted now and was not before. The first read is accepted at
+    /// once, as it replaces nothing.
     pub fn look(&mut self, seen: T) -> bool {
         let holds = self.believed.is_none() || self.last.as_ref() == Some(&seen);
         let changed = holds && self.believed.as_ref() != Some(&seen);
@@ -27,12 +29,12 @@ impl<T: Clone + PartialEq> Settling<T> {
         changed
     }
 
-    /// Whether nothing was seen so far.
+    /// Whether nothing was read so far.
     pub fn is_new(&self) -> bool {
         self.last.is_none()
     }
 
-    /// Believes something that was not looked at.
+    /// Accepts a value without a read.
     pub fn believe(&mut self, known: T) {
         self.believed = Some(known);
     }
@@ -43,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_believed_at_its_second_look_and_once() {
+    fn change_is_accepted_once_at_its_second_read() {
         let mut settling = Settling::default();
         let looks =
             [('a', true), ('a', false), ('b', false), ('c', false), ('c', true), ('c', false), ('a', false)];

@@ -7,18 +7,18 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, Tra
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// Makes `span` a child of the remote span that `traceparent` names; a malformed header is ignored, as W3C asks.
+/// Makes `span` a child of the remote span in `traceparent`; a malformed header is ignored, as W3C requires.
 pub fn adopt(span: &Span, traceparent: &str) {
     if span.is_disabled() {
         return;
     }
     if let Some(context) = parse(traceparent) {
-        // Fails only where no OpenTelemetry layer is installed: then there is nothing to adopt into.
+        // Fails only without an OpenTelemetry layer: then there is no context to set.
         let _ = span.set_parent(Context::new().with_remote_span_context(context));
     }
 }
 
-/// The header that makes a remote span a child of `span`; `None` where nothing is traced.
+/// The header that makes a remote span a child of `span`; `None` if nothing is traced.
 pub fn traceparent(span: &Span) -> Option<String> {
     if span.is_disabled() {
         return None;
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_traceparent_is_read_and_nonsense_is_not() {
+    fn malformed_traceparent_is_ignored() {
         let context = parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").unwrap();
         assert_eq!(context.trace_id().to_string(), "0af7651916cd43dd8448eb211c80319c");
         assert_eq!(context.span_id().to_string(), "b7ad6b7169203331");

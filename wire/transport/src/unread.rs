@@ -1,8 +1,8 @@
-//! Answers that are made and that their clients have not taken yet.
+//! Answers that the server has made and the client has not read yet.
 //!
-//! An answer leaves our hands long before it leaves the machine: HTTP and frames queue its bytes until the client makes
-//! room for them. So what an answer holds is tied to its bytes, and let go of with the last of them. How long the oldest
-//! one has been there tells a client that does not read, or reads a byte now and then, from one that does.
+//! HTTP and frames queue the bytes of an answer until the client makes room for them. So an answer's share of the byte
+//! budget is tied to its bytes, and released with the last of them. The age of the oldest answer reveals a client that
+//! does not read, or reads a byte now and then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use tokio::time::Instant;
 
 use crate::budget::Share;
 
-/// The answers of one connection that are not taken yet.
+/// The unread answers of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Unread(Mutex<Backlog>);
 
 #[derive(Debug, Default)]
 struct Backlog {
     next: u64,
-    /// When each was made, the oldest first.
+    /// The time at which each was made, the oldest first.
     since: BTreeMap<u64, Instant>,
 }
 
-/// One answer, for as long as any of its bytes are there.
+/// One answer, until its last byte is gone.
 #[derive(Debug)]
 pub(crate) struct UnreadAnswer {
     unread: Arc<Unread>,
@@ -44,17 +44,17 @@ impl Unread {
         Arc::new(UnreadAnswer { unread: Arc::clone(self), number, _share: share })
     }
 
-    /// How long the oldest answer still has, of `limit`; all of it where there is none.
+    /// Time left for the oldest answer; `limit` if there is none.
     pub(crate) fn patience(&self, limit: Duration) -> Duration {
         self.oldest().map_or(limit, |oldest| limit.saturating_sub(oldest))
     }
 
-    /// How long the oldest answer has been there, if there is any.
+    /// The age of the oldest answer.
     pub(crate) fn oldest(&self) -> Option<Duration> {
         self.0.lock().since.values().next().map(Instant::elapsed)
     }
 
-    /// Returns when an answer was not taken within `limit`.
+    /// Returns when an answer was unread for `limit`.
     pub(crate) async fn overdue(&self, limit: Duration) {
         loop {
             let patience = self.patience(limit);
@@ -67,7 +67,7 @@ impl Unread {
 }
 
 impl UnreadAnswer {
-    /// A part of the answer, which holds it until it is written.
+    /// A part of the answer, which keeps it alive until it is written.
     pub(crate) fn part(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         if bytes.is_empty() {
             return bytes;
@@ -101,7 +101,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(10);
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_holds_its_share_until_its_last_byte_is_gone() {
+    async fn answer_holds_its_share_until_its_last_byte() {
         let (budget, unread) = (Budget::new(100), Arc::new(Unread::default()));
         let share = budget.share();
         share.grow(6).unwrap();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_oldest_answer_decides_how_long_to_wait() {
+    async fn timeout_counts_from_the_oldest_answer() {
         let unread = Arc::new(Unread::default());
         let first = unread.answer(None);
         tokio::time::sleep(Duration::from_secs(4)).await;

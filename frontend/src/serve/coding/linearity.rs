@@ -71,7 +71,7 @@ pub(crate) async fn examine(
                 Ok(request) => request,
                 Err(reason) => return Ok(Err(reason)),
             };
-            let deadline = Some((tokio::time::Instant::now() + patience).into_std());
+            let deadline = Some(tokio::time::Instant::now() + patience);
             let context = CallContext { deadline, traceparent: None, token: None, share: None };
             let answer = tokio::time::timeout(patience, client.infer(request, context)).await;
             match answer.unwrap_or(Err(Error::DeadlineExceeded { waited: patience })) {

@@ -1,8 +1,7 @@
-//! A request's message that is held to the bounds before it is read.
+//! A request message that is checked against the bounds before it is decoded.
 //!
-//! An empty tensor takes two bytes on the wire and some three hundred in memory, so a body well within its limit could
-//! fill the machine before anybody has looked at it. So the message is taken as bytes, counted ([`scan`]), and read only
-//! when it is within the bounds; what is not is refused in our own words.
+//! An empty tensor takes 2 bytes on the wire and about 300 in memory, so a body within its limit could fill the memory
+//! while it is decoded. [`scan`] therefore counts the parts in the raw bytes first.
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::encoding::{DecodeContext, WireType, skip_field};
@@ -13,12 +12,12 @@ use super::scan;
 use crate::Error;
 use crate::bounds::Room;
 
-/// A [`ModelInferRequest`] as it came, not read yet.
+/// A [`ModelInferRequest`] as raw bytes, not decoded yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bounded(Bytes);
 
 impl Bounded {
-    /// Reads the message if it is within the bounds, typed contents within `room`.
+    /// Decodes the message if it is within the bounds, typed contents within `room`.
     pub fn into_message(self, mut room: Room) -> Result<ModelInferRequest, Error> {
         scan::request(&self.0, &mut room)?;
         ModelInferRequest::decode(self.0).map_err(scan::malformed)
@@ -30,13 +29,13 @@ impl Message for Bounded {
         buf.put_slice(&self.0);
     }
 
-    /// Takes all there is, without a copy where it lies in one piece.
+    /// Takes all bytes, without a copy if they are contiguous.
     fn merge(&mut self, mut buf: impl Buf) -> Result<(), DecodeError> {
         self.0 = buf.copy_to_bytes(buf.remaining());
         Ok(())
     }
 
-    /// Within another message it would be nothing: it is only ever a whole one.
+    /// Never called: the message is not a field of another message.
     fn merge_field(
         &mut self,
         tag: u32,
@@ -75,7 +74,6 @@ mod tests {
         }
     }
 
-    /// A message with one input.
     fn with(input: InferInputTensor) -> ModelInferRequest {
         ModelInferRequest { inputs: vec![input], ..message(0, 0, 0) }
     }
@@ -90,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_within_the_bounds_is_read_as_it_was_sent() {
+    fn message_within_the_bounds_is_read_as_sent() {
         let everything = InferInputTensor {
             name: "x".into(),
             datatype: "FP32".into(),
@@ -115,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_a_bound_is_refused_before_it_is_read() {
+    fn message_beyond_a_bound_is_rejected_undecoded() {
         let input = || InferInputTensor { name: "x".into(), ..Default::default() };
         let text = "t".repeat(MOST_TEXT_BYTES);
         let many = parameters(MOST_PARAMETERS / 2 + 1);

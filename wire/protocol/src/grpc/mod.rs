@@ -1,4 +1,4 @@
-//! The gRPC side of the protocol: generated messages and client, and their conversion to and from our own types.
+//! The gRPC side of the protocol: generated messages, and their conversion to and from our types.
 
 mod bounded;
 pub mod convert;
@@ -6,7 +6,7 @@ mod scan;
 
 pub use bounded::Bounded;
 
-/// What the protobuf compiler makes of `proto/open_inference.proto`; a test holds the two together.
+/// Output of the protobuf compiler for `proto/open_inference.proto`; a test keeps the two in step.
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 #[rustfmt::skip]
 #[path = "generated/inference.rs"]

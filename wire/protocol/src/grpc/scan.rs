@@ -1,8 +1,8 @@
-//! What a request's message holds, counted on the wire before anything of it is kept.
+//! Counts the parts of an encoded request message.
 //!
-//! Reading a message makes its lists as it meets them, and there is no way to stop it from outside: 64 MB of empty tensors
-//! are twenty gigabytes by the time that anybody could look. So the tags are walked once beforehand, which allocates nothing,
-//! takes a fraction of the time that reading takes, and passes over raw contents in one step.
+//! Decoding allocates lists as it meets them and cannot be stopped from outside: 64 MB of empty tensors become 20 GB.
+//! This walk over the tags allocates nothing, takes a fraction of the time of decoding, and skips raw contents in one
+//! step.
 
 use prost::DecodeError;
 use prost::bytes::Buf;
@@ -11,17 +11,17 @@ use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_f
 use crate::Error;
 use crate::bounds::{Parts, Room};
 
-/// One field's value as far as counting goes.
+/// The value of one field, as far as counting needs it.
 enum Field<'a> {
     /// A number; how many bytes does not matter.
     Number,
     /// Text, bytes, a message, or numbers one after another.
     Bytes(&'a [u8]),
-    /// Something that no field of ours is: passed over.
+    /// A field of another kind, which is skipped.
     Other,
 }
 
-/// Holds a request's message to the bounds.
+/// Checks an encoded request against the bounds.
 pub(super) fn request(message: &[u8], room: &mut Room) -> Result<(), Error> {
     let (mut parts, mut inputs, mut outputs, mut raw) = (Parts::default(), 0, 0, 0);
     each(message, |tag, field| match (tag, field) {
@@ -75,7 +75,7 @@ fn input(message: &[u8], parts: &mut Parts, room: &mut Room) -> Result<(), Error
     })
 }
 
-/// Typed contents take as much as the lists that they are read into, which is more than they become.
+/// Typed contents cost as much as the lists they decode into, which exceed the final bytes.
 fn contents(message: &[u8], room: &mut Room) -> Result<(), Error> {
     each(message, |tag, field| {
         let size = match tag {
@@ -95,7 +95,7 @@ fn contents(message: &[u8], room: &mut Room) -> Result<(), Error> {
     })
 }
 
-/// How many numbers of varying length these are: each ends with a byte whose highest bit is clear.
+/// Counts varints: each ends with a byte whose highest bit is clear.
 fn numbers(packed: &[u8]) -> usize {
     packed.iter().filter(|byte| **byte < 0x80).count()
 }

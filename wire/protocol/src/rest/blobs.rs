@@ -1,17 +1,17 @@
-//! The raw tensors behind the JSON of a body, taken one after another without copying.
+//! The raw tensors that follow the JSON of a body, taken in order without copying.
 
 use bytes::Bytes;
 
 use super::malformed;
 use crate::Error;
 
-/// What is left of a body behind its JSON.
+/// The rest of a body after its JSON.
 pub(super) struct Blobs {
     rest: Bytes,
 }
 
 impl Blobs {
-    /// Splits a body after `json_length` bytes; without a length all of it is JSON.
+    /// Splits a body after `json_length` bytes; without a length the whole body is JSON.
     pub(super) fn split(mut body: Bytes, json_length: Option<usize>) -> Result<(Bytes, Blobs), Error> {
         let Some(length) = json_length else {
             return Ok((body, Blobs { rest: Bytes::new() }));
@@ -26,7 +26,6 @@ impl Blobs {
         Ok((json, Blobs { rest: body }))
     }
 
-    /// The next tensor's bytes.
     pub(super) fn take(&mut self, tensor: &str, size: usize) -> Result<Bytes, Error> {
         if size > self.rest.len() {
             return Err(malformed(format!(
@@ -37,7 +36,7 @@ impl Blobs {
         Ok(self.rest.split_to(size))
     }
 
-    /// Nothing may be left over: it would mean that sizes and bytes disagree.
+    /// Rejects leftover bytes: sizes and bytes would disagree.
     pub(super) fn finish(self) -> Result<(), Error> {
         match self.rest.len() {
             0 => Ok(()),

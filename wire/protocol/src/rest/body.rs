@@ -9,10 +9,10 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use smallvec::SmallVec;
 
-/// Below this a copy costs less than one more piece to write.
+/// Copying fewer bytes than this costs less than writing one more piece.
 const COPY_BELOW: usize = 4096;
 
-/// A body in pieces, and how much of it is JSON where the binary extension is used.
+/// A body in pieces, and the length of its JSON if the binary extension is used.
 #[derive(Clone, Debug, Default)]
 pub struct Encoded {
     json_length: Option<usize>,

@@ -1,4 +1,4 @@
-//! A list with a bound on what it holds, which is kept while it is read: what is beyond it is never in memory.
+//! A list that enforces the bounds while it is read: parts beyond a bound are never in memory.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,16 +8,15 @@ use serde::de::{Deserialize, Deserializer, Error as _, SeqAccess, Visitor};
 use crate::Error;
 use crate::bounds::Parts;
 
-/// What a bounded list is of.
+/// An element of a bounded list.
 pub(super) trait Counted {
-    /// For words: what these are.
+    /// The name of the elements, for messages.
     const WHAT: &'static str;
 
-    /// Counts the parts of one.
+    /// Counts the parts of one element.
     fn count(&self, parts: &mut Parts) -> Result<(), Error>;
 }
 
-/// A list of inputs or outputs.
 pub(super) struct Few<T>(pub(super) Vec<T>);
 
 impl<T> Default for Few<T> {

@@ -1,10 +1,10 @@
-//! The REST side of the protocol: JSON, and the binary tensor extension that carries tensors as raw bytes behind it.
+//! The REST side of the protocol: JSON, and the binary tensor extension.
 //!
-//! The codecs are pure and go both ways: the server decodes requests and encodes responses, the client the reverse.
-//! With the extension a body is `JSON, blob, blob, ...`; the `Inference-Header-Content-Length` header says where the
-//! JSON ends, and each blob's size stands beside its tensor. Decoded tensors are slices of the body and encoded bodies
-//! refer to the tensors' bytes, so large tensors are never copied here. What the extension's parameters say
-//! (`binary_data`, `binary_data_size`, `binary_data_output`) stops at the codec.
+//! The codecs are pure and work both ways: the server decodes requests and encodes responses, the client the reverse.
+//! With the extension a body is `JSON, blob, blob, ...`; the `Inference-Header-Content-Length` header has the length of
+//! the JSON, and each tensor its blob's size. Decoded tensors are slices of the body and encoded bodies refer to the
+//! tensors' bytes, so large tensors are never copied. The extension's parameters (`binary_data`, `binary_data_size`,
+//! `binary_data_output`) end at the codec.
 
 mod blobs;
 mod body;
@@ -21,15 +21,15 @@ pub use body::Encoded;
 pub use problem::{decode as decode_error, encode as encode_error, shorten};
 pub use statistics::{decode as decode_statistics, encode as encode_statistics};
 
-/// The header that says how many bytes of the body are JSON, in the case that HTTP/2 wants.
+/// The header with the length of the JSON in bytes, in the lower case that HTTP/2 requires.
 pub const HEADER_LENGTH: &str = "inference-header-content-length";
 
-/// How the client wants its outputs: as raw bytes or as JSON.
+/// The form in which the client requests its outputs: raw bytes or JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// For outputs without a word of their own.
+    /// For outputs without their own setting.
     pub binary: bool,
-    /// Outputs with a word of their own.
+    /// Outputs with their own setting.
     pub outputs: Vec<(String, bool)>,
 }
 

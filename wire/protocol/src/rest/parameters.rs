@@ -1,4 +1,4 @@
-//! Parameters in JSON, with those of the binary extension taken out on the way.
+//! Parameters in JSON, separated from those of the binary extension.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use crate::bounds::Parts;
 use crate::{Error, Parameter, Parameters};
 
-/// What the binary extension claims for itself.
+/// Names that the binary extension reserves.
 const BINARY_DATA_SIZE: &str = "binary_data_size";
 const BINARY_DATA: &str = "binary_data";
 const BINARY_DATA_OUTPUT: &str = "binary_data_output";
@@ -18,13 +18,13 @@ const OURS: [&str; 3] = [BINARY_DATA_SIZE, BINARY_DATA, BINARY_DATA_OUTPUT];
 /// The parameters of a request, response or tensor as they stand in JSON.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Split {
-    /// What is not the codec's.
+    /// Parameters that are not the codec's.
     pub(super) others: Parameters,
-    /// Bytes of this tensor behind the JSON.
+    /// Bytes of this tensor after the JSON.
     pub(super) binary_data_size: Option<usize>,
-    /// Whether this output is wanted as raw bytes.
+    /// Whether this output is requested as raw bytes.
     pub(super) binary_data: Option<bool>,
-    /// Whether outputs without a word of their own are wanted as raw bytes.
+    /// Whether outputs without their own setting are requested as raw bytes.
     pub(super) binary_data_output: Option<bool>,
 }
 
@@ -152,10 +152,10 @@ impl Visitor<'_> for ValueVisitor {
     }
 }
 
-/// Parameters to write: those of the request, response or tensor, and the codec's own beside them.
+/// Parameters to write: those of the request, response or tensor, and the codec's own.
 ///
-/// Over gRPC a parameter may have one of the codec's names. It is not written: it would stand beside ours, and say
-/// something else about where a tensor lies.
+/// Over gRPC a parameter may have one of the codec's names. It is left out: it would contradict the codec's value about
+/// where a tensor lies.
 pub(super) struct Joined<'a> {
     pub(super) others: &'a Parameters,
     pub(super) binary_data_size: Option<usize>,
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parameter_with_a_name_of_the_codecs_never_stands_beside_the_codecs_own() {
+    fn parameter_named_like_the_codecs_is_not_written() {
         let others = Parameters::from([
             (BINARY_DATA_SIZE.to_string(), Parameter::Int64(1 << 40)),
             ("timeout".to_string(), Parameter::Int64(5)),

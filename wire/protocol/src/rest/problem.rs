@@ -1,14 +1,14 @@
-//! Errors in JSON: always `{"error": "<what and what to do>"}`.
+//! Errors in JSON: always `{"error": "<what failed and what to do>"}`.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{Code, Error};
 
-/// A message longer than this is cut: it may be a whole page that some proxy wrote, or quote what a client sent.
+/// Longer messages are cut: they may be a proxy's whole page, or quote a client.
 const LONGEST_MESSAGE: usize = 2000;
 
-/// The body that says `error`.
+/// The body of an error response.
 pub fn encode(error: &Error) -> Bytes {
     #[derive(Serialize)]
     struct Problem<'a> {
@@ -19,7 +19,7 @@ pub fn encode(error: &Error) -> Bytes {
     Bytes::from(serde_json::to_vec(&Problem { error: &message }).unwrap_or_default())
 }
 
-/// The error that a server answered with `code`; a body that is not ours is quoted as it is.
+/// The error in a response with `code`; a body of another form is quoted.
 pub fn decode(code: Code, body: &[u8]) -> Error {
     #[derive(Deserialize)]
     struct Foreign {
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_no_error_of_ours_is_quoted_and_cut() {
+    fn foreign_error_body_is_quoted_and_cut() {
         let page = "<html>é".repeat(1000);
         let Error::Remote { message, .. } = decode(Code::Unavailable, page.as_bytes()) else {
             unreachable!()
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_quotes_a_client_at_length_is_cut() {
+    fn long_error_message_is_cut() {
         let error = Error::UnknownDatatype { datatype: "é".repeat(1_000_000) };
         let Error::Remote { message, .. } = decode(Code::InvalidArgument, &encode(&error)) else {
             unreachable!()

@@ -14,10 +14,10 @@ use crate::{
     DataType, Error, InferRequest, ModelRef, NamedTensor, RequestedOutput, Shape, Tensor, TensorMetadata,
 };
 
-/// How a request carries its tensors and wants them back.
+/// The form of a request's tensors and of its outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Raw bytes behind the JSON: the binary tensor extension.
+    /// Raw bytes after the JSON: the binary tensor extension.
     Binary,
     /// Everything in JSON.
     Json,
@@ -36,7 +36,7 @@ struct ReadRequest<'a> {
 }
 
 impl ReadRequest<'_> {
-    /// Holds all parts together to the bounds that each list was held to.
+    /// Checks all lists together against the bounds that each list met.
     fn check(&self) -> Result<(), Error> {
         let mut parts = Parts::default();
         parts.text(self.id.as_ref().map_or(0, |id| id.0.len()))?;
@@ -72,7 +72,7 @@ pub fn decode(
     decode_within(model, json_length, body, Room::default())
 }
 
-/// [`decode`] with a bound on the bytes that values in JSON become.
+/// [`decode`] with a limit on the bytes that JSON values decode into.
 pub fn decode_within(
     model: ModelRef,
     json_length: Option<usize>,
@@ -81,7 +81,7 @@ pub fn decode_within(
 ) -> Result<(InferRequest, Wanted), Error> {
     let (json, mut blobs) = Blobs::split(body, json_length)?;
     let read: ReadRequest<'_> = serde_json::from_slice(&json)
-        .map_err(|error| malformed(format!("the body is no inference request in JSON: {error}")))?;
+        .map_err(|error| malformed(format!("the body is not an inference request in JSON: {error}")))?;
     read.check()?;
     let mut wanted =
         Wanted { binary: read.parameters.binary_data_output.unwrap_or(false), outputs: Vec::new() };
@@ -100,8 +100,8 @@ pub fn decode_within(
     Ok((InferRequest { model, id, parameters: read.parameters.others, inputs, outputs }, wanted))
 }
 
-/// Reads a body that is nothing but the model's one input (`Inference-Header-Content-Length: 0`), one row of it.
-/// The answer goes back as JSON, since there was no place to ask for more.
+/// Reads a body that is only the model's one input (`Inference-Header-Content-Length: 0`), one row of it. The response
+/// is JSON, as such a request cannot choose.
 pub fn decode_raw(
     model: ModelRef,
     input: &TensorMetadata,
@@ -123,7 +123,7 @@ pub fn decode_raw(
     Ok((request, Wanted::JSON))
 }
 
-/// One row of a shape with open dimensions: the batch is 1, and what one other open dimension is follows from the size.
+/// One row of a shape with open dimensions: the batch is 1, and one other open dimension follows from the size.
 fn raw_shape(dims: &[i64], elements: usize) -> Shape {
     let mut shape: Shape = dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(1)).collect();
     let mut open = dims.iter().enumerate().skip(1).filter(|(_, dim)| **dim < 0);
@@ -135,7 +135,7 @@ fn raw_shape(dims: &[i64], elements: usize) -> Shape {
     shape
 }
 
-/// A raw body of a model that takes strings is one string, which in a tensor has its length before it.
+/// For models that take strings the whole body is one string; a tensor prefixes it with its length.
 fn one_string(body: &[u8]) -> Result<Bytes, Error> {
     let length = u32::try_from(body.len()).map_err(|_| malformed("a string has at most 4 GiB"))?;
     Ok(Bytes::from([&length.to_le_bytes()[..], body].concat()))
@@ -159,7 +159,7 @@ struct WrittenOutput<'a> {
     parameters: Joined<'a>,
 }
 
-/// Writes a request; the model goes into the path, not here.
+/// Writes a request; the model goes into the path.
 pub fn encode(request: &InferRequest, form: Form) -> Result<Encoded, Error> {
     let mut blobs = Vec::new();
     let inputs = request.inputs.iter().map(|input| match form {
@@ -170,7 +170,7 @@ pub fn encode(request: &InferRequest, form: Form) -> Result<Encoded, Error> {
     let binary = (form == Form::Binary).then_some(true);
     let outputs = request.outputs.iter().map(|output| WrittenOutput {
         name: &output.name,
-        // Beside the word for all outputs, as some servers only heed this one.
+        // In addition to the setting for all outputs, as some servers read only this one.
         parameters: Joined { binary_data: binary, ..Joined::new(&output.parameters) },
     });
     let written = WrittenRequest {
@@ -194,14 +194,18 @@ mod tests {
 
     fn raw(input: &TensorMetadata, body: &'static [u8]) -> Result<Tensor, Error> {
         let (request, wanted) = decode_raw(ModelRef::latest("m"), input, Bytes::from_static(body))?;
-        assert_eq!((wanted, request.inputs.len()), (Wanted::JSON, 1), "there was no place to ask for more");
+        assert_eq!(
+            (wanted, request.inputs.len()),
+            (Wanted::JSON, 1),
+            "a raw body cannot choose the form of its outputs"
+        );
         assert_eq!(request.inputs[0].name, "x");
         Ok(request.inputs[0].tensor.clone())
     }
 
-    /// One way in and out of this process: what was read is what is written.
+    /// A request read from a body and written again shares the body's bytes.
     #[test]
-    fn large_tensors_are_not_copied_between_the_body_that_came_and_the_one_that_is_sent_on() {
+    fn large_tensors_are_not_copied_from_body_to_body() {
         let values = vec![7; 4 * 150_528];
         let json = br#"{"inputs":[{"name":"x","shape":[1,150528],"datatype":"FP32","parameters":{"binary_data_size":602112}}]}"#;
         let body = Bytes::from([&json[..], &values].concat());
@@ -237,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raw_body_of_the_wrong_size_is_refused_with_both_sizes() {
+    fn raw_body_of_the_wrong_size_is_rejected_with_both_sizes() {
         let mismatch = |shape: &[usize], expected, actual| {
             Err(Error::SizeMismatch { shape: shape.to_vec(), expected, actual })
         };
@@ -249,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_beyond_all_bounds_is_an_error_and_no_panic() {
+    fn metadata_beyond_all_bounds_is_an_error_not_a_panic() {
         let huge = raw(&input("FP64", &[-1, i64::MAX, 2, i64::MAX]), &[0; 8]);
         assert!(matches!(huge, Err(Error::ShapeOverflow { .. })), "{huge:?}");
         let open = raw(&input("FP64", &[-1, -1, i64::MAX, i64::MAX]), &[0; 8]);
@@ -291,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn values_in_json_become_no_more_than_there_is_room_for() {
+    fn json_values_are_limited_by_the_room() {
         let read = |datatype: &str, data: &str, count: usize, room| {
             let json = format!(
                 r#"{{"inputs":[{{"name":"x","datatype":"{datatype}","shape":[{count}],"data":[{data}]}}]}}"#
@@ -303,12 +307,12 @@ mod tests {
         assert_eq!(read("FP64", "1,1", 2, 15), Err(refused));
         assert_eq!(read("BYTES", r#""ab","""#, 2, 11), Ok(()));
         assert!(matches!(read("BYTES", r#""ab","""#, 2, 9), Err(Error::TensorsTooLarge { .. })));
-        // A shape that lies is told so: the text bounds what is set aside.
+        // A shape that lies is rejected as such: the text limits the allocation.
         assert!(matches!(read("FP64", "1,1", 1 << 40, 1000), Err(Error::Malformed { .. })));
     }
 
     #[test]
-    fn a_size_that_no_other_transport_can_say_is_refused() {
+    fn size_beyond_i64_is_rejected() {
         let body = |size: u64| {
             let json =
                 format!(r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":[0,{size}],"data":[]}}]}}"#);

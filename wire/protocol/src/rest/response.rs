@@ -23,7 +23,7 @@ struct WrittenResponse<'a> {
     outputs: Vec<tensor::Written<'a>>,
 }
 
-/// Writes a response with each output in the form that the client asked for.
+/// Writes a response with each output in the form that the client requested.
 pub fn encode(response: &InferResponse, wanted: &Wanted) -> Result<Encoded, Error> {
     let mut blobs = Vec::new();
     let outputs = response.outputs.iter().map(|output| match wanted.is_binary(&output.name) {
@@ -38,7 +38,7 @@ pub fn encode(response: &InferResponse, wanted: &Wanted) -> Result<Encoded, Erro
         outputs: outputs.collect(),
     };
     let json = serde_json::to_vec(&written)
-        .map_err(|error| malformed(format!("the answer cannot be written as asked: {error}")))?;
+        .map_err(|error| malformed(format!("the response cannot be encoded as requested: {error}")))?;
     Ok(Encoded::new(json, &blobs))
 }
 
@@ -60,7 +60,7 @@ struct ReadResponse<'a> {
 pub fn decode(json_length: Option<usize>, body: Bytes) -> Result<InferResponse, Error> {
     let (json, mut blobs) = Blobs::split(body, json_length)?;
     let read: ReadResponse<'_> = serde_json::from_slice(&json)
-        .map_err(|error| malformed(format!("the body is no inference response in JSON: {error}")))?;
+        .map_err(|error| malformed(format!("the body is not an inference response in JSON: {error}")))?;
     let mut room = Room::default();
     let outputs = read.outputs.0.into_iter().map(|output| output.finish(&mut blobs, &mut room));
     let outputs = outputs.collect::<Result<Vec<_>, _>>()?;

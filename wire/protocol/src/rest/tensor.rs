@@ -14,7 +14,7 @@ use super::parameters::{Joined, Split, Text};
 use crate::bounds::{Parts, Room};
 use crate::{DataType, Error, NamedTensor, Shape, Tensor};
 
-/// A tensor as it is read; `data` waits as text until the datatype and shape are known.
+/// A tensor as it is read; `data` stays text until the datatype and shape are known.
 #[derive(serde::Deserialize)]
 pub(super) struct Read<'a> {
     #[serde(borrow)]
@@ -67,7 +67,7 @@ impl Counted for Read<'_> {
     }
 }
 
-/// Dimensions, with an error that names the rule when one is negative or no number.
+/// Dimensions. The error of a negative or invalid size names the rule.
 struct Dims(Shape);
 
 impl<'de> Deserialize<'de> for Dims {
@@ -113,7 +113,7 @@ impl<'a> Written<'a> {
         Self { data: Some(Values(&tensor.tensor)), ..Self::bare(tensor) }
     }
 
-    /// With its bytes behind the JSON: the caller collects them.
+    /// With its bytes after the JSON: the caller collects them.
     pub(super) fn binary(tensor: &'a NamedTensor, blobs: &mut Vec<&'a Bytes>) -> Self {
         let bytes = tensor.tensor.data();
         blobs.push(bytes);

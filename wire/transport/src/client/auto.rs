@@ -1,7 +1,7 @@
-//! A client that finds out what the server speaks: frames where `GET /v2` lists them, else HTTP.
+//! A client that detects the server's transport: frames if `GET /v2` lists them, otherwise HTTP.
 
 use std::sync::Arc;
-use std::time::Instant;
+use tokio::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -15,12 +15,12 @@ use parm_tokens::Order;
 use super::{Frames, Http, deadline};
 use crate::frames::EXTENSION;
 
-/// Asks when the first request is sent, not before: a server may come up later than its clients.
+/// Asks when the first request is sent: a server may start later than its clients.
 pub(super) struct Auto {
     http: Http,
     frames: Frames,
     choice: Mutex<Option<Choice>>,
-    /// Held while asking, so that a crowd of first requests asks once.
+    /// Held while asking, so that concurrent first requests ask once.
     asking: tokio::sync::Mutex<()>,
 }
 
@@ -39,7 +39,7 @@ impl Auto {
         match self.choose_by(context.deadline).await? {
             Choice::Http => self.http.infer(request, context).await,
             Choice::Frames => match self.frames.infer(request.clone(), context.clone()).await {
-                // Another server has taken the place of the one that offered frames; it never saw the request.
+                // Another server replaced the one that offered frames; it never saw the request.
                 Err(Error::Unimplemented { .. }) => {
                     *self.choice.lock() = None;
                     self.http.infer(request, context).await
@@ -49,7 +49,7 @@ impl Auto {
         }
     }
 
-    /// The choice, no later than the deadline. The request that follows watches the deadline itself.
+    /// The choice, or a timeout at the deadline. The request that follows enforces the deadline itself.
     async fn choose_by(&self, deadline: Option<Instant>) -> Result<Choice, Error> {
         let choice = *self.choice.lock();
         match choice {

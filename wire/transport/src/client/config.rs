@@ -1,4 +1,4 @@
-//! What a client may be told.
+//! Settings of a client.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;

@@ -1,18 +1,17 @@
-//! Deadlines, enforced here whatever the server does.
+//! Enforces deadlines on the client, independently of the server.
 
 use std::future::Future;
-use std::time::Instant as StdInstant;
 
 use tokio::time::Instant;
 
 use parm_protocol::Error;
 
-/// The future's result, or the error that its time has passed.
+/// The future's result, or a timeout at the deadline.
 pub(super) async fn within<T>(
-    deadline: Option<StdInstant>,
+    deadline: Option<Instant>,
     future: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let Some(deadline) = deadline.map(Instant::from_std) else {
+    let Some(deadline) = deadline else {
         return future.await;
     };
     let started = Instant::now();

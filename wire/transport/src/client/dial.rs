@@ -1,4 +1,4 @@
-//! Connects to a server, and leaves one alone for a while that cannot be connected to.
+//! Connects to a server, with a growing pause after each failed attempt.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use super::{Config, DialAddress, Endpoint, Scheme};
 use crate::frames::Socket;
 use crate::tls::{Outgoing, Spoken};
 
-/// Opens connections to one server.
 #[derive(Clone, Debug)]
 pub(super) struct Dialer(Arc<Inner>);
 
@@ -60,7 +59,7 @@ impl Dialer {
         &self.0.peer
     }
 
-    /// Value for a `host` header: what stands in for it where there is no host.
+    /// The value of a `host` header: a placeholder for addresses without a host.
     pub(super) fn authority(&self) -> &str {
         match &self.0.address {
             DialAddress::Tcp(authority) => authority,
@@ -68,7 +67,6 @@ impl Dialer {
         }
     }
 
-    /// The scheme of what is asked for.
     pub(super) fn scheme(&self) -> &'static str {
         if self.0.outgoing.is_secured() { "https" } else { "http" }
     }
@@ -102,14 +100,14 @@ impl Dialer {
         }
     }
 
-    /// Why not to try now.
+    /// The reason not to connect now.
     fn resting(&self) -> Option<String> {
         let rest = self.0.rest.lock();
         let (failed, message) = rest.last.as_ref()?;
         let doublings = rest.failures.saturating_sub(1).min(16);
         let pause = self.0.initial.saturating_mul(1 << doublings).min(self.0.longest);
         let left = (*failed + pause).saturating_duration_since(Instant::now());
-        (!left.is_zero()).then(|| format!("{message} (tried again in {left:?})"))
+        (!left.is_zero()).then(|| format!("{message} (next attempt in {left:?})"))
     }
 
     pub(super) fn transport(&self, message: impl Into<String>) -> Error {
@@ -122,7 +120,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_is_not_there_is_left_alone_longer_and_longer_up_to_the_bound() {
+    async fn pause_grows_with_failed_attempts_up_to_the_limit() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let endpoint = format!("unix:{}", path.display()).parse().unwrap();
@@ -136,7 +134,7 @@ mod tests {
             );
             tokio::time::advance(pause - Duration::from_millis(1)).await;
             let error = dialer.dial().await.unwrap_err();
-            assert!(error.to_string().contains("tried again in 1ms"), "{error}");
+            assert!(error.to_string().contains("next attempt in 1ms"), "{error}");
             tokio::time::advance(Duration::from_millis(1)).await;
             pause = (pause * 2).min(Duration::from_secs(1));
         }

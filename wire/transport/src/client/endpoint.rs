@@ -1,4 +1,4 @@
-//! Where a server is and what to speak there, as a user writes it.
+//! A server's address and transport in text form.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,31 +8,31 @@ use serde::{Deserialize, Serialize};
 
 use parm_protocol::Error;
 
-/// A server's address: `http://host:port` or `unix:/path` (frames where offered, else HTTP), `frames://host:port`,
+/// A server's address: `http://host:port` or `unix:/path` (frames if offered, otherwise HTTP), `frames://host:port`,
 /// `frames+unix:/path`, `grpc://host:port`, `grpc+unix:/path`; with TLS `https://`, `frames+tls://` and `grpcs://`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Endpoint {
-    /// What to speak.
+    /// The transport.
     pub scheme: Scheme,
-    /// Whether TLS is a must.
+    /// Whether TLS is required.
     pub secured: bool,
-    /// Where.
+    /// The address.
     pub address: DialAddress,
 }
 
-/// What is spoken at an endpoint.
+/// The transport of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scheme {
-    /// HTTP, or frames where the server offers them.
+    /// HTTP, or frames if the server offers them.
     Http,
-    /// Frames and nothing else.
+    /// Frames only.
     Frames,
     /// gRPC.
     Grpc,
 }
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DialAddress {
     /// `host:port`; IPv6 addresses in brackets.
@@ -81,13 +81,13 @@ fn authority(text: &str, rest: &str) -> Result<String, Error> {
         Some(Ok(1..)) if !rest.contains('/') => Ok(rest.into()),
         _ => Err(invalid(
             text,
-            "a host, a colon and a port from 1 to 65535 must follow the scheme, and nothing else",
+            "a host, a colon and a port from 1 to 65535 must follow the scheme, without a path",
         )),
     }
 }
 
 fn invalid(text: &str, hint: &str) -> Error {
-    Error::Malformed { message: format!("'{text}' is no address of a server: {hint}") }
+    Error::Malformed { message: format!("'{text}' is not a server address: {hint}") }
 }
 
 impl fmt::Display for Endpoint {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_address_says_what_is_right() {
+    fn invalid_address_error_shows_the_format() {
         for text in [
             "",
             "w:8000",

@@ -1,9 +1,10 @@
-//! A client over frames: one connection, opened when first needed and again when it broke. What is not inference is
-//! asked over HTTP, on the same port.
+//! A client over frames: one connection, opened on demand and reopened after a failure.
+//!
+//! Endpoints other than inference use HTTP on the same port.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use tokio::time::Instant;
 
 use http::header;
 use parking_lot::RwLock;
@@ -25,16 +26,16 @@ pub struct Frames {
     http: Http,
     config: Config,
     current: RwLock<Option<Arc<Connection>>>,
-    /// Who is told of tokens.
+    /// The receiver of token messages.
     watcher: RwLock<Option<Arc<dyn Watcher>>>,
-    /// Connections so far.
+    /// Number of connections so far.
     connections: AtomicU64,
-    /// Held while connecting, so that a crowd of requests opens one connection.
+    /// Held while connecting, so that concurrent requests open one connection.
     connecting: tokio::sync::Mutex<()>,
 }
 
 impl Frames {
-    /// A client that asks `http`'s server for frames.
+    /// A client that requests frames from `http`'s server.
     pub(super) fn new(http: Http, config: Config) -> Self {
         Self {
             http,
@@ -47,7 +48,7 @@ impl Frames {
     }
 
     async fn send(&self, request: InferRequest, context: CallContext) -> Result<InferResponse, Error> {
-        // A connection may begin to drain between being chosen and being used: the next one is fresh.
+        // A connection may begin to drain between being chosen and being used: the next one is new.
         for _ in 0..2 {
             let connection = self.connection_by(context.deadline).await?;
             match connection.begin() {
@@ -59,7 +60,7 @@ impl Frames {
         self.connection_by(context.deadline).await?.infer(&request, &context).await
     }
 
-    /// A connection, no later than the deadline. The call that follows watches the deadline itself.
+    /// A connection, or a timeout at the deadline. The call that follows enforces the deadline itself.
     async fn connection_by(&self, deadline: Option<Instant>) -> Result<Arc<Connection>, Error> {
         match self.open() {
             Some(open) => Ok(open),
@@ -94,7 +95,7 @@ impl Frames {
         let negotiation = self.http.upgrade(ask);
         let limit = self.config.connect_timeout;
         let upgrade = tokio::time::timeout(limit, negotiation).await.unwrap_or_else(|_| {
-            let message = format!("no agreement on frames in {limit:?}");
+            let message = format!("timed out negotiating frames after {limit:?}");
             Err(Error::Transport { peer: self.peer().into(), message })
         })?;
         match upgrade {

@@ -1,5 +1,6 @@
-//! A question over HTTP/1.1 whose answer is read as it comes: for servers that are no instances, such as Kubernetes' own,
-//! and for answers that end when something else happens. One connection for one question.
+//! An HTTP/1.1 request whose response is read as it arrives, one connection per request.
+//!
+//! Used for servers that are not instances, such as the Kubernetes API, and for responses without a fixed end.
 
 use std::io;
 
@@ -14,15 +15,15 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::Token;
 
-/// A connection, whatever it is made of.
+/// A byte stream of any kind.
 pub trait Pipe: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Pipe for T {}
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug)]
 pub struct Inquiry<'a> {
-    /// For the `host` header.
+    /// Value of the `host` header.
     pub authority: &'a str,
     /// The path, with the query.
     pub path: &'a str,
@@ -30,23 +31,26 @@ pub struct Inquiry<'a> {
     pub token: Option<&'a Token>,
 }
 
-/// An answer whose body may still be on its way. Dropping it closes the connection.
+/// A response whose body may still be arriving. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct Hearing {
     status: u16,
     body: Incoming,
-    /// Reads and writes while the answer is waited for.
+    /// Reads and writes while the response arrives.
     _driver: AbortOnDropHandle<()>,
 }
 
 impl Inquiry<'_> {
-    /// Asks on a connection, and waits for the head of the answer. Must be called within a tokio runtime.
+    /// Sends the request, and waits for the head of the response. Must be called within a tokio runtime.
     pub async fn ask(&self, pipe: Box<dyn Pipe>) -> io::Result<Hearing> {
         let mut request = Request::get(self.path).header(header::HOST, self.authority);
         request = request.header(header::ACCEPT, "application/json");
         if let Some(token) = self.token {
             let mut value = HeaderValue::from_str(&token.bearer()).map_err(|_| {
-                io::Error::new(io::ErrorKind::InvalidInput, "the token has characters that no header takes")
+                io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "the token has characters that a header cannot contain",
+                )
             })?;
             value.set_sensitive(true);
             request = request.header(header::AUTHORIZATION, value);
@@ -55,7 +59,7 @@ impl Inquiry<'_> {
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(pipe)).await.map_err(io::Error::other)?;
         let driver = AbortOnDropHandle::new(tokio::spawn(async move {
-            // What went wrong shows in the answer.
+            // An error shows in the response.
             let _ = connection.await;
         }));
         let (head, body) = sender.send_request(request).await.map_err(io::Error::other)?.into_parts();
@@ -69,7 +73,7 @@ impl Hearing {
         self.status
     }
 
-    /// The next bytes of the body; none once it ended as it should.
+    /// The next bytes of the body; `None` after its regular end.
     pub async fn chunk(&mut self) -> io::Result<Option<Bytes>> {
         while let Some(frame) = self.body.frame().await {
             if let Ok(data) = frame.map_err(io::Error::other)?.into_data() {
@@ -86,7 +90,8 @@ mod tests {
 
     use super::*;
 
-    /// Asks a server that answers with these bytes and then ends the connection; what it was asked, and what came of it.
+    /// Sends a request to a server that answers with these bytes and then closes the connection. Returns the request
+    /// and the result.
     async fn asked(answer: &'static [u8]) -> (String, io::Result<Vec<u8>>) {
         let (ours, theirs) = tokio::io::duplex(1024);
         let server = tokio::spawn(serve(theirs, answer));
@@ -115,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_read_as_it_comes_and_a_severed_one_is_no_end() {
+    async fn response_is_read_as_it_arrives_and_a_cut_is_an_error() {
         let whole = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
         let (request, read) = asked(whole).await;
         assert_eq!(read.unwrap(), b"abc");

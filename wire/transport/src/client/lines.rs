@@ -1,4 +1,4 @@
-//! An answer read line by line as it comes.
+//! A response that is read line by line as it arrives.
 
 use std::io;
 
@@ -6,23 +6,23 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::Hearing;
 
-/// The lines of an answer, none longer than so many bytes. Empty ones are left out.
+/// The lines of a response, each of limited length. Empty lines are skipped.
 #[derive(Debug)]
 pub struct Lines {
     hearing: Hearing,
     longest: usize,
     rest: BytesMut,
-    /// So much of the rest holds no end of a line.
+    /// Length of the prefix that contains no end of a line.
     searched: usize,
 }
 
 impl Lines {
-    /// The lines of an answer from here on.
+    /// The remaining lines of a response.
     pub fn of(hearing: Hearing, longest: usize) -> Self {
         Self { hearing, longest, rest: BytesMut::new(), searched: 0 }
     }
 
-    /// The next line; none where the server ended the answer as it should. A line that is too long is `InvalidData`. May be
+    /// The next line; `None` after the regular end. A line that is too long is `InvalidData`. Cancel safe: may be
     /// dropped and called again.
     pub async fn next(&mut self) -> io::Result<Option<Bytes>> {
         loop {
@@ -46,7 +46,7 @@ impl Lines {
                 None => {
                     return Err(io::Error::new(
                         io::ErrorKind::UnexpectedEof,
-                        "it ended in the midst of a line",
+                        "the response ended within a line",
                     ));
                 }
             }

@@ -32,8 +32,8 @@ use parm_protocol::client::Client;
 use self::auto::Auto;
 use self::dial::Dialer;
 
-/// A client of the server at `endpoint`. Nothing is sent yet: a server that is not there shows in the first request.
-/// Must be called within a tokio runtime.
+/// A client of the server at `endpoint`. Nothing is sent yet: an unreachable server shows in the first request. Must be
+/// called within a tokio runtime.
 pub fn connect(endpoint: &Endpoint, config: &Config) -> Result<Arc<dyn Client>, Error> {
     let dialer = Dialer::new(endpoint, config)?;
     let http = || Http::new(dialer.clone(), config);

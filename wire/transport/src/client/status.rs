@@ -1,10 +1,10 @@
-//! Statuses back into errors: the one table of the client.
+//! The mapping of statuses to errors.
 
 use http::StatusCode;
 
 use parm_protocol::{Code, Error};
 
-/// The class of an HTTP status; `sheds`: the answer says when to try again.
+/// The class of an HTTP status; `sheds`: the response has a retry delay.
 fn code(status: StatusCode, sheds: bool) -> Code {
     match status.as_u16() {
         401 => Code::Unauthenticated,
@@ -21,8 +21,8 @@ fn code(status: StatusCode, sheds: bool) -> Code {
     }
 }
 
-/// The error that an HTTP answer other than success means. A path that a server does not know is told from a model
-/// that it does not know by the protocol's error body: only the protocol's own endpoints send that.
+/// The error of an HTTP response other than success. An unknown path differs from an unknown model by the protocol's
+/// error body, which only the protocol's own endpoints send.
 pub(super) fn from_http(status: StatusCode, sheds: bool, body: &[u8]) -> Error {
     let code = code(status, sheds);
     match message(body) {
@@ -43,10 +43,10 @@ fn message(body: &[u8]) -> Option<String> {
     serde_json::from_slice::<Body>(body).ok().map(|body| body.error)
 }
 
-/// The error that a gRPC status means, `peer` being who sent it.
+/// The error of a gRPC status from `peer`.
 pub(super) fn from_grpc(status: &tonic::Status, peer: &str) -> Error {
     use tonic::Code as Grpc;
-    // A status that was made here, of a connection that broke, carries what broke.
+    // A status that tonic made for a broken connection carries the cause.
     if let Some(source) = std::error::Error::source(status) {
         return broken(source, peer);
     }
@@ -68,14 +68,14 @@ pub(super) fn from_grpc(status: &tonic::Status, peer: &str) -> Error {
     Error::Remote { code, message: status.message().into() }
 }
 
-/// Whether a request met a connection that was going away, and its server has certainly not looked at it: then it may be sent
-/// again on another.
+/// Whether a request met a closing connection and was certainly not read by its server: then it may be sent again on
+/// another.
 pub(super) fn was_not_read(status: &tonic::Status) -> bool {
     let mut links = std::iter::successors(std::error::Error::source(status), |link| link.source());
     links.any(|link| {
         let left = link.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
         let refused = link.downcast_ref::<h2::Error>().is_some_and(|error| {
-            // What comes after the last stream that a server names when it takes its leave.
+            // The request came after the last stream in the server's GOAWAY.
             error.is_remote()
                 && match error.reason() {
                     Some(h2::Reason::REFUSED_STREAM) => true,
@@ -87,8 +87,7 @@ pub(super) fn was_not_read(status: &tonic::Status) -> bool {
     })
 }
 
-/// The connection could not be made, which the innermost error says in our own words, or it broke, or
-/// time ran out.
+/// The connection failed, which the innermost error explains, or broke, or timed out.
 fn broken(mut error: &(dyn std::error::Error + 'static), peer: &str) -> Error {
     loop {
         if let Some(ours) = error.downcast_ref::<Error>() {
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_unknown_is_not_a_model_that_is_unknown() {
+    fn unknown_path_differs_from_unknown_model() {
         let error = from_http(StatusCode::NOT_FOUND, false, br#"{"detail":"Not Found"}"#);
         assert_eq!(error.code(), Code::Unimplemented);
     }

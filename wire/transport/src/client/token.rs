@@ -1,4 +1,4 @@
-//! Keys that are sent: kept out of sight.
+//! Keys that clients send, hidden from logs.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use serde::Deserialize;
 
 use crate::keys::Digest;
 
-/// A secret: shown neither in logs nor in a dumped configuration. It cannot be written at all, so that whoever puts one
-/// into a configuration has to say that its field is left out.
+/// A secret that appears neither in logs nor in a dumped configuration. It does not implement `Serialize`, so a
+/// configuration with a token must skip its field explicitly.
 #[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct Token(String);
 
-/// What stood for a token in configurations that earlier versions dumped. Everybody can guess it.
+/// The placeholder of a token in configurations that earlier versions dumped. It is easy to guess.
 const MASK: &str = "***";
 
 impl Token {
@@ -22,12 +22,11 @@ impl Token {
         Self(secret.into())
     }
 
-    /// What a server keeps of a key.
+    /// The digest that a server keeps of a key.
     pub fn digest(&self) -> Digest {
         Digest::of(self.0.as_bytes())
     }
 
-    /// The value of the `authorization` header.
     pub(super) fn bearer(&self) -> String {
         format!("Bearer {}", self.0)
     }
@@ -44,7 +43,7 @@ impl TryFrom<String> for Token {
 
     fn try_from(secret: String) -> Result<Self, String> {
         if secret == MASK {
-            return Err(format!("'{MASK}' stands for a token that is not shown: write the token itself"));
+            return Err(format!("'{MASK}' is a placeholder for a hidden token: write the token itself"));
         }
         Ok(Self(secret))
     }
@@ -56,7 +55,7 @@ mod tests {
     use crate::client::Config;
 
     #[test]
-    fn a_token_is_shown_nowhere() {
+    fn token_is_hidden_everywhere() {
         let config = Config { token: Some(Token::new("hush")), ..Config::default() };
         let shown = format!("{config:?} {}", serde_json::to_string(&config).unwrap());
         assert!(!shown.contains("hush"), "{shown}");
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_a_token_is_no_token() {
+    fn placeholder_of_a_token_is_rejected() {
         let error = serde_json::from_str::<Token>("\"***\"").unwrap_err().to_string();
         assert!(error.contains("write the token itself"), "{error}");
         assert_eq!(serde_json::to_value(Config::default()).unwrap().get("token"), None);

@@ -1,4 +1,4 @@
-//! What bounds a connection of frames.
+//! Limits of a connection of frames.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
@@ -43,23 +43,23 @@ pub struct Config {
     pub ping_timeout: Duration,
 }
 
-/// What bounds a server's connection: its own configuration, what it shares with all others, and who is at the other end.
+/// Limits of a server's connection: its configuration, the state that all connections share, and its caller.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// The connection's own.
     pub config: Config,
-    /// The bytes that requests hold, of all connections.
+    /// The byte budget of all connections' requests.
     pub budget: Arc<Budget>,
-    /// Whose requests they are.
+    /// The caller of its requests.
     pub caller: Caller,
     /// When the connection ends, once its requests are answered.
     pub age: Option<Duration>,
-    /// The client takes part in tokens.
+    /// Whether the client uses tokens.
     pub tokens: bool,
 }
 
 impl From<Config> for Limits {
-    /// A connection that shares its bytes with nobody, of anybody.
+    /// A connection with its own byte budget, for any caller.
     fn from(config: Config) -> Self {
         let whole = config.max_body_bytes.get() as usize * config.max_in_flight.get() as usize;
         Self { config, budget: Budget::new(whole), caller: Caller::default(), age: None, tokens: false }

@@ -1,4 +1,4 @@
-//! The client's end of a connection: many requests at a time, each answered in its own time.
+//! The client's end of a connection: many concurrent requests, answered in any order.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,7 @@ use super::reader::{Incoming, Reader};
 use super::writer::{Refused, Urgency, Writer};
 use super::{Config, Negotiated, Socket, tokens};
 
-/// With more requests than this in progress, frames travel together rather than each at once.
+/// With more requests in progress than this, frames are sent in batches instead of at once.
 const DIRECT: usize = 2;
 
 /// A negotiated connection. Dropping the last handle closes it.
@@ -30,24 +30,24 @@ pub struct Connection {
     task: tokio::task::AbortHandle,
 }
 
-/// What the connection's task and the callers share.
+/// State shared by the connection's task and the callers.
 struct Link {
     peer: String,
     writer: Writer,
     calls: Mutex<Calls>,
     limits: Negotiated,
-    /// Who is told of tokens, and the connection's number there.
+    /// The receiver of token messages, and the connection's number there.
     watcher: OnceLock<(u64, Arc<dyn Watcher>)>,
 }
 
 #[derive(Default)]
 struct Calls {
     waiting: Slab<Waiting>,
-    /// Tells a late answer from the answer to the call that now has its place.
+    /// Distinguishes a late answer from the answer to the call that now has its slot.
     sequence: u32,
-    /// Calls that have begun and are not sent.
+    /// Calls that have begun and are not sent yet.
     unsent: usize,
-    /// The server wants no more requests here.
+    /// The server accepts no more requests here.
     draining: bool,
     /// Why the connection ended.
     ended: Option<Error>,
@@ -59,8 +59,8 @@ struct Waiting {
 }
 
 impl Connection {
-    /// Takes over a stream on which frames were agreed upon; `already_read` came with the agreement, which also
-    /// named the server's `limits`. Must be called within a tokio runtime.
+    /// Takes over a stream after the negotiation of frames. `already_read` arrived with the negotiation, which also
+    /// announced the server's `limits`. Must be called within a tokio runtime.
     pub fn new(
         peer: String,
         socket: Socket,
@@ -82,20 +82,20 @@ impl Connection {
         Self { link, task }
     }
 
-    /// Has somebody told of the tokens that the server gives here, if it does. Nothing has come so far: a server speaks first
-    /// when it answers.
+    /// Registers a receiver of the server's token messages, if it sends any. None has arrived so far: a server sends
+    /// the first with an answer.
     pub(crate) fn watch(&self, number: u64, watcher: &Arc<dyn Watcher>) {
         if self.link.limits.tokens && self.link.watcher.set((number, watcher.clone())).is_ok() {
             watcher.heard(number, News::Offered);
         }
     }
 
-    /// Tells the server what is wished of its tokens.
+    /// Sends the server an order about its tokens.
     pub(crate) fn tell(&self, order: &Order<Wish>) {
         if self.link.limits.tokens
             && let Some(Ok(frame)) = tokens::order(order, self.link.limits.shares)
         {
-            // Lost where too much waits to be sent: then it is said again, or its time runs out.
+            // Lost if too many bytes wait to be sent: then the order is repeated or expires.
             let _ = self.link.writer.offer(frame, Urgency::Now);
         }
     }
@@ -111,7 +111,7 @@ impl Connection {
         self.link.calls.lock().waiting.len()
     }
 
-    /// Makes room for a request. Fails where the connection ended or the server drains: nothing was sent then, and
+    /// Takes a slot for a request. Fails if the connection ended or the server drains: nothing was sent then, so
     /// another connection may be tried.
     pub fn begin(&self) -> Result<Call<'_>, Error> {
         self.link.begin()
@@ -130,7 +130,7 @@ impl Drop for Connection {
     }
 }
 
-/// Room for one request. Forgets the request when dropped, and tells the server if it still works on it.
+/// A slot for one request. Dropping it forgets the request, and cancels it at the server if it is still running.
 pub struct Call<'a> {
     link: &'a Link,
     id: u64,
@@ -155,7 +155,7 @@ impl Call<'_> {
     ) -> Result<InferResponse, Error> {
         let link = self.link;
         let started = Instant::now();
-        let deadline = context.deadline.map(Instant::from_std);
+        let deadline = context.deadline;
         let remaining = deadline.map(|deadline| deadline.saturating_duration_since(started));
         if remaining == Some(Duration::ZERO) {
             return Err(Error::DeadlineExceeded { waited: Duration::ZERO });
@@ -203,7 +203,7 @@ impl Drop for Call<'_> {
                 if self.link.take(self.id).is_none() {
                     return;
                 }
-                // Refused only where the connection ended, and every request with it.
+                // Rejected only if the connection ended, and every request with it.
                 let _ = self.link.writer.send(Frame::bare(Kind::Cancel, self.id), Urgency::Together);
             }
         }
@@ -236,7 +236,7 @@ impl Link {
         Ok(Call { link: self, id, urgency, stage: Stage::Unsent, answer: Some(receiver) })
     }
 
-    /// One call less that has begun and is not sent. The last one says goodbye to a server that drains.
+    /// Counts down the calls that have begun and are not sent. The last one answers a draining server's goodbye.
     fn count_sent(&self) {
         let mut calls = self.calls.lock();
         calls.unsent -= 1;
@@ -247,8 +247,8 @@ impl Link {
         }
     }
 
-    /// The server wants no more requests: none begins from here on, and when those that have begun are sent it is
-    /// told that there are no more.
+    /// The server accepts no more requests: no call begins from here on. When all calls that have begun are sent, the
+    /// client says goodbye.
     fn drain(&self) {
         let mut calls = self.calls.lock();
         let first = !std::mem::replace(&mut calls.draining, true);
@@ -277,13 +277,13 @@ impl Link {
         found.then(|| calls.waiting.remove(place))
     }
 
-    /// Hands frames to the calls they belong to until the stream ends.
+    /// Passes frames to their calls until the stream ends.
     async fn read(&self, reader: &mut Reader) -> io::Result<()> {
         let mut met = Note::default();
         while let Some(incoming) = reader.next().await? {
             match incoming.header.kind {
                 Kind::Response | Kind::Failure => {
-                    // Nobody waits for the answer to a call that was cancelled meanwhile.
+                    // The call may have been cancelled meanwhile.
                     if let Some(waiting) = self.take(incoming.header.id) {
                         let _ = waiting.answer.send(Ok(incoming));
                     }
@@ -313,7 +313,7 @@ impl Link {
 
     fn refusal(&self, refused: Refused) -> Error {
         match refused {
-            Refused::Full => overloaded(format!("too many bytes wait to be sent to {}", self.peer)),
+            Refused::Full => overloaded(format!("too many bytes are waiting to be sent to {}", self.peer)),
             Refused::Closed => self.gone(),
         }
     }
@@ -350,7 +350,7 @@ async fn run(link: Arc<Link>, mut reader: Reader, heard: Arc<Heard>, config: Con
         calls.ended = Some(error.clone());
         std::mem::take(&mut calls.waiting)
     };
-    // Before their failures: nothing is to be tried again here.
+    // Before the calls fail: the callers must not retry on this connection.
     link.news(News::Ended);
     for (_, waiting) in orphans {
         let _ = waiting.answer.send(Err(error.clone()));

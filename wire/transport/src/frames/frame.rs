@@ -1,4 +1,4 @@
-//! A frame on its way out: a few chunks, so that large tensors go from where they are to the socket.
+//! An outgoing frame: a few chunks, so that large tensors are written without copying.
 
 use bytes::{Bytes, BytesMut};
 use parm_protocol::Error;
@@ -6,10 +6,10 @@ use smallvec::SmallVec;
 
 use super::header::{self, Header, Kind, padded};
 
-/// Tensors up to this many bytes are copied behind the head: cheaper than one more slice for the system call.
+/// Tensors up to this size are copied after the head, which costs less than another slice for the system call.
 const INLINE: usize = 8 << 10;
 
-/// What to send, in order.
+/// The chunks to send, in order.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) chunks: SmallVec<[Bytes; 4]>,
@@ -22,7 +22,7 @@ impl Frame {
         Self { chunks: SmallVec::from_iter([Bytes::copy_from_slice(&header.to_bytes())]) }
     }
 
-    /// This one, and another right behind it.
+    /// This frame followed by another.
     pub(super) fn then(mut self, next: Self) -> Self {
         self.chunks.extend(next.chunks);
         self
@@ -38,11 +38,11 @@ pub(super) struct Builder {
     bytes: BytesMut,
 }
 
-/// Where the head's own length stands, and where the head begins.
+/// Offsets of the head's length and of the head.
 const HEAD_AT: usize = header::LENGTH + 4;
 
 impl Builder {
-    /// `expected`: bytes that the head and the small tensors will need, about.
+    /// `expected`: approximate bytes of the head and the small tensors.
     pub(super) fn new(expected: usize) -> Self {
         let mut bytes = BytesMut::with_capacity(HEAD_AT + expected);
         bytes.resize(HEAD_AT, 0);
@@ -54,7 +54,7 @@ impl Builder {
         &mut self.bytes
     }
 
-    /// Adds the tensors and fills in the header; `limit` is what the peer accepts as a body.
+    /// Adds the tensors and fills in the header; `limit` is the largest body that the peer accepts.
     pub(super) fn finish<'a, D>(self, kind: Kind, id: u64, data: D, limit: usize) -> Result<Frame, Error>
     where
         D: Iterator<Item = &'a Bytes> + Clone,

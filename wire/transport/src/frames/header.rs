@@ -1,33 +1,33 @@
-//! The sixteen bytes in front of every frame.
+//! The header of every frame: 16 bytes.
 
-/// What a frame says.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
     Request = 1,
     Response = 2,
     Failure = 3,
-    /// The client no longer wants the answer.
+    /// The client cancels the request.
     Cancel = 4,
     Ping = 5,
     Pong = 6,
-    /// The sender starts no more requests (client) or wants no more of them (server).
+    /// The sender starts no more requests (client) or accepts no more (server).
     GoAway = 7,
     /// A token for the client.
     Granted = 8,
-    /// The server wants a token back.
+    /// The server recalls a token.
     Recalled = 9,
     /// The client gives a token back.
     GiveBack = 10,
     /// The client has a job for the next instance that is free.
     Reserve = 11,
-    /// It has none any more.
+    /// The client withdraws the reservation.
     Withdraw = 12,
     /// The next request uses a token.
     Redeem = 13,
-    /// Whether the client shares the server with others.
+    /// Whether the client shares the server with other clients.
     Sharing = 14,
-    /// What the token was reserved for that is granted next.
+    /// The reservation that the next granted token meets.
     Met = 15,
 }
 
@@ -58,7 +58,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: Kind,
-    /// The request that the frame belongs to; 0 where it belongs to none.
+    /// The request that the frame belongs to, or 0.
     pub(super) id: u64,
     /// Bytes that follow; a multiple of [`ALIGNMENT`].
     pub(super) body: u32,
@@ -67,10 +67,10 @@ pub(super) struct Header {
 /// Length of a header on the wire.
 pub(super) const LENGTH: usize = 16;
 
-/// Frames, heads and tensors start at multiples of this, so that numbers can be read where they landed.
+/// Alignment of frames, heads and tensors, so that numbers can be read in place.
 pub(super) const ALIGNMENT: usize = 8;
 
-/// In every header: a stream that lost its place, or is not ours, is noticed at once.
+/// Present in every header, to detect a stream that lost its place or is not ours.
 const MARKER: [u8; 3] = *b"prm";
 
 impl Header {
@@ -83,7 +83,7 @@ impl Header {
         bytes
     }
 
-    /// `None` where the bytes are no header.
+    /// `None` if the bytes are not a header.
     pub(super) fn from_bytes(bytes: &[u8; LENGTH]) -> Option<Self> {
         let (length, rest) = bytes.split_first_chunk::<4>()?;
         let (marks, id) = rest.split_first_chunk::<4>()?;

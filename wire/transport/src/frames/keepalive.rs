@@ -1,8 +1,8 @@
-//! Notices a peer that is connected and says nothing any more: stopped, hung, or behind a network that lost us.
+//! Detects a peer that is connected but silent: stopped, hung, or behind a broken network.
 //!
-//! Every byte is a sign of life, not only a whole frame: one of 48 MB takes ten seconds over a slow link. On its way out it
-//! is in front of our question, so that the peer has its time to answer from when the question left; before that it has to
-//! take bytes.
+//! Every received byte counts as a sign of life, not only a whole frame: one of 48 MB takes ten seconds over a slow
+//! link. A large outgoing frame precedes the ping, so the peer's timeout starts when the ping was sent. Until then the
+//! peer must keep reading.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ impl Heard {
     }
 }
 
-/// Returns when the peer was asked and said nothing for too long.
+/// Returns when the peer did not respond to a ping in time.
 pub(super) async fn watch(heard: &Heard, writer: &Writer, config: &Config) {
     loop {
         let before = heard.count();

@@ -1,19 +1,18 @@
-//! Frames: a multiplexed binary transport between our own frontends and workers, over TCP and Unix sockets.
+//! Frames: a multiplexed binary transport between frontends and workers, over TCP and Unix sockets.
 //!
-//! HTTP/1.1 carries one request at a time on a connection and gRPC costs several times the processor time of the
-//! prediction's transport itself; between two processes of ours neither buys anything. A frame is a sixteen-byte
-//! header and a body; a body is a compact head and the tensors' bytes, aligned, so that they are read where the
-//! kernel put them. Requests and answers of one connection interleave freely, and a request can be cancelled.
+//! HTTP/1.1 carries one request at a time on a connection, and gRPC costs several times the processor time of frames. A
+//! frame is a 16-byte header and a body. A body is a compact head and the tensors' bytes, aligned, so that they are
+//! read in place. Requests and answers of one connection interleave, and a request can be cancelled.
 //!
 //! ```text
 //! header  body length u32 | kind u8 | "prm" | request id u64        little-endian, body a multiple of 8
 //! body    head length u32 | head | padding to 8 | tensor | padding to 8 | tensor | ...
 //! kinds   request 1, response 2, failure 3, cancel 4, ping 5, pong 6, go-away 7,
-//!         granted 8, recalled 9, give-back 10, reserve 11, withdraw 12, redeem 13 where both take part in tokens
+//!         granted 8, recalled 9, give-back 10, reserve 11, withdraw 12, redeem 13 if both sides use tokens
 //! ```
 //!
-//! Frames are agreed upon with an HTTP/1.1 upgrade on the ordinary port ([`PATH`], [`PROTOCOL`]), so they need no port,
-//! credential or discovery of their own; what else a server can be asked stays HTTP.
+//! Frames are negotiated with an HTTP/1.1 upgrade on the ordinary port ([`PATH`], [`PROTOCOL`]), so they need no port,
+//! credential or discovery of their own. All other endpoints stay HTTP.
 
 mod codec;
 mod config;

@@ -1,38 +1,38 @@
-//! What the two sides say over HTTP before the first frame.
+//! Negotiation over HTTP before the first frame.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Config;
 
-/// Where to ask for frames: `GET` with `connection: upgrade` and `upgrade: parm-frames/1`.
+/// The path of the upgrade: `GET` with `connection: upgrade` and `upgrade: parm-frames/1`.
 pub const PATH: &str = "/v2/frames";
 
 /// The protocol's name and version in the `upgrade` header. A change that older peers cannot read is a new version.
 pub const PROTOCOL: &str = "parm-frames/1";
 
-/// Listed among the extensions of `GET /v2` by a server that offers frames.
+/// The extension in `GET /v2` of a server that offers frames.
 pub const EXTENSION: &str = "parm_frames";
 
 const MAX_BODY: HeaderName = HeaderName::from_static("parm-frames-max-body");
 const MAX_IN_FLIGHT: HeaderName = HeaderName::from_static("parm-frames-max-in-flight");
 
-/// Says `1` where tokens are known: a client that sends it takes part, and a server that answers with it gives some. Peers
-/// that do not know it neither ask nor are told.
+/// `1` if the peer supports tokens: a client that sends it uses them, a server that returns it gives some. Other peers
+/// neither send it nor receive tokens.
 pub const TOKENS: HeaderName = HeaderName::from_static("parm-frames-tokens");
 
-/// Says `1` where a server knows shares: requests and reservations may name one there.
+/// `1` if a server supports shares: requests and reservations may name one.
 const SHARES: HeaderName = HeaderName::from_static("parm-frames-shares");
 
-/// What a server accepts, told in the headers of its `101 Switching Protocols`.
+/// The limits of a server, in the headers of its `101 Switching Protocols`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
     /// Largest body of a frame.
     pub max_body_bytes: u32,
     /// Requests in progress on the connection.
     pub max_in_flight: u32,
-    /// It gives tokens to those who take part.
+    /// Whether it gives tokens to clients that use them.
     pub tokens: bool,
-    /// It knows shares.
+    /// Whether it supports shares.
     pub shares: bool,
 }
 
@@ -47,7 +47,7 @@ impl Negotiated {
         }
     }
 
-    /// Reads a server's limits; a server that names none is taken to have none.
+    /// Reads a server's limits; a missing limit means none.
     pub fn from_headers(headers: &HeaderMap) -> Self {
         let number = |name| headers.get(name)?.to_str().ok()?.parse::<u32>().ok();
         Self {
@@ -58,7 +58,7 @@ impl Negotiated {
         }
     }
 
-    /// The headers that tell them.
+    /// The headers with the limits.
     pub fn headers(&self) -> [(HeaderName, HeaderValue); 3] {
         [
             (MAX_BODY, self.max_body_bytes.into()),
@@ -68,7 +68,7 @@ impl Negotiated {
     }
 }
 
-/// Whether a peer's headers say that it knows tokens.
+/// Whether a peer's headers offer tokens.
 pub fn offers_tokens(headers: &HeaderMap) -> bool {
     headers.get(TOKENS).is_some_and(|value| value == "1")
 }

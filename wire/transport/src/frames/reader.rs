@@ -1,5 +1,6 @@
-//! Frames on their way in. One buffer receives many small frames or one large one, and bodies are slices of it, so
-//! tensors stay where the kernel put them.
+//! Incoming frames.
+//!
+//! One buffer receives many small frames or one large one, and bodies are slices of it, so tensors are not copied.
 
 use std::io;
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use super::keepalive::Heard;
 use super::socket::ReadHalf;
 use crate::budget::{Budget, Share};
 
-/// Read at a time; a chunk lives until the last tensor in it is dropped.
+/// Size of a read; a chunk lives until the last tensor in it is dropped.
 const CHUNK: usize = 64 << 10;
 
-/// With less room than this a fresh chunk is taken, rather than many small reads at the end of the old one.
+/// With less room than this a new chunk is allocated, instead of many small reads at the end of the old one.
 const LEAST_ROOM: usize = 8 << 10;
 
 /// A frame that arrived.
@@ -26,7 +27,7 @@ const LEAST_ROOM: usize = 8 << 10;
 pub(super) struct Incoming {
     pub(super) header: Header,
     pub(super) body: Bytes,
-    /// What the body takes of the reader's budget. Where that is spent, the body was passed over and is empty.
+    /// The body's share of the reader's budget. If the budget is spent, the body was skipped and is empty.
     pub(super) share: Result<Option<Arc<Share>>, Error>,
 }
 
@@ -35,18 +36,18 @@ pub(super) struct Reader {
     buffer: BytesMut,
     limit: usize,
     budget: Option<Arc<Budget>>,
-    /// What the frame that is being read holds.
+    /// The share of the frame that is being read.
     share: Option<Arc<Share>>,
     heard: Arc<Heard>,
-    /// Time for a frame, from its header to its end.
+    /// Timeout of a frame, from its header to its end.
     timeout: Duration,
-    /// When the frame that is being read has to be there.
+    /// Deadline of the frame that is being read.
     due: Option<Instant>,
 }
 
 impl Reader {
-    /// `already_read` came with the negotiation. What arrives is noted in `heard`: a large frame takes its time, and its
-    /// sender lives.
+    /// `already_read` arrived with the negotiation. Received bytes are recorded in `heard`: a large frame takes time
+    /// while its sender is alive.
     pub(super) fn new(half: ReadHalf, already_read: &[u8], config: &Config, heard: Arc<Heard>) -> Self {
         let mut buffer = BytesMut::with_capacity(CHUNK.max(already_read.len()));
         buffer.extend_from_slice(already_read);
@@ -55,13 +56,13 @@ impl Reader {
         Self { half, buffer, limit, budget: None, share: None, heard, timeout, due: None }
     }
 
-    /// Bodies count against this budget from the moment that their headers are known.
+    /// Charges bodies to this budget as soon as their headers arrived.
     pub(super) fn within(mut self, budget: Arc<Budget>) -> Self {
         self.budget = Some(budget);
         self
     }
 
-    /// The next frame; `None` where the peer closed between two frames.
+    /// The next frame; `None` if the peer closed the connection between two frames.
     pub(super) async fn next(&mut self) -> io::Result<Option<Incoming>> {
         loop {
             let missing = match self.peek()? {
@@ -89,7 +90,7 @@ impl Reader {
         }
     }
 
-    /// Reads what is there, in the time that the frame has left.
+    /// Reads available bytes, within the timeout of the frame.
     async fn read(&mut self) -> io::Result<usize> {
         let read = self.half.read(&mut self.buffer);
         let read = match self.due {
@@ -103,7 +104,7 @@ impl Reader {
         Ok(read)
     }
 
-    /// Counts the frame at the front, once.
+    /// Charges the frame at the front, once.
     fn count(&mut self, bytes: usize) -> Result<(), Error> {
         if let (Some(budget), None) = (&self.budget, &self.share) {
             let share = budget.share();
@@ -113,7 +114,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads so many bytes and keeps none.
+    /// Reads so many bytes and drops them.
     async fn pass_over(&mut self, mut missing: usize) -> io::Result<()> {
         self.due.get_or_insert_with(|| Instant::now() + self.timeout);
         loop {
@@ -135,9 +136,8 @@ impl Reader {
         let Some(bytes) = self.buffer.first_chunk() else {
             return Ok(None);
         };
-        let header = Header::from_bytes(bytes).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "the peer sent something that is no frame")
-        })?;
+        let header = Header::from_bytes(bytes)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the peer sent an invalid frame"))?;
         if header.body as usize > self.limit {
             let message =
                 format!("the peer sent a frame of {} bytes, over the limit of {}", header.body, self.limit);

@@ -1,7 +1,7 @@
 //! The server's end of a connection.
 //!
-//! A request is polled once where it was read: a service that answers at once, or that only passes the request on,
-//! costs no task switch. What does not finish then becomes a task of its own, so that no request waits for another.
+//! A request is polled once by the task that read it: a service that answers immediately, or only forwards the request,
+//! costs no task switch. An unfinished request becomes its own task, so that requests do not block each other.
 
 use std::collections::HashMap;
 use std::io;
@@ -31,11 +31,11 @@ use crate::budget::Share;
 use crate::keys::{Access, Caller};
 use crate::unread::Unread;
 
-/// With more requests than this in progress, answers travel together rather than each at once.
+/// With more requests in progress than this, answers are sent in batches instead of at once.
 const DIRECT: usize = 2;
 
-/// Serves one negotiated connection until the peer closes it, fails, or `drain` is cancelled and everything accepted
-/// is answered. Dropping the future drops every request in progress.
+/// Serves one negotiated connection until the peer closes it, it fails, or `drain` is cancelled and every accepted
+/// request is answered. Dropping the future drops every request in progress.
 pub async fn serve<S: InferenceService>(
     socket: Socket,
     already_read: &[u8],
@@ -89,27 +89,27 @@ struct Serving<S> {
     limit: usize,
     max_body: usize,
     calls: Mutex<Underway>,
-    /// Answers that the client has not taken yet.
+    /// Answers that the client has not read yet.
     unread: Arc<Unread>,
-    /// The client said that it sends no more requests.
+    /// The client announced that it sends no more requests.
     peer_is_done: Notify,
-    /// The connection should end, and its client make another.
+    /// The connection must end, so that its client opens another.
     stale: Notify,
     /// The last request in progress was answered.
     idle: Notify,
-    /// The client ignored the goodbye: requests that it still sends are refused.
+    /// The client ignored the goodbye: its further requests are rejected.
     closing: AtomicBool,
-    /// The client as a frontend that shares the instances.
+    /// The client as a frontend that uses tokens.
     party: OnceLock<Party>,
 }
 
-/// A frontend that takes part in tokens.
+/// A frontend that uses tokens.
 struct Party {
     giver: Arc<dyn Giver>,
     frontend: Frontend,
 }
 
-/// The way to such a frontend. The connection may be gone by now.
+/// Delivers messages to such a frontend. The connection may be gone by now.
 struct Post<S>(Weak<Serving<S>>);
 
 impl<S: InferenceService> Mailbox for Post<S> {
@@ -138,7 +138,7 @@ struct OneUnderway {
     task: Option<AbortHandle>,
 }
 
-/// Cleans up however the connection ends.
+/// Cleans up when the connection ends, for any reason.
 struct Ending<S: InferenceService>(Arc<Serving<S>>);
 
 impl<S: InferenceService> Drop for Ending<S> {
@@ -164,7 +164,7 @@ impl<S: InferenceService> Serving<S> {
         while let Some(incoming) = reader.next().await? {
             let id = incoming.header.id;
             match incoming.header.kind {
-                // Otherwise a client that is never without a request in progress keeps an old connection for ever.
+                // Otherwise a client that always has a request in progress would keep an old connection forever.
                 Kind::Request if is_done => {
                     let message = "a client sent a request after its goodbye";
                     return Err(io::Error::new(io::ErrorKind::InvalidData, message));
@@ -196,7 +196,7 @@ impl<S: InferenceService> Serving<S> {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "a client sent an answer"));
                 }
             }
-            // A client that does not read its answers is not read either.
+            // The server stops reading from a client that does not read its answers.
             if self.writer.is_over_limit() {
                 self.writer.room().await;
             }
@@ -204,7 +204,7 @@ impl<S: InferenceService> Serving<S> {
         Ok(())
     }
 
-    /// A client that takes part says what it wishes; of one that does not nobody keeps anything.
+    /// Passes on the orders of a client that uses tokens; ignores those of others.
     fn wished(&self, incoming: &Incoming) -> io::Result<()> {
         let order = tokens::read_order(&incoming.header, &incoming.body);
         let order = order.transpose().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
@@ -227,7 +227,7 @@ impl<S: InferenceService> Serving<S> {
             Err(error) => {
                 self.reject(id, &error);
                 if error.code() != Code::TooManyRequests {
-                    // The key is not what it was when the connection was made: who has another makes another.
+                    // The key changed since the connection was made: the client must reconnect.
                     self.stale.notify_one();
                 }
                 return;
@@ -238,7 +238,7 @@ impl<S: InferenceService> Serving<S> {
             Err(error) => return self.reject(id, &error),
         };
         let decoded = codec::decode_request(&incoming.body).and_then(|decoded| {
-            // Never more than a frame may have: a request that came alone must not be refused.
+            // The charge never exceeds the largest frame: a request on its own must not be rejected.
             let weight = bounds::weight(&decoded.0).min(self.max_body);
             share.as_ref().map_or(Ok(()), |share| share.cover(weight)).map(|()| decoded)
         });
@@ -248,8 +248,8 @@ impl<S: InferenceService> Serving<S> {
         };
         drop(incoming.body);
         let context = Context {
-            arrived: arrived.into_std(),
-            deadline: envelope.remaining.and_then(|remaining| arrived.into_std().checked_add(remaining)),
+            arrived,
+            deadline: envelope.remaining.and_then(|remaining| arrived.checked_add(remaining)),
             transport: Transport::Frames,
             traceparent: envelope.traceparent,
             caller: None,
@@ -263,14 +263,14 @@ impl<S: InferenceService> Serving<S> {
         let service = Arc::clone(&self.service);
         let mut call = Box::pin(async move {
             let result = service.infer(request, context).await;
-            // Before the answer is there: who has it may ask again.
+            // Before the answer is sent: its receiver may send the next request.
             drop(visit);
             reply.send(result, share);
         });
         let polled = std::future::poll_fn(|cx| Poll::Ready(Future::poll(Pin::as_mut(&mut call), cx))).await;
         if polled.is_pending() {
             let task = tokio::spawn(call).abort_handle();
-            // Absent where it is answered already.
+            // Absent if it is answered already.
             if let Some(one) = self.calls.lock().running.get_mut(&id) {
                 one.task = Some(task);
             }
@@ -302,7 +302,7 @@ impl<S: InferenceService> Serving<S> {
         self.answer(id, Err(error), None, Urgency::Together);
     }
 
-    /// Sends an answer, which holds what its request has of the budget until the client has taken it.
+    /// Sends an answer, which keeps its request's share of the budget until the client has read it.
     fn answer(
         &self,
         id: u64,
@@ -316,8 +316,8 @@ impl<S: InferenceService> Serving<S> {
             }),
             Err(error) => codec::encode_failure(id, error, self.max_body),
         };
-        // An answer that is too large is replaced by words that are not; if those fit nowhere the limit is absurd,
-        // and the client's deadline ends its wait.
+        // An answer that is too large is replaced by an error. If even that does not fit, the limit is absurd, and the
+        // client's deadline ends its wait.
         let frame = frame.or_else(|error| codec::encode_failure(id, &error, self.max_body));
         if let Ok(frame) = frame {
             let answer = self.unread.answer(share);
@@ -339,12 +339,12 @@ impl<S: InferenceService> Serving<S> {
         }
     }
 
-    /// Waits for `drain` or until the connection is old or stale, sends a goodbye, and waits for the client's goodbye and for
-    /// every answer to be written. The client sends no request after its goodbye, so none that it sent is lost; one that it
-    /// sends all the same is an error of the connection.
+    /// Waits for `drain`, or until the connection is old or stale. Then sends a goodbye, and waits for the client's
+    /// goodbye and for every answer to be written. A client sends no request after its goodbye, so none is lost; a
+    /// request after it is a protocol error.
     ///
-    /// A client that does not say goodbye within `patience`, which is longer than any pause of its process, is not one of ours
-    /// or ignores it on purpose. Its further requests are refused, so that the connection ends with those in progress.
+    /// A client that does not say goodbye within `patience`, which is longer than any pause of its process, is foreign
+    /// or ignores it on purpose. Its further requests are rejected, so that the connection ends with those in progress.
     async fn drained(&self, drain: CancellationToken, age: Option<Duration>, patience: Duration) {
         let old = async {
             match age {
@@ -369,7 +369,7 @@ impl<S: InferenceService> Serving<S> {
             idle.await;
         }
         if self.closing.load(Ordering::Relaxed) {
-            // Refusals of requests that go on coming are no answers to wait for.
+            // Rejections of further requests are not answers to wait for.
             let _ = tokio::time::timeout(patience, self.writer.flushed()).await;
         } else {
             self.writer.flushed().await;
@@ -377,7 +377,7 @@ impl<S: InferenceService> Serving<S> {
     }
 }
 
-/// A token of a request that the service has not seen: it goes back if it never does.
+/// The token of a request that the service has not seen: it goes back unless the service sees the request.
 struct Unused<'a> {
     party: Option<&'a Party>,
     token: Option<Token>,
@@ -398,7 +398,8 @@ impl Drop for Unused<'_> {
     }
 }
 
-/// The duty to answer one request. Dropped without an answer, the service panicked or the request was cancelled.
+/// The duty to answer one request. If it is dropped without an answer, the service panicked or the request was
+/// cancelled.
 struct Reply<S: InferenceService> {
     serving: Arc<Serving<S>>,
     id: u64,

@@ -1,5 +1,6 @@
-//! The byte streams that frames travel on. An enum rather than a trait object: nothing is looked up on the hot path,
-//! and the write half can be used through a shared reference.
+//! The byte streams that carry frames.
+//!
+//! An enum avoids dynamic dispatch on the hot path, and the write half can be used through a shared reference.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -38,9 +39,9 @@ impl From<UnixStream> for Socket {
 }
 
 impl Socket {
-    /// Waits until the peer has sent a byte, or is gone. The byte stays where it is.
+    /// Waits until the peer has sent a byte, or disconnected. The byte is not consumed.
     pub(crate) async fn first_byte(&self) -> io::Result<()> {
-        // The readiness of a new socket may be a guess: only looking at the byte tells.
+        // The readiness of a new socket may be wrong: only peeking tells.
         let mut byte = [MaybeUninit::uninit()];
         let looked = match self {
             Socket::Tcp(stream) => {
@@ -49,7 +50,7 @@ impl Socket {
             Socket::Unix(stream) => {
                 stream.async_io(Interest::READABLE, || SockRef::from(stream).peek(&mut byte)).await
             }
-            // The handshake came first, and bytes may have arrived with it.
+            // The handshake was first, and bytes may have arrived with it.
             Socket::Tls(_) => Ok(0),
         };
         looked.map(drop)
@@ -162,7 +163,7 @@ impl WriteHalf {
         }
     }
 
-    /// Sends what was taken and is not on its way yet: sockets that do nothing to bytes keep none.
+    /// Sends buffered bytes: only TLS buffers any.
     pub(super) fn try_flush(&self) -> io::Result<()> {
         match self {
             WriteHalf::Tcp(_) | WriteHalf::Unix(_) => Ok(()),
@@ -178,9 +179,9 @@ impl WriteHalf {
         }
     }
 
-    /// Ends both directions now, whoever else still holds a half.
+    /// Closes both directions now, even if another half is still held.
     pub(super) fn shutdown(&self) {
-        // A socket that the peer already closed has nothing to shut down: no error worth reporting.
+        // Shutting down a socket that the peer already closed fails, which is not worth reporting.
         let _ = match self {
             WriteHalf::Tcp(half) => {
                 let stream: &TcpStream = half.as_ref();

@@ -1,9 +1,9 @@
-//! Tokens as frames: mostly a bare header whose number says it all.
+//! Encodes tokens and orders as frames, usually bare headers whose id holds everything.
 //!
 //! ```text
 //! granted   id: token u32 | lease in ms u16 (0: none) | sharers u14 | reserved u1 | contended u1, from the lowest bit on
 //! recalled, given back   id: token
-//! sharing   id: jobs that the server runs at a time, if the client is its only one; else 0
+//! sharing   id: jobs that the server runs at a time, if the client is its only one, otherwise 0
 //! met       id: the note of a reservation; the token that is granted next meets it. Only where it had a note
 //! reserve   id: the client's note of it, or 0   head: model, class u8, share   withdraw   head: model, share      the share is missing where it is the model's own
 //! redeem    id: token; the next request of the connection uses it
@@ -21,7 +21,7 @@ use super::frame::{Builder, Frame};
 use super::header::{Header, Kind};
 use super::wire::put_text;
 
-/// More frontends than this are told as so many.
+/// Larger numbers of frontends are sent as this.
 const MOST_SHARERS: u16 = 0x3fff;
 
 /// A server's message.
@@ -29,7 +29,7 @@ pub(super) fn message(message: Message) -> Frame {
     match message {
         Message::Granted(grant) => {
             let granted = Frame::bare(Kind::Granted, packed(grant));
-            // Who makes no notes may not know what it means.
+            // A client without notes may not know this frame.
             let known = grant.met != Note::default();
             if known { Frame::bare(Kind::Met, grant.met.0.into()).then(granted) } else { granted }
         }
@@ -39,7 +39,7 @@ pub(super) fn message(message: Message) -> Frame {
     }
 }
 
-/// What a server's frame says, after those before it; `None` if it is not about tokens, or the next one belongs to it.
+/// Decodes a server's frame, given the frames before it; `None` if it is not about tokens, or belongs to the next one.
 pub(super) fn read_message(header: &Header, met: &mut Note) -> Option<Message> {
     match header.kind {
         Kind::Met => {
@@ -54,8 +54,8 @@ pub(super) fn read_message(header: &Header, met: &mut Note) -> Option<Message> {
     }
 }
 
-/// A client's wish. To a server that knows no shares all wishes for a model are one: it is told of those that come, and not
-/// that one of them goes.
+/// Encodes an order. For a server without shares all jobs of a model are one: it receives reservations, but no
+/// withdrawals.
 pub(super) fn order(order: &Order<Wish>, shares: bool) -> Option<Result<Frame, Error>> {
     let (kind, wish, class, note) = match order {
         Order::GiveBack(token) => return Some(Ok(Frame::bare(Kind::GiveBack, token.0.into()))),
@@ -71,7 +71,7 @@ pub(super) fn order(order: &Order<Wish>, shares: bool) -> Option<Result<Frame, E
     Some(builder.finish(kind, note.into(), std::iter::empty(), usize::MAX))
 }
 
-/// What a client's frame says; `None` if it is not a wish.
+/// Decodes a client's frame; `None` if it is not an order.
 pub(super) fn read_order(header: &Header, body: &Bytes) -> Option<Result<Order<Wish>, Error>> {
     let read = |classed: bool| -> Result<Order<Wish>, Error> {
         let (mut head, data) = codec::open(body)?;
@@ -93,7 +93,7 @@ pub(super) fn read_order(header: &Header, body: &Bytes) -> Option<Result<Order<W
     }
 }
 
-/// Says that the next request uses a token.
+/// Announces that the next request uses a token.
 pub(super) fn redeem(token: Token) -> Frame {
     Frame::bare(Kind::Redeem, token.0.into())
 }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wish_survives_the_wire_and_a_broken_one_is_malformed() {
+    fn orders_survive_the_wire_and_broken_ones_are_malformed() {
         let of_a_share = Wish { model: "model".into(), share: Some("share".into()) };
         let wishes = [
             Order::Reserve(Wish::of("model"), Class::Late, Note::default()),
@@ -170,7 +170,7 @@ mod tests {
         let reserve = |wish| Order::Reserve(wish, Class::Query, Note(1));
         let all_are_one = reserve(Wish::of("model"));
         assert_eq!(received(&reserve(of_a_share.clone()), false), Some(all_are_one));
-        assert_eq!(received(&Order::Withdraw(of_a_share), false), None, "others may wait for the model");
+        assert_eq!(received(&Order::Withdraw(of_a_share), false), None, "other jobs may wait for the model");
         let header = Header { kind: Kind::Reserve, id: 0, body: 8 };
         assert!(read_order(&header, &Bytes::from_static(&[255; 8])).unwrap().is_err());
     }

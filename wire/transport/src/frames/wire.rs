@@ -1,4 +1,4 @@
-//! Numbers, text and parameters as bytes: LEB128 numbers, text with its length in front.
+//! Numbers, text and parameters as bytes: LEB128 numbers, length-prefixed text.
 
 use bytes::{BufMut, BytesMut};
 
@@ -18,7 +18,7 @@ pub(super) fn put_text(out: &mut BytesMut, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Text that may be absent: its length plus one, or zero.
+/// Optional text: its length plus one, or zero.
 pub(super) fn put_maybe_text(out: &mut BytesMut, text: Option<&str>) {
     match text {
         None => out.put_u8(0),
@@ -29,7 +29,7 @@ pub(super) fn put_maybe_text(out: &mut BytesMut, text: Option<&str>) {
     }
 }
 
-/// Parameters, and one of text beside them.
+/// Parameters, and an additional one of text.
 pub(super) fn put_parameters_and(out: &mut BytesMut, parameters: &Parameters, (name, text): (&str, &str)) {
     put_number(out, parameters.len() as u64 + 1);
     put_each(out, parameters);
@@ -69,8 +69,8 @@ fn put_each(out: &mut BytesMut, parameters: &Parameters) {
     }
 }
 
-/// Reads what the functions above wrote; whatever the bytes are, it neither panics nor believes a length that the
-/// remaining bytes do not back.
+/// Reads the output of the functions above. For any input it neither panics nor trusts a length that exceeds the
+/// remaining bytes.
 pub(super) struct Cursor<'a> {
     rest: &'a [u8],
     parts: Parts,
@@ -101,12 +101,12 @@ impl<'a> Cursor<'a> {
         Err(malformed("a number in the frame has more than 64 bits"))
     }
 
-    /// A number of things that follow, each of at least one byte.
+    /// A count of items that follow, each of at least one byte.
     pub(super) fn count(&mut self) -> Result<usize, Error> {
         let count = self.number()?;
         match usize::try_from(count) {
             Ok(count) if count <= self.rest.len() => Ok(count),
-            _ => Err(malformed("the frame ends before what it announces")),
+            _ => Err(malformed("the frame is shorter than it announces")),
         }
     }
 
@@ -120,7 +120,7 @@ impl<'a> Cursor<'a> {
         self.take_text(length)
     }
 
-    /// Text that only a server sends: as long as its frame.
+    /// Text that only a server sends: limited by its frame.
     pub(super) fn words(&mut self) -> Result<String, Error> {
         let length = self.count()?;
         self.take_text(length)
@@ -156,26 +156,26 @@ impl<'a> Cursor<'a> {
         Ok(parameters)
     }
 
-    /// Text that earlier versions do not send at all.
+    /// Text that earlier versions do not send.
     pub(super) fn text_if_any(&mut self) -> Result<Option<String>, Error> {
         if self.rest.is_empty() { Ok(None) } else { self.text().map(Some) }
     }
 
-    /// Nothing may be left.
+    /// Rejects leftover bytes.
     pub(super) fn finish(self) -> Result<(), Error> {
         if self.rest.is_empty() { Ok(()) } else { Err(malformed("bytes left over in the frame's head")) }
     }
 
     fn array<const N: usize>(&mut self) -> Result<&'a [u8; N], Error> {
         let (array, rest) =
-            self.rest.split_first_chunk().ok_or_else(|| malformed("the frame ends too early"))?;
+            self.rest.split_first_chunk().ok_or_else(|| malformed("the frame is too short"))?;
         self.rest = rest;
         Ok(array)
     }
 
     fn take_text(&mut self, length: usize) -> Result<String, Error> {
         let (text, rest) =
-            self.rest.split_at_checked(length).ok_or_else(|| malformed("the frame ends too early"))?;
+            self.rest.split_at_checked(length).ok_or_else(|| malformed("the frame is too short"))?;
         self.rest = rest;
         String::from_utf8(text.to_vec()).map_err(|_| malformed("text in the frame is not UTF-8"))
     }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_the_bytes_do_not_back_is_malformed() {
+    fn count_beyond_the_remaining_bytes_is_malformed() {
         let mut out = BytesMut::new();
         put_number(&mut out, u64::MAX);
         assert!(Cursor::new(&out).count().is_err());

@@ -1,9 +1,9 @@
-//! Frames on their way out, from many tasks to one socket.
+//! Outgoing frames, from many tasks to one socket.
 //!
-//! Waking a writer task for every frame costs more than the write itself, so whoever sends while the socket is idle
-//! writes at once, from where it is; whoever sends meanwhile leaves its frame to that one. With many requests in
-//! progress the opposite is cheaper: frames wait until the connection's task gets its turn, and one system call
-//! takes them all. The sender says which ([`Urgency`]).
+//! Waking a writer task for every frame costs more than the write itself. A task that sends while the socket is idle
+//! therefore writes immediately; tasks that send meanwhile leave their frames to it. With many requests in progress
+//! batching is cheaper: frames wait for the connection's task, which writes all of them with one system call. The
+//! sender chooses with [`Urgency`].
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -16,19 +16,19 @@ use tokio::sync::Notify;
 use super::frame::Frame;
 use super::socket::WriteHalf;
 
-/// When a frame goes out.
+/// When to write a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Urgency {
-    /// Now, from this thread, unless somebody is writing already.
+    /// Now, from this thread, unless another thread is writing.
     Now,
-    /// With others like it.
+    /// In a batch.
     Together,
 }
 
-/// Why a frame was not taken.
+/// Why a frame was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Too much waits already.
+    /// Too many bytes are waiting.
     Full,
     /// The connection is closed.
     Closed,
@@ -38,9 +38,9 @@ pub(super) struct Writer {
     half: WriteHalf,
     queue: Mutex<Queue>,
     limit: usize,
-    /// For the connection's task: there is something to write.
+    /// Wakes the connection's task: there is something to write.
     work: Notify,
-    /// For whoever waits until the queue shrinks.
+    /// Wakes tasks that wait until the queue shrinks.
     room: Notify,
 }
 
@@ -49,25 +49,25 @@ struct Queue {
     chunks: VecDeque<Bytes>,
     /// Bytes accepted and not yet written.
     bytes: usize,
-    /// Bytes accepted since the beginning.
+    /// Bytes accepted since the start.
     accepted: u64,
-    /// Somebody writes, and will look at the queue again when done.
+    /// A thread is writing, and will check the queue again when done.
     busy: bool,
-    /// The socket takes no more: only the connection's task, which waits for it, goes on.
+    /// The socket is full: only the connection's task, which waits for it, continues.
     stalled: bool,
     closed: bool,
 }
 
 impl Queue {
-    /// What is stalled has not left, though all of it may have been taken.
+    /// Stalled bytes have not left, though the socket may have accepted all of them.
     fn has_shrunk_to(&self, bytes: usize) -> bool {
         self.closed || (self.bytes <= bytes && !(bytes == 0 && self.stalled))
     }
 }
 
-/// How far a drain came.
+/// The result of a drain.
 enum Progress {
-    /// Everything is out, or somebody else sees to it.
+    /// Everything is written, or another thread is writing it.
     Done,
     /// The socket is full.
     Stalled,
@@ -81,7 +81,7 @@ impl Writer {
         Self { half, queue: Mutex::default(), limit, work: Notify::new(), room: Notify::new() }
     }
 
-    /// Sends a frame unless too much waits already.
+    /// Sends a frame unless too many bytes are waiting.
     pub(super) fn offer(&self, frame: Frame, urgency: Urgency) -> Result<(), Refused> {
         if self.queue.lock().bytes >= self.limit {
             return Err(Refused::Full);
@@ -89,7 +89,7 @@ impl Writer {
         self.send(frame, urgency)
     }
 
-    /// Sends a frame whose number is bounded elsewhere.
+    /// Sends a frame whose number is limited elsewhere.
     pub(super) fn send(&self, frame: Frame, urgency: Urgency) -> Result<(), Refused> {
         let mut queue = self.queue.lock();
         if queue.closed {
@@ -104,7 +104,7 @@ impl Writer {
         drop(queue);
         match urgency {
             Urgency::Together => self.work.notify_one(),
-            // An error shows when the connection's task writes or reads next, and ends it.
+            // The connection's task meets the error at its next write or read, and ends the connection.
             Urgency::Now => match self.drain() {
                 Ok(Progress::Done) => {}
                 Ok(Progress::Stalled) | Err(_) => self.work.notify_one(),
@@ -113,11 +113,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what nobody writes directly; the connection's task runs this until the connection ends.
+    /// Writes queued frames; the connection's task runs this until the connection ends.
     pub(super) async fn run(&self) -> io::Result<()> {
         loop {
             self.work.notified().await;
-            // Tasks that are ready go first: their frames leave with the same system call.
+            // Ready tasks run first: their frames leave with the same system call.
             tokio::task::yield_now().await;
             while let Progress::Stalled = self.drain()? {
                 self.half.writable().await?;
@@ -125,7 +125,7 @@ impl Writer {
         }
     }
 
-    /// Waits until at most half of what may wait is left.
+    /// Waits until at most half of the limit is queued.
     pub(super) async fn room(&self) {
         self.shrunk_to(self.limit / 2).await;
     }
@@ -135,23 +135,23 @@ impl Writer {
         self.shrunk_to(0).await;
     }
 
-    /// Bytes accepted since the beginning.
+    /// Bytes accepted since the start.
     pub(super) fn accepted(&self) -> u64 {
         self.queue.lock().accepted
     }
 
-    /// Bytes written since the beginning.
+    /// Bytes written since the start.
     pub(super) fn written(&self) -> u64 {
         let queue = self.queue.lock();
         queue.accepted - queue.bytes as u64
     }
 
-    /// Whether reading more requests should wait.
+    /// Whether the server should stop reading requests.
     pub(super) fn is_over_limit(&self) -> bool {
         self.queue.lock().bytes >= self.limit
     }
 
-    /// Takes no more frames and forgets those that wait.
+    /// Accepts no more frames and drops those that wait.
     pub(super) fn close(&self) {
         let mut queue = self.queue.lock();
         queue.closed = true;
@@ -181,7 +181,7 @@ impl Writer {
         let mut batch = VecDeque::new();
         loop {
             std::mem::swap(&mut batch, &mut queue.chunks);
-            // After a stall the socket may hold what it took and did not send.
+            // After a stall the socket may hold accepted bytes that are not sent.
             if batch.is_empty() && !queue.stalled {
                 queue.busy = false;
                 drop(queue);
@@ -210,7 +210,7 @@ impl Writer {
     }
 }
 
-/// Writes until nothing is left or the socket refuses; the bytes written, and why it stopped.
+/// Writes until nothing is left or the socket is full. Returns the bytes written, and why it stopped.
 fn write_all(half: &WriteHalf, batch: &mut VecDeque<Bytes>) -> (usize, io::Result<()>) {
     let mut written = 0;
     while !batch.is_empty() {

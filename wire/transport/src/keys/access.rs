@@ -1,4 +1,4 @@
-//! What a key is for, and what a route wants.
+//! Roles of keys, and the access that routes require.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,38 +6,38 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a key is for.
+/// The role of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Predictions, and what a client must know to ask for them. It sees nothing of other clients.
+    /// Predictions and the metadata that they need. Nothing about other clients.
     Infer,
-    /// What operators look at: metrics, statistics, the admin page's data, recordings. It asks for no predictions.
+    /// Data for operators: metrics, statistics, the admin page's data, recordings. No predictions.
     Read,
-    /// All of that, and every change: models loaded and unloaded, settings, instances, faults.
+    /// Everything, and every change: loading and unloading models, settings, instances, faults.
     Control,
 }
 
-/// What a route wants of who calls it.
+/// The access that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Nothing: health, and files that hold no data.
+    /// No key: health, and files without data.
     Everyone,
-    /// A key, whatever its role: what can be asked for, and how.
+    /// A key of any role: metadata.
     AnyKey,
     /// A key for predictions.
     Infer,
     /// A key of an operator.
     Read,
-    /// A key that may change things.
+    /// A key that allows changes.
     Control,
 }
 
 impl Role {
-    /// All, from the least.
+    /// All roles, the least powerful first.
     pub const ALL: [Role; 3] = [Role::Infer, Role::Read, Role::Control];
 
-    /// As in the key file.
+    /// Its name in the key file.
     pub const fn name(self) -> &'static str {
         match self {
             Role::Infer => "infer",
@@ -46,7 +46,7 @@ impl Role {
         }
     }
 
-    /// Whether a key of this role opens what wants `access`.
+    /// Whether a key of this role grants `access`.
     pub const fn opens(self, access: Access) -> bool {
         match access {
             Access::Everyone | Access::AnyKey => true,
@@ -58,7 +58,7 @@ impl Role {
 }
 
 impl Access {
-    /// In words, for people: the role that opens it, `none` where no key is wanted.
+    /// Its name for people: the least role that grants it, `none` if no key is required.
     pub const fn name(self) -> &'static str {
         match self {
             Access::Everyone => "none",
@@ -81,6 +81,6 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let role = Role::ALL.into_iter().find(|role| role.name() == text);
-        role.ok_or_else(|| format!("'{text}' is no role: use infer, read or control"))
+        role.ok_or_else(|| format!("'{text}' is not a role: use infer, read or control"))
     }
 }

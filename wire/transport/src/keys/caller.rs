@@ -1,4 +1,4 @@
-//! Who calls, and one request of theirs.
+//! A caller and its requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::limit::Over;
 use super::ring::Holder;
 use super::{Access, Digest, Keys, Role};
 
-/// How long who has too much in progress is told to wait: its own answers make the room.
+/// Retry delay of a caller with too many requests in progress: its own answers free a place.
 const LATER: Duration = Duration::from_secs(1);
 
-/// Who is at the other end: the holder of a key, or anybody where none is asked for.
+/// The holder of a key, or an anonymous caller if keys are not required.
 #[derive(Clone, Debug, Default)]
 pub struct Caller(Option<Known>);
 
@@ -28,27 +28,27 @@ impl Caller {
         Self(Some(Known { keys, digest, holder }))
     }
 
-    /// Whether it has shown a key.
+    /// Whether it has sent a key.
     pub fn is_known(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The name of the key, where one is asked for.
+    /// The name of the key, if keys are required.
     pub fn name(&self) -> Option<Arc<str>> {
         self.0.as_ref().map(|known| known.holder.name.clone())
     }
 
-    /// What the caller may do: everything, where no key is asked for.
+    /// The caller's role: control if keys are not required.
     pub fn role(&self) -> Role {
         self.0.as_ref().map_or(Role::Control, |known| known.holder.role)
     }
 
-    /// Whether the key is still good for this. What goes on for long asks again and again.
+    /// Whether the key still grants `access`. Long operations check repeatedly.
     pub fn still_opens(&self, access: Access) -> bool {
         self.again().is_ok_and(|holder| holder.is_none_or(|holder| holder.role.opens(access)))
     }
 
-    /// Lets another request of this caller in, or says why not.
+    /// Admits another request of this caller, or returns the reason for its rejection.
     pub fn visit(&self, access: Access) -> Result<Visit, Error> {
         match self.again()? {
             Some(holder) => self.enter(holder, access),
@@ -56,7 +56,7 @@ impl Caller {
         }
     }
 
-    /// Lets in the request that the caller was looked up for.
+    /// Admits the request that authenticated the caller.
     pub(super) fn first_visit(&self, access: Access) -> Result<Visit, Error> {
         match &self.0 {
             Some(known) => self.enter(known.holder.clone(), access),
@@ -77,13 +77,13 @@ impl Caller {
             Ok(()) => {}
             Err(Over::Rate(rate, wait)) => {
                 let message = format!(
-                    "key '{name}' may send {rate} requests a second: send fewer, or have its rate raised"
+                    "key '{name}' exceeds its rate of {rate} requests a second: send fewer, or have its rate raised"
                 );
                 return Err(Error::TooManyRequests { message, retry_after: wait });
             }
             Err(Over::Concurrency(most)) => {
                 let message = format!(
-                    "key '{name}' has {most} requests in progress, its limit: wait for answers before more"
+                    "key '{name}' has {most} requests in progress, its limit: wait for answers before sending more"
                 );
                 return Err(Error::TooManyRequests { message, retry_after: LATER });
             }
@@ -91,7 +91,7 @@ impl Caller {
         Ok(Visit { caller: self.clone(), counted: Some(holder) })
     }
 
-    /// The holder as it is now: the key may have been taken out since, or have another role.
+    /// The current holder: the key may have been removed, or have another role.
     fn again(&self) -> Result<Option<Arc<Holder>>, Error> {
         match &self.0 {
             None => Ok(None),
@@ -100,7 +100,7 @@ impl Caller {
     }
 }
 
-/// A request that was let in; it counts until this is dropped.
+/// An admitted request; it counts until this is dropped.
 #[derive(Debug, Default)]
 pub struct Visit {
     caller: Caller,
@@ -108,7 +108,7 @@ pub struct Visit {
 }
 
 impl Visit {
-    /// Whose request it is.
+    /// The caller of the request.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }

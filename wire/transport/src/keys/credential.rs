@@ -1,12 +1,13 @@
-//! The key that a request sends, over HTTP and in gRPC's metadata alike: `authorization: Bearer KEY`, or Basic with the key as
-//! password, which is what some clients' plug-ins can do.
+//! Reads the key of a request, over HTTP and from gRPC metadata.
+//!
+//! The header is `authorization: Bearer KEY`, or Basic with the key as password, for clients that support only that.
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
 use super::Digest;
 
-/// The digest of what a request sends as its key.
+/// The digest of the key in a request.
 pub(super) fn given(headers: &HeaderMap) -> Option<Digest> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let end = value.iter().position(|byte| *byte == b' ')?;
@@ -23,7 +24,7 @@ pub(super) fn given(headers: &HeaderMap) -> Option<Digest> {
     (!password.is_empty()).then(|| Digest::of(password))
 }
 
-/// Base64 with the ordinary alphabet, padded or not.
+/// Decodes standard base64, padded or not.
 fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     let end = text.iter().rposition(|byte| *byte != b'=').map_or(0, |last| last + 1);
     if text.len() - end > 2 || end % 4 == 1 {

@@ -1,4 +1,4 @@
-//! A key's digest, which is all that a server keeps of it, and the key itself where one is made.
+//! Digests of keys, which are all that a server stores, and new keys.
 
 use std::fmt;
 use std::fs::File;
@@ -8,8 +8,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq;
 
-/// What keys begin with, so that those who look for secrets in sources and logs find them.
+/// Prefix of keys, so that secret scanners find them in sources and logs.
 const PREFIX: &str = "parm_";
 
 /// The SHA-256 digest of a key.
@@ -24,10 +25,10 @@ impl Digest {
     }
 }
 
-/// In a time that does not tell how much of it was right.
+/// Constant time: the duration must not reveal how many bytes match.
 impl PartialEq for Digest {
     fn eq(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+        self.0.ct_eq(&other.0).into()
     }
 }
 
@@ -40,17 +41,13 @@ impl Hash for Digest {
 impl FromStr for Digest {
     type Err = String;
 
-    /// Reads 64 hexadecimal digits. What was written instead is not told: it may be the key.
+    /// Parses 64 hexadecimal digits. The error does not repeat the input, which may be a key.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "a digest has 64 hexadecimal digits: parm keys new prints one".to_owned();
-        if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return Err(wrong());
-        }
         let mut bytes = [0; 32];
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| wrong())?;
+        match hex::decode_to_slice(text, &mut bytes) {
+            Ok(()) => Ok(Self(bytes)),
+            Err(_) => Err("a digest has 64 hexadecimal digits: parm keys new prints one".to_owned()),
         }
-        Ok(Self(bytes))
     }
 }
 
@@ -64,14 +61,14 @@ impl TryFrom<String> for Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(self.0))
     }
 }
 
-/// The beginning only: nothing that is logged should be worth a search.
+/// Only the first bytes: a log line must not help a search.
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Digest({:02x}{:02x}..)", self.0[0], self.0[1])
+        write!(f, "Digest({}..)", hex::encode(&self.0[..2]))
     }
 }
 
@@ -81,7 +78,7 @@ impl Serialize for Digest {
     }
 }
 
-/// A new key. It is shown once, to who has it made, and kept nowhere.
+/// A new key. It is shown once and stored nowhere.
 pub struct Secret(String);
 
 impl Secret {
@@ -92,7 +89,7 @@ impl Secret {
         Ok(Self(format!("{PREFIX}{}", Digest(bytes))))
     }
 
-    /// What the server keeps of it.
+    /// The digest that the server stores.
     pub fn digest(&self) -> Digest {
         Digest::of(self.0.as_bytes())
     }
@@ -114,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_read_as_it_is_written_and_what_is_none_is_not_repeated() {
+    fn invalid_digest_is_not_repeated_in_the_error() {
         let digest = Digest::of(b"abc");
         let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(digest.to_string(), text);
@@ -134,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_drawn_anew_and_not_shown() {
+    fn new_keys_differ_and_are_hidden_from_debug() {
         let (one, other) = (Secret::draw().unwrap(), Secret::draw().unwrap());
         assert_ne!(one.reveal(), other.reveal());
         assert_eq!(one.reveal().len(), PREFIX.len() + 64);

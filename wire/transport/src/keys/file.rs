@@ -5,13 +5,13 @@
 //! name = "search"
 //! sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 //! role = "infer"
-//! rate = 500.0       # requests a second; without it there is no limit
-//! burst = 1000       # requests at once after a pause; default: what the rate allows in a second
-//! concurrency = 64   # requests at a time; without it there is no limit
+//! rate = 500.0       # requests a second; no limit if missing
+//! burst = 1000       # requests at once after a pause; default: the requests of one second
+//! concurrency = 64   # requests at a time; no limit if missing
 //! ```
 //!
-//! `sha256` may be a list while a key is changed for another. What is wrong is told by line, and what is written as a digest
-//! is never repeated: somebody may have put a key where its digest belongs.
+//! `sha256` may be a list while a key is being replaced. Errors name the line but never repeat a digest: a key may have
+//! been written in its place.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,16 +23,17 @@ use serde::{Deserialize, Serialize};
 use super::limit::Allowance;
 use super::{Digest, Role};
 
-/// A file with more bytes than this is not read.
+/// Larger files are rejected.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// The least rate, in requests a second: about one a day. A smaller one is a slip of a digit, as it allows no client to work.
+/// The smallest rate, in requests a second: about one a day. A smaller one is a typing error, as no client could work
+/// with it.
 const LEAST_RATE: f64 = 1e-5;
 
-/// The longest name, in bytes: names are in logs and metrics.
+/// The longest name, in bytes: names appear in logs and metrics.
 const LONGEST_NAME: usize = 64;
 
-/// What a key file says.
+/// The content of a key file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyFile {
@@ -41,15 +42,15 @@ pub struct KeyFile {
     pub keys: Vec<Entry>,
 }
 
-/// A key, as the file has it.
+/// A key in the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// Who has it, for logs.
+    /// The holder's name, for logs.
     pub name: String,
-    /// Its digest, or those of all keys that go by this name.
+    /// Its digest, or the digests of all keys with this name.
     pub sha256: Digests,
-    /// What it is for.
+    /// Its role.
     pub role: Role,
     /// Requests a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,9 +67,9 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a digest has 64 hexadecimal digits: parm keys new prints one")]
 pub enum Digests {
-    /// That of the key.
+    /// A single digest.
     One(Digest),
-    /// Those of the keys.
+    /// Several digests.
     Several(Vec<Digest>),
 }
 
@@ -100,7 +101,7 @@ impl Entry {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
         if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(plain) {
             return Err(format!(
-                "a name of a key is no name: use up to {LONGEST_NAME} letters, digits, '-', '_', '.' and '@'"
+                "invalid key name: use up to {LONGEST_NAME} letters, digits, '-', '_', '.' and '@'"
             ));
         }
         if rate.is_some_and(|rate| !(rate.is_finite() && rate >= LEAST_RATE)) {
@@ -109,10 +110,10 @@ impl Entry {
             ));
         }
         if rate.is_none() && self.burst.is_some() {
-            return Err(format!("key '{name}': burst says nothing without a rate: set both, or neither"));
+            return Err(format!("key '{name}': burst requires a rate: set both, or neither"));
         }
         if self.digests().is_empty() {
-            return Err(format!("key '{name}': sha256 is empty: take the key out instead"));
+            return Err(format!("key '{name}': sha256 is empty: remove the key instead"));
         }
         Ok(())
     }
@@ -128,7 +129,7 @@ impl KeyFile {
         fs::read_to_string(path).map_err(|error| error.to_string())
     }
 
-    /// Reads and checks what a file says.
+    /// Parses and checks a file's text.
     pub fn read(text: &str) -> Result<Self, String> {
         let file: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
@@ -141,7 +142,7 @@ impl KeyFile {
 
     fn check(&self) -> Result<(), String> {
         if self.keys.is_empty() {
-            return Err("it names no key: parm keys new makes one".into());
+            return Err("the file has no keys: make one with parm keys new".into());
         }
         let (mut names, mut digests) = (BTreeSet::new(), BTreeSet::new());
         for entry in &self.keys {
@@ -152,7 +153,7 @@ impl KeyFile {
             }
             if !entry.digests().iter().all(|digest| digests.insert(digest.to_string())) {
                 return Err(format!(
-                    "key '{name}' has a digest that is there already: give everyone a key of their own"
+                    "key '{name}' repeats the digest of another key: give each client its own key"
                 ));
             }
         }
@@ -165,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_says_who_may_do_what_and_how_much() {
+    fn file_is_parsed_into_roles_and_limits() {
         let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
         let text = format!(
             "# comment\n[[key]]\nname = \"a\"\nsha256 = \"{one}\"\nrole = \"infer\"\nrate = 2.5\nconcurrency = 4\n\
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_without_what_is_written() {
+    fn errors_do_not_repeat_the_digest() {
         let key = |name: &str, digest: &str, rest: &str| {
             format!("[[key]]\nname = \"{name}\"\nsha256 = {digest}\nrole = \"infer\"\n{rest}\n")
         };
@@ -192,8 +193,8 @@ mod tests {
             (key("a", "[\"parm_hush\"]", ""), "64 hexadecimal digits"),
             (key("a", "hush", ""), "line 3"),
             (key("a", "[]", ""), "empty"),
-            (key("a b", &digest, ""), "no name"),
-            (key("", &digest, ""), "no name"),
+            (key("a b", &digest, ""), "invalid key name"),
+            (key("", &digest, ""), "invalid key name"),
             (key("a", &digest, "rate = 0"), "rate"),
             (key("a", &digest, "rate = inf"), "rate"),
             (key("a", &digest, "rate = 1e-20"), "rate"),
@@ -203,7 +204,7 @@ mod tests {
             (key("a", &digest, "concurrency = 0"), "line"),
             (key("a", &digest, "hush = 0"), "unknown field"),
             (format!("{good}{good}"), "two keys"),
-            (format!("{good}{}", key("b", &digest, "")), "there already"),
+            (format!("{good}{}", key("b", &digest, "")), "repeats the digest"),
             (good.replace("infer", "root"), "infer"),
             (good.replace("key]]", "keys]]"), "unknown field"),
         ];

@@ -1,5 +1,7 @@
-//! Reads the key file again and again, as the workers file is read: a change counts once two looks in a row saw it, and a file
-//! that cannot be used changes nothing. To shut everybody out put one new key into it.
+//! Polls the key file.
+//!
+//! A change counts after two identical reads, and an invalid file changes nothing. To lock out all clients, put one new
+//! key into the file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 use super::{KeyFile, Keys};
 use crate::Settling;
 
-/// Between two looks.
+/// Interval between two reads.
 const EVERY: Duration = Duration::from_secs(1);
 
 impl Keys {
-    /// Follows the file until `ended`; nothing to do without one.
+    /// Follows the file until `ended`; does nothing without a file.
     pub(crate) async fn follow(self, ended: CancellationToken) {
         let Some(path) = self.file().map(Path::to_owned) else { return };
         let mut settling = Settling::default();
@@ -30,7 +32,7 @@ impl Keys {
         }
     }
 
-    /// Makes the keys what the file says.
+    /// Replaces the keys by those of the file.
     fn take(&self, path: &Path, read: Result<String, String>) {
         match read.and_then(|text| KeyFile::read(&text)) {
             Ok(file) => {
@@ -38,7 +40,7 @@ impl Keys {
                 tracing::info!(file = %path.display(), keys = file.keys.len(), "keys");
             }
             Err(reason) => {
-                tracing::warn!(file = %path.display(), %reason, "cannot use the key file: the keys before it stay");
+                tracing::warn!(file = %path.display(), %reason, "cannot use the key file: the previous keys stay valid");
             }
         }
     }

@@ -1,7 +1,7 @@
-//! How much one key may ask for: a token bucket of requests, and requests at a time.
+//! Limits of one key: a rate limit (token bucket), and a limit on concurrent requests.
 //!
-//! A request counts as one, whatever it asks for; the queue and the budget of bytes bound what it may cost. Who is over is
-//! told when to come again, and costs no more than the look at its key.
+//! A request counts as one, whatever its size; the queue and the byte budget limit its cost. A rejected client receives
+//! a retry delay, and costs no more than the lookup of its key.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The longest wait that a refused client is told. A client that comes back earlier is refused again, at the cost of one look
-/// at its key; no client plans further ahead.
+/// The longest retry delay. A client that returns earlier is rejected again, at the cost of one lookup; no client plans
+/// further ahead.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
-/// What a key may ask for; nothing where it is not limited.
+/// The limits of a key; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Allowance {
     /// Requests a second in the long run.
@@ -24,16 +24,16 @@ pub(super) struct Allowance {
     pub(super) concurrency: Option<u32>,
 }
 
-/// How a key is over its limits.
+/// The limit that a key exceeds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Over {
-    /// Another request may be sent after so long.
+    /// The rate; another request may be sent after this delay.
     Rate(f64, Duration),
-    /// So many are in progress.
+    /// The number of concurrent requests.
     Concurrency(u32),
 }
 
-/// What a key has asked for.
+/// The usage of a key.
 #[derive(Debug)]
 pub(super) struct Limit {
     pub(super) allowance: Allowance,
@@ -46,7 +46,7 @@ impl Limit {
         Self { allowance, bucket: Mutex::new((allowance.burst, Instant::now())), underway: AtomicU32::new(0) }
     }
 
-    /// Counts a request in; who is let in must [`leave`](Self::leave).
+    /// Counts a request; an admitted one must [`leave`](Self::leave).
     pub(super) fn enter(&self) -> Result<(), Over> {
         if let Some(most) = self.allowance.concurrency
             && self.underway.fetch_add(1, Ordering::Relaxed) >= most
@@ -63,7 +63,7 @@ impl Limit {
             *bucket = (tokens, now);
             drop(bucket);
             self.leave();
-            // A rate may be so small that its wait is no `Duration`.
+            // A rate may be so small that its delay does not fit into a `Duration`.
             let wait = Duration::try_from_secs_f64((1.0 - tokens) / rate).unwrap_or(LONGEST_WAIT);
             return Err(Over::Rate(rate, wait.min(LONGEST_WAIT)));
         }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_is_let_in_and_then_the_rate() {
+    async fn burst_is_admitted_and_then_the_rate() {
         let limit = Limit::new(Allowance { rate: Some(10.0), burst: 3.0, concurrency: None });
         for _ in 0..3 {
             limit.enter().unwrap();
@@ -93,15 +93,11 @@ mod tests {
         limit.enter().unwrap();
         limit.enter().unwrap_err();
         tokio::time::advance(Duration::from_secs(3600)).await;
-        assert_eq!(
-            (0..9).filter(|_| limit.enter().is_ok()).count(),
-            3,
-            "a pause earns one burst and no more"
-        );
+        assert_eq!((0..9).filter(|_| limit.enter().is_ok()).count(), 3, "a pause fills the bucket once");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_let_in_and_leaves_makes_room_and_who_is_not_holds_none() {
+    async fn rejected_request_holds_no_concurrency_place() {
         let limit = Limit::new(Allowance { rate: Some(1.0), burst: 4.0, concurrency: Some(2) });
         limit.enter().unwrap();
         limit.enter().unwrap();
@@ -121,7 +117,7 @@ mod tests {
         assert_eq!(limit.enter(), Err(Over::Concurrency(2)));
     }
 
-    /// A request in a hundred billion years: its wait does not fit into a `Duration`.
+    /// One request in a hundred billion years: its delay does not fit into a `Duration`.
     #[tokio::test(start_paused = true)]
     async fn tiny_rate_reports_a_bounded_wait_when_exceeded() {
         for rate in [1e-20, f64::MIN_POSITIVE] {
@@ -132,7 +128,7 @@ mod tests {
                 let refused = limit.enter().unwrap_err();
                 assert_eq!(refused, Over::Rate(rate, LONGEST_WAIT), "rate {rate}");
             }
-            assert_eq!(limit.underway.load(Ordering::Relaxed), 0, "a refused request holds no place");
+            assert_eq!(limit.underway.load(Ordering::Relaxed), 0, "a rejected request holds no place");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The keys that are known now.
+//! The current keys of a server.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,21 +13,21 @@ use super::caller::{Caller, Visit};
 use super::limit::Limit;
 use super::{Access, Digest, Entry, KeyFile, Role, credential};
 
-/// The keys of a server; cheap to clone. Whether keys are asked for is settled at the start: no change of the file makes a
-/// server open that was not.
+/// The keys of a server; cheap to clone. Whether keys are required is decided at the start: no change of the file can
+/// open a server.
 #[derive(Clone, Default)]
 pub struct Keys(Option<Arc<Ring>>);
 
 struct Ring {
-    /// Where they come from, if from a file.
+    /// Their file, if they come from one.
     file: Option<PathBuf>,
     known: RwLock<Arc<Holders>>,
 }
 
-/// Who has which key.
+/// The holder of each key.
 type Holders = HashMap<Digest, Arc<Holder>>;
 
-/// Who has a key.
+/// The holder of a key.
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) name: Arc<str>,
@@ -36,12 +36,12 @@ pub(super) struct Holder {
 }
 
 impl Keys {
-    /// No keys: nobody is asked for one.
+    /// No keys: callers need none.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// The keys of a file, which is followed once a server runs; none without a file.
+    /// The keys of a file, which is followed once a server runs; no keys without a file.
     pub fn open(file: Option<&Path>) -> Result<Self, Error> {
         let Some(path) = file else { return Ok(Self::none()) };
         let read = KeyFile::text(path).and_then(|text| KeyFile::read(&text));
@@ -59,24 +59,24 @@ impl Keys {
         Self(Some(Arc::new(Ring { file, known })))
     }
 
-    /// Whether callers are asked for a key.
+    /// Whether callers need a key.
     pub fn are_asked_for(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The file that they come from.
+    /// The file of the keys.
     pub(super) fn file(&self) -> Option<&Path> {
         self.0.as_ref()?.file.as_deref()
     }
 
-    /// From now on these are the keys. Who stays keeps what it has used of its limits.
+    /// Replaces the keys. Remaining holders keep the usage of their limits.
     pub fn replace(&self, entries: &[Entry]) {
         let Some(ring) = &self.0 else { return };
         let before = ring.known.read().clone();
         *ring.known.write() = Arc::new(known(entries, &before));
     }
 
-    /// Who calls, by the headers of a request.
+    /// The caller of a request, from its headers.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Error> {
         if self.0.is_none() {
             return Ok(Caller::default());
@@ -86,7 +86,7 @@ impl Keys {
         Ok(Caller::new(self.clone(), digest, holder))
     }
 
-    /// Lets a request in, or says why not. What is for everyone is not asked for a key, nor counted.
+    /// Admits a request, or returns the reason for its rejection. Routes for everyone need no key and are not counted.
     pub fn admit(&self, headers: &HeaderMap, access: Access) -> Result<Visit, Error> {
         if access == Access::Everyone || self.0.is_none() {
             return Ok(Visit::default());

@@ -1,4 +1,4 @@
-//! Keys that come, go and change under those who have them.
+//! Keys that are added, removed and changed while they are in use.
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -15,7 +15,7 @@ fn bearer(key: &str) -> HeaderMap {
 }
 
 #[test]
-fn a_role_opens_what_it_is_for_and_nothing_else() {
+fn role_grants_exactly_its_access() {
     let keys = Keys::of(&[
         entry("a", Role::Infer, "1"),
         entry("b", Role::Read, "2"),
@@ -37,7 +37,7 @@ fn a_role_opens_what_it_is_for_and_nothing_else() {
 }
 
 #[test]
-fn a_refusal_says_what_is_missing() {
+fn rejection_names_the_missing_access() {
     let keys = Keys::of(&[entry("search", Role::Infer, "hush")]);
     let refusal = |headers: HeaderMap, access| keys.admit(&headers, access).unwrap_err();
     assert_eq!(refusal(HeaderMap::new(), Access::Infer), Error::NoKey);
@@ -45,24 +45,24 @@ fn a_refusal_says_what_is_missing() {
     let error = refusal(bearer("hush"), Access::Control);
     assert_eq!(error.code(), Code::PermissionDenied);
     let words = error.to_string();
-    assert!(words.contains("'search' has the role infer") && words.contains("wants control"), "{words}");
+    assert!(words.contains("'search' has the role infer") && words.contains("requires control"), "{words}");
 }
 
 #[test]
-fn keys_change_under_those_who_have_them() {
+fn change_of_keys_affects_known_callers() {
     let keys = Keys::of(&[entry("a", Role::Control, "1"), entry("b", Role::Read, "2")]);
     let (a, b) = (keys.authenticate(&bearer("1")).unwrap(), keys.authenticate(&bearer("2")).unwrap());
     assert_eq!((a.name().as_deref(), a.role()), (Some("a"), Role::Control));
     keys.replace(&[entry("a", Role::Infer, "1"), entry("c", Role::Read, "3")]);
-    assert!(a.still_opens(Access::Infer) && !a.still_opens(Access::Control), "it has another role now");
-    assert!(!b.still_opens(Access::AnyKey), "it was taken out");
+    assert!(a.still_opens(Access::Infer) && !a.still_opens(Access::Control), "its role changed");
+    assert!(!b.still_opens(Access::AnyKey), "it was removed");
     assert_eq!(b.visit(Access::Read).unwrap_err(), Error::UnknownKey);
     keys.admit(&bearer("3"), Access::Read).unwrap();
     assert!(Caller::default().still_opens(Access::Control));
 }
 
 #[test]
-fn two_digests_of_one_name_are_one_holder_while_a_key_is_changed() {
+fn two_digests_of_one_name_share_a_holder() {
     let both = Entry {
         sha256: file::Digests::Several(vec![Digest::of(b"old"), Digest::of(b"new")]),
         concurrency: std::num::NonZeroU32::new(1),
@@ -77,7 +77,7 @@ fn two_digests_of_one_name_are_one_holder_while_a_key_is_changed() {
 }
 
 #[test]
-fn what_is_used_of_a_limit_outlives_a_change_of_the_file() {
+fn usage_of_a_limit_survives_a_change_of_the_file() {
     let limited = Entry { concurrency: std::num::NonZeroU32::new(1), ..entry("a", Role::Infer, "1") };
     let keys = Keys::of(std::slice::from_ref(&limited));
     let visit = keys.admit(&bearer("1"), Access::Infer).unwrap();
@@ -89,7 +89,7 @@ fn what_is_used_of_a_limit_outlives_a_change_of_the_file() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_is_followed_and_one_that_is_broken_changes_nothing() {
+async fn invalid_file_keeps_the_previous_keys() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.toml");
     let text = |key: &str| {

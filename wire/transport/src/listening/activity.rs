@@ -1,9 +1,9 @@
-//! The activity of a connection, for the clock that closes idle ones.
+//! The activity of a connection, for the clock that closes idle connections.
 //!
-//! An answer of gRPC's may be a stream that says little and goes on for days, so such a call is in progress until its last
-//! message is told. Any other answer is one piece: its request counts until it is there. How long clients may take over what
-//! they are told is another question, and `unread` has the answer. A connection whose client does not take its answer can make
-//! room for another one: otherwise clients that ask and do not read would hold every place for as long as an answer may take.
+//! A gRPC response may be a stream that lasts for days, so such a call is in progress until its last message. Any other
+//! response is one piece: its request is in progress until the response exists. How long clients may take to read is
+//! bounded by `unread`. A connection whose client does not read its response can make room for another one: otherwise
+//! clients that never read would hold every place for the whole answer timeout.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,50 +24,51 @@ use crate::unread::{Unread, UnreadAnswer};
 #[derive(Debug)]
 pub struct Activity {
     opened: Instant,
-    /// Whether the first byte is there.
+    /// Whether the first byte arrived.
     begun: AtomicBool,
-    /// Milliseconds after opening when TLS was agreed upon, where it is spoken: heads are waited for from then on.
+    /// Milliseconds after opening at which the TLS handshake ended, if there is one: the timeout for heads starts then.
     welcomed_ms: AtomicU64,
     /// Requests in progress.
     running: AtomicUsize,
-    /// Those of them that only watch: they need no key, never end, and are no reason to keep a place that others want.
+    /// Requests in progress that only watch. They need no key and never end, so they do not protect the connection from
+    /// eviction.
     watching: AtomicUsize,
     /// Milliseconds after opening when the last request began or ended; 0 before the first.
     last_ms: AtomicU64,
-    /// The connection is asked to make room for another.
+    /// Whether the connection must make room for another.
     evicting: AtomicBool,
     evicted: Notify,
-    /// Whether requests came by HTTP/2.
+    /// Whether requests arrive over HTTP/2.
     multiplexed: AtomicBool,
-    /// Whether the connection is to end with its next answer.
+    /// Whether the connection must end with its next response.
     old: AtomicBool,
-    /// Answers that are not taken yet.
+    /// Responses that the client has not read yet.
     pub(crate) unread: Arc<Unread>,
 }
 
-/// For how long a connection has had no request in progress. The least useful connection is the greatest.
+/// How long a connection has had no request in progress. The least useful connection is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Quiet {
-    /// No request is in progress, and an answer has not been taken for so long.
+    /// No request is in progress, and a response has been unread for this long.
     Untaken(Duration),
     /// Since a request ended.
     Idle(Duration),
-    /// Since it was opened: it has sent something, and no whole request.
+    /// Since it was opened: it has sent something, but no whole request.
     Begun(Duration),
     /// Since it was opened: it has sent nothing.
     Silent(Duration),
 }
 
-/// Time in which a connection that has sent nothing does not make room. The first bytes of a client follow its connection without
-/// a pause, so they are there when the connection is accepted.
+/// Time during which a connection that has sent nothing is not evicted. A client's first bytes follow its connect
+/// without a pause, so they are there when the connection is accepted.
 const SILENT: Duration = Duration::from_millis(100);
 
-/// Time in which a client takes an answer that fits into the kernel's buffers, on a slow link too. A client that takes longer has
-/// stopped reading, or has an answer that is larger.
+/// Time in which a client reads a response that fits into the kernel's buffers, on a slow link too. A client that takes
+/// longer has stopped reading, or its response is larger.
 const UNTAKEN: Duration = Duration::from_secs(2);
 
-/// Time in which a connection that has sent something does not make room: for a handshake of TLS and a request, some round trips.
-/// Without it, clients that connect again as soon as they are cut off would cut off every handshake.
+/// Time during which a connection that has sent something is not evicted: a TLS handshake and a request take some round
+/// trips. Without it, clients that reconnect immediately would interrupt every handshake.
 const BEGUN: Duration = Duration::from_secs(1);
 
 impl Activity {
@@ -88,24 +89,24 @@ impl Activity {
         }
     }
 
-    /// Notes by which version of HTTP a request came.
+    /// Records the HTTP version of a request.
     pub(crate) fn note_version(&self, version: Version) {
         self.multiplexed.store(version == Version::HTTP_2, Ordering::Relaxed);
     }
 
-    /// The connection has lived long enough. Returns whether its client can be told so at once; to one of HTTP/1.1 only the
-    /// next answer can say it, for a request may be on its way.
+    /// Marks the connection as too old. Returns whether it can be closed gracefully at once; over HTTP/1.1 only the
+    /// next response can announce it, because a request may be on its way.
     pub(super) fn grow_old(&self) -> bool {
         self.old.store(true, Ordering::Relaxed);
         self.multiplexed.load(Ordering::Relaxed)
     }
 
-    /// Whether the next answer should be the last.
+    /// Whether the next response must be the last.
     pub(crate) fn is_old(&self) -> bool {
         self.old.load(Ordering::Relaxed)
     }
 
-    /// Whether no request is in progress: whatever there is are answers.
+    /// Whether no request is in progress, only unread responses.
     pub(super) fn only_answers(&self) -> bool {
         self.running.load(Ordering::Relaxed) == 0
     }
@@ -114,12 +115,12 @@ impl Activity {
         u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The first byte is there.
+    /// Records the first byte.
     pub(super) fn begins(&self) {
         self.begun.store(true, Ordering::Relaxed);
     }
 
-    /// TLS is agreed upon, where it is spoken: from here on a head is waited for.
+    /// Records the end of the TLS handshake: the timeout for heads starts now.
     pub(super) fn welcomed(&self) {
         self.welcomed_ms.store(self.age_ms(), Ordering::Relaxed);
     }
@@ -128,7 +129,7 @@ impl Activity {
         self.last_ms.store(self.age_ms().max(1), Ordering::Relaxed);
     }
 
-    /// How long the connection may go on like this; zero when its time is over.
+    /// How long the connection may stay in its present state; zero if it has timed out.
     pub(super) fn patience(&self, head: Duration, idle: Duration) -> Duration {
         if self.running.load(Ordering::Relaxed) > 0 {
             return idle;
@@ -140,8 +141,8 @@ impl Activity {
         (Duration::from_millis(from) + limit).saturating_sub(self.opened.elapsed())
     }
 
-    /// For how long it has had no request in progress but those that watch, if it can make room for another connection. One that
-    /// has sent requests must have been idle for `spare`.
+    /// How long it has had no request in progress other than watches, if it can be evicted. A connection that has sent
+    /// requests must have been idle for `spare`.
     pub(super) fn quiet(&self, spare: Duration) -> Option<Quiet> {
         if self.running.load(Ordering::Relaxed) > self.watching.load(Ordering::Relaxed) {
             return None;
@@ -161,18 +162,18 @@ impl Activity {
         }
     }
 
-    /// Whether it is to make room already.
+    /// Whether it must make room already.
     pub(super) fn is_evicting(&self) -> bool {
         self.evicting.load(Ordering::Relaxed)
     }
 
-    /// Asks the connection to make room for another.
+    /// Tells the connection to make room for another.
     pub(super) fn evict(&self) {
         self.evicting.store(true, Ordering::Relaxed);
         self.evicted.notify_one();
     }
 
-    /// Waits until the connection is to make room. One that became busy since it was chosen stays.
+    /// Waits for an eviction. A connection that became busy since it was chosen stays.
     pub(super) async fn evicted(&self) {
         loop {
             self.evicted.notified().await;
@@ -198,7 +199,7 @@ impl Running {
         Self { activity, watches: false }
     }
 
-    /// The same, for a request that only watches from here on.
+    /// Counts the request as a watch from now on.
     pub(crate) fn watching(mut self) -> Self {
         if !std::mem::replace(&mut self.watches, true) {
             self.activity.note();
@@ -218,29 +219,29 @@ impl Drop for Running {
     }
 }
 
-/// The body of an answer, whose bytes are unread until the client has taken them.
+/// The body of a response, whose bytes are unread until the client has read them.
 #[derive(Debug)]
 pub struct Told<B> {
     body: B,
     told: Part,
 }
 
-/// What the bytes of a body are part of.
+/// The unit to which the bytes of a body belong.
 #[derive(Debug)]
 enum Part {
-    /// One answer, made at once: its time is counted for all of it.
+    /// One response, made at once: one timeout covers all of it.
     Whole(Arc<UnreadAnswer>),
-    /// A stream's message each. The call is in progress until the last is told, or nobody listens any more.
+    /// One message of a stream each. The call is in progress until its last message, or until the client goes away.
     Messages { unread: Arc<Unread>, _running: Running },
 }
 
 impl<B> Told<B> {
-    /// An answer in one piece, with what it holds of the budget.
+    /// A response in one piece, with its share of the byte budget.
     pub(crate) fn whole(body: B, activity: &Activity, share: Option<Arc<Share>>) -> Self {
         Self { body, told: Part::Whole(activity.unread.answer(share)) }
     }
 
-    /// An answer of as many messages as there may come.
+    /// A response of any number of messages.
     pub(crate) fn messages(body: B, running: Running) -> Self {
         let unread = running.activity.unread.clone();
         Self { body, told: Part::Messages { unread, _running: running } }

@@ -1,7 +1,7 @@
-//! How long connections live, where there is a bound: a tenth more or less than it says, so that those that were made together
-//! do not end together.
+//! Ages at which connections end, spread by a tenth around the configured age.
 //!
-//! Shares of the golden ratio are spread evenly however many are taken, which no draw of random numbers is.
+//! Connections that were opened together must not end together. Multiples of the golden ratio are spread evenly for any
+//! number of connections, unlike random numbers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) struct Ages {
 }
 
 impl Ages {
-    /// Zero bounds nothing.
+    /// Zero means no limit.
     pub(crate) fn new(most: Duration) -> Self {
         Self { most, taken: AtomicU32::new(0) }
     }

@@ -1,9 +1,9 @@
-//! A connection: HTTP/1.1 or HTTP/2 on a socket, until it ends, is idle for too long, or its listener drains.
+//! A connection, HTTP/1.1 or HTTP/2, until it ends, is idle for too long, or its listener drains.
 //!
-//! One coarse clock watches a connection, rather than a timer for every request. It looks as often as the shortest time limit
-//! requires, and closes a connection that never sent a request in time, has been idle for too long, or does not take its
-//! answers. Other requests of a connection finish before that if they do so soon: a proxy may send the requests of many clients
-//! over one connection, and only one of them be slow.
+//! One coarse clock watches a connection, instead of a timer per request. It ticks as often as the shortest timeout
+//! requires. It closes a connection that never sent a request in time, has been idle for too long, or does not read its
+//! responses. Other requests of the connection may finish first if they do so soon: a proxy may multiplex many clients
+//! over one connection, and only one of them may be slow.
 
 use std::io;
 use std::pin::pin;
@@ -29,7 +29,7 @@ pub(super) async fn serve<H: Handler>(
     let welcomed = tokio::select! {
         biased;
         welcomed = welcome(socket, &setup, &activity) => welcomed,
-        // No request has arrived: the client is better off elsewhere.
+        // No request has arrived: the client can connect to another server.
         () = setup.drain.begun.cancelled() => return,
         () = activity.evicted() => return,
     };
@@ -44,7 +44,7 @@ pub(super) async fn serve<H: Handler>(
     let mut draining = false;
     let mut old = pin!(after(setup.ages.next()));
     loop {
-        // A request may come before the head's time is over, and the idle time be shorter.
+        // A request may arrive before the timeout for its head, and the idle timeout may be shorter.
         let patience =
             activity.patience(limits.head, limits.idle).min(limits.idle).min(unread.patience(taking));
         tokio::select! {
@@ -71,7 +71,7 @@ pub(super) async fn serve<H: Handler>(
             }
             () = tokio::time::sleep(patience) => {
                 if activity.patience(limits.head, limits.idle).is_zero() {
-                    // Nothing is in progress on it: there is no answer to lose.
+                    // Nothing is in progress on it: no response is lost.
                     return;
                 }
                 if unread.patience(taking).is_zero() {
@@ -88,7 +88,7 @@ pub(super) async fn serve<H: Handler>(
     }
 }
 
-/// Waits for the first byte, and agrees upon TLS.
+/// Waits for the first byte, and performs the TLS handshake.
 async fn welcome(socket: Socket, setup: &Setup, activity: &Activity) -> io::Result<Socket> {
     match tokio::time::timeout(setup.limits.first_byte, socket.first_byte()).await {
         Ok(first) => first?,

@@ -1,4 +1,4 @@
-//! The end of a group of connections: draining, and the cut of what takes too long.
+//! The end of a group of connections: draining, and cutting connections that exceed the drain timeout.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use tokio_util::task::TaskTracker;
 /// Connections that end together; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drain {
-    /// Cancelled when listening has ended: connections finish what they have and close.
+    /// Cancelled when listening has ended: connections finish their requests and close.
     pub(crate) begun: CancellationToken,
-    /// Cancelled when the time for that is over.
+    /// Cancelled when the drain timeout has expired.
     pub(crate) cut: CancellationToken,
     /// Every connection.
     pub(crate) connections: TaskTracker,

@@ -1,10 +1,10 @@
-//! ConnectionLimits of a listener's connections.
+//! Limits of a listener's connections.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Time for the first byte of a connection. A client that has connected sends at once; a first segment that is lost twice
-/// arrives 3 s late (retransmission after 1 s and 2 s, RFC 6298), so that a client on a bad link is still in time.
+/// Time for the first byte of a connection. A client that has connected sends immediately. A first segment that is lost
+/// twice arrives after 3 s (retransmission after 1 s and 2 s, RFC 6298), so a client on a bad link is still in time.
 const FIRST_BYTE: Duration = Duration::from_secs(5);
 
 /// Connections of an address for operators: scrapers, browsers and command lines, not clients.
@@ -13,32 +13,32 @@ pub const OPERATOR_CONNECTIONS: usize = 64;
 /// HTTP/2 streams on one connection of an operator: a page loads thirty files at once.
 const OPERATOR_STREAMS: NonZeroU32 = NonZeroU32::new(100).unwrap();
 
-/// What bounds each connection of a listener.
+/// Limits of each connection of a listener.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimits {
     /// Time for the first byte.
     pub first_byte: Duration,
-    /// Time for the head of the first request, after TLS is agreed upon.
+    /// Time for the head of the first request, after the TLS handshake.
     pub head: Duration,
     /// Time without a request in progress.
     pub idle: Duration,
-    /// Time for a client to take an answer, or a part of a stream.
+    /// Time for a client to read a response, or a part of a stream.
     pub answer: Duration,
-    /// Age at which a connection ends, a tenth more or less; zero bounds nothing.
+    /// Age at which a connection ends, a tenth more or less; zero means no limit.
     pub age: Duration,
     /// Time that connections have to finish once the listener is stopped.
     pub drain: Duration,
     /// HTTP/2 streams in progress on one connection.
     pub streams: NonZeroU32,
-    /// Time that a connection which has sent a request may be idle before it makes room for a new one. A connection that
-    /// never sent a request makes room at any time.
+    /// Time that a connection which has sent a request may be idle before it can be evicted for a new one. A connection
+    /// that never sent a request can be evicted at any time.
     pub spare: Duration,
-    /// Bytes that the kernel keeps for a client that does not read; `None` leaves it to the kernel.
+    /// Bytes that the kernel buffers for a client that does not read; `None` leaves the size to the kernel.
     pub send_buffer: Option<usize>,
 }
 
 impl ConnectionLimits {
-    /// ConnectionLimits of clients' addresses, as far as no setting says otherwise.
+    /// Limits of clients' addresses, before settings are applied.
     pub(crate) fn clients() -> Self {
         Self {
             first_byte: FIRST_BYTE,
@@ -48,26 +48,27 @@ impl ConnectionLimits {
             age: Duration::ZERO,
             drain: Duration::from_secs(20),
             streams: const { NonZeroU32::new(1024).unwrap() },
-            // Connections of a pool are used again within seconds, and a request may be on its way on a younger one.
+            // A pool reuses connections within seconds, and a request may be on its way on a younger one.
             spare: Duration::from_secs(10),
             send_buffer: None,
         }
     }
 
-    /// ConnectionLimits of addresses for operators: metrics and the admin API. They are not settings, because no operator needs another
-    /// value: requests are small, and whoever is cut off connects anew. Only the age of connections is one, for all addresses.
+    /// Limits of addresses for operators: metrics and the admin API. They are constants, because no operator needs
+    /// another value: requests are small, and a client that is cut off reconnects. Only the age is a setting, for all
+    /// addresses.
     pub fn operators(age: Duration) -> Self {
         Self {
             head: Duration::from_secs(10),
-            // Longer than the usual minute between two scrapes would keep places of those that are gone.
+            // More than the usual minute between two scrapes would hold places of scrapers that are gone.
             idle: Duration::from_secs(90),
             answer: Duration::from_secs(30),
             drain: Duration::from_secs(5),
             streams: OPERATOR_STREAMS,
-            // Places are few, and every client of this address repeats what was cut off.
+            // Places are few, and every client of this address retries.
             spare: Duration::ZERO,
-            // A stream writes a kilobyte a second: with the kernel's own megabytes a client that does not read would show
-            // after half an hour.
+            // A stream writes a kilobyte per second: with the kernel's default buffers of megabytes a client that does
+            // not read would be noticed only after half an hour.
             send_buffer: Some(32 << 10),
             age,
             ..Self::clients()

@@ -15,7 +15,7 @@ use super::limits::ConnectionLimits;
 use super::room::Room;
 use crate::frames::Socket;
 
-/// How long to wait when the process is out of file descriptors: a connection has to end before another can begin.
+/// Pause when the process is out of file descriptors: a connection has to end before another can begin.
 const EXHAUSTED: Duration = Duration::from_millis(50);
 
 /// A source of connections.
@@ -29,12 +29,12 @@ enum Bound {
 }
 
 impl Listener {
-    /// Listens at an address; port 0 takes a free one.
+    /// Listens at an address; port 0 selects a free one.
     pub async fn tcp(address: SocketAddr) -> io::Result<Self> {
         TcpListener::bind(address).await.map(|listener| Self(Bound::Tcp(listener)))
     }
 
-    /// Listens at a path. A socket that nobody listens on any more is in the way and is replaced; any other file stays.
+    /// Listens at a path. A stale socket is replaced; any other file stays.
     pub fn unix(path: &Path) -> io::Result<Self> {
         let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
         if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
@@ -51,7 +51,7 @@ impl Listener {
         }
     }
 
-    /// Whether only processes of this machine can reach it. Where that cannot be found out, others can.
+    /// Whether only processes of this machine can reach it; false if that is unknown.
     pub(crate) fn is_local(&self) -> bool {
         match &self.0 {
             Bound::Unix(..) => true,
@@ -61,8 +61,8 @@ impl Listener {
         }
     }
 
-    /// The next connection. Errors of single connections are passed over. Where the process has no file descriptor left, a
-    /// connection without a request makes room.
+    /// The next connection. Errors of single connections are ignored. If the process has no file descriptor left, a
+    /// connection without a request is evicted.
     pub(super) async fn accept(&self, room: &Room, limits: &ConnectionLimits) -> Socket {
         loop {
             match self.accept_one(limits).await {
@@ -83,7 +83,7 @@ impl Listener {
         match &self.0 {
             Bound::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
-                // Answers are written whole; waiting for more to send with them only adds delay.
+                // Responses are written whole; waiting for more data only adds delay.
                 let _ = stream.set_nodelay(true);
                 if let Some(bytes) = limits.send_buffer {
                     let _ = SockRef::from(&stream).set_send_buffer_size(bytes);
@@ -113,7 +113,7 @@ impl fmt::Display for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Bound::Unix(_, path) = &self.0 {
-            // Ours, as binding would have failed otherwise; a leftover would only puzzle people.
+            // Bound by this process, otherwise binding would have failed. A leftover file would only confuse people.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -1,22 +1,22 @@
-//! Listeners and the connections that they accept: one type of limits, and one serving loop for every address of the product.
+//! Listeners and their connections: one type of limits and one serving loop for every address.
 //!
-//! A [`Station`] is a bound [`Listener`] with [`ConnectionLimits`] and a [`Room`] of places. It accepts connections until it is stopped,
-//! agrees upon TLS, and lets a [`Handler`] answer the requests of each connection.
+//! A [`Station`] is a bound [`Listener`] with [`ConnectionLimits`] and a [`Room`] of places. It accepts connections
+//! until it is stopped, performs the TLS handshake, and lets a [`Handler`] answer the requests of each connection.
 //!
-//! Problem: a client without a key can open connections and send nothing, one byte a second, or half a request. Each costs a
-//! file descriptor and memory. A listener that has limits of its own forgets one of them.
+//! Problem: a client without a key can open connections and send nothing, one byte per second, or half a request. Each
+//! costs a file descriptor and memory. A listener with its own set of limits tends to lack one.
 //!
-//! Choice: every limit is a field of [`ConnectionLimits`], every listener has all of them, and no other file accepts a connection
-//! (`tests/listeners.rs`). A connection has one time limit for its first byte, one for the TLS handshake, and one for the head
-//! of its first request. The number of connections is bounded by a [`Room`]; when it is full, the connection that has been
-//! without a request for longest makes room, so that silent clients cannot keep others out.
+//! Choice: every limit is a field of [`ConnectionLimits`], every listener has all of them, and no other file accepts
+//! connections (`tests/listeners.rs`). A connection has one timeout for its first byte, one for the TLS handshake, and
+//! one for the head of its first request. A [`Room`] limits the number of connections. When it is full, it evicts the
+//! connection that has been without a request for longest, so silent clients cannot keep others out.
 //!
-//! Rejected: a shorter time limit in place of the [`Room`]'s choice (as many silent connections as there are places hold a
-//! listener for that time, again and again, while clients on slow links are cut off); a limit for each client address (clients
-//! behind one gateway share an address, and an attacker has many).
+//! Rejected: a shorter timeout instead of eviction (as many silent connections as there are places block a listener for
+//! that time, again and again, while clients on slow links are cut off); a limit per client address (clients behind a
+//! gateway share an address, and an attacker has many).
 //!
-//! Reading order: `limits`, `listener`, `room`, `station` accepts, `connection` serves, `protocols` bounds HTTP,
-//! `activity` tells an idle connection from a busy one, `routed` serves a router, `drain` ends it all.
+//! Reading order: `limits`, `listener`, `room`, `station` accepts, `connection` serves, `protocols` limits HTTP,
+//! `activity` distinguishes idle from busy connections, `routed` serves a router, `drain` ends connections.
 
 mod activity;
 mod age;

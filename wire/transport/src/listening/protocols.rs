@@ -1,4 +1,4 @@
-//! ConnectionLimits of HTTP/1.1 and HTTP/2 on a connection, each set here rather than inherited from a library's defaults.
+//! Limits of HTTP/1.1 and HTTP/2 on a connection, all set here instead of left to library defaults.
 
 use std::time::Duration;
 
@@ -8,34 +8,34 @@ use hyper_util::server::conn::auto;
 use super::limits::ConnectionLimits;
 use crate::tls::Spoken;
 
-/// Bytes of a head of HTTP/1.1, and of what is read or written at once.
+/// Bytes of an HTTP/1.1 head, and of one read or write.
 const BUFFER: usize = 400 << 10;
 
 /// Flow-control windows of HTTP/2: a request of a megabyte arrives without waiting for the window.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 
-/// Largest frame of HTTP/2: the least that the protocol allows, so that streams take turns.
+/// Largest frame of HTTP/2: the minimum of the protocol, so that streams alternate.
 const FRAME: u32 = 16 << 10;
 
 /// Bytes of a head of HTTP/2 after decompression. A head that continues in other frames is bounded by it too.
 const HEAD_LIST: u32 = 16 << 10;
 
-/// Bytes of an answer that a stream keeps for a client that makes no room for them.
+/// Bytes of a response that a stream buffers for a client that does not read.
 const SEND_BUFFER: usize = 400 << 10;
 
-/// Streams that a client has opened and reset before they were accepted (CVE-2023-44487): more end the connection.
+/// Streams that a client opened and reset before they were accepted (CVE-2023-44487): more end the connection.
 const RESETS: usize = 20;
 
-/// Streams that this end has reset because of what the client did (CVE-2025-8671): more end the connection. Streams that are
-/// refused count too, and a client may open more than it may have before it knows how many it may have.
+/// Streams that this end reset because of a client's mistake (CVE-2025-8671): more end the connection. Rejected streams
+/// count too, and a client may exceed its limit before it learns it.
 const FAULTS: usize = 1024;
 
 /// Silence on an HTTP/2 connection after which a ping is sent, and the time for the answer to it.
 const PING: Duration = Duration::from_secs(20);
 
-/// What serves a connection. Heads have no time limit here: `connection` has one for all protocols. The number of headers has
-/// hyper's limit of 100; to set it would make each request allocate.
+/// Serves a connection. Heads have no timeout here: `connection` has one for all protocols. The number of headers has
+/// hyper's limit of 100; setting it would make each request allocate.
 pub(super) fn builder(limits: &ConnectionLimits, spoken: Spoken) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().header_read_timeout(None).half_close(false).max_buf_size(BUFFER);

@@ -1,14 +1,13 @@
-//! Places of connections, and the choice of the connection that makes room when all are taken.
+//! Places of connections, and the choice of the connection to evict when all places are taken.
 //!
-//! A connection holds a [`Place`] from before its first byte until it ends. When a new connection finds no place, the room
-//! closes one that has no request in progress: first one that has sent nothing for a tenth of a second, then one that has sent
-//! no whole request for a second, then the one that has been idle for longest, otherwise the one whose answer has not been taken
-//! for longest, and for two seconds at least. A connection with a request in progress is never closed for another. So clients
-//! that send nothing delay others by a fraction of a second, however many they are and however often they connect, and clients
-//! that ask and take no answer delay others by two seconds.
+//! A connection holds a [`Place`] from before its first byte until it ends. When a new connection finds no place, the
+//! room evicts one without a request in progress. The order is: connections that sent nothing for 100 ms; connections
+//! that sent no whole request for 1 s; the connection that has been idle for longest; the connection whose response has
+//! been unread for longest, if for 2 s. A connection with a request in progress is never evicted. So silent clients
+//! delay others by a fraction of a second, however many they are, and clients that never read delay others by 2 s.
 //!
-//! The choice looks at [`SAMPLE`] connections, a different part of the room each time: a flood of connections must not cost a
-//! walk through thousands of them for each. In rooms of no more places than that the choice is exact.
+//! The choice samples [`SAMPLE`] connections, each time another part of the room, because a flood of connections must
+//! not cost a walk through thousands of them. In smaller rooms the choice is exact.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +19,10 @@ use tokio::time::Instant;
 
 use super::activity::Activity;
 
-/// Connections that one choice looks at.
+/// Connections that one choice samples.
 const SAMPLE: usize = 64;
 
-/// Time after which a new connection that found none to close looks again.
+/// Time until a new connection that found none to evict tries again.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Shortest time between two log lines about a full room.
@@ -33,7 +32,7 @@ const WARN_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Room {
     most: usize,
-    /// The setting or the constant that bounds it, for the log.
+    /// The setting or constant that limits it, for the log.
     bound: &'static str,
     taken: Mutex<Taken>,
     freed: Notify,
@@ -42,7 +41,7 @@ pub struct Room {
 #[derive(Debug, Default)]
 struct Taken {
     connections: Slab<Arc<Activity>>,
-    /// Where the next choice begins to look.
+    /// Start of the next sample.
     next: usize,
     warned: Option<Instant>,
 }
@@ -58,13 +57,13 @@ struct Seat {
 }
 
 impl Room {
-    /// Room for so many connections. `bound` names what bounds it, for operators.
+    /// A room with so many places. `bound` names their limit, for operators.
     pub fn new(most: usize, bound: &'static str) -> Arc<Self> {
         Arc::new(Self { most, bound, taken: Mutex::default(), freed: Notify::new() })
     }
 
-    /// Takes a place, as soon as there is one. Closes a connection without a request where there is none, if it has been idle
-    /// for `spare`.
+    /// Takes a place as soon as one is free. If none is, evicts a connection without a request that has been idle for
+    /// `spare`.
     pub(super) async fn enter(self: &Arc<Self>, activity: &Arc<Activity>, spare: Duration) -> Place {
         loop {
             let freed = self.freed.notified();
@@ -76,11 +75,11 @@ impl Room {
                 tracing::warn!(
                     connections,
                     bound,
-                    "no place for another connection: the one that has been without a request for longest is closed"
+                    "connection limit reached: closing the connection that has been without a request for longest"
                 );
             }
             self.make(spare);
-            // Connections that are closed by themselves are noticed at once, those that become idle when it looks again.
+            // Connections that close are noticed immediately, connections that become idle at the next attempt.
             let _ = tokio::time::timeout(AGAIN, freed).await;
         }
     }
@@ -94,7 +93,7 @@ impl Room {
         Some(Place(Arc::new(Seat { room: self.clone(), key })))
     }
 
-    /// Whether a line about missing places may go into the log: clients without a key must not fill it.
+    /// Whether the log may get a line about missing places: clients without a key must not fill it.
     pub(super) fn may_warn(&self) -> bool {
         let (now, mut taken) = (Instant::now(), self.taken.lock());
         let due = taken.warned.is_none_or(|last| now.duration_since(last) >= WARN_EVERY);
@@ -104,7 +103,7 @@ impl Room {
         due
     }
 
-    /// Asks a connection to close, if one can: it makes room when it has.
+    /// Tells a connection to close, if one can be evicted.
     pub(super) fn make(&self, spare: Duration) {
         let mut taken = self.taken.lock();
         let from = taken.next.min(taken.connections.capacity());
@@ -114,7 +113,7 @@ impl Room {
         let (mut chosen, mut last) = (None, 0);
         for (key, activity) in seen {
             last = key;
-            // One that is to close already makes room before long.
+            // A connection that was told to close makes room soon.
             let Some(quiet) = activity.quiet(spare).filter(|_| !activity.is_evicting()) else { continue };
             if chosen.as_ref().is_none_or(|(longest, _)| quiet > *longest) {
                 chosen = Some((quiet, activity.clone()));

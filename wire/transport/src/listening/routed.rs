@@ -1,7 +1,7 @@
-//! Any service as the handler of a listener: routers and functions that know nothing of connections.
+//! A handler for any `tower` service: routers and functions without knowledge of connections.
 //!
-//! An answer whose size is known is one piece, and its request ends when it is made. Any other answer is a stream, and its request
-//! ends with the last part.
+//! A response of known size is one piece, and its request ends when it is made. Any other response is a stream, and its
+//! request ends with the last part.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -18,8 +18,8 @@ use super::activity::{Activity, Running, Told};
 use super::room::Place;
 use super::station::Handler;
 
-/// Answers requests with a service of `tower`. Each part of an answer has the time limit of an answer, so that a stream may last
-/// as long as its client reads.
+/// Answers requests with a `tower` service. Each part of a response has the answer timeout, so a stream may last as
+/// long as its client reads.
 #[derive(Clone, Debug)]
 pub struct Routed<S>(pub S);
 

@@ -1,4 +1,4 @@
-//! A listener that serves: accepts connections and hands each to a task of its own.
+//! A listener that serves: accepts connections and runs each in its own task.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -31,8 +31,8 @@ pub trait Handler: Clone + Send + 'static {
         > + Send
         + 'static;
 
-    /// The service of a new connection. It notes in `activity` what is in progress; a request that takes the connection over
-    /// keeps the `place`.
+    /// The service of a new connection. It records requests in progress in `activity`; a request that takes over the
+    /// connection keeps the `place`.
     fn connection(&self, activity: &Arc<Activity>, place: Place) -> Self::Service;
 }
 
@@ -43,7 +43,7 @@ pub struct Station {
     setup: Setup,
 }
 
-/// What every connection of a station needs.
+/// State that all connections of a station share.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) limits: Arc<ConnectionLimits>,
@@ -55,7 +55,8 @@ pub(super) struct Setup {
 }
 
 impl Station {
-    /// A station behind TLS, where this is spoken. Its connections take places of `room`, which several stations may share.
+    /// A station, behind TLS if it is configured. Its connections take places of `room`, which several stations may
+    /// share.
     pub fn new(
         listener: Listener,
         tls: &Tls,
@@ -69,13 +70,13 @@ impl Station {
         Self { listener, setup }
     }
 
-    /// The same, with connections that end with others.
+    /// Ends its connections together with others.
     pub(crate) fn draining_with(mut self, drain: Drain) -> Self {
         self.setup.drain = drain;
         self
     }
 
-    /// The same, with ages that are spread over the connections of several stations.
+    /// Spreads ages over the connections of several stations.
     pub(crate) fn ages(mut self, ages: Arc<Ages>) -> Self {
         self.setup.ages = ages;
         self
@@ -86,13 +87,13 @@ impl Station {
         &self.listener
     }
 
-    /// Accepts connections until `stop`. The listener is closed then; connections go on.
+    /// Accepts connections until `stop`. Then the listener is closed; its connections continue.
     pub(crate) async fn accept<H: Handler>(self, handler: H, stop: impl Future<Output = ()>) {
         let Self { listener, setup } = self;
         let mut stop = std::pin::pin!(stop);
         loop {
-            // A listener takes a place only once it has a connection: otherwise a listener that nobody calls would hold a
-            // place that others need. One connection for each listener may wait; the rest wait in the kernel's queue.
+            // A listener takes a place only when it has a connection: otherwise an unused listener would hold a place
+            // that others need. One connection per listener may wait; the rest wait in the kernel's queue.
             let next = async {
                 let socket = listener.accept(&setup.room, &setup.limits).await;
                 let activity = Arc::new(Activity::new());
@@ -115,12 +116,12 @@ impl Station {
         self.accept(handler, stop).await;
         let cut = drain.end(limit).await;
         if cut > 0 {
-            tracing::debug!(cut, "connections were cut: they took longer to finish than they may");
+            tracing::debug!(cut, "connections were cut: the drain timeout expired");
         }
     }
 }
 
-/// Serves one connection as a station would, for tests that make its socket themselves.
+/// Serves one connection like a station, for tests that make the socket themselves.
 #[cfg(test)]
 pub(crate) async fn serve_one<H: Handler>(
     socket: crate::frames::Socket,

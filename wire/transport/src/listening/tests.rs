@@ -1,5 +1,6 @@
-//! Stations of few places, and clients that would like to have them all. Time limits that could end a silent connection are an
-//! hour, so that only the choice of the room can.
+//! Stations with few places, and clients that want them all.
+//!
+//! Timeouts that could end a silent connection are an hour, so that only the room's eviction can.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -40,7 +41,7 @@ fn patient() -> ConnectionLimits {
     }
 }
 
-/// A station that answers `/`, holds `/held` until it is told to answer, and streams `/endless`.
+/// A station that answers `/`, holds `/held` until the test releases it, and streams `/endless`.
 struct Scene {
     address: SocketAddr,
     tls: Tls,
@@ -98,7 +99,7 @@ impl Scene {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Connections that send these bytes and nothing more.
+    /// Connections that send these bytes and then nothing.
     async fn crowd(&self, count: usize, bytes: &[u8]) -> Vec<TcpStream> {
         let mut crowd = Vec::new();
         for _ in 0..count {
@@ -124,7 +125,7 @@ async fn send<S: AsyncWriteExt + Unpin>(stream: &mut S, path: &str) {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await.unwrap();
 }
 
-/// Whether a whole answer comes; false where the connection ends before.
+/// Whether a whole response arrives; false if the connection ends first.
 async fn is_answered<S: AsyncReadExt + Unpin>(stream: &mut S) -> bool {
     let mut answer = Vec::new();
     let read = async {
@@ -153,7 +154,7 @@ async fn silent_crowd_keeps_no_client_out() {
         for bytes in [&b""[..], b"GET / HTTP/1.1\r\nx: ", &[0x16, 3, 1, 2, 0, 1]] {
             let _crowd = scene.crowd(3 * PLACES, bytes).await;
             for _ in 0..3 {
-                assert_answers(&scene, &format!("{mode:?}, beside clients that sent {bytes:?}")).await;
+                assert_answers(&scene, &format!("{mode:?}, with clients that sent {bytes:?}")).await;
             }
         }
     }
@@ -174,7 +175,7 @@ async fn silent_crowd_keeps_no_client_of_tls_out() {
 }
 
 #[tokio::test]
-async fn longest_idle_connection_makes_room_when_all_places_are_taken() {
+async fn longest_idle_connection_is_evicted_from_a_full_room() {
     let scene = Scene::new(Mode::Off, patient()).await;
     let mut idle = scene.crowd(PLACES, b"").await;
     for stream in &mut idle {
@@ -182,7 +183,7 @@ async fn longest_idle_connection_makes_room_when_all_places_are_taken() {
         assert!(is_answered(stream).await);
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
-    assert_answers(&scene, "beside idle clients").await;
+    assert_answers(&scene, "with idle clients").await;
     let mut open = 0;
     for stream in &mut idle {
         send(stream, "/").await;
@@ -202,7 +203,7 @@ async fn recently_used_connection_makes_no_room() {
     }
     let mut late = scene.connect().await;
     send(&mut late, "/").await;
-    // Long enough for the room to look several times.
+    // Long enough for several choices of the room.
     tokio::time::sleep(Duration::from_millis(350)).await;
     for stream in &mut used {
         send(stream, "/").await;
@@ -220,7 +221,7 @@ async fn busy_connection_makes_no_room() {
         send(stream, "/held").await;
     }
     scene.settle(PLACES).await;
-    // A request that is on its way is not in progress yet: all are read before another comes.
+    // A request on its way is not in progress yet: the server must read all of them first.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let mut late = scene.connect().await;
     send(&mut late, "/").await;
@@ -269,7 +270,7 @@ async fn stopped_station_cuts_what_takes_longer_than_its_drain() {
     TcpStream::connect(scene.address).await.unwrap_err();
 }
 
-/// Clients that connect again as soon as they are cut off, as fast as they can.
+/// Clients that reconnect immediately, as fast as they can.
 fn churn(scene: &Scene, count: usize, bytes: &'static [u8]) -> tokio::task::JoinSet<()> {
     let mut crowd = tokio::task::JoinSet::new();
     for _ in 0..count {
@@ -294,10 +295,10 @@ async fn clients_that_come_back_at_once_cut_no_handshake_off() {
         let authority = scene.address.to_string();
         let outgoing = scene.tls.outgoing(&authority, true, Spoken::Http1).unwrap();
         let mut answered = 0;
-        // On a busy machine a client may be slower than a crowd allows, so it tries again, as clients do.
+        // On a busy machine a client may be slower than the crowd, so it retries, as clients do.
         for _ in 0..50 {
             let Ok(mut socket) = outgoing.dial(&authority, PATIENCE).await else { continue };
-            // A client takes a moment between the handshake and its request.
+            // A client pauses briefly between the handshake and its request.
             tokio::time::sleep(Duration::from_millis(20)).await;
             let sent = socket.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.is_ok();
             answered += u32::from(sent && is_answered(&mut socket).await);
@@ -309,7 +310,7 @@ async fn clients_that_come_back_at_once_cut_no_handshake_off() {
     }
 }
 
-/// A client of HTTP/2 that asks, and gives the answer no room.
+/// An HTTP/2 client that sends a request and leaves no window for the response.
 async fn ask_without_window(scene: &Scene) -> JoinHandle<()> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     let builder = builder.initial_stream_window_size(0);
@@ -335,6 +336,6 @@ async fn clients_that_take_no_answer_keep_no_client_out() {
         }
     }
     for _ in 0..3 {
-        assert_answers(&scene, "beside clients that take no answer").await;
+        assert_answers(&scene, "with clients that do not read").await;
     }
 }

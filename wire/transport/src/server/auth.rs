@@ -1,5 +1,7 @@
-//! Who may do what on a listener: keys where there are some. Without keys everyone may ask for predictions, and what changes
-//! something depends on the listener that it came by.
+//! Access control of a listener.
+//!
+//! With keys, the role of a key decides. Without keys every client may request predictions, and changes are allowed
+//! from this machine only.
 
 use http::HeaderMap;
 use http::header::ORIGIN;
@@ -9,12 +11,12 @@ use super::config::{Config, ModelControl};
 use crate::keys::{Access, Keys, Visit};
 use crate::listening::Listener;
 
-/// Who can reach a listener.
+/// The clients that can reach a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// This machine: a loopback address or a Unix socket.
     Local,
-    /// Other machines too.
+    /// Other machines as well.
     Open,
 }
 
@@ -25,7 +27,7 @@ impl Reach {
     }
 }
 
-/// What stands before the routes of a server.
+/// Access control in front of the routes of a server.
 #[derive(Clone, Debug)]
 pub(super) struct Guard {
     keys: Keys,
@@ -37,12 +39,12 @@ impl Guard {
         Self { keys, control: config.model_control }
     }
 
-    /// What stands before pages, which have nothing to do with models.
+    /// Access control of pages, which have nothing to do with models.
     pub(super) fn of_pages(keys: Keys) -> Self {
         Self { keys, control: ModelControl::Local }
     }
 
-    /// Whether a request with these headers, which came by a listener of this reach, may have what wants `access`.
+    /// Checks whether a request with these headers, from a listener of this reach, has `access`.
     pub(super) fn check(&self, headers: &HeaderMap, access: Access, reach: Reach) -> Result<Visit, Error> {
         if self.keys.are_asked_for() {
             return self.keys.admit(headers, access);
@@ -53,18 +55,19 @@ impl Guard {
         if self.control == ModelControl::Nobody {
             return Err(Error::ModelControl);
         }
-        // Browsers reach what only this machine does, and say so: they name the page's origin with whatever changes something.
+        // Browsers reach listeners that only this machine can reach. They name the page's origin in every request that
+        // changes something.
         if reach == Reach::Open || headers.contains_key(ORIGIN) {
             return Err(Error::LocalOnly);
         }
         Ok(Visit::default())
     }
 
-    /// What the operator should know about a listener that other machines can reach.
+    /// A warning about a listener that other machines can reach.
     pub(super) fn warning(&self, reach: Reach) -> Option<&'static str> {
         let open = reach == Reach::Open && !self.keys.are_asked_for();
         open.then_some(
-            "whoever reaches this address may ask for predictions; models are not loaded or unloaded over it: set \
+            "any client of this address may request predictions, but not load or unload models: set \
              server.keys_file",
         )
     }
@@ -75,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_keys_models_are_loaded_from_this_machine_only_and_by_no_page() {
+    fn models_are_loaded_locally_only_without_keys() {
         let control = |model_control, reach, headers: &HeaderMap| {
             let guard = Guard::new(&Config { model_control, ..Config::default() }, Keys::none());
             assert!(guard.check(headers, Access::Infer, reach).is_ok());

@@ -1,4 +1,4 @@
-//! Where the server listens and what bounds its clients.
+//! Addresses of the server and the limits of its clients.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -96,7 +96,7 @@ pub enum ModelControl {
 }
 
 impl Config {
-    /// ConnectionLimits of the connections of clients' addresses.
+    /// Limits of the connections of clients' addresses.
     pub(super) fn limits(&self) -> ConnectionLimits {
         let clients = ConnectionLimits::clients();
         ConnectionLimits {
@@ -112,7 +112,7 @@ impl Config {
         }
     }
 
-    /// What bodies may hold together: a single one of the largest size must not be refused for ever.
+    /// The byte budget of all bodies: a single one of the largest size must fit.
     pub(super) fn budget(&self) -> Arc<Budget> {
         let largest = self.max_body_bytes.get().max(self.frames.max_body_bytes.get() as usize);
         Budget::new(self.max_bytes_in_flight.get().max(largest))

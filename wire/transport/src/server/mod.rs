@@ -1,4 +1,4 @@
-//! ONE server of the protocol, generic over [`InferenceService`]: the frontend and the worker are both served by it.
+//! The server of the protocol, generic over [`InferenceService`]: frontend and worker use the same one.
 //!
 //! Connections are those of [`listening`](crate::listening). Reading order: `requests` answers them, `auth` lets requests in, `rest` and `grpc` answer them, `upgrade` takes a connection over to frames, `status` maps errors, `page` serves metrics.
 
@@ -37,7 +37,7 @@ use crate::keys::Keys;
 use crate::listening::{ConnectionLimits, Listener, OPERATOR_CONNECTIONS, Room, Station};
 use crate::tls::{Spoken, Tls};
 
-/// A server whose addresses are bound but that answers nobody yet.
+/// A server with bound addresses that does not serve yet.
 pub struct Server<S> {
     shared: Arc<Shared<S>>,
     http: Vec<Listener>,
@@ -47,7 +47,7 @@ pub struct Server<S> {
     addresses: Addresses,
 }
 
-/// Where a server can be reached; port 0 is resolved.
+/// The addresses of a server; port 0 is resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// HTTP.
@@ -75,7 +75,8 @@ impl<S: InferenceService> Server<S> {
             grpc: grpc.address().map_err(refused(config.grpc))?,
             metrics: metrics.address().map_err(refused(config.metrics))?,
         };
-        // gRPC is HTTP/2 with paths of its own, so every listener may speak all; two ports are kept for clients' sake.
+        // Every listener may serve both, since gRPC is HTTP/2 with its own paths. Two ports are kept because clients
+        // expect them.
         let mut listeners = vec![http, grpc];
         if let Some(path) = &config.unix {
             listeners.push(Listener::unix(path).map_err(refused(path.display()))?);
@@ -89,30 +90,30 @@ impl<S: InferenceService> Server<S> {
         Ok(Self { shared, http: listeners, metrics, pages: Vec::new(), tls: Tls::default(), addresses })
     }
 
-    /// Speaks TLS on every address, as it says. The Unix socket stays plain.
+    /// Speaks TLS on every address. The Unix socket stays plain.
     pub fn with_tls(mut self, tls: Tls) -> Self {
         self.tls = tls;
         self
     }
 
-    /// Serves a page beside the protocol, on the metrics address.
+    /// Serves an additional page on the metrics address.
     pub fn with_page(mut self, page: Page) -> Self {
         self.pages.push(page);
         self
     }
 
-    /// The keys that callers are asked for: whatever else this process serves should ask for the same.
+    /// The keys of callers: other listeners of the process should use the same.
     pub fn keys(&self) -> Keys {
         self.shared.keys.clone()
     }
 
-    /// Where the server can be reached.
+    /// The addresses of the server.
     pub fn addresses(&self) -> Addresses {
         self.addresses
     }
 
-    /// Serves until `stop` is cancelled; then listens no more, lets requests in progress finish within the configured
-    /// time, and returns how many connections had to be cut.
+    /// Serves until `stop` is cancelled. Then stops listening, lets requests in progress finish within the drain
+    /// timeout, and returns the number of connections that had to be cut.
     pub async fn run(self, stop: CancellationToken) -> usize {
         let Self { shared, http, metrics, pages, tls, .. } = self;
         let ended = CancellationToken::new();
@@ -148,7 +149,7 @@ impl<S: InferenceService> Server<S> {
     }
 }
 
-/// What an address that cannot be listened on is reported as.
+/// The error of an address that cannot be bound.
 fn refused(address: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> Error {
     move |error| Error::Listen { address: address.to_string(), message: error.to_string() }
 }

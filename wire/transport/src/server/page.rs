@@ -1,4 +1,4 @@
-//! Pages beside the protocol, on an address for operators: metrics, and what the process adds to them.
+//! Pages on an address for operators: metrics, and pages that the process adds.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use parm_protocol::{Error, rest};
 
 use super::auth::{Guard, Reach};
 use super::status;
-use crate::keys::{self, Access, Keys, Surface};
+use crate::keys::{self, Access, Keys, METRICS, Route};
 use crate::listening::{Handler, Routed};
 
 /// Largest body that a page accepts: a settings document, not tensors.
 const MAX_BODY: usize = 1 << 20;
-/// How long a client may take over its request's body.
+/// Timeout for a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a page answers with: its text, or an error.
+/// The result of a page: its text, or an error.
 type Answered = Result<String, Error>;
 
 type Read = dyn Fn() -> Answered + Send + Sync;
@@ -28,7 +28,7 @@ type Write = dyn Fn(&[u8]) -> Answered + Send + Sync;
 
 /// A page of text.
 pub struct Page {
-    path: &'static str,
+    routes: &'static [Route],
     content_type: &'static str,
     read: Box<Read>,
     write: Option<Box<Write>>,
@@ -38,40 +38,39 @@ impl Page {
     /// `GET /metrics`, in Prometheus' text format.
     pub fn metrics(read: impl Fn() -> String + Send + Sync + 'static) -> Self {
         let read = Box::new(move || Ok(read()));
-        Self { path: "/metrics", content_type: "text/plain; version=0.0.4", read, write: None }
+        Self { routes: METRICS, content_type: "text/plain; version=0.0.4", read, write: None }
     }
 
-    /// A JSON document that can be read with `GET` and replaced with `POST`; both answer with the document.
+    /// A JSON document that is read with `GET` and replaced with `POST` or `PUT`; all return the document. The routes are the
+    /// methods of one path.
     pub fn document(
-        path: &'static str,
+        routes: &'static [Route],
         read: impl Fn() -> Answered + Send + Sync + 'static,
         write: impl Fn(&[u8]) -> Answered + Send + Sync + 'static,
     ) -> Self {
-        Self { path, content_type: "application/json", read: Box::new(read), write: Some(Box::new(write)) }
+        Self { routes, content_type: "application/json", read: Box::new(read), write: Some(Box::new(write)) }
     }
 }
 
-/// The pages of a server, and what stands before them.
 pub(super) struct Pages {
     pages: Vec<Page>,
     guard: Guard,
 }
 
 impl Pages {
-    /// The pages of an address that is reached by so many.
+    /// The pages of an address with this reach.
     pub(super) fn new(pages: Vec<Page>, keys: &Keys, reach: Reach) -> Self {
         let writes = pages.iter().find(|page| page.write.is_some());
         if let Some(page) = writes.filter(|_| reach == Reach::Open && !keys.are_asked_for()) {
             tracing::warn!(
-                path = page.path,
-                "whoever reaches the metrics address may change this: set server.keys_file"
+                path = page.routes[0].path,
+                "any client of the metrics address may change this page: set server.keys_file"
             );
         }
         Self { pages, guard: Guard::of_pages(keys.clone()) }
     }
 }
 
-/// What serves pages on a listener.
 pub(super) fn handler(pages: Pages) -> impl Handler {
     let pages = Arc::new(pages);
     Routed(tower::service_fn(move |request| {
@@ -89,10 +88,11 @@ async fn answer(pages: &Pages, request: Request<Incoming>) -> Response<Bytes> {
 
 async fn told(pages: &Pages, request: Request<Incoming>) -> Result<(&'static str, String), Error> {
     let (method, path) = (request.method(), request.uri().path());
-    let access = keys::find(Surface::Metrics, method, path);
-    // Who starts a worker with faults, for an experiment, lets them be injected from elsewhere.
+    let found = pages.pages.iter().find_map(|page| keys::find(page.routes, method, path));
+    let access = found.map(|route| route.access);
+    // A worker with faults enabled, for an experiment, accepts them from other machines too.
     let _visit = pages.guard.check(request.headers(), access.unwrap_or(Access::AnyKey), Reach::Local)?;
-    let Some(page) = pages.pages.iter().find(|page| page.path == path) else {
+    let Some(page) = pages.pages.iter().find(|page| keys::methods(page.routes, path).next().is_some()) else {
         return Err(Error::UnknownPath { path: path.to_owned() });
     };
     let text = match (access.and(Some(method)), &page.write) {
@@ -110,7 +110,7 @@ async fn read(body: Incoming) -> Result<Bytes, Error> {
     match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Error::BodyTooLarge { limit: MAX_BODY }),
-        Ok(Err(error)) => Err(malformed(format!("the body broke off: {error}"))),
+        Ok(Err(error)) => Err(malformed(format!("the body ended early: {error}"))),
         Err(_) => Err(malformed(format!("the body did not arrive within {BODY_TIMEOUT:?}: send it faster"))),
     }
 }

@@ -1,4 +1,4 @@
-//! A router that knows what it serves, so that a test can hold it to the [table](crate::keys::ROUTES) of who may have it.
+//! A router with a list of its routes, which a test compares with a [table](crate::keys::Route).
 
 use axum::Router;
 use axum::handler::Handler;
@@ -18,7 +18,7 @@ impl<S: Clone + Send + Sync + 'static> Default for Routes<S> {
 }
 
 impl<S: Clone + Send + Sync + 'static> Routes<S> {
-    /// Serves a path to a method.
+    /// Serves a path for a method.
     pub fn on<H, T>(mut self, method: Method, path: &'static str, handler: H) -> Self
     where
         H: Handler<T, S>,
@@ -35,7 +35,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         self.router
     }
 
-    /// What it serves.
+    /// The routes that it serves.
     pub fn served(&self) -> &[(Method, &'static str)] {
         &self.served
     }

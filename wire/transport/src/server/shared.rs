@@ -1,4 +1,4 @@
-//! What every connection of a server shares.
+//! State that all connections of a server share.
 
 use std::sync::Arc;
 
@@ -13,15 +13,14 @@ use crate::listening::{Ages, Drain};
 use http::Method;
 use parm_protocol::{Error, InferRequest, InferenceService, Transport, bounds};
 
-/// The service and what stands around it.
 pub(super) struct Shared<S> {
     pub(super) service: Arc<S>,
     pub(super) config: Config,
     pub(super) guard: Guard,
     pub(super) keys: Keys,
-    /// How long connections live.
+    /// Ages at which connections end.
     pub(super) ages: Arc<Ages>,
-    /// What the bodies of requests hold.
+    /// Bytes that the bodies of requests hold.
     pub(super) budget: Arc<Budget>,
     pub(super) frames: Offer<S>,
     /// The end of every connection of every listener.
@@ -39,20 +38,20 @@ impl<S: InferenceService> Shared<S> {
         Arc::new(Self { service, config, guard, keys, ages, budget, frames, drain })
     }
 
-    /// Counts what a request takes now that it is read, on top of its body if it is more. Never more than a body may
-    /// have: a request that came alone must not be refused.
+    /// Charges the decoded request to the byte budget if it is larger than its body. The charge never exceeds the
+    /// largest body: a request on its own must not be rejected.
     pub(super) fn holds(&self, share: &Share, request: &InferRequest) -> Result<(), Error> {
         share.cover(bounds::weight(request).min(self.config.max_body_bytes.get()))
     }
 
-    /// Says in the log who changes what.
+    /// Logs the key and the route of a request that changes something.
     pub(super) fn changed(&self, method: &Method, path: &str, visit: &Visit) {
         let by = visit.caller().name();
         let shown: String = path.chars().take(200).collect();
         tracing::info!(%method, path = shown, by = by.as_deref().unwrap_or("-"), "a request to change something");
     }
 
-    /// Counts a request that the service never saw, and hands its error on.
+    /// Counts a request that was rejected before the service saw it, and returns its error.
     pub(super) fn rejected(&self, error: Error, transport: Transport) -> Error {
         self.service.rejected(&error, transport);
         error

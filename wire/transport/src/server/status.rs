@@ -1,4 +1,4 @@
-//! The one table from errors to statuses, HTTP and gRPC.
+//! The mapping of errors to HTTP and gRPC statuses.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use tonic::{Code as GrpcCode, Status};
 
 use parm_protocol::{Code, Error};
 
-/// A longer gRPC message is cut, as it may quote what a client sent. It travels in a header, where a byte may take three
-/// and clients put up with some eight kilobytes; over that, they close the connection under their other calls too.
+/// Longer gRPC messages are cut, as they may quote a client. They travel in a header, where a byte may take three.
+/// Clients accept about 8 kB of headers; beyond that they close the connection with all of its other calls.
 const LONGEST_MESSAGE: usize = 2000;
 
-/// How keys are sent. Browsers would ask for a password where Basic is named, and the page has a dialog of its own.
+/// The scheme of keys. Browsers would show a password prompt for Basic, and the page has its own dialog.
 const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
 
-/// How long who is refused for a while is told to wait, where nothing else is said.
+/// Default retry delay of a rejection.
 const LATER: Duration = Duration::from_secs(1);
 
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
@@ -36,7 +36,7 @@ pub(super) const fn of(code: Code) -> (StatusCode, GrpcCode) {
     }
 }
 
-/// Whole seconds for `retry-after`, where the error is one that a later try may not meet.
+/// Whole seconds for `retry-after`, if a retry may succeed.
 pub(super) fn retry_after(error: &Error, otherwise: Duration) -> Option<u64> {
     let wait = match error {
         Error::Overloaded { retry_after, .. } | Error::TooManyRequests { retry_after, .. } => *retry_after,
@@ -46,12 +46,12 @@ pub(super) fn retry_after(error: &Error, otherwise: Duration) -> Option<u64> {
     Some(wait.as_secs() + u64::from(wait.subsec_nanos() > 0))
 }
 
-/// The status and headers of an error, for whatever is served beside the protocol.
+/// The status and headers of an error, for responses outside of the protocol.
 pub fn refusal(error: &Error) -> (StatusCode, HeaderMap) {
     (of(error.code()).0, headers(error, LATER))
 }
 
-/// What an error says beside its body: when to try again, and that a key is wanted.
+/// The headers of an error: when to retry, and the scheme of keys.
 pub(super) fn headers(error: &Error, otherwise: Duration) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(seconds) = retry_after(error, otherwise) {
@@ -63,8 +63,8 @@ pub(super) fn headers(error: &Error, otherwise: Duration) -> HeaderMap {
     headers
 }
 
-/// The gRPC status of an error. Shed load says `grpc-retry-pushback-ms: -1`: do not retry by yourself;
-/// who is over a limit is told how long it lasts.
+/// The gRPC status of an error. Shed load carries `grpc-retry-pushback-ms: -1`, which forbids automatic retries; a
+/// client over its rate limit receives the delay.
 pub(super) fn grpc(error: &Error) -> Status {
     let mut message = error.to_string();
     message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_that_quotes_a_client_at_length_fits_a_header() {
+    fn long_message_fits_into_a_header() {
         let error = Error::UnknownDatatype { datatype: "€".repeat(100_000) };
         let headers = grpc(&error).into_http::<()>().into_parts().0.headers;
         let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(grpc(&Error::NoKey).message(), Error::NoKey.to_string());
     }
 
-    /// The code after another one; a code that is missing here does not compile.
+    /// The code after another one; a missing code does not compile.
     fn next(code: Code) -> Option<Code> {
         match code {
             Code::NotFound => Some(Code::InvalidArgument),
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// `NotFound` as `NOT_FOUND`, as gRPC's own documents write it.
+    /// `NotFound` as `NOT_FOUND`, as in the gRPC documentation.
     fn shouted(code: GrpcCode) -> String {
         let name = format!("{code:?}");
         let breaks = |(at, c): (usize, char)| if at > 0 && c.is_uppercase() { vec!['_', c] } else { vec![c] };
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_errors_says_what_the_table_says() {
+    fn errors_page_has_the_statuses_of_the_table() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors.md");
         let page = std::fs::read_to_string(path).unwrap();
         let codes: Vec<Code> = std::iter::successors(Some(Code::NotFound), |code| next(*code)).collect();
@@ -128,6 +128,6 @@ mod tests {
             assert!(page.contains(&row), "docs/errors.md has no row {row}");
         }
         let rows = page.lines().filter(|line| line.starts_with("| `")).count();
-        assert_eq!(rows, codes.len(), "docs/errors.md has rows of codes that there are not");
+        assert_eq!(rows, codes.len(), "docs/errors.md has rows of unknown codes");
     }
 }

@@ -1,4 +1,4 @@
-//! `GET /v2/frames`: a connection leaves HTTP and goes on in frames.
+//! `GET /v2/frames`: upgrades an HTTP connection to frames.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::frames::{self, Negotiated, PROTOCOL, Socket};
 use crate::keys::Caller;
 use crate::listening::Drain;
 
-/// What is offered to those who ask for frames.
+/// The offer of frames to clients that request them.
 pub(crate) struct Offer<S> {
     service: Arc<S>,
     limits: Arc<frames::Limits>,
@@ -23,16 +23,16 @@ pub(crate) struct Offer<S> {
 }
 
 impl<S: InferenceService> Offer<S> {
-    /// Connections end with others: when everything accepted is answered, or when they are cut.
+    /// Connections end with others: when every accepted request is answered, or when they are cut.
     pub(crate) fn new(service: Arc<S>, limits: frames::Limits, drain: Drain) -> Self {
         Self { service, limits: Arc::new(limits), drain }
     }
 
-    /// Answers a request for frames: `101`, and the connection is served from there on, or `426` to who asked for
-    /// something else. The connection's stream must be a [`Socket`] in a [`TokioIo`].
+    /// Answers a request for frames: `101`, and the connection is served as frames from then on, or `426` to a client
+    /// that requested another protocol. The connection's stream must be a [`Socket`] in a [`TokioIo`].
     ///
-    /// `place` is held until the connection ends: a connection of frames counts among those that are allowed. Its requests
-    /// are `caller`'s, and it ends at this age.
+    /// `place` is held until the connection ends, as a connection of frames counts against the limit. Its requests are
+    /// `caller`'s, and it ends at this age.
     pub(crate) fn answer<B>(
         &self,
         request: &mut Request<B>,
@@ -66,7 +66,6 @@ impl<S: InferenceService> Offer<S> {
         response
     }
 
-    /// The connections that speak frames.
     #[cfg(test)]
     pub(crate) fn connections(&self) -> &TaskTracker {
         &self.drain.connections
@@ -75,10 +74,10 @@ impl<S: InferenceService> Offer<S> {
     async fn serve(self, upgrade: OnUpgrade, limits: frames::Limits) {
         let upgraded = match upgrade.await {
             Ok(upgraded) => upgraded,
-            Err(error) => return tracing::debug!(%error, "a client asked for frames and went away"),
+            Err(error) => return tracing::debug!(%error, "a client requested frames and disconnected"),
         };
         let Some((socket, already_read)) = socket(upgraded) else {
-            return tracing::error!("a connection that asked for frames is no plain socket");
+            return tracing::error!("cannot upgrade to frames: the connection is not a plain socket");
         };
         if let Err(error) =
             frames::serve(socket, &already_read, self.service, &limits, self.drain.begun).await
@@ -105,7 +104,7 @@ fn asks_for_frames(headers: &HeaderMap) -> bool {
         .any(|protocol| protocol.trim().eq_ignore_ascii_case(PROTOCOL))
 }
 
-/// The plain socket below, and what was read from it already: frames do without the layers of HTTP.
+/// The plain socket, and the bytes read from it so far: frames bypass the layers of HTTP.
 fn socket(upgraded: Upgraded) -> Option<(Socket, bytes::Bytes)> {
     match auto::upgrade::downcast::<TokioIo<Socket>>(upgraded) {
         Ok(parts) => Some((parts.io.into_inner(), parts.read_buf)),

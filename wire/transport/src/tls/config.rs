@@ -1,4 +1,4 @@
-//! What is spoken, with which files, and who may call.
+//! Settings of TLS: the mode, the files, and the names of callers and workers.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ pub enum Mode {
 }
 
 impl Config {
-    /// What cannot be meant, in words that say what to do.
+    /// Checks the settings against each other. The error states what to do.
     pub(super) fn check(&self) -> Result<(), String> {
         match (&self.certificate, &self.key) {
             (Some(_), None) => return Err("tls.certificate needs tls.key, its private key: set both".into()),
@@ -80,15 +80,17 @@ impl Config {
         }
         match (&self.client_ca, self.names.is_empty()) {
             (Some(_), true) => {
-                return Err("tls.client_ca without tls.names would let in whoever the authority signed, or nobody: name \
-                            who may call, such as names = [\"spiffe://prod/frontend/*\"], or [\"*\"] for everyone whom it \
-                            signed"
-                    .into());
+                return Err(
+                    "tls.client_ca without tls.names admits nobody: name the callers, such as names = \
+                            [\"spiffe://prod/frontend/*\"], or [\"*\"] for all that the authority signed"
+                        .into(),
+                );
             }
             (None, false) => {
-                return Err("tls.names says nothing without tls.client_ca: name the authorities of callers, or take the \
-                            names out"
-                    .into());
+                return Err(
+                    "tls.names requires tls.client_ca: name the authorities of callers, or remove the names"
+                        .into(),
+                );
             }
             _ => {}
         }
@@ -96,14 +98,14 @@ impl Config {
         names::check("tls.worker_names", &self.worker_names)
     }
 
-    /// Whether nothing is TLS.
+    /// Whether TLS is off entirely.
     pub(super) fn is_empty(&self) -> bool {
         self.mode == Mode::Off && self.certificate.is_none() && self.client_ca.is_none() && self.ca.is_none()
     }
 }
 
 impl Mode {
-    /// Its word in the configuration.
+    /// Its name in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Mode::Off => "off",
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_meant_says_what_to_do() {
+    fn contradictory_settings_are_rejected_with_advice() {
         let certified = Config {
             mode: Mode::Require,
             certificate: Some("c.pem".into()),
@@ -151,8 +153,8 @@ mod tests {
             (Config { mode: Mode::Allow, ..Config::default() }, "needs tls.certificate"),
             (Config { key: None, ..certified.clone() }, "tls.key"),
             (Config { certificate: None, ..certified.clone() }, "tls.certificate"),
-            (Config { names: Vec::new(), ..mutual.clone() }, "[\"*\"] for everyone"),
-            (Config { client_ca: None, ..mutual.clone() }, "without tls.client_ca"),
+            (Config { names: Vec::new(), ..mutual.clone() }, "[\"*\"] for all"),
+            (Config { client_ca: None, ..mutual.clone() }, "requires tls.client_ca"),
             (Config { names: names(&[""]), ..mutual.clone() }, "empty"),
             (Config { worker_names: names(&["a b"]), ..mutual }, "tls.worker_names"),
         ];

@@ -1,4 +1,4 @@
-//! The files, read together: a certificate without the key that belongs to it is of no use.
+//! The TLS files, which are read together: a certificate is useless without its key.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,13 +11,12 @@ use sha2::{Digest, Sha256};
 
 use super::Config;
 
-/// A file with more bytes than this is not read.
+/// Larger files are rejected.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Permissions that let others than the owner and the group read.
+/// Permissions for users other than the owner and the group.
 const OTHERS: u32 = 0o007;
 
-/// What the files say, as they are.
 pub(super) struct Files {
     certificate: Option<Content>,
     key: Option<Content>,
@@ -25,17 +24,16 @@ pub(super) struct Files {
     ca: Option<Content>,
 }
 
-/// A file and what is in it.
 struct Content {
     field: &'static str,
     path: PathBuf,
     bytes: Vec<u8>,
 }
 
-/// Tells files from what they were: their bytes, without keeping them.
+/// A fingerprint of the files' bytes, to detect changes without keeping them.
 pub(super) type Print = [u8; 32];
 
-/// A certificate with those between it and its authority, and its key.
+/// A certificate with its intermediates, and its key.
 pub(super) struct Certified {
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
@@ -63,7 +61,7 @@ impl Files {
         hash.finalize().into()
     }
 
-    /// What this process shows others; nothing where it has nothing to show.
+    /// The certificate of this process, if it has one.
     pub(super) fn certified(&self) -> Result<Option<Certified>, String> {
         let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else { return Ok(None) };
         let chain = certificate.certificates()?;
@@ -74,12 +72,10 @@ impl Files {
         Ok(Some(Certified { chain, key, paths }))
     }
 
-    /// Authorities of callers.
     pub(super) fn client_ca(&self) -> Result<Option<RootCertStore>, String> {
         self.client_ca.as_ref().map(Content::authorities).transpose()
     }
 
-    /// Authorities of workers.
     pub(super) fn ca(&self) -> Result<Option<RootCertStore>, String> {
         self.ca.as_ref().map(Content::authorities).transpose()
     }
@@ -91,14 +87,14 @@ impl Content {
         match read {
             Ok(certificates) if !certificates.is_empty() => Ok(certificates),
             Ok(_) => Err(format!("{self} holds no certificate: it must be PEM, with BEGIN CERTIFICATE")),
-            Err(error) => Err(format!("{self} is no PEM file: {error}")),
+            Err(error) => Err(format!("{self} is not a PEM file: {error}")),
         }
     }
 
     fn authorities(&self) -> Result<RootCertStore, String> {
         let mut store = RootCertStore::empty();
         for certificate in self.certificates()? {
-            store.add(certificate).map_err(|error| format!("{self} holds what is no authority: {error}"))?;
+            store.add(certificate).map_err(|error| format!("{self} holds an invalid authority: {error}"))?;
         }
         Ok(store)
     }
@@ -121,7 +117,7 @@ fn read(field: &'static str, path: Option<&Path>) -> Result<Option<Content>, Str
     Ok(Some(Content { field, path: path.to_owned(), bytes }))
 }
 
-/// Whether everybody on this machine can read a file.
+/// Whether every user of this machine can read a file.
 pub(super) fn is_open(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.permissions().mode() & OTHERS != 0)
 }

@@ -1,5 +1,7 @@
-//! Reads the files again and again, as the key file is read: a change counts once two looks in a row saw it, and files that
-//! cannot be used change nothing. Who issues certificates writes one file after the other, and some write them in place.
+//! Polls the TLS files.
+//!
+//! A change counts after two identical reads, and invalid files change nothing: issuers write one file after the other,
+//! and some write them in place.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,11 +14,11 @@ use super::files::{Files, Print};
 use super::handle::Charter;
 use crate::Settling;
 
-/// Between two looks.
+/// Interval between two reads.
 const EVERY: Duration = Duration::from_secs(1);
 
 impl Tls {
-    /// Follows the files until `ended`; nothing to do without any.
+    /// Follows the files until `ended`; does nothing without files.
     pub async fn follow(self, ended: CancellationToken) {
         let Some(charter) = self.0 else { return };
         let mut settling: Settling<Result<Print, String>> = Settling::default();
@@ -40,9 +42,9 @@ impl Charter {
         let taken = read.and_then(|files| self.take(&files));
         self.counts.stale.store(taken.is_err(), Ordering::Relaxed);
         match taken {
-            Ok(()) => tracing::info!("TLS: new connections get what the files say now"),
+            Ok(()) => tracing::info!("TLS: new connections use the changed files"),
             Err(reason) => {
-                tracing::warn!(%reason, "cannot use the files of [tls]: those before them stay in force")
+                tracing::warn!(%reason, "cannot use the files of [tls]: the previous ones stay in use")
             }
         }
     }

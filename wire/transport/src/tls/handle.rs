@@ -1,4 +1,4 @@
-//! TLS as the rest of the process has it: one handle, which always gives what the files said last.
+//! The TLS handle of a process, which always returns the current identity.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,52 +14,52 @@ use super::identity::Identity;
 use super::memory::Memory;
 use super::{Config, Mode, Spoken, Welcome};
 
-/// A certificate that ends this soon is worth a warning.
+/// A certificate that expires within this time causes a warning.
 const SOON: Duration = Duration::from_secs(7 * 86_400);
 
-/// TLS of a process; cheap to clone. The default is none.
+/// TLS of a process; cheap to clone. Off by default.
 #[derive(Clone, Default)]
 pub struct Tls(pub(super) Option<Arc<Charter>>);
 
-/// What everybody who speaks TLS shares.
+/// State that all TLS connections share.
 pub(super) struct Charter {
     pub(super) config: Config,
     identity: RwLock<Arc<Identity>>,
-    /// What the identity was made of.
+    /// The fingerprint of the identity's files.
     pub(super) print: Print,
     pub(super) handshakes: Semaphore,
     pub(super) memory: Memory,
     pub(super) counts: Counts,
 }
 
-/// What happened so far.
+/// Counters.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Connections to what is listened on that speak TLS.
+    /// Accepted connections that use TLS.
     pub(super) secured: AtomicU64,
-    /// Those that speak plain where both are spoken.
+    /// Accepted connections without TLS, if both are allowed.
     pub(super) plain: AtomicU64,
-    /// Those that were not agreed upon, plain ones where TLS is wanted included.
+    /// Rejected connections: failed handshakes, and plain text if TLS is required.
     pub(super) refused: AtomicU64,
-    /// Workers that did not speak TLS and were spoken to in plain.
+    /// Connections to workers that fell back to plain text.
     pub(super) fallbacks: AtomicU64,
-    /// Changes of the files that were taken over.
+    /// Changes of the files that were applied.
     pub(super) reloads: AtomicU64,
-    /// The files cannot be used as they are now.
+    /// Whether the current files are invalid.
     pub(super) stale: AtomicBool,
 }
 
-/// How it stands.
+/// The state of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// What is spoken.
+    /// The mode.
     pub mode: Mode,
-    /// Until when the certificate in use is valid.
+    /// The expiry of the current certificate.
     pub not_after: Option<SystemTime>,
 }
 
 impl Tls {
-    /// Reads the files of a configuration and makes sure that they can be used.
+    /// Reads and checks the files of a configuration.
     pub fn open(config: &Config) -> Result<Self, Error> {
         let wrong = |reason| Error::Tls { reason };
         config.check().map_err(wrong)?;
@@ -80,34 +80,33 @@ impl Tls {
         }))))
     }
 
-    /// How it stands, if there is any.
+    /// The state, unless TLS is off.
     pub fn standing(&self) -> Option<Standing> {
         let charter = self.0.as_ref()?;
         Some(Standing { mode: charter.config.mode, not_after: charter.identity().not_after })
     }
 
-    /// Files that everybody on this machine can read and nobody else should.
+    /// The private key's file, if every user of this machine can read it.
     pub fn exposed(config: &Config) -> Option<&std::path::Path> {
         config.key.as_deref().filter(|path| is_open(path))
     }
 
-    /// What stands before a listener where this is spoken.
+    /// The TLS part of a listener for this protocol.
     pub(crate) fn welcome(&self, spoken: Spoken) -> Welcome {
         Welcome::new(self.0.clone().filter(|charter| charter.config.mode > Mode::Off), spoken)
     }
 }
 
 impl Charter {
-    /// What the files said last.
     pub(super) fn identity(&self) -> Arc<Identity> {
         self.identity.read().clone()
     }
 
-    /// Makes an identity of the files, from now on that of new connections. The one before stays where they are broken.
+    /// Replaces the identity by one from these files, for new connections. Invalid files leave the previous one.
     pub(super) fn take(&self, files: &Files) -> Result<(), String> {
         let identity = Identity::of(&self.config, files)?;
         if identity.is_expired() && !self.identity().is_expired() {
-            return Err("tls.certificate: its time is over already: issue another one".into());
+            return Err("tls.certificate: the certificate has expired: issue a new one".into());
         }
         warn(&self.config, &identity);
         *self.identity.write() = Arc::new(identity);
@@ -116,17 +115,16 @@ impl Charter {
     }
 }
 
-/// Says what the operator should know about files that can be used.
 fn warn(config: &Config, identity: &Identity) {
     if let Some(path) = Tls::exposed(config) {
-        tracing::warn!(key = %path.display(), "everybody on this machine can read the private key: chmod 600");
+        tracing::warn!(key = %path.display(), "every user of this machine can read the private key: run chmod 600");
     }
     match identity.not_after.map(|end| end.duration_since(SystemTime::now())) {
         Some(Err(_)) => {
-            tracing::error!("the certificate's time is over: whoever checks it refuses it; issue another one")
+            tracing::error!("the certificate has expired and peers will reject it: issue a new one")
         }
         Some(Ok(left)) if left < SOON => {
-            tracing::warn!(hours = left.as_secs() / 3600, "the certificate ends soon");
+            tracing::warn!(hours = left.as_secs() / 3600, "the certificate expires soon: issue a new one");
         }
         _ => {}
     }

@@ -1,35 +1,34 @@
-//! rustls' configurations, made whole from the files: what is shown, to whom, and who is believed.
+//! rustls configurations, built from one read of the files.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, ConfigBuilder, Error, RootCertStore, ServerConfig, WantsVersions};
 
+use super::Config;
 use super::files::{Certified, Files};
 use super::provider::provider;
 use super::verify::{Callers, Named};
-use super::{Config, validity};
 
 const HTTP1: &[u8] = b"http/1.1";
 const HTTP2: &[u8] = b"h2";
 
-/// All that handshakes need, made at one time from files that were read at one time.
+/// Everything that handshakes need, from files of the same read.
 pub(super) struct Identity {
     pub(super) servers: Option<Servers>,
     pub(super) clients: Option<Clients>,
-    /// Until when the certificate is valid.
     pub(super) not_after: Option<SystemTime>,
 }
 
-/// For what is listened on, by what is spoken there.
+/// For listeners, by protocol.
 pub(super) struct Servers {
     pub(super) both: Arc<ServerConfig>,
     pub(super) http1: Arc<ServerConfig>,
 }
 
-/// For what is dialled, by what is spoken there.
+/// For outgoing connections, by protocol.
 pub(super) struct Clients {
     pub(super) http1: Arc<ClientConfig>,
     pub(super) http2: Arc<ClientConfig>,
@@ -38,7 +37,7 @@ pub(super) struct Clients {
 impl Identity {
     pub(super) fn of(config: &Config, files: &Files) -> Result<Self, String> {
         let certified = files.certified()?;
-        let not_after = certified.as_ref().and_then(|shown| validity::not_after(shown.chain.first()?));
+        let not_after = certified.as_ref().and_then(|shown| not_after(shown.chain.first()?));
         let servers = match &certified {
             Some(certified) => Some(servers(config, certified, files.client_ca()?)?),
             None => None,
@@ -50,10 +49,16 @@ impl Identity {
         Ok(Self { servers, clients, not_after })
     }
 
-    /// Whether everybody refuses the certificate.
     pub(super) fn is_expired(&self) -> bool {
         self.not_after.is_some_and(|end| end < SystemTime::now())
     }
+}
+
+/// The end of a certificate's validity; `None` if it does not parse.
+fn not_after(certificate: &[u8]) -> Option<SystemTime> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
+    UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
 fn servers(
@@ -116,10 +121,35 @@ fn unusable(certified: &Certified, error: &Error) -> String {
     match error {
         Error::InconsistentKeys(_) => {
             format!(
-                "tls.key: {key} is not the key of the certificate in {certificate}: name the one it was made with"
+                "tls.key: {key} is not the key of the certificate in {certificate}: use the key that it was issued for"
             )
         }
         Error::InvalidCertificate(_) => format!("tls.certificate: {certificate}: {error}"),
         _ => format!("tls.key: {key} cannot be used: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn not_after_is_read_from_the_certificate() {
+        for (year, month, day, seconds) in [(2024, 2, 29, 1_709_164_800), (2100, 3, 1, 4_107_542_400)] {
+            let mut params = rcgen::CertificateParams::new(["a".to_owned()]).unwrap();
+            params.not_after = rcgen::date_time_ymd(year, month, day);
+            let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+            let end = UNIX_EPOCH + Duration::from_secs(seconds);
+            assert_eq!(not_after(certificate.der()), Some(end), "{year}");
+        }
+    }
+
+    #[test]
+    fn not_after_is_unknown_for_bytes_that_are_not_a_certificate() {
+        for der in
+            [&[][..], &[0x30], &[0x30, 0x80], &[0x30, 0x02, 0x30, 0x00], &[0x30, 0x84, 255, 255, 255, 255]]
+        {
+            assert_eq!(not_after(der), None);
+        }
     }
 }

@@ -1,9 +1,9 @@
-//! Servers that spoke TLS and servers that did not, under the mode that takes either.
+//! Servers that spoke TLS and servers that did not, for the mode `prefer`.
 //!
-//! A server that did not speak TLS is not asked again at once, as each attempt costs it a connection. A server that did must go
-//! on, or a third party in between could make it speak plain. Both are forgotten after a while: a server may be brought up to
-//! TLS, and another one get its address. A connection that speaks TLS is proof for as long as it lasts, so the time of a server
-//! that speaks it counts from the end of its last connection, not from a handshake that may be days old.
+//! A server without TLS is not tried again immediately, as each attempt costs it a connection. A server with TLS must
+//! keep using it, otherwise a third party could force plain text. Both entries expire, because a server may be
+//! upgraded, and another server may get its address. An open TLS connection is proof while it lasts, so the timeout
+//! starts at the end of a server's last connection, not at its handshake.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use tokio::time::Instant;
 
 use super::handle::Charter;
 
-/// How long a server is spoken to in plain before TLS is tried again.
+/// Time without TLS until it is tried again.
 const PLAIN: Duration = Duration::from_secs(60);
-/// How long a server that spoke TLS must go on to.
+/// Time for which a server that used TLS must keep using it.
 const SECURED: Duration = Duration::from_secs(3600);
-/// Servers that are remembered.
+/// Most servers remembered.
 const MOST: usize = 16_384;
 
-/// What is known of a server.
+/// The last known protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Speech {
     Secured,
     Plain,
 }
 
-/// What is known of servers, by host and port.
+/// The known servers, by host and port.
 #[derive(Debug, Default)]
 pub(super) struct Memory(Mutex<HashMap<String, Remembered>>);
 
@@ -36,11 +36,11 @@ pub(super) struct Memory(Mutex<HashMap<String, Remembered>>);
 struct Remembered {
     speech: Speech,
     since: Instant,
-    /// Connections that speak TLS at this moment.
+    /// Open TLS connections.
     secured: usize,
 }
 
-/// A connection that speaks TLS. Its server is remembered as long as it lasts, and from its end on.
+/// An open TLS connection. Its server is remembered while it lasts, and from its end on.
 #[derive(Debug)]
 pub(super) struct Lasting {
     charter: Arc<Charter>,
@@ -48,7 +48,6 @@ pub(super) struct Lasting {
 }
 
 impl Lasting {
-    /// Notes that a connection to `server` speaks TLS.
     pub(super) fn new(charter: Arc<Charter>, server: &str) -> Self {
         charter.memory.count(server, |secured| secured + 1);
         Self { charter, server: server.to_owned() }
@@ -66,7 +65,7 @@ impl Memory {
         self.0.lock().get(server)?.speech()
     }
 
-    /// Remembers how a server speaks. Returns whether that is news.
+    /// Records a server's protocol. Returns whether it changed or was unknown.
     pub(super) fn note(&self, server: &str, speech: Speech) -> bool {
         let mut servers = self.0.lock();
         let secured = servers.get(server).map_or(0, |known| known.secured);
@@ -76,7 +75,6 @@ impl Memory {
         })
     }
 
-    /// Notes that a connection which speaks TLS begins or ends.
     fn count(&self, server: &str, change: impl FnOnce(usize) -> usize) {
         let mut servers = self.0.lock();
         let secured = change(servers.get(server).map_or(0, |known| known.secured));
@@ -88,8 +86,8 @@ impl Memory {
     }
 }
 
-/// Notes what is known now, and forgets the oldest server where there are too many. Servers with connections stay: they are no
-/// more than this process has sockets.
+/// Records an entry, and evicts the oldest if there are too many. Servers with open connections stay: the process's
+/// sockets limit their number.
 fn remember(
     servers: &mut HashMap<String, Remembered>,
     server: &str,
@@ -107,7 +105,7 @@ fn remember(
 }
 
 impl Remembered {
-    /// How the server speaks, as far as that still counts.
+    /// The server's protocol, unless the entry has expired.
     fn speech(&self) -> Option<Speech> {
         if self.secured > 0 {
             return Some(Speech::Secured);
@@ -130,7 +128,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_is_asked_again_after_a_while_and_the_number_of_servers_is_bounded() {
+    async fn entries_expire_and_their_number_is_limited() {
         let memory = Memory::default();
         assert_eq!(memory.of("a"), None);
         assert!(memory.note("a", Speech::Plain));

@@ -1,4 +1,4 @@
-//! What Prometheus is told of TLS, in its text format: these few numbers need no registry, which this crate does without.
+//! TLS metrics in the text format of Prometheus. They are few, and this crate does without a registry.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 use super::Tls;
 
 impl Tls {
-    /// The metrics, where anything is TLS.
+    /// The metrics; empty if TLS is off.
     pub fn metrics(&self) -> String {
         let mut page = String::new();
         let Some(charter) = &self.0 else { return page };
@@ -17,10 +17,7 @@ impl Tls {
             let seconds = end.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             family(
                 &mut page,
-                (
-                    "parm_tls_certificate_expires_seconds",
-                    "Until when the certificate in use is valid, in Unix time",
-                ),
+                ("parm_tls_certificate_expires_seconds", "Expiry of the current certificate, in Unix time"),
                 "gauge",
                 &[("", seconds)],
             );
@@ -29,23 +26,20 @@ impl Tls {
             &mut page,
             (
                 "parm_tls_files_stale",
-                "1 while the files of [tls] cannot be used as they are, and those before them are in force",
+                "1 while the files of [tls] are invalid and the previous ones are in use",
             ),
             "gauge",
             &[("", u64::from(counts.stale.load(Ordering::Relaxed)))],
         );
         family(
             &mut page,
-            ("parm_tls_reloads_total", "Changes of the files of [tls] that were taken over"),
+            ("parm_tls_reloads_total", "Changes of the files of [tls] that were applied"),
             "counter",
             &[("", count(&counts.reloads))],
         );
         family(
             &mut page,
-            (
-                "parm_tls_connections_total",
-                "Connections of callers by what they speak, and those that were refused",
-            ),
+            ("parm_tls_connections_total", "Accepted connections by protocol, and rejected ones"),
             "counter",
             &[
                 ("{spoken=\"tls\"}", count(&counts.secured)),
@@ -57,7 +51,7 @@ impl Tls {
             &mut page,
             (
                 "parm_tls_fallbacks_total",
-                "Workers that did not speak TLS and were spoken to in plain, under tls.mode prefer",
+                "Connections to workers that fell back to plain text, with tls.mode prefer",
             ),
             "counter",
             &[("", count(&counts.fallbacks))],

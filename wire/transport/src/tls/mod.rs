@@ -1,26 +1,26 @@
-//! TLS on whatever is listened on and dialled, Unix sockets excepted.
+//! TLS for listeners and outgoing connections, except Unix sockets.
 //!
-//! Problem: keys and predictions travel over networks that others use too, and a fleet that runs cannot be stopped to change
-//! what it speaks. Certificates live for hours where machines issue them, and a process that reads them once is down when
-//! they end.
+//! Problem: keys and predictions travel over shared networks, and a running fleet cannot be stopped to enable TLS.
+//! Machine-issued certificates live for hours, so a process that reads them only once fails when they expire.
 //!
-//! Choice: one section of the configuration, one identity (certificate and key) for what is served and what is dialled, and
-//! a [`Mode`] that is raised step by step on a running fleet. A port tells TLS from plain by the first byte, so no step needs
-//! another port. The files are read again every second, and the whole configuration made of them is swapped, authorities
-//! included; what is broken changes nothing and is told. Who may call is said by the names in its certificate, and nobody is
-//! let in because nobody was named.
+//! Choice: one section of the configuration, one identity (certificate and key) for both directions, and a [`Mode`]
+//! that is raised step by step on a running fleet. A port distinguishes TLS from plain text by the first byte, so no
+//! step needs another port. The files are polled every second. A change swaps the whole configuration, authorities
+//! included; an invalid change is logged and ignored. Names in certificates decide which callers are admitted, and an
+//! empty list admits none.
 //!
-//! Rejected: resumed sessions (a ticket outlives the certificate that it was given for, and connections are kept anyway);
-//! the system's authorities as a default (every site's certificate would be a worker's); a certificate that is looked up in
-//! each handshake (authorities would stay what they were).
+//! Rejected: session resumption (a ticket outlives its certificate, and connections are kept anyway); the system's
+//! authorities as a default (every site's certificate would be a worker's); a certificate that is looked up in each
+//! handshake (authorities would not change).
 //!
-//! Cold start: without the section nothing is TLS and nothing costs anything. Files that cannot be used at the start are an
-//! error; later on what was made of the ones before stays.
+//! Cold start: without the section TLS is off and costs nothing. Invalid files are an error at the start; later the
+//! previous identity stays.
 //!
-//! Reading order: `config` says what is wished, `files` reads, `identity` makes rustls' configurations of what was read, with
-//! `verify` and `names`; `follow` swaps them. `welcome` and `refusal` stand at the ports, `outgoing` and `memory` before the
-//! dialler, `stream` and `session` carry bytes, and `words` tells people what went wrong.
+//! Reading order: `config` has the settings, `files` reads, `identity` builds rustls configurations with `verify` and
+//! `names`, and `follow` swaps them. `welcome` and `refusal` handle accepted connections, `outgoing` and `memory`
+//! outgoing ones. `stream` and `session` carry bytes, and `advice` explains errors.
 
+mod advice;
 mod config;
 mod files;
 mod follow;
@@ -36,10 +36,8 @@ mod session;
 mod stream;
 #[cfg(test)]
 pub(crate) mod tests;
-mod validity;
 mod verify;
 mod welcome;
-mod words;
 
 pub use config::{Config, Mode};
 pub use handle::{Standing, Tls};

@@ -1,57 +1,55 @@
 //! Names in certificates, and patterns of them.
 //!
-//! A star ends where a part of a name ends: `spiffe://prod/*/frontend` must not be `spiffe://prod/a/b/frontend`, nor
-//! `*.workers.example` be `a.b.workers.example`. Whoever means that writes two stars.
+//! One star matches within a part of a name: `spiffe://prod/*/frontend` does not match `spiffe://prod/a/b/frontend`,
+//! nor does `*.workers.example` match `a.b.workers.example`. Two stars match across parts.
 
 use rustls::pki_types::CertificateDer;
 
-/// Whoever the authority signed.
+/// Any certificate that the authority signed.
 const EVERYONE: &str = "*";
 
-/// The longest pattern, in bytes, and how many there may be: each is tried on every name of a certificate.
+/// The longest pattern, in bytes, and the number of patterns: each is tried on every name of a certificate.
 const LONGEST: usize = 512;
 const MOST: usize = 256;
 
-/// Names that a certificate has at most: more are passed over.
+/// Most names of a certificate; further ones are ignored.
 const NAMES: usize = 128;
 
-/// Whether these can be patterns of names.
 pub(super) fn check(field: &str, patterns: &[String]) -> Result<(), String> {
     if patterns.len() > MOST {
         return Err(format!("{field} has {} names, more than {MOST}: use stars", patterns.len()));
     }
     for pattern in patterns {
         if pattern.is_empty() {
-            return Err(format!("{field} has an empty name: take it out"));
+            return Err(format!("{field} has an empty name: remove it"));
         }
         if pattern.len() > LONGEST || !pattern.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(format!(
-                "{field}: '{pattern}' is no name: use up to {LONGEST} printable characters of ASCII, without spaces"
+                "{field}: '{pattern}' is not a name: use up to {LONGEST} printable ASCII characters without spaces"
             ));
         }
     }
     Ok(())
 }
 
-/// The DNS names and URIs of a certificate.
 pub(super) fn of(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return Vec::new() };
     let uris = certificate.valid_uri_names();
     uris.chain(certificate.valid_dns_names()).take(NAMES).map(str::to_owned).collect()
 }
 
-/// Whether one of the names fits one of the patterns.
+/// Whether one of the names matches one of the patterns.
 pub(super) fn admit(patterns: &[String], names: &[String]) -> bool {
     patterns.iter().any(|pattern| pattern == EVERYONE || names.iter().any(|name| fits(pattern, name)))
 }
 
-/// Whether a pattern stands for a name. Case matters in URIs only.
+/// Whether a pattern matches a name. Case matters in URIs only.
 fn fits(pattern: &str, name: &str) -> bool {
     let uri = name.contains("://");
     let separator = if uri { b'/' } else { b'.' };
     let same = |a: u8, b: u8| if uri { a == b } else { a.eq_ignore_ascii_case(&b) };
     let (mut pattern, name) = (pattern.as_bytes(), name.as_bytes());
-    // Whether what was read of the pattern stands for the first bytes of the name, by their number.
+    // Prefix lengths of the name that the read part of the pattern matches.
     let mut reached = vec![false; name.len() + 1];
     reached[0] = true;
     while let [first, rest @ ..] = pattern {
@@ -79,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_ends_where_a_part_of_a_name_ends() {
+    fn star_matches_within_a_part_of_a_name() {
         let cases = [
             ("spiffe://prod/frontend/*", "spiffe://prod/frontend/a", true),
             ("spiffe://prod/frontend/*", "spiffe://prod/frontend/a/b", false),
@@ -106,11 +104,11 @@ mod tests {
     }
 
     #[test]
-    fn one_star_alone_is_everyone_and_no_pattern_is_nobody() {
+    fn single_star_admits_all_and_no_pattern_admits_none() {
         let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert!(admit(&list(&["*"]), &[]));
         assert!(!admit(&[], &list(&["a"])));
-        assert!(!admit(&list(&["**"]), &[]), "who has no name fits no name");
+        assert!(!admit(&list(&["**"]), &[]), "no name matches");
         assert!(admit(&list(&["x", "a"]), &list(&["b", "a"])));
     }
 }

@@ -1,4 +1,4 @@
-//! What stands before the dialler: what is spoken to a server, and what if it does not.
+//! Outgoing connections: chooses TLS or plain text, with a fallback in the mode `prefer`.
 
 use std::io;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use tokio::net::TcpStream;
 
 use super::handle::Charter;
 use super::memory::{Lasting, Speech};
-use super::{Mode, Spoken, Stream, Tls, words};
+use super::{Mode, Spoken, Stream, Tls, advice};
 use crate::frames::Socket;
 
-/// How a server is dialled; cheap to clone.
+/// The way to connect to a server; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Outgoing(Option<Wanted>);
 
@@ -25,12 +25,12 @@ struct Wanted {
     charter: Arc<Charter>,
     name: ServerName<'static>,
     spoken: Spoken,
-    /// Whether plain will do where TLS is not spoken.
+    /// Whether plain text is allowed if the server does not speak TLS.
     or_plain: bool,
 }
 
 impl Tls {
-    /// How to dial a server at `HOST:PORT`, whose address says whether TLS is a must.
+    /// The way to connect to a server at `HOST:PORT`; `must` if its address requires TLS.
     pub fn outgoing(&self, authority: &str, must: bool, spoken: Spoken) -> Result<Outgoing, Error> {
         let mode = self.0.as_ref().map_or(Mode::Off, |charter| charter.config.mode);
         if !must && mode < Mode::Prefer {
@@ -40,26 +40,30 @@ impl Tls {
         let charter = self.0.clone().filter(|charter| charter.identity().clients.is_some());
         let charter = charter.ok_or_else(|| {
             wrong(
-                "whose certificate is believed is not said: set tls.ca (--ca) to the authorities of workers"
+                "TLS to a worker requires its authority: set tls.ca (--ca) to the authorities of workers"
                     .into(),
             )
         })?;
         let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned());
-        let name = name.map_err(|_| wrong("its host is no name that a certificate can have".into()))?;
+        let name = name.map_err(|_| {
+            wrong(
+                "its host is not a name that a certificate can have: use a DNS name or an IP address".into(),
+            )
+        })?;
         let or_plain = !must && mode == Mode::Prefer;
         Ok(Outgoing(Some(Wanted { charter, name, spoken, or_plain })))
     }
 }
 
 impl Outgoing {
-    /// Whether whatever is spoken is inside of TLS.
+    /// Whether the connection is always TLS.
     pub fn is_secured(&self) -> bool {
         self.0.as_ref().is_some_and(|wanted| !wanted.or_plain)
     }
 
-    /// Connects to `HOST:PORT`. `patience` is what the caller will wait for it.
+    /// Connects to `HOST:PORT`. `patience` is the timeout of the caller.
     pub async fn dial(&self, authority: &str, patience: Duration) -> io::Result<Socket> {
         let Some(wanted) = &self.0 else { return plain(authority).await };
         let memory = &wanted.charter.memory;
@@ -69,39 +73,41 @@ impl Outgoing {
         }
         let may_fall_back = wanted.or_plain && known != Some(Speech::Secured);
         let agreed = wanted.agree(tcp(authority).await?);
-        // A server that waits for the end of a line that never comes says nothing at all.
+        // A plain-text server may wait for the end of a line that never comes, and send nothing.
         let agreed = match may_fall_back {
             false => agreed.await,
-            true => tokio::time::timeout(patience / 2, agreed)
-                .await
-                .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it says nothing"))),
+            true => tokio::time::timeout(patience / 2, agreed).await.unwrap_or_else(|_| {
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server sent nothing"))
+            }),
         };
         match agreed {
             Ok(stream) => {
                 let lasting = Lasting::new(wanted.charter.clone(), authority);
                 Ok(Socket::Tls(Box::new(stream.remembered(lasting))))
             }
-            Err(error) if may_fall_back && words::speaks_plain(&error) => {
+            Err(error) if may_fall_back && advice::speaks_plain(&error) => {
                 wanted.charter.counts.fallbacks.fetch_add(1, Ordering::Relaxed);
                 if memory.note(authority, Speech::Plain) {
                     tracing::warn!(
                         server = authority,
-                        "it does not speak TLS: it is spoken to in plain (tls.mode prefer)"
+                        "the server does not speak TLS: falling back to plain text (tls.mode prefer)"
                     );
                 }
                 plain(authority).await
             }
-            Err(error) if wanted.or_plain && words::speaks_plain(&error) => Err(io::Error::new(
+            Err(error) if wanted.or_plain && advice::speaks_plain(&error) => Err(io::Error::new(
                 error.kind(),
-                "it spoke TLS before and does not any more: to go back to plain set tls.mode = \"allow\" here first",
+                "the server spoke TLS before and stopped: to return to plain text, set tls.mode = \"allow\" here first",
             )),
-            Err(error) if words::of(&error).is_none() && words::speaks_plain(&error) => Err(io::Error::new(
-                error.kind(),
-                format!(
-                    "it ended the connection while TLS was agreed upon ({error}): does it speak TLS there?"
-                ),
-            )),
-            Err(error) => Err(words::explained(error)),
+            Err(error) if advice::of(&error).is_none() && advice::speaks_plain(&error) => {
+                Err(io::Error::new(
+                    error.kind(),
+                    format!(
+                        "the server closed the connection during the TLS handshake ({error}): check whether it speaks TLS"
+                    ),
+                ))
+            }
+            Err(error) => Err(advice::advised(error)),
         }
     }
 }
@@ -114,7 +120,7 @@ impl Wanted {
 
     fn config(&self) -> io::Result<Arc<ClientConfig>> {
         let identity = self.charter.identity();
-        let clients = identity.clients.as_ref().ok_or_else(|| io::Error::other("there is no tls.ca"))?;
+        let clients = identity.clients.as_ref().ok_or_else(|| io::Error::other("tls.ca is not set"))?;
         Ok(match self.spoken {
             Spoken::Http1 => clients.http1.clone(),
             Spoken::Http2 => clients.http2.clone(),
@@ -128,7 +134,7 @@ async fn plain(authority: &str) -> io::Result<Socket> {
 
 async fn tcp(authority: &str) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(authority).await?;
-    // Requests are written whole; waiting for more to send with them only adds delay.
+    // Requests are written whole; waiting for more data only adds delay.
     stream.set_nodelay(true)?;
     Ok(stream)
 }

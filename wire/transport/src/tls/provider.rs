@@ -1,4 +1,4 @@
-//! The one place that names the library that does the arithmetic. Why this one: ARCHITECTURE.md.
+//! The cryptography library of rustls, named here only. ARCHITECTURE.md has the reason for its choice.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is told who speaks plain where only TLS is spoken: people who forgot an `s` should read so.
+//! The response to a plain-text request on a TLS-only port, for users who forgot the `s` of `https`.
 
 use std::io;
 use std::time::Duration;
@@ -6,24 +6,27 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-const WORDS: &str = "TLS is spoken here and nothing else: write https:// (grpcs://, frames+tls://)";
+const WORDS: &str = "this port requires TLS: use https:// (grpcs://, frames+tls://)";
 
-/// How HTTP/2 without TLS begins.
+/// The start of HTTP/2 without TLS.
 const PREFACE: &[u8] = b"PRI * HTTP/2";
 
 /// INADEQUATE_SECURITY of HTTP/2.
 const INADEQUATE: u32 = 0xc;
 
-/// How long, and how many bytes of it, is listened to a caller after it was told.
+/// Time and bytes for which the client is read after the response.
 const PATIENCE: Duration = Duration::from_secs(1);
 const HEARD: usize = 256 << 10;
 
-/// Tells a caller, and returns what there is to log.
+/// Responds to the client, and returns the error to log.
 pub(super) async fn of_plain(mut stream: TcpStream) -> io::Error {
     match tell(&mut stream).await {
         Ok(()) => {
             linger(stream).await;
-            io::Error::new(io::ErrorKind::InvalidData, "it speaks plain, and tls.mode is require")
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the client does not speak TLS, and tls.mode is require",
+            )
         }
         Err(error) => error,
     }
@@ -36,7 +39,7 @@ async fn tell(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(&answer).await
 }
 
-/// Ends a connection once its caller had time to read why: one that has said more than was read would be cut off before.
+/// Closes a connection after its client had time to read the response: closing with unread data would reset it earlier.
 pub(super) async fn linger(mut stream: TcpStream) {
     let end = async {
         stream.shutdown().await?;
@@ -49,7 +52,7 @@ pub(super) async fn linger(mut stream: TcpStream) {
         }
         Ok::<(), io::Error>(())
     };
-    // Whoever goes before knows why.
+    // A client that disconnects earlier has read the response.
     let _ = tokio::time::timeout(PATIENCE, end).await;
 }
 
@@ -60,7 +63,7 @@ fn bad_request() -> Vec<u8> {
     format!("{head} {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// Empty settings, then the end with the words as what is there for people to read.
+/// Empty settings, then GOAWAY with the message as debug data.
 fn goaway() -> Vec<u8> {
     let mut frames = vec![0, 0, 0, 4, 0, 0, 0, 0, 0];
     let length = (8 + WORDS.len()) as u32;

@@ -1,9 +1,8 @@
-//! TLS for frames: one side reads while others write, from whichever thread they are on, without waiting for one another
-//! longer than a record takes.
+//! TLS for frames: one task reads while others write, on any threads, without blocking.
 //!
-//! Frames write through a shared reference, at once, and learn where the socket takes no more. So the state of TLS stands
-//! beside the socket under a lock that is never held while anybody waits. Bytes that are encrypted and that the socket did not
-//! take stay in it; whoever writes next sends them first, and nothing counts as written before they are out.
+//! Frames write through a shared reference without blocking, and must learn when the socket is full. So the TLS state
+//! is next to the socket, under a lock that is never held across an await. Encrypted bytes that the socket did not
+//! accept stay in the state; the next writer sends them first, and bytes count as written only when they are out.
 
 use std::io::{self, BufRead, IoSlice, Read, Write};
 
@@ -14,9 +13,8 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 
 use super::memory::Lasting;
-use super::{Stream, words};
+use super::{Stream, advice};
 
-/// Both directions of a connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     socket: TcpStream,
@@ -24,7 +22,7 @@ pub(crate) struct Session {
     _lasting: Option<Lasting>,
 }
 
-/// The socket without waiting: what it cannot do at once would block.
+/// The socket in non-blocking form.
 struct AtOnce<'a>(&'a TcpStream);
 
 impl From<Stream> for Session {
@@ -35,7 +33,7 @@ impl From<Stream> for Session {
 }
 
 impl Session {
-    /// Reads what is there into the room that the buffer has; 0 where the peer closed.
+    /// Reads available bytes into the free capacity of the buffer; 0 if the peer closed.
     pub(crate) async fn read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
         loop {
             if let Some(read) = self.read_now(buffer)? {
@@ -65,14 +63,14 @@ impl Session {
                 Err(error) => return Err(error),
             }
             if let Err(error) = connection.process_new_packets() {
-                // The peer is told why, if it can be.
+                // The peer receives the reason, if possible.
                 let _ = send(&mut connection, &self.socket);
-                return Err(words::broken(&error));
+                return Err(advice::broken(&error));
             }
         }
     }
 
-    /// Writes what can be written now. What is taken may not have left: see [`try_flush`](Self::try_flush).
+    /// Writes without blocking. Accepted bytes may not be sent yet: see [`try_flush`](Self::try_flush).
     pub(crate) fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut connection = self.connection.lock();
         send(&mut connection, &self.socket)?;
@@ -83,7 +81,7 @@ impl Session {
         }
     }
 
-    /// Sends what was taken and has not left.
+    /// Sends accepted bytes.
     pub(crate) fn try_flush(&self) -> io::Result<()> {
         send(&mut self.connection.lock(), &self.socket)
     }
@@ -92,17 +90,16 @@ impl Session {
         self.socket.writable().await
     }
 
-    /// Says goodbye, and ends both directions now.
+    /// Sends close_notify, and closes both directions now.
     pub(crate) fn shutdown(&self) {
         let mut connection = self.connection.lock();
         connection.send_close_notify();
-        // Where the socket takes no more, the end of the connection is goodbye enough.
+        // If the socket is full, the peer sees the end of the connection instead.
         let _ = send(&mut connection, &self.socket);
         let _ = SockRef::from(&self.socket).shutdown(std::net::Shutdown::Both);
     }
 }
 
-/// Sends what is encrypted, all of it.
 fn send(connection: &mut Connection, socket: &TcpStream) -> io::Result<()> {
     while connection.wants_write() {
         match connection.write_tls(&mut AtOnce(socket)) {

@@ -1,4 +1,4 @@
-//! TLS on a TCP connection, for whatever reads and writes streams.
+//! TLS on a TCP connection, as a byte stream.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,26 +11,26 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
+use super::advice;
 use super::memory::Lasting;
-use super::words;
 
-/// A connection on which TLS is agreed upon. Errors are in our words.
+/// A connection after its TLS handshake. Errors carry advice.
 #[derive(Debug)]
 pub struct Stream(TlsStream<TcpStream>, Option<Lasting>);
 
 impl Stream {
-    /// Agrees upon TLS with a caller. One who is refused has been told, and may not have read it yet.
+    /// Performs the handshake with a caller. After a rejection the caller may not have read the alert yet.
     pub(super) async fn accept(
         config: Arc<ServerConfig>,
         stream: TcpStream,
     ) -> Result<Self, (io::Error, TcpStream)> {
         match TlsAcceptor::from(config).accept(stream).into_fallible().await {
             Ok(stream) => Ok(Self(stream.into(), None)),
-            Err((error, stream)) => Err((words::explained(error), stream)),
+            Err((error, stream)) => Err((advice::advised(error), stream)),
         }
     }
 
-    /// Agrees upon TLS with a server. The error is as it came.
+    /// Performs the handshake with a server. The error carries no advice.
     pub(super) async fn connect(
         config: Arc<ClientConfig>,
         name: ServerName<'static>,
@@ -39,13 +39,13 @@ impl Stream {
         TlsConnector::from(config).connect(name, stream).await.map(|stream| Self(stream.into(), None))
     }
 
-    /// The same, for as long as which its server is remembered.
+    /// Keeps the server remembered while this connection lasts.
     pub(super) fn remembered(mut self, lasting: Lasting) -> Self {
         self.1 = Some(lasting);
         self
     }
 
-    /// The connection below, its state, and what must live as long as both.
+    /// The socket, the TLS state, and the guard that must live as long as both.
     pub(super) fn into_parts(self) -> (TcpStream, Connection, Option<Lasting>) {
         let (socket, connection) = match self.0 {
             TlsStream::Client(stream) => {
@@ -67,7 +67,7 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer).map_err(words::explained)
+        Pin::new(&mut self.0).poll_read(cx, buffer).map_err(advice::advised)
     }
 }
 

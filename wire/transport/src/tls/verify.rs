@@ -1,4 +1,4 @@
-//! Who is believed, beside what rustls asks of everyone: one of the names that are wished for.
+//! Certificate verification: the peer must also have one of the configured names.
 
 use std::sync::Arc;
 
@@ -15,22 +15,22 @@ use rustls::{
 
 use super::names;
 
-/// A certificate whose names are none of those that are wished for.
+/// A certificate without any of the configured names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is of {}, none of {field}", if names.is_empty() { "no name".to_owned() } else { names.join(", ") })]
+#[error("its names are {}, none of {field}: add one of them there", if names.is_empty() { "missing".to_owned() } else { names.join(", ") })]
 pub(super) struct Stranger {
     field: &'static str,
     names: Vec<String>,
 }
 
-/// Callers: signed by an authority, and with one of the names.
+/// Verifies callers: signed by an authority, and with one of the names.
 #[derive(Debug)]
 pub(super) struct Callers {
     signed: Arc<dyn ClientCertVerifier>,
     names: Vec<String>,
 }
 
-/// Workers: signed by an authority, and with one of the names rather than that of the machine.
+/// Verifies workers: signed by an authority, and with one of the names instead of their host.
 #[derive(Debug)]
 pub(super) struct Named {
     roots: Arc<RootCertStore>,

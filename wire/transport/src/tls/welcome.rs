@@ -1,7 +1,7 @@
-//! What stands before a listener: whether a connection speaks TLS, and the handshake if it does.
+//! Accepted connections: detects TLS, and performs the handshake.
 //!
-//! A record of a handshake begins with a byte that begins nothing else spoken here, so one port takes both while a fleet
-//! changes over. The byte is looked at and left where it is: plain connections lose nothing by it.
+//! The first byte of a TLS handshake starts no other protocol here, so one port serves both while a fleet changes over.
+//! The byte is only peeked: plain connections are not affected.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,16 +18,16 @@ use crate::frames::Socket;
 /// The first byte of a handshake.
 const HANDSHAKE: u8 = 0x16;
 
-/// What is spoken inside of TLS, as both sides tell each other.
+/// The protocol inside of TLS, as both sides negotiate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spoken {
-    /// HTTP/1.1 and nothing else.
+    /// HTTP/1.1 only.
     Http1,
-    /// HTTP/2. A listener takes HTTP/1.1 beside it.
+    /// HTTP/2. A listener accepts HTTP/1.1 as well.
     Http2,
 }
 
-/// Welcomes the connections of a listener; cheap to clone. The default lets everyone through as they are.
+/// Prepares the connections of a listener; cheap to clone. The default passes all connections through.
 #[derive(Clone, Debug)]
 pub(crate) struct Welcome {
     charter: Option<Arc<Charter>>,
@@ -45,16 +45,16 @@ impl Welcome {
         Self { charter, spoken }
     }
 
-    /// The connection as it is to be served. An error has been told where it should be.
+    /// The connection after its handshake. On an error the client has been informed, if possible.
     pub(crate) async fn greet(&self, socket: Socket) -> io::Result<Socket> {
         let (Some(charter), Socket::Tcp(_)) = (&self.charter, &socket) else { return Ok(socket) };
         let Socket::Tcp(stream) = socket else { return Ok(socket) };
         let from = stream.peer_addr();
-        // The state of a handshake is some kilobytes: not in every connection's task.
+        // The state of a handshake is some kilobytes, too much for every connection's task.
         let agreed = Box::pin(self.agree(charter, stream));
         let greeted =
             tokio::time::timeout(charter.config.handshake_timeout, agreed).await.unwrap_or_else(|_| {
-                let words = "nothing was agreed upon within tls.handshake_timeout_ms";
+                let words = "the TLS handshake did not finish within tls.handshake_timeout_ms";
                 Err(io::Error::new(io::ErrorKind::TimedOut, words))
             });
         self.note(charter, &greeted, from);
@@ -71,16 +71,16 @@ impl Welcome {
             Ok(_) => {
                 one_more(&counts.plain);
             }
-            // Whoever only looks whether somebody listens.
+            // A probe whether the port is open.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
                 let from = from.map(|from| from.to_string()).unwrap_or_default();
                 let refused = one_more(&counts.refused);
-                // Anybody could fill the log: the first ones tell, the metric counts the others.
+                // Clients could fill the log: the first rejections are logged, the metric counts the others.
                 if refused <= 10 || refused.is_power_of_two() {
-                    tracing::warn!(from, %error, refused, "TLS: a connection was refused");
+                    tracing::warn!(from, %error, refused, "TLS: connection rejected");
                 } else {
-                    tracing::debug!(from, %error, refused, "TLS: a connection was refused");
+                    tracing::debug!(from, %error, refused, "TLS: connection rejected");
                 }
             }
         }
@@ -112,7 +112,7 @@ impl Welcome {
     fn config(&self, charter: &Charter) -> io::Result<Arc<ServerConfig>> {
         let identity = charter.identity();
         let servers =
-            identity.servers.as_ref().ok_or_else(|| io::Error::other("there is no tls.certificate"))?;
+            identity.servers.as_ref().ok_or_else(|| io::Error::other("tls.certificate is not set"))?;
         Ok(match self.spoken {
             Spoken::Http1 => servers.http1.clone(),
             Spoken::Http2 => servers.both.clone(),

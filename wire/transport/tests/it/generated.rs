@@ -1,4 +1,4 @@
-//! Holds the committed gRPC client to the `.proto` it comes from, so that building the crate needs no protobuf compiler.
+//! Compares the committed gRPC client with its `.proto`, so that a build needs no protobuf compiler.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn the_generated_client_is_what_the_proto_says() {
     let fresh = tempfile::tempdir().unwrap();
     let proto = root.join("../protocol/proto");
     let descriptors = protox::compile([proto.join("open_inference.proto")], [proto]).unwrap();
-    // No server code: `server` drives tonic itself, so that whatever tonic turns away is answered by our table too.
+    // No server code: `server` drives tonic itself, so that rejections by tonic are answered from our table too.
     tonic_prost_build::configure()
         .build_server(false)
         .extern_path(".inference", "::parm_protocol::grpc::inference")

@@ -1,4 +1,4 @@
-//! What is generated or committed is what the code makes and takes.
+//! Compares generated and committed files with the code.
 
 mod generated;
 mod seeds;

@@ -1,4 +1,4 @@
-//! What fuzzing frames starts from is whole: every seed decodes as what it is named.
+//! Decodes every seed of the fuzzer of frames as the kind in its name.
 
 use std::fs;
 use std::path::Path;

@@ -1,16 +1,15 @@
-//! Bodies of the largest size that are made to become much larger.
+//! Bodies of the largest size that try to become much larger in memory.
 
 use bytes::Bytes;
 
 /// The largest body that the server accepts.
 pub(crate) const LARGEST: usize = 8 << 20;
 
-/// A body and how it is sent.
 pub(crate) enum Body {
     Json(Vec<u8>),
-    /// Without saying beforehand how long it is.
+    /// Without an announced length.
     Chunked(Vec<u8>),
-    /// So many bytes of JSON, and tensors behind them.
+    /// So many bytes of JSON, followed by tensors.
     Binary(usize, Vec<u8>),
     Grpc(Bytes),
     Frame(Vec<u8>),
@@ -25,10 +24,9 @@ impl Body {
     }
 }
 
-/// A name that says what a body is of, and how it is made.
+/// A body's description and constructor.
 type Recipe = (&'static str, fn() -> Body);
 
-/// Every body.
 pub(crate) const ALL: &[Recipe] = &[
     ("JSON: as many numbers as fit", || json(&tensor("FP64", "1", "1", ","))),
     ("JSON: numbers that take as much as a body may", || {
@@ -66,9 +64,7 @@ pub(crate) const ALL: &[Recipe] = &[
         json(&format!("{}{}", named(&"n".repeat((1 << 20) - 100)), " ".repeat(LARGEST - (1 << 20) - 300)))
     }),
     ("JSON: a datatype", || json(&input("[1]", &"d".repeat(LARGEST - 200), "[1]"))),
-    ("JSON: fields that nobody knows", || {
-        json(&format!("{{\"inputs\":[]{}}}", ",\"u\":[{}]".repeat(LARGEST / 9 - 9)))
-    }),
+    ("JSON: unknown fields", || json(&format!("{{\"inputs\":[]{}}}", ",\"u\":[{}]".repeat(LARGEST / 9 - 9)))),
     ("JSON: numbers in pieces of unknown length", || {
         let Body::Json(body) = json(&tensor("FP32", "1", "1", ",")) else { unreachable!("made above") };
         let mut chunked = format!("{:x}\r\n", body.len()).into_bytes();
@@ -157,14 +153,14 @@ fn binary_input(size: usize, shape: &str) -> String {
     format!(r#"{{"name":"x","datatype":"UINT8","shape":{shape},"parameters":{{"binary_data_size":{size}}}}}"#)
 }
 
-/// A tensor with as many elements as fit, which its shape says.
+/// A tensor with as many elements as fit, and the matching shape.
 fn tensor(datatype: &str, shape: &str, element: &str, comma: &str) -> String {
     let count = (LARGEST - 200) / (element.len() + comma.len());
     let data = format!("[{element}{}]", format!("{comma}{element}").repeat(count - 1));
     input(&format!("[{}{}]", count, shape.strip_prefix('1').unwrap_or_default()), datatype, &data)
 }
 
-/// A tensor of so many elements, each spelled like this, with spaces up to the largest size.
+/// A tensor of so many elements, each spelled like this, padded with spaces to the largest size.
 fn tensor_of(datatype: &str, count: usize, element: &str) -> Body {
     let count = count - 200;
     let text = input(
@@ -195,19 +191,18 @@ fn contents(tag: u8, packed: &[u8]) -> Body {
     grpc(&field(5, &field(5, &field(tag, packed))))
 }
 
-/// An input with typed contents.
 fn typed(datatype: &str, count: usize, contents: &[u8]) -> Vec<u8> {
     let shape = field(3, &number(count));
     field(5, &[field(1, b"x"), field(2, datatype.as_bytes()), shape, field(5, contents)].concat())
 }
 
-/// A message as it stands in the stream.
+/// A message with its prefix, as in the stream.
 pub(crate) fn grpc(message: &[u8]) -> Body {
     let length = (message.len() as u32).to_be_bytes();
     Body::Grpc([&[0][..], &length, message].concat().into())
 }
 
-/// A number as frames and messages write it.
+/// A varint.
 fn number(mut number: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     while number >= 0x80 {
@@ -222,12 +217,12 @@ fn text(text: &str) -> Vec<u8> {
     [&number(text.len())[..], text.as_bytes()].concat()
 }
 
-/// No deadline and no trace, the model, no version, no id, no parameters, and what is left of a request's head.
+/// No deadline and no trace, the model, no version, no id, no parameters, and the rest of a request's head.
 fn request_head(rest: &[u8]) -> Vec<u8> {
     [&[0, 0][..], &text("m"), &[0], &text(""), &[0], rest].concat()
 }
 
-/// A request's frame that is all head.
+/// A request's frame that consists of its head.
 pub(crate) fn frame(head: &[u8]) -> Body {
     frame_with(head, 0)
 }

@@ -1,6 +1,6 @@
-//! The system's allocator, counting what it gives out.
+//! The system's allocator with counters.
 
-// A global allocator cannot be written without; every call goes straight on to the system's.
+// A global allocator requires unsafe code; every call is passed on to the system's.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -12,20 +12,19 @@ pub(crate) struct Counting;
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// One measurement at a time: others would be counted as well.
+/// One measurement at a time: concurrent allocations would be counted.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Waits until nothing else is measured.
+/// Waits until no other measurement runs.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that are allocated now.
 pub(crate) fn held() -> usize {
     HELD.load(Ordering::SeqCst)
 }
 
-/// Bytes that were allocated at the same time, at the most, while `act` ran, beyond those before.
+/// Peak of allocated bytes while `act` ran, beyond those before.
 pub(crate) fn peak(act: impl FnOnce()) -> usize {
     let before = HELD.load(Ordering::SeqCst);
     PEAK.store(before, Ordering::SeqCst);
@@ -38,7 +37,7 @@ fn grow(bytes: usize) {
     PEAK.fetch_max(held, Ordering::SeqCst);
 }
 
-// SAFETY: every method hands its arguments on to `System` as they came, and what it returns back.
+// SAFETY: every method passes its arguments to `System` unchanged, and returns its result.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grow(layout.size());
@@ -58,7 +57,7 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.dealloc(pointer, layout) }
     }
 
-    /// Large blocks grow in place or by moving their pages, as the system does it: there are never two of them.
+    /// Large blocks grow in place or by moving their pages, as with the system's allocator: there are never two copies.
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if size > layout.size() {
             grow(size - layout.size());

@@ -1,5 +1,6 @@
-//! What a hostile body costs: at the peak a few times its size, whatever it is made of and however it comes. Measured with
-//! an allocator that counts, in a program of its own, against the real server.
+//! Memory cost of hostile bodies: the peak is a few times their size, for any content and transport.
+//!
+//! Measured with a counting allocator against the real server, in its own program.
 
 mod bodies;
 mod counting;
@@ -25,10 +26,10 @@ use bodies::{Body, LARGEST};
 #[global_allocator]
 static ALLOCATOR: counting::Counting = counting::Counting;
 
-/// The bound that the documentation names.
+/// The limit in the documentation.
 const MOST: f64 = 4.0;
 
-/// A service that takes what it gets and answers with nothing.
+/// A service that accepts every request and returns no outputs.
 struct Null;
 
 impl InferenceService for Null {
@@ -91,11 +92,11 @@ impl Scene {
         Self { runtime, http }
     }
 
-    /// Sends bytes and reads until the server closes; the first bytes of what it said.
+    /// Sends bytes and reads until the server closes; returns the first bytes of the response.
     fn raw(&self, head: &[u8], body: &[u8]) -> [u8; 16] {
         let mut stream = TcpStream::connect(self.http).unwrap();
         stream.write_all(head).unwrap();
-        // A refusal may come before all is sent.
+        // A rejection may arrive before all is sent.
         let _ = stream.write_all(body);
         let (mut first, mut rest) = ([0; 16], [0; 4096]);
         stream.read_exact(&mut first).unwrap();
@@ -128,10 +129,10 @@ impl Scene {
         });
     }
 
-    /// Asks for the health of a service of this long name as often as said, on one connection. Returns what is kept while the
-    /// answers go on.
+    /// Watches the health of a service with a long name, `times` times on one connection. Returns the bytes kept while
+    /// the watches last.
     fn watch(&self, name: usize, times: usize) -> usize {
-        // The field of the name, and its length, seven bits a byte.
+        // The tag of the name, and its length as a varint.
         let mut question = vec![0x0a];
         let mut rest = name;
         while rest > 0x7f {
@@ -157,7 +158,7 @@ impl Scene {
                     .body(Full::new(body.clone()))
                     .unwrap();
                 let mut answer = sender.send_request(request).await.unwrap().into_body();
-                // The question is read, and its answer is made.
+                // The request was read, and its response was made.
                 assert!(answer.frame().await.unwrap().unwrap().is_data());
                 watches.push(answer);
             }
@@ -197,7 +198,7 @@ impl Scene {
 }
 
 #[test]
-fn a_body_costs_at_most_four_times_its_size_whatever_it_is_made_of() {
+fn body_costs_at_most_four_times_its_size() {
     let _alone = counting::alone();
     let scene = Scene::new();
     let small = [Body::Json(b"{}".to_vec()), bodies::frame(b"\0"), bodies::grpc(b"")];

@@ -1,4 +1,4 @@
-//! Typed contents into raw bytes.
+//! Conversion of typed contents into raw bytes.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_that_belong_to_another_datatype_are_refused() {
+    fn contents_of_another_datatype_are_rejected() {
         for datatype in DataType::ALL {
             for (other, contents, _) in good() {
                 let field =
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn values_out_of_a_narrow_datatypes_range_are_refused() {
+    fn values_outside_a_narrow_datatype_are_rejected() {
         for (datatype, contents, value) in [
             (DataType::Int8, signed(&[1, 128]), "128"),
             (DataType::Int8, signed(&[-129]), "-129"),

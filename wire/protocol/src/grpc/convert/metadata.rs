@@ -1,4 +1,4 @@
-//! What a server says about itself and its models, as messages.
+//! Conversion of server and model metadata to and from messages.
 
 use crate::grpc::inference as pb;
 use crate::{
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_of_itself_survives_the_wire() {
+    fn server_metadata_survives_the_wire() {
         let server = ServerMetadata {
             name: "parm".into(),
             version: "1".into(),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_models_tensors_survive_the_wire_with_their_open_dimensions() {
+    fn model_metadata_survives_the_wire_with_open_dimensions() {
         let tensor = |name: &str, shape: &[i64]| TensorMetadata {
             name: name.into(),
             datatype: "FP32".into(),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_with_a_datatype_that_has_no_number_says_so() {
+    fn unknown_datatype_of_a_configuration_becomes_invalid() {
         let tensor = ModelConfigTensor { name: "a".into(), data_type: "TYPE_FP8".into(), dims: vec![] };
         let config = ModelConfig { input: vec![tensor], ..ModelConfig::default() };
         let mut message = config_to_message(config);

@@ -1,6 +1,7 @@
-//! Messages to our types and back. Raw contents are shared, never copied; typed contents are converted element-wise.
+//! Conversion of messages to our types and back.
 //!
-//! We always send raw contents, as Triton does; both kinds are read.
+//! Raw contents are shared without copying; typed contents are converted element by element. Both are read. Like
+//! Triton, we always send raw contents.
 
 mod contents;
 mod metadata;
@@ -36,7 +37,7 @@ fn parameters_from(message: BTreeMap<String, InferParameter>) -> Result<Paramete
             Some(ParameterChoice::BoolParam(value)) => Parameter::Bool(value),
             Some(ParameterChoice::Int64Param(value)) => Parameter::Int64(value),
             Some(ParameterChoice::StringParam(value)) => Parameter::String(value),
-            // As in JSON, which has no way to say these: a server behind us may be asked over either.
+            // JSON cannot express these values, and a server behind a frontend may be reached over either.
             Some(ParameterChoice::DoubleParam(value)) if !value.is_finite() => {
                 return Err(malformed(format!("parameter '{name}' is {value}: give a finite number")));
             }
@@ -73,7 +74,7 @@ struct TensorParts {
 }
 
 impl TensorParts {
-    /// Checks the tensor, whose values are `raw` or else its typed contents.
+    /// Checks the tensor, whose values are `raw` or its typed contents.
     fn finish(self, raw: Option<Bytes>) -> Result<NamedTensor, Error> {
         let TensorParts { name, datatype, shape, parameters, contents } = self;
         let datatype: DataType = datatype.parse()?;
@@ -82,7 +83,9 @@ impl TensorParts {
             dims.ok_or_else(|| malformed(format!("tensor '{name}' has a negative size in {shape:?}")))?;
         let data = match (raw, contents) {
             (Some(_), Some(contents)) if contents != InferTensorContents::default() => {
-                return Err(malformed(format!("tensor '{name}' has contents beside raw contents: send one")));
+                return Err(malformed(format!(
+                    "tensor '{name}' has both contents and raw contents: send one"
+                )));
             }
             (Some(raw), _) => raw,
             (None, contents) => contents::to_bytes(&name, datatype, contents.unwrap_or_default())?,
@@ -91,7 +94,7 @@ impl TensorParts {
         Ok(NamedTensor { name, tensor, parameters: parameters_from(parameters)? })
     }
 
-    /// Takes a tensor apart; its bytes go to the raw contents.
+    /// Splits a tensor; its bytes go to the raw contents.
     fn split(tensor: NamedTensor, raw: &mut Vec<Bytes>) -> Self {
         let NamedTensor { name, tensor, parameters } = tensor;
         let shape = tensor.shape().iter().map(|&dim| dim as i64).collect();

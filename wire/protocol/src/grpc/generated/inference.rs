@@ -36,7 +36,7 @@ pub struct ServerMetadataResponse {
     pub version: ::prost::alloc::string::String,
     #[prost(string, repeated, tag = "3")]
     pub extensions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Ours, far from what the protocol may yet add: the machine and the zone that the server stands on.
+    /// An extension of parm, with a number far from those that the protocol may add: the server's node and zone.
     #[prost(string, tag = "1001")]
     pub node: ::prost::alloc::string::String,
     #[prost(string, tag = "1002")]
@@ -245,7 +245,7 @@ pub struct ModelOutput {
     #[prost(int64, repeated, tag = "3")]
     pub dims: ::prost::alloc::vec::Vec<i64>,
 }
-/// What a server says of a model besides.
+/// A further parameter of a model.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelParameter {
     #[prost(string, tag = "1")]

@@ -1,7 +1,7 @@
 //! Tensor values as JSON: read flat or nested into little-endian bytes, written flat.
 //!
-//! JSON has no NaN: a `null` among floating-point values stands for it in both directions, and infinities, which JSON
-//! cannot say either, are written as `null` too. Whoever needs every bit sends binary data.
+//! JSON has no NaN: a `null` among floating-point values stands for it in both directions. Infinities, which JSON
+//! cannot express either, are written as `null` too. Clients that need every bit send binary data.
 
 mod number;
 mod read;

@@ -1,11 +1,11 @@
-//! One JSON value into the little-endian bytes of one element; a value that the datatype cannot hold is an error.
+//! Conversion of one JSON value into the little-endian bytes of one element, with a range check.
 
 use bytes::{BufMut, BytesMut};
 use half::{bf16, f16};
 
 use crate::DataType;
 
-/// A JSON value that is no list.
+/// A JSON value that is not a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Scalar<'a> {
     Null,

@@ -1,4 +1,4 @@
-//! JSON values into tensor bytes, in one pass over the text.
+//! Conversion of JSON values into tensor bytes, in one pass over the text.
 
 use std::fmt;
 
@@ -8,18 +8,18 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use super::number::{Scalar, put};
 use crate::DataType;
 
-/// Bytes that reading `json` sets aside: what the shape wants, unless the shape lies. A number takes at least two
-/// characters and a string three, so that the text bounds both.
+/// Bytes to allocate for `json`: those of the shape, unless the shape lies. A number takes at least two characters and
+/// a string three, so the text limits both.
 pub(in crate::rest) fn room(json: &str, datatype: DataType, shape: &[usize]) -> usize {
     let wanted = shape.iter().fold(1usize, |product, &dim| product.saturating_mul(dim));
     match datatype.size() {
         Some(size) => wanted.min(json.len() / 2 + 1) * size,
-        // Three characters around a string become the four bytes in front of it.
+        // Three characters around a string become its four bytes of length.
         None => json.len() + wanted.min(json.len() / 3 + 1),
     }
 }
 
-/// Bytes that reading takes for a while beside those: a string with escapes is put together before it is copied.
+/// Bytes that reading needs temporarily: a string with escapes is assembled before it is copied.
 pub(in crate::rest) fn beside(json: &str, datatype: DataType) -> usize {
     match datatype {
         DataType::Bytes if json.contains('\\') => json.len(),
@@ -38,18 +38,17 @@ pub(in crate::rest) fn read(json: &str, datatype: DataType, shape: &[usize]) -> 
     let mut deserializer = serde_json::Deserializer::from_str(json);
     Level { depth: 0, sink: &mut sink }.deserialize(&mut deserializer).map_err(|error| error.to_string())?;
     if sink.found != wanted {
-        return Err(format!("{} values where shape {shape:?} wants {wanted}", sink.found));
+        return Err(format!("{} values, but shape {shape:?} has {wanted}", sink.found));
     }
     Ok(sink.out.freeze())
 }
 
-/// What has been read so far.
 struct Sink<'a> {
     datatype: DataType,
     shape: &'a [usize],
     wanted: usize,
     found: usize,
-    /// The depth at which values stand: 1 when flat, the rank when nested.
+    /// The depth of values: 1 if flat, the rank if nested.
     leaves: Option<usize>,
     out: BytesMut,
 }
@@ -63,25 +62,25 @@ impl Sink<'_> {
             ));
         }
         if self.found == self.wanted {
-            return Err(format!("more values than the {} that shape {:?} wants", self.wanted, self.shape));
+            return Err(format!("more values than the {} that shape {:?} has", self.wanted, self.shape));
         }
         self.found += 1;
         put(&mut self.out, self.datatype, scalar)
     }
 
-    /// A list at `depth` ended after `count` elements: nested lists must be as long as their dimension.
+    /// Checks a list at `depth` that ended after `count` elements: nested lists must be as long as their dimension.
     fn end(&self, depth: usize, count: usize) -> Result<(), String> {
         let flat = depth == 0 && self.leaves.is_none_or(|leaves| leaves == 1);
         match self.shape.get(depth) {
             Some(&dim) if !flat && dim != count => {
-                Err(format!("a list of {count} where shape {:?} wants {dim}", self.shape))
+                Err(format!("a list of {count}, but shape {:?} has {dim}", self.shape))
             }
             _ => Ok(()),
         }
     }
 }
 
-/// A value or list with `depth` lists around it.
+/// A value or list nested in `depth` lists.
 struct Level<'a, 'b> {
     depth: usize,
     sink: &'a mut Sink<'b>,
@@ -161,15 +160,15 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_do_not_fit_the_shape_say_what_is_wrong() {
+    fn list_that_does_not_fit_the_shape_names_the_mismatch() {
         for (json, shape, part) in [
-            ("[[1, 2], [3]]", &[2, 2][..], "a list of 1 where shape [2, 2] wants 2"),
+            ("[[1, 2], [3]]", &[2, 2][..], "a list of 1, but shape [2, 2] has 2"),
             ("[[1, 2], 3, 4]", &[2, 2], "ragged nesting"),
             ("[1, [2]]", &[2, 1], "ragged nesting"),
-            ("[1, 2, 3]", &[2, 2], "3 values where shape [2, 2] wants 4"),
+            ("[1, 2, 3]", &[2, 2], "3 values, but shape [2, 2] has 4"),
             ("[1, 2, 3]", &[2], "more values than the 2"),
             ("[[1, 2]]", &[2], "nested deeper"),
-            ("[[1], [2]]", &[1, 2], "a list of 1 where"),
+            ("[[1], [2]]", &[1, 2], "a list of 1, but"),
             ("[{}]", &[1], "invalid type: map"),
             ("[1e39]", &[1], "not a FP32 value"),
             ("[1e999]", &[1], "number out of range"),
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn values_out_of_a_datatypes_range_are_refused() {
+    fn values_outside_a_datatype_are_rejected() {
         for (datatype, good, bad) in [
             (DataType::Bool, "[true, false, 1, 0]", "[2, 0, 0, 0]"),
             (DataType::Uint8, "[0, 255, 1, 2]", "[256, 0, 0, 0]"),

@@ -42,7 +42,7 @@ fn strings<S: Serializer>(mut data: &[u8], serializer: S) -> Result<S::Ok, S::Er
     while let Some((length, rest)) = data.split_first_chunk::<4>() {
         let (bytes, rest) = rest.split_at(u32::from_le_bytes(*length) as usize);
         let text = std::str::from_utf8(bytes)
-            .map_err(|_| S::Error::custom("bytes that are no UTF-8 text cannot be JSON: use binary data"))?;
+            .map_err(|_| S::Error::custom("JSON cannot hold bytes that are not UTF-8: use binary data"))?;
         list.serialize_element(text)?;
         data = rest;
     }

@@ -1,4 +1,4 @@
-//! A client over gRPC: raw tensors on the way out, raw or typed ones on the way in. tonic stays in this file.
+//! A client over gRPC, which sends raw tensors and reads raw or typed ones. Only this file uses tonic.
 
 use std::future::Future;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::grpc::inference::grpc_inference_service_client::GrpcInferenceServiceC
 
 use super::{Config, deadline, status};
 
-/// A client that speaks gRPC.
+/// A client over gRPC.
 pub struct Grpc {
     client: GrpcInferenceServiceClient<Channel>,
     dialer: Dialer,
@@ -33,7 +33,8 @@ pub struct Grpc {
 impl Grpc {
     /// A client of the server that `dialer` reaches. Nothing is sent yet.
     pub(super) fn new(dialer: &Dialer, config: &Config) -> Result<Self, Error> {
-        let wrong = |_| Error::Malformed { message: "a token has characters that no header takes".into() };
+        let wrong =
+            |_| Error::Malformed { message: "the token has characters that a header cannot contain".into() };
         let authorization = match &config.token {
             None => None,
             Some(token) => {
@@ -43,9 +44,9 @@ impl Grpc {
             }
         };
         let no_host = |error: &dyn std::fmt::Display| Error::Malformed {
-            message: format!("'{}' is no host: {error}", dialer.peer()),
+            message: format!("'{}' is not a host: {error}", dialer.peer()),
         };
-        // The connector sees to TLS; what is asked for must say so, or proxies wonder.
+        // The connector handles TLS. The request's scheme must match, or proxies reject it.
         let origin = format!("{}://{}", dialer.scheme(), dialer.authority());
         let endpoint = Endpoint::from_shared(format!("http://{}", dialer.authority()))
             .map_err(|error| no_host(&error))?
@@ -80,7 +81,7 @@ impl Grpc {
         let answer = loop {
             let mut message = self.message(encoded.clone());
             if let Some(deadline) = context.deadline {
-                message.set_timeout(deadline.saturating_duration_since(Instant::now().into_std()));
+                message.set_timeout(deadline.saturating_duration_since(Instant::now()));
             }
             if let Some(value) = &parent {
                 message.metadata_mut().insert("traceparent", value.clone());
@@ -104,7 +105,7 @@ impl Grpc {
         request
     }
 
-    /// Asks something that is not inference.
+    /// Calls a method other than inference.
     async fn ask<T>(&self, answer: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Error> {
         self.ask_within(self.control_timeout, answer).await
     }
@@ -116,7 +117,7 @@ impl Grpc {
     ) -> Result<T, Error> {
         match tokio::time::timeout(limit, answer).await {
             Ok(answer) => answer.map(Response::into_inner).map_err(|status| self.explain(&status)),
-            Err(_) => Err(self.dialer.transport(format!("no answer in {limit:?}"))),
+            Err(_) => Err(self.dialer.transport(format!("timed out after {limit:?}"))),
         }
     }
 
@@ -125,10 +126,10 @@ impl Grpc {
     }
 }
 
-/// Room for a large tensor in flight before the server must wait for us.
+/// Window of a large tensor in flight before the server must wait.
 const WINDOW: u32 = 4 << 20;
 
-/// A connection may go away just when a request is given to it, and so may the next one.
+/// A connection may close just when a request is given to it, and so may the next one.
 const TRIES: u32 = 3;
 
 impl Client for Grpc {

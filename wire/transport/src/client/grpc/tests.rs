@@ -1,4 +1,4 @@
-//! Against a server of two dozen lines that answers what it is told to.
+//! The client against a minimal server with scripted answers.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ async fn requests_carry_raw_tensors_deadline_trace_and_credential() {
         })
     })
     .await;
-    let deadline = Some((Instant::now() + Duration::from_secs(60)).into_std());
+    let deadline = Some(Instant::now() + Duration::from_secs(60));
     let context = CallContext { deadline, traceparent: Some("00-1-2-01".into()), token: None, share: None };
     let answer = client.infer(request(), context).await.unwrap();
     assert_eq!(answer.id, "q");
@@ -130,11 +130,11 @@ async fn statuses_keep_their_class_and_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_server_costs_no_more_than_the_deadline() {
+async fn call_to_a_silent_server_times_out_at_the_deadline() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("grpc://{}", listener.local_addr().unwrap()).parse().unwrap();
     let client = connect(&endpoint, &Config::default()).unwrap();
-    let deadline = Some((Instant::now() + Duration::from_millis(30)).into_std());
+    let deadline = Some(Instant::now() + Duration::from_millis(30));
     let error = client
         .infer(request(), CallContext { deadline, traceparent: None, token: None, share: None })
         .await
@@ -143,7 +143,7 @@ async fn a_silent_server_costs_no_more_than_the_deadline() {
 }
 
 #[tokio::test]
-async fn no_request_is_lost_with_a_connection_whose_server_takes_its_leave() {
+async fn no_request_is_lost_when_a_server_sends_goaway() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("grpc://{}", listener.local_addr().unwrap()).parse().unwrap();
     tokio::spawn(async move {

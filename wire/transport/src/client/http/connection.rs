@@ -1,5 +1,7 @@
-//! One HTTP/1.1 connection, driven by whoever uses it: no task stands between the caller and the socket, so an
-//! exchange costs no switch of tasks, and dropping the caller's future closes the connection.
+//! One HTTP/1.1 connection, driven by its caller.
+//!
+//! No task stands between the caller and the socket, so an exchange costs no task switch, and dropping the caller's
+//! future closes the connection.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -17,25 +19,25 @@ use crate::frames::Socket;
 pub(super) struct HttpConnection {
     sender: http1::SendRequest<Encoded>,
     driver: http1::Connection<TokioIo<Socket>, Encoded>,
-    /// Whether an exchange went well here already.
+    /// Whether an exchange succeeded here already.
     pub(super) used: bool,
 }
 
-/// An answer with all of its body.
+/// A response with its whole body.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
-/// How an exchange failed.
+/// The failure of an exchange.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Nothing of an answer came.
+    /// No byte of a response arrived.
     NoAnswer(String),
-    /// The answer broke off.
+    /// The response ended early.
     Broken(String),
-    /// The answer is larger than it may be.
+    /// The response exceeds the limit.
     TooLarge,
 }
 
@@ -45,7 +47,7 @@ impl HttpConnection {
         Ok(Self { sender, driver, used: false })
     }
 
-    /// Whether the server, as far as is known here, still listens: an idle connection may have been closed meanwhile.
+    /// Whether the server still listens, as far as is known: an idle connection may have been closed meanwhile.
     pub(super) fn is_alive(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         self.driver.poll_without_shutdown(&mut cx).is_pending() && !self.sender.is_closed()
@@ -68,8 +70,8 @@ impl HttpConnection {
         Ok(Answer { status: parts.status, headers: parts.headers, body })
     }
 
-    /// Sends a request and waits for the head of its answer. What arrives for us does so while the driver is polled,
-    /// right here, so nobody needs to wake anybody for it.
+    /// Sends a request and waits for the head of its response. Data arrives while the driver is polled here, so no task
+    /// needs waking.
     async fn head(&mut self, request: Request<Encoded>) -> Result<Response<Incoming>, String> {
         let mut response = pin!(self.sender.send_request(request));
         poll_fn(|cx| {
@@ -116,7 +118,7 @@ impl HttpConnection {
         let mut body = pin!(body);
         poll_fn(|cx| {
             loop {
-                // An end of the driver shows in the body, unless the body is complete.
+                // The driver's end shows in the body, unless the body is complete.
                 let _ = self.driver.poll_without_shutdown(cx);
                 match body.as_mut().poll_frame(cx) {
                     Poll::Pending => return Poll::Pending,
@@ -135,8 +137,8 @@ impl HttpConnection {
         .await
     }
 
-    /// Sends a request that asks for another protocol: its answer, and after a `101` the socket with what the server
-    /// already said on it.
+    /// Sends a request for another protocol. Returns the response, and after a `101` the socket with the bytes that the
+    /// server sent on it already.
     pub(super) async fn upgrade(
         mut self,
         request: Request<Encoded>,
@@ -155,7 +157,7 @@ impl HttpConnection {
     }
 }
 
-/// What became of a request to speak another protocol.
+/// The result of a request for another protocol.
 pub(in crate::client) enum Upgrade {
     Agreed { headers: HeaderMap, socket: Socket, already_read: Bytes },
     Refused(StatusCode, Bytes),

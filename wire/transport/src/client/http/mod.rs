@@ -27,7 +27,7 @@ use parm_protocol::{
 
 use super::{Config, Tensors, deadline, status};
 
-/// A client that speaks HTTP.
+/// A client over HTTP.
 pub struct Http {
     pool: Pool,
     host: HeaderValue,
@@ -42,7 +42,7 @@ impl Http {
     pub(super) fn new(dialer: Dialer, config: &Config) -> Result<Self, Error> {
         let header = |text: &str| {
             HeaderValue::from_str(text).map_err(|_| Error::Malformed {
-                message: "a host or token has characters that no header takes".into(),
+                message: "the host or token has characters that a header cannot contain".into(),
             })
         };
         let authorization = match &config.token {
@@ -84,7 +84,7 @@ impl Http {
 
     async fn send(&self, mut request: InferRequest, context: CallContext) -> Result<InferResponse, Error> {
         if let Some(deadline) = context.deadline {
-            let left = deadline.saturating_duration_since(Instant::now().into_std());
+            let left = deadline.saturating_duration_since(Instant::now());
             let micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
             request.parameters.insert("timeout".into(), Parameter::Uint64(micros));
         }
@@ -107,13 +107,13 @@ impl Http {
             .map_err(|error| self.pool.dialer().transport(format!("unreadable answer: {error}")))
     }
 
-    /// Asks something that is not inference.
+    /// Calls an endpoint other than inference.
     async fn ask(&self, request: request::Builder) -> Result<Answer, Error> {
         let request = built(request, Encoded::default())?;
         self.within(self.control_timeout, self.pool.ask(&request)).await
     }
 
-    /// Has a model loaded or unloaded. Servers differ in what they say beside that it is done.
+    /// Loads or unloads a model. The body of a success differs between servers and is ignored.
     async fn order(&self, order: &str, name: &str) -> Result<(), Error> {
         let mut path = String::from("/v2/repository/models/");
         escape(&mut path, name);
@@ -139,7 +139,7 @@ impl Http {
     ) -> Result<Answer, Error> {
         match tokio::time::timeout(limit, answer).await {
             Ok(result) => result,
-            Err(_) => Err(self.pool.dialer().transport(format!("no answer in {limit:?}"))),
+            Err(_) => Err(self.pool.dialer().transport(format!("timed out after {limit:?}"))),
         }
     }
 }
@@ -201,14 +201,14 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 fn built(request: request::Builder, body: Encoded) -> Result<Request<Encoded>, Error> {
     request
         .body(body)
-        .map_err(|error| Error::Malformed { message: format!("the request makes no HTTP request: {error}") })
+        .map_err(|error| Error::Malformed { message: format!("cannot build an HTTP request: {error}") })
 }
 
 fn refusal(answer: &Answer) -> Error {
     status::from_http(answer.status, answer.headers.contains_key(header::RETRY_AFTER), &answer.body)
 }
 
-/// `/v2/models/M[/versions/V]`, with whatever a path does not take in an escaped form.
+/// `/v2/models/M[/versions/V]`, with characters escaped that a path cannot contain.
 fn path_of(model: &ModelRef) -> String {
     let mut path = String::with_capacity(32 + model.name.len());
     path.push_str("/v2/models/");

@@ -1,4 +1,4 @@
-//! Keep-alive connections to one server, at most so many.
+//! A limited number of keep-alive connections to one server.
 
 use http::Request;
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use super::connection::{Answer, Failure, HttpConnection, Upgrade};
 use crate::client::Config;
 use crate::client::dial::Dialer;
 
-/// Questions other than predictions in progress at a time: a health check, and a few about models.
+/// Most requests other than predictions in progress: a health check, and a few about models.
 const QUESTIONS: usize = 8;
 
 pub(super) struct Pool {
@@ -18,7 +18,7 @@ pub(super) struct Pool {
     /// The most recently used last: the rest may grow old and be closed by the server.
     idle: Mutex<Vec<HttpConnection>>,
     permits: Semaphore,
-    /// For whoever asks how the server is: a busy server is not a bad one, and must be able to say so.
+    /// For health checks and metadata: a busy server is not a failed one, and must be able to report so.
     questions: Semaphore,
     limit: usize,
     max_connections: u32,
@@ -40,7 +40,7 @@ impl Pool {
         &self.dialer
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its response.
     pub(super) async fn exchange(&self, request: &Request<Encoded>) -> Result<Answer, Error> {
         let _permit = self.permits.try_acquire().map_err(|_| Error::Overloaded {
             message: format!(
@@ -53,14 +53,14 @@ impl Pool {
         self.converse(request).await
     }
 
-    /// [`exchange`](Self::exchange) beside the predictions in progress: waits for other questions only.
+    /// [`exchange`](Self::exchange) outside of the limit on predictions: waits for requests of the same kind only.
     pub(super) async fn ask(&self, request: &Request<Encoded>) -> Result<Answer, Error> {
-        // Never closed, so that this only ever waits.
+        // The semaphore is never closed.
         let _permit = self.questions.acquire().await;
         self.converse(request).await
     }
 
-    /// A server may close an idle connection at the very moment it is used again: then a fresh connection gets the
+    /// A server may close an idle connection at the very moment it is used again: then a new connection gets the
     /// request, once.
     async fn converse(&self, request: &Request<Encoded>) -> Result<Answer, Error> {
         if let Some(mut connection) = self.take_idle() {
@@ -109,7 +109,7 @@ impl Pool {
             Failure::NoAnswer(message) | Failure::Broken(message) => self.dialer.transport(message),
             Failure::TooLarge => Error::Remote {
                 code: parm_protocol::Code::TooLarge,
-                message: format!("the answer has more than {} bytes: raise max_body_bytes", self.limit),
+                message: format!("the response has more than {} bytes: raise max_body_bytes", self.limit),
             },
         }
     }

@@ -1,4 +1,4 @@
-//! Loading and unloading models of the real server, by every transport.
+//! Loads and unloads models of the real server over every transport.
 
 use parking_lot::Mutex;
 use parm_protocol::ModelStatistics;
@@ -7,7 +7,7 @@ use super::*;
 use crate::keys::{Digest, Entry, Keys, Role};
 use crate::server;
 
-/// A service that keeps what it was told to do; its one model has a name that no path takes as it is.
+/// A service that records orders. Its one model has a name that a path must escape.
 #[derive(Default)]
 struct Keeper {
     orders: Mutex<Vec<String>>,
@@ -58,8 +58,7 @@ impl InferenceService for Keeper {
     }
 }
 
-/// A server of the keeper whose models only who says `hush` may change: clients of it with a token, one for each
-/// transport.
+/// A server whose models only a client with `hush` may change, and clients of it with a token, one per transport.
 async fn clients(keeper: &Arc<Keeper>, token: &str) -> Vec<(&'static str, Arc<dyn Client>)> {
     let key = |key: &str, role| Entry::new(format!("{key}-er"), role, Digest::of(key.as_bytes()));
     let keys = Keys::of(&[key("hush", Role::Control), key("aloud", Role::Infer)]);
@@ -82,7 +81,7 @@ async fn clients(keeper: &Arc<Keeper>, token: &str) -> Vec<(&'static str, Arc<dy
 }
 
 #[tokio::test]
-async fn a_model_is_loaded_and_unloaded_by_every_transport() {
+async fn models_are_loaded_and_unloaded_over_every_transport() {
     let keeper = Arc::<Keeper>::default();
     for (transport, client) in clients(&keeper, "hush").await {
         assert_eq!(client.load_model(MODEL).await, Ok(()), "{transport}");
@@ -93,7 +92,7 @@ async fn a_model_is_loaded_and_unloaded_by_every_transport() {
 }
 
 #[tokio::test]
-async fn a_model_that_is_unknown_is_named_by_every_transport() {
+async fn unknown_model_is_named_over_every_transport() {
     let keeper = Arc::<Keeper>::default();
     for (transport, client) in clients(&keeper, "hush").await {
         for outcome in [client.load_model("x").await, client.unload_model("x").await] {
@@ -105,7 +104,7 @@ async fn a_model_that_is_unknown_is_named_by_every_transport() {
 }
 
 #[tokio::test]
-async fn a_key_for_inference_changes_no_model_by_any_transport() {
+async fn inference_key_changes_no_model_over_any_transport() {
     let keeper = Arc::<Keeper>::default();
     for (transport, client) in clients(&keeper, "aloud").await {
         for outcome in [client.load_model(MODEL).await, client.unload_model(MODEL).await] {

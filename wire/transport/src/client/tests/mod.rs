@@ -1,4 +1,4 @@
-//! Clients that find out what a server speaks, and find it again.
+//! Clients that detect a server's transport, and reconnect.
 
 mod loading;
 mod urgency;
@@ -39,11 +39,11 @@ fn request(id: &str) -> InferRequest {
     }
 }
 
-/// Just enough of a server to be asked for frames: metadata, the upgrade, and one answer to every inference by HTTP.
+/// A minimal server for the detection of frames: metadata, the upgrade, and one response to every inference over HTTP.
 struct Server<S> {
     offer: Offer<S>,
     offers_frames: AtomicBool,
-    /// Status of the answer to who asks for frames nevertheless.
+    /// Status of the response to a client that requests frames nevertheless.
     refusal: u16,
     asked: AtomicUsize,
 }
@@ -105,7 +105,7 @@ async fn over_tcp<S: InferenceService>(server: &Arc<Server<S>>) -> Endpoint {
     endpoint
 }
 
-/// A service that answers with the transport that the request came by.
+/// A service that answers with the transport of the request.
 fn names_transport() -> impl InferenceService {
     Scripted(|request, context: Context| {
         let mut response = echo(request);
@@ -148,7 +148,7 @@ async fn frames_are_used_over_unix_sockets_too() {
 }
 
 #[tokio::test]
-async fn http_is_used_where_frames_are_not_offered_or_not_wanted() {
+async fn http_is_used_if_frames_are_not_offered_or_not_preferred() {
     let server = Server::new(names_transport(), CancellationToken::new());
     let endpoint = over_tcp(&server).await;
     let plain = Config { transport: Prefer::Http, ..Config::default() };
@@ -171,7 +171,7 @@ async fn a_crowd_of_first_requests_opens_one_connection() {
 }
 
 #[tokio::test]
-async fn a_server_that_drains_loses_nothing_and_the_next_connection_is_fresh() {
+async fn no_request_is_lost_when_a_server_drains() {
     let (gate, entered) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let service = {
         let (gate, entered) = (Arc::clone(&gate), Arc::clone(&entered));
@@ -195,7 +195,7 @@ async fn a_server_that_drains_loses_nothing_and_the_next_connection_is_fresh() {
     };
     entered.notified().await;
     drain.cancel();
-    // Drained connections take no new requests; a new one is opened, and drained at once, until there is none.
+    // Drained connections take no new requests; a new one is opened, and drained immediately, until there is none.
     let connections = server.offer.connections().clone();
     connections.close();
     gate.notify_one();
@@ -204,7 +204,7 @@ async fn a_server_that_drains_loses_nothing_and_the_next_connection_is_fresh() {
 }
 
 #[tokio::test]
-async fn a_server_that_no_longer_offers_frames_is_asked_over_http() {
+async fn client_falls_back_to_http_when_frames_are_gone() {
     let drain = CancellationToken::new();
     let server = Server::new(names_transport(), drain.clone());
     let client = connect(&over_tcp(&server).await, &Config::default()).unwrap();
@@ -217,7 +217,7 @@ async fn a_server_that_no_longer_offers_frames_is_asked_over_http() {
 }
 
 #[tokio::test]
-async fn a_refused_credential_is_told() {
+async fn rejected_credential_is_reported() {
     let mut server = Server::new(names_transport(), CancellationToken::new());
     let inner = Arc::get_mut(&mut server).unwrap();
     inner.refusal = 401;
@@ -229,21 +229,20 @@ async fn a_refused_credential_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_never_agrees_is_given_up() {
+async fn negotiation_of_frames_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("frames://{}", listener.local_addr().unwrap()).parse().unwrap();
     let client = connect(&endpoint, &Config::default()).unwrap();
     let error = ask(&*client, "").await.unwrap_err();
-    assert!(error.to_string().contains("no agreement on frames in 1s"), "{error}");
+    assert!(error.to_string().contains("timed out negotiating frames after 1s"), "{error}");
     let deadline = tokio::time::Instant::now() + Duration::from_millis(50);
-    let context =
-        CallContext { deadline: Some(deadline.into_std()), traceparent: None, token: None, share: None };
+    let context = CallContext { deadline: Some(deadline), traceparent: None, token: None, share: None };
     let error = client.infer(request(""), context).await.unwrap_err();
     assert_eq!(error.code(), Code::DeadlineExceeded, "{error}");
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named() {
+async fn error_names_an_unreachable_server() {
     for scheme in ["unix", "frames+unix", "grpc+unix"] {
         let endpoint: Endpoint = format!("{scheme}:/nowhere/at-all.sock").parse().unwrap();
         let client = connect(&endpoint, &Config::default()).unwrap();

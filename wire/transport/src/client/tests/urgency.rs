@@ -1,4 +1,4 @@
-//! How urgent a job is reaches the server, whatever it comes by.
+//! The urgency of a job reaches the server over every transport.
 
 use super::*;
 use crate::server::{Config as ServerConfig, Server};
@@ -9,7 +9,7 @@ async fn urgency_survives_every_transport() {
     for address in [&mut config.http, &mut config.grpc, &mut config.metrics] {
         *address = "127.0.0.1:0".parse().unwrap();
     }
-    // Who answers with the parameters that came.
+    // A service that answers with the received parameters.
     let service = Scripted(|request: InferRequest, _| async { Ok(echo(request)) });
     let server = crate::server::Server::bind(config, Arc::new(service)).await.unwrap();
     let addresses = Server::addresses(&server);

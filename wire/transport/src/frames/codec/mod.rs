@@ -1,4 +1,4 @@
-//! Requests, answers and failures as frames, and back. Tensors' bytes are never copied on the way in.
+//! Encodes requests, answers and failures as frames, and decodes them without copying tensors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use super::wire::{
     Cursor, malformed, put_maybe_text, put_number, put_parameters, put_parameters_and, put_text,
 };
 
-/// What travels with a request beside its content.
+/// Metadata that travels with a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Envelope {
-    /// Time that the client still gives; clocks differ, so no point in time is sent.
+    /// Time until the client's deadline; clocks differ, so no point in time is sent.
     pub(super) remaining: Option<Duration>,
     pub(super) traceparent: Option<String>,
-    /// The share that it is charged to; received as a parameter.
+    /// The share that the request is charged to; received as a parameter.
     pub(super) share: Option<Arc<str>>,
 }
 
@@ -97,7 +97,7 @@ pub(super) fn decode_response(body: &Bytes) -> Result<InferResponse, Error> {
     Ok(response)
 }
 
-/// An error's class and words; what the words are made of stays behind. Words are cut where they exceed `limit`.
+/// Encodes an error's class and message, cut to `limit`; its fields stay behind.
 pub(super) fn encode_failure(id: u64, error: &Error, limit: usize) -> Result<Frame, Error> {
     let mut message = error.to_string();
     let longest = limit.saturating_sub(64);
@@ -118,7 +118,7 @@ pub(super) fn decode_failure(body: &Bytes) -> Result<Error, Error> {
     Ok(error)
 }
 
-/// Tensors in one message, usually; only a first guess for an allocation.
+/// Usual number of tensors in a message, a first guess for an allocation.
 const EXPECTED: usize = 8;
 
 fn room_for(tensors: &[NamedTensor]) -> usize {
@@ -159,7 +159,7 @@ fn take_tensors(head: &mut Cursor<'_>, data: &mut Data<'_>) -> Result<Vec<NamedT
     Ok(tensors)
 }
 
-/// The part of a body behind its head.
+/// The part of a body after its head.
 pub(super) struct Data<'a> {
     body: &'a Bytes,
     at: usize,
@@ -169,14 +169,14 @@ impl Data<'_> {
     fn take(&mut self, length: usize) -> Result<Bytes, Error> {
         let end = self.at.checked_add(length).filter(|end| *end <= self.body.len());
         let end = end.ok_or_else(|| malformed("a tensor reaches beyond the frame"))?;
-        // An empty slice would keep the whole body for nothing.
+        // An empty slice would keep the whole body alive.
         let bytes = if length == 0 { Bytes::new() } else { self.body.slice(self.at..end) };
         self.at = padded(end);
         Ok(bytes)
     }
 
     pub(super) fn finish(self) -> Result<(), Error> {
-        if self.at == self.body.len() { Ok(()) } else { Err(malformed("bytes left over behind the tensors")) }
+        if self.at == self.body.len() { Ok(()) } else { Err(malformed("bytes left over after the tensors")) }
     }
 }
 
@@ -187,8 +187,8 @@ pub(super) fn open(body: &Bytes) -> Result<(Cursor<'_>, Data<'_>), Error> {
     Ok((Cursor::new(head), Data { body, at: padded(4 + length) }))
 }
 
-/// For fuzzing: takes any bytes as a frame, or as the body of one of any kind. What can be read can be written, and is the
-/// same when it is read again. Says what could be read.
+/// For fuzzing: decodes any bytes as a frame, or as a body of any kind. A decoded value must encode, and decode to the
+/// same value. Returns whether something was decoded.
 #[doc(hidden)]
 pub fn survives(bytes: &Bytes) -> Vec<&'static str> {
     let header = bytes.first_chunk().and_then(Header::from_bytes);
@@ -236,7 +236,7 @@ fn byte_of(code: Code) -> u8 {
     }
 }
 
-/// A class that a newer peer may have added is an internal error to us.
+/// An unknown class of a newer peer is an internal error.
 fn code_of(byte: u8) -> Code {
     match byte {
         1 => Code::NotFound,
@@ -253,7 +253,7 @@ fn code_of(byte: u8) -> Code {
     }
 }
 
-/// Datatypes are numbered as in [`DataType::ALL`], which only ever grows at its end.
+/// Datatypes are numbered as in [`DataType::ALL`], which may only grow at its end.
 fn byte_of_datatype(datatype: DataType) -> u8 {
     datatype as u8
 }

@@ -1,4 +1,4 @@
-//! What goes out comes in again, and nothing that comes in can hurt.
+//! Properties of the codec: values survive the wire, and no input causes a panic.
 
 use bytes::Bytes;
 use parm_protocol::{Parameter, Parameters};
@@ -65,7 +65,7 @@ fn response() -> impl Strategy<Value = InferResponse> {
     )
 }
 
-/// The frame as its receiver sees it.
+/// The frame as its receiver decodes it.
 fn received(frame: &Frame) -> (Header, Bytes) {
     let whole = Bytes::from(frame.chunks.concat());
     let header = Header::from_bytes(whole.first_chunk().unwrap()).unwrap();
@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn bodies_that_lie_never_panic(
+    fn altered_bodies_never_panic(
         request in request(),
         lies in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
@@ -113,7 +113,7 @@ proptest! {
             body[at] = lie;
         }
         let body = Bytes::from(body);
-        // Some lies are harmless (a letter of a name); what is accepted must still fit the bytes that came.
+        // Some changes are harmless (a letter of a name); an accepted request must still fit the bytes.
         if let Ok((request, _)) = decode_request(&body) {
             let size: usize = request.inputs.iter().map(|input| input.tensor.data().len()).sum();
             prop_assert!(size <= body.len());
@@ -160,7 +160,7 @@ fn every_datatype_keeps_its_number() {
 }
 
 #[test]
-fn a_body_over_the_limit_is_refused_where_it_is_made() {
+fn body_over_the_limit_is_rejected_by_its_sender() {
     let tensor = Tensor::from_f32([1000].as_slice(), &[0.5; 1000]).unwrap();
     let request = InferRequest {
         model: ModelRef::latest("m"),
@@ -183,7 +183,7 @@ fn an_error_too_long_for_a_frame_is_cut() {
 }
 
 #[test]
-fn floats_of_a_large_tensor_are_read_where_they_landed() {
+fn floats_of_a_large_tensor_are_read_in_place() {
     let values: Vec<f32> = (0..5000u16).map(f32::from).collect();
     let response = InferResponse {
         model_name: "odd name".into(),

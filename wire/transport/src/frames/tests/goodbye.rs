@@ -1,8 +1,8 @@
-//! Clients that ignore the server's goodbye, or go on after their own: their connection ends all the same.
+//! Clients that ignore the server's goodbye, or send requests after their own.
 
 use super::*;
 
-/// A server that is old after ten seconds, and the client's end of its one connection.
+/// A server whose connection is old after ten seconds, and the client's end of it.
 struct Scene {
     near: UnixStream,
     serving: JoinHandle<std::io::Result<()>>,
@@ -10,7 +10,7 @@ struct Scene {
     drain: CancellationToken,
 }
 
-/// Takes a second for each character of a request's id.
+/// Takes a second per character of a request's id.
 async fn answer(request: InferRequest) -> Result<parm_protocol::InferResponse, Error> {
     tokio::time::sleep(Duration::from_secs(request.id.len() as u64)).await;
     Ok(echo(request))
@@ -31,7 +31,8 @@ impl Scene {
         self.near.write_all(&frame.unwrap().chunks.concat()).await
     }
 
-    /// Asks once a second, answers pings and ignores the goodbye, until the server closes. Returns what came, and when.
+    /// Sends a request every second, answers pings and ignores the goodbye, until the server closes. Returns the
+    /// received frames with their times.
     async fn ignore_goodbye(&mut self) -> Vec<(header::Kind, u64, Duration)> {
         let mut heard = Vec::new();
         for number in 100.. {
@@ -107,7 +108,7 @@ async fn connection_ends_when_requests_follow_clients_goodbye() {
         if early {
             scene.near.write_all(&goodbye).await.unwrap();
         }
-        // A request takes three seconds and comes every second, so that the connection is never without one.
+        // A request takes three seconds and one arrives every second, so the connection is never idle.
         let mut ended = false;
         for number in 100..130 {
             ended = scene.ask(number, "xxx").await.is_err();

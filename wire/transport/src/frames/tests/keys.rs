@@ -1,4 +1,4 @@
-//! Requests of one connection whose key is limited, changed, or taken out, and the end of connections that are old.
+//! Requests of one connection whose key is limited, changed or removed, and the end of old connections.
 
 use std::num::NonZeroU32;
 
@@ -13,23 +13,21 @@ fn entry() -> Entry {
     Entry::new("frontend", Role::Infer, Digest::of(b"hush"))
 }
 
-/// A connection of who has the key.
+/// A connection with this key.
 fn connect<S: InferenceService>(keys: &Keys, service: S) -> Connection {
     let headers = HeaderMap::from_iter([(AUTHORIZATION, "Bearer hush".parse().unwrap())]);
     let limits = Limits { caller: keys.authenticate(&headers).unwrap(), ..Config::default().into() };
     let (near, far) = UnixStream::pair().unwrap();
     let config = Config::default();
-    let connection = Connection::new("pair".into(), near.into(), b"", Negotiated::of(&config), &config);
-    tokio::spawn(async move {
-        serve(far.into(), b"", Arc::new(service), &limits, CancellationToken::new()).await
-    });
+    let connection = client(near, &config);
+    tokio::spawn(serve_end(far, service, limits));
     connection
 }
 
 #[tokio::test]
-async fn a_key_that_is_taken_out_ends_what_it_opened() {
+async fn removed_key_ends_its_connection() {
     let keys = Keys::of(&[entry()]);
-    let connection = connect(&keys, Scripted(|request, _| async move { Ok(echo(request)) }));
+    let connection = connect(&keys, echoing());
     assert_eq!(connection.infer(&request("a", 8), ANY_TIME).await.unwrap().id, "a");
     keys.replace(&[Entry::new("other", Role::Infer, Digest::of(b"other"))]);
     let error = connection.infer(&request("b", 8), ANY_TIME).await.unwrap_err();
@@ -40,9 +38,9 @@ async fn a_key_that_is_taken_out_ends_what_it_opened() {
 }
 
 #[tokio::test]
-async fn a_key_of_another_role_asks_for_no_predictions_any_more() {
+async fn key_with_another_role_is_rejected() {
     let keys = Keys::of(&[entry()]);
-    let connection = connect(&keys, Scripted(|request, _| async move { Ok(echo(request)) }));
+    let connection = connect(&keys, echoing());
     keys.replace(&[Entry { role: Role::Read, ..entry() }]);
     let error = connection.infer(&request("b", 8), ANY_TIME).await.unwrap_err();
     assert_eq!(error.code(), Code::PermissionDenied);
@@ -63,27 +61,25 @@ async fn requests_of_one_connection_are_limited_one_by_one() {
     assert!(futures::poll!(held.as_mut()).is_pending());
     let error = connection.infer(&request("b", 8), ANY_TIME).await.unwrap_err();
     assert_eq!(error.code(), Code::TooManyRequests);
-    assert!(connection.is_open(), "a limit ends no connection");
+    assert!(connection.is_open(), "the limit leaves the connection open");
     drop(held);
-    // It makes room as soon as the server has stopped it.
+    // The slot becomes free as soon as the server has stopped the request.
     while let Err(error) = connection.infer(&request("c", 8), ANY_TIME).await {
         assert_eq!(error.code(), Code::TooManyRequests);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_connection_ends_once_its_requests_are_answered() {
+async fn old_connection_ends_after_its_requests() {
     let limits = Limits { age: Some(Duration::from_secs(10)), ..Config::default().into() };
     let (near, far) = UnixStream::pair().unwrap();
     let config = Config::default();
-    let connection = Connection::new("pair".into(), near.into(), b"", Negotiated::of(&config), &config);
+    let connection = client(near, &config);
     let service = Scripted(|request: InferRequest, _| async move {
         tokio::time::sleep(Duration::from_secs(3)).await;
         Ok(echo(request))
     });
-    let serving = tokio::spawn(async move {
-        serve(far.into(), b"", Arc::new(service), &limits, CancellationToken::new()).await
-    });
+    let serving = tokio::spawn(serve_end(far, service, limits));
     tokio::time::sleep(Duration::from_secs(8)).await;
     assert!(connection.is_open());
     assert_eq!(connection.infer(&request("a", 8), ANY_TIME).await.unwrap().id, "a");

@@ -1,8 +1,8 @@
-//! Peers that take their time: with a slow link they are waited for, without a reason they are not.
+//! Slow peers: a slow link is tolerated, a hung peer times out.
 
 use super::*;
 
-/// Reads a frame's kind and passes over its body.
+/// Reads a frame's kind and skips its body.
 async fn next_kind(near: &mut UnixStream) -> header::Kind {
     next_frame(near).await.unwrap().0.kind
 }
@@ -13,17 +13,14 @@ fn frame(id: u64, bytes: usize) -> Vec<u8> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frame_over_a_slow_link_is_waited_for_on_both_sides() {
+async fn slow_frame_is_received_on_both_sides() {
     let config = Config::default();
     let silence = config.ping_interval + config.ping_timeout;
     let (near, mut link_near) = UnixStream::pair().unwrap();
     let (mut link_far, far) = UnixStream::pair().unwrap();
-    let connection = Connection::new("slow".into(), near.into(), b"", Negotiated::of(&config), &config);
-    let service = Arc::new(Scripted(|request, _| std::future::ready(Ok(echo(request)))));
-    let server = tokio::spawn(async move {
-        serve(far.into(), b"", service, &Config::default().into(), CancellationToken::new()).await
-    });
-    // The way there takes 100 kB a second, the way back whatever comes.
+    let connection = client(near, &config);
+    let server = tokio::spawn(serve_end(far, echoing(), Config::default()));
+    // 100 kB per second towards the server, unlimited on the way back.
     tokio::spawn(async move {
         let (mut from_client, mut to_client) = link_near.split();
         let (mut from_server, mut to_server) = link_far.split();
@@ -40,15 +37,15 @@ async fn a_frame_over_a_slow_link_is_waited_for_on_both_sides() {
     let began = Instant::now();
     let answer = connection.infer(&request("large", 2_000_000), ANY_TIME).await.unwrap();
     assert_eq!(answer.outputs[0].tensor.data().len(), 2_000_000);
-    assert!(began.elapsed() > 2 * silence, "{:?} would be no test", began.elapsed());
+    assert!(began.elapsed() > 2 * silence, "{:?} is too short for this test", began.elapsed());
     assert!(connection.is_open() && !server.is_finished());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_a_frame_and_then_hangs_is_still_noticed() {
+async fn server_that_hangs_after_a_frame_is_detected() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let config = Config::default();
-    let connection = Connection::new("hung".into(), near.into(), b"", Negotiated::of(&config), &config);
+    let connection = client(near, &config);
     tokio::spawn(async move {
         let mut some = vec![0; 500_000];
         far.read_exact(&mut some).await.unwrap();
@@ -59,14 +56,12 @@ async fn a_server_that_takes_a_frame_and_then_hangs_is_still_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frame_that_dribbles_is_not_waited_for_for_ever() {
+async fn dribbling_frame_times_out() {
     let (mut near, far) = UnixStream::pair().unwrap();
     let limits = Limits { budget: Budget::new(1 << 20), ..Config::default().into() };
     let budget = limits.budget.clone();
     let (service, ..) = endless();
-    let server = tokio::spawn(async move {
-        serve(far.into(), b"", Arc::new(service), &limits, CancellationToken::new()).await
-    });
+    let server = tokio::spawn(serve_end(far, service, limits));
     let began = Instant::now();
     let frame = frame(1, 100_000);
     near.write_all(&frame[..header::LENGTH]).await.unwrap();
@@ -82,22 +77,21 @@ async fn a_frame_that_dribbles_is_not_waited_for_for_ever() {
     assert_eq!(budget.held(), 0);
 }
 
-/// A server of answers of a megabyte that may hold two of them, and a client that reads nothing by itself.
+/// A server with answers of a megabyte and a budget for two of them, and a client that reads nothing by itself.
 fn unread() -> (UnixStream, Arc<Budget>, JoinHandle<std::io::Result<()>>) {
     let (near, far) = UnixStream::pair().unwrap();
     let limits = Limits { budget: Budget::new(5 << 19), ..Config::default().into() };
     let budget = limits.budget.clone();
-    let service = Arc::new(Scripted(|mut ask: InferRequest, _| {
+    let service = Scripted(|mut ask: InferRequest, _| {
         ask.inputs = request("", 1 << 20).inputs;
         std::future::ready(Ok(echo(ask)))
-    }));
-    let server =
-        tokio::spawn(async move { serve(far.into(), b"", service, &limits, CancellationToken::new()).await });
+    });
+    let server = tokio::spawn(serve_end(far, service, limits));
     (near, budget, server)
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_are_not_taken_count_and_those_beyond_the_budget_are_refused() {
+async fn unread_answers_count_against_the_budget() {
     let (mut near, budget, server) = unread();
     let ask = [frame(1, 8), frame(2, 8), frame(3, 8)].concat();
     near.write_all(&ask).await.unwrap();
@@ -106,13 +100,13 @@ async fn answers_that_are_not_taken_count_and_those_beyond_the_budget_are_refuse
     let kinds = [next_kind(&mut near).await, next_kind(&mut near).await, next_kind(&mut near).await];
     assert_eq!(kinds, [header::Kind::Response, header::Kind::Response, header::Kind::Failure]);
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(budget.held(), 0, "what is taken is not held");
+    assert_eq!(budget.held(), 0, "read answers are not held");
     assert!(!server.is_finished());
     server.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_lives_and_takes_no_answers_is_cut_off() {
+async fn client_that_reads_no_answers_is_cut_off() {
     let (mut near, budget, server) = unread();
     near.write_all(&frame(1, 8)).await.unwrap();
     let began = Instant::now();
@@ -126,9 +120,9 @@ async fn a_client_that_lives_and_takes_no_answers_is_cut_off() {
     assert_eq!(budget.held(), 0);
 }
 
-/// Far more than the sockets and the state of TLS hold, both ways at once, so that both sides stall again and again.
+/// Far more than the sockets and the TLS state hold, both ways at once, so that both sides stall repeatedly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_requests_and_answers_over_tls_arrive_whole_while_both_sides_stall() {
+async fn large_frames_over_tls_arrive_whole_under_backpressure() {
     let (near, far) = crate::tls::tests::pair().await;
     let (drain, config) = (CancellationToken::new(), Config::default());
     let connection = Connection::new("pair".into(), near, b"", Negotiated::of(&config), &config);
@@ -144,7 +138,7 @@ async fn large_requests_and_answers_over_tls_arrive_whole_while_both_sides_stall
         }
     });
     futures::future::join_all(asked).await;
-    // All that was answered is out when the server goes.
+    // Every answer was written when the server stops.
     let last = request("last", 4 << 20);
     let (answer, ()) = tokio::join!(connection.infer(&last, ANY_TIME), async {
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Tokens on a connection: agreed upon or never spoken of.
+//! Tokens on a connection: used if both sides agree, otherwise never sent.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// What a server's service was told.
+/// A message that the server's service received.
 #[derive(Debug, PartialEq)]
 enum Heard {
     Joined,
@@ -20,7 +20,7 @@ enum Heard {
     Charged(String),
 }
 
-/// A service that gives tokens when it is told to.
+/// A service that gives tokens when the test tells it to.
 struct Giving {
     heard: mpsc::Sender<Heard>,
     mailbox: OnceLock<Box<dyn Mailbox>>,
@@ -95,7 +95,7 @@ impl Watcher for Listener {
     }
 }
 
-/// Both ends, where the server takes the client for one that knows tokens and the client the server, or not.
+/// Both ends; each parameter says whether that side supports tokens.
 fn both(server: bool, client: bool) -> (Connection, Arc<Giving>, mpsc::Receiver<Heard>) {
     let (near, far) = UnixStream::pair().unwrap();
     over((near.into(), far.into()), server, client)
@@ -117,12 +117,12 @@ fn over(
 }
 
 #[tokio::test]
-async fn tokens_and_wishes_go_both_ways_and_end_with_the_connection() {
+async fn tokens_and_orders_go_both_ways_until_the_end() {
     tokens_and_wishes(both(true, true)).await;
 }
 
 #[tokio::test]
-async fn tokens_and_wishes_go_both_ways_over_tls() {
+async fn tokens_and_orders_go_both_ways_over_tls() {
     tokens_and_wishes(over(crate::tls::tests::pair().await, true, true)).await;
 }
 
@@ -155,7 +155,7 @@ async fn tokens_and_wishes(
 }
 
 #[tokio::test]
-async fn a_request_is_charged_to_a_share_where_the_server_knows_them() {
+async fn request_is_charged_to_its_share_if_the_server_has_shares() {
     for knows in [true, false] {
         let (near, far) = UnixStream::pair().unwrap();
         let (heard, mut hears) = mpsc::channel(64);
@@ -173,7 +173,7 @@ async fn a_request_is_charged_to_a_share_where_the_server_knows_them() {
 }
 
 #[tokio::test]
-async fn a_peer_that_does_not_know_tokens_never_sees_one() {
+async fn peer_without_tokens_never_receives_one() {
     for (server, client) in [(false, false), (true, false)] {
         let (connection, _giving, mut hears) = both(server, client);
         let (news, mut told) = mpsc::channel(64);

@@ -1,7 +1,7 @@
-//! One call: who calls, until when, and what becomes of it.
+//! One gRPC call: its caller, its deadline and its outcome.
 //!
-//! tonic reads the message before it asks us. Where it never did, its answer is a refusal in its own words and codes;
-//! the call's answer is then ours in its place, and counted.
+//! tonic decodes the message before it calls the service. If decoding fails, tonic responds with its own message and
+//! code; this module replaces that response with ours and counts it.
 
 use std::future::{Future, Ready, ready};
 use std::sync::Arc;
@@ -22,27 +22,27 @@ use prost::Message;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-/// How long after a deadline a call is cut off, if the service has not said by then that it passed. The client has
-/// stopped waiting by its own clock.
+/// Time after the deadline at which a call is cut off if the service has not reported the timeout by then. The client
+/// has stopped waiting by its own clock.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Bytes of a question that is no prediction: names, and settings that we pass over.
+/// Largest message of a call other than a prediction: names, and settings that are ignored.
 const LONGEST_QUESTION: usize = 1 << 20;
 
-/// A call that may be made.
+/// A call that passed access control.
 pub(super) struct GrpcCall<'a, S> {
     pub(super) shared: &'a Arc<Shared<S>>,
     request: http::Request<Timely>,
-    /// When the request's head was read.
+    /// When the head of the request was read.
     pub(super) started: Instant,
     /// When the client stops waiting.
     pub(super) deadline: Option<Instant>,
-    /// Counts as the caller's until it is answered.
+    /// Counts against the caller's limits until the call ends.
     visit: Visit,
 }
 
 impl<'a, S: InferenceService> GrpcCall<'a, S> {
-    /// Looks at the headers only.
+    /// Checks the headers only.
     pub(super) fn begin(
         shared: &'a Arc<Shared<S>>,
         request: http::Request<Incoming>,
@@ -54,7 +54,7 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
             shared.changed(request.method(), request.uri().path(), &visit);
         }
         let started = Instant::now();
-        // A deadline beyond what the clock can count is none.
+        // A deadline beyond the range of the clock counts as none.
         let deadline = timeout::of(request.headers())?.and_then(|timeout| started.checked_add(timeout));
         let limit = shared.config.body_timeout;
         let request = request.map(|body| Timely::new(body, limit));
@@ -70,14 +70,14 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
         self.visit.caller().name()
     }
 
-    /// The request for a service that reads a stream of questions itself. All its bytes count until it has ended, so they are few:
-    /// one call must not take the bytes of all clients.
+    /// The request, for a service that reads a stream of messages itself. All its bytes count until the stream has
+    /// ended, so their number is limited: one call must not use up the byte budget of all clients.
     pub(super) fn into_request(self) -> http::Request<Timely> {
         let share = self.shared.budget.share();
         self.request.map(|body| body.counted_together(share, LONGEST_QUESTION))
     }
 
-    /// Answers a question about the server with another message. No question is long.
+    /// Answers one small message with another.
     pub(super) async fn unary<M, R, A>(self, mut answer: impl FnMut(M) -> A + Send) -> Response
     where
         M: Message + Default + 'static,
@@ -88,7 +88,8 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
         self.exchange(most, |message, _| answer(message)).await
     }
 
-    /// Answers one message of at most so many bytes with another, which holds the call's share until it is taken.
+    /// Answers one message of limited size with another, which holds the call's share of the byte budget until the
+    /// client has read it.
     pub(super) async fn exchange<M, R, A>(
         self,
         most: usize,
@@ -122,7 +123,7 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
         }
     }
 
-    /// [`unary`](Self::unary), where there is nothing to wait for.
+    /// [`unary`](Self::unary), for answers without waiting.
     pub(super) async fn read<M, R>(self, mut answer: impl FnMut(M) -> Result<R, Error> + Send) -> Response
     where
         M: Message + Default + 'static,
@@ -131,8 +132,8 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
         self.unary(|message| -> Ready<_> { ready(answer(message).map(tonic::Response::new)) }).await
     }
 
-    /// Answers one message with many. The deadline covers the question; the answers go on for as long as they like, so they must
-    /// keep nothing whose size the question decides.
+    /// Answers one message with a stream. The deadline covers the request only. The stream may last, so it must keep
+    /// nothing whose size the request decides.
     pub(super) async fn stream<M, R, T>(self, mut answer: impl FnMut(M) -> T + Send) -> Response
     where
         M: Message + Default + 'static,
@@ -160,7 +161,7 @@ impl<'a, S: InferenceService> GrpcCall<'a, S> {
     }
 }
 
-/// Answers a call that was not made, and counts it.
+/// Answers a call that was rejected, and counts it.
 pub(super) fn refuse<S: InferenceService>(shared: &Shared<S>, error: Error) -> Response {
     to_status(shared.rejected(error, Transport::Grpc)).into_http()
 }
@@ -179,8 +180,8 @@ fn to_status(error: Error) -> Status {
     status::grpc(&error)
 }
 
-/// The deadline is the service's to keep, which counts what it misses; cutting it off at the same moment would leave some
-/// misses uncounted. This is for whoever does not keep it.
+/// The service enforces the deadline itself and counts timeouts; cutting it off at the same moment would leave some
+/// uncounted. This is for services that do not enforce it.
 async fn within<T>(deadline: Option<Instant>, answer: impl Future<Output = T>) -> Option<T> {
     match deadline.and_then(|deadline| deadline.checked_add(GRACE)) {
         Some(end) => tokio::time::timeout_at(end, answer).await.ok(),
@@ -188,18 +189,18 @@ async fn within<T>(deadline: Option<Instant>, answer: impl Future<Output = T>) -
     }
 }
 
-/// What the service began is its own to count.
+/// The service counts the calls that it began.
 fn expired<S: InferenceService>(shared: &Shared<S>, waited: Duration, reached: bool) -> Response {
     let error = Error::DeadlineExceeded { waited };
     if reached { to_status(error).into_http() } else { refuse(shared, error) }
 }
 
-/// Says in our words what tonic refused in its own.
+/// Replaces tonic's message of a rejection.
 fn translate<S: InferenceService>(shared: &Shared<S>, refusal: Response, most: usize) -> Response {
     let Some(status) = Status::from_header_map(refusal.headers()) else { return refusal };
     let error = match status.code() {
         Code::OutOfRange => Error::BodyTooLarge { limit: most },
-        Code::Unimplemented => Error::Unimplemented { what: "compression of messages".into() },
+        Code::Unimplemented => Error::Unimplemented { what: "message compression".into() },
         _ => Error::Malformed { message: status.message().trim_end_matches('.').into() },
     };
     refuse(shared, error)

@@ -1,4 +1,4 @@
-//! `grpc.health.v1`: the server's readiness, asked anew each time, for orchestrators and client-side balancers.
+//! `grpc.health.v1`: the server's current readiness, for orchestrators and client-side balancers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::call::{self, GrpcCall};
 use super::watches::{Place, Watches};
 use crate::server::shared::Shared;
 
-/// How often readiness is looked at for those who watch it. What matters in a hurry, the end, is told at once.
+/// Interval at which readiness is polled for watches. The end of serving, which is urgent, is reported at once.
 const PERIOD: Duration = Duration::from_secs(1);
 
 pub(super) async fn check<S: InferenceService>(call: GrpcCall<'_, S>) -> Response {
@@ -36,8 +36,8 @@ pub(super) async fn watch<S: InferenceService>(call: GrpcCall<'_, S>, watches: &
         .await
 }
 
-/// The status now, and then whenever it changes, until the server drains. A service that is not known is no error to
-/// who watches, as the protocol has it. The name of the service is not kept: a watch lasts, needs no key, and a name may be long.
+/// The status now, and then every change, until the server drains. As the protocol requires, an unknown service is not
+/// an error for watches. The service's name is not kept: a watch lasts, needs no key, and a name may be long.
 fn changes<S: InferenceService>(
     shared: Arc<Shared<S>>,
     ours: bool,
@@ -49,7 +49,7 @@ fn changes<S: InferenceService>(
         while told == Some(now) {
             let drains = drain.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_none();
             now = status(&shared, ours);
-            // Drained connections close when nothing is in progress on them, and a watch would be for ever.
+            // Drained connections close when nothing is in progress on them, and a watch would never end.
             if drains && told == Some(now) {
                 return None;
             }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use parm_protocol::bounds::Room;
 use parm_protocol::grpc::{Bounded, convert, inference as proto};
 use parm_protocol::{Context, Error, InferResponse, InferenceService, Parameter, Transport};
-use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 
 use super::Response;
@@ -15,7 +14,7 @@ use crate::server::shared::Shared;
 
 pub(super) async fn answer<S: InferenceService>(call: GrpcCall<'_, S>) -> Response {
     let shared = call.shared;
-    let (arrived, deadline) = (call.started.into_std(), call.deadline.map(Instant::into_std));
+    let (arrived, deadline) = (call.started, call.deadline);
     let mut traceparent = call.header("traceparent").map(str::to_owned);
     let key = call.key();
     call.exchange(shared.config.max_body_bytes.get(), |message, share| {
@@ -48,7 +47,7 @@ async fn predict<S: InferenceService>(
     Ok(answer)
 }
 
-/// The response's outcome, for those who count answers without reading them.
+/// The response's outcome, for proxies that count responses without reading them.
 fn outcome(response: &InferResponse) -> Option<MetadataValue<Ascii>> {
     let outcome = response.parameters.get("parm_outcome").and_then(Parameter::as_str)?;
     MetadataValue::try_from(outcome).ok()

@@ -1,11 +1,11 @@
-//! What can be called.
+//! The methods of the gRPC services.
 
 use parm_protocol::Error;
 
 use super::reflection;
-use crate::keys::{self, Access, Surface};
+use crate::keys::{self, Access};
 
-/// Characters of an unknown path that are told back: enough to recognise a slip.
+/// Characters of an unknown path in the error: enough to recognise a typing error.
 const SHOWN: usize = 120;
 
 /// A method of one of the services.
@@ -18,7 +18,7 @@ pub(super) enum Method {
     Reflect(reflection::Version),
 }
 
-/// Everything of the inference service but inference: the server, its models and their repository.
+/// All methods of the inference service except inference: the server, its models and their repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repository {
     ServerLive,
@@ -56,15 +56,13 @@ pub(super) const METHODS: &[(&str, Method)] = &[
 ];
 
 impl Method {
-    /// The method at a path, and what it wants. One that the table of routes does not have is not served.
+    /// The method at a path, and its required access. A method without a row in the table of routes is not served.
     pub(super) fn of(path: &str) -> Result<(Self, Access), Error> {
         let method = METHODS.iter().find(|(known, _)| *known == path).map(|(_, method)| *method);
-        let access = keys::find(Surface::Grpc, &http::Method::POST, path);
+        let access = keys::find(keys::GRPC, &http::Method::POST, path).map(|route| route.access);
         method.zip(access).ok_or_else(|| {
             let shown: String = path.chars().take(SHOWN).collect();
-            Error::Unimplemented {
-                what: format!("the gRPC method '{shown}' (reflection lists those there are)"),
-            }
+            Error::Unimplemented { what: format!("the gRPC method '{shown}' (reflection lists the methods)") }
         })
     }
 }
@@ -121,14 +119,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_is_what_the_table_and_the_descriptors_have() {
+    fn methods_are_those_of_the_table_and_the_descriptors() {
         let served: BTreeSet<String> = METHODS.iter().map(|(path, _)| (*path).to_owned()).collect();
-        let table = keys::ROUTES.iter().filter(|route| route.surface == Surface::Grpc);
-        let table: BTreeSet<String> = table.map(|route| route.path.to_owned()).collect();
-        assert_eq!(
-            served, table,
-            "keys::ROUTES says who may have every method, and names none that there is not"
-        );
+        let table: BTreeSet<String> = keys::GRPC.iter().map(|route| route.path.to_owned()).collect();
+        assert_eq!(served, table, "keys::GRPC has a row for every method and no other rows");
         let sets = [
             FILE_DESCRIPTOR_SET,
             tonic_health::pb::FILE_DESCRIPTOR_SET,

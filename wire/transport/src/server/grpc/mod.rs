@@ -1,10 +1,10 @@
-//! gRPC: the protocol's service, health checks and reflection, for whoever holds an HTTP/2 connection.
+//! gRPC on any HTTP/2 connection: the protocol's service, health checks and reflection.
 //!
-//! tonic takes messages out of a stream and puts them back; which method is called, who may call it, how long it may
-//! take and what a refusal says are ours, so that whatever tonic turns away is told and counted like everything else.
+//! tonic only encodes and decodes messages. Routing, access control, deadlines and errors are ours, so that rejections
+//! by tonic are reported and counted like all others.
 //!
-//! Reading order: `method` says what can be called, `call` runs one call, `infer`, `repository` and `health` answer,
-//! `reflection` describes it all.
+//! Reading order: `method` lists the methods, `call` runs one call, `infer`, `repository` and `health` answer,
+//! `reflection` describes the services.
 
 mod call;
 mod health;
@@ -54,7 +54,7 @@ pub(super) struct GrpcService<S> {
 }
 
 impl<S: InferenceService> GrpcService<S> {
-    /// The service behind a listener of this reach.
+    /// The service for a listener of this reach.
     pub(super) fn reached(self, reach: Reach) -> Self {
         Self { reach, ..self }
     }
@@ -65,7 +65,7 @@ impl<S: InferenceService> GrpcService<S> {
     }
 
     async fn answer(&self, request: http::Request<Incoming>) -> Response {
-        // A stranger is not told which methods there are.
+        // The caller is checked first: a client without a key cannot probe for methods.
         let found = Method::of(request.uri().path());
         let access = found.as_ref().map_or(Access::AnyKey, |(_, access)| *access);
         let call = match GrpcCall::begin(&self.shared, request, access, self.reach) {

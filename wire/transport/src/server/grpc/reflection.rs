@@ -11,7 +11,7 @@ use super::timely::Timely;
 
 type Describer = BoxCloneSyncService<http::Request<Timely>, Response, Infallible>;
 
-/// Which reflection a client speaks; older tools only know the first one.
+/// The version of reflection that a client uses; older tools only know the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     V1Alpha,
@@ -34,7 +34,7 @@ impl Reflection {
                 .register_encoded_file_descriptor_set(tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET)
                 .include_reflection_service(false)
         };
-        const WHOLE: &str = "compiled descriptors are whole";
+        const WHOLE: &str = "compiled descriptors are valid";
         Self {
             v1: BoxCloneSyncService::new(descriptors().build_v1().expect(WHOLE)),
             v1alpha: BoxCloneSyncService::new(descriptors().build_v1alpha().expect(WHOLE)),

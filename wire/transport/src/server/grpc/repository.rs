@@ -1,4 +1,4 @@
-//! What the server says of itself, its models and its repository, and loading and unloading.
+//! Metadata of the server, its models and its repository; loading and unloading.
 
 use parm_protocol::grpc::convert::{self, model_ref};
 use parm_protocol::grpc::inference as proto;
@@ -55,7 +55,7 @@ pub(super) async fn answer<S: InferenceService>(method: Repository, call: GrpcCa
     }
 }
 
-/// Without a name, of all models.
+/// Without a name, statistics of all models.
 fn statistics<S: InferenceService>(
     service: &S,
     asked: proto::ModelStatisticsRequest,

@@ -1,7 +1,7 @@
-//! The codec of calls that have one message: a second message is an error.
+//! The codec of calls with one message, which rejects a second one.
 //!
-//! tonic reads what follows the message of such a call, decodes it and forgets it. A client that goes on sending would keep a
-//! call reading for as long as a body may take, and fill the budget of bytes that all requests share.
+//! tonic decodes further messages of such a call and drops them. A client that kept sending would keep the call reading
+//! for the whole body timeout, and fill the byte budget that all requests share.
 
 use std::marker::PhantomData;
 
@@ -10,10 +10,10 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// What a client reads that sends a second message.
-pub(super) const WORDS: &str = "a call has one message: send other requests as calls of their own";
+/// The error of a client that sends a second message.
+pub(super) const WORDS: &str = "a call has one message: send each request as its own call";
 
-/// Reads one `M`, and writes `R`.
+/// Decodes one `M`, and encodes `R`.
 pub(super) struct SingleCodec<R, M>(PhantomData<(R, M)>);
 
 impl<R, M> Default for SingleCodec<R, M> {

@@ -1,7 +1,7 @@
-//! A request's body that has to arrive in time, and is counted: who dribbles bytes does not hold a stream for ever, and
-//! who sends many holds no more than all requests together may.
+//! A request body with a timeout and a byte count.
 //!
-//! Bodies that are there already, as most small ones are, never start a timer.
+//! A client that dribbles bytes cannot hold a stream forever, and one that sends many cannot exceed the byte budget of
+//! all requests. Bodies that are there already, as most small ones are, never start a timer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,12 +25,12 @@ const TOO_MANY: &str = "the messages of this call have too many bytes together: 
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A body that breaks off when it takes too long or too much.
+/// A body that fails when it takes too long or is too large.
 pub(super) struct Timely {
     body: Incoming,
     limit: Duration,
     share: Option<Arc<Share>>,
-    /// Bytes that may come, and those that came.
+    /// Bytes that may arrive, and those that arrived.
     most: usize,
     came: usize,
     /// The error of a call that sends more.
@@ -43,7 +43,7 @@ impl Timely {
         Self { body, limit, share: None, most: usize::MAX, came: 0, beyond: WORDS, timer: None }
     }
 
-    /// Counts what comes from now on, which is one message of at most so many bytes.
+    /// Counts the bytes from now on, which are one message of limited size.
     pub(super) fn counted(mut self, share: Arc<Share>, most: usize) -> Self {
         self.share = Some(share);
         self.most = most.saturating_add(PREFIX);
@@ -58,8 +58,7 @@ impl Timely {
 
     fn count(&mut self, frame: &Frame<Bytes>) -> Result<(), Error> {
         let (Some(share), Some(data)) = (&self.share, frame.data_ref()) else { return Ok(()) };
-        // A message that is too long is refused by its length, as soon as that is there. Whatever goes beyond later on is another
-        // message.
+        // A message that is too long is rejected as soon as its length arrived. Bytes beyond it are another message.
         let known = self.came >= PREFIX;
         self.came = self.came.saturating_add(data.len());
         if known && self.came > self.most {

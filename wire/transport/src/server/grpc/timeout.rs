@@ -1,4 +1,4 @@
-//! The `grpc-timeout` header: at most eight digits and a unit, as gRPC over HTTP/2 has it.
+//! The `grpc-timeout` header: at most eight digits and a unit, as specified by gRPC over HTTP/2.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use parm_protocol::Error;
 const HEADER: &str = "grpc-timeout";
 const MAX_DIGITS: usize = 8;
 
-/// The time that the client gives its call, if it says.
+/// The timeout of the call, if the client sent one.
 pub(super) fn of(headers: &HeaderMap) -> Result<Option<Duration>, Error> {
     let Some(value) = headers.get(HEADER) else { return Ok(None) };
     match value.to_str().ok().and_then(parse) {

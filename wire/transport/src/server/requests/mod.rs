@@ -1,4 +1,4 @@
-//! The requests of clients' connections: REST, gRPC and the upgrade to frames, on every address of the protocol.
+//! The requests of clients' connections: REST, gRPC and the upgrade to frames.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,7 +20,6 @@ use super::shared::Shared;
 use crate::budget::Share;
 use crate::listening::{Activity, Handler, Place, Running, Told};
 
-/// What answers the requests of every connection.
 pub(super) struct App<S> {
     shared: Arc<Shared<S>>,
     router: Router,
@@ -45,7 +44,7 @@ impl<S: InferenceService> App<S> {
         Self { shared, router, grpc, reach: Reach::Open }
     }
 
-    /// The same, behind a listener of this reach.
+    /// For a listener of this reach.
     pub(super) fn reached(&self, reach: Reach) -> Self {
         Self { grpc: self.grpc.clone().reached(reach), reach, ..self.clone() }
     }
@@ -61,15 +60,13 @@ impl<S: InferenceService> Handler for App<S> {
     }
 }
 
-/// The requests of one connection.
 pub(super) struct Requests<S> {
     app: App<S>,
     activity: Arc<Activity>,
     place: Place,
 }
 
-/// What a connection of frames keeps until it ends: its place among those that are allowed, and its activity, so that it makes
-/// room for no other.
+/// State that a connection of frames keeps until it ends: its place, and its activity, so that it is not evicted.
 #[derive(Clone)]
 pub(super) struct Kept(#[allow(dead_code)] Arc<(Place, Running)>);
 
@@ -86,10 +83,10 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
             let mut grpc = self.app.grpc.clone();
             return Box::pin(async move {
                 let mut response = grpc.call(request).await?;
-                // Whoever answers with one message says what it holds.
+                // A response of one message has a share of the byte budget.
                 Ok(match response.extensions_mut().remove::<Arc<Share>>() {
                     Some(share) => response.map(|body| Body::new(Told::whole(body, &activity, Some(share)))),
-                    // What has no share is a stream of few words, such as the one of health.
+                    // A response without a share is a stream of small messages, such as that of health.
                     None => response.map(|body| Body::new(Told::messages(body, running.watching()))),
                 })
             });
@@ -105,7 +102,7 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
                         request.extensions_mut().insert(visit.caller().clone());
                     }
                     kept.map(|kept| request.extensions_mut().insert(kept));
-                    // The visit lasts until the answer is there.
+                    // The visit lasts until the response exists.
                     let answered = router.call(request.map(Body::new)).await;
                     drop(visit);
                     answered?
@@ -114,7 +111,7 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
             };
             let last = activity.is_old() || !shared.service.is_ready();
             if response.version() < http::Version::HTTP_2 && last {
-                // Old, draining, or not up yet: the client's next request should find its way elsewhere.
+                // Old, draining, or not ready yet: the client's next request should use another connection.
                 response.headers_mut().entry(header::CONNECTION).or_insert(rest::CLOSE);
             }
             let share = response.extensions_mut().remove::<Arc<Share>>();
@@ -123,7 +120,7 @@ impl<S: InferenceService> Service<Request<Incoming>> for Requests<S> {
     }
 }
 
-/// Whether a request is gRPC's, on whichever port it came in.
+/// Whether a request is gRPC, on any port.
 fn is_grpc<B>(request: &Request<B>) -> bool {
     let content_type = request.headers().get(header::CONTENT_TYPE);
     content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))

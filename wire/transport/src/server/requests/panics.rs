@@ -1,4 +1,4 @@
-//! Requests whose task panics: what they held of their key's allowance is given back.
+//! Requests whose task panics: their place in the key's concurrency limit is released.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -27,7 +27,7 @@ async fn ask(client: &dyn Client, id: &str) -> Result<String, Error> {
     Ok(client.infer(request(id), CallContext::default()).await?.id)
 }
 
-/// A service that panics at once for the id `now`, and in a task of its own for the id `later`.
+/// A service that panics immediately for the id `now`, and in a spawned task for the id `later`.
 async fn answer(request: InferRequest) -> Result<parm_protocol::InferResponse, Error> {
     if request.id == "later" {
         tokio::task::yield_now().await;
@@ -56,7 +56,8 @@ async fn key_place_is_released_when_the_service_panics() {
         let client = client::connect(&url.parse().unwrap(), &config).unwrap();
         for panics in ["now", "later"] {
             ask(&*client, panics).await.unwrap_err();
-            // The panic may end the connection, and the client notices it before the place is free: it is refused for a moment.
+            // The panic may end the connection, and the client may notice before the place is free: it is rejected for
+            // a moment.
             let answered = async {
                 loop {
                     match ask(&*client, "after").await {

@@ -1,4 +1,4 @@
-//! When a connection is idle, and when it only looks so.
+//! Idle connections, and connections that only look idle.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::listening::serve_one;
 use crate::scripted::{Scripted, echo};
 use crate::server::Config;
 
-/// A connection to a server, which serves it as its listeners would.
+/// A connection to a server, served like those of its listeners.
 fn connect<S: InferenceService>(shared: &Arc<Shared<S>>) -> (UnixStream, JoinHandle<()>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let (app, limits) = (App::new(shared.clone()), shared.config.limits());
@@ -48,21 +48,21 @@ impl Scene {
         Self { drain, served, client: HealthClient::new(channel) }
     }
 
-    /// Watches the health, which is told once and then does not change.
+    /// Watches the health, which is reported once and then does not change.
     async fn watch(&mut self) -> Streaming<HealthCheckResponse> {
         let mut watch = self.client.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
         assert!(watch.message().await.unwrap().is_some());
         watch
     }
 
-    /// Whether the connection closes before long: its clock is coarse.
+    /// Whether the connection closes soon: its clock is coarse.
     async fn closes(self) -> bool {
         tokio::time::timeout(Duration::from_secs(60), self.served).await.is_ok()
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_has_nothing_to_say_keeps_its_connection() {
+async fn quiet_watch_keeps_its_connection() {
     let mut scene = Scene::new().await;
     let mut watch = scene.watch().await;
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -89,7 +89,7 @@ async fn a_connection_is_idle_once_its_call_is_answered() {
 /// Bytes of every answer of the service below, far more than a socket takes by itself.
 const ANSWER: usize = 4 << 20;
 
-/// A server that may hold four of its answers, and connections to it.
+/// A server that may hold four of its responses, and connections to it.
 struct Crowd {
     shared: Arc<Shared<Large>>,
 }
@@ -130,7 +130,7 @@ impl Crowd {
 const ASK: &str = r#"{"parameters":{"binary_data_output":true},"inputs":[]}"#;
 
 #[tokio::test(start_paused = true)]
-async fn clients_that_do_not_read_hold_no_more_together_than_they_may() {
+async fn clients_that_do_not_read_stay_within_the_byte_budget() {
     let crowd = Crowd::new();
     let mut clients = Vec::new();
     for _ in 0..30 {
@@ -152,7 +152,7 @@ async fn clients_that_do_not_read_hold_no_more_together_than_they_may() {
     let refused = statuses.iter().filter(|status| *status == "503").count();
     assert_eq!((served, refused), (4, 26), "{statuses:?}");
 
-    // One reads its answer; the others are not waited for.
+    // One client reads its response; the server does not wait for the others.
     let (client, _) = &mut clients[0];
     let mut answer = vec![0; ANSWER];
     client.read_exact(&mut answer).await.unwrap();
@@ -167,7 +167,7 @@ async fn clients_that_do_not_read_hold_no_more_together_than_they_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_whose_answer_is_not_taken_ends_its_connection_and_gives_back_what_it_held() {
+async fn unread_answer_ends_its_connection_and_frees_its_bytes() {
     let crowd = Crowd::new();
     let (client, served) = crowd.connect();
     let (mut sender, connection) =
@@ -217,7 +217,7 @@ async fn the_next_answer_on_an_old_connection_is_its_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_connection_of_http_2_ends_after_the_calls_that_it_has() {
+async fn old_http2_connection_ends_after_its_open_calls() {
     let (client, served) = aged().await;
     let mut only = Some(TokioIo::new(client));
     let connector = tower::service_fn(move |_| {

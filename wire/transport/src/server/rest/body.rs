@@ -1,4 +1,4 @@
-//! A request's body, whole: bounded in size and in time, and counted with all others.
+//! A whole request body: limited in size and time, and counted against the byte budget.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use parm_protocol::{Error, InferenceService};
 use crate::budget::Share;
 use crate::server::shared::Shared;
 
-/// Reserved at most before bytes have come: what a client announces is not what it sends.
+/// Most bytes reserved before any arrived: the announced length may be wrong.
 const RESERVE: usize = 1 << 20;
 
-/// A body, and what it takes of the server's budget while this is kept.
+/// A body and its share of the server's byte budget.
 pub(super) struct Held {
     pub(super) bytes: Bytes,
     pub(super) share: Arc<Share>,
 }
 
-/// Reads the body. One that comes in one piece is not copied.
+/// Reads the body. A body in one piece is not copied.
 pub(super) async fn read<S: InferenceService>(request: Request, shared: &Shared<S>) -> Result<Held, Error> {
     let config = &shared.config;
     let limit = config.max_body_bytes.get();
@@ -62,7 +62,7 @@ async fn collect(body: &mut Counted<'_>, announced: usize, limit: usize) -> Resu
         }
         let needed = whole.len() + bytes.len();
         if needed > whole.capacity() {
-            // Doubled, but never beyond what can come.
+            // Doubled, but never beyond the size that can arrive.
             let room = (2 * whole.capacity()).min(most).max(needed);
             whole.reserve_exact(room - whole.len());
         }
@@ -72,18 +72,18 @@ async fn collect(body: &mut Counted<'_>, announced: usize, limit: usize) -> Resu
     Ok(whole.into())
 }
 
-/// A body that is counted as it comes.
+/// A body that is counted while it arrives.
 struct Counted<'a> {
     body: axum::body::Body,
     share: &'a Share,
 }
 
 impl Counted<'_> {
-    /// The next bytes; trailers are passed over.
+    /// The next bytes; trailers are ignored.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         while let Some(frame) = self.body.frame().await {
             let frame = frame
-                .map_err(|error| Error::Malformed { message: format!("the body broke off: {error}") })?;
+                .map_err(|error| Error::Malformed { message: format!("the body ended early: {error}") })?;
             if let Ok(bytes) = frame.into_data()
                 && !bytes.is_empty()
             {
@@ -94,7 +94,7 @@ impl Counted<'_> {
         Ok(None)
     }
 
-    /// Reads on and keeps nothing: a client that is still sending when its connection closes never sees the answer.
+    /// Reads the rest and drops it: a client that is still sending when its connection closes never sees the response.
     async fn pass_over(&mut self, most: usize) {
         let mut passed = 0;
         while passed <= most

@@ -1,4 +1,4 @@
-//! `GET /v2/frames`: the connection goes on in frames.
+//! `GET /v2/frames`: upgrades the connection to frames.
 
 use axum::body::Body;
 use axum::extract::{Request, State};

@@ -1,4 +1,4 @@
-//! `/v2/health`: empty bodies, the status says it.
+//! `/v2/health`: empty bodies, the result is the status.
 
 use axum::extract::State;
 use http::StatusCode;

@@ -29,7 +29,7 @@ pub(super) async fn infer<S: InferenceService>(
     target: Target,
     request: Request,
 ) -> Response {
-    let arrived = tokio::time::Instant::now().into_std();
+    let arrived = tokio::time::Instant::now();
     let traceparent =
         request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let key = request.extensions().get::<Caller>().and_then(Caller::name);
@@ -81,7 +81,7 @@ fn raw<S: InferenceService>(
     let [input] = metadata.inputs.as_slice() else {
         let inputs = metadata.inputs.len();
         let message =
-            format!("a body without JSON fits models of one input, '{}' has {inputs}", metadata.name);
+            format!("a body without JSON requires a model with one input, '{}' has {inputs}", metadata.name);
         return Err(Error::Malformed { message });
     };
     codec::request::decode_raw(model, input, body)
@@ -90,11 +90,11 @@ fn raw<S: InferenceService>(
 fn json_length(headers: &HeaderMap) -> Result<Option<usize>, Error> {
     let Some(value) = headers.get(JSON_LENGTH) else { return Ok(None) };
     let length = value.to_str().ok().and_then(|text| text.trim().parse().ok());
-    let message = || format!("header {HEADER_LENGTH} is no number of bytes: {value:?}");
+    let message = || format!("header {HEADER_LENGTH} is not a number of bytes: {value:?}");
     length.map(Some).ok_or_else(|| Error::Malformed { message: message() })
 }
 
-/// The answer, which counts until the client has taken it.
+/// The response, which counts against the byte budget until the client has read it.
 fn respond(response: &InferResponse, wanted: &Wanted, share: Arc<Share>) -> Result<Response, Error> {
     let encoded = codec::response::encode(response, wanted)?;
     share.turn_into(encoded.len())?;

@@ -1,4 +1,4 @@
-//! The REST endpoints: one file a group. Handlers parse, call the service, and map the error.
+//! The REST endpoints: one file per group. Handlers parse, call the service, and map the error.
 
 mod body;
 mod frames;
@@ -25,16 +25,15 @@ use super::auth::Reach;
 use super::routes::Routes;
 use super::shared::Shared;
 use super::status;
-use crate::keys::{self, Access, Surface, Visit};
+use crate::keys::{self, Access, Visit};
 
 pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// What handlers share.
 type Served<S> = State<Arc<Shared<S>>>;
 
-/// Every route. `openapi.json` describes them and [`ROUTES`](keys::ROUTES) says who may have them; tests hold the three
-/// together.
+/// Every route. `openapi.json` describes them and [`REST`](keys::REST) has the access that they require; tests compare the
+/// three.
 fn routes<S: InferenceService>() -> Routes<Arc<Shared<S>>> {
     const GET: Method = Method::GET;
     const POST: Method = Method::POST;
@@ -66,15 +65,15 @@ pub(super) fn router<S: InferenceService>(shared: Arc<Shared<S>>) -> Router {
     routes().router().with_state(shared)
 }
 
-/// Lets a request in that is served and whose caller may have it. What it wants is said by the table, so that no handler can
-/// forget to ask; a stranger is not told which paths there are.
+/// Admits a request if it is served and its caller has the required access. The access comes from the table, so that no
+/// handler can forget to check it. Clients without a key cannot probe for paths.
 pub(super) fn admit<S: InferenceService, B>(
     shared: &Shared<S>,
     request: &http::Request<B>,
     reach: Reach,
 ) -> Result<Visit, Box<Response>> {
     let (method, path) = (request.method(), request.uri().path());
-    let access = keys::find(Surface::Rest, method, path);
+    let access = keys::find(keys::REST, method, path).map(|route| route.access);
     let visit = shared.guard.check(request.headers(), access.unwrap_or(Access::AnyKey), reach);
     let visit = visit.map_err(|error| Box::new(problem(shared, &shared.rejected(error, Transport::Http))))?;
     match access {
@@ -87,7 +86,6 @@ pub(super) fn admit<S: InferenceService, B>(
     }
 }
 
-/// The model that a path names.
 #[derive(Debug, Deserialize)]
 struct Target {
     model: String,
@@ -95,7 +93,7 @@ struct Target {
     version: Option<String>,
 }
 
-/// Axum would refuse a path that is no text in words of its own, and uncounted.
+/// Axum would reject a path that is not text with its own message, and uncounted.
 impl<S: InferenceService> FromRequestParts<Arc<Shared<S>>> for Target {
     type Rejection = Response;
 
@@ -114,14 +112,13 @@ impl From<Target> for ModelRef {
     }
 }
 
-/// The answer that says `error`.
 pub(super) fn problem<S: InferenceService>(shared: &Shared<S>, error: &Error) -> Response {
     let mut response = json(status::of(error.code()).0, codec::encode_error(error));
     response.headers_mut().extend(status::headers(error, shared.config.retry_after));
     response
 }
 
-/// A JSON answer, or the error's.
+/// A JSON response, or that of the error.
 fn answer<S: InferenceService, T: Serialize>(shared: &Shared<S>, outcome: Result<T, Error>) -> Response {
     let encoded = outcome.and_then(|value| {
         serde_json::to_vec(&value).map_err(|error| Error::Internal { message: error.to_string() })
@@ -139,13 +136,14 @@ fn json(status: StatusCode, body: Bytes) -> Response {
     response
 }
 
-/// Refuses a path that there is not, or a method that a path does not take.
+/// Rejects an unknown path, or a method that a path does not support.
 fn not_served<S: InferenceService>(shared: &Shared<S>, method: &Method, path: &str) -> Response {
     let shown = path.chars().take(200).collect::<String>();
-    if keys::methods(Surface::Rest, path).next().is_none() {
+    if keys::methods(keys::REST, path).next().is_none() {
         return problem(shared, &shared.rejected(Error::UnknownPath { path: shown }, Transport::Http));
     }
-    let error = Error::Malformed { message: format!("{shown} is not for {method}: see /v2/openapi.json") };
+    let error =
+        Error::Malformed { message: format!("{shown} does not support {method}: see /v2/openapi.json") };
     let error = shared.rejected(error, Transport::Http);
     json(StatusCode::METHOD_NOT_ALLOWED, codec::encode_error(&error))
 }
@@ -158,7 +156,7 @@ mod tests {
     use crate::scripted::Scripted;
 
     #[test]
-    fn what_is_served_is_what_the_table_and_the_description_have() {
+    fn routes_are_those_of_the_table_and_the_description() {
         type Any = fn(
             parm_protocol::InferRequest,
             parm_protocol::Context,
@@ -166,13 +164,9 @@ mod tests {
         let routes = routes::<Scripted<Any>>();
         let served: BTreeSet<_> =
             routes.served().iter().map(|(method, path)| (method.to_string(), (*path).to_owned())).collect();
-        let table = keys::ROUTES.iter().filter(|route| route.surface == Surface::Rest);
         let table: BTreeSet<_> =
-            table.map(|route| (route.method.to_string(), route.path.to_owned())).collect();
-        assert_eq!(
-            served, table,
-            "keys::ROUTES says who may have every route, and names none that there is not"
-        );
+            keys::REST.iter().map(|route| (route.method.to_string(), route.path.to_owned())).collect();
+        assert_eq!(served, table, "keys::REST has a row for every route and no other rows");
         let document: serde_json::Value = serde_json::from_str(openapi::DOCUMENT).unwrap();
         let described: BTreeSet<_> = document["paths"]
             .as_object()
@@ -184,6 +178,6 @@ mod tests {
             })
             .collect();
         let missing: Vec<_> = described.difference(&served).collect();
-        assert!(missing.is_empty(), "openapi.json describes what is not served: {missing:?}");
+        assert!(missing.is_empty(), "openapi.json describes routes that are not served: {missing:?}");
     }
 }

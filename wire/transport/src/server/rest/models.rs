@@ -1,4 +1,4 @@
-//! What the server says about itself and its models.
+//! Metadata of the server and its models.
 
 use axum::body::Body;
 use axum::extract::State;

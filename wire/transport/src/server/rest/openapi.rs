@@ -1,4 +1,4 @@
-//! `/v2/openapi.json`: the routes, described.
+//! `/v2/openapi.json`: the description of the routes.
 
 use axum::response::Response;
 use bytes::Bytes;

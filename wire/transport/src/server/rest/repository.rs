@@ -1,4 +1,4 @@
-//! The repository extension: what models there are, loading and unloading them.
+//! The repository extension: lists, loads and unloads models.
 
 use axum::extract::{Request, State};
 use axum::response::Response;

@@ -1,10 +1,10 @@
-//! A connection that lasts, and another server that takes the address of its peer.
+//! A long connection, and another server that takes the address of its peer.
 
 use tokio::net::TcpListener;
 
 use super::*;
 
-/// A server of plain HTTP at an address that another one leaves. It reports the bytes that each caller begins with.
+/// A plain HTTP server at an address that another one leaves. It reports the first bytes of each caller.
 async fn impostor(address: SocketAddr) -> tokio::sync::mpsc::Receiver<Vec<u8>> {
     let listener = loop {
         match TcpListener::bind(address).await {
@@ -26,14 +26,14 @@ async fn impostor(address: SocketAddr) -> tokio::sync::mpsc::Receiver<Vec<u8>> {
     heard
 }
 
-/// Lets time pass without waiting for it.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
     tokio::time::resume();
 }
 
-/// Asks over one connection for more than an hour, which ends then; nothing is said in plain to who answers there next.
+/// Sends requests on one connection for more than an hour, until it ends. The next server at the address must receive
+/// nothing in plain text.
 async fn stays_secured(scheme: &str) {
     let scene = Scene::new();
     let (secured, tls) = (serve(&scene.local(Mode::Prefer)).await, scene.caller(Mode::Prefer));
@@ -67,7 +67,7 @@ async fn stays_secured(scheme: &str) {
     assert!(all.len() >= 4, "{scheme}: the client dials the new server {} times", all.len());
     for bytes in all {
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
-        assert!(bytes.first().is_none_or(|byte| *byte == 0x16), "{scheme}: said in plain: {text}");
+        assert!(bytes.first().is_none_or(|byte| *byte == 0x16), "{scheme}: sent in plain text: {text}");
     }
 }
 

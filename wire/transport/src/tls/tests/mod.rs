@@ -1,4 +1,4 @@
-//! Both sides of TLS over real sockets, with certificates made here.
+//! Both sides of TLS over real sockets, with certificates made by the tests.
 
 #[path = "../../../../../tests/support/authority.rs"]
 // Shared with the tests of the binary, where it is public.
@@ -32,13 +32,12 @@ use crate::frames::Socket;
 use crate::scripted::{Scripted, echo};
 use crate::server::{Addresses, Page, Server};
 
-/// An authority, its certificate in a file, and room for others.
+/// An authority with its certificate in a file, and a folder for further files.
 struct Scene {
     folder: TempDir,
     authority: Authority,
 }
 
-/// A server that echoes, until it is dropped.
 struct Running {
     addresses: Addresses,
     tls: Tls,
@@ -62,19 +61,18 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    /// What a machine of this name has.
+    /// The configuration of a machine with this name.
     fn config(&self, mode: Mode, issued: &Issued, name: &str) -> Config {
         let [certificate, key] = issued.write(self.folder.path(), name);
         let ca = Some(self.path("ca.pem"));
         Config { mode, certificate: Some(certificate), key: Some(key), ca, ..Config::default() }
     }
 
-    /// What a machine at 127.0.0.1 has.
     fn local(&self, mode: Mode) -> Config {
         self.config(mode, &self.authority.issue(&["127.0.0.1", "localhost"]), mode.name())
     }
 
-    /// What somebody has who only calls.
+    /// A process that only calls.
     fn caller(&self, mode: Mode) -> Tls {
         let issued = self.authority.issue(&["spiffe://test/caller"]);
         Tls::open(&self.config(mode, &issued, "caller")).unwrap()
@@ -93,7 +91,7 @@ async fn serve(config: &Config) -> Running {
     Running { addresses, tls, stop }
 }
 
-/// Addresses of a server by every transport.
+/// Addresses of a server for every transport.
 fn urls(addresses: Addresses, secured: bool) -> [String; 3] {
     let Addresses { http, grpc, .. } = addresses;
     match secured {
@@ -127,7 +125,7 @@ async fn ask(url: &str, tls: &Tls, bytes: usize) -> Result<InferResponse, Error>
     dial(url, tls)?.infer(request(bytes), CallContext::default()).await
 }
 
-/// Asks by every transport, and wants an answer or an error with these words.
+/// Sends a request over every transport, and expects an answer or an error with these words.
 async fn all(addresses: Addresses, secured: bool, tls: &Tls, expected: Result<(), &str>) {
     for url in urls(addresses, secured) {
         match (ask(&url, tls, 3 << 20).await, expected) {
@@ -138,7 +136,7 @@ async fn all(addresses: Addresses, secured: bool, tls: &Tls, expected: Result<()
     }
 }
 
-/// Bytes as they are, and what comes back until the other side closes.
+/// Sends raw bytes, and returns the response until the other side closes.
 async fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -147,7 +145,6 @@ async fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// Both ends of a connection that speaks TLS.
 pub(crate) async fn pair() -> (Socket, Socket) {
     let scene = Scene::new();
     let tls = Tls::open(&scene.local(Mode::Require)).unwrap();

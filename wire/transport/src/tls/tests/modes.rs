@@ -1,4 +1,4 @@
-//! A fleet that changes over: whoever is one step ahead is understood, and nobody goes back unasked.
+//! A fleet that enables TLS step by step: neighbouring modes are compatible, and none is downgraded.
 
 use tokio::net::TcpListener;
 
@@ -7,26 +7,26 @@ use super::*;
 const ALL: [Mode; 4] = [Mode::Off, Mode::Allow, Mode::Prefer, Mode::Require];
 
 #[tokio::test]
-async fn machines_that_are_a_step_apart_understand_one_another() {
+async fn machines_one_step_apart_understand_each_other() {
     let scene = Scene::new();
     for (at, server) in ALL.into_iter().enumerate() {
         let running = serve(&scene.local(server)).await;
         for caller in &ALL[at.saturating_sub(1)..(at + 2).min(ALL.len())] {
-            // What only takes TLS is reached by who speaks it.
+            // A server that requires TLS is reached by callers that speak it.
             all(running.addresses, false, &scene.caller(*caller), Ok(())).await;
         }
     }
 }
 
 #[tokio::test]
-async fn who_requires_tls_says_nothing_in_plain_and_does_not_learn_to() {
+async fn caller_that_requires_tls_never_sends_plain_text() {
     let scene = Scene::new();
     let running = serve(&scene.local(Mode::Off)).await;
     let tls = scene.caller(Mode::Require);
     for _ in 0..2 {
         all(running.addresses, false, &tls, Err("TLS")).await;
     }
-    // Somebody who notes what it is told, answers in plain, and takes the place of a server that spoke TLS.
+    // An impostor that records what it receives, answers in plain text, and takes the place of a TLS server.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let url = format!("http://{address}");
@@ -49,7 +49,7 @@ async fn who_requires_tls_says_nothing_in_plain_and_does_not_learn_to() {
 }
 
 #[tokio::test]
-async fn who_prefers_tls_falls_back_once_and_remembers_it() {
+async fn caller_that_prefers_tls_falls_back_and_remembers_it() {
     let scene = Scene::new();
     let running = serve(&scene.local(Mode::Off)).await;
     let tls = scene.caller(Mode::Prefer);
@@ -63,12 +63,12 @@ async fn who_prefers_tls_falls_back_once_and_remembers_it() {
 }
 
 #[tokio::test]
-async fn who_spoke_tls_is_not_spoken_to_in_plain() {
+async fn server_that_spoke_tls_gets_no_plain_text() {
     let scene = Scene::new();
     let (secured, tls) = (serve(&scene.local(Mode::Prefer)).await, scene.caller(Mode::Prefer));
     let url = format!("http://{}", secured.addresses.http);
     ask(&url, &tls, 8).await.unwrap();
-    // The same address, which speaks plain now.
+    // The same address, now in plain text.
     let address = secured.addresses.http;
     secured.stop.cancel();
     let listener = loop {

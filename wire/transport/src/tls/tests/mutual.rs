@@ -1,4 +1,4 @@
-//! Callers who show who they are.
+//! Mutual TLS: callers with certificates.
 
 use super::*;
 
@@ -11,14 +11,14 @@ fn mutual(scene: &Scene, wished: &[&str]) -> Config {
 }
 
 #[tokio::test]
-async fn who_has_a_name_that_is_wished_for_may_call() {
+async fn client_with_allowed_name_is_accepted() {
     let scene = Scene::new();
     let running = serve(&mutual(&scene, &["spiffe://test/frontend/*", "*.callers.example"])).await;
     for (name, expected) in [
         ("spiffe://test/frontend/a", Ok(())),
         ("one.callers.example", Ok(())),
-        ("spiffe://test/frontend/a/b", Err("our certificate is none that it takes")),
-        ("spiffe://other/frontend/a", Err("our certificate is none that it takes")),
+        ("spiffe://test/frontend/a/b", Err("the peer rejected tls.certificate")),
+        ("spiffe://other/frontend/a", Err("the peer rejected tls.certificate")),
     ] {
         let issued = scene.authority.issue(&[name]);
         let tls = Tls::open(&scene.config(Mode::Off, &issued, "who")).unwrap();
@@ -27,28 +27,28 @@ async fn who_has_a_name_that_is_wished_for_may_call() {
 }
 
 #[tokio::test]
-async fn who_shows_nothing_or_what_a_stranger_signed_may_not() {
+async fn client_without_valid_certificate_is_rejected() {
     let scene = Scene::new();
     let running = serve(&mutual(&scene, &["*"])).await;
     let ca = Some(scene.path("ca.pem"));
     let nobody = Tls::open(&Config { ca, ..Config::default() }).unwrap();
-    all(running.addresses, true, &nobody, Err("it wants a certificate of ours")).await;
+    all(running.addresses, true, &nobody, Err("set tls.certificate and tls.key")).await;
     let stranger = Authority::new().issue(&["spiffe://test/frontend/a"]);
     let stranger = Tls::open(&scene.config(Mode::Off, &stranger, "stranger")).unwrap();
-    all(running.addresses, true, &stranger, Err("it refuses")).await;
+    all(running.addresses, true, &stranger, Err("received fatal alert")).await;
     let late = scene.authority.issue_until(&["spiffe://test/frontend/a"], 2001);
     let late = Tls::open(&scene.config(Mode::Off, &late, "late")).unwrap();
-    all(running.addresses, true, &late, Err("the time of our certificate is over")).await;
+    all(running.addresses, true, &late, Err("issue a new certificate")).await;
     let server = scene.authority.issue_as(&["spiffe://test/frontend/a"], |params| {
         params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
     });
     let server = Tls::open(&scene.config(Mode::Off, &server, "server")).unwrap();
-    all(running.addresses, true, &server, Err("it refuses")).await;
+    all(running.addresses, true, &server, Err("received fatal alert")).await;
     assert!(running.tls.metrics().contains("{spoken=\"tls\"} 0\n"), "{}", running.tls.metrics());
 }
 
 #[tokio::test]
-async fn workers_may_be_known_by_a_name_that_is_none_of_a_machine() {
+async fn workers_are_verified_by_configured_names() {
     let scene = Scene::new();
     let worker = scene.authority.issue(&["spiffe://test/worker/7"]);
     let running = serve(&scene.config(Mode::Require, &worker, "worker")).await;

@@ -1,9 +1,9 @@
-//! What is wrong is told in words that help.
+//! Errors name the cause and the remedy.
 
 use super::*;
 
 #[tokio::test]
-async fn plain_requests_to_a_port_of_tls_are_told_so() {
+async fn plain_request_to_a_tls_port_is_told_to_use_https() {
     let scene = Scene::new();
     let running = serve(&scene.local(Mode::Require)).await;
     all(running.addresses, false, &Tls::default(), Err("https://")).await;
@@ -11,7 +11,7 @@ async fn plain_requests_to_a_port_of_tls_are_told_so() {
     for address in [http, grpc, metrics] {
         let answer = raw(address, b"GET /v2 HTTP/1.1\r\nhost: a\r\n\r\n").await;
         let answer = String::from_utf8_lossy(&answer);
-        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("write https://"), "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("use https://"), "{answer}");
     }
     drop(TcpStream::connect(http).await.unwrap());
     let page = running.tls.metrics();
@@ -19,19 +19,19 @@ async fn plain_requests_to_a_port_of_tls_are_told_so() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_not_believed_is_told_with_why() {
+async fn rejected_certificate_is_explained() {
     let scene = Scene::new();
     let caller = scene.caller(Mode::Off);
     let elsewhere = scene.authority.issue(&["other.example"]);
     let running = serve(&scene.config(Mode::Require, &elsewhere, "elsewhere")).await;
-    all(running.addresses, true, &caller, Err("it is of other.example, not of 127.0.0.1")).await;
+    all(running.addresses, true, &caller, Err("is only valid for DnsName(\"other.example\")")).await;
     let over = scene.authority.issue_until(&["127.0.0.1"], 2001);
     let running = serve(&scene.config(Mode::Require, &over, "over")).await;
-    all(running.addresses, true, &caller, Err("its time is over since")).await;
-    // Of an authority of the same name.
+    all(running.addresses, true, &caller, Err("certificate expired")).await;
+    // An authority of the same name.
     let stranger = Authority::new().issue(&["127.0.0.1"]);
     let running = serve(&scene.config(Mode::Require, &stranger, "stranger")).await;
-    all(running.addresses, true, &caller, Err("it is not signed by the authority that it names")).await;
+    all(running.addresses, true, &caller, Err("BadSignature")).await;
     let plain = serve(&Config::default()).await;
     all(plain.addresses, true, &caller, Err("TLS")).await;
     let error = ask("https://127.0.0.1:1", &Tls::default(), 8).await.unwrap_err().to_string();
@@ -39,7 +39,7 @@ async fn a_certificate_that_is_not_believed_is_told_with_why() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named() {
+fn invalid_files_are_named() {
     let scene = Scene::new();
     let good = scene.local(Mode::Require);
     let other = scene.config(Mode::Require, &scene.authority.issue(&["b"]), "other");
@@ -65,7 +65,7 @@ fn files_that_cannot_be_used_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_says_nothing_or_half_of_it_is_let_go() {
+async fn incomplete_handshake_times_out() {
     let scene = Scene::new();
     let welcome = Tls::open(&scene.local(Mode::Allow)).unwrap().welcome(Spoken::Http2);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -79,7 +79,7 @@ async fn who_says_nothing_or_half_of_it_is_let_go() {
 }
 
 #[tokio::test]
-async fn what_is_no_tls_after_a_first_byte_that_is_breaks_nothing() {
+async fn garbage_after_a_handshake_byte_breaks_nothing() {
     let scene = Scene::new();
     let running = serve(&scene.local(Mode::Allow)).await;
     for bytes in

@@ -1,8 +1,8 @@
-//! Files that change while connections come.
+//! Files that change while connections arrive.
 
 use super::*;
 
-/// Follows the files of a configuration, second by second of a paused clock.
+/// Follows the files of a configuration on a paused clock.
 struct Followed {
     tls: Tls,
     stop: CancellationToken,
@@ -20,7 +20,7 @@ impl Followed {
         end.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
     }
 
-    /// Two looks and more.
+    /// Time for more than two reads.
     async fn looks(&self) {
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
@@ -37,7 +37,7 @@ impl Drop for Followed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn files_that_change_are_taken_over_whole_and_broken_ones_are_not() {
+async fn changed_files_are_applied_and_invalid_ones_ignored() {
     let scene = Scene::new();
     let config = scene.config(Mode::Require, &scene.authority.issue_until(&["127.0.0.1"], 3000), "a");
     let followed = Followed::start(&config);
@@ -51,7 +51,7 @@ async fn files_that_change_are_taken_over_whole_and_broken_ones_are_not() {
     let second = followed.expires();
     assert!(second > first && followed.says("parm_tls_reloads_total 1"));
 
-    // The certificate without its key, then nothing that is one, then one that is over.
+    // The certificate without its key, then an invalid file, then an expired certificate.
     let next = scene.authority.issue_until(&["127.0.0.1"], 3002);
     std::fs::write(config.certificate.as_ref().unwrap(), &next.certificate).unwrap();
     followed.looks().await;
@@ -80,7 +80,8 @@ async fn new_connections_get_new_authorities_on_both_sides() {
     let caller = Tls::open(&config).unwrap();
     tokio::spawn(caller.clone().follow(running.stop.clone()));
     all(running.addresses, true, &caller, Ok(())).await;
-    // Both authorities, then a certificate of the new one, then the old one is gone: the way to change one without a gap.
+    // Both authorities, then a certificate of the new one, then the old one is removed: the way to replace one without
+    // a gap.
     let both = scene.authority.pem() + &other.pem();
     let seen = |tls: &Tls, number: u32| tls.metrics().contains(&format!("parm_tls_reloads_total {number}\n"));
     for (step, change) in [0, 1, 2].into_iter().enumerate() {
@@ -96,10 +97,10 @@ async fn new_connections_get_new_authorities_on_both_sides() {
         }
         all(running.addresses, true, &caller, Ok(())).await;
     }
-    // Who has what the old one signed is a stranger now.
+    // A certificate of the old authority is invalid now.
     let old = scene.authority.issue(&["127.0.0.1"]);
     let [certificate, key] = old.write(scene.folder.path(), "old");
     let ca = Some(scene.path("ca.pem"));
     let old = Config { certificate: Some(certificate), key: Some(key), ca, ..Config::default() };
-    all(running.addresses, true, &Tls::open(&old).unwrap(), Err("it refuses")).await;
+    all(running.addresses, true, &Tls::open(&old).unwrap(), Err("received fatal alert")).await;
 }

@@ -40,7 +40,7 @@ async fn errors_of_the_service_keep_their_class_and_words() {
         assert_eq!((status.code(), status.message()), (code, error.to_string().as_str()));
         let pushback = status.metadata().get("grpc-retry-pushback-ms").map(|value| value.to_str().unwrap());
         assert_eq!(pushback, matches!(error, Error::Overloaded { .. }).then_some("-1"), "{error:?}");
-        assert_eq!(scene.rejected(), [""; 0], "what the service saw is its own to count");
+        assert_eq!(scene.rejected(), [""; 0], "the service counts requests that it saw");
     }
 }
 
@@ -57,7 +57,7 @@ async fn unknown_methods_are_unimplemented() {
 }
 
 #[tokio::test]
-async fn a_message_over_the_limit_is_told_the_limit() {
+async fn message_over_the_limit_is_rejected_with_the_limit() {
     let message = framed(&row());
     let limit = NonZeroUsize::new(message.len() - 5).unwrap();
     let just = Scene::with(Config { max_body_bytes: limit, ..Config::default() }, Script::echo());
@@ -69,7 +69,7 @@ async fn a_message_over_the_limit_is_told_the_limit() {
     says(&status, Code::ResourceExhausted, &format!("more than {less} bytes"));
     assert_eq!(over.rejected(), ["too_large"]);
 
-    // The first bytes are enough to refuse it, and other calls on the same connection are not disturbed.
+    // The first bytes are enough to reject it, and other calls on the same connection are not disturbed.
     let mut client = over.client();
     let status = client.model_infer(proto::ModelInferRequest { id: "i".repeat(1 << 20), ..row() }).await;
     says(&status.unwrap_err(), Code::ResourceExhausted, "bytes");
@@ -128,14 +128,14 @@ async fn keys_are_asked_for_where_they_are_needed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_over_a_limit_is_told_how_long_it_lasts() {
+async fn rate_limited_client_receives_the_delay() {
     let slow = Entry { rate: Some(0.5), ..Entry::new("slow", Role::Infer, Digest::of(b"hush")) };
     let scene = Scene::guarded(Keys::of(&[slow]), Config::default(), Script::echo());
     let mut raw = scene.raw().await.header("authorization", "Bearer hush");
     let row = framed(&row());
     assert_eq!(raw.call(INFER, row.clone()).await.code(), Code::Ok);
     let status = raw.call(INFER, row.clone()).await;
-    says(&status, Code::ResourceExhausted, "key 'slow' may send 0.5 requests a second");
+    says(&status, Code::ResourceExhausted, "key 'slow' exceeds its rate of 0.5 requests a second");
     let wait: u64 =
         status.metadata().get("grpc-retry-pushback-ms").unwrap().to_str().unwrap().parse().unwrap();
     assert!((1900..=2001).contains(&wait), "{wait}");

@@ -1,4 +1,4 @@
-//! Messages that are no messages, and tensors that lie.
+//! Invalid messages, and tensors with wrong sizes.
 
 use parm_protocol::bounds::MOST_TENSORS;
 use parm_protocol::grpc::inference::infer_parameter::ParameterChoice;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Sends a body to `ModelInfer` of a service that must not be reached.
+/// Sends a body to `ModelInfer` of a service that must not receive it.
 async fn refused(body: impl Into<Bytes>, words: &str) {
     let scene = Scene::new(Script::new(|request, _| async move { panic!("reached with {request:?}") }));
     let status = scene.raw().await.call(INFER, body).await;
@@ -53,7 +53,7 @@ async fn tensors_that_lie_are_malformed() {
                 let contents = InferTensorContents { fp32_contents: vec![1.0; 4], ..Default::default() };
                 it.inputs[0].contents = Some(contents);
             },
-            "contents beside raw contents",
+            "both contents and raw contents",
         ),
         (
             |it| {
@@ -79,14 +79,14 @@ async fn tensors_that_lie_are_malformed() {
 }
 
 #[tokio::test]
-async fn tensors_without_number_are_refused_and_not_kept() {
+async fn too_many_tensors_are_rejected_and_not_kept() {
     let inputs = vec![Default::default(); MOST_TENSORS + 1];
     let message = proto::ModelInferRequest { inputs, ..row() };
     refused(framed(&message), "more than the 4096 inputs").await;
 }
 
 #[tokio::test]
-async fn an_error_that_quotes_a_client_at_length_still_arrives() {
+async fn long_error_message_still_arrives() {
     let mut message = row();
     message.inputs[0].datatype = "x".repeat(1 << 19);
     refused(framed(&message), "unknown datatype 'xxx").await;
@@ -112,7 +112,7 @@ async fn parameters_of_every_type_arrive() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the bytes, there is an answer: of the service, or of the class of malformed messages.
+    /// Every input is answered: by the service, or with an error of the class of malformed messages.
     #[test]
     fn any_bytes_are_answered(at in 0usize..200, with in any::<u8>(), tail in prop::collection::vec(any::<u8>(), 0..64)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

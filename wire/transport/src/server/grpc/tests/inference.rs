@@ -1,4 +1,4 @@
-//! Requests in, predictions out.
+//! Inference requests and their responses.
 
 use parm_protocol::grpc::inference::InferTensorContents;
 
@@ -59,11 +59,11 @@ async fn deadline_and_trace_reach_the_service() {
         (raw, Some(std::time::Duration::from_millis(250)), Some(traceparent)),
         (scene.raw().await, None, None),
     ] {
-        let before = tokio::time::Instant::now().into_std();
+        let before = tokio::time::Instant::now();
         assert_eq!(raw.call(INFER, framed(&row())).await.code(), Code::Ok);
         let context = contexts.recv().await.unwrap();
         assert_eq!(context.transport, Transport::Grpc);
-        assert_eq!(context.arrived, before, "time stands still");
+        assert_eq!(context.arrived, before, "time is paused");
         assert_eq!(context.deadline, timeout.map(|timeout| before + timeout));
         assert_eq!(context.traceparent.as_deref(), trace);
     }

@@ -1,4 +1,4 @@
-//! How long calls live: deadlines, slow bodies, and clients that go away.
+//! Lifetime of calls: deadlines, slow bodies, and clients that disconnect.
 
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Tells when it is dropped.
 struct Guard(mpsc::Sender<&'static str>);
 
 impl Drop for Guard {
@@ -19,7 +18,7 @@ impl Drop for Guard {
     }
 }
 
-/// A service that tells when a request begins and when it is given up, and never answers.
+/// A service that reports when a request begins and when it is dropped, and never answers.
 fn endless() -> (Scene, mpsc::Receiver<&'static str>) {
     let (told, events) = mpsc::channel(16);
     let script = Script::new(move |_, _| {
@@ -58,11 +57,11 @@ async fn a_client_whose_connection_breaks_has_its_calls_given_up() {
     assert_eq!(events.recv().await, Some("begun"));
     wire.abort();
     assert_eq!(events.recv().await, Some("dropped"));
-    assert!(call.await.unwrap_err().is_panic(), "nobody is left to answer");
+    assert!(call.await.unwrap_err().is_panic(), "the connection is gone");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_overlooks_its_deadline_is_cut_off_soon_after() {
+async fn service_that_exceeds_its_deadline_is_cut_off() {
     let (scene, mut events) = endless();
     let started = Instant::now();
     let status = scene.raw().await.header("grpc-timeout", "80m").call(INFER, framed(&row())).await;
@@ -75,7 +74,7 @@ async fn a_service_that_overlooks_its_deadline_is_cut_off_soon_after() {
 #[tokio::test(start_paused = true)]
 async fn the_service_may_answer_until_the_deadline() {
     let scene = Scene::new(Script::new(|request, context| async move {
-        tokio::time::sleep_until(context.deadline.unwrap().into()).await;
+        tokio::time::sleep_until(context.deadline.unwrap()).await;
         Ok(crate::scripted::echo(request))
     }));
     let status = scene.raw().await.header("grpc-timeout", "80m").call(INFER, framed(&row())).await;
@@ -83,7 +82,7 @@ async fn the_service_may_answer_until_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_deadline_that_is_none_is_malformed() {
+async fn invalid_deadline_is_malformed() {
     let scene = Scene::new(Script::echo());
     let status = scene.raw().await.header("grpc-timeout", "soon").call(INFER, framed(&row())).await;
     says(&status, Code::InvalidArgument, "grpc-timeout");
@@ -92,7 +91,7 @@ async fn a_deadline_that_is_none_is_malformed() {
     assert_eq!(scene.rejected(), ["invalid_argument"]);
 }
 
-/// A body that begins and does not end.
+/// A body that never ends.
 fn dribble() -> RawBody {
     let first = framed(&row()).slice(..9);
     let frames = stream::iter([Ok(Frame::data(first))]).chain(stream::pending());
@@ -100,7 +99,7 @@ fn dribble() -> RawBody {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_does_not_arrive_is_not_waited_for() {
+async fn slow_body_times_out() {
     let config = Config { body_timeout: Duration::from_millis(700), ..Config::default() };
     let scene = Scene::with(config, Script::echo());
     let status = scene.raw().await.send(INFER, dribble()).await;

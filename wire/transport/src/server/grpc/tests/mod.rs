@@ -1,4 +1,4 @@
-//! The service over real HTTP/2, the kernel left out: paused clocks stay exact, and nothing needs a port.
+//! The service over real HTTP/2 on in-memory pipes: paused clocks stay exact, and no port is needed.
 
 mod errors;
 mod hostile;
@@ -41,11 +41,11 @@ const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
 type Answer = BoxFuture<'static, Result<InferResponse, Error>>;
 
-/// A service of one model, `m`, whose inference is what the test says.
+/// A service of one model, `m`, whose inference the test provides.
 struct Script {
     infer: Box<dyn Fn(InferRequest, Context) -> Answer + Send + Sync>,
     ready: AtomicBool,
-    /// The reasons of what was turned away, and the models that were loaded and unloaded.
+    /// The reasons of rejected requests, and the models that were loaded and unloaded.
     rejected: Mutex<Vec<&'static str>>,
     changed: Mutex<Vec<String>>,
 }
@@ -180,19 +180,18 @@ impl Scene {
         Self::guarded(Keys::none(), config, script)
     }
 
-    /// A server that asks for these keys.
+    /// A server that requires these keys.
     fn guarded(keys: Keys, config: Config, script: Script) -> Self {
         let script = Arc::new(script);
         let shared = Shared::new(config, script.clone(), keys);
         Self { grpc: super::service(shared).reached(Reach::Local), script }
     }
 
-    /// The reasons of what was turned away since the last look.
+    /// The reasons of requests that were rejected since the last call.
     fn rejected(&self) -> Vec<&'static str> {
         std::mem::take(&mut *self.script.rejected.lock())
     }
 
-    /// A client of tonic's.
     fn channel(&self) -> Channel {
         let grpc = self.grpc.clone();
         let connector = tower::service_fn(move |_| {
@@ -206,7 +205,7 @@ impl Scene {
         GrpcInferenceServiceClient::new(self.channel())
     }
 
-    /// A client that sends what it likes.
+    /// A client that sends arbitrary bytes.
     async fn raw(&self) -> Raw {
         let io = TokioIo::new(connect(self.grpc.clone()));
         let (sender, connection) =
@@ -223,7 +222,7 @@ fn connect(grpc: GrpcService<Script>) -> DuplexStream {
     let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new()).http2_only();
     builder.http2().timer(TokioTimer::new());
     tokio::spawn(async move {
-        // A client that hangs up in the middle is an error here, and a case of the tests.
+        // A client that disconnects in the middle is an error here, and a case of the tests.
         let _ = builder.serve_connection(TokioIo::new(theirs), TowerToHyperService::new(grpc)).await;
     });
     ours
@@ -242,7 +241,7 @@ impl Raw {
         self
     }
 
-    /// Calls a method; the status that came back, `OK` included.
+    /// Calls a method and returns its status, `OK` included.
     async fn call(&mut self, path: &str, body: impl Into<Bytes>) -> Status {
         self.send(path, Full::new(body.into()).boxed()).await
     }
@@ -263,7 +262,7 @@ impl Raw {
     }
 }
 
-/// A message as it stands in the stream.
+/// A message with its prefix, as in the stream.
 fn framed(message: &impl prost::Message) -> Bytes {
     let mut bytes = BytesMut::new();
     bytes.put_u8(0);

@@ -1,4 +1,4 @@
-//! Everything but inference: metadata, the repository, health, reflection.
+//! All methods except inference: metadata, the repository, health, reflection.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tonic_health::pb::health_client::HealthClient;
 use super::*;
 
 #[tokio::test]
-async fn the_server_speaks_of_itself() {
+async fn server_metadata_is_served() {
     let scene = Scene::new(Script::echo());
     let mut client = scene.client();
     assert!(client.server_live(proto::ServerLiveRequest {}).await.unwrap().into_inner().live);
@@ -100,7 +100,7 @@ async fn health_is_readiness() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_watches_health_is_told_of_changes_and_of_the_end() {
+async fn health_watch_reports_changes_and_the_end() {
     let scene = Scene::new(Script::echo());
     let mut client = HealthClient::new(scene.channel());
     let watch = client.watch(HealthCheckRequest::default()).await.unwrap();
@@ -111,7 +111,7 @@ async fn who_watches_health_is_told_of_changes_and_of_the_end() {
         let told = tokio::time::timeout(Duration::from_secs(2), watch.message()).await.unwrap();
         assert_eq!(told.unwrap().unwrap().status(), expected);
     }
-    // Both at once, as when the drain's delay is none: the last word is still that nothing is served.
+    // Both at once, as with a drain delay of zero: the last status is still that the server does not serve.
     scene.script.ready.store(false, Ordering::Relaxed);
     scene.grpc.shared.drain.begun.cancel();
     assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
@@ -119,7 +119,7 @@ async fn who_watches_health_is_told_of_changes_and_of_the_end() {
 }
 
 #[tokio::test]
-async fn who_watches_an_unknown_service_is_told_so() {
+async fn watch_of_an_unknown_service_reports_it() {
     let scene = Scene::new(Script::echo());
     let mut client = HealthClient::new(scene.channel());
     let watch = client.watch(HealthCheckRequest { service: "other".into() }).await.unwrap();
@@ -128,7 +128,7 @@ async fn who_watches_an_unknown_service_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_health_check_that_is_garbage_is_malformed() {
+async fn garbage_health_check_is_malformed() {
     let scene = Scene::new(Script::echo());
     for method in ["Check", "Watch"] {
         let path = format!("/grpc.health.v1.Health/{method}");
@@ -180,7 +180,7 @@ async fn reflection_lists_every_service_in_both_versions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn questions_that_arrive_count_among_bytes_in_flight() {
+async fn arriving_requests_count_against_the_byte_budget() {
     const PART: usize = 300_000;
     for path in ["grpc.health.v1.Health/Watch", "grpc.reflection.v1.ServerReflection/ServerReflectionInfo"] {
         let scene = Scene::new(Script::echo());

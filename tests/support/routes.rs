@@ -1,0 +1,13 @@
+//! The routes of every listener, from the tables of the crates that serve them.
+
+use parm_transport::keys::{GRPC, METRICS, REST, Route};
+
+/// The routes of `parm serve`.
+pub fn of_a_frontend() -> impl Iterator<Item = &'static Route> {
+    [REST, GRPC, METRICS, parm_frontend::admin::ROUTES].into_iter().flatten()
+}
+
+/// The routes of `parm worker --faults`.
+pub fn of_a_worker() -> impl Iterator<Item = &'static Route> {
+    [REST, GRPC, METRICS, parm_backend::faults::ROUTES].into_iter().flatten()
+}
